@@ -1,0 +1,68 @@
+package quorumlock
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Drift is the allowance a lease makes for clocks that do not run at the same rate: the client
+// measures how long it may trust a lease on its own clock, the nodes expire the key on theirs.
+//
+//	drift    = Rate × TTL + Floor
+//	validity = TTL − elapsed − drift
+//
+// It is the CLOCK_DRIFT term of the Redlock algorithm (redis.io, "Distributed Locks with Redis").
+// The zero value allows for no drift at all. A Drift is a value and safe for concurrent use.
+type Drift struct {
+	Rate  float64       // the largest difference in clock rate to allow for: 0.01 is 1 %
+	Floor time.Duration // added to every allowance, for the resolution of a node's expiry (1 ms)
+}
+
+// DefaultDrift returns the allowance used when no [WithDrift] is given: 1 % of the TTL plus 2 ms.
+func DefaultDrift() Drift { return Drift{Rate: 0.01, Floor: 2 * time.Millisecond} }
+
+// Validate reports why d cannot work: a rate outside [0, 1) or a negative floor.
+func (d Drift) Validate() error {
+	if math.IsNaN(d.Rate) || d.Rate < 0 || d.Rate >= 1 {
+		return fmt.Errorf("quorumlock: Drift.Rate is %v: use a rate of at least 0 and below 1, such as 0.01", d.Rate)
+	}
+	if d.Floor < 0 {
+		return fmt.Errorf("quorumlock: Drift.Floor is %v: use 0 or more, such as 2ms", d.Floor)
+	}
+	return nil
+}
+
+// Validity returns for how much longer a lease of ttl may be trusted when elapsed has passed since
+// before the first request for it was sent. A result of 0 or less means: not at all.
+//
+// It is pure arithmetic. It never exceeds ttl, never grows when elapsed does, and saturates instead
+// of overflowing. A negative elapsed counts as 0; an invalid d leaves no validity.
+func (d Drift) Validity(ttl, elapsed time.Duration) time.Duration {
+	if d.Validate() != nil {
+		return min(ttl, 0)
+	}
+	left := subtract(ttl, max(elapsed, 0))
+	left = subtract(left, d.Floor)
+	return subtract(left, d.share(ttl))
+}
+
+// share is Rate × ttl, rounded up.
+func (d Drift) share(ttl time.Duration) time.Duration {
+	if ttl <= 0 {
+		return 0
+	}
+	f := math.Ceil(d.Rate * float64(ttl))
+	if f >= math.MaxInt64 {
+		return math.MaxInt64
+	}
+	return time.Duration(f)
+}
+
+// subtract is a − b for b ≥ 0, stopping at the smallest duration.
+func subtract(a, b time.Duration) time.Duration {
+	if a < math.MinInt64+b {
+		return math.MinInt64
+	}
+	return a - b
+}

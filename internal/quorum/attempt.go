@@ -1,0 +1,221 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// attempt tries once to acquire the lock for a new owner. It is decided as soon as the votes are, or
+// waiting is done; the lease descends from ctx. After a failure everything is undone or being undone.
+//
+// This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with the nodes asked at
+// the same time, and with a fencing token that a quorum of them agrees on.
+func (l *Lock) attempt(ctx, waiting context.Context) (*quorumlock.Lease, error) {
+	t := newTenure(l)
+	start := time.Now() // before the first send: all that follows counts against the validity
+
+	l.ask(ctx, start, t.acquireCall, t.acquired)
+	select {
+	case <-t.ballot.decided:
+	case <-waiting.Done():
+		return nil, t.abandon(ctx, waiting.Err())
+	case <-l.client.done:
+		return nil, t.abandon(ctx, quorumlock.ErrClosed)
+	}
+	if t.ballot.result() == Lost {
+		t.abandonAndWait(ctx, waiting)
+		return nil, t.refusal()
+	}
+	if err := t.agreeOnToken(ctx, waiting); err != nil {
+		return nil, t.abandon(ctx, err)
+	}
+	if err := waiting.Err(); err != nil {
+		return nil, t.abandon(ctx, err)
+	}
+	if err := t.begin(start); err != nil {
+		return nil, t.abandon(ctx, err)
+	}
+	return t.enter(ctx)
+}
+
+// ask sends calls to the nodes of the lock, to all at once and in one goroutine each. answer gets the
+// reply of every cell, in the node's goroutine: when it came, or at the node timeout at the latest.
+func (l *Lock) ask(ctx context.Context, start time.Time, call func(cell int) scripts.Call, answer func(cell int, r scripts.Reply)) {
+	for _, p := range l.parts {
+		l.client.start(func() { l.askPart(ctx, start, p, call, answer) })
+	}
+}
+
+func (l *Lock) askPart(ctx context.Context, start time.Time, p part, call func(int) scripts.Call, answer func(int, scripts.Reply)) {
+	ctx, cancel := l.bounded(ctx, start)
+	defer cancel()
+	calls := make([]scripts.Call, len(p.cells))
+	for i, cell := range p.cells {
+		calls[i] = call(cell)
+	}
+	for i, r := range p.node.Send(ctx, calls...) {
+		answer(p.cells[i], r)
+	}
+}
+
+// bounded gives what is sent a time of its own: it goes on when the caller has gone, since its outcome
+// must be known or undone, and ends at the node timeout.
+func (l *Lock) bounded(ctx context.Context, start time.Time) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(context.WithoutCancel(ctx), start.Add(l.set.NodeTimeout))
+}
+
+func (t *tenure) acquireCall(cell int) scripts.Call {
+	return scripts.Acquire(t.lock.cells[cell].Name, t.owner, t.lock.set.TTL, 1, t.hint)
+}
+
+// acquired takes a node's answer to the attempt. One that comes when the attempt or the tenure is over
+// is undone by a release of its own; one that comes while the lock is held joins the lease.
+func (t *tenure) acquired(cell int, r scripts.Reply) {
+	a, err := r.Acquired()
+	if err == nil && a.Again {
+		// Nobody but this attempt uses its owner, and nothing is sent twice: the lock came to this
+		// server under another address, and must not count twice.
+		err = fmt.Errorf("%q was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?", t.lock.cells[cell].Name)
+	}
+	c := &t.cells[cell]
+	vote := Yes
+	t.mu.Lock()
+	switch {
+	case err != nil:
+		c.state, c.err, vote = unknown, err, No
+	case !a.Granted:
+		c.state, c.refusedFor, vote = refused, a.TTL, No
+	default:
+		c.state, c.token = granted, a.Token
+	}
+	undo := t.phase == over && c.state != refused
+	t.mu.Unlock()
+	if a.Granted {
+		t.lock.client.saw(a.Token)
+	}
+	t.ballot.cast(cell, vote)
+	if undo {
+		t.undo(cell)
+	}
+}
+
+// agreeOnToken sets the tenure's token to the highest that a node granted, and makes sure that a
+// quorum of the nodes counts on from there. Usually all agree already.
+//
+// Why tokens rise with every grant: two grants share a node that granted to both and whose counter
+// was at the first one's token, at least, before the first was over; so the second got more there.
+// Only nodes that granted are raised, and only while the owner's tenure there lasts: a counter raised
+// by a latecomer could end up at a token that another holder has.
+func (t *tenure) agreeOnToken(ctx, waiting context.Context) error {
+	own := make([]uint64, len(t.cells)) // the tokens as they stand now; stragglers do not change them
+	t.mu.Lock()
+	for i, c := range t.cells {
+		if c.state == granted {
+			own[i] = c.token
+			t.token = max(t.token, c.token)
+		}
+	}
+	t.mu.Unlock()
+
+	b := newBallot(t.lock.tree, len(t.cells))
+	var lower []part
+	for _, p := range t.lock.parts {
+		q := part{node: p.node}
+		for _, cell := range p.cells {
+			switch own[cell] {
+			case t.token:
+				b.cast(cell, Yes)
+			case 0:
+				b.cast(cell, No)
+			default:
+				q.cells = append(q.cells, cell)
+			}
+		}
+		if len(q.cells) > 0 {
+			lower = append(lower, q)
+		}
+	}
+	if b.result() == Won {
+		return nil
+	}
+	raise := func(cell int) scripts.Call {
+		return scripts.Raise(t.lock.cells[cell].Name, t.owner, t.lock.set.TTL, own[cell], t.token)
+	}
+	raised := func(cell int, r scripts.Reply) {
+		ok, err := r.Done()
+		vote := No
+		if ok {
+			vote = Yes
+		}
+		if err != nil {
+			t.mu.Lock()
+			t.cells[cell].err = err
+			t.mu.Unlock()
+		}
+		b.cast(cell, vote)
+	}
+	start := time.Now()
+	for _, p := range lower {
+		t.lock.client.start(func() { t.lock.askPart(ctx, start, p, raise, raised) })
+	}
+	select {
+	case <-b.decided:
+	case <-waiting.Done():
+		return waiting.Err()
+	}
+	if b.result() == Lost {
+		return t.quorumError(b)
+	}
+	return nil
+}
+
+// refusal says why the votes were lost: ErrHeld if refusals alone suffice for that, a *QuorumError if
+// failures do, and both if it took both.
+func (t *tenure) refusal() error {
+	refusals := make([]Vote, len(t.cells))
+	failures := make([]Vote, len(t.cells))
+	t.mu.Lock()
+	for i, c := range t.cells {
+		refusals[i], failures[i] = Yes, Yes
+		switch c.state {
+		case refused:
+			refusals[i] = No
+		case unknown:
+			failures[i] = No
+		}
+	}
+	t.mu.Unlock()
+	tree := t.lock.tree
+	switch {
+	case tree.Tally(refusals) == Lost:
+		return fmt.Errorf("%w: %q", quorumlock.ErrHeld, t.lock.name)
+	case tree.Tally(failures) == Lost:
+		return t.quorumError(t.ballot)
+	}
+	return errors.Join(fmt.Errorf("%w: %q", quorumlock.ErrHeld, t.lock.name), t.quorumError(t.ballot))
+}
+
+// quorumError says how many members b won, and what went wrong at the nodes that failed.
+func (t *tenure) quorumError(b *ballot) *quorumlock.QuorumError {
+	e := &quorumlock.QuorumError{Granted: b.won(), Needed: max(t.lock.tree.Need, 1)}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, c := range t.cells {
+		if c.err != nil {
+			e.Nodes = append(e.Nodes, nodeError(t.lock.cells[i].Node, c.err))
+		}
+	}
+	return e
+}
+
+func nodeError(n Node, err error) *quorumlock.NodeError {
+	if e, ok := errors.AsType[*quorumlock.NodeError](err); ok {
+		return e
+	}
+	return &quorumlock.NodeError{Node: n.String(), Err: err}
+}

@@ -1,0 +1,198 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Cell is one lock's place on one node.
+type Cell struct {
+	Node Node
+	Name string
+}
+
+// Lock is a lock of any kind: cells, and the tree that says which of them make a quorum. It is
+// immutable and safe for concurrent use.
+type Lock struct {
+	client *Client
+	name   string
+	tree   Tree
+	cells  []Cell
+	parts  []part // the cells by node: what goes to one node goes in one round trip
+	set    quorumlock.Settings
+	err    error // what is wrong with the lock's name or options, told by its calls
+}
+
+// part is what one node has to do with a lock.
+type part struct {
+	node  Node
+	cells []int
+}
+
+// New returns a lock over cells. A non-nil err is returned by every call on it.
+func New(client *Client, name string, tree Tree, cells []Cell, set quorumlock.Settings, err error) *Lock {
+	l := &Lock{client: client, name: name, tree: tree, cells: cells, set: set, err: err}
+	if err == nil && name == "" {
+		l.err = errors.New("quorumlock: the name of the lock is empty: use a name")
+	}
+	for i, c := range cells {
+		l.addTo(c.Node, i)
+	}
+	return l
+}
+
+func (l *Lock) addTo(n Node, cell int) {
+	for i := range l.parts {
+		if l.parts[i].node == n {
+			l.parts[i].cells = append(l.parts[i].cells, cell)
+			return
+		}
+	}
+	l.parts = append(l.parts, part{n, []int{cell}})
+}
+
+// All returns the lock that holds all of the members, at the client of the first.
+func All(name string, members []*Lock, set quorumlock.Settings) (*Lock, error) {
+	trees := make([]Tree, len(members))
+	var cells []Cell
+	for i, m := range members {
+		if m.err != nil {
+			return nil, fmt.Errorf("quorumlock: member %d: %w", i+1, m.err)
+		}
+		for _, c := range m.cells {
+			if j := indexOf(cells, c); j >= 0 {
+				return nil, fmt.Errorf("quorumlock: member %d (%q) needs %q at node %s, as an earlier member does: use each lock once", i+1, m.name, c.Name, c.Node)
+			}
+		}
+		trees[i] = m.tree
+		cells = append(cells, m.cells...)
+	}
+	return New(members[0].client, name, Every(trees), cells, set, nil), nil
+}
+
+func indexOf(cells []Cell, c Cell) int {
+	for i, d := range cells {
+		if c == d {
+			return i
+		}
+	}
+	return -1
+}
+
+// Name returns the lock's name.
+func (l *Lock) Name() string { return l.name }
+
+// same reports whether l and m are one lock: the same names at the same nodes.
+func (l *Lock) same(m *Lock) bool {
+	if l == m {
+		return true
+	}
+	if len(l.cells) != len(m.cells) {
+		return false
+	}
+	for i := range l.cells {
+		if l.cells[i] != m.cells[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// slack is how much earlier than due a lease is renewed, if there is a round to join.
+func (l *Lock) slack() time.Duration { return l.set.TTL / 20 }
+
+// TryLock is quorumlock.Locker's.
+func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
+	if err := l.start(ctx); err != nil {
+		return nil, err
+	}
+	defer l.client.end()
+	if lease, err := l.reenter(ctx); lease != nil || err != nil {
+		return lease, err
+	}
+	return l.attempt(ctx, ctx)
+}
+
+// Lock is quorumlock.Locker's.
+func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
+	if err := l.start(ctx); err != nil {
+		return nil, err
+	}
+	defer l.client.end()
+
+	waiting, stop := ctx, context.CancelFunc(func() {})
+	if l.set.Wait > 0 {
+		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
+	}
+	defer stop()
+	w := waiter{lock: l}
+	defer w.stop()
+	var last error // why the last whole attempt failed
+	for {
+		if lease, err := l.reenter(ctx); lease != nil || err != nil {
+			return lease, err
+		}
+		lease, err := l.attempt(ctx, waiting)
+		switch {
+		case err == nil:
+			return lease, nil
+		case errors.Is(err, quorumlock.ErrClosed):
+			return nil, err
+		case waiting.Err() == nil || !errors.Is(err, waiting.Err()):
+			last = err
+		}
+		if err := w.wait(waiting, last); err != nil {
+			return nil, errors.Join(err, last)
+		}
+	}
+}
+
+// start refuses what cannot work before anything is sent.
+func (l *Lock) start(ctx context.Context) error {
+	if l.err != nil {
+		return l.err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return l.client.begin()
+}
+
+// heldKey finds the tenures in a context that descends from their leases.
+type heldKey struct{}
+
+// holds is a list of tenures, the innermost first.
+type holds struct {
+	tenure *tenure
+	outer  *holds
+}
+
+// reenter enters the hold of the lock that ctx or the lock's owner already has. It returns no lease and
+// no error if there is none.
+func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
+	if l.set.Owner != "" {
+		if t := l.client.find(l.set.Owner, l); t != nil {
+			return t.reenter(ctx)
+		}
+	}
+	h, _ := ctx.Value(heldKey{}).(*holds)
+	for ; h != nil; h = h.outer {
+		if !h.tenure.alive() {
+			continue
+		}
+		if l.set.Owner == "" && h.tenure.lock.same(l) {
+			return h.tenure.reenter(ctx)
+		}
+		for _, c := range l.cells {
+			if indexOf(h.tenure.lock.cells, c) >= 0 {
+				return nil, fmt.Errorf("%w: by this very context, whose lease of %q has %q at node %s, so that %q would wait for itself: take both with one MultiLock, or use a context that does not descend from the lease",
+					quorumlock.ErrHeld, h.tenure.lock.name, c.Name, c.Node, l.name)
+			}
+		}
+	}
+	return nil, nil
+}

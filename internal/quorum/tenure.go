@@ -1,0 +1,307 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// phase is where a tenure is in its life. It only moves forward.
+type phase uint8
+
+const (
+	acquiring phase = iota // the attempt runs
+	held                   // won: there are leases, the deadline is ahead
+	lost                   // the deadline has passed, or the keys are gone; its leases are told
+	over                   // the attempt failed, or the last lease was unlocked
+)
+
+// tenure is one owner's attempt on a lock and, if it is won, the hold it leads to. The owner is used
+// for nothing else, ever.
+type tenure struct {
+	lock   *Lock
+	owner  quorumlock.Owner
+	hint   uint64
+	ballot *ballot // the votes on the attempt
+	token  uint64  // the fencing token; set before the tenure is held
+
+	mu     sync.Mutex
+	phase  phase
+	cells  []cellState
+	start  time.Time   // before the first send of the attempt or renewal that the validity counts from
+	timer  *time.Timer // ends the tenure at its deadline; set while held
+	leases map[*quorumlock.Lease]context.CancelCauseFunc
+
+	// Of the watchdog, guarded by the client's mu.
+	when  time.Time // the next renewal
+	index int       // in the client's schedule, -1 if it is not there
+}
+
+var _ quorumlock.Tenure = (*tenure)(nil)
+
+// cellState is what one cell last said.
+type cellState struct {
+	state      answer
+	token      uint64        // if granted: the tenure's token at this node
+	refusedFor time.Duration // if refused: until the holder's key expires there
+	err        error         // the last failure there
+	missing    bool          // a renewal found that the node does not have the key: it is asked to grant anew
+}
+
+type answer uint8
+
+const (
+	unanswered answer = iota
+	granted
+	refused
+	unknown // failed: the script may have run or may run yet
+)
+
+func newTenure(l *Lock) *tenure {
+	return &tenure{
+		lock:   l,
+		owner:  l.client.newOwner(),
+		hint:   l.client.Hint(),
+		ballot: newBallot(l.tree, len(l.cells)),
+		cells:  make([]cellState, len(l.cells)),
+		leases: make(map[*quorumlock.Lease]context.CancelCauseFunc, 1),
+		index:  -1,
+	}
+}
+
+func (t *tenure) Name() string            { return t.lock.name }
+func (t *tenure) Owner() quorumlock.Owner { return t.owner }
+func (t *tenure) Token() uint64           { return t.token }
+
+func (t *tenure) HoldCount() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.leases)
+}
+
+func (t *tenure) ValidUntil() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.start.Add(t.lock.set.Drift.Validity(t.lock.set.TTL, 0))
+}
+
+// remaining is how much validity is left. It is called with mu held.
+func (t *tenure) remaining() time.Duration {
+	return t.lock.set.Drift.Validity(t.lock.set.TTL, elapsed(t.start, time.Now()))
+}
+
+// begin makes a won attempt a hold, if any validity is left of it.
+func (t *tenure) begin(start time.Time) error {
+	t.mu.Lock()
+	t.start = start
+	left := t.remaining()
+	if left <= 0 {
+		t.mu.Unlock()
+		return fmt.Errorf("quorumlock: %q was granted, but so late that nothing is left of its TTL of %v: use a longer TTL or look at the nodes' latency", t.lock.name, t.lock.set.TTL)
+	}
+	t.phase = held
+	t.timer = time.AfterFunc(left, t.checkDeadline)
+	t.mu.Unlock()
+	return t.lock.client.keep(t, t.due(start))
+}
+
+// due is when a hold is to be renewed that counts from start.
+func (t *tenure) due(start time.Time) time.Time { return start.Add(t.lock.set.TTL / 3) }
+
+// alive reports whether the lock is held.
+func (t *tenure) alive() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.phase == held && t.remaining() > 0
+}
+
+// enter returns a lease of the hold, whose context descends from ctx.
+func (t *tenure) enter(ctx context.Context) (*quorumlock.Lease, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.phase != held || t.remaining() <= 0 {
+		return nil, quorumlock.ErrLost
+	}
+	outer, _ := ctx.Value(heldKey{}).(*holds)
+	lease, lose := quorumlock.NewLease(context.WithValue(ctx, heldKey{}, &holds{t, outer}), t)
+	t.leases[lease] = lose
+	return lease, nil
+}
+
+// reenter is enter for a hold that somebody is in already. It costs nothing while at least half of the
+// TTL is left, and extends first otherwise.
+func (t *tenure) reenter(ctx context.Context) (*quorumlock.Lease, error) {
+	t.mu.Lock()
+	extend := t.remaining() < t.lock.set.TTL/2
+	t.mu.Unlock()
+	if extend {
+		if err := t.extend(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return t.enter(ctx)
+}
+
+// checkDeadline ends the hold if its validity is over. It needs no node for that.
+func (t *tenure) checkDeadline() {
+	t.mu.Lock()
+	if t.phase != held {
+		t.mu.Unlock()
+		return
+	}
+	left := t.remaining()
+	if left > 0 {
+		t.timer.Reset(left)
+	}
+	t.mu.Unlock()
+	if left <= 0 {
+		t.lose("it was not renewed in time")
+	}
+}
+
+// lose tells every lease that the hold is lost.
+func (t *tenure) lose(why string) {
+	t.mu.Lock()
+	if t.phase != held {
+		t.mu.Unlock()
+		return
+	}
+	t.phase = lost
+	t.timer.Stop()
+	tell := slices.Collect(maps.Values(t.leases))
+	t.mu.Unlock()
+	for _, lose := range tell {
+		lose(quorumlock.ErrLost)
+	}
+	t.lock.client.forget(t)
+	t.lock.set.Logger.Warn("quorumlock: lease lost", "lock", t.lock.name, "owner", t.owner, "why", why)
+}
+
+// Leave is quorumlock.Tenure's.
+func (t *tenure) Leave(ctx context.Context, l *quorumlock.Lease) error {
+	if t.lock.client.begin() != nil {
+		return quorumlock.ErrLost // Close has told the lease so
+	}
+	defer t.lock.client.end()
+	t.checkDeadline()
+
+	t.mu.Lock()
+	delete(t.leases, l)
+	wasLost := t.phase == lost
+	last := len(t.leases) == 0 && t.phase != over
+	if last {
+		t.phase = over // before the release is sent: no renewal starts after it
+		t.timer.Stop()
+	}
+	t.mu.Unlock()
+
+	var err error
+	if last {
+		t.lock.client.forget(t)
+		err = t.releaseAll(ctx)
+	}
+	if wasLost {
+		return quorumlock.ErrLost
+	}
+	return err
+}
+
+// releaseAll releases at every node and returns when a quorum has confirmed. A node whose grant is
+// still under way undoes it when it comes: see acquired.
+func (t *tenure) releaseAll(ctx context.Context) error {
+	b := newBallot(t.lock.tree, len(t.cells))
+	gone := make([]bool, len(t.cells))
+	t.lock.ask(ctx, time.Now(), t.releaseCall, func(cell int, r scripts.Reply) {
+		_, wasHeld, err := r.Released()
+		t.mu.Lock()
+		t.cells[cell].err = err
+		gone[cell] = err == nil && !wasHeld
+		t.mu.Unlock()
+		if err != nil {
+			b.cast(cell, No)
+		} else {
+			b.cast(cell, Yes)
+		}
+	})
+	<-b.decided // every node answers by its timeout
+	t.mu.Lock()
+	broken := t.lock.tree.Broken(gone)
+	t.mu.Unlock()
+	switch {
+	case broken: // somebody took the keys away, and could have held the lock since
+		return quorumlock.ErrLost
+	case b.result() == Lost:
+		return t.quorumError(b)
+	}
+	return nil
+}
+
+func (t *tenure) releaseCall(cell int) scripts.Call {
+	return scripts.Release(t.lock.cells[cell].Name, t.owner, 1)
+}
+
+// abandon gives up an attempt, for the reason err, which it returns. Whatever the nodes have granted,
+// or may have, is released in the background; what they are yet to answer, when they do.
+func (t *tenure) abandon(ctx context.Context, err error) error {
+	t.giveUp(ctx)
+	return err
+}
+
+// abandonAndWait is abandon, and waits for the nodes that had granted to release: what the caller does
+// next shall not find its own traces.
+func (t *tenure) abandonAndWait(ctx, waiting context.Context) {
+	released, nodes := t.giveUp(ctx)
+	for range nodes {
+		select {
+		case <-released:
+		case <-waiting.Done():
+			return
+		}
+	}
+}
+
+// giveUp ends the attempt and sends a release to every node that has answered anything but a plain
+// refusal. The channel gets a value for each of the nodes that had granted, when it is done.
+func (t *tenure) giveUp(ctx context.Context) (released <-chan struct{}, nodes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.phase = over // from here on, an answer that comes late undoes itself
+	done := make(chan struct{}, len(t.lock.parts))
+	for _, p := range t.lock.parts {
+		q := part{node: p.node}
+		grants := false
+		for _, cell := range p.cells {
+			if s := t.cells[cell].state; s == granted || s == unknown {
+				q.cells = append(q.cells, cell)
+				grants = grants || s == granted
+			}
+		}
+		if len(q.cells) == 0 {
+			continue
+		}
+		if grants {
+			nodes++
+		}
+		t.lock.client.start(func() {
+			t.lock.askPart(ctx, time.Now(), q, t.releaseCall, ignore)
+			if grants {
+				done <- struct{}{}
+			}
+		})
+	}
+	return done, nodes
+}
+
+// undo releases at one cell, for an answer that came when the tenure was over.
+func (t *tenure) undo(cell int) {
+	p := part{t.lock.cells[cell].Node, []int{cell}}
+	t.lock.askPart(context.Background(), time.Now(), p, t.releaseCall, ignore)
+}
+
+func ignore(int, scripts.Reply) {}

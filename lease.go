@@ -1,0 +1,127 @@
+package quorumlock
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// Locker is a lock: a node's, a RedLock, or a MultiLock. It is safe for concurrent use, and only a
+// name for the lock: every call acquires anew, unless its ctx descends from a lease of the same lock.
+type Locker interface {
+	// Name returns the name the lock was made with.
+	Name() string
+
+	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the
+	// nodes; when ctx is done it returns ctx's error joined with why the last attempt failed: ErrHeld,
+	// a *QuorumError, or both. The lease's context descends from ctx. After a failure nothing is left
+	// on the nodes, but for a node that is unreachable, where the key is gone at its TTL.
+	Lock(ctx context.Context) (*Lease, error)
+
+	// TryLock makes one attempt. It returns ErrHeld when somebody else holds the lock or is just
+	// taking it, a *QuorumError when too few nodes answered, both joined when it cannot tell, and
+	// ctx's error when ctx is done first.
+	TryLock(ctx context.Context) (*Lease, error)
+}
+
+// Do runs fn while holding l. fn's ctx is the lease's: it is cancelled when the lease is lost. Do
+// returns fn's error, joined with [ErrLost] when the lease was lost before fn returned, or the error
+// of l.Lock if fn never ran. The lock is released even if fn panics.
+func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// A release that no quorum confirmed is no failure of fn: the keys are gone at their TTL.
+		if e := lease.Unlock(ctx); errors.Is(e, ErrLost) {
+			err = errors.Join(err, ErrLost)
+		}
+	}()
+	return fn(lease.Context())
+}
+
+// Tenure is the time from a lock's grant to its release or loss, as its kind of lock keeps it; a
+// [Lease] is a handle on one. Programs need it only to write a Locker of their own, such as a fake
+// for their tests.
+type Tenure interface {
+	Name() string
+	Owner() Owner
+	Token() uint64
+	ValidUntil() time.Time
+	HoldCount() int
+
+	// Extend is Lease.Extend.
+	Extend(ctx context.Context) error
+
+	// Leave takes l out of the tenure, and ends the tenure if no other lease is in it. It is called
+	// once for every lease.
+	Leave(ctx context.Context, l *Lease) error
+}
+
+// Lease is a hold on a lock that Lock or TryLock has granted, bounded in time. Every call that entered
+// has a Lease of its own, and leaves with its Unlock. A Lease is safe for concurrent use; its zero
+// value is not usable.
+type Lease struct {
+	tenure Tenure
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	left   atomic.Bool
+}
+
+// NewLease returns a lease of t whose context descends from parent, and the function that cancels
+// that context with a cause, [ErrLost], when t is lost. It is for packages that implement [Locker].
+func NewLease(parent context.Context, t Tenure) (*Lease, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	return &Lease{tenure: t, ctx: ctx, cancel: cancel}, cancel
+}
+
+// Name returns the name of the lock.
+func (l *Lease) Name() string { return l.tenure.Name() }
+
+// Owner returns the owner under which the nodes have the lock.
+func (l *Lease) Owner() Owner { return l.tenure.Owner() }
+
+// Token returns the fencing token: a number that is unique among the grants of a lock and higher than
+// that of every earlier one. Send it along with every write, and let the resource that the lock
+// protects refuse a write whose token is lower than one it has seen. (Kleppmann, "How to do
+// distributed locking", 2016.) It stays the same for as long as the lease lasts.
+func (l *Lease) Token() uint64 { return l.tenure.Token() }
+
+// ValidUntil returns the time until which the lease is good if it is not extended again, on this
+// process's clock. It moves with every renewal.
+func (l *Lease) ValidUntil() time.Time { return l.tenure.ValidUntil() }
+
+// HoldCount returns how many leases of the same hold have been entered and not left.
+func (l *Lease) HoldCount() int { return l.tenure.HoldCount() }
+
+// Context returns a context for the work that the lock protects. It is done when the lease is lost,
+// and [context.Cause] is [ErrLost] then; when it is unlocked; or when its parent, the ctx given to
+// Lock, is. The loss is told at the lease's own deadline at the latest: no network call is waited for.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Extend gives the lease a fresh TTL at a quorum of the nodes. It returns [ErrLost] if the lease is
+// lost, [ErrNotHeld] if it was unlocked, and a *[QuorumError] if too few nodes answered: then the
+// lease lasts until its old deadline. When ctx is done first it returns ctx's error, and the TTL may
+// or may not be extended.
+func (l *Lease) Extend(ctx context.Context) error {
+	if l.left.Load() {
+		return ErrNotHeld
+	}
+	return l.tenure.Extend(ctx)
+}
+
+// Unlock leaves the lock; the last lease of a hold to leave releases it. It cancels the lease's
+// context, then waits until a quorum of the nodes has released, for the node timeout at most. That ctx
+// is done does not stop it, so it is safe to defer.
+//
+// It returns [ErrLost] if the lease was lost before, [ErrNotHeld] if it was unlocked before, and a
+// *[QuorumError] if fewer nodes confirmed than the quorum: the others forget the key at its TTL.
+func (l *Lease) Unlock(ctx context.Context) error {
+	if l.left.Swap(true) {
+		return ErrNotHeld
+	}
+	l.cancel(nil)
+	return l.tenure.Leave(ctx, l)
+}

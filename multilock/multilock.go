@@ -1,0 +1,74 @@
+// Package multilock takes several locks as one: all of them, or none.
+//
+//	both, err := multilock.New([]quorumlock.Locker{client.Mutex("account:1"), client.Mutex("account:2")})
+//	lease, err := both.Lock(ctx)
+//
+// The members may be a node's, a RedLock or another MultiLock, at different nodes and under different
+// names. See package quorumlock for what is promised.
+package multilock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Mutex is a lock of all its members. It is a [quorumlock.Locker], safe for concurrent use; its zero
+// value is not usable. It needs no closing.
+//
+// All members are acquired in parallel, under one owner and one TTL, and have one fencing token, which
+// is higher than that of any earlier grant of any member. If one member is lost, the whole lease is,
+// and Unlock frees the others still.
+type Mutex struct{ lock *quorum.Lock }
+
+var _ quorumlock.Locker = (*Mutex)(nil)
+
+// member is a lock of this module.
+type member interface{ Member() *quorum.Lock }
+
+// New returns the lock of all members, which are Mutexes of packages node, redlock and multilock, each
+// with nodes or names of its own. Its options are its own: those of its members do not apply, except
+// for the quorum of a RedLock. It is closed with the client of its first member.
+func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
+	set, err := quorumlock.Resolve(opts...)
+	if err != nil {
+		return nil, err
+	}
+	if set.Quorum != 0 {
+		return nil, errors.New("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
+	}
+	if len(members) == 0 {
+		return nil, errors.New("quorumlock: multilock.New: no members: give at least one lock")
+	}
+	locks := make([]*quorum.Lock, len(members))
+	names := make([]string, len(members))
+	for i, l := range members {
+		m, ok := l.(member)
+		if !ok {
+			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a %T: use Mutexes of packages node, redlock and multilock", i+1, l)
+		}
+		locks[i] = m.Member()
+		names[i] = l.Name()
+	}
+	lock, err := quorum.All(strings.Join(names, " + "), locks, set)
+	if err != nil {
+		return nil, err
+	}
+	return &Mutex{lock}, nil
+}
+
+// Name returns the names of the members, joined by " + ".
+func (m *Mutex) Name() string { return m.lock.Name() }
+
+// Lock acquires all members, as [quorumlock.Locker] says.
+func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
+
+// TryLock makes one attempt on all members, as [quorumlock.Locker] says.
+func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
+
+// Member is how package multilock takes the lock as a member. It is not for use elsewhere.
+func (m *Mutex) Member() *quorum.Lock { return m.lock }

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"context"
+	"errors"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Mutex is a lock on a single node: as safe as that node is. It is a [quorumlock.Locker], safe for
+// concurrent use; its zero value is not usable.
+type Mutex struct {
+	node *Node
+	lock *quorum.Lock
+}
+
+var _ quorumlock.Locker = (*Mutex)(nil)
+
+// Mutex returns the lock of that name. A bad name or option is told by its calls.
+func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
+	set, err := quorumlock.Resolve(opts...)
+	if err == nil && set.Quorum != 0 {
+		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
+	}
+	return &Mutex{n, quorum.New(n.locks, name, quorum.Tree{}, []quorum.Cell{{Node: n, Name: name}}, set, err)}
+}
+
+// Name returns the name of the lock.
+func (m *Mutex) Name() string { return m.lock.Name() }
+
+// Lock acquires the lock, as [quorumlock.Locker] says.
+func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
+
+// TryLock makes one attempt, as [quorumlock.Locker] says.
+func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
+
+// Inspect returns who holds the lock.
+func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
+	return m.node.Inspect(ctx, m.Name())
+}
+
+// ForceUnlock frees the lock, whoever holds it. The holder learns of it when it next renews.
+func (m *Mutex) ForceUnlock(ctx context.Context) error {
+	_, err := m.node.ForceRelease(ctx, m.Name())
+	return err
+}
+
+// Member is how package multilock takes the lock as a member. It is not for use elsewhere.
+func (m *Mutex) Member() *quorum.Lock { return m.lock }

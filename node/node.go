@@ -1,0 +1,195 @@
+// Package node speaks to one Redis node: the reentrant lock primitive that RedLock and MultiLock are
+// made of, and a [Mutex] for those who have one Redis.
+//
+// Every script is sent exactly once, since a script whose reply was lost may have run, and every call
+// has its own deadline. What a call cannot do comes back as a *[quorumlock.NodeError].
+package node
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// DefaultTimeout bounds a call of a Node's own methods when no [WithTimeout] is given. Locks are bound
+// by [quorumlock.WithNodeTimeout] instead.
+const DefaultTimeout = time.Second
+
+// Node is one Redis server, or a sentinel group or cluster that counts as one. It does no I/O before
+// it is used, and is safe for concurrent use. Its zero value is not usable: see [Dial] and [New].
+type Node struct {
+	name    string
+	client  redis.UniversalClient
+	owned   bool // whether Close closes client
+	prompt  bool // whether client itself ends a call at its ctx's deadline
+	timeout time.Duration
+	tls     *tls.Config
+
+	locks *quorum.Client // of the node's own Mutexes, and of its own goroutines
+	hub   hub
+}
+
+// An Option changes how a Node is reached.
+type Option func(*Node)
+
+// WithName sets the name of the node in errors and logs. Default: its address and database.
+func WithName(name string) Option { return func(n *Node) { n.name = name } }
+
+// WithTimeout bounds each call of the Node's own methods. Default [DefaultTimeout].
+func WithTimeout(limit time.Duration) Option { return func(n *Node) { n.timeout = limit } }
+
+// WithTLSConfig sets the TLS configuration of a node dialled as rediss://, such as the authorities it
+// trusts or a client certificate.
+func WithTLSConfig(c *tls.Config) Option { return func(n *Node) { n.tls = c } }
+
+// Dial returns the node at a URL, without connecting to it yet:
+//
+//	redis://user:password@host:6379/0      plain
+//	rediss://user:password@host:6379/0     TLS
+//	unix://user:password@/run/redis.sock?db=0
+//
+// Characters such as / and @ in a password are percent-encoded. Parameters of go-redis's ParseURL,
+// such as pool_size, may follow. No error holds the password.
+func Dial(rawURL string, opts ...Option) (*Node, error) {
+	o, err := parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{name: address(o), owned: true, prompt: true}
+	if err := n.apply(opts); err != nil {
+		return nil, err
+	}
+	if n.tls != nil {
+		if o.TLSConfig == nil {
+			return nil, fmt.Errorf("quorumlock: node %s: WithTLSConfig needs a rediss:// URL", n.name)
+		}
+		o.TLSConfig = n.tls.Clone()
+		if host, _, err := net.SplitHostPort(o.Addr); err == nil && o.TLSConfig.ServerName == "" {
+			o.TLSConfig.ServerName = host
+		}
+	}
+	// One try and no more: the quorum is what rides out a failure, and a refused connection is told
+	// at once.
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return n.start(redis.NewClient(o)), nil
+}
+
+// New returns a node over the caller's own client, which may be one of a sentinel group or a cluster.
+// The client's retries do not apply to locks. Close leaves the client open.
+func New(client redis.UniversalClient, opts ...Option) (*Node, error) {
+	if client == nil {
+		return nil, errors.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
+	}
+	n := &Node{name: "custom client"}
+	switch c := client.(type) {
+	case *redis.Client:
+		n.name, n.prompt = address(c.Options()), c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		n.name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
+	}
+	if err := n.apply(opts); err != nil {
+		return nil, err
+	}
+	if n.tls != nil {
+		return nil, fmt.Errorf("quorumlock: node %s: WithTLSConfig is for node.Dial: set TLSConfig in the client's own options", n.name)
+	}
+	return n.start(client), nil
+}
+
+func (n *Node) apply(opts []Option) error {
+	n.timeout = DefaultTimeout
+	for _, o := range opts {
+		if o != nil {
+			o(n)
+		}
+	}
+	if n.timeout <= 0 {
+		return fmt.Errorf("quorumlock: node %s: WithTimeout(%v): use a positive duration", n.name, n.timeout)
+	}
+	if n.name == "" {
+		return errors.New("quorumlock: node: WithName(\"\"): use a name, or leave the option out for the address")
+	}
+	return nil
+}
+
+func (n *Node) start(client redis.UniversalClient) *Node {
+	n.client = client
+	n.locks = quorum.NewClient()
+	n.hub.init(client)
+	return n
+}
+
+// String returns the node's name: its address and database, without user and password.
+func (n *Node) String() string { return n.name }
+
+// Client returns the go-redis client the node uses.
+func (n *Node) Client() redis.UniversalClient { return n.client }
+
+// Close ends what runs for the node and returns when all of it is gone. Leases of the node's own
+// Mutexes that are still held are lost: unlock first. A client that New was given stays open.
+func (n *Node) Close() error {
+	n.locks.Close()
+	n.hub.close()
+	if !n.owned {
+		return nil
+	}
+	if err := n.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// parse keeps what it was given out of its errors: it may hold a password.
+func parse(rawURL string) (*redis.Options, error) {
+	const want = "use redis://user:password@host:6379/0, rediss:// or unix:///path, and percent-encode special characters"
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("quorumlock: node.Dial: the URL cannot be read: " + want)
+	}
+	switch u.Scheme {
+	case "redis", "rediss", "unix":
+	default:
+		return nil, fmt.Errorf("quorumlock: node.Dial: %s is not a scheme for a node: %s", quoteScheme(u.Scheme), want)
+	}
+	o, err := redis.ParseURL(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("quorumlock: node.Dial: the URL of %s cannot be used: check its port, database and parameters: %s", u.Hostname(), want)
+	}
+	if u.Scheme != "unix" && u.Hostname() == "" {
+		return nil, errors.New("quorumlock: node.Dial: the URL names no host: " + want)
+	}
+	return o, nil
+}
+
+// quoteScheme keeps "host:6379" readable, where the host is taken for the scheme.
+func quoteScheme(scheme string) string {
+	if scheme == "" {
+		return "none"
+	}
+	return fmt.Sprintf("%q", scheme)
+}
+
+func address(o *redis.Options) string {
+	name := o.Addr
+	if o.Network == "unix" {
+		name = "unix:" + name
+	}
+	if o.DB != 0 {
+		name += fmt.Sprintf("/%d", o.DB)
+	}
+	return name
+}
+
+var _ quorum.Node = (*Node)(nil)

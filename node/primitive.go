@@ -1,0 +1,136 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// The methods of this file are the lock primitive of one node: one script each, sent once, for those
+// who build locks of their own. They return when ctx is done, or after the node's timeout.
+
+// Acquire makes owner the holder of the lock name for ttl. hold is the count of entries that the owner
+// wants to have: 1 acquires, and 2, 3 and so on enter again what the owner holds. Counts are absolute,
+// so the same call twice enters once.
+//
+// The answer says whether the node granted or refused. After an error it may have done either; what
+// it granted is undone as soon as it answers, and gone at its TTL if it never does.
+func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (scripts.Answer, error) {
+	if err := checkEntry(name, owner, hold); err != nil {
+		return scripts.Answer{}, err
+	}
+	if ttl < quorumlock.MinTTL {
+		return scripts.Answer{}, fmt.Errorf("quorumlock: Acquire: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
+	}
+	undo := scripts.Release(name, owner, hold)
+	r := n.call(ctx, scripts.Acquire(name, owner, ttl, hold, n.locks.Hint()), &undo)
+	a, err := r.Acquired()
+	return a, n.typed(err)
+}
+
+// Renew gives the lock a fresh ttl and reports whether owner holds it: if not, nothing is changed.
+func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration) (bool, error) {
+	if err := checkEntry(name, owner, 1); err != nil {
+		return false, err
+	}
+	if ttl < quorumlock.MinTTL {
+		return false, fmt.Errorf("quorumlock: Renew: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
+	}
+	ok, err := n.call(ctx, scripts.Renew(name, owner, ttl), nil).Done()
+	return ok, n.typed(err)
+}
+
+// Release leaves the entry hold of owner and returns how many are left: hold−1, and with hold 1 the
+// lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry.
+func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {
+	if err := checkEntry(name, owner, hold); err != nil {
+		return 0, err
+	}
+	left, held, err := n.call(ctx, scripts.Release(name, owner, hold), nil).Released()
+	if err == nil && !held {
+		return 0, quorumlock.ErrNotHeld
+	}
+	return left, n.typed(err)
+}
+
+// ForceRelease frees the lock, whoever holds it, and reports whether somebody did. The holder learns
+// of it when it renews.
+func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
+	if name == "" {
+		return false, errEmptyName
+	}
+	ok, err := n.call(ctx, scripts.ForceRelease(name), nil).Done()
+	return ok, n.typed(err)
+}
+
+// Inspect returns who holds the lock, how often, for how long yet, and the last fencing token.
+func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
+	if name == "" {
+		return quorumlock.State{}, errEmptyName
+	}
+	s, err := n.call(ctx, scripts.Inspect(name), nil).Inspected()
+	return s, n.typed(err)
+}
+
+var errEmptyName = errors.New("quorumlock: the name of the lock is empty: use a name")
+
+func checkEntry(name string, owner quorumlock.Owner, hold int) error {
+	switch {
+	case name == "":
+		return errEmptyName
+	case owner == "":
+		return errors.New("quorumlock: the owner is empty: use quorumlock.NewOwner")
+	case hold < 1:
+		return fmt.Errorf("quorumlock: hold is %d: use 1 to acquire or release, 2 and up to re-enter", hold)
+	}
+	return nil
+}
+
+// call sends one script and waits for it no longer than ctx and the node's timeout. undo is sent after
+// a call whose caller has gone before its answer came, or whose outcome is not known.
+func (n *Node) call(ctx context.Context, c scripts.Call, undo *scripts.Call) scripts.Reply {
+	if err := ctx.Err(); err != nil {
+		return scripts.Reply{Err: n.failure(ctx, err)}
+	}
+	answered := make(chan scripts.Reply) // unbuffered: an answer is taken, or the caller has gone
+	gone := make(chan struct{})
+	defer close(gone)
+	err := n.locks.Go(func() {
+		own := context.WithoutCancel(ctx)
+		callCtx, cancel := context.WithTimeout(own, n.timeout)
+		defer cancel()
+		r := n.Send(callCtx, c)[0]
+		taken := false
+		select {
+		case answered <- r:
+			taken = true
+		case <-gone:
+		}
+		if undo != nil && (!taken || r.Err != nil) {
+			undoCtx, cancel := context.WithTimeout(own, n.timeout)
+			defer cancel()
+			n.Send(undoCtx, *undo)
+		}
+	})
+	if err != nil {
+		return scripts.Reply{Err: err}
+	}
+	select {
+	case r := <-answered:
+		return r
+	case <-ctx.Done():
+		return scripts.Reply{Err: n.failure(ctx, ctx.Err())}
+	}
+}
+
+// typed makes a reply that could not be read an error of this node, as the others are.
+func (n *Node) typed(err error) error {
+	if _, ok := errors.AsType[*quorumlock.NodeError](err); err == nil || ok || errors.Is(err, quorumlock.ErrClosed) {
+		return err
+	}
+	return &quorumlock.NodeError{Node: n.name, Err: err}
+}

@@ -1,0 +1,104 @@
+package quorumlock
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// DefaultTTL is the TTL of a lease when no [WithTTL] is given.
+const DefaultTTL = 10 * time.Second
+
+// MinTTL is the smallest TTL that is accepted: nodes expire keys to the millisecond.
+const MinTTL = 10 * time.Millisecond
+
+// An Option changes how a lock behaves. Options given to a constructor are defaults; options given
+// to a Mutex override them.
+type Option func(*Settings)
+
+// Settings is what a lock's options come to. Programs set it through Options; it is exported for
+// packages that make lock kinds.
+type Settings struct {
+	TTL         time.Duration // the expiry set on the key at each node
+	Renew       bool          // whether the watchdog extends the lease
+	Wait        time.Duration // how long Lock may wait; 0: until its ctx is done
+	NodeTimeout time.Duration // how long one node may take to answer
+	Drift       Drift         // the allowance for clock rates
+	Quorum      int           // the nodes that must agree; 0: a majority
+	Owner       Owner         // whose hold Lock may enter; empty: decided by its ctx
+	Logger      *slog.Logger  // never nil once resolved
+}
+
+// WithTTL sets for how long the nodes keep the lock without hearing from its holder. The watchdog
+// extends it every third of that, so it bounds how long a dead holder keeps others out, not how
+// long the work may take. Default [DefaultTTL], at least [MinTTL].
+func WithTTL(ttl time.Duration) Option { return func(s *Settings) { s.TTL = ttl } }
+
+// WithoutRenewal makes leases end when their TTL does, unless [Lease.Extend] is called.
+func WithoutRenewal() Option { return func(s *Settings) { s.Renew = false } }
+
+// WithWait bounds how long Lock waits, without bounding the context of the lease it returns. When it
+// is over, Lock returns [context.DeadlineExceeded] joined with why the last attempt failed, such as
+// [ErrHeld]. Default: Lock waits until its ctx is done.
+func WithWait(limit time.Duration) Option { return func(s *Settings) { s.Wait = limit } }
+
+// WithNodeTimeout sets how long one node may take to answer before it counts as unreachable for the
+// call at hand. It is waited for only while the other nodes are no quorum. Default: a twentieth of
+// the TTL, but at least 50 ms and at most 1 s.
+func WithNodeTimeout(limit time.Duration) Option { return func(s *Settings) { s.NodeTimeout = limit } }
+
+// WithDrift sets the allowance for clocks that run at different rates. Default [DefaultDrift].
+func WithDrift(d Drift) Option { return func(s *Settings) { s.Drift = d } }
+
+// WithQuorum sets how many nodes of a RedLock must agree, from a majority (the default) to all of
+// them. A quorum of Q of N nodes excludes others while at most 2Q−N−1 nodes forget.
+func WithQuorum(nodes int) Option { return func(s *Settings) { s.Quorum = nodes } }
+
+// WithOwner makes Lock and TryLock enter the hold that o has of the same lock at the same client,
+// whatever their ctx, and acquire it in o's name when there is none. o is a [NewOwner] that several
+// calls share, or the [Lease.Owner] of a lease that is held. It has no meaning outside the process.
+func WithOwner(o Owner) Option { return func(s *Settings) { s.Owner = o } }
+
+// WithLogger sets where failed attempts, failed renewals and losses are logged. Default: nowhere.
+func WithLogger(l *slog.Logger) Option { return func(s *Settings) { s.Logger = l } }
+
+// Resolve applies the options in their order to the defaults and checks the outcome. The error names
+// the option at fault and says what would do.
+func Resolve(opts ...Option) (Settings, error) {
+	s := Settings{TTL: DefaultTTL, Renew: true, Drift: DefaultDrift()}
+	for _, o := range opts {
+		if o != nil {
+			o(&s)
+		}
+	}
+	if s.Logger == nil {
+		s.Logger = slog.New(slog.DiscardHandler)
+	}
+	if s.NodeTimeout == 0 {
+		s.NodeTimeout = min(max(s.TTL/20, 50*time.Millisecond), time.Second)
+	}
+	return s, s.check()
+}
+
+func (s *Settings) check() error {
+	if s.TTL < MinTTL {
+		return fmt.Errorf("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, MinTTL)
+	}
+	if err := s.Drift.Validate(); err != nil {
+		return fmt.Errorf("quorumlock: WithDrift: %w", err)
+	}
+	if s.Drift.Validity(s.TTL, 0) <= 0 {
+		return fmt.Errorf("quorumlock: WithTTL(%v) leaves no validity after a drift of %v × TTL + %v: use a longer TTL or a smaller drift",
+			s.TTL, s.Drift.Rate, s.Drift.Floor)
+	}
+	if s.NodeTimeout < 0 {
+		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) is negative: use a positive duration, or 0 for the default", s.NodeTimeout)
+	}
+	if s.Wait < 0 {
+		return fmt.Errorf("quorumlock: WithWait(%v) is negative: use a positive duration, or 0 to wait until ctx is done", s.Wait)
+	}
+	if s.Quorum < 0 {
+		return fmt.Errorf("quorumlock: WithQuorum(%d) is negative: use a majority of the nodes or more, or 0 for a majority", s.Quorum)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// Inspection is the state of a lock as the quorum sees it, and node by node.
+type Inspection struct {
+	// State is what a quorum of the nodes agrees on: its owner is empty if no owner has a quorum, its
+	// TTL is how long that owner keeps a quorum if it does not renew, and its token is the highest.
+	State quorumlock.State
+	Nodes []NodeState // in the order of the client's nodes
+}
+
+// NodeState is what one node knows of a lock, or why it could not be asked.
+type NodeState struct {
+	Node  string
+	State quorumlock.State
+	Err   error // a *quorumlock.NodeError, or nil
+}
+
+// Inspect asks all nodes who holds the lock, how often, for how long yet, and for the last fencing
+// token. It waits for each node until ctx is done, for the node's timeout at most. It returns a
+// *[quorumlock.QuorumError] along with the inspection if fewer nodes answered than the quorum.
+func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
+	return m.client.Inspect(ctx, m.Name())
+}
+
+// Inspect is [Mutex.Inspect] for the lock of that name, with the quorum of the client's options.
+func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
+	set, err := c.resolve(nil)
+	if err != nil {
+		return Inspection{}, err
+	}
+	in := Inspection{Nodes: make([]NodeState, len(c.nodes))}
+	err = c.askAll(set.Quorum, func(i int, n *node.Node) error {
+		s, err := n.Inspect(ctx, name)
+		in.Nodes[i] = NodeState{Node: n.String(), State: s, Err: err}
+		return err
+	})
+	in.State = agreed(in.Nodes, set.Quorum)
+	return in, err
+}
+
+// agreed returns the state of the owner who holds at a quorum of the nodes.
+func agreed(nodes []NodeState, quorum int) quorumlock.State {
+	var s quorumlock.State
+	for _, n := range nodes {
+		s.Token = max(s.Token, n.State.Token)
+		count, hold := 0, 0
+		for _, other := range nodes {
+			if n.State.Held() && other.State.Owner == n.State.Owner {
+				count, hold = count+1, max(hold, other.State.HoldCount)
+			}
+		}
+		if count >= quorum {
+			s.Owner, s.HoldCount = n.State.Owner, hold
+		}
+	}
+	if s.Held() {
+		s.TTL = quorumTTL(nodes, s.Owner, quorum)
+	}
+	return s
+}
+
+// quorumTTL is the longest time for which a quorum of the nodes keeps owner's key.
+func quorumTTL(nodes []NodeState, owner quorumlock.Owner, quorum int) time.Duration {
+	var longest time.Duration
+	for _, n := range nodes {
+		keep := 0
+		for _, other := range nodes {
+			if other.State.Owner == owner && other.State.TTL >= n.State.TTL {
+				keep++
+			}
+		}
+		if n.State.Owner == owner && keep >= quorum {
+			longest = max(longest, n.State.TTL)
+		}
+	}
+	return longest
+}
+
+// ForceUnlock frees the lock at every node, whoever holds it. The holder learns of it when it next
+// renews, and may be at work until then: what it writes is stopped by its fencing token only. It returns
+// a *[quorumlock.QuorumError] if fewer nodes confirmed than the quorum.
+func (m *Mutex) ForceUnlock(ctx context.Context) error {
+	set, err := m.client.resolve(nil)
+	if err != nil {
+		return err
+	}
+	return m.client.askAll(set.Quorum, func(_ int, n *node.Node) error {
+		_, err := n.ForceRelease(ctx, m.Name())
+		return err
+	})
+}
+
+// askAll calls ask for all nodes at once, waits for all, and returns an error if fewer than needed
+// succeeded.
+func (c *Client) askAll(needed int, ask func(i int, n *node.Node) error) error {
+	errs := make([]error, len(c.nodes))
+	var g errgroup.Group
+	for i, n := range c.nodes {
+		g.Go(func() error {
+			errs[i] = ask(i, n)
+			return nil // one node's failure stops none of the others
+		})
+	}
+	_ = g.Wait()
+	e := &quorumlock.QuorumError{Granted: len(c.nodes), Needed: needed}
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		e.Granted--
+		n, ok := errors.AsType[*quorumlock.NodeError](err)
+		if !ok {
+			return err // wrong at every node alike, such as an empty name
+		}
+		e.Nodes = append(e.Nodes, n)
+	}
+	if e.Granted < needed {
+		return e
+	}
+	return nil
+}
