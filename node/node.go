@@ -6,6 +6,7 @@
 package node
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ type Node struct {
 	prompt  bool // whether client itself ends a call at its ctx's deadline
 	timeout time.Duration
 	tls     *tls.Config
+	dialer  Dialer
 
 	locks *quorum.Client // of the node's own Mutexes, and of its own goroutines
 	hub   hub
@@ -50,6 +52,13 @@ func WithTimeout(limit time.Duration) Option { return func(n *Node) { n.timeout 
 // WithTLSConfig sets the TLS configuration of a node dialled as rediss://, such as the authorities it
 // trusts or a client certificate.
 func WithTLSConfig(c *tls.Config) Option { return func(n *Node) { n.tls = c } }
+
+// A Dialer opens a connection to a node.
+type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// WithDialer sets how a dialled node is connected to, for instance through a tunnel. It is not used
+// for TLS: a dialer given for a rediss:// node returns a connection that has it.
+func WithDialer(d Dialer) Option { return func(n *Node) { n.dialer = d } }
 
 // Dial returns the node at a URL, without connecting to it yet:
 //
@@ -77,6 +86,9 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 			o.TLSConfig.ServerName = host
 		}
 	}
+	if n.dialer != nil {
+		o.Dialer = n.dialer
+	}
 	// One try and no more: the quorum is what rides out a failure, and a refused connection is told
 	// at once.
 	o.MaxRetries = -1
@@ -102,8 +114,8 @@ func New(client redis.UniversalClient, opts ...Option) (*Node, error) {
 	if err := n.apply(opts); err != nil {
 		return nil, err
 	}
-	if n.tls != nil {
-		return nil, fmt.Errorf("quorumlock: node %s: WithTLSConfig is for node.Dial: set TLSConfig in the client's own options", n.name)
+	if n.tls != nil || n.dialer != nil {
+		return nil, fmt.Errorf("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.name)
 	}
 	return n.start(client), nil
 }

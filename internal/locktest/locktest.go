@@ -1,0 +1,85 @@
+// Package locktest is what the tests of several packages share: embedded nodes that are closed behind
+// a test, and checks that nothing is left on them.
+package locktest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// Main runs the tests of a package and fails if goroutines are left after them.
+func Main(m *testing.M) {
+	redis.SetLogger(silent{}) // go-redis logs every failed dial, and the tests make many
+	goleak.VerifyTestMain(m)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// Nodes starts n embedded servers and a node for each. All are closed at the end of the test; a
+// client that the test makes of them is closed before, by a Cleanup that it registers afterwards.
+func Nodes(t testing.TB, n int, opts ...node.Option) ([]*embedded.Server, []*node.Node) {
+	t.Helper()
+	servers, nodes, err := embedded.Nodes(n, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, n := range nodes {
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		for _, s := range servers {
+			s.Close()
+		}
+		settle()
+	})
+	return servers, nodes
+}
+
+// settle lets go-redis's redial of a dead node end: it looks once a second whether its pool is closed.
+// In a synctest bubble it takes no time.
+func settle() {
+	if inBubble() {
+		time.Sleep(2 * time.Second)
+	}
+}
+
+// inBubble reports whether the clock is that of a testing/synctest bubble, which starts in 2000.
+func inBubble() bool { return time.Now().Year() < 2020 }
+
+// NoLocks checks that within a second no server has any key but token counters.
+func NoLocks(t testing.TB, servers []*embedded.Server) {
+	t.Helper()
+	deadline := time.Now().Add(time.Second)
+	for _, s := range servers {
+		left := Keys(s)
+		for ; len(left) > 0 && time.Now().Before(deadline); left = Keys(s) {
+			time.Sleep(time.Millisecond)
+		}
+		if len(left) > 0 {
+			t.Errorf("%s still has %q", s.Name, left)
+		}
+	}
+}
+
+// Keys returns the keys at s that are no token counters.
+func Keys(s *embedded.Server) []string {
+	var keys []string
+	for _, k := range s.Redis.Keys() {
+		if !strings.HasPrefix(k, "redisson_lock_token:") {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
