@@ -14,7 +14,7 @@ type round struct {
 	t      *tenure
 	start  time.Time // before the first send: what the new validity counts from
 	ballot *ballot
-	gone   []bool // cells that did not have the key when this round came by; under the tenure's mu
+	gone   []bool        // cells that did not have the key when this round came by; under the tenure's mu
 	done   chan struct{} // closed when the round has taken its effect
 }
 
