@@ -26,7 +26,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 	if ttl < quorumlock.MinTTL {
 		return scripts.Answer{}, fmt.Errorf("quorumlock: Acquire: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
 	}
-	undo := scripts.Release(name, owner, hold)
+	undo := scripts.Release(name, owner, hold, "")
 	r := n.call(ctx, scripts.Acquire(name, owner, ttl, hold, n.locks.Hint()), &undo)
 	a, err := r.Acquired()
 	return a, n.typed(err)
@@ -50,7 +50,7 @@ func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner,
 	if err := checkEntry(name, owner, hold); err != nil {
 		return 0, err
 	}
-	left, held, err := n.call(ctx, scripts.Release(name, owner, hold), nil).Released()
+	left, held, err := n.call(ctx, scripts.Release(name, owner, hold, ""), nil).Released()
 	if err == nil && !held {
 		return 0, quorumlock.ErrNotHeld
 	}
@@ -67,12 +67,16 @@ func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
 	return ok, n.typed(err)
 }
 
-// Inspect returns who holds the lock, how often, for how long yet, and the last fencing token.
+// maxLine is how many of those who wait Inspect names.
+const maxLine = 100
+
+// Inspect returns who holds the lock, how often, for how long yet, the last fencing token, and the
+// line: the number of those who wait, and the first hundred.
 func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
 	if name == "" {
 		return quorumlock.State{}, errEmptyName
 	}
-	s, err := n.call(ctx, scripts.Inspect(name), nil).Inspected()
+	s, err := n.call(ctx, scripts.Inspect(name, maxLine), nil).Inspected()
 	return s, n.typed(err)
 }
 

@@ -1,29 +1,58 @@
 -- Acquires a lock for an owner, or enters it again.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2]  the fencing token: integer
+-- KEYS[2], KEYS[3]  the line: see line.lua
+-- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  hold: the count the owner wants to have, 1 to acquire
 -- ARGV[4]  token hint: a new grant's token is at least this
+-- ARGV[5]  how the line is met:
+--          'wait'  by the waiter ARGV[6] with the ticket ARGV[7], whose place lives ARGV[8] ms: it
+--                  acquires if it is the first, and stands in line otherwise
+--          'try'   acquires if nobody stands in line
+--          'keep'  acquires past the line: a holder gets back what this node has lost
 --
--- Reply    {0, pttl}   refused; ms until the holder's key expires, negative if there is no telling
---          {1, token}  granted anew
---          {2, token}  granted; the owner had the lock already
+-- Reply    {0, pttl, place}  refused; ms until the holder's key expires, negative if there is no
+--                            telling; the waiter's place in line from 0, -1 if it has none
+--          {1, token, -1}    granted anew
+--          {2, token, -1}    granted; the owner had the lock already
 --
 -- The count is set, not added to: the same call twice changes nothing the second time.
 local hold = tonumber(ARGV[3])
 local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
 local again = count > 0 and (count == hold or count == hold - 1)
 local free = hold == 1 and redis.call('exists', KEYS[1]) == 0
-if not again and not free then
-  return {0, redis.call('pttl', KEYS[1])}
+
+if not again and ARGV[5] ~= 'keep' then
+  local waiter = ARGV[5] == 'wait' and ARGV[6] or nil
+  local nobody = redis.call('exists', KEYS[2]) == 0
+  if not (free and nobody) then
+    local now = clock()
+    local first, dropped = head(waiter, now)
+    if waiter then
+      -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
+      join(waiter, ARGV[7], tonumber(ARGV[8]), now)
+      first = redis.call('zrange', KEYS[2], 0, 0)[1]
+    end
+    if not free or first ~= waiter then
+      if free and dropped then
+        wake(waiter, now)
+      end
+      return {0, redis.call('pttl', KEYS[1]), waiter and redis.call('zrank', KEYS[2], waiter) or -1}
+    end
+    if waiter then
+      drop(waiter)
+    end
+  end
+elseif not again and not free then
+  return {0, redis.call('pttl', KEYS[1]), -1}
 end
 
--- All that can fail is looked at before anything is written.
-local token = tonumber(redis.call('get', KEYS[2]) or 0)
+-- All that can fail is looked at before the lock is written.
+local token = tonumber(redis.call('get', KEYS[4]) or 0)
 if not token then
-  return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[2])
+  return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
 end
 if not again or token == 0 then
   token = math.max(token + 1, tonumber(ARGV[4]))
@@ -34,5 +63,5 @@ end
 
 redis.call('hset', KEYS[1], ARGV[1], hold)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('set', KEYS[2], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000))
-return {again and 2 or 1, token}
+redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000))
+return {again and 2 or 1, token, -1}

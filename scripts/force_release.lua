@@ -1,11 +1,13 @@
--- Releases the lock, whoever holds it.
+-- Releases the lock, whoever holds it, and wakes the first in line.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
--- ARGV[1]  the channel that tells of a release
+-- KEYS[2], KEYS[3]  the line: see line.lua
+-- ARGV[1]  the channel that tells Redisson's waiters of a release
 --
 -- Reply    1 released, 0 nobody held it
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
 redis.call('publish', ARGV[1], '0')
+wake(nil, clock())
 return 1

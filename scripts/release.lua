@@ -1,23 +1,43 @@
 -- Leaves a hold of the lock, and releases the lock with the last one.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
+-- KEYS[2], KEYS[3]  the line: see line.lua
 -- ARGV[1]  owner
 -- ARGV[2]  hold: the entry to leave, which brings the count to hold - 1
--- ARGV[3]  the channel that tells of a release
+-- ARGV[3]  the channel that tells Redisson's waiters of a release
+-- ARGV[4]  the owner's waiter, which leaves the line; '' if it has none
+-- ARGV[5]  ticket: the waiter re-joins the line with it instead, for ARGV[6] ms; '' if not
 --
--- Reply    the count that is left, or -1: the owner does not hold that entry
+-- Reply    {left, open}: the count that is left, or -1 if the owner did not hold that entry; and 1 if
+--          the lock is free and the waiter is the first in line now, 0 if not
 --
 -- The count is set, not subtracted from: the same call twice changes nothing the second time. The
 -- last entry deletes at once, without a write that a node out of memory would refuse.
 local left = tonumber(ARGV[2]) - 1
 local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
 if count <= left then
-  return -1
-end
-if left > 0 then
+  left = -1
+elseif left > 0 then
   redis.call('hset', KEYS[1], ARGV[1], left)
-  return left
+else
+  redis.call('del', KEYS[1])
+  redis.call('publish', ARGV[3], '0')
 end
-redis.call('del', KEYS[1])
-redis.call('publish', ARGV[3], '0')
-return 0
+
+local waiter = ARGV[4] ~= '' and ARGV[4] or nil
+local rejoins = ARGV[5] ~= ''
+if not rejoins and redis.call('exists', KEYS[2]) == 0 then
+  return {left, 0}
+end
+local now = clock()
+if rejoins then
+  join(waiter, ARGV[5], tonumber(ARGV[6]), now)
+elseif waiter then
+  drop(waiter)
+end
+if redis.call('exists', KEYS[1]) == 1 then
+  return {left, 0}
+end
+-- One who yields is not woken by its own yield: it would come back at once, for the same outcome.
+wake(waiter, now)
+return {left, rejoins and redis.call('zrange', KEYS[2], 0, 0)[1] == waiter and 1 or 0}

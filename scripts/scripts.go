@@ -30,15 +30,22 @@ var releaseSource string
 //go:embed force_release.lua
 var forceReleaseSource string
 
+//go:embed leave.lua
+var leaveSource string
+
 //go:embed inspect.lua
 var inspectSource string
 
+//go:embed line.lua
+var lineSource string
+
 var (
-	acquire      = newScript(acquireSource)
+	acquire      = newScript(lineSource + acquireSource)
 	raise        = newScript(raiseSource)
 	renew        = newScript(renewSource)
-	release      = newScript(releaseSource)
-	forceRelease = newScript(forceReleaseSource)
+	release      = newScript(lineSource + releaseSource)
+	forceRelease = newScript(lineSource + forceReleaseSource)
+	leave        = newScript(lineSource + leaveSource)
 	inspect      = newScript(inspectSource)
 )
 
@@ -66,6 +73,15 @@ func TokenKey(name string) string { return prefixed("redisson_lock_token", name)
 // UnlockChannel returns the channel on which a release of the lock is told, with the message "0".
 func UnlockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
 
+// LineKey returns the key of a lock's line of waiters.
+func LineKey(name string) string { return prefixed("quorumlock_queue", name) }
+
+// DeadlinesKey returns the key of the deadlines of a lock's waiters.
+func DeadlinesKey(name string) string { return prefixed("quorumlock_waiters", name) }
+
+// WakeChannel returns the channel on which a client's waiters are told of their turn.
+func WakeChannel(client string) string { return "quorumlock_wake:" + client }
+
 // prefixed puts name in braces, so that a cluster keeps the key beside the lock's own; a name with
 // braces of its own is used as it is. (Redisson: RedissonObject.prefixName.)
 func prefixed(prefix, name string) string {
@@ -75,10 +91,41 @@ func prefixed(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
+// Place is a waiter's place in line.
+type Place struct {
+	Waiter quorumlock.Owner
+	Ticket int64         // wall-clock µs of its first attempt
+	TTL    time.Duration // for how long the place is kept without a refresh
+}
+
+func (p Place) args() []any {
+	return []any{string(p.Waiter), p.Ticket, milliseconds(p.TTL)}
+}
+
 // Acquire makes owner the holder of the lock name for ttl (hold 1), or enters it once more (hold n
-// when n−1 entries are held). A new grant's token is at least hint.
+// when n−1 entries are held), if nobody stands in line. A new grant's token is at least hint.
 func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
-	return Call{acquire, []string{name, TokenKey(name)}, []any{string(owner), milliseconds(ttl), hold, hint}}
+	return acquireAs("try", name, owner, ttl, hold, hint)
+}
+
+// AcquireInTurn is Acquire for a waiter: if it is not granted, it stands in line at p.
+func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, p Place) Call {
+	return acquireAs("wait", name, owner, ttl, 1, hint, p.args()...)
+}
+
+// AcquireAnew is Acquire for a holder whose key the node has lost. It need not stand in line for what
+// it has.
+func AcquireAnew(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
+	return acquireAs("keep", name, owner, ttl, 1, token)
+}
+
+func acquireAs(mode, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64, place ...any) Call {
+	args := append([]any{string(owner), milliseconds(ttl), hold, hint, mode}, place...)
+	return Call{acquire, append(lineKeys(name), TokenKey(name)), args}
+}
+
+func lineKeys(name string) []string {
+	return []string{name, LineKey(name), DeadlinesKey(name)}
 }
 
 // Raise brings the token counter of a lock that owner holds from own, the token it got at this node,
@@ -92,19 +139,30 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 	return Call{renew, []string{name, TokenKey(name)}, []any{string(owner), milliseconds(ttl)}}
 }
 
-// Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock.
-func Release(name string, owner quorumlock.Owner, hold int) Call {
-	return Call{release, []string{name}, []any{string(owner), hold, UnlockChannel(name)}}
+// Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock. waiter, if
+// not empty, leaves the line.
+func Release(name string, owner quorumlock.Owner, hold int, waiter quorumlock.Owner) Call {
+	return Call{release, lineKeys(name), []any{string(owner), hold, UnlockChannel(name), string(waiter), ""}}
+}
+
+// Yield releases what an attempt has got of the lock, if anything, and stands in line at p.
+func Yield(name string, owner quorumlock.Owner, p Place) Call {
+	return Call{release, lineKeys(name), append([]any{string(owner), 1, UnlockChannel(name)}, p.args()...)}
+}
+
+// Leave takes waiter out of the line.
+func Leave(name string, waiter quorumlock.Owner) Call {
+	return Call{leave, lineKeys(name), []any{string(waiter)}}
 }
 
 // ForceRelease releases the lock, whoever holds it.
 func ForceRelease(name string) Call {
-	return Call{forceRelease, []string{name}, []any{UnlockChannel(name)}}
+	return Call{forceRelease, lineKeys(name), []any{UnlockChannel(name)}}
 }
 
-// Inspect reads the state of a lock.
-func Inspect(name string) Call {
-	return Call{inspect, []string{name, TokenKey(name)}, nil}
+// Inspect reads the state of a lock, with the first of those who wait.
+func Inspect(name string, waiters int) Call {
+	return Call{inspect, []string{name, LineKey(name), TokenKey(name)}, []any{waiters}}
 }
 
 // milliseconds rounds up: a key must not expire before its TTL.

@@ -11,12 +11,13 @@ import (
 )
 
 // attempt tries once to acquire the lock for a new owner. It is decided as soon as the votes are, or
-// waiting is done; the lease descends from ctx. After a failure everything is undone or being undone.
+// waiting is done; the lease descends from ctx. After a failure everything is undone or being undone:
+// the waiter w stands in line again, or has left it if waiting is done. Without w it does not join.
 //
 // This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with the nodes asked at
 // the same time, and with a fencing token that a quorum of them agrees on.
-func (l *Lock) attempt(ctx, waiting context.Context) (*quorumlock.Lease, error) {
-	t := newTenure(l)
+func (l *Lock) attempt(ctx, waiting context.Context, w *waiter) (*quorumlock.Lease, error) {
+	t := newTenure(l, w)
 	start := time.Now() // before the first send: all that follows counts against the validity
 
 	l.ask(ctx, start, t.acquireCall, t.acquired)
@@ -28,19 +29,17 @@ func (l *Lock) attempt(ctx, waiting context.Context) (*quorumlock.Lease, error) 
 		return nil, t.abandon(ctx, quorumlock.ErrClosed)
 	}
 	if t.ballot.result() == Lost {
-		t.abandonAndWait(ctx, waiting)
-		return nil, t.refusal()
+		return nil, t.giveWay(ctx, waiting, t.refusal())
 	}
 	if err := t.agreeOnToken(ctx, waiting); err != nil {
-		return nil, t.abandon(ctx, err)
+		return nil, t.giveWay(ctx, waiting, err)
 	}
-	if err := waiting.Err(); err != nil {
-		return nil, t.abandon(ctx, err)
+	lease, err := t.begin(ctx, start)
+	if err != nil {
+		return nil, t.giveWay(ctx, waiting, err)
 	}
-	if err := t.begin(start); err != nil {
-		return nil, t.abandon(ctx, err)
-	}
-	return t.enter(ctx)
+	t.leaveLines(ctx)
+	return lease, nil
 }
 
 // ask sends calls to the nodes of the lock, to all at once and in one goroutine each. answer gets the
@@ -70,7 +69,11 @@ func (l *Lock) bounded(ctx context.Context, start time.Time) (context.Context, c
 }
 
 func (t *tenure) acquireCall(cell int) scripts.Call {
-	return scripts.Acquire(t.lock.cells[cell].Name, t.owner, t.lock.set.TTL, 1, t.hint)
+	name, ttl := t.lock.cells[cell].Name, t.lock.set.TTL
+	if t.waiter == nil {
+		return scripts.Acquire(name, t.owner, ttl, 1, t.hint)
+	}
+	return scripts.AcquireInTurn(name, t.owner, ttl, t.hint, t.place)
 }
 
 // acquired takes a node's answer to the attempt. One that comes when the attempt or the tenure is over
@@ -82,25 +85,31 @@ func (t *tenure) acquired(cell int, r scripts.Reply) {
 		// server under another address, and must not count twice.
 		err = fmt.Errorf("%q was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?", t.lock.cells[cell].Name)
 	}
-	c := &t.cells[cell]
-	vote := Yes
-	t.mu.Lock()
+	vote := No
+	state := cellState{}
 	switch {
 	case err != nil:
-		c.state, c.err, vote = unknown, err, No
+		state.state, state.err = unknown, err
 	case !a.Granted:
-		c.state, c.refusedFor, vote = refused, a.TTL, No
+		state.state = refused
+		t.waiter.refused(cell, a)
 	default:
-		c.state, c.token = granted, a.Token
-	}
-	undo := t.phase == over && c.state != refused
-	t.mu.Unlock()
-	if a.Granted {
+		state.state, state.token = granted, a.Token
 		t.lock.client.saw(a.Token)
+		vote = Yes
 	}
+	t.mu.Lock()
+	t.cells[cell] = state
+	isOver := t.phase == over
+	t.mu.Unlock()
 	t.ballot.cast(cell, vote)
-	if undo {
-		t.undo(cell)
+
+	late := part{t.lock.cells[cell].Node, []int{cell}}
+	switch {
+	case isOver && state.state != refused:
+		t.giveBack(context.Background(), late)
+	case state.state != granted && t.waiter != nil && t.waiter.isFinished():
+		t.lock.leave(context.Background(), late, t.waiter)
 	}
 }
 

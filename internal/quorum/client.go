@@ -4,6 +4,8 @@
 // The life of a lease, and where to read it:
 //
 //	lock.go      Lock, TryLock: re-entrancy, attempts, waiting between them
+//	line.go      the line of callers in this process
+//	wait.go      standing in line at the nodes; wake.go: being told one's turn
 //	attempt.go   one attempt, whole: fan-out, tally, fencing, validity
 //	tenure.go    what is held: leases, deadline, loss, release
 //	renew.go     rounds of renewal, for the watchdog and Extend
@@ -51,19 +53,27 @@ type Client struct {
 	closed bool
 	held   map[quorumlock.Owner]*tenure
 	named  map[quorumlock.Owner][]*tenure // those acquired for a WithOwner
-	due    schedule                       // those to renew, but for the ones in a round
-	timer  *time.Timer                    // the watchdog's next tick
-	next   time.Time                      // when that is; zero if none is set
-	seen   time.Time                      // both clocks at the last tick
+	lines  map[Cell][]*line               // the local lines, by the first cell of their lock
+	ears   map[Node]*ear
+	due    schedule    // those to renew, but for the ones in a round
+	timer  *time.Timer // the watchdog's next tick
+	next   time.Time   // when that is; zero if none is set
+	seen   time.Time   // both clocks at the last tick
+
+	waitersMu sync.Mutex // apart from mu: nodes call heard while mu is held, when they are told to listen
+	waiters   map[quorumlock.Owner]*waiter
 }
 
 // NewClient returns a client with an identity of its own. It starts nothing.
 func NewClient() *Client {
 	return &Client{
-		id:    quorumlock.NewID(),
-		done:  make(chan struct{}),
-		held:  make(map[quorumlock.Owner]*tenure),
-		named: make(map[quorumlock.Owner][]*tenure),
+		id:      quorumlock.NewID(),
+		done:    make(chan struct{}),
+		held:    make(map[quorumlock.Owner]*tenure),
+		named:   make(map[quorumlock.Owner][]*tenure),
+		lines:   make(map[Cell][]*line),
+		ears:    make(map[Node]*ear),
+		waiters: make(map[quorumlock.Owner]*waiter),
 	}
 }
 
@@ -82,6 +92,7 @@ func (c *Client) Close() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
+	c.deafen()
 	c.mu.Unlock()
 	for _, t := range held {
 		t.lose("the client was closed")

@@ -114,7 +114,7 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	if lease, err := l.reenter(ctx); lease != nil || err != nil {
 		return lease, err
 	}
-	return l.attempt(ctx, ctx)
+	return l.attempt(ctx, ctx, nil)
 }
 
 // Lock is quorumlock.Locker's.
@@ -123,29 +123,40 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		return nil, err
 	}
 	defer l.client.end()
+	if lease, err := l.reenter(ctx); lease != nil || err != nil {
+		return lease, err
+	}
 
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if l.set.Wait > 0 {
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
 	}
 	defer stop()
-	w := waiter{lock: l}
-	defer w.stop()
+	done, err := l.client.enqueue(waiting, l)
+	if err != nil {
+		return nil, errors.Join(err, quorumlock.ErrHeld)
+	}
+	defer done()
+
+	w := newWaiter(l)
+	defer w.close()
 	var last error // why the last whole attempt failed
 	for {
-		if lease, err := l.reenter(ctx); lease != nil || err != nil {
-			return lease, err
+		if l.set.Owner != "" { // another call may have acquired for the same owner meanwhile
+			if lease, err := l.reenter(ctx); lease != nil || err != nil {
+				w.leave(ctx)
+				return lease, err
+			}
 		}
-		lease, err := l.attempt(ctx, waiting)
+		lease, err := l.attempt(ctx, waiting, w)
 		switch {
-		case err == nil:
-			return lease, nil
-		case errors.Is(err, quorumlock.ErrClosed):
-			return nil, err
+		case err == nil || errors.Is(err, quorumlock.ErrClosed):
+			return lease, err
 		case waiting.Err() == nil || !errors.Is(err, waiting.Err()):
 			last = err
 		}
 		if err := w.wait(waiting, last); err != nil {
+			w.leave(ctx)
 			return nil, errors.Join(err, last)
 		}
 	}

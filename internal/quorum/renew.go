@@ -64,7 +64,7 @@ func (r *round) fill(batches map[Node]*batch) bool {
 		}
 		b.timeout = max(b.timeout, t.lock.set.NodeTimeout)
 		if t.cells[i].missing {
-			b.calls = append(b.calls, scripts.Acquire(cell.Name, t.owner, t.lock.set.TTL, 1, t.token))
+			b.calls = append(b.calls, scripts.AcquireAnew(cell.Name, t.owner, t.lock.set.TTL, t.token))
 			b.answers = append(b.answers, func(reply scripts.Reply) { r.regranted(i, reply) })
 		} else {
 			b.calls = append(b.calls, scripts.Renew(cell.Name, t.owner, t.lock.set.TTL))
@@ -118,7 +118,7 @@ func (r *round) regranted(cell int, reply scripts.Reply) {
 	undo := t.phase == over && (err != nil || a.Granted)
 	t.mu.Unlock()
 	if undo {
-		t.undo(cell)
+		t.giveBack(context.Background(), part{t.lock.cells[cell].Node, []int{cell}})
 	}
 	r.count(cell, No)
 }

@@ -29,7 +29,9 @@ type tenure struct {
 	owner  quorumlock.Owner
 	hint   uint64
 	ballot *ballot // the votes on the attempt
-	token  uint64  // the fencing token; set before the tenure is held
+	waiter *waiter // who makes the attempt; nil for TryLock
+	place  scripts.Place
+	token  uint64 // the fencing token; set before the tenure is held
 
 	mu     sync.Mutex
 	phase  phase
@@ -47,11 +49,10 @@ var _ quorumlock.Tenure = (*tenure)(nil)
 
 // cellState is what one cell last said.
 type cellState struct {
-	state      answer
-	token      uint64        // if granted: the tenure's token at this node
-	refusedFor time.Duration // if refused: until the holder's key expires there
-	err        error         // the last failure there
-	missing    bool          // a renewal found that the node does not have the key: it is asked to grant anew
+	state   answer
+	token   uint64 // if granted: the tenure's token at this node
+	err     error  // the last failure there
+	missing bool   // a renewal found that the node does not have the key: it is asked to grant anew
 }
 
 type answer uint8
@@ -63,8 +64,8 @@ const (
 	unknown // failed: the script may have run or may run yet
 )
 
-func newTenure(l *Lock) *tenure {
-	return &tenure{
+func newTenure(l *Lock, w *waiter) *tenure {
+	t := &tenure{
 		lock:   l,
 		owner:  l.client.newOwner(),
 		hint:   l.client.Hint(),
@@ -72,7 +73,13 @@ func newTenure(l *Lock) *tenure {
 		cells:  make([]cellState, len(l.cells)),
 		leases: make(map[*quorumlock.Lease]context.CancelCauseFunc, 1),
 		index:  -1,
+		waiter: w,
 	}
+	if w != nil {
+		w.begin()
+		t.place = w.placeAt()
+	}
+	return t
 }
 
 func (t *tenure) Name() string            { return t.lock.name }
@@ -96,19 +103,21 @@ func (t *tenure) remaining() time.Duration {
 	return t.lock.set.Drift.Validity(t.lock.set.TTL, elapsed(t.start, time.Now()))
 }
 
-// begin makes a won attempt a hold, if any validity is left of it.
-func (t *tenure) begin(start time.Time) error {
+// begin makes a won attempt a hold, if any validity is left of it, and returns its first lease.
+func (t *tenure) begin(ctx context.Context, start time.Time) (*quorumlock.Lease, error) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.start = start
 	left := t.remaining()
 	if left <= 0 {
-		t.mu.Unlock()
-		return fmt.Errorf("quorumlock: %q was granted, but so late that nothing is left of its TTL of %v: use a longer TTL or look at the nodes' latency", t.lock.name, t.lock.set.TTL)
+		return nil, fmt.Errorf("quorumlock: %q was granted, but so late that nothing is left of its TTL of %v: use a longer TTL or look at the nodes' latency", t.lock.name, t.lock.set.TTL)
+	}
+	if err := t.lock.client.keep(t, t.due(start)); err != nil {
+		return nil, err
 	}
 	t.phase = held
 	t.timer = time.AfterFunc(left, t.checkDeadline)
-	t.mu.Unlock()
-	return t.lock.client.keep(t, t.due(start))
+	return t.lease(ctx), nil
 }
 
 // due is when a hold is to be renewed that counts from start.
@@ -128,10 +137,15 @@ func (t *tenure) enter(ctx context.Context) (*quorumlock.Lease, error) {
 	if t.phase != held || t.remaining() <= 0 {
 		return nil, quorumlock.ErrLost
 	}
+	return t.lease(ctx), nil
+}
+
+// lease adds a lease to the hold. It is called with mu held.
+func (t *tenure) lease(ctx context.Context) *quorumlock.Lease {
 	outer, _ := ctx.Value(heldKey{}).(*holds)
 	lease, lose := quorumlock.NewLease(context.WithValue(ctx, heldKey{}, &holds{t, outer}), t)
 	t.leases[lease] = lose
-	return lease, nil
+	return lease
 }
 
 // reenter is enter for a hold that somebody is in already. It costs nothing while at least half of the
@@ -242,66 +256,118 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 	return nil
 }
 
+// releaseCall also takes the waiter out of the line, if an answer that was lost left it there.
 func (t *tenure) releaseCall(cell int) scripts.Call {
-	return scripts.Release(t.lock.cells[cell].Name, t.owner, 1)
+	return scripts.Release(t.lock.cells[cell].Name, t.owner, 1, t.place.Waiter)
 }
 
-// abandon gives up an attempt, for the reason err, which it returns. Whatever the nodes have granted,
-// or may have, is released in the background; what they are yet to answer, when they do.
+// abandon gives up an attempt whose caller has gone, for the reason err, which it returns. Whatever the
+// nodes have granted, or may have, is released in the background; what they are yet to answer, when
+// they do.
 func (t *tenure) abandon(ctx context.Context, err error) error {
+	if t.waiter != nil {
+		t.waiter.finish()
+	}
 	t.giveUp(ctx)
 	return err
 }
 
-// abandonAndWait is abandon, and waits for the nodes that had granted to release: what the caller does
-// next shall not find its own traces.
-func (t *tenure) abandonAndWait(ctx, waiting context.Context) {
-	released, nodes := t.giveUp(ctx)
+// giveWay ends an attempt that has failed for the reason err, which it returns, and waits for the nodes
+// that had granted to have it back: what the caller does next shall not find its own traces, and a
+// waiter shall know where it stands.
+func (t *tenure) giveWay(ctx, waiting context.Context, err error) error {
+	if e := waiting.Err(); e != nil {
+		return t.abandon(ctx, e)
+	}
+	done, nodes := t.giveUp(ctx)
 	for range nodes {
 		select {
-		case <-released:
+		case <-done:
 		case <-waiting.Done():
-			return
+			return err
 		}
 	}
+	return err
 }
 
-// giveUp ends the attempt and sends a release to every node that has answered anything but a plain
-// refusal. The channel gets a value for each of the nodes that had granted, when it is done.
-func (t *tenure) giveUp(ctx context.Context) (released <-chan struct{}, nodes int) {
+// giveUp ends the attempt and gives back at every node that has answered anything but a plain refusal.
+// The channel gets a value for each of the nodes that had granted, when it is done.
+func (t *tenure) giveUp(ctx context.Context) (done <-chan struct{}, nodes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.phase = over // from here on, an answer that comes late undoes itself
-	done := make(chan struct{}, len(t.lock.parts))
+	t.phase = over // from here on, an answer that comes late is given back by itself
+	given := make(chan struct{}, len(t.lock.parts))
 	for _, p := range t.lock.parts {
-		q := part{node: p.node}
-		grants := false
-		for _, cell := range p.cells {
-			if s := t.cells[cell].state; s == granted || s == unknown {
-				q.cells = append(q.cells, cell)
-				grants = grants || s == granted
-			}
-		}
+		q := t.answered(p, granted, unknown)
 		if len(q.cells) == 0 {
 			continue
 		}
-		if grants {
+		wait := len(t.answered(p, granted).cells) > 0
+		if wait {
 			nodes++
 		}
 		t.lock.client.start(func() {
-			t.lock.askPart(ctx, time.Now(), q, t.releaseCall, ignore)
-			if grants {
-				done <- struct{}{}
+			t.giveBack(ctx, q)
+			if wait {
+				given <- struct{}{}
 			}
 		})
 	}
-	return done, nodes
+	return given, nodes
 }
 
-// undo releases at one cell, for an answer that came when the tenure was over.
-func (t *tenure) undo(cell int) {
-	p := part{t.lock.cells[cell].Node, []int{cell}}
-	t.lock.askPart(context.Background(), time.Now(), p, t.releaseCall, ignore)
+// answered is the part of p whose cells have given one of those answers. It is called with mu held.
+func (t *tenure) answered(p part, which ...answer) part {
+	q := part{node: p.node}
+	for _, cell := range p.cells {
+		if slices.Contains(which, t.cells[cell].state) {
+			q.cells = append(q.cells, cell)
+		}
+	}
+	return q
 }
 
-func ignore(int, scripts.Reply) {}
+// giveBack undoes an attempt that is over at a node that has granted, or may have. A waiter who goes on
+// waiting takes its place in line again, with its ticket: so a split vote ends with the lowest ticket
+// first at every node.
+func (t *tenure) giveBack(ctx context.Context, p part) {
+	if t.waiter.isFinished() {
+		t.lock.askPart(ctx, time.Now(), p, t.releaseCall, func(int, scripts.Reply) {})
+		return
+	}
+	yield := func(cell int) scripts.Call {
+		return scripts.Yield(t.lock.cells[cell].Name, t.owner, t.place)
+	}
+	t.lock.askPart(ctx, time.Now(), p, yield, func(cell int, r scripts.Reply) {
+		if open, err := r.Yielded(); err == nil {
+			t.waiter.yielded(cell, open)
+		}
+	})
+	if t.waiter.isFinished() { // meanwhile
+		t.lock.leave(ctx, p, t.waiter)
+	}
+}
+
+// leaveLines takes the waiter of an attempt that was won out of the line of the nodes that did not
+// grant: a holder at the head of a line would keep the others waiting. Nodes that are yet to answer
+// are dealt with when they do.
+func (t *tenure) leaveLines(ctx context.Context) {
+	if t.waiter == nil {
+		return
+	}
+	t.waiter.finish()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, p := range t.lock.parts {
+		if q := t.answered(p, refused, unknown); len(q.cells) > 0 {
+			t.lock.client.start(func() { t.lock.leave(ctx, q, t.waiter) })
+		}
+	}
+}
+
+// leave takes w out of the line at some cells of a node.
+func (l *Lock) leave(ctx context.Context, p part, w *waiter) {
+	l.askPart(ctx, time.Now(), p, func(cell int) scripts.Call {
+		return scripts.Leave(l.cells[cell].Name, w.id)
+	}, func(int, scripts.Reply) {})
+}

@@ -89,6 +89,22 @@ func (t Tree) count(votes []Vote) (won, lost int) {
 	return won, lost
 }
 
+// Promising reports whether a quorum is likely to follow when some of its votes are there: of a group
+// that can do without some of its members, one vote promises the others; of one that cannot, all have
+// to.
+func (t Tree) Promising(votes []Vote) bool {
+	if len(t.Members) == 0 {
+		return votes[t.cell] == Yes
+	}
+	promising := 0
+	for _, m := range t.Members {
+		if m.Promising(votes) {
+			promising++
+		}
+	}
+	return promising == len(t.Members) || promising > 0 && t.Need < len(t.Members)
+}
+
 // Broken reports whether somebody else could hold the lock, or a part of it, when the cells that are
 // gone no longer have its key: then it must count as lost.
 func (t Tree) Broken(gone []bool) bool {

@@ -4,48 +4,186 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// How long Lock waits between attempts. Random, so that contenders who split the votes once do not
-// do so again.
 const (
-	afterRelease = 5 * time.Millisecond   // at most, after a release was told: the other nodes follow
-	whileHeld    = 500 * time.Millisecond // on average, if nothing is told
-	afterFailure = 100 * time.Millisecond // on average, while there is no quorum to ask
+	// refresh is how often a waiter renews its place in line. Further back than nearPlaces it is done
+	// less often, in proportion: a long line must not keep the nodes busy.
+	refresh    = 600 * time.Millisecond
+	nearPlaces = 16
+	maxRefresh = 30 * time.Second
+
+	// placeLife is how many refreshes may fail before a place is lost.
+	placeLife = 10.0 / 3
+
+	// grace is how long the votes that are still missing are waited for after the first wake-up, when
+	// the quorum can do without some of them.
+	grace = 3 * time.Millisecond
+
+	// afterFailure is the average pause while there is no quorum to ask.
+	afterFailure = 100 * time.Millisecond
 )
 
-// waiter waits for a lock to become free: for word of a release from its nodes, and for some time. Its
-// zero value with a lock is ready; it subscribes on the first wait.
+// waiter is a call of Lock, from its first attempt to its last: its place in the line of every node. It
+// has the same place and ticket in all of its attempts, each of which has an owner of its own.
+//
+// After an attempt that failed, a cell is open to the waiter if the lock is free there and it is the
+// first in line, and busy if it stands in line there. It tries again when the open cells, and the busy
+// ones that have told it its turn, win the tree.
 type waiter struct {
-	lock  *Lock
-	heard chan struct{} // a release, or that one may have been missed
-	stops []func()
+	lock   *Lock
+	id     quorumlock.Owner
+	ticket int64
+	signal chan struct{} // something has changed; capacity 1
+
+	mu       sync.Mutex
+	finished bool // the call has its lease, or has given up: no place may be left anywhere
+	seats    []seat
+	soon     bool // told that it is the second in line
+	heard    []Node
+	foreign  []func() // stop listening to Redisson's channel
 }
 
-// wait returns nil when it is time for the next attempt, and ctx's error when ctx is done. last is why
-// the attempt before failed.
-func (w *waiter) wait(ctx context.Context, last error) error {
-	pause := jitter(afterFailure)
-	if errors.Is(last, quorumlock.ErrHeld) {
-		pause = jitter(whileHeld)
-		w.listen()
-	} else {
-		w.lock.set.Logger.Warn("quorumlock: no quorum, trying again", "lock", w.lock.name, "error", last)
+// seat is a waiter's standing at one cell.
+type seat struct {
+	open  bool
+	busy  bool
+	woken bool
+	place int           // in line, 0 is the first
+	until time.Duration // the holder's TTL when the cell refused
+}
+
+func newWaiter(l *Lock) *waiter {
+	w := &waiter{
+		lock:   l,
+		id:     l.client.newOwner(),
+		ticket: time.Now().UnixMicro(),
+		signal: make(chan struct{}, 1),
+		seats:  make([]seat, len(l.cells)),
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	heard := w.heard
+	c := l.client
+	c.waitersMu.Lock()
+	c.waiters[w.id] = w
+	c.waitersMu.Unlock()
+	return w
+}
+
+// placeAt is the waiter's place at a cell, for as long as its refreshes take.
+func (w *waiter) placeAt() scripts.Place {
+	life := time.Duration(placeLife * float64(w.refreshAfter()))
+	return scripts.Place{Waiter: w.id, Ticket: w.ticket, TTL: life}
+}
+
+// refreshAfter is when the waiter renews its place, by the one it had last.
+func (w *waiter) refreshAfter() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	furthest := 0
+	for _, s := range w.seats {
+		furthest = max(furthest, s.place)
+	}
+	if furthest <= nearPlaces || w.soon {
+		return refresh
+	}
+	return min(refresh*time.Duration(furthest)/nearPlaces, maxRefresh)
+}
+
+// begin is called before an attempt: its answers say anew where the waiter stands. Wake-ups from here
+// on count for the wait after it.
+func (w *waiter) begin() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.seats {
+		w.seats[i] = seat{place: w.seats[i].place}
+	}
+}
+
+// refused notes that a cell has the waiter in its line.
+func (w *waiter) refused(cell int, a scripts.Answer) {
+	if w == nil {
+		return
+	}
+	w.change(func() {
+		s := &w.seats[cell]
+		s.busy, s.open, s.place, s.until = true, false, a.Place, a.TTL
+	})
+}
+
+// yielded notes that the waiter is back in a cell's line.
+func (w *waiter) yielded(cell int, open bool) {
+	w.change(func() {
+		s := &w.seats[cell]
+		s.open, s.busy = open, !open
+	})
+}
+
+// turn notes that a cell has told the waiter that it is its turn.
+func (w *waiter) turn(c Cell) {
+	w.change(func() {
+		if i := indexOf(w.lock.cells, c); i >= 0 {
+			w.seats[i].woken = true
+		}
+	})
+}
+
+// missed notes that a node may have told the waiter something it has not heard.
+func (w *waiter) missed(n Node) {
+	w.change(func() {
+		for i, c := range w.lock.cells {
+			if c.Node == n {
+				w.seats[i].woken = true
+			}
+		}
+	})
+}
+
+// next notes that the waiter is the second in line: it refreshes as often as those in front.
+func (w *waiter) next() { w.change(func() { w.soon = true }) }
+
+func (w *waiter) change(f func()) {
+	w.mu.Lock()
+	f()
+	w.mu.Unlock()
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+// wait returns nil when it is time for the next attempt, and an error when ctx is done. last is why the
+// attempt before failed.
+func (w *waiter) wait(ctx context.Context, last error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	w.listen()
+	pause := time.NewTimer(w.pauseAfter(last))
+	defer pause.Stop()
+	var patience <-chan time.Time // until the missing votes are no longer waited for
+	soon := w.isSoon()
 	for {
+		woken, ready, promising := w.look()
+		if woken && ready {
+			return nil
+		}
+		if woken && promising && patience == nil {
+			patience = time.After(grace)
+		}
+		if !soon && w.isSoon() {
+			soon = true
+			pause.Reset(refresh)
+		}
 		select {
-		case <-heard:
-			heard = nil
-			timer.Reset(rand.N(afterRelease))
-		case <-timer.C:
-			return ctx.Err()
+		case <-w.signal:
+		case <-patience:
+			return nil
+		case <-pause.C:
+			return nil
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.lock.client.done:
@@ -54,26 +192,120 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 	}
 }
 
+// look says whether a cell that was busy has told the waiter its turn, whether the cells that are
+// his make a quorum, and whether they may yet.
+func (w *waiter) look() (woken, ready, promising bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	votes := make([]Vote, len(w.seats))
+	for i, s := range w.seats {
+		if s.busy && s.woken {
+			woken = true
+			votes[i] = Yes
+		}
+		if s.open {
+			votes[i] = Yes
+		}
+	}
+	return woken, w.lock.tree.Tally(votes) == Won, w.lock.tree.Promising(votes)
+}
+
+func (w *waiter) isSoon() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.soon
+}
+
+// pauseAfter is how long to wait at most: until the place is due for a refresh; until the key of a
+// holder who does not renew it expires, for the first in line; or less while nodes cannot be asked.
+func (w *waiter) pauseAfter(last error) time.Duration {
+	if _, ok := errors.AsType[*quorumlock.QuorumError](last); ok || !errors.Is(last, quorumlock.ErrHeld) {
+		w.lock.set.Logger.Warn("quorumlock: no quorum, trying again", "lock", w.lock.name, "error", last)
+		return jitter(afterFailure)
+	}
+	pause := w.refreshAfter()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var expiry time.Duration
+	for _, s := range w.seats {
+		if s.busy && s.place == 0 {
+			expiry = max(expiry, s.until)
+		}
+	}
+	if expiry > 0 {
+		pause = min(pause, expiry+time.Millisecond)
+	}
+	return pause
+}
+
 // jitter is a random duration from half of d to one and a half of it.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
+// listen opens the waiter's ears, on its first wait.
 func (w *waiter) listen() {
 	if w.heard != nil {
 		return
 	}
-	w.heard = make(chan struct{}, 1)
-	for _, c := range w.lock.cells {
-		w.stops = append(w.stops, c.Node.Listen(scripts.UnlockChannel(c.Name), func(string) {
-			select {
-			case w.heard <- struct{}{}:
-			default:
-			}
-		}))
+	for _, p := range w.lock.parts {
+		w.lock.client.listen(p.node)
+		w.heard = append(w.heard, p.node)
+	}
+	if !w.lock.set.Redisson {
+		return
+	}
+	for i, c := range w.lock.cells {
+		w.foreign = append(w.foreign, c.Node.Listen(scripts.UnlockChannel(c.Name), func(string) { w.released(i) }))
 	}
 }
 
-func (w *waiter) stop() {
-	for _, stop := range w.stops {
+// released notes that somebody has released the lock at a cell. It concerns the first in line only:
+// one of the Java clients, which do not know the line, wakes nobody in it.
+func (w *waiter) released(cell int) {
+	w.change(func() {
+		if w.seats[cell].place == 0 {
+			w.seats[cell].woken = true
+		}
+	})
+}
+
+// finish is called when the lock is won or given up: from here on, whatever call may have left a place
+// behind takes it back. It may be called again.
+func (w *waiter) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finished = true
+}
+
+// isFinished reports whether the waiter may stand in no line any more. No waiter is finished: it never
+// stood in one.
+func (w *waiter) isFinished() bool {
+	if w == nil {
+		return true
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.finished
+}
+
+// leave gives up the wait: the turn is passed on, at every node.
+func (w *waiter) leave(ctx context.Context) {
+	w.finish()
+	for _, p := range w.lock.parts {
+		w.lock.client.start(func() { w.lock.leave(ctx, p, w) })
+	}
+}
+
+// close ends the wait when the call returns.
+func (w *waiter) close() {
+	w.finish()
+	c := w.lock.client
+	c.waitersMu.Lock()
+	delete(c.waiters, w.id)
+	c.waitersMu.Unlock()
+	for _, n := range w.heard {
+		c.unlisten(n)
+	}
+	for _, stop := range w.foreign {
 		stop()
 	}
 }
