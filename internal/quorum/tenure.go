@@ -226,12 +226,13 @@ func (t *tenure) Leave(ctx context.Context, l *quorumlock.Lease) error {
 	return err
 }
 
-// releaseAll releases at every node and returns when a quorum has confirmed. A node whose grant is
-// still under way undoes it when it comes: see acquired.
+// releaseAll releases at every node and returns when a quorum has confirmed. A node that has yet to
+// answer the attempt is left to acquired, which gives back when it does: a release sent now could
+// overtake the grant.
 func (t *tenure) releaseAll(ctx context.Context) error {
 	b := newBallot(t.lock.tree, len(t.cells))
 	gone := make([]bool, len(t.cells))
-	t.lock.ask(ctx, time.Now(), t.releaseCall, func(cell int, r scripts.Reply) {
+	released := func(cell int, r scripts.Reply) {
 		_, wasHeld, err := r.Released()
 		t.mu.Lock()
 		t.cells[cell].err = err
@@ -242,8 +243,20 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 		} else {
 			b.cast(cell, Yes)
 		}
-	})
+	}
+	start := time.Now()
+	t.mu.Lock()
+	for _, p := range t.lock.parts {
+		for _, cell := range t.answered(p, unanswered).cells {
+			b.cast(cell, No)
+		}
+		if q := t.answered(p, granted, refused, unknown); len(q.cells) > 0 {
+			t.lock.client.start(func() { t.lock.askPart(ctx, start, q, t.releaseCall, released) })
+		}
+	}
+	t.mu.Unlock()
 	<-b.decided // every node answers by its timeout
+
 	t.mu.Lock()
 	broken := t.lock.tree.Broken(gone)
 	t.mu.Unlock()
