@@ -44,8 +44,8 @@ local function join(waiter, ticket, ms, now)
   redis.call('zadd', KEYS[2], ticket, waiter)
   redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + ms))
   for _, key in ipairs({KEYS[2], KEYS[3]}) do
-    if redis.call('pttl', key) < 2 * ms then
-      redis.call('pexpire', key, 2 * ms)
+    if redis.call('pttl', key) < ms then
+      redis.call('pexpire', key, ms)
     end
   end
 end

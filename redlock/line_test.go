@@ -1,0 +1,439 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// fleet returns so many clients over the same n servers.
+func fleet(t *testing.T, clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
+	t.Helper()
+	c, servers := start(t, n, opts...)
+	all := []*redlock.Client{c}
+	for len(all) < clients {
+		nodes := make([]*node.Node, n)
+		for i, s := range servers {
+			var err error
+			if nodes[i], err = s.Node(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := redlock.New(nodes, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		all = append(all, c)
+	}
+	return all, servers
+}
+
+func mustLock(t *testing.T, l quorumlock.Locker) *quorumlock.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func mustUnlock(t *testing.T, lease *quorumlock.Lease) {
+	t.Helper()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+func TestWaitersAreServedInTheOrderTheyCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 12
+		clients, servers := fleet(t, waiters+1, 5)
+		holder := mustLock(t, clients[0].Mutex("x"))
+		var served []int
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				lease := mustLock(t, clients[i+1].Mutex("x"))
+				served = append(served, i) // guarded by the lock
+				time.Sleep(time.Millisecond)
+				mustUnlock(t, lease)
+			})
+			time.Sleep(time.Millisecond) // each has a ticket of its own
+		}
+		start := time.Now()
+		mustUnlock(t, holder)
+		wg.Wait()
+		for i, w := range served {
+			if w != i {
+				t.Fatalf("served in the order %v", served)
+			}
+		}
+		if d := time.Since(start); d > waiters*5*time.Millisecond {
+			t.Errorf("%d handoffs took %v: somebody was not woken", waiters, d)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestOneProcessStandsInLineOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 3, 5)
+		holder := mustLock(t, clients[0].Mutex("x"))
+		var crowd, other []int
+		var order atomic.Int64
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				lease := mustLock(t, clients[1].Mutex("x"))
+				crowd = append(crowd, int(order.Add(1)))
+				mustUnlock(t, lease)
+			})
+		}
+		time.Sleep(time.Millisecond)
+		wg.Go(func() {
+			lease := mustLock(t, clients[2].Mutex("x"))
+			other = append(other, int(order.Add(1)))
+			mustUnlock(t, lease)
+		})
+		time.Sleep(50 * time.Millisecond)
+		in, err := clients[0].Inspect(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range in.Nodes {
+			if n.State.Waiting != 2 {
+				t.Errorf("%d stand in line at %s, want one for each client that waits", n.State.Waiting, n.Node)
+			}
+		}
+		mustUnlock(t, holder)
+		wg.Wait()
+		if other[0] != 2 {
+			t.Errorf("the single caller was served as number %d, behind the crowd of another process", other[0])
+		}
+		if len(crowd) != 20 {
+			t.Errorf("%d of the crowd were served", len(crowd))
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// standIn puts a waiter into the line of every server who never comes when it is called.
+func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.Time) {
+	t.Helper()
+	for _, s := range servers {
+		n, err := s.Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := scripts.Place{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
+		if r := n.Send(t.Context(), scripts.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestTryLockNeitherJoinsTheLineNorJumpsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 5)
+		m := clients[0].Mutex("x")
+		holder := mustLock(t, m)
+		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
+		}
+		for _, s := range servers {
+			if keys := locktest.Keys(s); len(keys) != 1 {
+				t.Errorf("TryLock left %q", keys)
+			}
+		}
+		standIn(t, servers, "x", time.Now())
+		mustUnlock(t, holder)
+		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Fatalf("TryLock of a free lock with somebody first in line: %v, want ErrHeld", err)
+		}
+		time.Sleep(501 * time.Millisecond) // the one whose turn it was has not come
+		lease, err := clients[1].Mutex("x").TryLock(t.Context())
+		if err != nil {
+			t.Fatalf("TryLock when the turn of the first in line has passed: %v", err)
+		}
+		mustUnlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestDeadHeadOfTheLineIsPassedWithinTwoSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 5)
+		holder := mustLock(t, clients[0].Mutex("x"))
+		standIn(t, servers, "x", time.Now())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			mustUnlock(t, mustLock(t, clients[1].Mutex("x")))
+		}()
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		mustUnlock(t, holder)
+		<-done
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("served after %v", d)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// Every place in the life of a wait is hit by some of the cancellations: before the turn, as it comes, after it.
+func TestTurnIsPassedOnWhenItsWaiterIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 6, 5)
+		r := rand.New(rand.NewPCG(1, 2))
+		const rounds = 20
+		var served, cancelled int
+		for range rounds {
+			holder := mustLock(t, clients[0].Mutex("x"))
+			var wg sync.WaitGroup
+			var count atomic.Int64
+			begin := time.Now()
+			for i, c := range clients[1:] {
+				// The cancellations fall around the moment the lock is released.
+				patience := time.Millisecond + time.Duration(r.Int64N(int64(300*time.Microsecond)))
+				last := i == len(clients)-2
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					defer cancel()
+					if last {
+						ctx = t.Context()
+					}
+					lease, err := c.Mutex("x").Lock(ctx)
+					if err != nil {
+						if !errors.Is(err, context.DeadlineExceeded) {
+							t.Errorf("Lock: %v", err)
+						}
+						return
+					}
+					count.Add(1)
+					mustUnlock(t, lease)
+				})
+			}
+			for _, s := range servers {
+				s.Delay(time.Duration(r.Int64N(int64(50 * time.Microsecond))))
+			}
+			time.Sleep(time.Millisecond)
+			mustUnlock(t, holder)
+			wg.Wait()
+			if d := time.Since(begin); d > 100*time.Millisecond {
+				t.Fatalf("the one who was not cancelled waited %v: a turn was lost", d)
+			}
+			served += int(count.Load())
+			cancelled += len(clients) - 1 - int(count.Load())
+			time.Sleep(time.Millisecond)
+		}
+		t.Logf("%d served, %d cancelled", served, cancelled)
+		if served < rounds+rounds/10 || cancelled < rounds {
+			t.Errorf("%d served, %d cancelled: the cancellations miss the turn", served, cancelled)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestNodesLostWhileManyWaitDoNotBreakTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 40
+		clients, servers := fleet(t, waiters+1, 5)
+		holder := mustLock(t, clients[0].Mutex("x"))
+		var served []int
+		var wg sync.WaitGroup
+		for i := range waiters {
+			wg.Go(func() {
+				lease := mustLock(t, clients[i+1].Mutex("x"))
+				served = append(served, i)
+				switch len(served) {
+				case 5:
+					servers[0].Kill()
+				case 15:
+					servers[1].Stall()
+				case 25:
+					servers[0].Restart(false)
+					servers[1].Resume()
+				}
+				mustUnlock(t, lease)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		mustUnlock(t, holder)
+		wg.Wait()
+		for i, w := range served {
+			if w != i {
+				t.Fatalf("served in the order %v", served)
+			}
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestHolderThatDiesHandsOnAtItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 5, quorumlock.WithTTL(3*time.Second), quorumlock.WithoutRenewal())
+		mustLock(t, clients[0].Mutex("x")) // and never unlocks
+		start := time.Now()
+		mustUnlock(t, mustLock(t, clients[1].Mutex("x")))
+		if d := time.Since(start); d < 3*time.Second || d > 3*time.Second+100*time.Millisecond {
+			t.Errorf("served after %v, want just after the TTL of 3s", d)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestSplitVoteEndsInOneRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 3, 5)
+		r := rand.New(rand.NewPCG(3, 4))
+		for range 100 {
+			for _, s := range servers {
+				s.Delay(time.Duration(r.Int64N(int64(time.Millisecond))))
+			}
+			var wg sync.WaitGroup
+			begin := time.Now()
+			for _, c := range clients {
+				wg.Go(func() { mustUnlock(t, mustLock(t, c.Mutex("x"))) })
+			}
+			wg.Wait()
+			if d := time.Since(begin); d > 100*time.Millisecond {
+				t.Errorf("three contenders took %v over nodes at most 2ms away", d)
+			}
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// java is a Redisson client of one node: its scripts, which know nothing of the line.
+type java struct{ nodes []*node.Node }
+
+func (j java) run(t *testing.T, script string, keys []string, args ...any) {
+	t.Helper()
+	for _, n := range j.nodes {
+		if err := n.Client().Eval(t.Context(), script, keys, args...).Err(); err != nil && !strings.Contains(err.Error(), "nil") {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (j java) lock(t *testing.T, name string) {
+	j.run(t, `if redis.call('exists', KEYS[1]) == 0 then redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return nil end return redis.call('pttl', KEYS[1])`,
+		[]string{name}, 30000, "b5bf3b5c:44")
+}
+
+func (j java) unlock(t *testing.T, name string) {
+	j.run(t, `if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then return 0 end redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], ARGV[1]) return 1`,
+		[]string{name, "redisson_lock__channel:{" + name + "}"}, 0, "b5bf3b5c:44")
+}
+
+func TestReleaseByRedissonIsNoticed(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		opts   []quorumlock.Option
+		within time.Duration
+	}{
+		{"at the next refresh", nil, 601 * time.Millisecond},
+		{"at once when listening for it", []quorumlock.Option{quorumlock.WithRedissonWakeups()}, 4 * time.Millisecond},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3, tc.opts...)
+				j := java{}
+				for _, s := range servers {
+					n, err := s.Node()
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer n.Close() //nolint:errcheck // a test's node
+					j.nodes = append(j.nodes, n)
+				}
+				j.lock(t, "x")
+				done := make(chan time.Duration)
+				var released time.Time
+				go func() {
+					lease := mustLock(t, c.Mutex("x"))
+					done <- time.Since(released)
+					mustUnlock(t, lease)
+					close(done)
+				}()
+				time.Sleep(5 * time.Second)
+				released = time.Now()
+				j.unlock(t, "x")
+				if d := <-done; d > tc.within {
+					t.Errorf("served %v after the release, want within %v", d, tc.within)
+				}
+				<-done
+				locktest.NoLocks(t, servers)
+			})
+		})
+	}
+}
+
+func TestLongLineRefreshesSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		holder := mustLock(t, c.Mutex("x"))
+		n, err := servers[0].Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() //nolint:errcheck // a test's node
+		const before = 1600
+		for i := range before {
+			p := scripts.Place{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
+			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if _, err := c.Mutex("x").Lock(ctx); !errors.Is(err, context.Canceled) {
+				t.Errorf("Lock: %v", err)
+			}
+		}()
+		time.Sleep(time.Second)
+		counted := servers[0].Redis.CommandCount()
+		time.Sleep(5 * time.Minute)
+		refreshes := servers[0].Redis.CommandCount() - counted
+		// A place so far back is refreshed every 30 s; each refresh and each renewal is a handful of
+		// commands. Every 600 ms it would be some thousands.
+		if refreshes > 800 {
+			t.Errorf("%d commands in five minutes for one waiter far back in line", refreshes)
+		}
+		state, err := n.Inspect(t.Context(), "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.Waiting != before+1 {
+			t.Errorf("%d in line, want %d: a place was lost between two refreshes", state.Waiting, before+1)
+		}
+		cancel()
+		<-done
+		mustUnlock(t, holder)
+	})
+}
