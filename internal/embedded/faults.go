@@ -1,0 +1,150 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+)
+
+// faults is what is wrong with a server, or with a path to one, at present.
+type faults struct {
+	down      bool          // connections are refused
+	stalled   bool          // requests wait, and run once it is over; nothing is answered
+	muted     bool          // requests run; replies wait until it is over
+	lost      bool          // requests vanish; their connections never answer again
+	delay     time.Duration // each way
+	loseReply int           // so many replies to scripts are lost, after the script ran
+}
+
+// Kill cuts all connections and refuses new ones. The data stays.
+func (s *Server) Kill() {
+	s.set(func(f *faults) { f.down = true })
+	s.cut()
+}
+
+// Restart takes a killed server up again, with its data or without. Its script cache is empty.
+func (s *Server) Restart(keepData bool) {
+	s.Kill()
+	if !keepData {
+		s.Redis.FlushAll()
+	}
+	s.FlushScripts()
+	s.set(func(f *faults) { f.down = false })
+}
+
+// Stall holds back every request until Resume; then they run, late.
+func (s *Server) Stall() { s.set(func(f *faults) { f.stalled = true }) }
+
+// Mute lets requests run and holds back every reply until Resume: the way back is cut.
+func (s *Server) Mute() { s.set(func(f *faults) { f.muted = true }) }
+
+// Lose makes every request vanish, and connections hang, until Resume; what is sent after that arrives.
+func (s *Server) Lose() { s.set(func(f *faults) { f.lost = true }) }
+
+// Resume ends a Stall, a Mute and a Lose.
+func (s *Server) Resume() {
+	s.set(func(f *faults) { f.stalled, f.muted, f.lost = false, false, false })
+}
+
+// Delay makes the way to the server, and the way back, take that long.
+func (s *Server) Delay(d time.Duration) { s.set(func(f *faults) { f.delay = d }) }
+
+// LoseReplies loses the replies to the next n scripts after they ran, and cuts their connections.
+func (s *Server) LoseReplies(n int) { s.set(func(f *faults) { f.loseReply = n }) }
+
+// StepClock moves the clock by which the server expires its keys: forward makes them expire that much
+// earlier, backward later.
+func (s *Server) StepClock(by time.Duration) {
+	if by > 0 {
+		s.Redis.FastForward(by)
+		return
+	}
+	for _, k := range s.Redis.Keys() {
+		if ttl := s.Redis.TTL(k); ttl > 0 {
+			s.Redis.SetTTL(k, ttl-by)
+		}
+	}
+}
+
+// FlushScripts empties the script cache.
+func (s *Server) FlushScripts() {
+	c, err := s.Redis.Dial()
+	if err != nil {
+		return
+	}
+	defer c.Close() //nolint:errcheck // it is a pipe
+	_, _ = c.Write([]byte("*2\r\n$6\r\nSCRIPT\r\n$5\r\nFLUSH\r\n"))
+	_, _ = c.Read(make([]byte, 64))
+}
+
+func (s *Server) set(change func(*faults)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.faults)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *Server) now() (faults, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.faults, s.changed
+}
+
+var errRefused = &net.OpError{Op: "dial", Net: "pipe", Err: errors.New("connection refused")}
+
+// reach waits until a connection can be made.
+func (s *Server) reach(ctx context.Context) error {
+	for {
+		f, changed := s.now()
+		if f.down {
+			return errRefused
+		}
+		if !f.stalled && !f.muted && !f.lost {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// direction is one way through a link.
+type direction uint8
+
+const (
+	there direction = iota
+	back
+)
+
+// pass waits until what was sent at a time may arrive. It returns false if it never will.
+func (s *Server) pass(d direction, sent time.Time) bool {
+	for {
+		f, changed := s.now()
+		wait := time.Until(sent.Add(f.delay))
+		switch {
+		case f.down:
+			return false
+		case f.stalled, f.muted && d == back:
+			<-changed
+		case f.delay > 0 && wait > 0:
+			time.Sleep(wait)
+		default:
+			return true
+		}
+	}
+}
+
+// loses reports whether the reply to a script is to be lost.
+func (s *Server) loses() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.loseReply == 0 {
+		return false
+	}
+	s.faults.loseReply--
+	return true
+}

@@ -1,0 +1,115 @@
+package embedded
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// frame is one request or reply, in the Redis serialization protocol.
+type frame struct {
+	raw  []byte
+	args []string // of a request
+	at   time.Time
+}
+
+// push reports whether a reply comes unasked, such as a message on a channel.
+func (f frame) push() bool { return f.raw[0] == '>' }
+
+// ran reports whether the reply to a script comes from the script.
+func (f frame) ran() bool { return !bytes.HasPrefix(f.raw, []byte("-NOSCRIPT")) }
+
+// request reads an array of bulk strings.
+func (f *frames) request() (frame, error) {
+	var q frame
+	n, err := f.header(&q, '*')
+	if err != nil {
+		return q, err
+	}
+	q.args = make([]string, n)
+	for i := range q.args {
+		size, err := f.header(&q, '$')
+		if err != nil {
+			return q, err
+		}
+		arg, err := f.bulk(&q, size)
+		if err != nil {
+			return q, err
+		}
+		q.args[i] = string(arg)
+	}
+	q.at = f.at
+	return q, nil
+}
+
+func (f *frames) header(q *frame, kind byte) (int, error) {
+	line, err := f.line(q)
+	if err != nil {
+		return 0, err
+	}
+	if line[0] != kind {
+		return 0, fmt.Errorf("%q where %q should begin", line, kind)
+	}
+	return strconv.Atoi(line[1:])
+}
+
+func (f *frames) line(q *frame) (string, error) {
+	b, err := f.r.ReadSlice('\n')
+	if err != nil {
+		return "", err
+	}
+	q.raw = append(q.raw, b...)
+	if len(b) < 3 {
+		return "", errors.New("an empty line")
+	}
+	return string(b[:len(b)-2]), nil
+}
+
+func (f *frames) bulk(q *frame, size int) ([]byte, error) {
+	if size < 0 {
+		return nil, nil
+	}
+	from := len(q.raw)
+	q.raw = append(q.raw, make([]byte, size+2)...)
+	_, err := io.ReadFull(f.r, q.raw[from:])
+	return q.raw[from : from+size], err
+}
+
+// reply reads a value of any kind, of the second or third version of the protocol.
+func (f *frames) reply() (frame, error) {
+	var q frame
+	err := f.value(&q)
+	q.at = f.at
+	return q, err
+}
+
+func (f *frames) value(q *frame) error {
+	line, err := f.line(q)
+	if err != nil {
+		return err
+	}
+	if strings.IndexByte("+-:_#,(", line[0]) >= 0 {
+		return nil
+	}
+	n, err := strconv.Atoi(line[1:])
+	if err != nil {
+		return err
+	}
+	switch line[0] {
+	case '$', '!', '=':
+		_, err := f.bulk(q, n)
+		return err
+	case '%', '|':
+		n *= 2
+	}
+	for range n {
+		if err := f.value(q); err != nil {
+			return err
+		}
+	}
+	return nil
+}

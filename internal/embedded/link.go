@@ -1,0 +1,139 @@
+package embedded
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// link is one connection: two pumps between the client's pipe and the server's.
+type link struct {
+	s      *Server
+	client net.Conn
+	server net.Conn
+
+	mu      sync.Mutex
+	pending []*Run // a place for each request that is not answered yet: nil if it is no script
+	gone    bool   // the client has closed: so does the server, once all is answered
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// requests brings what the client sends to the server, even if the client has gone meanwhile: it was
+// on its way.
+func (l *link) requests() {
+	defer l.s.running.Done()
+	in := newFrames(l.client)
+	for {
+		f, err := in.request()
+		if err != nil {
+			l.leave()
+			return
+		}
+		if !l.s.pass(there, f.at) {
+			_ = l.server.Close()
+			return
+		}
+		if now, _ := l.s.now(); now.lost {
+			// It looks open from here on, so that the client waits for its own deadline.
+			_, _ = io.Copy(io.Discard, l.client)
+			l.leave()
+			return
+		}
+		run := scriptOf(l.s, f.args)
+		if run != nil {
+			l.s.beforeRun(*run)
+		}
+		if !subscribes(f.args) {
+			l.mu.Lock()
+			l.pending = append(l.pending, run)
+			l.mu.Unlock()
+		}
+		if _, err := l.server.Write(f.raw); err != nil {
+			return
+		}
+	}
+}
+
+// leave closes the server's end when the last request is answered.
+func (l *link) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gone = true
+	if len(l.pending) == 0 {
+		_ = l.server.Close()
+	}
+}
+
+func (l *link) replies() {
+	defer l.s.running.Done()
+	defer func() {
+		l.close()
+		l.s.mu.Lock()
+		delete(l.s.links, l)
+		l.s.mu.Unlock()
+	}()
+	in := newFrames(l.server)
+	lost := false
+	for {
+		f, err := in.reply()
+		if err != nil {
+			return
+		}
+		if run := l.answered(f); run != nil && f.ran() {
+			l.s.afterRun(*run)
+			if l.s.loses() {
+				return
+			}
+		}
+		if !l.s.pass(back, f.at) {
+			return
+		}
+		now, _ := l.s.now()
+		if lost = lost || now.lost; lost {
+			continue // for good: a later reply would be taken for this one
+		}
+		// A client that has gone does not keep the server from running what it sent.
+		_, _ = l.client.Write(f.raw)
+	}
+}
+
+// answered returns the script that a reply belongs to, if any.
+func (l *link) answered(f frame) *Run {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if f.push() || len(l.pending) == 0 {
+		return nil
+	}
+	run := l.pending[0]
+	l.pending = l.pending[1:]
+	if l.gone && len(l.pending) == 0 {
+		defer l.server.Close() //nolint:errcheck // it is a pipe
+	}
+	return run
+}
+
+// frames reads requests or replies one by one.
+type frames struct {
+	r  *bufio.Reader
+	at time.Time // of the last bytes that came
+}
+
+func newFrames(c net.Conn) *frames {
+	f := &frames{}
+	f.r = bufio.NewReaderSize(readerFunc(func(p []byte) (int, error) {
+		n, err := c.Read(p)
+		f.at = time.Now()
+		return n, err
+	}), 1<<16)
+	return f
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }

@@ -1,0 +1,106 @@
+package embedded
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// Run is one run of a script at a server.
+type Run struct {
+	Server *Server
+	Script string // acquire, raise, renew, release, force_release or inspect
+	Keys   []string
+	Args   []string
+}
+
+// hooks are called as scripts run. They may block: their connection does, then, and no other.
+type hooks struct {
+	before, after func(Run)
+}
+
+// Before calls f with every script that is about to run. Nil ends that.
+func (s *Server) Before(f func(Run)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hooks.before = f
+}
+
+// After calls f with every script that has run, before its reply is on the way. Nil ends that.
+func (s *Server) After(f func(Run)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hooks.after = f
+}
+
+// Ran returns how often the named scripts have run, or all of them if none is named.
+func (s *Server) Ran(names ...string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(names) == 0 {
+		names = slices.Collect(maps.Keys(s.ran))
+	}
+	n := 0
+	for _, name := range names {
+		n += s.ran[name]
+	}
+	return n
+}
+
+func (s *Server) beforeRun(r Run) {
+	s.mu.Lock()
+	f := s.hooks.before
+	s.mu.Unlock()
+	if f != nil {
+		f(r)
+	}
+}
+
+func (s *Server) afterRun(r Run) {
+	s.mu.Lock()
+	s.ran[r.Script]++
+	f := s.hooks.after
+	s.mu.Unlock()
+	if f != nil {
+		f(r)
+	}
+}
+
+// known names the scripts by their source and by its SHA.
+var known = func() map[string]string {
+	names := make(map[string]string)
+	for name, call := range map[string]scripts.Call{
+		"acquire":       scripts.Acquire("", "", 0, 0, 0),
+		"raise":         scripts.Raise("", "", 0, 0, 0),
+		"renew":         scripts.Renew("", "", 0),
+		"release":       scripts.Release("", "", 0),
+		"force_release": scripts.ForceRelease(""),
+		"inspect":       scripts.Inspect(""),
+	} {
+		names[call.Script.SHA] = name
+		names[call.Script.Source] = name
+	}
+	return names
+}()
+
+// scriptOf returns the run that a request asks for, if any.
+func scriptOf(s *Server, args []string) *Run {
+	if len(args) < 3 || !strings.EqualFold(args[0], "evalsha") && !strings.EqualFold(args[0], "eval") {
+		return nil
+	}
+	name, keys := known[args[1]], 0
+	for _, digit := range args[2] {
+		keys = keys*10 + int(digit-'0')
+	}
+	if name == "" || 3+keys > len(args) {
+		return nil
+	}
+	return &Run{Server: s, Script: name, Keys: args[3 : 3+keys], Args: args[3+keys:]}
+}
+
+// subscribes reports whether a request is answered on the side, as a message is.
+func subscribes(args []string) bool {
+	return len(args) > 0 && strings.Contains(strings.ToLower(args[0]), "subscribe")
+}
