@@ -70,16 +70,14 @@ func (l *link) leave() {
 	}
 }
 
+// replies takes what the server sends. It never keeps the server waiting: a message is sent from within
+// the script that publishes it, and everybody else would wait, too.
 func (l *link) replies() {
 	defer l.s.running.Done()
-	defer func() {
-		l.close()
-		l.s.mu.Lock()
-		delete(l.s.links, l)
-		l.s.mu.Unlock()
-	}()
+	under := make(chan frame, 1<<12)
+	defer close(under)
+	l.s.running.Go(func() { l.deliver(under) })
 	in := newFrames(l.server)
-	lost := false
 	for {
 		f, err := in.reply()
 		if err != nil {
@@ -91,6 +89,22 @@ func (l *link) replies() {
 				return
 			}
 		}
+		under <- f
+	}
+}
+
+// deliver brings the client what is under way to it.
+func (l *link) deliver(under <-chan frame) {
+	defer func() {
+		l.close()
+		l.s.mu.Lock()
+		delete(l.s.links, l)
+		l.s.mu.Unlock()
+		for range under { // nobody is there to take it
+		}
+	}()
+	lost := false
+	for f := range under {
 		if !l.s.pass(back, f.at) {
 			return
 		}

@@ -11,7 +11,7 @@ import (
 // Run is one run of a script at a server.
 type Run struct {
 	Server *Server
-	Script string // acquire, raise, renew, release, force_release or inspect
+	Script string // acquire, raise, renew, release, leave, force_release or inspect
 	Keys   []string
 	Args   []string
 }
@@ -75,9 +75,10 @@ var known = func() map[string]string {
 		"acquire":       scripts.Acquire("", "", 0, 0, 0),
 		"raise":         scripts.Raise("", "", 0, 0, 0),
 		"renew":         scripts.Renew("", "", 0),
-		"release":       scripts.Release("", "", 0),
+		"release":       scripts.Release("", "", 0, ""),
+		"leave":         scripts.Leave("", ""),
 		"force_release": scripts.ForceRelease(""),
-		"inspect":       scripts.Inspect(""),
+		"inspect":       scripts.Inspect("", 0),
 	} {
 		names[call.Script.SHA] = name
 		names[call.Script.Source] = name
