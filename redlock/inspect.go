@@ -1,8 +1,10 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -14,7 +16,8 @@ import (
 // Inspection is the state of a lock as the quorum sees it, and node by node.
 type Inspection struct {
 	// State is what a quorum of the nodes agrees on: its owner is empty if no owner has a quorum, its
-	// TTL is how long that owner keeps a quorum if it does not renew, and its token is the highest.
+	// TTL is how long that owner keeps a quorum if it does not renew, and its token is the highest. Its
+	// line has those who stand in that of a quorum, in the order of their tickets.
 	State quorumlock.State
 	Nodes []NodeState // in the order of the client's nodes
 }
@@ -30,23 +33,22 @@ type NodeState struct {
 // token. It waits for each node until ctx is done, for the node's timeout at most. It returns a
 // *[quorumlock.QuorumError] along with the inspection if fewer nodes answered than the quorum.
 func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
-	return m.client.Inspect(ctx, m.Name())
-}
-
-// Inspect is [Mutex.Inspect] for the lock of that name, with the quorum of the client's options.
-func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
-	set, err := c.resolve(nil)
-	if err != nil {
-		return Inspection{}, err
+	if m.err != nil {
+		return Inspection{}, m.err
 	}
-	in := Inspection{Nodes: make([]NodeState, len(c.nodes))}
-	err = c.askAll(set.Quorum, func(i int, n *node.Node) error {
-		s, err := n.Inspect(ctx, name)
+	in := Inspection{Nodes: make([]NodeState, len(m.client.nodes))}
+	err := m.client.askAll(m.quorum, func(i int, n *node.Node) error {
+		s, err := n.Inspect(ctx, m.Name())
 		in.Nodes[i] = NodeState{Node: n.String(), State: s, Err: err}
 		return err
 	})
-	in.State = agreed(in.Nodes, set.Quorum)
+	in.State = agreed(in.Nodes, m.quorum)
 	return in, err
+}
+
+// Inspect is [Mutex.Inspect] for the lock of that name, with the client's options.
+func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
+	return c.Mutex(name).Inspect(ctx)
 }
 
 // agreed returns the state of the owner who holds at a quorum of the nodes.
@@ -67,7 +69,39 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 	if s.Held() {
 		s.TTL = quorumTTL(nodes, s.Owner, quorum)
 	}
+	s.Line = quorumLine(nodes, quorum)
+	s.Waiting = quorumWaiting(nodes, quorum)
 	return s
+}
+
+// quorumLine returns those who stand in line at a quorum of the nodes.
+func quorumLine(nodes []NodeState, quorum int) []quorumlock.Waiter {
+	stands := make(map[quorumlock.Waiter]int)
+	for _, n := range nodes {
+		for _, w := range n.State.Line {
+			stands[w]++
+		}
+	}
+	var line []quorumlock.Waiter
+	for w, count := range stands {
+		if count >= quorum {
+			line = append(line, w)
+		}
+	}
+	slices.SortFunc(line, func(a, b quorumlock.Waiter) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Owner, b.Owner))
+	})
+	return line
+}
+
+// quorumWaiting returns the length of line that a quorum of the nodes has at least.
+func quorumWaiting(nodes []NodeState, quorum int) int {
+	lengths := make([]int, len(nodes))
+	for i, n := range nodes {
+		lengths[i] = n.State.Waiting
+	}
+	slices.Sort(lengths)
+	return lengths[len(lengths)-quorum]
 }
 
 // quorumTTL is the longest time for which a quorum of the nodes keeps owner's key.
@@ -91,11 +125,10 @@ func quorumTTL(nodes []NodeState, owner quorumlock.Owner, quorum int) time.Durat
 // renews, and may be at work until then: what it writes is stopped by its fencing token only. It returns
 // a *[quorumlock.QuorumError] if fewer nodes confirmed than the quorum.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
-	set, err := m.client.resolve(nil)
-	if err != nil {
-		return err
+	if m.err != nil {
+		return m.err
 	}
-	return m.client.askAll(set.Quorum, func(_ int, n *node.Node) error {
+	return m.client.askAll(m.quorum, func(_ int, n *node.Node) error {
 		_, err := n.ForceRelease(ctx, m.Name())
 		return err
 	})

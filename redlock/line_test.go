@@ -209,7 +209,7 @@ func TestTurnIsPassedOnWhenItsWaiterIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 6, 5)
 		r := rand.New(rand.NewPCG(1, 2))
-		const rounds = 200
+		const rounds = 40
 		var served, cancelled int
 		for range rounds {
 			holder := mustLock(t, clients[0].Mutex("x"))
@@ -310,7 +310,7 @@ func TestSplitVoteEndsInOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 3, 5)
 		r := rand.New(rand.NewPCG(3, 4))
-		for range 100 {
+		for range 25 {
 			for _, s := range servers {
 				s.Delay(time.Duration(r.Int64N(int64(time.Millisecond))))
 			}
@@ -402,7 +402,7 @@ func TestLongLineRefreshesSeldom(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer n.Close() //nolint:errcheck // a test's node
-		const before = 1600
+		const before = 800
 		for i := range before {
 			p := scripts.Place{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
 			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {

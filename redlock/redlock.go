@@ -81,7 +81,8 @@ func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	for i, n := range c.nodes {
 		cells[i] = quorum.Cell{Node: n, Name: name}
 	}
-	return &Mutex{c, quorum.New(c.locks, name, quorum.Majority(set.Quorum, len(c.nodes)), cells, set, err)}
+	lock := quorum.New(c.locks, name, quorum.Majority(set.Quorum, len(c.nodes)), cells, set, err)
+	return &Mutex{client: c, lock: lock, quorum: set.Quorum, err: err}
 }
 
 // Close closes the client and its nodes, and returns when none of its goroutines is left. Leases that
@@ -100,6 +101,8 @@ func (c *Client) Close() error {
 type Mutex struct {
 	client *Client
 	lock   *quorum.Lock
+	quorum int
+	err    error // what is wrong with its options
 }
 
 var _ quorumlock.Locker = (*Mutex)(nil)

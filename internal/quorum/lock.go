@@ -149,10 +149,14 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 			}
 		}
 		lease, err := l.attempt(ctx, waiting, w)
-		switch {
-		case err == nil || errors.Is(err, quorumlock.ErrClosed):
-			return lease, err
-		case waiting.Err() == nil || !errors.Is(err, waiting.Err()):
+		if err == nil {
+			return lease, nil
+		}
+		if errors.Is(err, quorumlock.ErrClosed) {
+			w.leave(ctx)
+			return nil, err
+		}
+		if gone := waiting.Err(); gone == nil || !errors.Is(err, gone) {
 			last = err
 		}
 		if err := w.wait(waiting, last); err != nil {
