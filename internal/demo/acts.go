@@ -93,7 +93,8 @@ func (d *demo) twoNodesKilled(ctx context.Context) error {
 func (d *demo) oneNodeStalled(ctx context.Context) error {
 	d.act("One comes back, another one freezes")
 	d.servers[3].Restart(true)
-	d.say("node-4 is up again, with its data; node-3 stops answering while a worker holds the lock")
+	d.say("node-4 is up again, with the holder and the waiters of that time, whom it forgets in two seconds")
+	d.say("node-3 stops answering while a worker holds the lock")
 	return d.contend(ctx, d.servers[2].Stall)
 }
 
