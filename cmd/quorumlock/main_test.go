@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+func TestMain(m *testing.M) { locktest.Main(m) }
+
+const password = "s3cret"
+
+// tcpNodes starts servers that want a password, and returns the value of --nodes for them.
+func tcpNodes(t *testing.T, n int) ([]*embedded.Server, string) {
+	t.Helper()
+	servers := make([]*embedded.Server, n)
+	urls := make([]string, n)
+	for i := range servers {
+		s := embedded.Start("")
+		s.Redis.RequireAuth(password)
+		if err := s.Redis.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		servers[i], urls[i] = s, "redis://:"+password+"@"+s.Redis.Addr()
+	}
+	return servers, strings.Join(urls, ",")
+}
+
+// cue is an output that does something when a line with some text is printed.
+type cue struct {
+	bytes.Buffer
+	text string
+	do   func()
+}
+
+func (c *cue) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(c.text)) {
+		c.do()
+	}
+	return c.Buffer.Write(line)
+}
+
+func noKeys(t *testing.T, servers []*embedded.Server) {
+	t.Helper()
+	for i, s := range servers {
+		if keys := s.Redis.Keys(); len(keys) > 0 {
+			t.Errorf("node %d still has %q", i+1, keys)
+		}
+	}
+}
+
+func TestDemoNeedsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var stdout, stderr strings.Builder
+		if code := run(t.Context(), []string{"demo"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+			t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout.String())
+		}
+		for _, want := range []string{"contend", "killed", "freezes", "no quorum", "come back", "paused", "promises were kept"} {
+			if !strings.Contains(stdout.String(), want) {
+				t.Errorf("nothing of %q in\n%s", want, stdout.String())
+			}
+		}
+		if strings.Contains(stdout.String(), "\x1b") {
+			t.Error("colours, and no terminal")
+		}
+		time.Sleep(2 * time.Second) // go-redis looks once a second whether to stop redialling a dead node
+	})
+}
+
+func TestDemoOnRealNodesLeavesNoKey(t *testing.T) {
+	t.Parallel()
+	servers, nodes := tcpNodes(t, 3)
+	var stdout, stderr strings.Builder
+	if code := run(t.Context(), []string{"demo", "--nodes", nodes}, &stdout, &stderr); code != 0 {
+		t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout.String())
+	}
+	if strings.Contains(stdout.String(), "killed") {
+		t.Errorf("it harms real nodes:\n%s", stdout.String())
+	}
+	noKeys(t, servers)
+}
+
+func TestBrokenPromiseIsExitStatus1(t *testing.T) {
+	t.Parallel()
+	servers, nodes := tcpNodes(t, 3)
+	stdout := &cue{text: "is paused", do: func() {
+		for _, s := range servers {
+			s.Redis.FlushAll()
+		}
+	}}
+	var stderr strings.Builder
+	if code := run(t.Context(), []string{"demo", "--nodes=" + nodes}, stdout, &stderr); code != 1 {
+		t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout)
+	}
+	if !strings.Contains(stdout.String(), "BROKEN") || !strings.Contains(stderr.String(), "a promise was broken") {
+		t.Errorf("nothing tells of it: %s\n%s", stderr.String(), stdout)
+	}
+}
+
+func TestInterruptEndsTheDemoCleanly(t *testing.T) {
+	t.Parallel()
+	servers, nodes := tcpNodes(t, 3)
+	ctx, interrupt := context.WithCancel(t.Context())
+	stdout := &cue{text: "is paused", do: interrupt}
+	var stderr strings.Builder
+	if code := run(ctx, []string{"demo", "--nodes", nodes}, stdout, &stderr); code != 130 {
+		t.Errorf("status %d, want 130: %s\n%s", code, stderr.String(), stdout)
+	}
+	if !strings.Contains(stderr.String(), "interrupted") || strings.Contains(stdout.String(), "BROKEN") {
+		t.Errorf("an interrupt is no broken promise: %s\n%s", stderr.String(), stdout)
+	}
+	noKeys(t, servers)
+}
+
+func TestUnusableNodeIsExitStatus1(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	servers, nodes := tcpNodes(t, 2)
+	wrong, _ := tcpNodes(t, 1)
+	for _, test := range []struct{ name, addr, want string }{
+		{"refused", closed, "refused"},
+		{"wrong password", wrong[0].Redis.Addr(), "WRONGPASS"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr strings.Builder
+			if code := run(t.Context(), []string{"demo", "--nodes", nodes + ",redis://:an0ther@" + test.addr}, &stdout, &stderr); code != 1 {
+				t.Errorf("status %d", code)
+			}
+			for _, want := range []string{"1 of 3 nodes", test.addr, test.want} {
+				if !strings.Contains(stderr.String(), want) {
+					t.Errorf("nothing of %q in %s", want, stderr.String())
+				}
+			}
+			noSecret(t, stdout.String()+stderr.String())
+			noKeys(t, servers)
+		})
+	}
+}
+
+func noSecret(t *testing.T, text string) {
+	t.Helper()
+	for _, secret := range []string{password, "an0ther"} {
+		if strings.Contains(text, secret) {
+			t.Errorf("a password is shown: %s", text)
+		}
+	}
+}
+
+func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "quorumlock demo"},
+		{[]string{"dmeo"}, "demo"},
+		{[]string{"redis://:s3cret@h"}, "demo"},
+		{[]string{"--verbose", "demo"}, "demo"},
+		{[]string{"demo", "--verbose"}, "demo -h"},
+		{[]string{"demo", "--redis://:s3cret@h"}, "demo -h"},
+		{[]string{"demo", "redis://:s3cret@h"}, "--nodes"},
+		{[]string{"demo", "--nodes"}, "needs an argument"},
+		{[]string{"demo", "--nodes", ""}, "redis://"},
+		{[]string{"demo", "--nodes", "localhost:6379"}, "redis://"},
+		{[]string{"demo", "--nodes", "redis://:s3cret@h,"}, "part 2 of 2"},
+		{[]string{"demo", "--nodes", "redis://:an0,s3cret:x@h"}, "%2C"},
+		{[]string{"demo", "--nodes", "redis://:s3cret@h:port"}, "percent-encode"},
+		{[]string{"demo", "--nodes", "redis://:s3cret@h:1,redis://:s3cret@h:1"}, "given twice"},
+	} {
+		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
+			var stdout, stderr strings.Builder
+			if code := run(t.Context(), test.args, &stdout, &stderr); code != 2 {
+				t.Errorf("status %d, want 2", code)
+			}
+			if !strings.Contains(stderr.String(), test.want) || stdout.Len() > 0 {
+				t.Errorf("nothing of %q in %s", test.want, stderr.String())
+			}
+			noSecret(t, stderr.String())
+		})
+	}
+}
+
+func TestHelpIsOnStdout(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"demo", "--help"}} {
+		var stdout strings.Builder
+		if code := run(t.Context(), args, &stdout, io.Discard); code != 0 || !strings.Contains(stdout.String(), "Usage: quorumlock") {
+			t.Errorf("%q: status %d, %s", args, code, stdout.String())
+		}
+	}
+}
+
+func TestColorCanBeOptedOutOf(t *testing.T) {
+	terminal, err := os.Open(os.DevNull) // a character device, as a terminal is
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer terminal.Close() //nolint:errcheck // it was only looked at
+	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
+	if !wantsColor(terminal) {
+		t.Error("no colour on a terminal")
+	}
+	t.Setenv("NO_COLOR", "1")
+	if wantsColor(terminal) {
+		t.Error("colour despite NO_COLOR")
+	}
+	t.Setenv("NO_COLOR", "")
+	t.Setenv("TERM", "dumb")
+	if wantsColor(terminal) {
+		t.Error("colour on a dumb terminal")
+	}
+	if wantsColor(&bytes.Buffer{}) {
+		t.Error("colour in a buffer")
+	}
+}

@@ -1,0 +1,154 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// Stage is the nodes on which the demo plays, and clients of them. It is for one run.
+type Stage struct {
+	about   string
+	servers []*embedded.Server // the nodes that can be harmed; none if they are real
+	dial    func() ([]*node.Node, error)
+	ttl     time.Duration       // of the locks
+	opts    []quorumlock.Option // of the clients
+	name    string              // of the lock: nobody else's
+	nodes   []*node.Node        // the director's
+	watcher *redlock.Client     // over nodes; it looks, and takes no locks
+	workers [workers]*redlock.Client
+	entered bool // all nodes answered, so that there may be something to wipe
+}
+
+const (
+	workers  = 5                // contend for the lock
+	patience = 10 * time.Second // until a worker that does not get the lock counts as stuck
+)
+
+// Embedded returns a stage of five nodes inside the process.
+func Embedded() (*Stage, error) {
+	s := &Stage{about: "five nodes inside this process", ttl: 800 * time.Millisecond}
+	for i := range 5 {
+		s.servers = append(s.servers, embedded.Start(fmt.Sprintf("node-%d", i+1)))
+	}
+	s.dial = func() ([]*node.Node, error) {
+		nodes := make([]*node.Node, len(s.servers))
+		for i, server := range s.servers {
+			var err error
+			if nodes[i], err = server.Node(); err != nil {
+				return nil, err
+			}
+		}
+		return nodes, nil
+	}
+	return s, s.connect()
+}
+
+// Real returns a stage of the nodes at urls, without connecting to them yet. An error means that the
+// URLs cannot be used; it holds no password.
+func Real(urls []string) (*Stage, error) {
+	s := &Stage{
+		about: fmt.Sprintf("%d nodes given", len(urls)),
+		ttl:   2 * time.Second,
+		opts:  []quorumlock.Option{quorumlock.WithNodeTimeout(500 * time.Millisecond)}, // they may be far away
+	}
+	s.dial = func() ([]*node.Node, error) {
+		nodes := make([]*node.Node, len(urls))
+		for i, url := range urls {
+			var err error
+			if nodes[i], err = node.Dial(url); err != nil {
+				return nil, fmt.Errorf("node %d: %w", i+1, err)
+			}
+		}
+		return nodes, nil
+	}
+	return s, s.connect()
+}
+
+// connect makes the clients: one for every worker, as if each were a process of its own.
+func (s *Stage) connect() (err error) {
+	s.name = "quorumlock-demo:" + quorumlock.NewID()
+	s.opts = append(s.opts, quorumlock.WithTTL(s.ttl), quorumlock.WithWait(patience))
+	if s.nodes, s.watcher, err = s.client(); err != nil {
+		return err
+	}
+	for i := range s.workers {
+		if _, s.workers[i], err = s.client(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stage) client() ([]*node.Node, *redlock.Client, error) {
+	nodes, err := s.dial()
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := redlock.New(nodes, s.opts...)
+	return nodes, c, err
+}
+
+// reachable returns an error that names every node which does not answer.
+func (s *Stage) reachable(ctx context.Context) error {
+	in, err := s.watcher.Inspect(ctx, s.name)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var errs []error
+	for _, n := range in.Nodes {
+		if n.Err != nil {
+			errs = append(errs, n.Err)
+		}
+	}
+	if len(errs) == 0 {
+		s.entered = err == nil
+		return err
+	}
+	return fmt.Errorf("%d of %d nodes cannot be used: start them, or leave them out of --nodes:\n%w",
+		len(errs), len(s.nodes), errors.Join(errs...))
+}
+
+// Close ends the clients, deletes what the demo has put on nodes that outlive it, and returns when no
+// goroutine is left.
+func (s *Stage) Close() error {
+	var errs []error
+	for _, c := range s.workers {
+		if c != nil {
+			errs = append(errs, c.Close()) // waits until all that was under way is released
+		}
+	}
+	if s.entered && len(s.servers) == 0 {
+		errs = append(errs, s.wipe())
+	}
+	if s.watcher != nil {
+		errs = append(errs, s.watcher.Close())
+	}
+	for _, server := range s.servers {
+		server.Close()
+	}
+	return errors.Join(errs...)
+}
+
+// wipe deletes all there is of the lock, of which the token counter would be kept for a day.
+func (s *Stage) wipe() error {
+	ctx, cancel := context.WithTimeout(context.Background(), node.DefaultTimeout)
+	defer cancel()
+	var errs []error
+	for _, n := range s.nodes {
+		for _, key := range []string{s.name, scripts.TokenKey(s.name), scripts.LineKey(s.name), scripts.DeadlinesKey(s.name)} {
+			if err := n.Client().Del(ctx, key).Err(); err != nil {
+				errs = append(errs, fmt.Errorf("%s may have %s for a day yet: delete it: %w", n, key, err))
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
