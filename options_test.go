@@ -1,0 +1,106 @@
+package quorumlock_test
+
+import (
+	"io"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+func TestResolveWithoutOptionsGivesTheDefaults(t *testing.T) {
+	got, err := quorumlock.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Logger == nil || got.Logger.Enabled(t.Context(), slog.LevelError) {
+		t.Error("the default logger is not a silent one")
+	}
+	got.Logger = nil
+	want := quorumlock.Settings{
+		TTL:         10 * time.Second,
+		Renew:       true,
+		NodeTimeout: 500 * time.Millisecond,
+		Drift:       quorumlock.Drift{Rate: 0.01, Floor: 2 * time.Millisecond},
+	}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestResolveAppliesOptionsInOrder(t *testing.T) {
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	drift := quorumlock.Drift{Rate: 0.02, Floor: time.Millisecond}
+	got, err := quorumlock.Resolve(
+		quorumlock.WithTTL(time.Minute),
+		nil, // an option left out
+		quorumlock.WithoutRenewal(),
+		quorumlock.WithWait(time.Second),
+		quorumlock.WithNodeTimeout(70*time.Millisecond),
+		quorumlock.WithDrift(drift),
+		quorumlock.WithQuorum(4),
+		quorumlock.WithOwner("me"),
+		quorumlock.WithLogger(logger),
+		quorumlock.WithTTL(2*time.Second),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := quorumlock.Settings{
+		TTL: 2 * time.Second, Wait: time.Second, NodeTimeout: 70 * time.Millisecond,
+		Drift: drift, Quorum: 4, Owner: "me", Logger: logger,
+	}
+	if got != want {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestNodeTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
+	for _, tt := range []struct{ ttl, want time.Duration }{
+		{quorumlock.MinTTL, 50 * time.Millisecond},
+		{time.Second, 50 * time.Millisecond},
+		{2 * time.Second, 100 * time.Millisecond},
+		{20 * time.Second, time.Second},
+		{time.Hour, time.Second},
+	} {
+		s, err := quorumlock.Resolve(quorumlock.WithTTL(tt.ttl))
+		if err != nil || s.NodeTimeout != tt.want {
+			t.Errorf("TTL %v: %v, %v, want %v", tt.ttl, s.NodeTimeout, err, tt.want)
+		}
+	}
+}
+
+func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		option quorumlock.Option
+		want   []string // the option as it was given, and the fix
+	}{
+		{"no TTL", quorumlock.WithTTL(0), []string{"WithTTL(0s)", "at least 10ms"}},
+		{"negative TTL", quorumlock.WithTTL(-time.Second), []string{"WithTTL(-1s)", "at least 10ms"}},
+		{"short TTL", quorumlock.WithTTL(quorumlock.MinTTL - 1), []string{"WithTTL(9.999999ms)", "at least 10ms"}},
+		{"NaN rate", quorumlock.WithDrift(quorumlock.Drift{Rate: math.NaN()}), []string{"WithDrift", "Rate is NaN", "below 1"}},
+		{"infinite rate", quorumlock.WithDrift(quorumlock.Drift{Rate: math.Inf(1)}), []string{"WithDrift", "Rate is +Inf", "below 1"}},
+		{"negative floor", quorumlock.WithDrift(quorumlock.Drift{Floor: -time.Second}), []string{"WithDrift", "Floor is -1s", "0 or more"}},
+		{"a drift that eats the TTL", quorumlock.WithDrift(quorumlock.Drift{Rate: 0.5, Floor: 5 * time.Second}),
+			[]string{"WithTTL(10s)", "0.5", "5s", "a longer TTL or a smaller drift"}},
+		{"negative node timeout", quorumlock.WithNodeTimeout(-1), []string{"WithNodeTimeout(-1ns)", "positive", "0 for the default"}},
+		{"negative wait", quorumlock.WithWait(-time.Minute), []string{"WithWait(-1m0s)", "positive", "until ctx is done"}},
+		{"negative quorum", quorumlock.WithQuorum(-1), []string{"WithQuorum(-1)", "majority"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := quorumlock.Resolve(tt.option)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range append(tt.want, "quorumlock: ", ": use ") {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
