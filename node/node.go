@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -101,7 +102,7 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // New returns a node over the caller's own client, which may be one of a sentinel group or a cluster.
 // The client's retries do not apply to locks. Close leaves the client open.
 func New(client redis.UniversalClient, opts ...Option) (*Node, error) {
-	if client == nil {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
 	}
 	n := &Node{name: "custom client"}
@@ -174,6 +175,13 @@ func parse(rawURL string) (*redis.Options, error) {
 	case "redis", "rediss", "unix":
 	default:
 		return nil, fmt.Errorf("quorumlock: node.Dial: %s is not a scheme for a node: %s", quoteScheme(u.Scheme), want)
+	}
+	if (u.User != nil) != strings.Contains(rawURL, "@") || strings.Count(rawURL, "@") > 1 {
+		// A password with a / or @ of its own ends early: its rest would be taken for a host or a path, and shown.
+		return nil, errors.New("quorumlock: node.Dial: the URL has an @ that does not end the password: " + want)
+	}
+	if u.Scheme == "unix" && u.Host != "" {
+		return nil, errors.New("quorumlock: node.Dial: the URL has a host before the path of the socket: " + want)
 	}
 	o, err := redis.ParseURL(rawURL)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -100,8 +101,23 @@ func (n *Node) process(ctx context.Context, cmds []once) {
 
 // failure says what went wrong at this node. A deadline shows up in several guises.
 func (n *Node) failure(ctx context.Context, err error) *quorumlock.NodeError {
+	err = withoutArguments(err)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
 	return &quorumlock.NodeError{Node: n.name, Err: err}
+}
+
+// withoutArguments cuts off what a server repeats of a command that it does not know: those of AUTH
+// and HELLO, which it may have by another name, are the password.
+func withoutArguments(err error) error {
+	e, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return err
+	}
+	said, _, repeats := strings.Cut(e.Error(), ", with args beginning with")
+	if !repeats {
+		return err
+	}
+	return errors.New(said)
 }
