@@ -131,12 +131,14 @@ func (s *Server) flushScripts() {
 	_, _ = c.Read(make([]byte, 64))
 }
 
+var errRefused = &net.OpError{Op: "dial", Net: "pipe", Err: errors.New("connection refused")}
+
 // DialContext connects to the server, whatever the address. It is a [node.Dialer].
 func (s *Server) DialContext(ctx context.Context, _, _ string) (net.Conn, error) {
 	for {
 		f, changed := s.now()
 		if f.down {
-			return nil, &net.OpError{Op: "dial", Net: "pipe", Err: errors.New("connection refused")}
+			return nil, errRefused
 		}
 		if !f.stalled {
 			break
@@ -147,14 +149,23 @@ func (s *Server) DialContext(ctx context.Context, _, _ string) (net.Conn, error)
 			return nil, ctx.Err()
 		}
 	}
+	return s.connect()
+}
+
+// connect opens a link, unless the server has gone down: with mu held, so that nothing is opened behind
+// the back of Kill or Close.
+func (s *Server) connect() (net.Conn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.faults.down {
+		return nil, errRefused
+	}
 	server, err := s.Redis.Dial()
 	if err != nil {
 		return nil, err
 	}
 	client, mine := net.Pipe()
 	l := &link{s: s, client: mine, server: server}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.links[l] = struct{}{}
 	s.running.Add(2)
 	go l.requests()
