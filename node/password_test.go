@@ -94,31 +94,14 @@ func TestAWrongPasswordIsNotShown(t *testing.T) {
 
 // echo answers every request as a Redis server answers a command that it does not know: with the
 // arguments, which for AUTH and HELLO are the password.
-func echo(context.Context, string, string) (net.Conn, error) {
-	client, server := net.Pipe()
-	go func() {
-		defer server.Close() //nolint:errcheck // it is a pipe
-		buf := make([]byte, 4096)
-		for {
-			n, err := server.Read(buf)
-			if err != nil {
-				return
-			}
-			args := strings.ReplaceAll(string(buf[:n]), "\r\n", "' '")
-			for range bytes.Count(buf[:n], []byte("\r\n*")) + 1 {
-				if _, err := fmt.Fprintf(server, "-ERR unknown command, with args beginning with: '%s'\r\n", args); err != nil {
-					return
-				}
-			}
-		}
-	}()
-	return client, nil
+func echo(request string) string {
+	return "-ERR unknown command, with args beginning with: '" + strings.ReplaceAll(request, "\r\n", "' '") + "'\r\n"
 }
 
 func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
 	t.Run("dialled", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			n := dial(t, "redis://billing:s3cret@h", node.WithDialer(echo))
+			n := dial(t, "redis://billing:s3cret@h", node.WithDialer(answering(echo)))
 			if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") {
 				t.Error(shown)
 			}
@@ -127,7 +110,7 @@ func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
 	})
 	t.Run("the caller's client", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			client := redis.NewClient(&redis.Options{Addr: "h:6379", Username: "billing", Password: "s3cret", Dialer: echo})
+			client := redis.NewClient(&redis.Options{Addr: "h:6379", Username: "billing", Password: "s3cret", Dialer: answering(echo)})
 			defer client.Close() //nolint:errcheck // nothing is lost with it
 			n, err := node.New(client)
 			if err != nil {
