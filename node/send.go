@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -102,7 +103,9 @@ func (n *Node) process(ctx context.Context, cmds []once) {
 // failure says what went wrong at this node. A deadline shows up in several guises.
 func (n *Node) failure(ctx context.Context, err error) *quorumlock.NodeError {
 	err = withoutArguments(err)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
+	// The connection has the same deadline as ctx, and may come to it first.
+	late := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+	if late && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
 	return &quorumlock.NodeError{Node: n.name, Err: err}

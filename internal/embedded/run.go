@@ -11,7 +11,7 @@ import (
 // Run is one run of a script at a server.
 type Run struct {
 	Server *Server
-	Script string // acquire, raise, renew, release, leave, force_release or inspect
+	Script string // acquire, raise, renew, release, leave, force_release or inspect; empty if it is none of these
 	Keys   []string
 	Args   []string
 }
@@ -95,7 +95,7 @@ func scriptOf(s *Server, args []string) *Run {
 	for _, digit := range args[2] {
 		keys = keys*10 + int(digit-'0')
 	}
-	if name == "" || 3+keys > len(args) {
+	if 3+keys > len(args) {
 		return nil
 	}
 	return &Run{Server: s, Script: name, Keys: args[3 : 3+keys], Args: args[3+keys:]}

@@ -100,13 +100,13 @@ func (t *tenure) acquired(cell int, r scripts.Reply) {
 	}
 	t.mu.Lock()
 	t.cells[cell] = state
-	isOver := t.phase == over
+	undo := t.phase == over && state.state != refused || t.release != nil // Unlock waits for this node's word
 	t.mu.Unlock()
 	t.ballot.cast(cell, vote)
 
 	late := part{t.lock.cells[cell].Node, []int{cell}}
 	switch {
-	case isOver && state.state != refused:
+	case undo:
 		t.giveBack(context.Background(), late)
 	case state.state != granted && t.waiter != nil && t.waiter.isFinished():
 		t.lock.leave(context.Background(), late, t.waiter)

@@ -40,6 +40,8 @@ type tenure struct {
 	timer  *time.Timer // ends the tenure at its deadline; set while held
 	leases map[*quorumlock.Lease]context.CancelCauseFunc
 
+	release *release // set once the release has begun
+
 	// Of the watchdog, guarded by the client's mu.
 	when  time.Time // the next renewal
 	index int       // in the client's schedule, -1 if it is not there
@@ -230,43 +232,52 @@ func (t *tenure) Leave(ctx context.Context, l *quorumlock.Lease) error {
 // answer the attempt is left to acquired, which gives back when it does: a release sent now could
 // overtake the grant.
 func (t *tenure) releaseAll(ctx context.Context) error {
-	b := newBallot(t.lock.tree, len(t.cells))
-	gone := make([]bool, len(t.cells))
-	released := func(cell int, r scripts.Reply) {
-		_, wasHeld, err := r.Released()
-		t.mu.Lock()
-		t.cells[cell].err = err
-		gone[cell] = err == nil && !wasHeld
-		t.mu.Unlock()
-		if err != nil {
-			b.cast(cell, No)
-		} else {
-			b.cast(cell, Yes)
-		}
-	}
 	start := time.Now()
 	t.mu.Lock()
+	t.release = &release{ballot: newBallot(t.lock.tree, len(t.cells)), gone: make([]bool, len(t.cells))}
 	for _, p := range t.lock.parts {
-		for _, cell := range t.answered(p, unanswered).cells {
-			b.cast(cell, No)
-		}
 		if q := t.answered(p, granted, refused, unknown); len(q.cells) > 0 {
-			t.lock.client.start(func() { t.lock.askPart(ctx, start, q, t.releaseCall, released) })
+			t.lock.client.start(func() { t.lock.askPart(ctx, start, q, t.releaseCall, t.released) })
 		}
 	}
 	t.mu.Unlock()
-	<-b.decided // every node answers by its timeout
+	<-t.release.ballot.decided // every node answers by its timeout, and what answers late is given back by another
 
 	t.mu.Lock()
-	broken := t.lock.tree.Broken(gone)
+	broken := t.lock.tree.Broken(t.release.gone)
 	t.mu.Unlock()
 	switch {
 	case broken: // somebody took the keys away, and could have held the lock since
 		return quorumlock.ErrLost
-	case b.result() == Lost:
-		return t.quorumError(b)
+	case t.release.ballot.result() == Lost:
+		return t.quorumError(t.release.ballot)
 	}
 	return nil
+}
+
+// release is what the nodes say to the end of a hold.
+type release struct {
+	ballot *ballot
+	gone   []bool // cells that did not have the key any more; under the tenure's mu
+}
+
+// released takes a node's answer to a release.
+func (t *tenure) released(cell int, r scripts.Reply) {
+	_, wasHeld, err := r.Released()
+	t.mu.Lock()
+	end := t.release
+	if end != nil {
+		t.cells[cell].err = err
+		end.gone[cell] = err == nil && !wasHeld
+	}
+	t.mu.Unlock()
+	switch {
+	case end == nil: // of an attempt that was not won
+	case err != nil:
+		end.ballot.cast(cell, No)
+	default:
+		end.ballot.cast(cell, Yes)
+	}
 }
 
 // releaseCall also takes the waiter out of the line, if an answer that was lost left it there.
@@ -345,7 +356,7 @@ func (t *tenure) answered(p part, which ...answer) part {
 // first at every node.
 func (t *tenure) giveBack(ctx context.Context, p part) {
 	if t.waiter.isFinished() {
-		t.lock.askPart(ctx, time.Now(), p, t.releaseCall, func(int, scripts.Reply) {})
+		t.lock.askPart(ctx, time.Now(), p, t.releaseCall, t.released)
 		return
 	}
 	yield := func(cell int) scripts.Call {

@@ -1,0 +1,32 @@
+package node_test
+
+import (
+	"context"
+	"net"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// answering is a dialer to a server that is no Redis: it answers every command in the same way.
+func answering(answer func(request string) string) node.Dialer {
+	return func(context.Context, string, string) (net.Conn, error) {
+		client, server := net.Pipe()
+		go func() {
+			defer server.Close() //nolint:errcheck // it is a pipe
+			buf := make([]byte, 4096)
+			for {
+				n, err := server.Read(buf)
+				if err != nil {
+					return
+				}
+				request := string(buf[:n])
+				commands := strings.Count(request, "\r\n*") + 1
+				if _, err := server.Write([]byte(strings.Repeat(answer(request), commands))); err != nil {
+					return
+				}
+			}
+		}()
+		return client, nil
+	}
+}

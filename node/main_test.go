@@ -1,0 +1,61 @@
+package node_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+func TestMain(m *testing.M) { locktest.Main(m) }
+
+const (
+	alice quorumlock.Owner = "alice:1"
+	bob   quorumlock.Owner = "bob:1"
+
+	ttl = 10 * time.Second
+)
+
+// inBubble runs a test with one embedded server, and a node for it, on a clock of its own.
+func inBubble(t *testing.T, test func(t *testing.T, s *embedded.Server, n *node.Node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 1)
+		test(t, servers[0], nodes[0])
+	})
+}
+
+// dial is node.Dial for a node of the test, closed with it.
+func dial(t *testing.T, url string, opts ...node.Option) *node.Node {
+	t.Helper()
+	n, err := node.Dial(url, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+func mustAcquire(t *testing.T, n *node.Node, owner quorumlock.Owner, hold int) {
+	t.Helper()
+	a, err := n.Acquire(t.Context(), "x", owner, ttl, hold)
+	if err != nil || !a.Granted {
+		t.Fatalf("Acquire %d for %s: %+v, %v", hold, owner, a, err)
+	}
+}
+
+// checkCount checks how often owner holds x at s, past all faults; "" is not at all.
+func checkCount(t *testing.T, s *embedded.Server, owner quorumlock.Owner, want string) {
+	t.Helper()
+	if got := s.Redis.HGet("x", string(owner)); got != want {
+		t.Errorf("%s holds x %q times, want %q", owner, got, want)
+	}
+}

@@ -1,0 +1,209 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+func mustLock(t *testing.T, l quorumlock.Locker) *quorumlock.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func mustUnlock(t *testing.T, lease *quorumlock.Lease) {
+	t.Helper()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAMutexExcludesUntilItIsUnlocked(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		m := n.Mutex("x")
+		if m.Name() != "x" {
+			t.Errorf("name %q", m.Name())
+		}
+		first := mustLock(t, m)
+		if got, err := m.Inspect(t.Context()); err != nil || got.Owner != first.Owner() || got.HoldCount != 1 || got.Token != first.Token() || got.TTL != quorumlock.DefaultTTL {
+			t.Errorf("Inspect: %+v, %v", got, err)
+		}
+		if _, err := n.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("TryLock: %v, want ErrHeld", err)
+		}
+		other, err := n.Mutex("y").TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, other)
+		mustUnlock(t, first)
+		second, err := m.TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if second.Token() <= first.Token() || second.Owner() == first.Owner() {
+			t.Errorf("token %d after %d, owner %s after %s", second.Token(), first.Token(), second.Owner(), first.Owner())
+		}
+		mustUnlock(t, second)
+		locktest.NoLocks(t, []*embedded.Server{s})
+	})
+}
+
+func TestLockIsWokenByTheUnlock(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		m := n.Mutex("x")
+		first := mustLock(t, m)
+		granted := make(chan *quorumlock.Lease)
+		go func() {
+			second, err := m.Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			granted <- second
+		}()
+		time.Sleep(time.Minute)
+		start := time.Now()
+		mustUnlock(t, first)
+		second := <-granted
+		if took := time.Since(start); took > 10*time.Millisecond {
+			t.Errorf("the lock was handed over after %v", took)
+		}
+		mustUnlock(t, second)
+	})
+}
+
+func TestTheWatchdogKeepsAMutexAndALossIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		lease := mustLock(t, n.Mutex("x"))
+		time.Sleep(time.Hour)
+		if err := lease.Context().Err(); err != nil {
+			t.Fatalf("after an hour: %v", err)
+		}
+		s.Kill()
+		<-lease.Context().Done()
+		if cause := context.Cause(lease.Context()); cause != quorumlock.ErrLost {
+			t.Errorf("cause %v, want ErrLost", cause)
+		}
+		if time.Now().After(lease.ValidUntil()) {
+			t.Errorf("told %v after the deadline", time.Since(lease.ValidUntil()))
+		}
+		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Unlock: %v, want ErrLost", err)
+		}
+	})
+}
+
+func TestForceUnlockIsALossForTheHolder(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		m := n.Mutex("x")
+		lease := mustLock(t, m)
+		if err := m.ForceUnlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		<-lease.Context().Done()
+		if took := time.Since(start); took > quorumlock.DefaultTTL/3 {
+			t.Errorf("the holder was told after %v", took)
+		}
+		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Unlock: %v, want ErrLost", err)
+		}
+		if err := m.ForceUnlock(t.Context()); err != nil {
+			t.Errorf("ForceUnlock of a free lock: %v", err)
+		}
+	})
+}
+
+func TestReentryByContextCountsInTheProcess(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		m := n.Mutex("x")
+		outer := mustLock(t, m)
+		before := s.Redis.CommandCount()
+		inner, err := m.Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Redis.CommandCount(); got != before {
+			t.Errorf("it cost %d commands", got-before)
+		}
+		if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() || outer.HoldCount() != 2 {
+			t.Errorf("owner %s, token %d, hold count %d", inner.Owner(), inner.Token(), outer.HoldCount())
+		}
+		mustUnlock(t, inner)
+		if outer.Context().Err() != nil || outer.HoldCount() != 1 {
+			t.Errorf("the outer lease: %v, hold count %d", outer.Context().Err(), outer.HoldCount())
+		}
+		mustUnlock(t, outer)
+		locktest.NoLocks(t, []*embedded.Server{s})
+	})
+}
+
+func TestAMutexThatCannotWorkSaysSoWhenItIsUsed(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		for name, tt := range map[string]struct {
+			m    *node.Mutex
+			want string
+		}{
+			"no name":  {n.Mutex(""), "the name of the lock is empty: use a name"},
+			"option":   {n.Mutex("x", quorumlock.WithTTL(1)), "WithTTL(1ns) is too short"},
+			"a quorum": {n.Mutex("x", quorumlock.WithQuorum(1)), "WithQuorum is for package redlock"},
+		} {
+			_, err := tt.m.Lock(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: Lock: %v, want %q in it", name, err, tt.want)
+			}
+			_, err = tt.m.TryLock(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s: TryLock: %v, want %q in it", name, err, tt.want)
+			}
+		}
+	})
+}
+
+func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault func(*embedded.Server)
+		want  string
+	}{
+		"down":       {(*embedded.Server).Kill, "closed pipe"},
+		"stalled":    {(*embedded.Server).Stall, "context deadline exceeded"},
+		"wrong type": {func(s *embedded.Server) { _ = s.Redis.Set("x", "a value") }, "WRONGTYPE"},
+		"read only":  {func(s *embedded.Server) { s.Redis.SetError("READONLY") }, "READONLY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+				if _, err := n.Inspect(t.Context(), "y"); err != nil {
+					t.Fatal(err)
+				}
+				tt.fault(s)
+				_, err := n.Mutex("x").TryLock(t.Context())
+				q, ok := errors.AsType[*quorumlock.QuorumError](err)
+				if !ok || q.Granted != 0 || q.Needed != 1 || len(q.Nodes) != 1 || q.Nodes[0].Node != "node-1" || !strings.Contains(q.Nodes[0].Error(), tt.want) {
+					t.Errorf("error %v, want a *QuorumError of node-1 with %q", err, tt.want)
+				}
+				if errors.Is(err, quorumlock.ErrHeld) {
+					t.Error("a failure counts as held")
+				}
+				s.Resume()
+				synctest.Wait()
+				if name == "wrong type" {
+					if got, _ := s.Redis.Get("x"); got != "a value" {
+						t.Errorf("what was at the key is %q now", got)
+					}
+				}
+			})
+		})
+	}
+}

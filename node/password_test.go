@@ -1,0 +1,125 @@
+package node_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// FuzzNoPasswordIsEverShown puts passwords into URLs, encoded and not, and looks for them in whatever
+// can be seen of a node: if it is not s3cret as a whole, a part of it before a character like # is 31337.
+func FuzzNoPasswordIsEverShown(f *testing.F) {
+	for _, special := range []string{"", "#", "?", "/", "@", ":", "%", "%2", "%zz", "[", "]", "\\", " ", "\n", "\x00", "&", "=", "+", "//", "/0#", "?db=", "#@", "@/", "/0?client_name=", "?client_name=", "é", "\xff"} {
+		f.Add(special, special)
+		f.Add(special, "")
+		f.Add("", special)
+		f.Add(special, "/")
+		f.Add("/", special)
+		f.Add("@", special)
+	}
+	templates := []string{"redis://user:%s@h:6379/0", "rediss://:%s@h", "unix://user:%s@/run/redis.sock", "redis://user:%s@", "user:%s@h", "http://user:%s@h", "redis://user:%s@h:port", "redis://user:%s@h?pool_size=x"}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		for _, marker := range []string{"s3cret", "31337"} {
+			password := before + marker + after
+			for _, template := range templates {
+				for _, p := range []string{password, url.QueryEscape(password), url.PathEscape(password), url.UserPassword("", password).String()[1:]} {
+					shown := seen(fmt.Sprintf(template, p))
+					if strings.Contains(strings.ToLower(shown), marker) {
+						t.Errorf("%q is shown as %q", fmt.Sprintf(template, p), shown)
+					}
+				}
+			}
+		}
+	})
+}
+
+// seen is all that is to be seen of the node at a URL, or of the error that says why there is none.
+func seen(rawURL string) string {
+	n, err := node.Dial(rawURL, node.WithDialer(func(_ context.Context, network, addr string) (net.Conn, error) {
+		return nil, io.ErrUnexpectedEOF
+	}))
+	if err != nil {
+		return fmt.Sprintf("%v %+v %#v", err, err, err.Error())
+	}
+	defer n.Close() //nolint:errcheck // it has no connection
+	return fmt.Sprintf("%v %s", n, n.String())
+}
+
+// whatIsShown returns the errors and the log of a node that cannot be used.
+func whatIsShown(t *testing.T, n *node.Node) string {
+	t.Helper()
+	var shown bytes.Buffer
+	show := func(err error) {
+		if err == nil {
+			t.Error("it can be used")
+		}
+		fmt.Fprintf(&shown, "%v %+v\n", err, err)
+	}
+	_, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
+	show(err)
+	_, err = n.Inspect(t.Context(), "x")
+	show(err)
+	logger := slog.New(slog.NewTextHandler(&shown, nil))
+	_, err = n.Mutex("x", quorumlock.WithLogger(logger), quorumlock.WithWait(time.Second)).Lock(t.Context())
+	show(err)
+	if !strings.Contains(shown.String(), "trying again") {
+		t.Errorf("nothing was logged:\n%s", shown.String())
+	}
+	return shown.String()
+}
+
+func TestAWrongPasswordIsNotShown(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		s.Redis.RequireUserAuth("billing", "another")
+		n := dial(t, "redis://billing:s3cret@h", node.WithDialer(s.DialContext))
+		if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") || !strings.Contains(shown, "WRONGPASS") {
+			t.Errorf("the password must not be shown, and WRONGPASS must:\n%s", shown)
+		}
+	})
+}
+
+// echo answers every request as a Redis server answers a command that it does not know: with the
+// arguments, which for AUTH and HELLO are the password.
+func echo(request string) string {
+	return "-ERR unknown command, with args beginning with: '" + strings.ReplaceAll(request, "\r\n", "' '") + "'\r\n"
+}
+
+func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
+	t.Run("dialled", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := dial(t, "redis://billing:s3cret@h", node.WithDialer(answering(echo)))
+			if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") {
+				t.Error(shown)
+			}
+			time.Sleep(2 * time.Second) // for go-redis's redial to see that the client is closed
+		})
+	})
+	t.Run("the caller's client", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			client := redis.NewClient(&redis.Options{Addr: "h:6379", Username: "billing", Password: "s3cret", Dialer: answering(echo)})
+			defer client.Close() //nolint:errcheck // nothing is lost with it
+			n, err := node.New(client)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close() //nolint:errcheck // nothing is held
+			if shown := whatIsShown(t, n); strings.Contains(shown, "s3cret") {
+				t.Error(shown)
+			}
+		})
+	})
+}

@@ -1,0 +1,198 @@
+package scripts_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+func TestAcquireOfAFreeLockIsGranted(t *testing.T) {
+	s := start(t)
+	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Token: 100, Place: -1}) {
+		t.Errorf("answer %+v", a)
+	}
+	s.checkHold("x", alice, "1")
+	s.checkTTL("x", ttl)
+	s.checkToken("x", "100")
+	s.checkTTL(scripts.TokenKey("x"), ttl+day)
+}
+
+func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.data.FastForward(3 * time.Second)
+	if a := s.acquire("x", bob, 1, 900); a != (scripts.Answer{TTL: 7 * time.Second, Place: -1}) {
+		t.Errorf("answer %+v, want a refusal with 7s", a)
+	}
+	s.checkHold("x", alice, "1")
+	s.checkTTL("x", 7*time.Second)
+	s.checkToken("x", "100")
+}
+
+func TestARefusalWithoutExpiryTellsNoTime(t *testing.T) {
+	s := start(t)
+	s.data.HSet("x", string(alice), "1")
+	if a := s.acquire("x", bob, 1, 1); a != (scripts.Answer{Place: -1}) {
+		t.Errorf("answer %+v, want a refusal with 0", a)
+	}
+}
+
+func TestAcquireTwiceEntersOnce(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.data.FastForward(3 * time.Second)
+	if a := s.acquire("x", alice, 1, 900); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Place: -1}) {
+		t.Errorf("answer %+v", a)
+	}
+	s.checkHold("x", alice, "1")
+	s.checkTTL("x", ttl) // fresh
+	s.checkToken("x", "100")
+	s.checkTTL(scripts.TokenKey("x"), ttl+day)
+}
+
+func TestOnlyTheNextEntryOrTheSameIsGranted(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		held    int // entries of the owner before
+		hold    int
+		granted bool
+		after   string
+	}{
+		{"the first", 0, 1, true, "1"},
+		{"the first, again", 1, 1, true, "1"},
+		{"the second", 1, 2, true, "2"},
+		{"the second, again", 2, 2, true, "2"},
+		{"the third", 2, 3, true, "3"},
+		{"the second of a free lock", 0, 2, false, ""},
+		{"the third after the first", 1, 3, false, "1"},
+		{"the first when the second is held", 2, 1, false, "2"},
+		{"the tenth after the ninth", 9, 10, true, "10"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			for hold := 1; hold <= tt.held; hold++ {
+				s.grant("x", alice, hold, 100)
+			}
+			a := s.acquire("x", alice, tt.hold, 900)
+			if a.Granted != tt.granted || a.Again != (tt.granted && tt.held > 0) {
+				t.Errorf("answer %+v", a)
+			}
+			if a.Granted && a.Again && a.Token != 100 {
+				t.Errorf("token %d within one tenure, want 100 still", a.Token)
+			}
+			s.checkHold("x", alice, tt.after)
+		})
+	}
+}
+
+func TestTokensRiseAndFollowTheHint(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before string // the counter; empty: there is none
+		hint   uint64
+		want   uint64
+	}{
+		{"no counter, no hint", "", 0, 1},
+		{"no counter", "", 500, 500},
+		{"a lower hint", "700", 500, 701},
+		{"the same hint", "700", 700, 701},
+		{"the next", "700", 701, 701},
+		{"a higher hint", "700", 5000, 5000},
+		{"the clock of today in µs", "1", 1_790_000_000_000_000, 1_790_000_000_000_000},
+		{"digits are kept at 2^52", "4503599627370496", 0, 4503599627370497},
+		{"digits are kept above 2^52", "", 4503599627370499, 4503599627370499},
+		{"the last one", "9007199254740990", 0, 9007199254740991},
+		{"a hint of the last one", "", 9007199254740991, 9007199254740991},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			if tt.before != "" {
+				s.put(scripts.TokenKey("x"), tt.before)
+			}
+			a := s.grant("x", alice, 1, tt.hint)
+			if a.Token != tt.want {
+				t.Errorf("token %d, want %d", a.Token, tt.want)
+			}
+			in, err := s.send(scripts.Inspect("x", 100)).Inspected()
+			if err != nil || in.Token != tt.want {
+				t.Errorf("the counter is %d, %v, want %d in plain digits", in.Token, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAHolderWhoseTokenIsGoneGetsANewOne(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.data.Del(scripts.TokenKey("x"))
+	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Place: -1}) {
+		t.Errorf("answer %+v", a)
+	}
+	s.checkToken("x", "100")
+}
+
+func TestAcquireThatCannotCountWritesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		before func(*server)
+		hint   uint64
+		want   string
+	}{
+		{"exhausted", func(s *server) { s.put(scripts.TokenKey("x"), "9007199254740991") }, 1, "the fencing token is exhausted: use another lock name"},
+		{"a hint beyond the last token", func(*server) {}, 9007199254740993, "the fencing token is exhausted"},
+		{"not a number", func(s *server) { s.put(scripts.TokenKey("x"), "seven") }, 1, "the fencing token is not a number: delete redisson_lock_token:{x}"},
+		{"not a string", func(s *server) { s.data.HSet(scripts.TokenKey("x"), "a", "b") }, 1, "WRONGTYPE"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			tt.before(s)
+			before := s.data.Dump()
+			_, err := s.send(scripts.Acquire("x", alice, ttl, 1, tt.hint)).Acquired()
+			if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("error %v, want %q in it", err, tt.want)
+			}
+			if after := s.data.Dump(); after != before {
+				t.Errorf("it wrote all the same:\n%s", after)
+			}
+		})
+	}
+}
+
+func TestTTLIsRoundedUpToTheMillisecond(t *testing.T) {
+	for _, tt := range []struct{ ttl, want time.Duration }{
+		{10 * time.Millisecond, 10 * time.Millisecond},
+		{10*time.Millisecond + 1, 11 * time.Millisecond},
+		{11*time.Millisecond - 1, 11 * time.Millisecond},
+		{1500 * time.Microsecond, 2 * time.Millisecond},
+		{30 * day, 30 * day},
+	} {
+		s := start(t)
+		if _, err := s.send(scripts.Acquire("x", alice, tt.ttl, 1, 1)).Acquired(); err != nil {
+			t.Fatal(err)
+		}
+		s.checkTTL("x", tt.want)
+		s.checkTTL(scripts.TokenKey("x"), tt.want+day)
+		s.data.FastForward(tt.want / 2)
+		if !s.done(scripts.Renew("x", alice, tt.ttl)) {
+			t.Error("not renewed")
+		}
+		s.checkTTL("x", tt.want)
+		s.checkTTL(scripts.TokenKey("x"), tt.want+day)
+	}
+}
+
+func TestAnExpiredLockIsFreeAndItsTokensGoOn(t *testing.T) {
+	s := start(t)
+	first := s.grant("x", alice, 1, 100)
+	s.data.FastForward(ttl)
+	second := s.acquire("x", bob, 1, 0)
+	if !second.Granted || second.Again || second.Token != first.Token+1 {
+		t.Errorf("answer %+v", second)
+	}
+	s.data.FastForward(day + ttl - 1)
+	if _, err := s.data.Get(scripts.TokenKey("x")); err != nil {
+		t.Errorf("the token is gone within a day of the lock: %v", err)
+	}
+}

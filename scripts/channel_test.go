@@ -1,0 +1,55 @@
+package scripts_test
+
+import (
+	"sync"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// channel is what is told on the unlock channel of a lock.
+type channel struct {
+	*server
+	name     string
+	messages chan miniredis.PubsubMessage
+}
+
+// listen hears every release of a lock until the end of the test.
+func (s *server) listen(name string) channel {
+	c := channel{s, scripts.UnlockChannel(name), make(chan miniredis.PubsubMessage, 64)}
+	sub := s.data.NewSubscriber()
+	sub.Subscribe(c.name)
+	var pump sync.WaitGroup
+	pump.Go(func() {
+		for m := range sub.Messages() {
+			c.messages <- m
+		}
+	})
+	s.Cleanup(func() {
+		sub.Close()
+		pump.Wait()
+	})
+	return c
+}
+
+// checkTold checks that one release was told since the last check.
+func (c channel) checkTold() {
+	c.Helper()
+	c.check("0")
+	c.checkSilence()
+}
+
+// checkSilence checks that nothing was told since the last check.
+func (c channel) checkSilence() {
+	c.Helper()
+	c.data.Publish(c.name, "end") // it comes behind all that was told before
+	c.check("end")
+}
+
+func (c channel) check(message string) {
+	c.Helper()
+	if m := <-c.messages; m.Message != message || m.Channel != c.name {
+		c.Fatalf("told %q on %q, want %q", m.Message, m.Channel, message)
+	}
+}

@@ -1,0 +1,209 @@
+package scripts_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+func TestRaiseNeedsTheTenureAndItsToken(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		owner   quorumlock.Owner
+		own, to uint64
+		raised  bool
+		after   string
+	}{
+		{"the holder", alice, 100, 250, true, "250"},
+		{"digits are kept", alice, 100, 1<<52 + 3, true, "4503599627370499"},
+		{"somebody else", bob, 100, 250, false, "100"},
+		{"another token counted since", alice, 99, 250, false, "100"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			s.grant("x", alice, 1, 100)
+			s.data.FastForward(time.Second)
+			if got := s.done(scripts.Raise("x", tt.owner, ttl, tt.own, tt.to)); got != tt.raised {
+				t.Errorf("raised %v, want %v", got, tt.raised)
+			}
+			s.checkToken("x", tt.after)
+			s.checkTTL("x", ttl-time.Second) // a raise is no renewal
+			want := ttl + day
+			if !tt.raised {
+				want -= time.Second
+			}
+			s.checkTTL(scripts.TokenKey("x"), want)
+		})
+	}
+}
+
+// This is what a raise that comes late would do without its checks: land in the next tenure, whose
+// token the grant after that would then be given again.
+func TestALateRaiseDoesNotTouchTheNextTenure(t *testing.T) {
+	s := start(t)
+	first := s.grant("x", alice, 1, 100)
+	s.release("x", alice, 1)
+	s.grant("x", bob, 1, 0)
+	if s.done(scripts.Raise("x", alice, ttl, first.Token, 500)) {
+		t.Error("raised for an owner that has left")
+	}
+	s.checkToken("x", "101")
+}
+
+func TestRaiseTwiceRaisesOnce(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	for i, want := range []bool{true, false} {
+		if got := s.done(scripts.Raise("x", alice, ttl, 100, 250)); got != want {
+			t.Errorf("call %d raised: %v", i+1, got)
+		}
+	}
+	s.checkToken("x", "250")
+}
+
+func TestRaiseOfACounterThatIsGoneIsRefused(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.data.Del(scripts.TokenKey("x"))
+	if s.done(scripts.Raise("x", alice, ttl, 100, 250)) {
+		t.Error("raised")
+	}
+}
+
+func TestRenewIsForTheHolderOnly(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.grant("x", alice, 2, 100)
+	s.data.FastForward(4 * time.Second)
+	if s.done(scripts.Renew("x", bob, time.Hour)) {
+		t.Error("renewed for somebody else")
+	}
+	s.checkTTL("x", 6*time.Second)
+	if !s.done(scripts.Renew("x", alice, ttl)) {
+		t.Error("not renewed for the holder")
+	}
+	s.checkHold("x", alice, "2")
+	s.checkTTL("x", ttl)
+	s.checkTTL(scripts.TokenKey("x"), ttl+day)
+	s.data.FastForward(ttl)
+	if s.done(scripts.Renew("x", alice, ttl)) {
+		t.Error("renewed after it expired")
+	}
+	s.checkHold("x", alice, "")
+}
+
+func TestReleaseCountsDownAndTheLastOneFrees(t *testing.T) {
+	s := start(t)
+	for hold := 1; hold <= 3; hold++ {
+		s.grant("x", alice, hold, 100)
+	}
+	heard := s.listen("x")
+	s.data.FastForward(time.Second)
+
+	for _, tt := range []struct {
+		hold  int
+		after string
+	}{{3, "2"}, {2, "1"}} {
+		if left, held := s.release("x", alice, tt.hold); left != tt.hold-1 || !held {
+			t.Errorf("release %d: %d left, held %v", tt.hold, left, held)
+		}
+		s.checkHold("x", alice, tt.after)
+		s.checkTTL("x", ttl-time.Second)
+		heard.checkSilence()
+	}
+	if left, held := s.release("x", alice, 1); left != 0 || !held {
+		t.Errorf("the last release: %d left, held %v", left, held)
+	}
+	s.checkHold("x", alice, "")
+	heard.checkTold()
+	s.checkToken("x", "100")
+}
+
+func TestReleaseIsForAnEntryThatIsHeld(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		owner quorumlock.Owner
+		held  int // entries of alice
+		hold  int
+		left  int
+		was   bool
+		after string
+	}{
+		{"somebody else", bob, 1, 1, 0, false, "1"},
+		{"a free lock", alice, 0, 1, 0, false, ""},
+		{"an entry not made yet", alice, 1, 2, 0, false, "1"},
+		{"an entry two beyond", alice, 1, 3, 0, false, "1"},
+		{"the first of three, and with it all", alice, 3, 1, 0, true, ""},
+		{"the second of three, and with it the third", alice, 3, 2, 1, true, "1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			for hold := 1; hold <= tt.held; hold++ {
+				s.grant("x", alice, hold, 100)
+			}
+			heard := s.listen("x")
+			if left, held := s.release("x", tt.owner, tt.hold); left != tt.left || held != tt.was {
+				t.Errorf("%d left, held %v, want %d, %v", left, held, tt.left, tt.was)
+			}
+			s.checkHold("x", alice, tt.after)
+			if tt.was && tt.after == "" {
+				heard.checkTold()
+			} else {
+				heard.checkSilence()
+			}
+		})
+	}
+}
+
+func TestReleaseTwiceLeavesOnce(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.grant("x", alice, 2, 100)
+	s.release("x", alice, 2)
+	if _, held := s.release("x", alice, 2); held {
+		t.Error("the same entry was left twice")
+	}
+	s.checkHold("x", alice, "1")
+}
+
+func TestForceReleaseFreesWhoeverHolds(t *testing.T) {
+	s := start(t)
+	heard := s.listen("x")
+	if s.done(scripts.ForceRelease("x")) {
+		t.Error("a free lock was released")
+	}
+	heard.checkSilence()
+
+	s.grant("x", alice, 1, 100)
+	s.grant("x", alice, 2, 100)
+	if !s.done(scripts.ForceRelease("x")) {
+		t.Error("not released")
+	}
+	s.checkHold("x", alice, "")
+	heard.checkTold()
+	if a := s.grant("x", bob, 1, 0); a.Token != 101 {
+		t.Errorf("the token after a forced release is %d, want 101", a.Token)
+	}
+}
+
+func TestInspectTellsTheState(t *testing.T) {
+	s := start(t)
+	check := func(want quorumlock.State) {
+		t.Helper()
+		if got, err := s.send(scripts.Inspect("x", 100)).Inspected(); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v, %v, want %+v", got, err, want)
+		}
+	}
+	check(quorumlock.State{})
+	s.grant("x", alice, 1, 1<<52+1)
+	s.grant("x", alice, 2, 0)
+	s.data.FastForward(time.Second)
+	check(quorumlock.State{Owner: alice, HoldCount: 2, TTL: ttl - time.Second, Token: 1<<52 + 1})
+	s.data.SetTTL("x", 0)
+	check(quorumlock.State{Owner: alice, HoldCount: 2, Token: 1<<52 + 1})
+	s.data.Del("x")
+	check(quorumlock.State{Token: 1<<52 + 1})
+}

@@ -1,0 +1,123 @@
+package scripts_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+func TestMain(m *testing.M) { locktest.Main(m) }
+
+const (
+	alice quorumlock.Owner = "alice:1"
+	bob   quorumlock.Owner = "bob:1"
+
+	ttl = 10 * time.Second
+	day = 24 * time.Hour
+)
+
+// server is one node, and what its scripts find and leave there.
+type server struct {
+	*testing.T
+	node *node.Node
+	data *miniredis.Miniredis
+}
+
+// start returns a node whose keys expire only when the test says so.
+func start(t *testing.T) *server {
+	t.Helper()
+	servers, nodes := locktest.Nodes(t, 1)
+	servers[0].Redis.ClockTTL(false)
+	return &server{t, nodes[0], servers[0].Redis}
+}
+
+func (s *server) send(c scripts.Call) scripts.Reply {
+	s.Helper()
+	return s.node.Send(s.Context(), c)[0]
+}
+
+// acquire is an acquire that must not fail.
+func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uint64) scripts.Answer {
+	s.Helper()
+	a, err := s.send(scripts.Acquire(name, owner, ttl, hold, hint)).Acquired()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return a
+}
+
+// grant is an acquire that must be granted.
+func (s *server) grant(name string, owner quorumlock.Owner, hold int, hint uint64) scripts.Answer {
+	s.Helper()
+	a := s.acquire(name, owner, hold, hint)
+	if !a.Granted {
+		s.Fatalf("acquire %d for %s was refused", hold, owner)
+	}
+	return a
+}
+
+func (s *server) release(name string, owner quorumlock.Owner, hold int) (left int, held bool) {
+	s.Helper()
+	left, held, err := s.send(scripts.Release(name, owner, hold, "")).Released()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return left, held
+}
+
+// done sends a raise, renew or force release that must not fail.
+func (s *server) done(c scripts.Call) bool {
+	s.Helper()
+	ok, err := s.send(c).Done()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return ok
+}
+
+// checkHold checks what the lock's hash has: only owner, with that count; nothing if count is "".
+func (s *server) checkHold(name string, owner quorumlock.Owner, count string) {
+	s.Helper()
+	if count == "" {
+		if s.data.Exists(name) {
+			fields, _ := s.data.HKeys(name)
+			s.Errorf("%.40q is still there, with %q", name, fields)
+		}
+		return
+	}
+	fields, err := s.data.HKeys(name)
+	if err != nil || len(fields) != 1 || fields[0] != string(owner) {
+		s.Errorf("%.40q has the fields %q, %v, want %q alone", name, fields, err, owner)
+		return
+	}
+	if got := s.data.HGet(name, string(owner)); got != count {
+		s.Errorf("%s holds %.40q %s times, want %s", owner, name, got, count)
+	}
+}
+
+func (s *server) checkTTL(key string, want time.Duration) {
+	s.Helper()
+	if got := s.data.TTL(key); got != want {
+		s.Errorf("%.60q expires in %v, want %v", key, got, want)
+	}
+}
+
+func (s *server) checkToken(name, want string) {
+	s.Helper()
+	if got, err := s.data.Get(scripts.TokenKey(name)); err != nil || got != want {
+		s.Errorf("the token of %.40q is %q, %v, want %s", name, got, err, want)
+	}
+}
+
+func (s *server) put(key, value string) {
+	s.Helper()
+	if err := s.data.Set(key, value); err != nil {
+		s.Fatal(err)
+	}
+}

@@ -1,0 +1,202 @@
+package scripts_test
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// The scripts of a Redisson client's RLock: it counts relatively, and knows nothing of our tokens.
+const (
+	redissonAcquire = `if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  redis.call('hincrby', KEYS[1], ARGV[2], 1); redis.call('pexpire', KEYS[1], ARGV[1]); return nil
+end
+return redis.call('pttl', KEYS[1])`
+	redissonRelease = `if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
+if redis.call('hincrby', KEYS[1], ARGV[3], -1) > 0 then redis.call('pexpire', KEYS[1], ARGV[2]); return 0 end
+redis.call('del', KEYS[1]); redis.call('publish', KEYS[2], ARGV[1]); return 1`
+	redissonRenew = `if redis.call('hexists', KEYS[1], ARGV[2]) == 1 then redis.call('pexpire', KEYS[1], ARGV[1]); return 1 end
+return 0`
+)
+
+// thread is a Redisson client's thread: `<client uuid>:<thread id>`.
+const thread = "5cbe9c86-0c1e-4f0e-8dd4-5a8ad4b4b3e7:42"
+
+func (s *server) redisson(source string, keys []string, args ...any) any {
+	s.Helper()
+	sum := sha1.Sum([]byte(source))
+	r := s.send(scripts.Call{Script: &scripts.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, Keys: keys, Args: args})
+	if r.Err != nil && !errors.Is(r.Err, redis.Nil) {
+		s.Fatal(r.Err)
+	}
+	return r.Value
+}
+
+// redissonLocks makes thread acquire, or enter again, and reports whether it was granted.
+func (s *server) redissonLocks(name string) bool {
+	s.Helper()
+	return s.redisson(redissonAcquire, []string{name}, ttl.Milliseconds(), thread) == nil
+}
+
+// redissonUnlocks makes thread leave. It returns 1 for a release, 0 for entries left, nil for not held.
+func (s *server) redissonUnlocks(name string) any {
+	s.Helper()
+	keys := []string{name, "redisson_lock__channel:{" + name + "}"}
+	return s.redisson(redissonRelease, keys, 0, ttl.Milliseconds(), thread)
+}
+
+func TestARedissonHolderKeepsUsOut(t *testing.T) {
+	s := start(t)
+	heard := s.listen("x")
+	if !s.redissonLocks("x") || !s.redissonLocks("x") {
+		t.Fatal("Redisson was refused a free lock")
+	}
+	s.data.FastForward(time.Second)
+	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{TTL: ttl - time.Second, Place: -1}) {
+		t.Errorf("answer %+v, want a refusal", a)
+	}
+	in, err := s.send(scripts.Inspect("x", 100)).Inspected()
+	if want := (quorumlock.State{Owner: thread, HoldCount: 2, TTL: ttl - time.Second}); err != nil || !reflect.DeepEqual(in, want) {
+		t.Errorf("Inspect: %+v, %v, want %+v", in, err, want)
+	}
+	if _, held := s.release("x", alice, 1); held {
+		t.Error("we released a lock of Redisson's")
+	}
+	if s.done(scripts.Renew("x", alice, time.Hour)) {
+		t.Error("we renewed a lock of Redisson's")
+	}
+	if s.redissonUnlocks("x") != int64(0) {
+		t.Error("Redisson's own count is off")
+	}
+	heard.checkSilence()
+	if s.redissonUnlocks("x") != int64(1) {
+		t.Error("Redisson's release is no release")
+	}
+	heard.checkTold()
+	s.grant("x", alice, 1, 100)
+}
+
+func TestOurHolderKeepsRedissonOut(t *testing.T) {
+	s := start(t)
+	heard := s.listen("x")
+	s.grant("x", alice, 1, 100)
+	s.data.FastForward(time.Second)
+	if got := s.redisson(redissonAcquire, []string{"x"}, ttl.Milliseconds(), thread); got != (ttl - time.Second).Milliseconds() {
+		t.Errorf("Redisson was told %v, want the time left in ms", got)
+	}
+	if got := s.redissonUnlocks("x"); got != nil {
+		t.Errorf("Redisson's release of our lock: %v, want nil", got)
+	}
+	if got := s.redisson(redissonRenew, []string{"x"}, ttl.Milliseconds(), thread); got != int64(0) {
+		t.Errorf("Redisson's renewal of our lock: %v, want 0", got)
+	}
+	s.checkHold("x", alice, "1")
+	s.checkTTL("x", ttl-time.Second)
+	s.release("x", alice, 1)
+	heard.checkTold() // Redisson's waiters are woken by this very message
+	if !s.redissonLocks("x") {
+		t.Error("Redisson was refused a lock we had released")
+	}
+}
+
+// One owner that goes by both protocols finds one count: it is the same field of the same hash.
+func TestHoldCountsAreCommon(t *testing.T) {
+	s := start(t)
+	s.grant("x", thread, 1, 100)
+	s.redissonLocks("x")
+	s.checkHold("x", thread, "2")
+	if a := s.grant("x", thread, 3, 0); !a.Again || a.Token != 100 {
+		t.Errorf("answer %+v", a)
+	}
+	if s.redissonUnlocks("x") != int64(0) {
+		t.Error("Redisson's release does not find entries left")
+	}
+	if left, held := s.release("x", thread, 2); left != 1 || !held {
+		t.Errorf("%d left, held %v", left, held)
+	}
+	if s.redissonUnlocks("x") != int64(1) {
+		t.Error("Redisson's release of the last entry is no release")
+	}
+	s.checkHold("x", thread, "")
+}
+
+func TestTokensRiseAcrossRedissonsTenures(t *testing.T) {
+	s := start(t)
+	first := s.grant("x", alice, 1, 100)
+	s.release("x", alice, 1)
+	s.redissonLocks("x")
+	s.redissonUnlocks("x")
+	if second := s.grant("x", bob, 1, 0); second.Token <= first.Token {
+		t.Errorf("token %d after %d", second.Token, first.Token)
+	}
+}
+
+// TestInterleavedWithRedisson runs both protocols against one key in random order, and compares every
+// answer with a lock that fits in two variables.
+func TestInterleavedWithRedisson(t *testing.T) {
+	for seed := range uint64(10) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			s := start(t)
+			random := rand.New(rand.NewPCG(seed, 0))
+			owner, count := "", 0
+			for step := range 150 {
+				ours := []quorumlock.Owner{alice, bob}[random.IntN(2)]
+				switch random.IntN(4) {
+				case 0:
+					hold := 1
+					if owner == string(ours) {
+						hold = count + 1
+					}
+					a := s.acquire("x", ours, hold, 0)
+					if want := count == 0 || owner == string(ours); a.Granted != want {
+						t.Fatalf("step %d: %s holds %d, and our acquire %d for %s is %+v", step, owner, count, hold, ours, a)
+					}
+					if a.Granted {
+						owner, count = string(ours), hold
+					}
+				case 1:
+					hold := max(count, 1)
+					left, held := s.release("x", ours, hold)
+					if want := count > 0 && owner == string(ours); held != want || held && left != count-1 {
+						t.Fatalf("step %d: %s holds %d, and our release %d for %s is %d, %v", step, owner, count, hold, ours, left, held)
+					}
+					if held {
+						count--
+					}
+				case 2:
+					got := s.redissonLocks("x")
+					if want := count == 0 || owner == thread; got != want {
+						t.Fatalf("step %d: %s holds %d, and Redisson's acquire is granted: %v", step, owner, count, got)
+					}
+					if got {
+						owner, count = thread, count+1
+					}
+				case 3:
+					got := s.redissonUnlocks("x")
+					if want := count > 0 && owner == thread; (got != nil) != want {
+						t.Fatalf("step %d: %s holds %d, and Redisson's release is %v", step, owner, count, got)
+					}
+					if got != nil {
+						count--
+					}
+				}
+				if count == 0 {
+					owner = ""
+					s.checkHold("x", "", "")
+				} else {
+					s.checkHold("x", quorumlock.Owner(owner), fmt.Sprint(count))
+				}
+			}
+		})
+	}
+}
