@@ -1,0 +1,74 @@
+package multilock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// connect stands in for what a program does once, at its start: redlock.New over its nodes, which run
+// in the process here.
+func connect() (client *redlock.Client, disconnect func()) {
+	servers, nodes, err := embedded.Nodes(3)
+	exitOn(err)
+	client, err = redlock.New(nodes)
+	exitOn(err)
+	return client, func() {
+		exitOn(client.Close())
+		for _, s := range servers {
+			s.Close()
+		}
+	}
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A transfer takes both accounts or none, in whatever order others name them.
+func ExampleMutex() {
+	client, disconnect := connect()
+	defer disconnect()
+
+	both, err := multilock.New([]quorumlock.Locker{client.Mutex("account:1"), client.Mutex("account:2")})
+	exitOn(err)
+
+	ctx := context.Background()
+	err = quorumlock.Do(ctx, both, func(ctx context.Context) error {
+		fmt.Println("transferring under", both.Name())
+		_, err := client.Mutex("account:2").TryLock(context.Background())
+		fmt.Println("account:2 alone is held:", errors.Is(err, quorumlock.ErrHeld))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// transferring under account:1 + account:2
+	// account:2 alone is held: true
+	// <nil>
+}
+
+func ExampleNew() {
+	client, disconnect := connect()
+	defer disconnect()
+
+	// A MultiLock may be a member of another one; a lock may not be in it twice.
+	ab, err := multilock.New([]quorumlock.Locker{client.Mutex("a"), client.Mutex("b")})
+	exitOn(err)
+	abc, err := multilock.New([]quorumlock.Locker{ab, client.Mutex("c")})
+	fmt.Println(abc.Name(), err)
+
+	_, err = multilock.New([]quorumlock.Locker{ab, client.Mutex("b")})
+	fmt.Println(err)
+	// Output:
+	// a + b + c <nil>
+	// quorumlock: member 2 ("b") needs "b" at node node-1, as an earlier member does: use each lock once
+}

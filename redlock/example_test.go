@@ -1,0 +1,145 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// dialAll stands in for node.Dial("redis://10.0.0.1:6379") and so on: five servers in the process.
+func dialAll() ([]*node.Node, []*embedded.Server) {
+	servers, nodes, err := embedded.Nodes(5)
+	exitOn(err)
+	return nodes, servers
+}
+
+func closeAll(servers []*embedded.Server) {
+	for _, s := range servers {
+		s.Close()
+	}
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func Example() {
+	nodes, servers := dialAll() // node.Dial, five times
+	defer closeAll(servers)
+
+	client, err := redlock.New(nodes, quorumlock.WithTTL(15*time.Second))
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	ctx := context.Background()
+	lease, err := client.Mutex("invoice:1042").Lock(ctx)
+	exitOn(err)
+	defer lease.Unlock(ctx) //nolint:errcheck // the keys are gone at their TTL
+
+	fmt.Println("charging, under", lease.Name())
+	// Output:
+	// charging, under invoice:1042
+}
+
+func ExampleClient() {
+	nodes, servers := dialAll()
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	// Two of five nodes may be down.
+	servers[0].Kill()
+	servers[1].Kill()
+	err = quorumlock.Do(context.Background(), client.Mutex("x"), func(context.Context) error {
+		fmt.Println("locked")
+		return nil
+	})
+	fmt.Println(err)
+
+	// What cannot work is refused at once.
+	_, err = redlock.New(nil)
+	fmt.Println(err)
+	_, err = redlock.New(nodes, quorumlock.WithQuorum(2))
+	fmt.Println(err)
+	// Output:
+	// locked
+	// <nil>
+	// quorumlock: redlock.New: no nodes: give at least one, and three or five for a lock that survives failures
+	// quorumlock: WithQuorum(2) cannot work over 5 nodes: use 3 to 5, or 0 for a majority
+}
+
+func ExampleMutex() {
+	nodes, servers := dialAll()
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	ctx := context.Background()
+	lease, err := client.Mutex("leader").Lock(ctx)
+	exitOn(err)
+
+	// The watchdog does this by itself, for as long as the process lives and a quorum of the nodes does.
+	before := lease.ValidUntil()
+	exitOn(lease.Extend(ctx))
+	fmt.Println("extended:", lease.ValidUntil().After(before))
+	fmt.Println(lease.Unlock(ctx))
+	// Output:
+	// extended: true
+	// <nil>
+}
+
+func ExampleInspection() {
+	nodes, servers := dialAll()
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	ctx := context.Background()
+	lease, err := client.Mutex("x").Lock(ctx)
+	exitOn(err)
+	in, err := client.Inspect(ctx, "x")
+	exitOn(err)
+	fmt.Println("held by the lease's owner:", in.State.Owner == lease.Owner())
+	exitOn(lease.Unlock(ctx))
+	// Output:
+	// held by the lease's owner: true
+}
+
+func ExampleNodeState() {
+	nodes, servers := dialAll()
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+	servers[3].Kill()
+
+	in, err := client.Inspect(context.Background(), "x")
+	exitOn(err)
+	for _, n := range in.Nodes {
+		if n.Err != nil {
+			what, _, _ := strings.Cut(n.Err.Error(), ": dial")
+			fmt.Println(n.Node, "failed:", what)
+			continue
+		}
+		fmt.Println(n.Node, "held:", n.State.Held())
+	}
+	// Output:
+	// node-1 held: false
+	// node-2 held: false
+	// node-3 held: false
+	// node-4 failed: quorumlock: node node-4
+	// node-5 held: false
+}
