@@ -1,0 +1,367 @@
+package scripts_test
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// crowd is a server whose clock the test moves, with ears for the wake channels of "alice" and "bob".
+type crowd struct {
+	*server
+	now time.Time
+
+	mu    sync.Mutex
+	heard []string
+	came  chan struct{}
+}
+
+func gather(t *testing.T) *crowd {
+	t.Helper()
+	c := &crowd{server: start(t), now: time.UnixMilli(1_000_000), came: make(chan struct{}, 100)}
+	c.data.SetTime(c.now)
+	for _, client := range []string{"alice", "bob", "carol"} {
+		confirmed := make(chan struct{})
+		var once sync.Once
+		t.Cleanup(c.node.Listen(scripts.WakeChannel(client), func(message string) {
+			once.Do(func() { close(confirmed) })
+			if message != "" {
+				c.mu.Lock()
+				c.heard = append(c.heard, message)
+				c.mu.Unlock()
+				c.came <- struct{}{}
+			}
+		}))
+		<-confirmed
+	}
+	return c
+}
+
+func (c *crowd) wait(d time.Duration) {
+	c.now = c.now.Add(d)
+	c.data.SetTime(c.now)
+	c.data.FastForward(d)
+}
+
+// checkHeard checks the messages since the last check, in their order. One that must not come is told
+// apart by the marker that is sent after it.
+func (c *crowd) checkHeard(want ...string) {
+	c.Helper()
+	c.data.Publish(scripts.WakeChannel("alice"), "marker")
+	c.data.Publish(scripts.WakeChannel("bob"), "marker")
+	for markers := 0; markers < 2; {
+		<-c.came
+		c.mu.Lock()
+		markers = 0
+		for _, m := range c.heard {
+			if m == "marker" {
+				markers++
+			}
+		}
+		c.mu.Unlock()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var got []string
+	for _, m := range c.heard {
+		if m != "marker" {
+			got = append(got, m)
+		}
+	}
+	c.heard = nil
+	if strings.Join(got, "; ") != strings.Join(want, "; ") {
+		c.Errorf("told %q, want %q", got, want)
+	}
+}
+
+const life = 2 * time.Second
+
+// stand is an attempt of a waiter, under an owner that is used once.
+func (c *crowd) stand(waiter quorumlock.Owner, ticket int64) scripts.Answer {
+	c.Helper()
+	p := scripts.Place{Waiter: waiter, Ticket: ticket, TTL: life}
+	a, err := c.send(scripts.AcquireInTurn("x", "hold:"+waiter, ttl, 1, p)).Acquired()
+	if err != nil {
+		c.Fatal(err)
+	}
+	return a
+}
+
+func (c *crowd) yield(waiter quorumlock.Owner, ticket int64) bool {
+	c.Helper()
+	open, err := c.send(scripts.Yield("x", "hold:"+waiter, scripts.Place{Waiter: waiter, Ticket: ticket, TTL: life})).Yielded()
+	if err != nil {
+		c.Fatal(err)
+	}
+	return open
+}
+
+func (c *crowd) checkLine(want ...string) {
+	c.Helper()
+	state, err := c.send(scripts.Inspect("x", 100)).Inspected()
+	if err != nil {
+		c.Fatal(err)
+	}
+	var got []string
+	for _, w := range state.Line {
+		got = append(got, string(w.Owner))
+	}
+	if strings.Join(got, " ") != strings.Join(want, " ") || state.Waiting != len(want) {
+		c.Errorf("%d in line: %q, want %q", state.Waiting, got, want)
+	}
+	if len(want) == 0 {
+		for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+			if c.data.Exists(key) {
+				c.Errorf("%s is still there", key)
+			}
+		}
+	}
+}
+
+func TestWaitersStandInTheOrderOfTheirTickets(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	for _, tt := range []struct {
+		waiter quorumlock.Owner
+		ticket int64
+		place  int
+	}{{"bob:1", 200, 0}, {"alice:1", 300, 1}, {"carol:1", 100, 0}, {"bob:2", 300, 3}, {"alice:1", 300, 2}} {
+		if a := c.stand(tt.waiter, tt.ticket); a.Granted || a.Place != tt.place || a.TTL != ttl {
+			t.Errorf("%s with ticket %d: %+v, want place %d", tt.waiter, tt.ticket, a, tt.place)
+		}
+	}
+	c.checkLine("carol:1", "bob:1", "alice:1", "bob:2")
+	c.checkHeard()
+}
+
+func TestAFreeLockIsGrantedToTheFirstInLineOnly(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 200)
+	c.stand("alice:1", 300)
+	c.release("x", "holder:1", 1)
+	c.checkHeard("turn bob:1 x")
+	if a := c.stand("alice:1", 300); a.Granted || a.Place != 1 {
+		t.Errorf("the second in line: %+v", a)
+	}
+	if a := c.acquire("x", "try:1", 1, 1); a.Granted {
+		t.Error("one without a ticket went past the line")
+	}
+	if a := c.stand("bob:1", 200); !a.Granted {
+		t.Errorf("the first in line: %+v", a)
+	}
+	c.checkLine("alice:1")
+}
+
+// Joining comes before looking.
+func TestALowerTicketThatComesToAFreeLockIsTheFirst(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 200)
+	c.release("x", "holder:1", 1)
+	if a := c.stand("alice:1", 100); !a.Granted {
+		t.Errorf("answer %+v", a)
+	}
+	c.checkLine("bob:1")
+}
+
+func TestAnUncontendedAcquireLeavesNoLine(t *testing.T) {
+	c := gather(t)
+	if a := c.stand("bob:1", 200); !a.Granted {
+		t.Errorf("answer %+v", a)
+	}
+	c.checkLine()
+}
+
+func TestTheHeadThatIsToldItsTurnHasHalfASecond(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 200)
+	c.stand("alice:1", 300)
+	c.release("x", "holder:1", 1)
+	c.checkHeard("turn bob:1 x")
+	c.wait(499 * time.Millisecond)
+	if a := c.stand("alice:1", 300); a.Granted {
+		t.Error("served before the turn of the first was over")
+	}
+	c.wait(time.Millisecond)
+	if a := c.stand("alice:1", 300); !a.Granted {
+		t.Errorf("the turn of the first is over: %+v", a)
+	}
+	c.checkLine()
+}
+
+func TestADeadHeadIsDroppedAndTheNextIsWoken(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 100)
+	c.wait(time.Second)
+	c.stand("alice:1", 200)
+	c.stand("carol:1", 300)
+	c.data.Del("x") // it expires: nobody is told
+	c.wait(time.Second)
+	if a := c.stand("carol:1", 300); a.Granted || a.Place != 1 {
+		t.Errorf("answer %+v, want the second place", a)
+	}
+	c.checkLine("alice:1", "carol:1")
+	c.checkHeard("turn alice:1 x")
+	c.wait(500 * time.Millisecond)
+	c.release("x", "nobody:1", 1) // whatever runs: the turn of alice is over, too
+	c.checkHeard("turn carol:1 x")
+}
+
+func TestARefreshKeepsAPlace(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	for range 5 {
+		c.stand("bob:1", 100)
+		c.wait(life - time.Millisecond)
+	}
+	c.stand("alice:1", 200)
+	c.checkLine("bob:1", "alice:1")
+	c.wait(life) // and a line that nobody comes to any more goes away by itself
+	for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+		if c.data.Exists(key) {
+			t.Errorf("%s is still there", key)
+		}
+	}
+}
+
+func TestAYieldRejoinsWithItsTicketAndWakesTheFirst(t *testing.T) {
+	c := gather(t)
+	c.stand("bob:1", 200) // granted
+	c.stand("alice:1", 100)
+	if open := c.yield("bob:1", 200); open {
+		t.Error("open, though somebody with a lower ticket waits")
+	}
+	c.checkHold("x", "", "")
+	c.checkLine("alice:1", "bob:1")
+	c.checkHeard("turn alice:1 x")
+}
+
+// Otherwise a contender that won a minority would come back at once, for the same outcome.
+func TestAYieldDoesNotWakeItsOwnYielder(t *testing.T) {
+	c := gather(t)
+	c.stand("bob:1", 100) // granted
+	c.stand("alice:1", 200)
+	if open := c.yield("bob:1", 100); !open {
+		t.Error("not open to the first in line of a free lock")
+	}
+	c.checkLine("bob:1", "alice:1")
+	c.checkHeard()
+}
+
+func TestAYieldOfWhatSomebodyElseHoldsOnlyJoins(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	if open := c.yield("bob:1", 100); open {
+		t.Error("open, though it is held")
+	}
+	c.checkHold("x", "holder:1", "1")
+	c.checkLine("bob:1")
+	c.checkHeard()
+}
+
+func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 100)
+	c.stand("alice:1", 200)
+	if !c.done(scripts.Leave("x", "alice:1")) || c.done(scripts.Leave("x", "alice:1")) {
+		t.Error("Leave does not tell whether the waiter stood in line")
+	}
+	c.checkHeard() // it is held
+	c.stand("alice:1", 200)
+	c.release("x", "holder:1", 1)
+	c.checkHeard("turn bob:1 x")
+	c.done(scripts.Leave("x", "bob:1"))
+	c.checkHeard("turn alice:1 x")
+	c.done(scripts.Leave("x", "alice:1"))
+	c.checkHeard()
+	c.checkLine()
+}
+
+func TestAReleaseTakesTheWaiterOfItsOwnerOutOfTheLine(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 100) // a lost answer left it there
+	c.stand("alice:1", 200)
+	if _, held, err := c.send(scripts.Release("x", "holder:1", 1, "bob:1")).Released(); !held || err != nil {
+		t.Errorf("held %v, %v", held, err)
+	}
+	c.checkLine("alice:1")
+	c.checkHeard("turn alice:1 x")
+}
+
+func TestAHolderGetsALostKeyBackPastTheLine(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 100)
+	c.data.Del("x")
+	if a, err := c.send(scripts.AcquireAnew("x", "holder:1", ttl, 7)).Acquired(); err != nil || !a.Granted || a.Token != 7 {
+		t.Errorf("answer %+v, %v", a, err)
+	}
+	if a, err := c.send(scripts.AcquireAnew("x", "other:1", ttl, 7)).Acquired(); err != nil || a.Granted {
+		t.Errorf("while somebody holds: %+v, %v", a, err)
+	}
+	c.checkLine("bob:1")
+}
+
+func TestForceReleaseWakesTheFirstInLine(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 100)
+	c.done(scripts.ForceRelease("x"))
+	c.checkHeard("turn bob:1 x")
+}
+
+// A waiter far back refreshes seldom: it must look more often once a head that never comes would keep it
+// waiting.
+func TestTheSecondIsToldThatItIsNextIfItRefreshesSeldom(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 100)
+	p := scripts.Place{Waiter: "alice:1", Ticket: 200, TTL: time.Minute}
+	if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, p)); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	c.release("x", "holder:1", 1)
+	c.checkHeardInAnyOrder("turn bob:1 x", "next alice:1 x")
+}
+
+func (c *crowd) checkHeardInAnyOrder(a, b string) {
+	c.Helper()
+	for range 2 {
+		<-c.came
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if got := strings.Join(c.heard, "; "); got != a+"; "+b && got != b+"; "+a {
+		c.Errorf("told %q, want %q and %q", got, a, b)
+	}
+}
+
+func TestALongRowOfDeadWaitersIsDroppedInSteps(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	for i := range 150 {
+		c.stand(quorumlock.Owner("dead:"+strings.Repeat("i", i+1)), int64(i+1))
+	}
+	c.wait(time.Second)
+	c.stand("bob:1", 1000)
+	c.wait(time.Second)
+	c.data.Del("x")
+	for range 2 {
+		if c.acquire("x", "try:1", 1, 1).Granted {
+			t.Fatal("one without a ticket went past a living waiter")
+		}
+	}
+	c.checkLine("bob:1")
+	if a := c.stand("bob:1", 1000); !a.Granted {
+		t.Errorf("answer %+v", a)
+	}
+}
