@@ -1,0 +1,112 @@
+package locktest
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/embedded"
+)
+
+// Nothing checks that within a second no key is left on any server but token counters, no goroutine of
+// the library's, and no subscription; and that none comes back.
+func Nothing(t testing.TB, servers []*embedded.Server) {
+	t.Helper()
+	start := time.Now()
+	NoLocks(t, servers)
+	second := time.Second - time.Since(start)
+	if !within(second, func() bool { return len(Goroutines()) == 0 }) {
+		t.Errorf("goroutines are left:\n%s", strings.Join(Goroutines(), "\n\n"))
+	}
+	if !within(second, func() bool { return len(subscriptions(servers)) == 0 }) {
+		t.Errorf("subscriptions are left: %q", subscriptions(servers))
+	}
+	if inBubble() {
+		time.Sleep(time.Minute)
+		if left := keys(servers); len(left) > 0 {
+			t.Errorf("keys came back: %q", left)
+		}
+	}
+}
+
+// NoLocks checks that within a second no server has any key but token counters.
+func NoLocks(t testing.TB, servers []*embedded.Server) {
+	t.Helper()
+	if !within(time.Second, func() bool { return len(keys(servers)) == 0 }) {
+		t.Errorf("keys are left: %q", keys(servers))
+	}
+}
+
+// Keys returns the keys at s that are no token counters.
+func Keys(s *embedded.Server) []string {
+	var keys []string
+	for _, k := range s.Redis.Keys() {
+		if !strings.HasPrefix(k, "redisson_lock_token:") {
+			keys = append(keys, k)
+		}
+	}
+	return keys
+}
+
+func keys(servers []*embedded.Server) []string {
+	var all []string
+	for _, s := range servers {
+		for _, k := range Keys(s) {
+			all = append(all, s.Name+": "+k)
+		}
+	}
+	return all
+}
+
+func subscriptions(servers []*embedded.Server) []string {
+	var all []string
+	for _, s := range servers {
+		for _, c := range s.Redis.PubSubChannels("*") {
+			all = append(all, s.Name+": "+c)
+		}
+	}
+	return all
+}
+
+// started is in the stack of every goroutine of the library.
+var started = []string{
+	"internal/quorum.(*Client).start.",
+	"internal/quorum.(*Client).tick(",
+	"node.(*hub).run(",
+}
+
+// Goroutines returns the stacks of the goroutines that locks have started and that run now.
+func Goroutines() []string {
+	buf := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(buf, true)
+		if n < len(buf) {
+			buf = buf[:n]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	var ours []string
+	for _, stack := range strings.Split(string(buf), "\n\n") {
+		for _, frame := range started {
+			if strings.Contains(stack, frame) {
+				ours = append(ours, stack)
+				break
+			}
+		}
+	}
+	return ours
+}
+
+// within reports whether ok becomes true in the time given. In a synctest bubble it takes none.
+func within(limit time.Duration, ok func() bool) bool {
+	deadline := time.Now().Add(limit)
+	for !ok() {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return true
+}
