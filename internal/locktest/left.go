@@ -69,6 +69,14 @@ func subscriptions(servers []*embedded.Server) []string {
 	return all
 }
 
+// NoGoroutines checks that within a second no goroutine is left that a lock has started.
+func NoGoroutines(t testing.TB) {
+	t.Helper()
+	if !within(time.Second, func() bool { return len(Goroutines()) == 0 }) {
+		t.Errorf("goroutines are left:\n%s", strings.Join(Goroutines(), "\n\n"))
+	}
+}
+
 // started is in the stack of every goroutine of the library.
 var started = []string{
 	"internal/quorum.(*Client).start.",
