@@ -168,15 +168,15 @@ func TestLateAcquireAfterReleaseLeavesNoKey(t *testing.T) {
 				lease := locktest.TryLock(t, c.Mutex("x"))
 				locktest.Unlock(t, lease)
 				for _, s := range servers[:stragglers] {
-					if s.Ran("acquire") != 1 || s.Ran("release") != 2 {
-						t.Errorf("%s ran %d acquires and %d releases, want only the release so far", s.Name, s.Ran("acquire"), s.Ran("release"))
+					if s.Ran("acquire") != 1 {
+						t.Fatal("the acquire was not late: this test shows nothing")
 					}
 				}
 				locktest.NoLocks(t, servers)
 				time.Sleep(400 * time.Millisecond)
 				for _, s := range servers[:stragglers] {
-					if s.Ran("acquire") != 2 {
-						t.Fatal("the late acquire has not come: this test shows nothing")
+					if s.Ran("acquire") != 2 || s.Ran("release") != 2 { // each once by warm
+						t.Errorf("%s ran %d acquires and %d releases, want 2 of each", s.Name, s.Ran("acquire"), s.Ran("release"))
 					}
 				}
 				locktest.Nothing(t, servers)
