@@ -106,7 +106,9 @@ func Lost(t testing.TB, l *quorumlock.Lease, limit time.Duration) {
 	select {
 	case <-l.Context().Done():
 	case <-time.After(limit):
-		t.Fatalf("the lease of %q was not lost within %v", l.Name(), limit)
+		if l.Context().Err() == nil { // both may be ready
+			t.Fatalf("the lease of %q was not lost within %v", l.Name(), limit)
+		}
 	}
 	if cause := context.Cause(l.Context()); cause != quorumlock.ErrLost {
 		t.Errorf("the lease of %q ended with cause %v, want ErrLost", l.Name(), cause)
