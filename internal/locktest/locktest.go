@@ -1,10 +1,9 @@
 // Package locktest is what the tests of several packages share: embedded nodes that are closed behind
-// a test, and checks that nothing is left on them.
+// a test, shorthands, and checks that nothing is left.
 package locktest
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +33,11 @@ func Nodes(t testing.TB, n int, opts ...node.Option) ([]*embedded.Server, []*nod
 	if err != nil {
 		t.Fatal(err)
 	}
+	closeAfter(t, servers, nodes)
+	return servers, nodes
+}
+
+func closeAfter(t testing.TB, servers []*embedded.Server, nodes []*node.Node) {
 	t.Cleanup(func() {
 		for _, n := range nodes {
 			if err := n.Close(); err != nil {
@@ -45,7 +49,6 @@ func Nodes(t testing.TB, n int, opts ...node.Option) ([]*embedded.Server, []*nod
 		}
 		settle()
 	})
-	return servers, nodes
 }
 
 // settle lets go-redis's redial of a dead node end: it looks once a second whether its pool is closed.
@@ -58,29 +61,3 @@ func settle() {
 
 // inBubble reports whether the clock is that of a testing/synctest bubble, which starts in 2000.
 func inBubble() bool { return time.Now().Year() < 2020 }
-
-// NoLocks checks that within a second no server has any key but token counters.
-func NoLocks(t testing.TB, servers []*embedded.Server) {
-	t.Helper()
-	deadline := time.Now().Add(time.Second)
-	for _, s := range servers {
-		left := Keys(s)
-		for ; len(left) > 0 && time.Now().Before(deadline); left = Keys(s) {
-			time.Sleep(time.Millisecond)
-		}
-		if len(left) > 0 {
-			t.Errorf("%s still has %q", s.Name, left)
-		}
-	}
-}
-
-// Keys returns the keys at s that are no token counters.
-func Keys(s *embedded.Server) []string {
-	var keys []string
-	for _, k := range s.Redis.Keys() {
-		if !strings.HasPrefix(k, "redisson_lock_token:") {
-			keys = append(keys, k)
-		}
-	}
-	return keys
-}

@@ -235,13 +235,24 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 	start := time.Now()
 	t.mu.Lock()
 	t.release = &release{ballot: newBallot(t.lock.tree, len(t.cells)), gone: make([]bool, len(t.cells))}
+	var late []int
 	for _, p := range t.lock.parts {
+		late = append(late, t.answered(p, unanswered).cells...)
 		if q := t.answered(p, granted, refused, unknown); len(q.cells) > 0 {
 			t.lock.client.start(func() { t.lock.askPart(ctx, start, q, t.releaseCall, t.released) })
 		}
 	}
 	t.mu.Unlock()
-	<-t.release.ballot.decided // every node answers by its timeout, and what answers late is given back by another
+	limit, stop := t.lock.bounded(ctx, start)
+	defer stop()
+	select {
+	case <-t.release.ballot.decided:
+	case <-limit.Done(): // those that have answered the attempt since may take as long once more
+		for _, cell := range late {
+			t.release.ballot.cast(cell, No)
+		}
+		<-t.release.ballot.decided // the others answer by their timeout
+	}
 
 	t.mu.Lock()
 	broken := t.lock.tree.Broken(t.release.gone)
