@@ -1,0 +1,74 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"github.com/redis/go-redis/v9"
+	"github.com/testcontainers/testcontainers-go"
+	tclog "github.com/testcontainers/testcontainers-go/log"
+	"go.uber.org/goleak"
+)
+
+// five are the nodes that most tests share. A test that harms one heals it again.
+var five []*server
+
+// docker talks to the daemon that has the containers.
+var docker *testcontainers.DockerClient
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// run starts the five nodes, runs the tests and looks for goroutines that are left.
+func run(m *testing.M) int {
+	redis.SetLogger(silent{}) // go-redis logs every failed dial, and the tests make many
+	tclog.SetDefault(tclog.NewNoopLogger())
+	if err := connect(); err != nil {
+		return withoutDocker(err)
+	}
+	defer docker.Close() //nolint:errcheck // the process ends
+
+	var err error
+	if five, err = startAll(5); err != nil {
+		fmt.Fprintln(os.Stderr, "the Redis containers could not be started:", err)
+		return 1
+	}
+	before := goleak.IgnoreCurrent()
+	code := m.Run()
+	for _, s := range five {
+		err = errors.Join(err, s.end())
+	}
+	// Connections to the daemon that are kept for the next request are no leak of ours.
+	err = errors.Join(err, goleak.Find(before,
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop")))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "after the tests:", err)
+		return 1
+	}
+	return code
+}
+
+// connect reaches the Docker daemon, or says why there is none.
+func connect() (err error) {
+	defer func() {
+		if r := recover(); r != nil { // testcontainers panics where it finds no address to try
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if docker, err = testcontainers.NewDockerClientWithOpts(ctx); err != nil {
+		return err
+	}
+	_, err = docker.Ping(ctx, client.PingOptions{})
+	return err
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}

@@ -1,0 +1,186 @@
+package integration
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// ways are those in which a server that is up and answers refuses to serve.
+var ways = []struct {
+	name  string
+	says  string // how its error begins
+	spoil func(ctx context.Context, s *redis.Client) error
+	heal  func(ctx context.Context, s *redis.Client) error
+}{
+	{"a replica", "READONLY",
+		// A master that is not there: the data stays, and may not be written.
+		func(ctx context.Context, s *redis.Client) error { return s.SlaveOf(ctx, "127.0.0.1", "1").Err() },
+		func(ctx context.Context, s *redis.Client) error { return s.SlaveOf(ctx, "NO", "ONE").Err() },
+	},
+	{"out of memory", "OOM",
+		func(ctx context.Context, s *redis.Client) error { return s.ConfigSet(ctx, "maxmemory", "1").Err() },
+		func(ctx context.Context, s *redis.Client) error { return s.ConfigSet(ctx, "maxmemory", "0").Err() },
+	},
+	{"no permission for scripts", "NOPERM",
+		func(ctx context.Context, s *redis.Client) error { return acl(ctx, s, "-@scripting") },
+		func(ctx context.Context, s *redis.Client) error { return acl(ctx, s, "+@scripting") },
+	},
+	{"no permission for the key", "NOPERM",
+		func(ctx context.Context, s *redis.Client) error { return acl(ctx, s, "resetkeys", "~other") },
+		func(ctx context.Context, s *redis.Client) error { return acl(ctx, s, "allkeys") },
+	},
+	{"a key of another type", "WRONGTYPE",
+		func(ctx context.Context, s *redis.Client) error { return s.Set(ctx, faulty, "somebody's", 0).Err() },
+		func(ctx context.Context, s *redis.Client) error {
+			if v, err := s.GetDel(ctx, faulty).Result(); err != nil || v != "somebody's" {
+				return errors.Join(err, errors.New("what was at the key is now "+v))
+			}
+			return nil
+		},
+	},
+	{"a token that is no number", "the fencing token is not a number",
+		func(ctx context.Context, s *redis.Client) error {
+			return s.Set(ctx, "redisson_lock_token:{"+faulty+"}", "x", 0).Err()
+		},
+		func(ctx context.Context, s *redis.Client) error {
+			return s.Del(ctx, "redisson_lock_token:{"+faulty+"}").Err()
+		},
+	},
+}
+
+// faulty is the name of the lock that the servers refuse.
+const faulty = "faulty"
+
+func acl(ctx context.Context, s *redis.Client, rules ...string) error {
+	args := []any{"acl", "setuser", "default"}
+	for _, r := range rules {
+		args = append(args, r)
+	}
+	return s.Do(ctx, args...).Err()
+}
+
+func TestMinorityThatRefusesIsNotMissedAndAMajorityIsNamed(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			c := dial(t, five, unhurried)
+			broken := 0
+			fail := func(upTo int) {
+				for ; broken < upTo; broken++ {
+					s := five[broken]
+					must(t, way.spoil(t.Context(), s.admin))
+					t.Cleanup(func() { must(t, way.heal(context.Background(), s.admin)) })
+				}
+			}
+			fail(2)
+			lease := lock(t, c, faulty)
+			isHeld(t, c, faulty)
+			must(t, lease.Extend(t.Context()))
+			must(t, lease.Unlock(t.Context()))
+
+			fail(3)
+			e := noQuorum(t, c, faulty, five[:3])
+			for _, n := range e.Nodes {
+				if !strings.Contains(n.Error(), way.says) {
+					t.Errorf("%v, want it to say %s", n, way.says)
+				}
+			}
+		})
+	}
+}
+
+// Neither a renewal nor a release needs memory.
+func TestLockIsReleasedAtNodesThatRanOutOfMemory(t *testing.T) {
+	c := dial(t, five, unhurried)
+	lease := lock(t, c, "full", quorumlock.WithTTL(time.Hour))
+	everyNodeHas(t, "full", lease)
+	for _, s := range five {
+		must(t, s.admin.ConfigSet(t.Context(), "maxmemory", "1").Err())
+		t.Cleanup(func() { must(t, s.admin.ConfigSet(context.Background(), "maxmemory", "0").Err()) })
+	}
+	must(t, lease.Extend(t.Context()))
+	must(t, lease.Unlock(t.Context()))
+	noLocks(t, five, patience)
+}
+
+func TestFlushedScriptsAreSentAgain(t *testing.T) {
+	c := dial(t, five, unhurried)
+	flush := func() {
+		t.Helper()
+		for _, s := range five {
+			must(t, s.admin.ScriptFlush(t.Context()).Err())
+		}
+	}
+	flush()
+	lease := lock(t, c, "scripts")
+	flush()
+	must(t, lease.Extend(t.Context()))
+	flush()
+	isHeld(t, c, "scripts")
+	flush()
+	must(t, lease.Unlock(t.Context()))
+	noLocks(t, five, patience)
+}
+
+func TestWrongPasswordIsToldAndNeverShown(t *testing.T) {
+	for _, s := range five[:3] {
+		must(t, s.admin.ConfigSet(t.Context(), "requirepass", "right").Err())
+		t.Cleanup(func() { must(t, s.admin.ConfigSet(context.Background(), "requirepass", "").Err()) })
+	}
+	for _, c := range []struct{ user, says string }{{"", "NOAUTH"}, {":hunter2@", "WRONGPASS"}, {"nobody:hunter2@", "WRONGPASS"}} {
+		t.Run(c.says, func(t *testing.T) {
+			urls := make([]string, len(five))
+			for i, s := range five {
+				urls[i] = strings.Replace(s.url(), "//", "//"+c.user, 1)
+				if i >= 3 {
+					urls[i] = s.url() // they have no password, and want none
+				}
+			}
+			e := noQuorum(t, dialURLs(t, urls, unhurried), "secret", five[:3])
+			if !strings.Contains(e.Error(), c.says) {
+				t.Errorf("%v, want %s", e, c.says)
+			}
+			if strings.Contains(e.Error(), "hunter2") {
+				t.Errorf("the error shows the password: %v", e)
+			}
+		})
+	}
+}
+
+func TestLoadingNodeIsToldAndServesAfterwards(t *testing.T) {
+	// It takes a fifth of a second for every key that it loads.
+	s := start(t, &redis.Options{}, []string{"--key-load-delay", "200000", "--loading-process-events-interval-bytes", "1024"})
+	ballast := make([]byte, 2048) // that cannot be compressed: after each it looks for requests
+	for i := range 300 {
+		_, _ = rand.Read(ballast)
+		must(t, s.admin.Set(t.Context(), fmt.Sprint("ballast ", i), ballast, 0).Err())
+	}
+	must(t, s.admin.Save(t.Context()).Err())
+	_, err := docker.ContainerRestart(t.Context(), s.container.GetContainerID(), client.ContainerRestartOptions{Timeout: new(int)})
+	must(t, err)
+	eventually(t, patience, "the node says that it is loading", func() bool {
+		return redis.HasErrorPrefix(s.admin.Ping(t.Context()).Err(), "LOADING")
+	})
+
+	n, err := node.Dial(s.url())
+	must(t, err)
+	t.Cleanup(func() { must(t, n.Close()) })
+	m := n.Mutex("loading", unhurried)
+	if _, err := m.TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), "LOADING") {
+		t.Errorf("TryLock at a node that is loading: %v", err)
+	}
+	must(t, s.admin.ConfigSet(t.Context(), "key-load-delay", "0").Err())
+	lease, err := m.Lock(t.Context())
+	must(t, err)
+	must(t, lease.Unlock(t.Context()))
+}

@@ -1,0 +1,135 @@
+package integration
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/testcontainers/testcontainers-go"
+
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// The password has what has to be encoded in a URL. The user may do what locks need, and no more.
+const (
+	user     = "locker"
+	password = "p@ss/w:rd %40"
+)
+
+// permissions are all that the user of a lock client needs.
+var permissions = []string{
+	"~*", "&redisson_lock__channel:*",
+	"+evalsha", "+eval", "+exists", "+hget", "+hset", "+hgetall", "+hexists", "+get", "+set", "+del",
+	"+pexpire", "+pttl", "+publish", "+subscribe", "+unsubscribe", "+ping",
+}
+
+func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
+	authority, cert, key := certificates(t)
+	trust := &tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS12}
+	args := []string{"--port", "0", "--tls-port", "6379", "--tls-auth-clients", "no",
+		"--tls-cert-file", "/tls/server.crt", "--tls-key-file", "/tls/server.key", "--tls-ca-cert-file", "/tls/server.crt",
+		"--requirepass", "admin"}
+	s := start(t, &redis.Options{TLSConfig: trust, Password: "admin"}, args, testcontainers.WithFiles(
+		testcontainers.ContainerFile{Reader: strings.NewReader(cert), ContainerFilePath: "/tls/server.crt", FileMode: 0o644},
+		testcontainers.ContainerFile{Reader: strings.NewReader(key), ContainerFilePath: "/tls/server.key", FileMode: 0o644},
+	))
+	must(t, s.admin.ACLSetUser(t.Context(), user, append(permissions, "on", ">"+password)...).Err())
+
+	secure := func(u *url.Userinfo) string { return (&url.URL{Scheme: "rediss", User: u, Host: s.addr}).String() }
+	connect := func(rawURL string, c *tls.Config) *node.Mutex {
+		t.Helper()
+		n, err := node.Dial(rawURL, node.WithTLSConfig(c))
+		must(t, err)
+		t.Cleanup(func() { must(t, n.Close()) })
+		return n.Mutex("secure", unhurried)
+	}
+
+	m := connect(secure(url.UserPassword(user, password)), trust)
+	lease, err := m.Lock(t.Context())
+	must(t, err)
+	waiting := make(chan error, 1)
+	go func() {
+		next, err := m.Lock(t.Context()) // waits, and so subscribes
+		if err == nil {
+			err = next.Unlock(t.Context())
+		}
+		waiting <- err
+	}()
+	eventually(t, patience, "the waiter listens", func() bool {
+		listening, err := s.admin.PubSubNumSub(t.Context(), "redisson_lock__channel:{secure}").Result()
+		must(t, err)
+		return listening["redisson_lock__channel:{secure}"] == 1
+	})
+	must(t, lease.Extend(t.Context()))
+	must(t, lease.Unlock(t.Context()))
+	must(t, <-waiting)
+	if _, err := m.Inspect(t.Context()); err != nil {
+		t.Error(err)
+	}
+	denied, err := s.admin.ACLLog(t.Context(), 10).Result()
+	must(t, err)
+	for _, d := range denied {
+		t.Errorf("denied: %s of %s", d.Reason, d.Object)
+	}
+
+	for name, bad := range map[string]*node.Mutex{
+		"wrong password":        connect(secure(url.UserPassword(user, "guess")), trust),
+		"unknown authority":     connect(secure(url.UserPassword(user, password)), &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}),
+		"another server's name": connect(secure(url.UserPassword(user, password)), &tls.Config{RootCAs: authority, ServerName: "elsewhere", MinVersion: tls.VersionTLS12}),
+	} {
+		_, err := bad.TryLock(t.Context())
+		if err == nil {
+			t.Errorf("%s: granted", name)
+			continue
+		}
+		if strings.Contains(err.Error(), "guess") || strings.Contains(err.Error(), "p@ss") {
+			t.Errorf("%s: the error shows the password: %v", name, err)
+		}
+	}
+}
+
+// certificates returns an authority made for this test, and a certificate and key for 127.0.0.1 that it
+// signed, as PEM.
+func certificates(t *testing.T) (authority *x509.CertPool, cert, key string) {
+	t.Helper()
+	now := time.Now()
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "quorumlock test"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	must(t, err)
+	ca, err = x509.ParseCertificate(der)
+	must(t, err)
+	authority = x509.NewCertPool()
+	authority.AddCert(ca)
+
+	server := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	der, err = x509.CreateCertificate(rand.Reader, server, ca, &serverKey.PublicKey, caKey)
+	must(t, err)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(serverKey)
+	must(t, err)
+	cert = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	key = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
+	return authority, cert, key
+}

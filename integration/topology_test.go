@@ -1,0 +1,154 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/testcontainers/testcontainers-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+func TestSentinelGroupIsANode(t *testing.T) {
+	master := start(t, &redis.Options{}, nil)
+	ip, err := master.container.ContainerIP(t.Context())
+	must(t, err)
+	config := fmt.Sprintf("port 6379\nprotected-mode no\nsentinel monitor locks %s 6379 1\n", ip)
+	sentinel := start(t, &redis.Options{}, nil,
+		testcontainers.WithFiles(testcontainers.ContainerFile{
+			Reader: strings.NewReader(config), ContainerFilePath: "/etc/sentinel.given", FileMode: 0o644}),
+		// Sentinel writes to its file.
+		testcontainers.WithCmd("sh", "-c", "cp /etc/sentinel.given /data/sentinel.conf && exec redis-server /data/sentinel.conf --sentinel"))
+
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: "locks", SentinelAddrs: []string{sentinel.addr}, Dialer: inside(t, master),
+	})
+	locksAsOneOfThree(t, client, []*server{master})
+}
+
+func TestClusterIsANode(t *testing.T) {
+	const masters, slots = 3, 16384
+	servers := make([]*server, masters)
+	var g errgroup.Group
+	for i := range servers {
+		g.Go(func() (err error) {
+			servers[i], err = launch(&redis.Options{}, []string{"--cluster-enabled", "yes"})
+			return err
+		})
+	}
+	err := g.Wait()
+	for _, s := range servers {
+		if s != nil {
+			t.Cleanup(func() { must(t, s.end()) })
+		}
+	}
+	must(t, err)
+	first, err := servers[0].container.ContainerIP(t.Context())
+	must(t, err)
+	for i, s := range servers {
+		must(t, s.admin.ClusterAddSlotsRange(t.Context(), i*slots/masters, (i+1)*slots/masters-1).Err())
+		if i > 0 {
+			must(t, s.admin.ClusterMeet(t.Context(), first, "6379").Err())
+		}
+	}
+	for _, s := range servers {
+		eventually(t, patience, s.addr+" sees the whole cluster", func() bool {
+			info, err := s.admin.ClusterInfo(t.Context()).Result()
+			must(t, err)
+			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, fmt.Sprintf("cluster_known_nodes:%d", masters))
+		})
+	}
+
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].addr}, Dialer: inside(t, servers...)})
+	locksAsOneOfThree(t, client, servers)
+}
+
+// inside returns a dialer for the addresses by which containers know each other.
+func inside(t *testing.T, servers ...*server) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	t.Helper()
+	outside := make(map[string]string)
+	for _, s := range servers {
+		ip, err := s.container.ContainerIP(t.Context())
+		must(t, err)
+		outside[net.JoinHostPort(ip, "6379")] = s.addr
+	}
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if a, ok := outside[addr]; ok {
+			addr = a
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}
+}
+
+// locksAsOneOfThree uses client as a node whose vote is needed, under several names: in a cluster they
+// belong to different servers.
+func locksAsOneOfThree(t *testing.T, client redis.UniversalClient, servers []*server) {
+	t.Helper()
+	t.Cleanup(func() { must(t, client.Close()) })
+	group, err := node.New(client, node.WithName("group"))
+	must(t, err)
+	nodes := []*node.Node{group}
+	for _, s := range five[:2] {
+		n, err := node.Dial(s.url())
+		must(t, err)
+		nodes = append(nodes, n)
+	}
+	c, err := redlock.New(nodes, unhurried, quorumlock.WithQuorum(3))
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+
+	for _, name := range []string{"a", "b", "c", "d", "{e} in braces", "f {g} h"} {
+		lease := lock(t, c, name)
+		isHeld(t, c, name)
+		must(t, lease.Extend(t.Context()))
+		granted := make(chan error, 1)
+		go func() {
+			next, err := c.Mutex(name).Lock(t.Context()) // waits, and so subscribes
+			if err == nil {
+				err = next.Unlock(t.Context())
+			}
+			granted <- err
+		}()
+		must(t, lease.Unlock(t.Context()))
+		must(t, <-granted)
+	}
+	noLocks(t, servers, patience)
+	noLocks(t, five[:2], patience)
+}
+
+func TestTwoAddressesOfOneServerAreToldAndCountOnce(t *testing.T) {
+	t.Cleanup(func() { noLocks(t, five, patience) })
+	_, port, err := net.SplitHostPort(five[0].addr)
+	must(t, err)
+	twin := "redis://localhost:" + port
+	same := func(err error) {
+		t.Helper()
+		e, ok := errors.AsType[*quorumlock.QuorumError](err)
+		if !ok || !strings.Contains(err.Error(), "same server") {
+			t.Errorf("%v, want a *QuorumError that tells of the same server", err)
+		} else if e.Granted >= e.Needed {
+			t.Errorf("%d votes counted of the %d needed", e.Granted, e.Needed)
+		}
+	}
+
+	alone := dialURLs(t, []string{five[0].url(), twin}, unhurried)
+	_, err = alone.Mutex("twins").TryLock(t.Context())
+	same(err)
+	noLocks(t, five, patience)
+
+	c := dialURLs(t, []string{five[0].url(), twin, five[1].url()}, quorumlock.WithTTL(3*time.Second))
+	lease := lock(t, c, "twins")
+	five[1].kill(t)
+	told(t, lease) // one server of the three is no majority
+	_, err = c.Mutex("others").TryLock(t.Context())
+	same(err)
+}
