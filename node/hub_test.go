@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -245,6 +247,32 @@ func TestCloseEndsTheConnectionAndItsListeners(t *testing.T) {
 		late.stop()
 		e.stop()
 		e.check(t)
+	})
+}
+
+// A client that the caller closes too early takes the subscription with it; the node must close still.
+func TestAClientClosedUnderItsListenersEndsTheSubscription(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext})
+		n, err := node.New(client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := listen(n, "a")
+		first.check(t, "")
+		if err := client.Close(); err != nil {
+			t.Fatal(err)
+		}
+		connections(t, s, 0)
+		second := listen(n, "a")
+		time.Sleep(time.Second)
+		second.check(t)
+		first.check(t)
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		first.stop()
+		second.stop()
 	})
 }
 
