@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ type scene struct {
 	duration   time.Duration // what is measured, after a warm-up
 }
 
-// warmUp is when connections are made, scripts loaded, and the first crowd is dispersed.
+// warmUp is when waiters subscribe and the first crowd is dispersed.
 func (s scene) warmUp() time.Duration { return min(s.duration/2, time.Second) }
 
 // outcome is what came of a scene with one variant.
@@ -47,11 +48,34 @@ func contend(ctx context.Context, srv *servers, v variant, s scene, seed uint64)
 	if err != nil {
 		return outcome{}, err
 	}
-	out, err := s.play(ctx, srv, v, clients, seed)
+	err = connect(ctx, clients)
+	var out outcome
+	if err == nil {
+		out, err = s.play(ctx, srv, v, clients, seed)
+	}
 	if err != nil {
 		err = fmt.Errorf("%s, %d contenders, hold %v: %w", v.name, s.contenders, s.hold, err)
 	}
 	return out, errors.Join(err, closeAll(clients))
+}
+
+// connect has every client lock a name of its own once, some at a time: how long it takes to connect
+// hundreds of clients is not what is measured.
+func connect(ctx context.Context, clients []client) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	const together = 8
+	errs := make([]error, together)
+	var running sync.WaitGroup
+	for first := range together {
+		running.Go(func() {
+			for i := first; i < len(clients) && errs[first] == nil; i += together {
+				_, errs[first] = lockUnlock(ctx, clients[i], fmt.Sprintf("connect:%d", i))
+			}
+		})
+	}
+	running.Wait()
+	return cmp.Or(errs...)
 }
 
 func (s scene) play(ctx context.Context, srv *servers, v variant, clients []client, seed uint64) (outcome, error) {

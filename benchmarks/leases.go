@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,5 +76,5 @@ func lockMany(ctx context.Context, c *redlock.Client, n int) ([]*quorumlock.Leas
 		})
 	}
 	running.Wait()
-	return held, errors.Join(errs...)
+	return held, cmp.Or(errs...) // one says it all
 }

@@ -160,7 +160,7 @@ func (r *report) goroutines(ctx context.Context, t *table) error {
 // uncontended measures callers who want nothing of each other.
 func (r *report) uncontended(ctx context.Context) error {
 	t := table{title: "Lock and unlock, nobody waits: one client, each caller a name of its own",
-		head: []string{"callers", "design", "pairs/s", "p50", "p99"}}
+		head: []string{"callers", "design", "pairs/s", "p50", "p99", "failed"}}
 	for _, callers := range r.cfg.callers {
 		for _, v := range uncontendedVariants() {
 			r.progress("%d callers, %s", callers, v.name)
@@ -168,7 +168,10 @@ func (r *report) uncontended(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			t.add(strconv.Itoa(callers), v.name, count(got.perSecond), ms(got.p50), ms(got.p99))
+			t.add(strconv.Itoa(callers), v.name, count(got.perSecond), ms(got.p50), ms(got.p99), strconv.Itoa(got.failed))
+			if got.failure != nil {
+				r.progress("%d of them failed, the first with: %v", got.failed, got.failure)
+			}
 		}
 	}
 	t.print(r.out)

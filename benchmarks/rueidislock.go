@@ -15,9 +15,8 @@ type rueidislockClient struct{ locker rueidislock.Locker }
 
 func openRueidislock(addrs []string) (client, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
-		ClientOption:   rueidis.ClientOption{InitAddress: addrs[:1]},
-		KeyMajority:    3,
-		NoLoopTracking: true, // as its documentation recommends for Redis 7.0.5 and later
+		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1]},
+		KeyMajority:  3,
 	})
 	if err != nil {
 		return nil, err

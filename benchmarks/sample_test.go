@@ -46,17 +46,18 @@ func TestMeasureCountsTheWaitsThatDoNotEnd(t *testing.T) {
 	contenders := []contender{
 		{grants: []grant{{at(0), at(5)}, {at(9), at(11)}, {at(12), at(13)}}}, // before, within, within
 		{grants: []grant{{at(13), at(25)}}},                                  // granted when all was over
-		{waiting: at(2)},                                                     // never
-		{grants: []grant{{at(21), at(22)}}, waiting: at(23)},                 // all of it after
+		{grants: []grant{{at(1), at(21)}}},
+		{waiting: at(2)},                                     // never
+		{grants: []grant{{at(21), at(22)}}, waiting: at(23)}, // all of it after
 	}
 	out := measure(contenders, at(10), at(20), 30)
 	if out.handoffs != 2 || out.perSecond != 0.2 || out.scriptsPer != 15 {
 		t.Errorf("%d handoffs, %v/s, %v scripts each, want 2, 0.2, 15", out.handoffs, out.perSecond, out.scriptsPer)
 	}
-	if out.p50 != 2*time.Second || out.most != 18*time.Second { // of 1, 2, 7 and 18 s
-		t.Errorf("p50 %v, max %v, want 2s, 18s", out.p50, out.most)
+	if out.p50 != 7*time.Second || out.most != 19*time.Second { // of 1, 2, 7, 18 and 19 s
+		t.Errorf("p50 %v, max %v, want 7s, 19s", out.p50, out.most)
 	}
-	if out.jain != 0.25 {
-		t.Errorf("Jain index %v, want 0.25", out.jain)
+	if out.jain != 0.2 {
+		t.Errorf("Jain index %v, want 0.2", out.jain)
 	}
 }

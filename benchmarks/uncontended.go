@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,13 @@ type load struct {
 type rate struct {
 	perSecond float64 // lock and unlock pairs, all callers together
 	p50, p99  time.Duration
+	failed    int   // pairs that were not locked or not unlocked in order
+	failure   error // the first such
 }
+
+// unlocking is how long after the end a caller may wait for a name whose unlock failed: longer than any
+// TTL.
+const unlocking = 15 * time.Second
 
 // uncontendedVariants are the locks that are compared when nobody waits.
 func uncontendedVariants() []variant {
@@ -40,45 +47,54 @@ func (l load) run(ctx context.Context, srv *servers, v variant) (rate, error) {
 		return rate{}, err
 	}
 	warm := min(l.duration/4, 500*time.Millisecond)
-	ctx, cancel := context.WithTimeout(ctx, warm+l.duration+10*time.Second)
+	bounded, cancel := context.WithTimeout(ctx, warm+l.duration+unlocking)
 	defer cancel()
 	from := time.Now().Add(warm)
 	to := from.Add(l.duration)
-	samples := make([]sample, l.callers)
-	errs := make([]error, l.callers)
+	callers := make([]caller, l.callers)
 	var running sync.WaitGroup
-	for i := range l.callers {
-		running.Go(func() { samples[i], errs[i] = call(ctx, c, fmt.Sprintf("free:%d", i), from, to) })
+	for i := range callers {
+		running.Go(func() { callers[i].run(bounded, c, fmt.Sprintf("free:%d", i), from, to) })
 	}
 	running.Wait()
+	var r rate
 	var all sample
-	for _, s := range samples {
-		all = append(all, s...)
+	for _, one := range callers {
+		all = append(all, one.took...)
+		r.failed += one.failed
+		r.failure = cmp.Or(r.failure, one.failure)
 	}
-	err = errors.Join(errors.Join(errs...), c.close())
+	r.perSecond, r.p50, r.p99 = float64(len(all))/l.duration.Seconds(), all.quantile(0.5), all.quantile(0.99)
+	err = errors.Join(ctx.Err(), c.close())
 	if err != nil {
 		err = fmt.Errorf("%s, %d callers: %w", v.name, l.callers, err)
 	}
-	return rate{float64(len(all)) / l.duration.Seconds(), all.quantile(0.5), all.quantile(0.99)}, err
+	return r, err
 }
 
-// call locks and unlocks one name until a time, and returns what each pair took that began in time.
-func call(ctx context.Context, c client, name string, from, to time.Time) (sample, error) {
-	var s sample
+// caller is what one of them has seen.
+type caller struct {
+	took    sample
+	failed  int
+	failure error
+}
+
+// run locks and unlocks one name until a time, and measures the pairs that begin in time.
+func (c *caller) run(ctx context.Context, cl client, name string, from, to time.Time) {
 	for range maxGrants {
 		start := time.Now()
-		if !start.Before(to) {
-			return s, nil
+		if !start.Before(to) || ctx.Err() != nil {
+			return
 		}
-		took, err := lockUnlock(ctx, c, name)
-		if err != nil {
-			return s, err
-		}
-		if !start.Before(from) {
-			s = append(s, took)
+		took, err := lockUnlock(ctx, cl, name)
+		switch {
+		case err != nil:
+			c.failed++
+			c.failure = cmp.Or(c.failure, err)
+		case !start.Before(from):
+			c.took = append(c.took, took)
 		}
 	}
-	return s, fmt.Errorf("more than %d calls: use a shorter duration", maxGrants)
 }
 
 // lockUnlock returns how long it takes to lock and unlock.
