@@ -1,0 +1,47 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-redsync/redsync/v4"
+	redsyncpool "github.com/go-redsync/redsync/v4/redis"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+)
+
+// redsyncClient is redsync with its default expiry, delays and tries.
+type redsyncClient struct {
+	clients []*redis.Client
+	sync    *redsync.Redsync
+}
+
+func openRedsync(addrs []string) (client, error) {
+	c := &redsyncClient{clients: plainClients(addrs)}
+	pools := make([]redsyncpool.Pool, len(c.clients))
+	for i, rdb := range c.clients {
+		pools[i] = goredis.NewPool(rdb)
+	}
+	c.sync = redsync.New(pools...)
+	return c, nil
+}
+
+// lock calls redsync again when its tries are used up: its contenders do not give up either.
+func (c *redsyncClient) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	m := c.sync.NewMutex(name)
+	for {
+		err := m.LockContext(ctx)
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+	}
+	return func(ctx context.Context) error {
+		_, err := m.UnlockContext(ctx)
+		return err
+	}, nil
+}
+
+func (c *redsyncClient) close() error { return closeClients(c.clients) }

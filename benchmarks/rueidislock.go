@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// rueidislockNote says how it is measured, since it is no lock over independent nodes.
+const rueidislockNote = "rueidislock keeps all its keys on one Redis (or one cluster): it is given one of the nodes, and a majority of 3 of 5 keys there."
+
+// rueidislockClient is rueidislock on the first server.
+type rueidislockClient struct{ locker rueidislock.Locker }
+
+func openRueidislock(addrs []string) (client, error) {
+	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1]},
+		KeyMajority:  3,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &rueidislockClient{l}, nil
+}
+
+func (c *rueidislockClient) lock(ctx context.Context, name string) (func(context.Context) error, error) {
+	_, cancel, err := c.locker.WithContext(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return func(context.Context) error {
+		cancel() // returns when the keys are deleted
+		return nil
+	}, nil
+}
+
+func (c *rueidislockClient) close() error {
+	c.locker.Close()
+	return nil
+}
