@@ -55,7 +55,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []scripts.Call) []scripts.Re
 	var unknown []once
 	var at []int
 	for i, cmd := range cmds {
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+		if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 			unknown, at = append(unknown, command(ctx, "eval", calls[i].Script.Source, calls[i])), append(at, i)
 		}
 	}

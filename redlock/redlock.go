@@ -28,6 +28,7 @@ import (
 type Client struct {
 	nodes []*node.Node
 	opts  []quorumlock.Option
+	set   quorumlock.Settings // what opts come to
 	locks *quorum.Client
 }
 
@@ -50,7 +51,8 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 		names[n.String()] = true
 	}
 	c := &Client{nodes: slices.Clone(nodes), opts: slices.Clone(opts), locks: quorum.NewClient()}
-	if _, err := c.resolve(nil); err != nil {
+	var err error
+	if c.set, err = c.resolve(nil); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -76,7 +78,10 @@ func (c *Client) resolve(opts []quorumlock.Option) (quorumlock.Settings, error) 
 // Mutex returns the lock of that name. It costs nothing and starts nothing. A bad name or option is
 // told by its calls.
 func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
-	set, err := c.resolve(opts)
+	set, err := c.set, error(nil)
+	if len(opts) > 0 {
+		set, err = c.resolve(opts)
+	}
 	cells := make([]quorum.Cell, len(c.nodes))
 	for i, n := range c.nodes {
 		cells[i] = quorum.Cell{Node: n, Name: name}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -20,7 +21,7 @@ func (l *Lock) attempt(ctx, waiting context.Context, w *waiter) (*quorumlock.Lea
 	t := newTenure(l, w)
 	start := time.Now() // before the first send: all that follows counts against the validity
 
-	l.ask(ctx, start, t.acquireCall, t.acquired)
+	l.ask(ctx, start, l.parts, t.acquireCall, t.acquired)
 	select {
 	case <-t.ballot.decided:
 	case <-waiting.Done():
@@ -44,22 +45,41 @@ func (l *Lock) attempt(ctx, waiting context.Context, w *waiter) (*quorumlock.Lea
 
 // ask sends calls to the nodes of the lock, to all at once and in one goroutine each. answer gets the
 // reply of every cell, in the node's goroutine: when it came, or at the node timeout at the latest.
-func (l *Lock) ask(ctx context.Context, start time.Time, call func(cell int) scripts.Call, answer func(cell int, r scripts.Reply)) {
-	for _, p := range l.parts {
-		l.client.start(func() { l.askPart(ctx, start, p, call, answer) })
+func (l *Lock) ask(ctx context.Context, start time.Time, parts []part, call func(cell int) scripts.Call, answer func(cell int, r scripts.Reply)) {
+	if len(parts) == 0 {
+		return
+	}
+	ctx, cancel := l.bounded(ctx, start)
+	var sending atomic.Int32
+	sending.Store(int32(len(parts)))
+	for _, p := range parts {
+		l.client.start(func() {
+			replies := send(ctx, p, call)
+			if sending.Add(-1) == 0 {
+				cancel()
+			}
+			for i, r := range replies {
+				answer(p.cells[i], r)
+			}
+		})
 	}
 }
 
-func (l *Lock) askPart(ctx context.Context, start time.Time, p part, call func(int) scripts.Call, answer func(int, scripts.Reply)) {
-	ctx, cancel := l.bounded(ctx, start)
+// askPart is ask for one node, in the caller's goroutine.
+func (l *Lock) askPart(ctx context.Context, p part, call func(int) scripts.Call, answer func(int, scripts.Reply)) {
+	ctx, cancel := l.bounded(ctx, time.Now())
 	defer cancel()
+	for i, r := range send(ctx, p, call) {
+		answer(p.cells[i], r)
+	}
+}
+
+func send(ctx context.Context, p part, call func(cell int) scripts.Call) []scripts.Reply {
 	calls := make([]scripts.Call, len(p.cells))
 	for i, cell := range p.cells {
 		calls[i] = call(cell)
 	}
-	for i, r := range p.node.Send(ctx, calls...) {
-		answer(p.cells[i], r)
-	}
+	return p.node.Send(ctx, calls...)
 }
 
 // bounded gives what is sent a time of its own: it goes on when the caller has gone, since its outcome
@@ -168,10 +188,7 @@ func (t *tenure) agreeOnToken(ctx, waiting context.Context) error {
 		}
 		b.cast(cell, vote)
 	}
-	start := time.Now()
-	for _, p := range lower {
-		t.lock.client.start(func() { t.lock.askPart(ctx, start, p, raise, raised) })
-	}
+	t.lock.ask(ctx, time.Now(), lower, raise, raised)
 	select {
 	case <-b.decided:
 	case <-waiting.Done():

@@ -236,13 +236,15 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 	t.mu.Lock()
 	t.release = &release{ballot: newBallot(t.lock.tree, len(t.cells)), gone: make([]bool, len(t.cells))}
 	var late []int
+	var parts []part
 	for _, p := range t.lock.parts {
 		late = append(late, t.answered(p, unanswered).cells...)
 		if q := t.answered(p, granted, refused, unknown); len(q.cells) > 0 {
-			t.lock.client.start(func() { t.lock.askPart(ctx, start, q, t.releaseCall, t.released) })
+			parts = append(parts, q)
 		}
 	}
 	t.mu.Unlock()
+	t.lock.ask(ctx, start, parts, t.releaseCall, t.released)
 	limit, stop := t.lock.bounded(ctx, start)
 	defer stop()
 	select {
@@ -367,13 +369,13 @@ func (t *tenure) answered(p part, which ...answer) part {
 // first at every node.
 func (t *tenure) giveBack(ctx context.Context, p part) {
 	if t.waiter.isFinished() {
-		t.lock.askPart(ctx, time.Now(), p, t.releaseCall, t.released)
+		t.lock.askPart(ctx, p, t.releaseCall, t.released)
 		return
 	}
 	yield := func(cell int) scripts.Call {
 		return scripts.Yield(t.lock.cells[cell].Name, t.owner, t.place)
 	}
-	t.lock.askPart(ctx, time.Now(), p, yield, func(cell int, r scripts.Reply) {
+	t.lock.askPart(ctx, p, yield, func(cell int, r scripts.Reply) {
 		if open, err := r.Yielded(); err == nil {
 			t.waiter.yielded(cell, open)
 		}
@@ -402,7 +404,7 @@ func (t *tenure) leaveLines(ctx context.Context) {
 
 // leave takes w out of the line at some cells of a node.
 func (l *Lock) leave(ctx context.Context, p part, w *waiter) {
-	l.askPart(ctx, time.Now(), p, func(cell int) scripts.Call {
+	l.askPart(ctx, p, func(cell int) scripts.Call {
 		return scripts.Leave(l.cells[cell].Name, w.id)
 	}, func(int, scripts.Reply) {})
 }
