@@ -100,7 +100,8 @@ func record(ctx context.Context, s *server, names int) (commands, error) {
 	rec := &recorder{}
 	rdb := redis.NewClient(&redis.Options{Addr: s.addr})
 	rdb.AddHook(rec)
-	n, err := node.New(rdb)
+	n := node.New(rdb)
+	err := n.Err()
 	if err != nil {
 		return commands{}, errors.Join(err, rdb.Close())
 	}

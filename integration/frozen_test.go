@@ -19,7 +19,8 @@ func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
 	t.Cleanup(func() { noLocks(t, five[:1], patience) })
 	own := redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: -1, WriteTimeout: -1, PoolSize: 30})
 	t.Cleanup(func() { must(t, own.Close()) })
-	n, err := node.New(own, node.WithTimeout(limit))
+	n := node.New(own, node.WithTimeout(limit))
+	err := n.Err()
 	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
 

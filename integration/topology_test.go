@@ -94,7 +94,8 @@ func inside(t *testing.T, servers ...*server) func(ctx context.Context, network,
 func locksAsOneOfThree(t *testing.T, client redis.UniversalClient, servers []*server) {
 	t.Helper()
 	t.Cleanup(func() { must(t, client.Close()) })
-	group, err := node.New(client, node.WithName("group"))
+	group := node.New(client, node.WithName("group"))
+	err := group.Err()
 	must(t, err)
 	nodes := []*node.Node{group}
 	for _, s := range five[:2] {

@@ -143,21 +143,21 @@ func TestABadNodeOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 	}{
 		{"no timeout", func() error { _, err := node.Dial("redis://h", node.WithTimeout(0)); return err },
 			[]string{"node h:6379", "WithTimeout(0s)", "use a positive duration"}},
-		{"negative timeout", func() error { _, err := node.New(client, node.WithTimeout(-time.Second)); return err },
+		{"negative timeout", func() error { return node.New(client, node.WithTimeout(-time.Second)).Err() },
 			[]string{"node h:6379", "WithTimeout(-1s)", "use a positive duration"}},
 		{"empty name", func() error { _, err := node.Dial("redis://h", node.WithName("")); return err },
 			[]string{`WithName("")`, "leave the option out"}},
 		{"TLS for a plain URL", func() error { _, err := node.Dial("redis://h", node.WithTLSConfig(&tls.Config{})); return err },
 			[]string{"node h:6379", "WithTLSConfig needs a rediss:// URL"}},
-		{"TLS for a client", func() error { _, err := node.New(client, node.WithTLSConfig(&tls.Config{})); return err },
+		{"TLS for a client", func() error { return node.New(client, node.WithTLSConfig(&tls.Config{})).Err() },
 			[]string{"node h:6379", "WithTLSConfig", "the client's own options"}},
-		{"dialer for a client", func() error { _, err := node.New(client, node.WithDialer(dialer)); return err },
+		{"dialer for a client", func() error { return node.New(client, node.WithDialer(dialer)).Err() },
 			[]string{"node h:6379", "WithDialer", "the client's own options"}},
-		{"no client", func() error { _, err := node.New(nil); return err },
+		{"no client", func() error { return node.New(nil).Err() },
 			[]string{"node.New", "client is nil", "node.Dial"}},
-		{"a client that is a nil pointer", func() error { var c *redis.Client; _, err := node.New(c); return err },
+		{"a client that is a nil pointer", func() error { var c *redis.Client; return node.New(c).Err() },
 			[]string{"node.New", "client is nil", "node.Dial"}},
-		{"a cluster client that is a nil pointer", func() error { var c *redis.ClusterClient; _, err := node.New(c); return err },
+		{"a cluster client that is a nil pointer", func() error { var c *redis.ClusterClient; return node.New(c).Err() },
 			[]string{"node.New", "client is nil", "node.Dial"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -205,13 +205,12 @@ func TestNewNamesTheNodeAfterTheClient(t *testing.T) {
 	}{
 		{"a client", redis.NewClient(&redis.Options{Addr: "h:7000", DB: 2, Password: "s3cret"}), nil, "h:7000/2"},
 		{"a cluster", redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"a:1", "b:2"}, Password: "s3cret"}), nil, "cluster a:1,b:2"},
-		{"a ring", redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "a:1"}}), nil, "custom client"},
 		{"a sentinel group", redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{"s:1"}}), nil, "FailoverClient"},
 		{"a name of its own", redis.NewClient(&redis.Options{Addr: "h:7000"}), []node.Option{node.WithName("cellar")}, "cellar"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n, err := node.New(tt.client, tt.opts...)
-			if err != nil {
+			n := node.New(tt.client, tt.opts...)
+			if err := n.Err(); err != nil {
 				t.Fatal(err)
 			}
 			if n.String() != tt.want {

@@ -38,7 +38,9 @@ func ExampleNew() {
 	client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: server.DialContext})
 	defer client.Close() //nolint:errcheck // the example ends here
 
-	n, err := node.New(client)
+	n := node.New(client)
+
+	err := n.Err()
 	exitOn(err)
 	defer n.Close() //nolint:errcheck // it leaves the client open
 

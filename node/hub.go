@@ -2,6 +2,8 @@ package node
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +48,9 @@ func (h *hub) init(client redis.UniversalClient) {
 // in the order of the messages, one call at a time, and must not block. It may be called once more
 // while stop runs, and never after. Listen itself does no I/O.
 func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
+	if n.err != nil {
+		return func() {}
+	}
 	return n.hub.listen(name, heard)
 }
 
@@ -100,18 +105,14 @@ func (h *hub) run() {
 	ps := h.client.Subscribe(h.subscribe)
 	defer ps.Close() //nolint:errcheck // there is nothing left to lose on it
 	subscribed := make(map[string]bool)
+	failed := false
 	var messages <-chan any
-	var retry <-chan time.Time
-	for {
-		ok, more := h.sync(ps, subscribed)
-		if !more {
-			return
+	for h.sync(ps, subscribed, &failed) {
+		if messages == nil && !failed {
+			messages = ps.ChannelWithSubscriptions() // from here on it reconnects, and subscribes anew, by itself
 		}
-		if messages == nil && len(subscribed) > 0 {
-			messages = ps.ChannelWithSubscriptions()
-		}
-		retry = nil
-		if !ok {
+		var retry <-chan time.Time
+		if failed {
 			retry = time.After(retrySubscribe)
 		}
 		select {
@@ -137,9 +138,9 @@ func (h *hub) ended() {
 	}
 }
 
-// sync brings the connection's subscriptions in line with the listeners. It reports whether that
-// worked, and whether there are listeners at all: if not, the loop is over.
-func (h *hub) sync(ps *redis.PubSub, subscribed map[string]bool) (ok, more bool) {
+// sync brings the connection's subscriptions in line with the listeners, and tries all of them again if
+// it failed the last time. It reports whether there are any listeners: if not, the loop is over.
+func (h *hub) sync(ps *redis.PubSub, subscribed map[string]bool, failed *bool) (more bool) {
 	var add, drop []string
 	h.mu.Lock()
 	for name, ch := range h.channels {
@@ -147,38 +148,34 @@ func (h *hub) sync(ps *redis.PubSub, subscribed map[string]bool) (ok, more bool)
 			delete(h.channels, name)
 		} else if !subscribed[name] {
 			add = append(add, name)
+			subscribed[name] = true
 		}
 	}
 	for name := range subscribed {
 		if h.channels[name] == nil {
 			drop = append(drop, name)
+			delete(subscribed, name)
 		}
 	}
 	more = len(h.channels) > 0
 	h.running = more // decided with the listeners in view: one that comes later starts a new loop
 	h.mu.Unlock()
 	if !more {
-		return true, false
+		return false
 	}
 
 	ctx, cancel := context.WithTimeout(h.subscribe, DefaultTimeout)
 	defer cancel()
 	if len(drop) > 0 {
-		// A failure ends the connection; the next one is opened without these.
-		_ = ps.Unsubscribe(ctx, drop...)
-		for _, name := range drop {
-			delete(subscribed, name)
-		}
+		_ = ps.Unsubscribe(ctx, drop...) // a failure ends the connection; the next one is opened without these
+	}
+	if *failed {
+		add = slices.Collect(maps.Keys(subscribed))
 	}
 	if len(add) > 0 {
-		if err := ps.Subscribe(ctx, add...); err != nil {
-			return false, true
-		}
-		for _, name := range add {
-			subscribed[name] = true
-		}
+		*failed = ps.Subscribe(ctx, add...) != nil
 	}
-	return true, true
+	return true
 }
 
 func (h *hub) dispatch(m any) {

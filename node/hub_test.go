@@ -254,7 +254,8 @@ func TestCloseEndsTheConnectionAndItsListeners(t *testing.T) {
 func TestAClientClosedUnderItsListenersEndsTheSubscription(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext})
-		n, err := node.New(client)
+		n := node.New(client)
+		err := n.Err()
 		if err != nil {
 			t.Fatal(err)
 		}

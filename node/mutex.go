@@ -20,6 +20,9 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 // Mutex returns the lock of that name. A bad name or option is told by its calls.
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	set, err := quorumlock.Resolve(opts...)
+	if n.err != nil {
+		err = n.err
+	}
 	if err == nil && set.Quorum != 0 {
 		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
 	}
@@ -47,4 +50,9 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 }
 
 // Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock { return m.lock }
+func (m *Mutex) Member() *quorum.Lock {
+	if m == nil {
+		return nil
+	}
+	return m.lock
+}

@@ -30,6 +30,7 @@ const DefaultTimeout = time.Second
 // it is used, and is safe for concurrent use. Its zero value is not usable: see [Dial] and [New].
 type Node struct {
 	name    string
+	err     error // why it cannot be used
 	client  redis.UniversalClient
 	owned   bool // whether Close closes client
 	prompt  bool // whether client itself ends a call at its ctx's deadline
@@ -95,31 +96,49 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
+	if !strings.Contains(rawURL, "dial_timeout=") {
+		o.DialTimeout = n.timeout // a subscription is opened under no other limit
+	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return n.start(redis.NewClient(o)), nil
 }
 
 // New returns a node over the caller's own client, which may be one of a sentinel group or a cluster.
-// The client's retries do not apply to locks. Close leaves the client open.
-func New(client redis.UniversalClient, opts ...Option) (*Node, error) {
-	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		return nil, errors.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
-	}
+// The client's retries do not apply to locks. Close leaves the client open. What cannot work, such as no
+// client, is told by [Node.Err], by every call of the node, and by redlock.New.
+func New(client redis.UniversalClient, opts ...Option) *Node {
 	n := &Node{name: "custom client"}
+	n.err = n.adopt(client, opts)
+	n.start(client)
+	return n
+}
+
+func (n *Node) adopt(client redis.UniversalClient, opts []Option) error {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		n.timeout = DefaultTimeout
+		return errors.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
+	}
+	var err error
 	switch c := client.(type) {
 	case *redis.Client:
 		n.name, n.prompt = address(c.Options()), c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
 		n.name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
+	case *redis.Ring:
+		// Its wake-ups would be published on another of its servers than they are listened for.
+		err = errors.New("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
 	}
-	if err := n.apply(opts); err != nil {
-		return nil, err
+	if e := n.apply(opts); e != nil {
+		return e
 	}
 	if n.tls != nil || n.dialer != nil {
-		return nil, fmt.Errorf("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.name)
+		return fmt.Errorf("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.name)
 	}
-	return n.start(client), nil
+	return err
 }
+
+// Err returns why the node cannot be used: what New was given cannot work. It is nil for a node of Dial.
+func (n *Node) Err() error { return n.err }
 
 func (n *Node) apply(opts []Option) error {
 	n.timeout = DefaultTimeout

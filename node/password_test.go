@@ -112,7 +112,8 @@ func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: "h:6379", Username: "billing", Password: "s3cret", Dialer: answering(echo)})
 			defer client.Close() //nolint:errcheck // nothing is lost with it
-			n, err := node.New(client)
+			n := node.New(client)
+			err := n.Err()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,8 +17,9 @@ import (
 // wants to have: 1 acquires, and 2, 3 and so on enter again what the owner holds. Counts are absolute,
 // so the same call twice enters once.
 //
-// The answer says whether the node granted or refused. After an error it may have done either; what
-// it granted is undone as soon as it answers, and gone at its TTL if it never does.
+// The answer says whether the node granted or refused. After an error it may have done either, and may
+// do so yet: use another owner for the next try, and let the key end at its TTL. If ctx is done first, a
+// grant that comes after that is undone.
 func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (scripts.Answer, error) {
 	if err := checkEntry(name, owner, hold); err != nil {
 		return scripts.Answer{}, err
@@ -26,8 +27,13 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 	if ttl < quorumlock.MinTTL {
 		return scripts.Answer{}, fmt.Errorf("quorumlock: Acquire: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
 	}
-	undo := scripts.Release(name, owner, hold, "")
-	r := n.call(ctx, scripts.Acquire(name, owner, ttl, hold, n.locks.Hint()), &undo)
+	r := n.call(ctx, scripts.Acquire(name, owner, ttl, hold, n.locks.Hint()), func(r scripts.Reply) *scripts.Call {
+		if a, err := r.Acquired(); err != nil || !a.Granted || a.Again {
+			return nil // what the owner had before is not this call's to take away
+		}
+		undo := scripts.Release(name, owner, hold, "")
+		return &undo
+	})
 	a, err := r.Acquired()
 	return a, n.typed(err)
 }
@@ -94,9 +100,9 @@ func checkEntry(name string, owner quorumlock.Owner, hold int) error {
 	return nil
 }
 
-// call sends one script and waits for it no longer than ctx and the node's timeout. undo is sent after
-// a call whose caller has gone before its answer came, or whose outcome is not known.
-func (n *Node) call(ctx context.Context, c scripts.Call, undo *scripts.Call) scripts.Reply {
+// call sends one script and waits for it no longer than ctx and the node's timeout. undo says what to
+// send after an answer whose caller has gone before it came.
+func (n *Node) call(ctx context.Context, c scripts.Call, undo func(scripts.Reply) *scripts.Call) scripts.Reply {
 	if err := ctx.Err(); err != nil {
 		return scripts.Reply{Err: n.failure(ctx, err)}
 	}
@@ -105,19 +111,17 @@ func (n *Node) call(ctx context.Context, c scripts.Call, undo *scripts.Call) scr
 	defer close(gone)
 	err := n.locks.Go(func() {
 		own := context.WithoutCancel(ctx)
-		callCtx, cancel := context.WithTimeout(own, n.timeout)
-		defer cancel()
-		r := n.Send(callCtx, c)[0]
-		taken := false
+		r := n.sendOne(own, c)
 		select {
 		case answered <- r:
-			taken = true
+			return
 		case <-gone:
 		}
-		if undo != nil && (!taken || r.Err != nil) {
-			undoCtx, cancel := context.WithTimeout(own, n.timeout)
-			defer cancel()
-			n.Send(undoCtx, *undo)
+		if undo == nil {
+			return
+		}
+		if u := undo(r); u != nil {
+			n.sendOne(own, *u)
 		}
 	})
 	if err != nil {
@@ -129,6 +133,12 @@ func (n *Node) call(ctx context.Context, c scripts.Call, undo *scripts.Call) scr
 	case <-ctx.Done():
 		return scripts.Reply{Err: n.failure(ctx, ctx.Err())}
 	}
+}
+
+func (n *Node) sendOne(ctx context.Context, c scripts.Call) scripts.Reply {
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	return n.Send(ctx, c)[0]
 }
 
 // typed makes a reply that could not be read an error of this node, as the others are.

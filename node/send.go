@@ -23,6 +23,9 @@ func (once) NoRetry() bool { return true }
 // in order. It returns at ctx's deadline at the latest, with errors for the calls that are not
 // answered: those may or may not have run, or may run still. It need not notice that ctx is cancelled. Every error is a *[quorumlock.NodeError].
 func (n *Node) Send(ctx context.Context, calls ...scripts.Call) []scripts.Reply {
+	if n.err != nil {
+		return n.unanswered(ctx, calls, n.err)
+	}
 	if n.prompt {
 		return n.roundTrip(ctx, calls)
 	}
@@ -36,6 +39,10 @@ func (n *Node) Send(ctx context.Context, calls ...scripts.Call) []scripts.Reply 
 			err = ctx.Err()
 		}
 	}
+	return n.unanswered(ctx, calls, err)
+}
+
+func (n *Node) unanswered(ctx context.Context, calls []scripts.Call, err error) []scripts.Reply {
 	replies := make([]scripts.Reply, len(calls))
 	for i := range replies {
 		replies[i].Err = n.failure(ctx, err)

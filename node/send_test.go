@@ -38,9 +38,6 @@ var clients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 	"the caller's client, with deadlines": func(t *testing.T, s *embedded.Server) *node.Node {
 		return over(t, redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, MaxRetries: 3, ContextTimeoutEnabled: true}))
 	},
-	"a ring": func(t *testing.T, s *embedded.Server) *node.Node {
-		return over(t, redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"h": "10.0.0.1:6379"}, Dialer: s.DialContext, MaxRetries: 3}))
-	},
 	"a cluster": func(t *testing.T, s *embedded.Server) *node.Node {
 		return over(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"10.0.0.1:6379"}, Dialer: s.DialContext, MaxRedirects: 5,
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -52,7 +49,8 @@ var clients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 // over is a node over a client of the test, both closed with it.
 func over(t *testing.T, client redis.UniversalClient) *node.Node {
 	t.Helper()
-	n, err := node.New(client)
+	n := node.New(client)
+	err := n.Err()
 	if err != nil {
 		t.Fatal(err)
 	}

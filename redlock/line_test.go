@@ -173,7 +173,7 @@ func TestTryLockNeitherJoinsTheLineNorJumpsIt(t *testing.T) {
 		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 			t.Fatalf("TryLock of a free lock with somebody first in line: %v, want ErrHeld", err)
 		}
-		time.Sleep(501 * time.Millisecond) // the one whose turn it was has not come
+		time.Sleep(1001 * time.Millisecond) // the one whose turn it was has not come
 		lease, err := clients[1].Mutex("x").TryLock(t.Context())
 		if err != nil {
 			t.Fatalf("TryLock when the turn of the first in line has passed: %v", err)

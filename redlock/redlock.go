@@ -45,6 +45,9 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 		if n == nil {
 			return nil, fmt.Errorf("quorumlock: redlock.New: node %d is nil: look at the error of node.Dial", i+1)
 		}
+		if err := n.Err(); err != nil {
+			return nil, fmt.Errorf("quorumlock: redlock.New: node %d: %w", i+1, err)
+		}
 		if names[n.String()] {
 			return nil, fmt.Errorf("quorumlock: redlock.New: node %d, %s, is given twice: give each node once, or node.WithName to nodes that only look the same", i+1, n)
 		}
@@ -122,4 +125,9 @@ func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
 // Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock { return m.lock }
+func (m *Mutex) Member() *quorum.Lock {
+	if m == nil {
+		return nil
+	}
+	return m.lock
+}

@@ -51,7 +51,7 @@ end
 
 -- All that can fail is looked at before the lock is written.
 local token = tonumber(redis.call('get', KEYS[4]) or 0)
-if not token then
+if not token or token ~= token then
   return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
 end
 if not again or token == 0 then
@@ -63,5 +63,8 @@ end
 
 redis.call('hset', KEYS[1], ARGV[1], hold)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000))
+-- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
+-- next token may come from the clock alone.
+local ahead = math.max(0, token / 1000 - clock())
+redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
 return {again and 2 or 1, token, -1}

@@ -8,6 +8,6 @@
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
-redis.call('publish', ARGV[1], '0')
+redis.pcall('publish', ARGV[1], '0') -- it is released, whether that may be told or not
 wake(nil, clock())
 return 1

@@ -7,7 +7,7 @@
 -- A waiter is `<client uuid>:<n>`. It is told on the channel quorumlock_wake:<client uuid>:
 --   turn <waiter> <lock>   the lock is free and the waiter is the first in line
 --   next <waiter> <lock>   the waiter is the second in line now
-local CLAIM = 500   -- ms that a waiter has to come when its turn is told
+local CLAIM = 1000     -- ms that a waiter has to come when its turn is told; longer than between refreshes
 local STRETCHED = 2500 -- ms: a deadline further away is that of a waiter who refreshes seldom
 
 local function clock()
@@ -50,10 +50,11 @@ local function join(waiter, ticket, ms, now)
   end
 end
 
+-- tell must not fail: whoever may not publish leaves the waiters to their refresh.
 local function tell(what, waiter)
   local client = string.match(waiter, '^(.*):')
   if client then
-    redis.call('publish', 'quorumlock_wake:' .. client, what .. ' ' .. waiter .. ' ' .. KEYS[1])
+    redis.pcall('publish', 'quorumlock_wake:' .. client, what .. ' ' .. waiter .. ' ' .. KEYS[1])
   end
 end
 

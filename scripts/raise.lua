@@ -17,5 +17,8 @@ end
 if tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then
   return 0
 end
-redis.call('set', KEYS[2], ARGV[4], 'px', string.format('%.0f', ARGV[2] + 86400000))
+-- Kept for as long as acquire.lua would keep it.
+local now = redis.call('time')
+local ahead = math.max(0, ARGV[4] / 1000 - now[1] * 1000)
+redis.call('set', KEYS[2], ARGV[4], 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
 return 1

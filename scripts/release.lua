@@ -21,7 +21,7 @@ elseif left > 0 then
   redis.call('hset', KEYS[1], ARGV[1], left)
 else
   redis.call('del', KEYS[1])
-  redis.call('publish', ARGV[3], '0')
+  redis.pcall('publish', ARGV[3], '0') -- it is released, whether that may be told or not
 end
 
 local waiter = ARGV[4] ~= '' and ARGV[4] or nil

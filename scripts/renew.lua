@@ -10,5 +10,8 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('pexpire', KEYS[2], string.format('%.0f', ARGV[2] + 86400000))
+local keep = ARGV[2] + 86400000
+if redis.call('pttl', KEYS[2]) < keep then
+  redis.call('pexpire', KEYS[2], string.format('%.0f', keep))
+end
 return 1

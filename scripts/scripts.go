@@ -60,7 +60,8 @@ func newScript(source string) *Script {
 	return &Script{Source: source, SHA: hex.EncodeToString(sum[:])}
 }
 
-// Call is one run of a script: what to send to a node. All its keys are in one cluster slot.
+// Call is one run of a script: what to send to a node. All its keys are in one cluster slot, unless the
+// lock's name has a brace that makes no hash tag, such as "a{b": a cluster refuses those.
 type Call struct {
 	Script *Script
 	Keys   []string
@@ -74,10 +75,18 @@ func TokenKey(name string) string { return prefixed("redisson_lock_token", name)
 func UnlockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
 
 // LineKey returns the key of a lock's line of waiters.
-func LineKey(name string) string { return prefixed("quorumlock_queue", name) }
+func LineKey(name string) string { return prefixed("quorumlock_queue"+braced(name), name) }
 
 // DeadlinesKey returns the key of the deadlines of a lock's waiters.
-func DeadlinesKey(name string) string { return prefixed("quorumlock_waiters", name) }
+func DeadlinesKey(name string) string { return prefixed("quorumlock_waiters"+braced(name), name) }
+
+// braced keeps the lines of x and {x} apart. (Redisson's keys of the two are the same.)
+func braced(name string) string {
+	if strings.Contains(name, "{") {
+		return "*"
+	}
+	return ""
+}
 
 // WakeChannel returns the channel on which a client's waiters are told of their turn.
 func WakeChannel(client string) string { return "quorumlock_wake:" + client }

@@ -145,8 +145,11 @@ func (c *Client) Hint() uint64 {
 	return max(c.token.Load()+1, uint64(min(max(time.Now().UnixMicro(), 0), maxHint)))
 }
 
-// saw remembers a token.
+// saw remembers a token, unless it is so high that it would use up the tokens of other locks.
 func (c *Client) saw(token uint64) {
+	if token > maxHint {
+		return
+	}
 	for old := c.token.Load(); token > old; old = c.token.Load() {
 		if c.token.CompareAndSwap(old, token) {
 			return

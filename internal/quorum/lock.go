@@ -86,12 +86,12 @@ func indexOf(cells []Cell, c Cell) int {
 // Name returns the lock's name.
 func (l *Lock) Name() string { return l.name }
 
-// same reports whether l and m are one lock: the same names at the same nodes.
+// same reports whether l and m are one lock: the same names at the same nodes, with the same quorum.
 func (l *Lock) same(m *Lock) bool {
 	if l == m {
 		return true
 	}
-	if len(l.cells) != len(m.cells) {
+	if len(l.cells) != len(m.cells) || !l.tree.equal(m.tree) {
 		return false
 	}
 	for i := range l.cells {
@@ -133,8 +133,11 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	}
 	defer stop()
 	done, err := l.client.enqueue(waiting, l)
-	if err != nil {
-		return nil, errors.Join(err, quorumlock.ErrHeld)
+	switch {
+	case errors.Is(err, quorumlock.ErrClosed):
+		return nil, err
+	case err != nil:
+		return nil, errors.Join(err, fmt.Errorf("%w: %q, with other callers of this client before this one", quorumlock.ErrHeld, l.name))
 	}
 	defer done()
 
@@ -191,7 +194,10 @@ type holds struct {
 func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	if l.set.Owner != "" {
 		if t := l.client.find(l.set.Owner, l); t != nil {
-			return t.reenter(ctx)
+			lease, err := t.reenter(ctx)
+			if !errors.Is(err, quorumlock.ErrLost) { // by somebody else's Unlock: there is no hold to enter
+				return lease, err
+			}
 		}
 	}
 	h, _ := ctx.Value(heldKey{}).(*holds)

@@ -151,14 +151,18 @@ func (t *tenure) lease(ctx context.Context) *quorumlock.Lease {
 }
 
 // reenter is enter for a hold that somebody is in already. It costs nothing while at least half of the
-// TTL is left, and extends first otherwise.
+// TTL is left, and tries to extend it first otherwise.
 func (t *tenure) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	t.mu.Lock()
 	extend := t.remaining() < t.lock.set.TTL/2
 	t.mu.Unlock()
 	if extend {
-		if err := t.extend(ctx); err != nil {
+		err := t.extend(ctx)
+		if ctx.Err() != nil {
 			return nil, err
+		}
+		if err != nil && t.alive() {
+			t.lock.set.Logger.Warn("quorumlock: entered a lease that could not be extended", "lock", t.lock.name, "owner", t.owner, "until", t.ValidUntil(), "error", err)
 		}
 	}
 	return t.enter(ctx)

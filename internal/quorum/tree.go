@@ -1,5 +1,7 @@
 package quorum
 
+import "slices"
+
 // Vote is what one cell has said to a question.
 type Vote uint8
 
@@ -118,6 +120,10 @@ func (t Tree) Broken(gone []bool) bool {
 		}
 	}
 	return broken >= t.Breaks
+}
+
+func (t Tree) equal(u Tree) bool {
+	return t.Need == u.Need && t.Breaks == u.Breaks && t.cell == u.cell && slices.EqualFunc(t.Members, u.Members, Tree.equal)
 }
 
 func (t Tree) shifted(by int) Tree {

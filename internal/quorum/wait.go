@@ -86,6 +86,9 @@ func (w *waiter) refreshAfter() time.Duration {
 	furthest := 0
 	for _, s := range w.seats {
 		furthest = max(furthest, s.place)
+		if s.open { // it is the first in line there, and would be taken for dead
+			return refresh
+		}
 	}
 	if furthest <= nearPlaces || w.soon {
 		return refresh
