@@ -191,7 +191,9 @@ type holds struct {
 func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	if l.set.Owner != "" {
 		if t := l.client.find(l.set.Owner, l); t != nil {
-			return t.reenter(ctx)
+			if lease, err := enterAgain(ctx, t); lease != nil || err != nil {
+				return lease, err
+			}
 		}
 	}
 	h, _ := ctx.Value(heldKey{}).(*holds)
@@ -200,7 +202,7 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 			continue
 		}
 		if l.set.Owner == "" && h.tenure.lock.same(l) {
-			return h.tenure.reenter(ctx)
+			return enterAgain(ctx, h.tenure)
 		}
 		for _, c := range l.cells {
 			if indexOf(h.tenure.lock.cells, c) >= 0 {
@@ -210,4 +212,13 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 		}
 	}
 	return nil, nil
+}
+
+// enterAgain enters a hold. One that ends meanwhile is none: as if the call had come a moment later.
+func enterAgain(ctx context.Context, t *tenure) (*quorumlock.Lease, error) {
+	lease, err := t.reenter(ctx)
+	if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil {
+		return nil, nil
+	}
+	return lease, err
 }
