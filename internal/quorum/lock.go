@@ -123,18 +123,20 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		return nil, err
 	}
 	defer l.client.end()
-	if lease, err := l.reenter(ctx); lease != nil || err != nil {
-		return lease, err
-	}
-
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if l.set.Wait > 0 {
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
 	}
 	defer stop()
-	done, err := l.client.enqueue(waiting, l)
-	if err != nil {
-		return nil, errors.Join(err, quorumlock.ErrHeld)
+	var done func() // ends the turn in the local line
+	for done == nil {
+		if lease, err := l.reenter(ctx); lease != nil || err != nil {
+			return lease, err
+		}
+		var err error
+		if done, err = l.client.enqueue(waiting, l); err != nil {
+			return nil, errors.Join(err, quorumlock.ErrHeld)
+		}
 	}
 	defer done()
 
