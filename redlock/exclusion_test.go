@@ -141,7 +141,7 @@ func work(ctx context.Context, t *testing.T, rng *rand.Rand, c *redlock.Client, 
 		lease, err := acquire(callCtx)
 		if err != nil {
 			cancel()
-			time.Sleep(upTo(rng, 100 * time.Millisecond))
+			time.Sleep(upTo(rng, 100*time.Millisecond))
 			continue
 		}
 		store.Enter(lease)
@@ -150,7 +150,7 @@ func work(ctx context.Context, t *testing.T, rng *rand.Rand, c *redlock.Client, 
 			steps = 40 // long enough to need renewal
 		}
 		for range steps {
-			time.Sleep(upTo(rng, 100 * time.Millisecond))
+			time.Sleep(upTo(rng, 100*time.Millisecond))
 			if lease.Context().Err() == nil && !store.Write(lease.Token()) {
 				t.Errorf("the holder's write with token %d was refused", lease.Token())
 			}
@@ -158,7 +158,7 @@ func work(ctx context.Context, t *testing.T, rng *rand.Rand, c *redlock.Client, 
 		store.Leave(lease)
 		_ = lease.Unlock(ctx) // a loss is no failure here
 		cancel()
-		time.Sleep(upTo(rng, 20 * time.Millisecond))
+		time.Sleep(upTo(rng, 20*time.Millisecond))
 	}
 }
 
