@@ -51,7 +51,9 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 		if !ok {
 			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a %T: use Mutexes of packages node, redlock and multilock", i+1, l)
 		}
-		locks[i] = m.Member()
+		if locks[i] = m.Member(); locks[i] == nil {
+			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a nil %T: give a lock", i+1, l)
+		}
 		names[i] = l.Name()
 	}
 	lock, err := quorum.All(strings.Join(names, " + "), locks, set)
@@ -71,4 +73,9 @@ func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
 // Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock { return m.lock }
+func (m *Mutex) Member() *quorum.Lock {
+	if m == nil {
+		return nil
+	}
+	return m.lock
+}

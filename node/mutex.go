@@ -47,4 +47,9 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 }
 
 // Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock { return m.lock }
+func (m *Mutex) Member() *quorum.Lock {
+	if m == nil {
+		return nil
+	}
+	return m.lock
+}

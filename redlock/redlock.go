@@ -122,4 +122,9 @@ func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
 // Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock { return m.lock }
+func (m *Mutex) Member() *quorum.Lock {
+	if m == nil {
+		return nil
+	}
+	return m.lock
+}
