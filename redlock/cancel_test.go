@@ -88,9 +88,12 @@ func TestContextCancelledAtRandomMomentsLeavesNothing(t *testing.T) {
 				warm(t, c)
 				for range 8 {
 					in := situations[rng.IntN(len(situations))]
-					each(servers, func(s *embedded.Server) { s.Delay(time.Duration(rng.IntN(4)) * time.Millisecond) })
+					slow := make(map[*embedded.Server]time.Duration)
+					each(servers, func(s *embedded.Server) { slow[s] = time.Duration(rng.IntN(4)) * time.Millisecond })
 					span := []int{4, 16, 700}[rng.IntN(3)]
 					cancelOnce(t, c, other, servers, in, func(cancel func()) {
+						wait := func(r embedded.Run) { time.Sleep(slow[r.Server]) }
+						each(servers, func(s *embedded.Server) { s.Before(wait); s.After(wait) })
 						time.AfterFunc(time.Duration(rng.IntN(span*1000))*time.Microsecond, cancel)
 					})
 					if t.Failed() {

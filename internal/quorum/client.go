@@ -49,16 +49,17 @@ type Client struct {
 	calls sync.WaitGroup // what callers are in the midst of; none begins once closed
 	group errgroup.Group // every goroutine; one starts only from a call or from another
 
-	mu     sync.Mutex
-	closed bool
-	held   map[quorumlock.Owner]*tenure
-	named  map[quorumlock.Owner][]*tenure // those acquired for a WithOwner
-	lines  map[Cell][]*line               // the local lines, by the first cell of their lock
-	ears   map[Node]*ear
-	due    schedule    // those to renew, but for the ones in a round
-	timer  *time.Timer // the watchdog's next tick
-	next   time.Time   // when that is; zero if none is set
-	seen   time.Time   // both clocks at the last tick
+	mu      sync.Mutex
+	closed  bool
+	held    map[quorumlock.Owner]*tenure
+	named   map[quorumlock.Owner][]*tenure // those acquired for a WithOwner
+	entered chan struct{}                  // closed, and replaced, when a lock is acquired for a WithOwner
+	lines   map[Cell][]*line               // the local lines, by the first cell of their lock
+	ears    map[Node]*ear
+	due     schedule    // those to renew, but for the ones in a round
+	timer   *time.Timer // the watchdog's next tick
+	next    time.Time   // when that is; zero if none is set
+	seen    time.Time   // both clocks at the last tick
 
 	waitersMu sync.Mutex // apart from mu: nodes call heard while mu is held, when they are told to listen
 	waiters   map[quorumlock.Owner]*waiter
@@ -71,6 +72,7 @@ func NewClient() *Client {
 		done:    make(chan struct{}),
 		held:    make(map[quorumlock.Owner]*tenure),
 		named:   make(map[quorumlock.Owner][]*tenure),
+		entered: make(chan struct{}),
 		lines:   make(map[Cell][]*line),
 		ears:    make(map[Node]*ear),
 		waiters: make(map[quorumlock.Owner]*waiter),
@@ -167,6 +169,8 @@ func (c *Client) keep(t *tenure, due time.Time) error {
 	c.held[t.owner] = t
 	if o := t.lock.set.Owner; o != "" {
 		c.named[o] = append(c.named[o], t)
+		close(c.entered)
+		c.entered = make(chan struct{})
 	}
 	c.reschedule(t, due)
 	return nil
@@ -203,6 +207,11 @@ func without(ts []*tenure, t *tenure) []*tenure {
 func (c *Client) find(o quorumlock.Owner, lock *Lock) *tenure {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.has(o, lock)
+}
+
+// has is find, called with mu held.
+func (c *Client) has(o quorumlock.Owner, lock *Lock) *tenure {
 	if t := c.held[o]; t != nil && t.lock.same(lock) {
 		return t
 	}

@@ -17,10 +17,20 @@ type line struct {
 	turns list.List // of chan struct{}, closed when the turn has come: always for the first
 }
 
-// enqueue waits for the caller's turn in the local line of l. The turn must be ended with done.
+// enqueue waits for the caller's turn in the local line of l. The turn must be ended with done. It returns
+// neither a turn nor an error if the owner of l has got the lock meanwhile: its callers enter together,
+// past those who wait for it to end.
 func (c *Client) enqueue(ctx context.Context, l *Lock) (done func(), err error) {
 	turn := make(chan struct{})
+	var entered chan struct{}
 	c.mu.Lock()
+	if l.set.Owner != "" {
+		if c.has(l.set.Owner, l) != nil {
+			c.mu.Unlock()
+			return nil, nil
+		}
+		entered = c.entered
+	}
 	q := c.lineOf(l)
 	place := q.turns.PushBack(turn)
 	if q.turns.Front() == place {
@@ -32,6 +42,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock) (done func(), err error) 
 	select {
 	case <-turn:
 		return done, nil
+	case <-entered:
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-c.done:

@@ -123,21 +123,24 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		return nil, err
 	}
 	defer l.client.end()
-	if lease, err := l.reenter(ctx); lease != nil || err != nil {
-		return lease, err
-	}
-
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if l.set.Wait > 0 {
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
 	}
 	defer stop()
-	done, err := l.client.enqueue(waiting, l)
-	switch {
-	case errors.Is(err, quorumlock.ErrClosed):
-		return nil, err
-	case err != nil:
-		return nil, errors.Join(err, fmt.Errorf("%w: %q, with other callers of this client before this one", quorumlock.ErrHeld, l.name))
+	var done func() // ends the turn in the local line
+	for done == nil {
+		if lease, err := l.reenter(ctx); lease != nil || err != nil {
+			return lease, err
+		}
+		var err error
+		done, err = l.client.enqueue(waiting, l)
+		switch {
+		case errors.Is(err, quorumlock.ErrClosed):
+			return nil, err
+		case err != nil:
+			return nil, errors.Join(err, fmt.Errorf("%w: %q, with other callers of this client before this one", quorumlock.ErrHeld, l.name))
+		}
 	}
 	defer done()
 
@@ -194,8 +197,7 @@ type holds struct {
 func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	if l.set.Owner != "" {
 		if t := l.client.find(l.set.Owner, l); t != nil {
-			lease, err := t.reenter(ctx)
-			if !errors.Is(err, quorumlock.ErrLost) { // by somebody else's Unlock: there is no hold to enter
+			if lease, err := enterAgain(ctx, t); lease != nil || err != nil {
 				return lease, err
 			}
 		}
@@ -206,7 +208,7 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 			continue
 		}
 		if l.set.Owner == "" && h.tenure.lock.same(l) {
-			return h.tenure.reenter(ctx)
+			return enterAgain(ctx, h.tenure)
 		}
 		for _, c := range l.cells {
 			if indexOf(h.tenure.lock.cells, c) >= 0 {
@@ -216,4 +218,13 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 		}
 	}
 	return nil, nil
+}
+
+// enterAgain enters a hold. One that ends meanwhile is none: as if the call had come a moment later.
+func enterAgain(ctx context.Context, t *tenure) (*quorumlock.Lease, error) {
+	lease, err := t.reenter(ctx)
+	if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil {
+		return nil, nil
+	}
+	return lease, err
 }

@@ -1,0 +1,338 @@
+package multilock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// "Lock both accounts": different names at the same nodes, as one lock.
+func TestBothAccountsAreLockedAsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		other, _ := client(t, servers)
+		a, b := c.Mutex("account:1"), c.Mutex("account:2")
+		both := all(t, a, b)
+		if both.Name() != "account:1 + account:2" {
+			t.Errorf("the name is %q", both.Name())
+		}
+		lease := locktest.Lock(t, both)
+		for _, name := range []string{"account:1", "account:2"} {
+			locktest.Refused(t, other.Mutex(name))
+			if n := locktest.Holds(servers, name, lease.Owner()); n != 5 {
+				t.Errorf("%d nodes have %q", n, name)
+			}
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+		free(t, other.Mutex("account:1"), other.Mutex("account:2"))
+		locktest.Nothing(t, servers)
+	})
+}
+
+// The members may be a node's lock, a RedLock and a MultiLock, at nodes of their own.
+func TestMembersOfAllKindsMix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		singles, nodes := locktest.Nodes(t, 2)
+		c, reds := start(t, 3)
+		d, others := start(t, 5, quorumlock.WithQuorum(4))
+		single, red, of5 := nodes[0].Mutex("a"), c.Mutex("b"), d.Mutex("c")
+		inner := all(t, nodes[1].Mutex("d"), of5)
+		m := all(t, single, red, inner)
+		servers := append(append(singles, reds...), others...)
+
+		lease := locktest.Lock(t, m)
+		if left := strings.Join(append(locktest.Keys(servers[0]), locktest.Keys(servers[1])...), " "); left != "a d" {
+			t.Errorf("the nodes have %q", left)
+		}
+		time.Sleep(time.Minute)
+		for _, l := range []quorumlock.Locker{single, red, inner, of5, m} {
+			locktest.Refused(t, l)
+		}
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Error("Extend:", err)
+		}
+		// Each member has the tolerance that it has alone: one of three, and one of five with a quorum of four.
+		reds[0].Kill()
+		others[4].Kill()
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+		free(t, m, single, red, inner)
+		others[3].Kill() // one too many
+		if _, err := m.TryLock(t.Context()); err == nil {
+			t.Error("three of five were taken for a quorum of four")
+		} else if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || q.Needed != 3 || len(q.Nodes) < 2 {
+			t.Errorf("TryLock: %v, want a QuorumError of the 3 members that names the nodes", err)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// "A failed member means all are released."
+func TestMemberHeldBySomebodyElseReleasesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		other, _ := client(t, servers)
+		m := all(t, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
+		for _, name := range []string{"a", "b", "c"} {
+			held := locktest.Lock(t, other.Mutex(name))
+			locktest.Refused(t, m)
+			for _, l := range []string{"a", "b", "c"} {
+				if l != name {
+					free(t, other.Mutex(l))
+				}
+			}
+			locktest.Unlock(t, held)
+		}
+		free(t, m)
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestMemberThatCannotBeReachedReleasesTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, near := start(t, 3)
+		d, far := start(t, 3)
+		m := all(t, c.Mutex("a"), d.Mutex("b"))
+		each(far[:2], (*embedded.Server).Kill)
+		_, err := m.TryLock(t.Context())
+		q, ok := errors.AsType[*quorumlock.QuorumError](err)
+		if !ok || errors.Is(err, quorumlock.ErrHeld) || q.Granted > 1 || q.Needed != 2 || len(q.Nodes) != 2 {
+			t.Errorf("TryLock: %v, want a QuorumError of 2 members that names 2 nodes", err)
+		}
+		locktest.Nothing(t, near)
+		locktest.Nothing(t, far)
+		time.AfterFunc(5*time.Second, func() { each(far[:2], func(s *embedded.Server) { s.Restart(true) }) })
+		locktest.Unlock(t, locktest.Lock(t, m)) // rides it out
+		locktest.Nothing(t, far)
+	})
+}
+
+// "If one member is lost, the whole lease is, and Unlock frees the others still."
+func TestOneMemberLostLosesTheLeaseAndUnlockFreesTheOthers(t *testing.T) {
+	for name, lose := range map[string]func(servers []*embedded.Server){
+		"its keys were taken": func(servers []*embedded.Server) { each(servers, func(s *embedded.Server) { s.Redis.Del("b") }) },
+		"it was cut off":      func(servers []*embedded.Server) { each(servers[:2], (*embedded.Server).Kill) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, near := start(t, 3)
+				d, far := start(t, 3)
+				other, _ := client(t, near)
+				lease := locktest.Lock(t, all(t, c.Mutex("a"), d.Mutex("b")))
+				lose(far)
+				locktest.Lost(t, lease, quorumlock.DefaultTTL)
+				if now := time.Now(); now.After(lease.ValidUntil()) {
+					t.Errorf("told %v after the deadline", now.Sub(lease.ValidUntil()))
+				}
+				if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("Extend: %v, want ErrLost", err)
+				}
+				locktest.Refused(t, other.Mutex("a"))
+				if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("Unlock: %v, want ErrLost", err)
+				}
+				synctest.Wait()
+				free(t, other.Mutex("a"))
+				locktest.NoLocks(t, near)
+			})
+		})
+	}
+}
+
+// A minority of one member forgets: it is taken back.
+func TestMemberTakesBackWhatANodeForgot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		lease := locktest.Lock(t, all(t, c.Mutex("a"), c.Mutex("b")))
+		for _, s := range servers {
+			s.Restart(false)
+			time.Sleep(quorumlock.DefaultTTL)
+			for _, name := range []string{"a", "b"} {
+				if n := locktest.Holds(servers, name, lease.Owner()); n != 5 {
+					t.Errorf("%d nodes have %q", n, name)
+				}
+			}
+		}
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Its token is higher than that of any earlier grant of any member, and every member's next is higher.
+func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, nodes := locktest.Nodes(t, 1)
+		c, servers := start(t, 3)
+		d, _ := client(t, servers)
+		a, b, single := c.Mutex("a"), d.Mutex("b"), nodes[0].Mutex("n")
+		both, three := all(t, a, b), all(t, b, all(t, single, a))
+		// The counters of one member are far ahead, by turns.
+		last := uint64(time.Now().Add(time.Hour).UnixMicro())
+		for i := range 12 {
+			s := servers[i%3]
+			name := []string{"a", "b"}[i%2]
+			last += 1000
+			if err := s.Redis.Set("redisson_lock_token:{"+name+"}", fmt.Sprint(last)); err != nil {
+				t.Fatal(err)
+			}
+			if i%3 == 0 { // the one that is ahead must be seen
+				for _, other := range servers {
+					if err := other.Redis.Set("redisson_lock_token:{"+name+"}", fmt.Sprint(last)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for _, l := range []quorumlock.Locker{both, a, three, b, single, both} {
+				if l == quorumlock.Locker(single) && i%3 != 0 {
+					continue // it has not seen the members that it is no part of
+				}
+				lease := locktest.TryLock(t, l)
+				if l == both && i%3 == 0 && lease.Token() <= last {
+					t.Errorf("token %d of %q after %d", lease.Token(), l.Name(), last)
+				}
+				if l != quorumlock.Locker(single) {
+					last = max(last, lease.Token())
+				}
+				locktest.Unlock(t, lease)
+			}
+		}
+	})
+}
+
+func TestMembersOfDifferentClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		d, _ := client(t, servers)
+		e, _ := client(t, servers)
+		m := all(t, c.Mutex("a"), d.Mutex("b"))
+		lease := locktest.Lock(t, m)
+		locktest.Refused(t, e.Mutex("a"))
+		locktest.Refused(t, e.Mutex("b"))
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		deadline := lease.ValidUntil()
+		if err := d.Close(); err != nil { // the member's nodes are gone for this lease
+			t.Error(err)
+		}
+		locktest.Lost(t, lease, quorumlock.DefaultTTL)
+		if time.Now().After(lease.ValidUntil()) || lease.ValidUntil().Before(deadline) {
+			t.Errorf("told %v after the deadline", time.Since(lease.ValidUntil()))
+		}
+		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Unlock: %v, want ErrLost", err)
+		}
+		synctest.Wait()
+		free(t, e.Mutex("a"))
+		if _, err := m.TryLock(t.Context()); err == nil {
+			t.Error("acquired with the nodes of a member closed")
+		}
+		time.Sleep(quorumlock.DefaultTTL)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// One server has one vote, by whatever node a member reaches it.
+func TestMemberGivenTwiceThroughAnotherClientIsToldAndLeavesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		d, _ := client(t, servers)
+		_, err := all(t, c.Mutex("a"), d.Mutex("a")).TryLock(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "same server") {
+			t.Errorf("TryLock: %v, want to be told that it is one server", err)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestMembersThatCannotWorkAreRejected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := start(t, 3)
+		d, _ := start(t, 3)
+		a, b := c.Mutex("a"), c.Mutex("b")
+		for name, members := range map[string][]quorumlock.Locker{
+			"none":                  {},
+			"nil":                   {a, nil},
+			"a nil node.Mutex":      {a, (*node.Mutex)(nil)},
+			"a nil redlock.Mutex":   {a, (*redlock.Mutex)(nil)},
+			"a nil multilock.Mutex": {a, (*multilock.Mutex)(nil)},
+			"twice the same":        {a, b, a},
+			"twice the same name":   {a, c.Mutex("a")},
+			"in a nested one, too":  {a, all(t, b, c.Mutex("a"))},
+			"foreign":               {a, foreign{}},
+			"foreign around ours":   {foreign{a}},
+			"no name":               {a, c.Mutex("")},
+			"a bad option":          {a, c.Mutex("c", quorumlock.WithTTL(time.Millisecond))},
+		} {
+			if m, err := multilock.New(members); err == nil || m != nil || !strings.HasPrefix(err.Error(), "quorumlock: ") {
+				t.Errorf("New of members of which one is %s: %v, %v: want an error", name, m, err)
+			}
+		}
+		for name, opt := range map[string]quorumlock.Option{
+			"a quorum":    quorumlock.WithQuorum(2),
+			"a short TTL": quorumlock.WithTTL(time.Millisecond),
+		} {
+			if _, err := multilock.New([]quorumlock.Locker{a, b}, opt); err == nil {
+				t.Errorf("New took %s", name)
+			}
+		}
+		all(t, a, d.Mutex("a")) // the same name at other nodes is another lock
+	})
+}
+
+// A hold that overlaps one of the same context would wait for itself: it is told instead.
+func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		a, b, x := c.Mutex("a"), c.Mutex("b"), c.Mutex("x")
+		both := all(t, a, b)
+		for name, tt := range map[string]struct{ first, second quorumlock.Locker }{
+			"a member of the held":           {both, a},
+			"the held is a member":           {b, both},
+			"they share a member":            {both, all(t, x, b)},
+			"the held is a member in depth":  {a, all(t, x, both)},
+			"a member, behind another lease": {both, b},
+		} {
+			outer := locktest.Lock(t, tt.first)
+			between, err := c.Mutex("between").Lock(outer.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, ctx := range []context.Context{outer.Context(), between.Context()} {
+				start := time.Now()
+				if _, err := tt.second.Lock(ctx); !errors.Is(err, quorumlock.ErrHeld) || !strings.Contains(err.Error(), "wait for itself") {
+					t.Errorf("%s: Lock: %v, want ErrHeld and why", name, err)
+				}
+				if time.Since(start) > 0 {
+					t.Error("it waited")
+				}
+			}
+			again, err := tt.first.Lock(between.Context()) // the very same is entered
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again.HoldCount() != 2 || again.Token() != outer.Token() {
+				t.Errorf("hold count %d, want 2 in the same hold", again.HoldCount())
+			}
+			for _, l := range []*quorumlock.Lease{again, between, outer} {
+				locktest.Unlock(t, l)
+			}
+			free(t, tt.first, tt.second)
+		}
+		locktest.Nothing(t, servers)
+	})
+}

@@ -1,0 +1,263 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+// A lease without renewal ends by itself, on time, and Extend is what prolongs it.
+func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		other, _ := another(t, servers)
+		m := c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second))
+		lease := locktest.Lock(t, m)
+		for range 5 {
+			time.Sleep(900 * time.Millisecond)
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Fatal("Extend:", err)
+			}
+			if left := time.Until(lease.ValidUntil()); left != 988*time.Millisecond {
+				t.Errorf("%v left after Extend, want 988 ms: a TTL less the drift", left)
+			}
+		}
+		deadline := lease.ValidUntil()
+		locktest.Lost(t, lease, time.Minute)
+		if now := time.Now(); !now.Equal(deadline) {
+			t.Errorf("ended %v after its deadline", now.Sub(deadline))
+		}
+		locktest.Refused(t, other.Mutex("x")) // the drift
+		time.Sleep(12 * time.Millisecond)
+		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
+		for _, s := range servers {
+			if n := s.Ran("renew"); n != 5 {
+				t.Errorf("%d renewals ran at %s, want those 5 that were asked for", n, s.Name)
+			}
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A lease that has ended is not brought back, not even if every node would.
+func TestExtendAfterExpiryIsLostAndResurrectsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
+		time.Sleep(989 * time.Millisecond) // within the drift: the nodes have the key yet
+		if n := locktest.Holds(servers, "x", lease.Owner()); n != 5 {
+			t.Fatalf("%d nodes have the key, want 5", n)
+		}
+		before := ranAll(servers)
+		if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Extend: %v, want ErrLost", err)
+		}
+		if n := ranAll(servers) - before; n != 0 {
+			t.Errorf("%d scripts were sent for a lease that has ended", n)
+		}
+		time.Sleep(100 * time.Millisecond)
+		locktest.NoLocks(t, servers)
+		if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Extend: %v, want ErrLost", err)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+// The replies to a renewal come when the deadline has passed: a lease that was told lost stays lost, to
+// the nanosecond.
+func TestRenewalAnsweredAfterTheDeadlineChangesNothing(t *testing.T) {
+	for _, after := range []time.Duration{0, 1, time.Millisecond, 100 * time.Millisecond} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 5)
+				lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
+				deadline := lease.ValidUntil()
+				time.Sleep(968 * time.Millisecond)
+				each(servers, func(s *embedded.Server) {
+					s.After(func(r embedded.Run) {
+						if r.Script == "renew" {
+							time.Sleep(time.Until(deadline) + after)
+						}
+					})
+				})
+				if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("Extend: %v, want ErrLost", err)
+				}
+				locktest.Lost(t, lease, 0)
+				if !lease.ValidUntil().Equal(deadline) {
+					t.Errorf("the deadline of a lost lease has moved by %v", lease.ValidUntil().Sub(deadline))
+				}
+				if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("Unlock: %v, want ErrLost", err)
+				}
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+// WithWait bounds the wait and nothing else.
+func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		other, _ := another(t, servers)
+		m := other.Mutex("x", quorumlock.WithWait(3*time.Second))
+		holder := locktest.Lock(t, c.Mutex("x"))
+		start := time.Now()
+		_, err := m.Lock(t.Context())
+		if took := time.Since(start); took != 3*time.Second {
+			t.Errorf("Lock took %v, want 3 s", took)
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("Lock: %v, want DeadlineExceeded joined with ErrHeld", err)
+		}
+		time.AfterFunc(2*time.Second, func() { _ = holder.Unlock(context.WithoutCancel(t.Context())) })
+		lease := locktest.Lock(t, m)
+		if _, bounded := lease.Context().Deadline(); bounded {
+			t.Error("the lease's context has the deadline of the wait")
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestDoReleasesAndTellsOfALoss(t *testing.T) {
+	broken := errors.New("broken")
+	for name, tt := range map[string]struct {
+		lose bool
+		err  error
+		want []error
+	}{
+		"done":                 {false, nil, nil},
+		"failed":               {false, broken, []error{broken}},
+		"lost":                 {true, nil, []error{quorumlock.ErrLost}},
+		"lost and then failed": {true, broken, []error{broken, quorumlock.ErrLost}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 5)
+				err := quorumlock.Do(t.Context(), c.Mutex("x"), func(ctx context.Context) error {
+					synctest.Wait()
+					if tt.lose {
+						each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
+						<-ctx.Done()
+						if cause := context.Cause(ctx); cause != quorumlock.ErrLost {
+							t.Errorf("cause %v, want ErrLost", cause)
+						}
+					}
+					return tt.err
+				})
+				if len(tt.want) == 0 && err != nil {
+					t.Errorf("Do: %v, want no error", err)
+				}
+				for _, want := range tt.want {
+					if !errors.Is(err, want) {
+						t.Errorf("Do: %v, want %v in it", err, want)
+					}
+				}
+				if !tt.lose && errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("Do: %v, but nothing was lost", err)
+				}
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+func TestDoReleasesWhenTheFunctionPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
+			_ = quorumlock.Do(t.Context(), c.Mutex("x"), func(context.Context) error { panic("fn") })
+		}()
+		locktest.Nothing(t, servers)
+	})
+}
+
+// The holder of a lock that was freed by force learns of it when it next renews.
+func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		other, _ := another(t, servers)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		start := time.Now()
+		waiting := make(chan *quorumlock.Lease)
+		go func() {
+			l, err := other.Mutex("x").Lock(t.Context())
+			if err != nil {
+				t.Error("Lock:", err)
+			}
+			waiting <- l
+		}()
+		time.Sleep(100 * time.Millisecond)
+		if err := other.Mutex("x").ForceUnlock(t.Context()); err != nil {
+			t.Error("ForceUnlock:", err)
+		}
+		next := <-waiting
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("a waiter got the lock after %v, want to be woken", took)
+		}
+		locktest.Lost(t, lease, quorumlock.DefaultTTL/3)
+		if next.Token() <= lease.Token() {
+			t.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Unlock: %v, want ErrLost", err)
+		}
+		locktest.HoldsAll(t, servers, next)
+		locktest.Unlock(t, next)
+		if err := c.Mutex("x").ForceUnlock(t.Context()); err != nil {
+			t.Error("ForceUnlock of a free lock:", err)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestInspectSeesWhatTheQuorumSees(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		m := c.Mutex("x")
+		if in, err := m.Inspect(t.Context()); err != nil || in.State.Held() || in.State.Token != 0 {
+			t.Errorf("a lock nobody had: %+v, %v", in.State, err)
+		}
+		lease := locktest.Lock(t, m)
+		time.Sleep(time.Second)
+		in, err := m.Inspect(t.Context())
+		if err != nil || in.State.Owner != lease.Owner() || in.State.HoldCount != 1 || in.State.TTL != 9*time.Second || in.State.Token != lease.Token() {
+			t.Errorf("a held lock: %+v, %v", in.State, err)
+		}
+		servers[0].Redis.Del("x")
+		servers[1].Kill()
+		if in, err = m.Inspect(t.Context()); err != nil || in.State.Owner != lease.Owner() {
+			t.Errorf("a lock that three nodes know: %+v, %v", in.State, err)
+		}
+		if in.Nodes[0].State.Held() || in.Nodes[1].Err == nil || in.Nodes[2].State.Owner != lease.Owner() {
+			t.Errorf("node by node: %+v", in.Nodes)
+		}
+		servers[2].Redis.Del("x")
+		if in, err = m.Inspect(t.Context()); err != nil || in.State.Held() {
+			t.Errorf("a lock that two nodes know: %+v, %v", in.State, err)
+		}
+		servers[3].Kill()
+		servers[4].Kill()
+		_, err = m.Inspect(t.Context())
+		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || len(q.Nodes) != 3 {
+			t.Errorf("with three nodes dead: %v, want a QuorumError that names them", err)
+		}
+		_ = lease.Unlock(t.Context())
+	})
+}
