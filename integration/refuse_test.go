@@ -25,8 +25,8 @@ var ways = []struct {
 }{
 	{"a replica", "READONLY",
 		// A master that is not there: the data stays, and may not be written.
-		func(ctx context.Context, s *redis.Client) error { return s.SlaveOf(ctx, "127.0.0.1", "1").Err() },
-		func(ctx context.Context, s *redis.Client) error { return s.SlaveOf(ctx, "NO", "ONE").Err() },
+		func(ctx context.Context, s *redis.Client) error { return s.ReplicaOf(ctx, "127.0.0.1", "1").Err() },
+		func(ctx context.Context, s *redis.Client) error { return s.ReplicaOf(ctx, "NO", "ONE").Err() },
 	},
 	{"out of memory", "OOM",
 		func(ctx context.Context, s *redis.Client) error { return s.ConfigSet(ctx, "maxmemory", "1").Err() },
