@@ -62,6 +62,17 @@ func connect() (err error) {
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
+	if os.Getenv("DOCKER_HOST") != "" {
+		// testcontainers would try other places when nobody answers at the one that was asked for.
+		asked, err := client.New(client.FromEnv)
+		if err != nil {
+			return err
+		}
+		defer asked.Close() //nolint:errcheck // it is not used again
+		if _, err := asked.Ping(ctx, client.PingOptions{}); err != nil {
+			return err
+		}
+	}
 	if docker, err = testcontainers.NewDockerClientWithOpts(ctx); err != nil {
 		return err
 	}

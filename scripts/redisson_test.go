@@ -58,8 +58,10 @@ func (s *server) redissonUnlocks(name string) any {
 func TestARedissonHolderKeepsUsOut(t *testing.T) {
 	s := start(t)
 	heard := s.listen("x")
-	if !s.redissonLocks("x") || !s.redissonLocks("x") {
-		t.Fatal("Redisson was refused a free lock")
+	for range 2 { // it enters, and enters again
+		if !s.redissonLocks("x") {
+			t.Fatal("Redisson was refused a free lock")
+		}
 	}
 	s.data.FastForward(time.Second)
 	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{TTL: ttl - time.Second, Place: -1}) {

@@ -106,7 +106,7 @@ func (t *tenure) acquired(cell int, r scripts.Reply) {
 		err = fmt.Errorf("%q was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?", t.lock.cells[cell].Name)
 	}
 	vote := No
-	state := cellState{}
+	state := cellState{twin: a.Again}
 	switch {
 	case err != nil:
 		state.state, state.err = unknown, err

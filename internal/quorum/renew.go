@@ -91,13 +91,17 @@ func (r *round) renewed(cell int, reply scripts.Reply) {
 	ok, err := reply.Done()
 	t := r.t
 	t.mu.Lock()
-	t.cells[cell].err = err
+	c := &t.cells[cell]
+	if err != nil || !c.twin { // that it is one is what is wrong with it
+		c.err = err
+	}
 	if err == nil && !ok {
-		t.cells[cell].missing = true
+		c.missing = true
 		r.gone[cell] = true
 	}
+	counts := ok && err == nil && !c.twin
 	t.mu.Unlock()
-	if ok && err == nil {
+	if counts {
 		r.count(cell, Yes)
 	} else {
 		r.count(cell, No)
