@@ -1,0 +1,205 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// A MultiLock keeps its place at the lock that is free while it waits for the other. Somebody else who gives
+// up there has the head of the line called, which does not come: it knows.
+func TestPlaceAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs, _ := fleet(t, 4, 3)
+		b := mustLock(t, cs[0].Mutex("B"))
+		m, err := multilock.New([]quorumlock.Locker{cs[1].Mutex("A"), cs[1].Mutex("B")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l := mustLock(t, m)
+			mustUnlock(t, l)
+		}()
+		time.Sleep(10 * time.Millisecond)
+		if l, err := cs[3].Mutex("A").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Fatalf("control: %v %v", l, err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		if _, err := cs[2].Mutex("A").Lock(ctx); err == nil {
+			t.Fatal("control")
+		}
+		cancel()
+		time.Sleep(548 * time.Millisecond)
+		l, err := cs[3].Mutex("A").TryLock(t.Context())
+		if err == nil {
+			t.Errorf("TryLock jumped the line past a live waiter that came 560 ms earlier")
+			mustUnlock(t, l)
+		}
+		mustUnlock(t, b)
+		<-done
+	})
+}
+
+func TestNamesWithAndWithoutBracesHaveLinesOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs, _ := fleet(t, 3, 3)
+		h := mustLock(t, cs[0].Mutex("{x}"))
+		go func() {
+			l := mustLock(t, cs[1].Mutex("{x}"))
+			mustUnlock(t, l)
+		}()
+		time.Sleep(10 * time.Millisecond)
+		if free, err := cs[2].Mutex("x").TryLock(t.Context()); err != nil {
+			t.Errorf("x is free, but TryLock says %v", err)
+		} else {
+			mustUnlock(t, free)
+		}
+		ctx, cancel := context.WithTimeout(h.Context(), time.Minute) // holder of {x} wants x: nobody else has x
+		defer cancel()
+		if free, err := cs[0].Mutex("x").Lock(ctx); err != nil {
+			t.Errorf("a minute for a free lock: %v", err)
+		} else {
+			mustUnlock(t, free)
+		}
+		mustUnlock(t, h)
+		time.Sleep(time.Second)
+	})
+}
+
+func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3, quorumlock.WithTTL(10*time.Second))
+		l := mustLock(t, c.Mutex("x"))
+		for _, s := range servers {
+			s.Kill()
+		}
+		time.Sleep(8 * time.Second)
+		at := time.Now()
+		ctx, cancel := context.WithTimeout(l.Context(), time.Second)
+		defer cancel()
+		inner, err := c.Mutex("x").Lock(ctx)
+		if err != nil {
+			t.Errorf("Lock gave up after %v with %v of validity left: %v", time.Since(at), time.Until(l.ValidUntil()), err)
+		} else {
+			_ = inner.Unlock(t.Context())
+		}
+		for _, s := range servers {
+			s.Restart(true)
+		}
+		_ = l.Unlock(t.Context()) // go-redis may take a second to find out that the nodes are back
+	})
+}
+
+func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		for _, s := range servers {
+			if err := s.Redis.Set(scripts.TokenKey("bad"), "9007199254740990"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := mustLock(t, c.Mutex("bad"))
+		mustUnlock(t, l)
+		_, err := c.Mutex("payments").TryLock(t.Context())
+		if err != nil {
+			t.Errorf("another lock altogether: %v", err)
+		}
+	})
+}
+
+func TestTokensRiseAfterAClientWithAFastClockAndADayOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		fast := uint64(time.Now().Add(72 * time.Hour).UnixMicro()) // the hint of a client whose clock is 3 days ahead
+		for _, s := range servers {
+			n, err := s.Node()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.Send(t.Context(), scripts.Acquire("x", "fast:1", 10*time.Second, 1, fast))
+			n.Send(t.Context(), scripts.Release("x", "fast:1", 1, ""))
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(25 * time.Hour)
+		l := mustLock(t, c.Mutex("x"))
+		if l.Token() <= fast {
+			t.Errorf("token %d after %d", l.Token(), fast)
+		}
+		mustUnlock(t, l)
+	})
+}
+
+// TryLock pollers and impatient waiters against one MultiLock that came first.
+func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs, _ := fleet(t, 6, 3)
+		m, err := multilock.New([]quorumlock.Locker{cs[0].Mutex("A"), cs[0].Mutex("B")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		jumps := map[string]int{}
+		hold := map[string]*quorumlock.Lease{"A": mustLock(t, cs[1].Mutex("A")), "B": mustLock(t, cs[2].Mutex("B"))}
+		finished := make(chan struct{}, 4)
+		for i, name := range []string{"A", "B"} {
+			go func() { // holds for 1.8 s, then polls with TryLock
+				defer func() { finished <- struct{}{} }()
+				l := hold[name]
+				time.Sleep(time.Duration(i) * 900 * time.Millisecond)
+				for {
+					time.Sleep(1800 * time.Millisecond)
+					mustUnlock(t, l)
+					for {
+						if ctx.Err() != nil {
+							return
+						}
+						time.Sleep(5 * time.Millisecond)
+						if next, err := cs[1+i].Mutex(name).TryLock(t.Context()); err == nil {
+							l = next
+							jumps[name]++
+							break
+						}
+					}
+				}
+			}()
+			go func() { // comes, and gives up at once
+				defer func() { finished <- struct{}{} }()
+				for ctx.Err() == nil {
+					c, cancel := context.WithTimeout(ctx, time.Millisecond)
+					if l, err := cs[3+i].Mutex(name).Lock(c); err == nil {
+						mustUnlock(t, l)
+					}
+					cancel()
+					time.Sleep(50 * time.Millisecond)
+				}
+			}()
+		}
+		time.Sleep(100 * time.Millisecond)
+		at := time.Now()
+		long, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		l, err := m.Lock(long)
+		stop()
+		t.Logf("waited %v, jumped by TryLock %v, err %v", time.Since(at), jumps, err)
+		if time.Since(at) > 3*time.Second {
+			t.Errorf("starved")
+		}
+		if l != nil {
+			mustUnlock(t, l)
+		}
+		for range 4 {
+			<-finished
+		}
+		time.Sleep(12 * time.Second)
+	})
+}
