@@ -30,7 +30,8 @@
 //     Q of an odd N that is none; with 4 of 5 it is two.
 //  2. Nobody is given a lease whose validity is over.
 //  3. The holder is told of a loss by the end of the validity, by [Lease.Context], whose cause is then
-//     [ErrLost]; that waits for no network call.
+//     [ErrLost]; that waits for no network call. After the machine itself was suspended, it takes up to a
+//     second more.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and node
 //     failures.
 //  5. A call that failed, was cancelled or timed out leaves nothing behind: no key, no place in line, no

@@ -20,8 +20,8 @@ type Locker interface {
 	Lock(ctx context.Context) (*Lease, error)
 
 	// TryLock makes one attempt. It returns ErrHeld when somebody else holds the lock or is just
-	// taking it, a *QuorumError when too few nodes answered, both joined when it cannot tell, and
-	// ctx's error when ctx is done first.
+	// taking it, a *QuorumError when too few nodes answered, both joined when it cannot tell, an error
+	// that says so when the grant came too late to be of use, and ctx's error when ctx is done first.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
