@@ -43,7 +43,7 @@ func TestContextOfALeaseEntersTheSameHold(t *testing.T) {
 				c, servers := start(t, 5)
 				outer := locktest.Lock(t, c.Mutex("x"))
 				before := ranAll(servers)
-				middle := lockIn(t, context.WithValue(outer.Context(), struct{}{}, 1), c.Mutex("x"))
+				middle := lockIn(t, context.WithValue(outer.Context(), userKey{}, 1), c.Mutex("x"))
 				inner, err := c.Mutex("x").TryLock(middle.Context())
 				if err != nil {
 					t.Fatal(err)
@@ -289,3 +289,6 @@ func TestSharedOwnerWaitsTogether(t *testing.T) {
 		locktest.Nothing(t, servers)
 	})
 }
+
+// userKey is the key of a value that the caller of a lock has put into its context.
+type userKey struct{}
