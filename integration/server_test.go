@@ -21,7 +21,14 @@ import (
 )
 
 // patience bounds every wait for something that is bound to happen.
-const patience = time.Minute
+const patience = 30 * time.Second
+
+// patiently returns a context that ends when patience does, and not with the test: its Cleanups need one.
+func patiently(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
 
 // server is one Redis in a container, at a port of this machine that stays the same when it restarts.
 type server struct {
@@ -147,7 +154,7 @@ func (s *server) url() string { return "redis://" + s.addr }
 // it meanwhile is done afterwards.
 func (s *server) pause(t *testing.T) {
 	t.Helper()
-	_, err := docker.ContainerPause(t.Context(), s.container.GetContainerID(), client.ContainerPauseOptions{})
+	_, err := docker.ContainerPause(patiently(t), s.container.GetContainerID(), client.ContainerPauseOptions{})
 	must(t, err)
 	t.Cleanup(func() { s.resume(t) })
 }
@@ -155,7 +162,7 @@ func (s *server) pause(t *testing.T) {
 // resume ends a pause, if there is one.
 func (s *server) resume(t *testing.T) {
 	t.Helper()
-	_, err := docker.ContainerUnpause(context.Background(), s.container.GetContainerID(), client.ContainerUnpauseOptions{})
+	_, err := docker.ContainerUnpause(patiently(t), s.container.GetContainerID(), client.ContainerUnpauseOptions{})
 	if err != nil && !strings.Contains(err.Error(), "is not paused") {
 		t.Error(err)
 	}
@@ -164,23 +171,21 @@ func (s *server) resume(t *testing.T) {
 // kill ends the server without a warning, until restart or the end of the test.
 func (s *server) kill(t *testing.T) {
 	t.Helper()
-	id := s.container.GetContainerID()
-	_, err := docker.ContainerKill(t.Context(), id, client.ContainerKillOptions{})
+	ctx, id := patiently(t), s.container.GetContainerID()
+	_, err := docker.ContainerKill(ctx, id, client.ContainerKillOptions{})
 	must(t, err)
-	stopped := docker.ContainerWait(t.Context(), id, client.ContainerWaitOptions{})
-	select {
-	case <-stopped.Result:
-	case err := <-stopped.Error:
+	eventually(t, patience, s.addr+" is dead", func() bool {
+		now, err := docker.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 		must(t, err)
-	}
+		return !now.Container.State.Running
+	})
 	t.Cleanup(func() { s.restart(t) })
 }
 
 // restart starts a killed server again, with what it has on disk.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := patiently(t)
 	_, err := docker.ContainerStart(ctx, s.container.GetContainerID(), client.ContainerStartOptions{})
 	must(t, err)
 	must(t, s.ready(ctx))
@@ -189,7 +194,7 @@ func (s *server) restart(t *testing.T) {
 // wipe takes the server's disk away from under it: it comes back from a kill with nothing.
 func (s *server) wipe(t *testing.T) {
 	t.Helper()
-	status, _, err := s.container.Exec(t.Context(), []string{"rm", "-rf", "/data/appendonlydir", "/data/dump.rdb"})
+	status, _, err := s.container.Exec(patiently(t), []string{"rm", "-rf", "/data/appendonlydir", "/data/dump.rdb"})
 	must(t, err)
 	if status != 0 {
 		t.Fatalf("rm in the container: status %d", status)
@@ -202,7 +207,7 @@ const bridge = "bridge"
 // cut takes the server off the network until join or the end of the test. Packets to it vanish.
 func (s *server) cut(t *testing.T) {
 	t.Helper()
-	_, err := docker.NetworkDisconnect(t.Context(), bridge, client.NetworkDisconnectOptions{Container: s.container.GetContainerID()})
+	_, err := docker.NetworkDisconnect(patiently(t), bridge, client.NetworkDisconnectOptions{Container: s.container.GetContainerID()})
 	must(t, err)
 	t.Cleanup(func() { s.join(t) })
 }
@@ -210,8 +215,7 @@ func (s *server) cut(t *testing.T) {
 // join ends a cut, if there is one.
 func (s *server) join(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+	ctx := patiently(t)
 	_, err := docker.NetworkConnect(ctx, bridge, client.NetworkConnectOptions{Container: s.container.GetContainerID()})
 	if err != nil && !strings.Contains(err.Error(), "already exists") {
 		t.Error(err)
