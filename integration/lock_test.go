@@ -20,11 +20,12 @@ func TestUnlockLeavesNothingButTheTokenCounter(t *testing.T) {
 	must(t, lease.Unlock(t.Context()))
 	noLocks(t, five, patience)
 	for _, s := range five {
-		all, err := s.admin.Keys(t.Context(), "*jobs*").Result()
-		must(t, err)
-		if want := []string{"redisson_lock_token:{jobs}"}; !slices.Equal(all, want) {
-			t.Errorf("%s has %q, want %q", s.addr, all, want)
-		}
+		// A grant that was under way may show for a moment, before it is given back.
+		eventually(t, time.Second, s.addr+" has the token counter alone", func() bool {
+			all, err := s.admin.Keys(t.Context(), "*jobs*").Result()
+			must(t, err)
+			return slices.Equal(all, []string{"redisson_lock_token:{jobs}"})
+		})
 	}
 }
 
