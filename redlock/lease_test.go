@@ -45,6 +45,20 @@ func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 	})
 }
 
+// Nobody has to look for a lease to end.
+func TestLeaseEndsAtItsDeadlineWithNothingElseGoingOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		start := time.Now()
+		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
+		locktest.Lost(t, lease, time.Minute)
+		if took := time.Since(start); took != 988*time.Millisecond {
+			t.Errorf("told after %v, want 988 ms: the TTL less the drift", took)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
 // A lease that has ended is not brought back, not even if every node would.
 func TestExtendAfterExpiryIsLostAndResurrectsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -149,7 +163,10 @@ func TestDoReleasesAndTellsOfALoss(t *testing.T) {
 					synctest.Wait()
 					if tt.lose {
 						each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
-						<-ctx.Done()
+						select {
+						case <-ctx.Done():
+						case <-time.After(time.Minute):
+						}
 						if cause := context.Cause(ctx); cause != quorumlock.ErrLost {
 							t.Errorf("cause %v, want ErrLost", cause)
 						}

@@ -304,7 +304,11 @@ func TestNewGrantRacingUnlockLeavesNoKey(t *testing.T) {
 				<-answer
 			}
 		})
-		<-asked
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatal("the node was not asked to grant anew")
+		}
 		locktest.Unlock(t, lease)
 		synctest.Wait()
 		locktest.NoLocks(t, servers)

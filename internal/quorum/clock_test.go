@@ -1,9 +1,14 @@
 package quorum
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 	"unsafe"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // apart returns t with its monotonic reading put back by d, as if the monotonic clock had stood still
@@ -43,5 +48,41 @@ func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
 				t.Errorf("elapsed is %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// idle is a node that is never asked.
+type idle struct{}
+
+func (idle) String() string { return "idle" }
+
+func (idle) Send(context.Context, ...scripts.Call) []scripts.Reply { panic("not to be asked") }
+
+func (idle) Listen(string, func(string)) (stop func()) { panic("not to be listened at") }
+
+// The machine was suspended, and every timer with it. A renewal's answers come before the timer of the
+// deadline does: the lease is over all the same.
+func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
+	set, err := quorumlock.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := NewClient()
+	defer c.Close()
+	l := New(c, "x", Tree{}, []Cell{{Node: idle{}, Name: "x"}}, set, nil)
+	held := newTenure(l, nil)
+	lease, err := held.begin(t.Context(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held.mu.Lock()
+	held.start = held.start.Add(-set.TTL) // so long ago, and the timer does not know
+	held.mu.Unlock()
+	held.extendFrom(time.Now())
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
+		t.Errorf("cause %v, want ErrLost: the lease had ended when the answer came", cause)
+	}
+	if time.Until(lease.ValidUntil()) > 0 {
+		t.Error("the deadline of a lease that had ended was moved")
 	}
 }
