@@ -92,7 +92,7 @@ func TestReplyToOneOfSeveralScriptsLostIsAppliedOnceAndUndone(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(time.Minute)
+					time.Sleep(2 * quorumlock.DefaultTTL)
 					locktest.Held(t, lease)
 					locktest.Unlock(t, lease)
 				} else if _, ok := errors.AsType[*quorumlock.QuorumError](err); !ok {

@@ -34,7 +34,7 @@ func TestBothAccountsAreLockedAsOne(t *testing.T) {
 				t.Errorf("%d nodes have %q", n, name)
 			}
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
 		free(t, other.Mutex("account:1"), other.Mutex("account:2"))
@@ -57,7 +57,7 @@ func TestMembersOfAllKindsMix(t *testing.T) {
 		if left := strings.Join(append(locktest.Keys(servers[0]), locktest.Keys(servers[1])...), " "); left != "a d" {
 			t.Errorf("the nodes have %q", left)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(2 * quorumlock.DefaultTTL)
 		for _, l := range []quorumlock.Locker{single, red, inner, of5, m} {
 			locktest.Refused(t, l)
 		}
@@ -67,7 +67,7 @@ func TestMembersOfAllKindsMix(t *testing.T) {
 		// Each member has the tolerance that it has alone: one of three, and one of five with a quorum of four.
 		reds[0].Kill()
 		others[4].Kill()
-		time.Sleep(time.Minute)
+		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
 		free(t, m, single, red, inner)
@@ -223,7 +223,7 @@ func TestMembersOfDifferentClients(t *testing.T) {
 		lease := locktest.Lock(t, m)
 		locktest.Refused(t, e.Mutex("a"))
 		locktest.Refused(t, e.Mutex("b"))
-		time.Sleep(time.Minute)
+		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		deadline := lease.ValidUntil()
 		if err := d.Close(); err != nil { // the member's nodes are gone for this lease

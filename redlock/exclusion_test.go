@@ -95,7 +95,7 @@ func exclusion(t *testing.T, need, forget int, seed uint64) {
 	const (
 		clients  = 3
 		workers  = 3 // each
-		duration = 12 * time.Second
+		duration = 8 * time.Second
 	)
 	opts := []quorumlock.Option{quorumlock.WithQuorum(need), quorumlock.WithTTL(2 * time.Second), quorumlock.WithNodeTimeout(100 * time.Millisecond)}
 	servers, _ := locktest.Nodes(t, 5)

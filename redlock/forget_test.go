@@ -49,7 +49,7 @@ func TestRestartWithNoDataCountsAgainFromTheRenewalAfterItsNewGrant(t *testing.T
 		if !lease.ValidUntil().After(deadline) {
 			t.Error("the lease was not renewed once the node counted again")
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		servers[3].Restart(true)
 		servers[4].Restart(true)
@@ -76,7 +76,7 @@ func TestQuorumOfFourOfFiveToleratesTwoForgettingNodes(t *testing.T) {
 			for range 10 {
 				locktest.Refused(t, other.Mutex("x"))
 			}
-			time.Sleep(time.Minute)
+			time.Sleep(2 * quorumlock.DefaultTTL)
 			locktest.Held(t, lease)
 			locktest.Unlock(t, lease)
 			next := locktest.Lock(t, other.Mutex("x"))

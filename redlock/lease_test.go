@@ -137,7 +137,7 @@ func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
 		if _, bounded := lease.Context().Deadline(); bounded {
 			t.Error("the lease's context has the deadline of the wait")
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
 		locktest.Nothing(t, servers)

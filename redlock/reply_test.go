@@ -41,7 +41,7 @@ func TestReplyToAcquireLostIsAppliedOnceAndUndone(t *testing.T) {
 							t.Errorf("the hold count at %s is %s, want 1", s.Name, n)
 						}
 					}
-					time.Sleep(time.Minute)
+					time.Sleep(2 * quorumlock.DefaultTTL)
 					oneRunEach(t, servers, "acquire")
 					locktest.Unlock(t, lease)
 				} else {
@@ -101,7 +101,7 @@ func TestReplyToRenewLostIsTriedAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, servers := start(t, 5)
 				lease := locktest.Lock(t, c.Mutex("x"))
-				for range 10 {
+				for range 4 {
 					synctest.Wait()
 					each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
 					time.Sleep(quorumlock.DefaultTTL / 2)
