@@ -7,7 +7,8 @@
 //	line.go      the line of callers in this process
 //	wait.go      standing in line at the nodes; wake.go: being told one's turn
 //	attempt.go   one attempt, whole: fan-out, tally, fencing, validity
-//	tenure.go    what is held: leases, deadline, loss, release
+//	tenure.go    what is held: leases, deadline, loss
+//	release.go   giving back what was held, and what a failed attempt had got
 //	renew.go     rounds of renewal, for the watchdog and Extend
 //	client.go    what the locks of one client share: its identity, goroutines, watchdog
 //	tree.go      which votes win (pure)
