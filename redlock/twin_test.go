@@ -42,8 +42,8 @@ func TestTwoAddressesOfOneServerCountOnceInAttemptsAndRenewals(t *testing.T) {
 		}
 		_, err = c.Mutex("y").TryLock(t.Context())
 		e, ok := errors.AsType[*quorumlock.QuorumError](err)
-		if !ok || e.Granted != 1 || !strings.Contains(err.Error(), "same server") {
-			t.Errorf("%v, want one vote, and to be told of the same server", err)
+		if !ok || e.Granted > 1 || !strings.Contains(err.Error(), "same server") {
+			t.Errorf("%v, want one vote at most, since the attempt may be lost before it comes, and to be told of the same server", err)
 		}
 	})
 }
