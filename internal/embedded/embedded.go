@@ -22,6 +22,7 @@ type Server struct {
 	mu      sync.Mutex
 	faults  faults
 	hooks   hooks
+	info    info
 	ran     map[string]int
 	changed chan struct{} // closed and replaced when the faults change
 	links   map[*link]struct{}
@@ -32,6 +33,11 @@ type Server struct {
 func Start(name string) *Server {
 	s := newServer(name, miniredis.NewMiniRedis())
 	s.Redis.ClockTTL(true)
+	s.born()
+	if c, err := s.Redis.Dial(); err == nil { // which starts it
+		_ = c.Close()
+	}
+	s.Redis.Server().SetPreHook(s.answer)
 	return s
 }
 

@@ -64,7 +64,10 @@ func (r *round) fill(batches map[Node]*batch) bool {
 		}
 		b.timeout = max(b.timeout, t.lock.set.NodeTimeout)
 		if t.cells[i].missing {
-			b.calls = append(b.calls, scripts.AcquireAnew(cell.Name, t.owner, t.lock.set.TTL, t.token))
+			// Under the restart guard, too: the node may have granted to somebody since it lost the key, and
+			// lost that as well. Until that lease is over its vote is not free to give, not even to the holder.
+			again := scripts.AcquireAnew(cell.Name, t.owner, t.lock.set.TTL, t.token)
+			b.calls = append(b.calls, again.Guarded(t.lock.set.Quarantine()))
 			b.answers = append(b.answers, func(reply scripts.Reply) { r.regranted(i, reply) })
 		} else {
 			b.calls = append(b.calls, scripts.Renew(cell.Name, t.owner, t.lock.set.TTL))
