@@ -182,7 +182,7 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		_, _ = b.Inspect(t.Context(), "x") // finds the connection dead
 		time.Sleep(7500 * time.Millisecond)
 		_, _ = b.Inspect(t.Context(), "x") // connects again
-		pathsB[3].Stall() // what B sends to 4 arrives when its quarantine is over
+		pathsB[3].Stall()                  // what B sends to 4 arrives when its quarantine is over
 		granted := make(chan *quorumlock.Lease, 1)
 		go func() {
 			lease, err := b.Mutex("x").TryLock(t.Context())
