@@ -41,6 +41,17 @@ func Start(name string) *Server {
 	return s
 }
 
+// Listen makes the server one of the network, at a free port of this machine, past all faults. Connections
+// within the process end.
+func (s *Server) Listen() error {
+	s.Redis.Close()
+	if err := s.Redis.Start(); err != nil {
+		return err
+	}
+	s.Redis.Server().SetPreHook(s.answer)
+	return nil
+}
+
 func newServer(name string, r *miniredis.Miniredis) *Server {
 	return &Server{Name: name, Redis: r, ran: make(map[string]int), changed: make(chan struct{}), links: make(map[*link]struct{})}
 }

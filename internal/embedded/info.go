@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ type info struct {
 	run             string // another one after every start
 	replid, replid2 string // another history after every start and promotion; the one before, of a replica
 	denied          []string
+	settings        map[string]string // what was set by Configure
+	clock           time.Duration     // ahead of the true one
 }
 
 const noReplid = "0000000000000000000000000000000000000000"
@@ -25,7 +28,7 @@ const noReplid = "0000000000000000000000000000000000000000"
 func (s *Server) born() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.info = info{started: time.Now(), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied}
+	s.info = info{started: time.Now(), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied, settings: s.info.settings, clock: s.info.clock}
 }
 
 // Promote makes the server say that it was a replica and is a master from now on.
@@ -42,6 +45,25 @@ func (s *Server) Deny(commands ...string) {
 	s.info.denied = commands
 }
 
+// Configure sets what the server says that it is configured with, by the name of the setting. Nothing
+// else changes.
+func (s *Server) Configure(setting, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.settings = maps.Clone(s.info.settings)
+	if s.info.settings == nil {
+		s.info.settings = make(map[string]string)
+	}
+	s.info.settings[setting] = value
+}
+
+// TellTime makes the server tell a time that is so far ahead of the true one.
+func (s *Server) TellTime(ahead time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.clock = ahead
+}
+
 // answer answers the commands that miniredis has not, or not in full.
 func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 	s.mu.Lock()
@@ -50,14 +72,46 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 	switch {
 	case slices.Contains(i.denied, strings.ToLower(cmd)):
 		c.WriteError("NOPERM this user has no permissions to run the '" + strings.ToLower(cmd) + "' command")
-	case cmd == "INFO" && len(args) == 1 && args[0] == "server":
-		c.WriteBulk(fmt.Sprintf("# Server\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.run, uptime(i.started)))
-	case cmd == "INFO" && len(args) == 1 && args[0] == "replication":
-		c.WriteBulk(fmt.Sprintf("# Replication\r\nrole:master\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.replid, i.replid2))
+	case cmd == "INFO":
+		c.WriteBulk(i.text(args))
+	case cmd == "CONFIG" && len(args) == 2 && strings.EqualFold(args[0], "get"):
+		c.WriteMapLen(1)
+		c.WriteBulk(args[1])
+		c.WriteBulk(i.setting(args[1]))
+	case cmd == "TIME" && i.clock != 0:
+		now := time.Now().Add(i.clock)
+		c.WriteLen(2)
+		c.WriteBulk(fmt.Sprint(now.Unix()))
+		c.WriteBulk(fmt.Sprint(now.Nanosecond() / 1000))
 	default:
 		return false
 	}
 	return true
+}
+
+// text is the answer to INFO, whole or one section of it.
+func (i *info) text(section []string) string {
+	var b strings.Builder
+	for _, s := range []struct{ name, fields string }{
+		{"server", fmt.Sprintf("redis_version:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.run, uptime(i.started))},
+		{"memory", fmt.Sprintf("maxmemory:%s\r\nmaxmemory_policy:%s\r\n", i.setting("maxmemory"), i.setting("maxmemory-policy"))},
+		{"persistence", fmt.Sprintf("aof_enabled:%d\r\n", strings.Count(i.setting("appendonly"), "yes"))},
+		{"replication", fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.setting("role"), i.replid, i.replid2)},
+	} {
+		if len(section) == 0 || section[0] == s.name {
+			fmt.Fprintf(&b, "# %s\r\n%s\r\n", s.name, s.fields)
+		}
+	}
+	return b.String()
+}
+
+// setting is what was set, or what is best for locks.
+func (i *info) setting(name string) string {
+	if v, ok := i.settings[name]; ok {
+		return v
+	}
+	return map[string]string{"version": "7.0.15", "role": "master", "maxmemory": "0", "maxmemory-policy": "noeviction",
+		"appendonly": "yes", "appendfsync": "always", "save": ""}[name]
 }
 
 // uptime is in whole seconds of a clock that has no parts of them, as in Redis.
