@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // guarded is the guard of these tests, for locks with the default TTL. Servers are out for up to two
@@ -120,6 +121,36 @@ func TestMinorityInQuarantineCostsNothing(t *testing.T) {
 			t.Error(err)
 		}
 		locktest.Nothing(t, servers)
+	})
+}
+
+// A waiter may stand in the line of a node from before its quarantine.
+func TestWinnerLeavesTheLineOfAQuarantinedNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3, guarded)
+		other, _ := another(t, servers, guarded)
+		longUp()
+		lease := locktest.Lock(t, c.Mutex("x"))
+		won := make(chan *quorumlock.Lease)
+		go func() {
+			next, err := other.Mutex("x").Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			won <- next
+		}()
+		time.Sleep(time.Second)
+		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Error("no line: this test shows nothing")
+		}
+		servers[2].Promote()
+		locktest.Unlock(t, lease)
+		next := <-won
+		synctest.Wait()
+		if locktest.Holds(servers, "x", next.Owner()) != 2 || servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Errorf("node 3 has %q", locktest.Keys(servers[2]))
+		}
+		locktest.Unlock(t, next)
 	})
 }
 
