@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/scripts"
 )
@@ -201,5 +203,38 @@ func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 			<-finished
 		}
 		time.Sleep(12 * time.Second)
+	})
+}
+
+// A holder whose place at a node that refused it was not taken out, since the request was lost, takes it out
+// with its release: it would hold up those behind it.
+func TestPlaceThatCouldNotBeLeftIsLeftWithTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		n, err := servers[2].Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() //nolint:errcheck // a test's node
+		if _, err := n.Acquire(t.Context(), "x", "other:1", time.Minute, 1); err != nil {
+			t.Fatal(err)
+		}
+		servers[2].Before(func(r embedded.Run) {
+			if r.Script == "leave" {
+				servers[2].Kill()
+			}
+		})
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[2].Before(nil)
+		servers[2].Restart(true)
+		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Fatal("control: the place was left")
+		}
+		locktest.Unlock(t, lease)
+		if servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Error("the place is still there")
+		}
+		servers[2].Redis.Del("x")
+		locktest.Nothing(t, servers)
 	})
 }
