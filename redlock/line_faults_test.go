@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -235,6 +236,59 @@ func TestPlaceThatCouldNotBeLeftIsLeftWithTheRelease(t *testing.T) {
 			t.Error("the place is still there")
 		}
 		servers[2].Redis.Del("x")
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Those who died in line while the lock was held long do not keep the living far back, where a place is looked after
+// seldom.
+func TestManyDeadInLineDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		n, err := servers[0].Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() //nolint:errcheck // a test's node
+		const ttl = 31 * time.Second
+		if _, err := n.Acquire(t.Context(), "x", "holder:1", ttl, 1); err != nil {
+			t.Fatal(err)
+		}
+		died := time.Now()
+		for i := range 90 {
+			p := scripts.Place{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
+			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		lease := mustLock(t, c.Mutex("x"))
+		if late := time.Since(died) - ttl; late > 100*time.Millisecond {
+			t.Errorf("served %v after the holder's TTL", late)
+		}
+		mustUnlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// The line costs nobody a subscription who need not wait.
+func TestUncontendedLockSubscribesToNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs, servers := fleet(t, 2, 3)
+		mustUnlock(t, locktest.Lock(t, cs[0].Mutex("x")))
+		for _, s := range servers {
+			if channels := s.Redis.PubSubChannels("*"); len(channels) > 0 || s.Ran() != 2 {
+				t.Errorf("%s: %d scripts and subscriptions to %q, want two and none", s.Name, s.Ran(), channels)
+			}
+		}
+		lease := locktest.Lock(t, cs[0].Mutex("x"))
+		go func() { mustUnlock(t, mustLock(t, cs[1].Mutex("x"))) }()
+		time.Sleep(10 * time.Millisecond)
+		for _, s := range servers {
+			if channels := s.Redis.PubSubChannels("*"); len(channels) != 1 {
+				t.Errorf("%s: subscriptions to %q, want that of the one who waits", s.Name, channels)
+			}
+		}
+		mustUnlock(t, lease)
 		locktest.Nothing(t, servers)
 	})
 }
