@@ -274,7 +274,7 @@ func TestManyDeadInLineDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 func TestUncontendedLockSubscribesToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs, servers := fleet(t, 2, 3)
-		mustUnlock(t, locktest.Lock(t, cs[0].Mutex("x")))
+		locktest.Unlock(t, locktest.Lock(t, cs[0].Mutex("x")))
 		for _, s := range servers {
 			if channels := s.Redis.PubSubChannels("*"); len(channels) > 0 || s.Ran() != 2 {
 				t.Errorf("%s: %d scripts and subscriptions to %q, want two and none", s.Name, s.Ran(), channels)
