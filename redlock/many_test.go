@@ -1,7 +1,10 @@
 package redlock_test
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +46,51 @@ func TestAcquisitionTakesOneGoroutineANode(t *testing.T) {
 				t.Error("Unlock:", err)
 			}
 			check(0, "after it")
+		}
+	})
+}
+
+// A node is asked to renew five hundred leases at a time. One that is unlocked while it is busy with the first of them is not
+// renewed with the rest.
+func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		leases := make([]*quorumlock.Lease, 600)
+		for i := range leases {
+			leases[i] = locktest.Lock(t, c.Mutex(fmt.Sprint(i)))
+		}
+		if err := leases[0].Extend(t.Context()); err != nil { // the node knows the script
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var renewed []string
+		servers[0].Before(func(r embedded.Run) {
+			if r.Script != "renew" {
+				return
+			}
+			mu.Lock()
+			renewed = append(renewed, r.Keys[0])
+			first := len(renewed) == 1
+			mu.Unlock()
+			for _, l := range leases[300:] {
+				if first {
+					mustUnlock(t, l)
+				}
+			}
+		})
+		time.Sleep(quorumlock.DefaultTTL / 2)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(renewed) < 500 || len(renewed) == len(leases) {
+			t.Errorf("%d of %d were renewed", len(renewed), len(leases))
+		}
+		for _, name := range renewed[500:] { // the others were on their way with the first
+			if i, _ := strconv.Atoi(name); i >= 300 {
+				t.Errorf("%s was renewed after Unlock had returned", name)
+			}
+		}
+		for _, l := range leases[:300] {
+			locktest.Unlock(t, l)
 		}
 	})
 }

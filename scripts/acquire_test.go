@@ -196,3 +196,11 @@ func TestAnExpiredLockIsFreeAndItsTokensGoOn(t *testing.T) {
 		t.Errorf("the token is gone within a day of the lock: %v", err)
 	}
 }
+
+// Zero would say that there is no telling when the holder's key expires.
+func TestTheLastMillisecondOfAHolderIsToldAsOne(t *testing.T) {
+	a, err := scripts.Reply{Value: []any{int64(0), int64(0), int64(-1)}}.Acquired()
+	if err != nil || a.Granted || a.TTL != time.Millisecond {
+		t.Errorf("answer %+v, %v", a, err)
+	}
+}

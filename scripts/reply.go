@@ -32,6 +32,9 @@ func (r Reply) Acquired() (Answer, error) {
 	}
 	switch status, n := fields[0], fields[1]; {
 	case status == 0:
+		if n == 0 {
+			n = 1 // its last millisecond; that there is no telling is negative
+		}
 		return Answer{TTL: max(time.Duration(n)*time.Millisecond, 0), Place: int(fields[2])}, nil
 	case (status == 1 || status == 2) && n > 0:
 		return Answer{Granted: true, Again: status == 2, Token: uint64(n), Place: -1}, nil

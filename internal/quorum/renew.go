@@ -90,6 +90,16 @@ func (b *batch) send() {
 
 func (b *batch) ask(places []place, call func(place) scripts.Call, answer func(place, scripts.Reply)) {
 	for some := range slices.Chunk(places, maxPipeline) {
+		some = slices.DeleteFunc(some, func(p place) bool {
+			ended := !p.t.alive() // while the node was asked for the others
+			if ended {
+				answer(p, scripts.Reply{Err: quorumlock.ErrLost})
+			}
+			return ended
+		})
+		if len(some) == 0 {
+			continue
+		}
 		calls := make([]scripts.Call, len(some))
 		for i, p := range some {
 			calls[i] = call(p)
