@@ -59,7 +59,7 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 		for i := range leases {
 			leases[i] = locktest.Lock(t, c.Mutex(fmt.Sprint(i)))
 		}
-		if err := leases[0].Extend(t.Context()); err != nil { // the node knows the script
+		if err := leases[599].Extend(t.Context()); err != nil { // the node knows the script
 			t.Fatal(err)
 		}
 		var mu sync.Mutex
@@ -72,7 +72,7 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 			renewed = append(renewed, r.Keys[0])
 			first := len(renewed) == 1
 			mu.Unlock()
-			for _, l := range leases[300:] {
+			for _, l := range leases[:300] { // the last in the heap are those
 				if first {
 					mustUnlock(t, l)
 				}
@@ -85,11 +85,11 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 			t.Errorf("%d of %d were renewed", len(renewed), len(leases))
 		}
 		for _, name := range renewed[500:] { // the others were on their way with the first
-			if i, _ := strconv.Atoi(name); i >= 300 {
+			if i, _ := strconv.Atoi(name); i < 300 {
 				t.Errorf("%s was renewed after Unlock had returned", name)
 			}
 		}
-		for _, l := range leases[:300] {
+		for _, l := range leases[300:] {
 			locktest.Unlock(t, l)
 		}
 	})
