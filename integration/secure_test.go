@@ -31,7 +31,7 @@ const (
 var permissions = []string{
 	"~*", "&redisson_lock__channel:*", "&quorumlock_wake:*",
 	"+evalsha", "+eval", "+time", "+exists", "+pexpire", "+pttl", "+del", "+get", "+set",
-	"+hget", "+hset", "+hdel", "+hexists", "+hgetall", "+zadd", "+zcard", "+zrange", "+zrank", "+zrem",
+	"+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hgetall", "+zadd", "+zcard", "+zrange", "+zrank", "+zrem",
 	"+publish", "+subscribe", "+unsubscribe", "+ping",
 }
 

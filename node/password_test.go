@@ -124,3 +124,26 @@ func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
 		})
 	})
 }
+
+func TestMissingPasswordIsNamed(t *testing.T) {
+	for _, said := range []string{"NOAUTH Authentication required.", "ERR Protocol error: unauthenticated multibulk length"} {
+		synctest.Test(t, func(t *testing.T) {
+			n, err := node.Dial("redis://h", node.WithDialer(answering(func(request string) string {
+				switch request := strings.ToLower(request); {
+				case strings.Contains(request, "evalsha"):
+					return "-" + said + "\r\n"
+				case strings.Contains(request, "hello"):
+					return "-ERR unknown command\r\n"
+				}
+				return "+OK\r\n"
+			})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close() //nolint:errcheck // nothing is left to lose
+			if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil || !strings.Contains(err.Error(), "the node wants a password") {
+				t.Errorf("%q is told as %v", said, err)
+			}
+		})
+	}
+}

@@ -109,13 +109,22 @@ func (n *Node) process(ctx context.Context, cmds []once) {
 
 // failure says what went wrong at this node. A deadline shows up in several guises.
 func (n *Node) failure(ctx context.Context, err error) *quorumlock.NodeError {
-	err = withoutArguments(err)
+	err = namingPassword(withoutArguments(err))
 	// The connection has the same deadline as ctx, and may come to it first.
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 	if late && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
 	return &quorumlock.NodeError{Node: n.name, Err: err}
+}
+
+// namingPassword says what is missing where a server may not: one that wants a password cuts off whoever
+// sends many arguments without it.
+func namingPassword(err error) error {
+	if said := err.Error(); strings.Contains(said, "NOAUTH") || strings.Contains(said, "unauthenticated") {
+		return fmt.Errorf("the node wants a password: give it in the URL or the client's options: %w", err)
+	}
+	return err
 }
 
 // withoutArguments cuts off what a server repeats of a command that it does not know: those of AUTH

@@ -105,7 +105,7 @@ func TestOneNodesKeyGoneIsTakenBack(t *testing.T) {
 				for _, s := range servers {
 					lose(s)
 					locktest.Refused(t, other.Mutex("x"))
-					time.Sleep(quorumlock.DefaultTTL)
+					time.Sleep(quorumlock.DefaultTTL * 2 / 5) // the next renewal
 					locktest.HoldsAll(t, servers, lease)
 				}
 				locktest.Held(t, lease)

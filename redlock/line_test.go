@@ -261,7 +261,7 @@ func TestTurnIsPassedOnWhenItsWaiterIsCancelled(t *testing.T) {
 
 func TestNodesLostWhileManyWaitDoNotBreakTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const waiters = 40
+		const waiters = 100
 		clients, servers := fleet(t, waiters+1, 5)
 		holder := mustLock(t, clients[0].Mutex("x"))
 		var served []int
@@ -289,6 +289,50 @@ func TestNodesLostWhileManyWaitDoNotBreakTheOrder(t *testing.T) {
 			if w != i {
 				t.Fatalf("served in the order %v", served)
 			}
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// Tickets and token hints come from the clients' clocks. Those that are off are served out of turn, no more.
+func TestClientsWhoseClocksDifferByMinutesStillExcludeEachOtherAndAreServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, servers := fleet(t, 1, 5)
+		var clients []*redlock.Client
+		for _, ahead := range []time.Duration{0, 5 * time.Minute, -5 * time.Minute, 90 * time.Second, -time.Hour, time.Hour} {
+			paths, nodes := locktest.Paths(t, servers)
+			for _, p := range paths {
+				p.SkewClients(ahead)
+			}
+			c, err := redlock.New(nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			clients = append(clients, c)
+		}
+		const rounds = 20
+		start := time.Now()
+		resource := locktest.Resource{T: t}
+		var wg sync.WaitGroup
+		for _, c := range clients {
+			wg.Go(func() {
+				for range rounds {
+					lease := mustLock(t, c.Mutex("x"))
+					resource.Enter(lease)
+					time.Sleep(time.Millisecond)
+					resource.Leave(lease)
+					mustUnlock(t, lease)
+				}
+			})
+		}
+		wg.Wait()
+		if d, grants := time.Since(start), len(clients)*rounds; d > time.Duration(grants)*10*time.Millisecond {
+			t.Errorf("%d grants took %v: somebody was stuck", grants, d)
 		}
 		locktest.NoLocks(t, servers)
 	})

@@ -20,33 +20,43 @@
 --
 -- The count is set, not added to: the same call twice changes nothing the second time.
 local hold = tonumber(ARGV[3])
-local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
-local again = count > 0 and (count == hold or count == hold - 1)
-local free = hold == 1 and redis.call('exists', KEYS[1]) == 0
+local again = false
 
-if not again and ARGV[5] ~= 'keep' then
-  local waiter = ARGV[5] == 'wait' and ARGV[6] or nil
-  local nobody = redis.call('exists', KEYS[2]) == 0
-  if not (free and nobody) then
-    local now = clock()
-    local first, dropped = head(waiter, now)
-    if waiter then
+-- Nobody holds and nobody waits: most locks are like that, and cost no more than they must.
+if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
+  -- include line.lua
+  local pttl = redis.call('pttl', KEYS[1])
+  local free = pttl == -2 and hold == 1
+  if pttl ~= -2 then
+    local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
+    again = count > 0 and (count == hold or count == hold - 1)
+  end
+  if not again then
+    local waiter = ARGV[5] == 'wait' and ARGV[6] or nil
+    local mine = free and (ARGV[5] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
+    if not mine then
+      local now = clock()
       -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
-      join(waiter, ARGV[7], tonumber(ARGV[8]), now)
-      first = redis.call('zrange', KEYS[2], 0, 0)[1]
-    end
-    if not free or first ~= waiter then
-      if free and dropped then
-        wake(waiter, now)
+      if waiter then
+        join(waiter, ARGV[7], tonumber(ARGV[8]), now)
       end
-      return {0, redis.call('pttl', KEYS[1]), waiter and redis.call('zrank', KEYS[2], waiter) or -1}
+      local dropped
+      if free then
+        local two, _
+        two, _, dropped = front(waiter, now)
+        mine = two[1] == waiter
+      end
+      if not mine then
+        if dropped then
+          wake(waiter, now)
+        end
+        return {0, pttl, waiter and redis.call('zrank', KEYS[2], waiter) or -1}
+      end
     end
     if waiter then
       drop(waiter)
     end
   end
-elseif not again and not free then
-  return {0, redis.call('pttl', KEYS[1]), -1}
 end
 
 -- All that can fail is looked at before the lock is written.
@@ -65,6 +75,7 @@ redis.call('hset', KEYS[1], ARGV[1], hold)
 redis.call('pexpire', KEYS[1], ARGV[2])
 -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
 -- next token may come from the clock alone.
-local ahead = math.max(0, token / 1000 - clock())
+local now = redis.call('time')
+local ahead = math.max(0, token / 1000 - now[1] * 1000)
 redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
 return {again and 2 or 1, token, -1}

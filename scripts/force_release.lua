@@ -8,6 +8,7 @@
 if redis.call('del', KEYS[1]) == 0 then
   return 0
 end
+-- include line.lua
 redis.pcall('publish', ARGV[1], '0') -- it is released, whether that may be told or not
 wake(nil, clock())
 return 1

@@ -5,6 +5,7 @@
 -- ARGV[1]  waiter
 --
 -- Reply    1 it stood in line, 0 it did not
+-- include line.lua
 local stood = drop(ARGV[1])
 if redis.call('exists', KEYS[2]) == 1 and redis.call('exists', KEYS[1]) == 0 then
   wake(nil, clock())

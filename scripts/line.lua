@@ -1,4 +1,4 @@
--- The line of waiters at one lock. Not a script: it stands before those that use it, which have
+-- The line of waiters at one lock. Not a script: others include it, which have
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the line: zset, waiter scored by its ticket
@@ -15,38 +15,36 @@ local function clock()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
-local function deadline(waiter)
-  return tonumber(redis.call('hget', KEYS[3], waiter) or 0)
-end
-
 local function drop(waiter)
   redis.call('hdel', KEYS[3], waiter)
   return redis.call('zrem', KEYS[2], waiter)
 end
 
--- head returns the first in line. Waiters before it whose deadline has passed are dropped, except me;
--- a long row of them by several calls.
-local function head(me, now)
-  local dropped = false
-  for _ = 1, 100 do
-    local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-    if not first or first == me or deadline(first) > now then
-      return first, dropped
+-- front returns the first two in line, and their deadlines. Waiters before them whose deadline has
+-- passed are dropped, except me; a long row of them by several calls.
+local function front(me, now)
+  for i = 1, 100 do
+    local two = redis.call('zrange', KEYS[2], 0, 1)
+    if not two[1] then
+      return two, {}, i > 1
     end
-    drop(first)
-    dropped = true
+    local ends = redis.call('hmget', KEYS[3], two[1], two[2] or two[1])
+    ends = {tonumber(ends[1] or 0), tonumber(ends[2] or 0)}
+    if two[1] == me or ends[1] > now or i == 100 then
+      return two, ends, i > 1
+    end
+    drop(two[1])
   end
-  return redis.call('zrange', KEYS[2], 0, 0)[1], dropped
 end
 
 -- join puts a waiter into the line, or refreshes its place, for so many ms.
 local function join(waiter, ticket, ms, now)
   redis.call('zadd', KEYS[2], ticket, waiter)
   redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + ms))
-  for _, key in ipairs({KEYS[2], KEYS[3]}) do
-    if redis.call('pttl', key) < ms then
-      redis.call('pexpire', key, ms)
-    end
+  -- Both keys get their expiry together, so one tells for both.
+  if redis.call('pttl', KEYS[3]) < ms then
+    redis.call('pexpire', KEYS[2], ms)
+    redis.call('pexpire', KEYS[3], ms)
   end
 end
 
@@ -61,16 +59,15 @@ end
 -- wake tells the first in line that the lock is free, unless it is me, who knows; and the second that
 -- it is next, if it would not look for itself soon.
 local function wake(me, now)
-  local first = head(me, now)
-  if not first or first == me then
+  local two, ends = front(me, now)
+  if not two[1] or two[1] == me then
     return
   end
-  if deadline(first) > now + CLAIM then
-    redis.call('hset', KEYS[3], first, string.format('%.0f', now + CLAIM))
+  if ends[1] > now + CLAIM then
+    redis.call('hset', KEYS[3], two[1], string.format('%.0f', now + CLAIM))
   end
-  tell('turn', first)
-  local second = redis.call('zrange', KEYS[2], 1, 1)[1]
-  if second and deadline(second) > now + STRETCHED then
-    tell('next', second)
+  tell('turn', two[1])
+  if two[2] and ends[2] > now + STRETCHED then
+    tell('next', two[2])
   end
 end

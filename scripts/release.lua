@@ -29,13 +29,15 @@ local rejoins = ARGV[5] ~= ''
 if not rejoins and redis.call('exists', KEYS[2]) == 0 then
   return {left, 0}
 end
+
+-- include line.lua
 local now = clock()
 if rejoins then
   join(waiter, ARGV[5], tonumber(ARGV[6]), now)
 elseif waiter then
   drop(waiter)
 end
-if redis.call('exists', KEYS[1]) == 1 then
+if left ~= 0 and redis.call('exists', KEYS[1]) == 1 then
   return {left, 0}
 end
 -- One who yields is not woken by its own yield: it would come back at once, for the same outcome.

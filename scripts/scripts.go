@@ -40,12 +40,12 @@ var inspectSource string
 var lineSource string
 
 var (
-	acquire      = newScript(lineSource + acquireSource)
+	acquire      = newScript(withLine(acquireSource))
 	raise        = newScript(raiseSource)
 	renew        = newScript(renewSource)
-	release      = newScript(lineSource + releaseSource)
-	forceRelease = newScript(lineSource + forceReleaseSource)
-	leave        = newScript(lineSource + leaveSource)
+	release      = newScript(withLine(releaseSource))
+	forceRelease = newScript(withLine(forceReleaseSource))
+	leave        = newScript(withLine(leaveSource))
 	inspect      = newScript(inspectSource)
 )
 
@@ -53,6 +53,12 @@ var (
 type Script struct {
 	Source string
 	SHA    string
+}
+
+// withLine puts line.lua where a script includes it: no earlier, since those who meet no line shall not
+// pay for it.
+func withLine(source string) string {
+	return strings.Replace(source, "-- include line.lua\n", lineSource, 1)
 }
 
 func newScript(source string) *Script {

@@ -13,16 +13,18 @@
 --
 -- The count is set, not added to: the same call twice changes nothing the second time.
 local hold = tonumber(ARGV[3])
-local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
-local again = count > 0 and (count == hold or count == hold - 1)
-local free = hold == 1 and redis.call('exists', KEYS[1]) == 0
-if not again and not free then
-  return {0, redis.call('pttl', KEYS[1])}
+local again = false
+if hold ~= 1 or redis.call('exists', KEYS[1]) > 0 then
+  local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
+  again = count > 0 and (count == hold or count == hold - 1)
+  if not again then
+    return {0, redis.call('pttl', KEYS[1])}
+  end
 end
 
 -- All that can fail is looked at before anything is written.
 local token = tonumber(redis.call('get', KEYS[2]) or 0)
-if not token then
+if not token or token ~= token then
   return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[2])
 end
 if not again or token == 0 then
@@ -34,5 +36,7 @@ end
 
 redis.call('hset', KEYS[1], ARGV[1], hold)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('set', KEYS[2], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000))
+local now = redis.call('time')
+local ahead = math.max(0, token / 1000 - now[1] * 1000)
+redis.call('set', KEYS[2], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
 return {again and 2 or 1, token}

@@ -15,6 +15,7 @@ type faults struct {
 	lost      bool          // requests vanish; their connections never answer again
 	delay     time.Duration // each way
 	loseReply int           // so many replies to scripts are lost, after the script ran
+	ahead     time.Duration // of the true time, by the clients' clock
 }
 
 // Kill cuts all connections and refuses new ones. The data stays.
@@ -66,6 +67,10 @@ func (s *Server) StepClock(by time.Duration) {
 		}
 	}
 }
+
+// SkewClients makes what clients tell of their wall clock, token hints and tickets, come from one that is
+// that far ahead, or behind if it is negative.
+func (s *Server) SkewClients(ahead time.Duration) { s.set(func(f *faults) { f.ahead = ahead }) }
 
 // FlushScripts empties the script cache.
 func (s *Server) FlushScripts() {

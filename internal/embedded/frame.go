@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,6 +45,26 @@ func (f *frames) request() (frame, error) {
 	}
 	q.at = f.at
 	return q, nil
+}
+
+// skewed is the request as a client sends it whose clock is ahead by so much.
+func (q frame) skewed(run Run, ahead time.Duration) frame {
+	times := map[string][]int{"acquire": {3, 6}, "release": {4}}[run.Script] // hint and ticket, both in µs
+	first := len(q.args) - len(run.Args)
+	args := slices.Clone(q.args)
+	for _, i := range times {
+		if i >= len(run.Args) {
+			continue
+		}
+		if us, err := strconv.ParseInt(run.Args[i], 10, 64); err == nil {
+			args[first+i] = strconv.FormatInt(us+ahead.Microseconds(), 10)
+		}
+	}
+	raw := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		raw = fmt.Appendf(raw, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return frame{raw: raw, args: args, at: q.at}
 }
 
 func (f *frames) header(q *frame, kind byte) (int, error) {

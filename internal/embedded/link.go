@@ -47,6 +47,9 @@ func (l *link) requests() {
 		}
 		run := scriptOf(l.s, f.args)
 		if run != nil {
+			if now, _ := l.s.now(); now.ahead != 0 {
+				f = f.skewed(*run, now.ahead)
+			}
 			l.s.beforeRun(*run)
 		}
 		if !subscribes(f.args) {

@@ -120,8 +120,12 @@ func (t *tenure) acquired(cell int, r scripts.Reply) {
 	}
 	t.mu.Lock()
 	t.cells[cell] = state
-	undo := t.phase == over && state.state != refused || t.release != nil // Unlock waits for this node's word
+	gone := t.phase == over
+	undo := gone && state.state != refused || t.release != nil // Unlock waits for this node's word
 	t.mu.Unlock()
+	if err != nil || gone {
+		t.waiter.stray()
+	}
 	t.ballot.cast(cell, vote)
 
 	late := part{t.lock.cells[cell].Node, []int{cell}}

@@ -129,8 +129,24 @@ func (c *Client) Go(f func()) error {
 
 // start is Go for those who have called begin, or are in a goroutine of the client.
 func (c *Client) start(f func()) {
-	c.group.Go(func() error { f(); return nil })
+	c.group.Go(func() error {
+		growStack()
+		f()
+		return nil
+	})
 }
+
+// growStack makes room on the goroutine's stack for a round trip while there is little on it to copy: it
+// would grow several times on the way down through the Redis client otherwise.
+//
+//go:noinline
+func growStack() {
+	var room [5 << 10]byte
+	use(&room)
+}
+
+//go:noinline
+func use(*[5 << 10]byte) {}
 
 // newOwner returns an owner that no attempt before has used: whatever message of an earlier attempt is
 // still under way cannot touch the next.

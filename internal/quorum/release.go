@@ -74,9 +74,13 @@ func (t *tenure) released(cell int, r scripts.Reply) {
 	}
 }
 
-// releaseCall also takes the waiter out of the line, if an answer that was lost left it there.
+// releaseCall also takes the waiter out of the line, if an answer that was lost may have left it there.
 func (t *tenure) releaseCall(cell int) scripts.Call {
-	return scripts.Release(t.lock.cells[cell].Name, t.owner, 1, t.place.Waiter)
+	var stray quorumlock.Owner
+	if t.waiter != nil && t.waiter.mayStray() {
+		stray = t.place.Waiter
+	}
+	return scripts.Release(t.lock.cells[cell].Name, t.owner, 1, stray)
 }
 
 // abandon gives up an attempt whose caller has gone, for the reason err, which it returns. Whatever the
@@ -157,9 +161,12 @@ func (t *tenure) giveBack(ctx context.Context, p part) {
 		return scripts.Yield(t.lock.cells[cell].Name, t.owner, t.place)
 	}
 	t.lock.askPart(ctx, p, yield, func(cell int, r scripts.Reply) {
-		if open, err := r.Yielded(); err == nil {
-			t.waiter.yielded(cell, open)
+		open, err := r.Yielded()
+		if err != nil {
+			t.waiter.stray()
+			return
 		}
+		t.waiter.yielded(cell, open)
 	})
 	if t.waiter.isFinished() { // meanwhile
 		t.lock.leave(ctx, p, t.waiter)

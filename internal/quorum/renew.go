@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -21,9 +22,14 @@ type round struct {
 // batch is what all the rounds begun at one time have for one node.
 type batch struct {
 	node    Node
-	calls   []scripts.Call
-	answers []func(scripts.Reply)
+	places  []place
 	timeout time.Duration
+}
+
+// place is a cell of the lock that a round renews.
+type place struct {
+	*round
+	cell int
 }
 
 // maxPipeline keeps a batch from stalling the node's other clients.
@@ -63,68 +69,82 @@ func (r *round) fill(batches map[Node]*batch) bool {
 			batches[cell.Node] = b
 		}
 		b.timeout = max(b.timeout, t.lock.set.NodeTimeout)
-		if t.cells[i].missing {
-			b.calls = append(b.calls, scripts.AcquireAnew(cell.Name, t.owner, t.lock.set.TTL, t.token))
-			b.answers = append(b.answers, func(reply scripts.Reply) { r.regranted(i, reply) })
-		} else {
-			b.calls = append(b.calls, scripts.Renew(cell.Name, t.owner, t.lock.set.TTL))
-			b.answers = append(b.answers, func(reply scripts.Reply) { r.renewed(i, reply) })
-		}
+		b.places = append(b.places, place{r, i})
 	}
 	return true
 }
 
+// send renews, and has the node grant anew what it turns out to have lost.
 func (b *batch) send() {
-	for len(b.calls) > 0 {
-		n := min(len(b.calls), maxPipeline)
-		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
-		for i, reply := range b.node.Send(ctx, b.calls[:n]...) {
-			b.answers[i](reply)
+	for places := range slices.Chunk(b.places, maxPipeline) {
+		var gone []place
+		b.ask(places, place.renewCall, func(p place, r scripts.Reply) {
+			if p.renewed(r) {
+				gone = append(gone, p)
+			}
+		})
+		// What too many nodes have lost is lost, and nothing is granted anew.
+		gone = slices.DeleteFunc(gone, func(p place) bool { <-p.done; return !p.t.alive() })
+		if len(gone) > 0 {
+			b.ask(gone, place.anewCall, place.regranted)
 		}
-		cancel()
-		b.calls, b.answers = b.calls[n:], b.answers[n:]
 	}
 }
 
-// renewed takes a node's answer to Renew.
-func (r *round) renewed(cell int, reply scripts.Reply) {
+func (b *batch) ask(places []place, call func(place) scripts.Call, answer func(place, scripts.Reply)) {
+	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+	defer cancel()
+	calls := make([]scripts.Call, len(places))
+	for i, p := range places {
+		calls[i] = call(p)
+	}
+	for i, r := range b.node.Send(ctx, calls...) {
+		answer(places[i], r)
+	}
+}
+
+func (p place) renewCall() scripts.Call {
+	return scripts.Renew(p.t.lock.cells[p.cell].Name, p.t.owner, p.t.lock.set.TTL)
+}
+
+func (p place) anewCall() scripts.Call {
+	return scripts.AcquireAnew(p.t.lock.cells[p.cell].Name, p.t.owner, p.t.lock.set.TTL, p.t.token)
+}
+
+// renewed takes a node's answer to Renew and reports whether the node has lost the key.
+func (p place) renewed(reply scripts.Reply) (gone bool) {
 	ok, err := reply.Done()
-	t := r.t
+	gone = err == nil && !ok
+	t := p.t
 	t.mu.Lock()
-	c := &t.cells[cell]
+	c := &t.cells[p.cell]
 	if err != nil || !c.twin { // that it is one is what is wrong with it
 		c.err = err
 	}
-	if err == nil && !ok {
-		c.missing = true
-		r.gone[cell] = true
+	p.gone[p.cell] = gone
+	vote := No
+	if ok && err == nil && !c.twin {
+		vote = Yes
 	}
-	counts := ok && err == nil && !c.twin
 	t.mu.Unlock()
-	if counts {
-		r.count(cell, Yes)
-	} else {
-		r.count(cell, No)
-	}
+	p.count(p.cell, vote)
+	return gone
 }
 
 // regranted takes a node's answer to being asked to grant anew what it had lost. It counts from the
 // next renewal on: in this one somebody else may have held the lock there.
-func (r *round) regranted(cell int, reply scripts.Reply) {
+func (p place) regranted(reply scripts.Reply) {
 	a, err := reply.Acquired()
-	t := r.t
+	t := p.t
 	t.mu.Lock()
-	t.cells[cell].err = err
-	r.gone[cell] = err == nil
-	if a.Granted {
-		t.cells[cell].missing = false
+	if err != nil {
+		t.cells[p.cell].err = err
 	}
 	undo := t.phase == over && (err != nil || a.Granted)
 	t.mu.Unlock()
 	if undo {
-		t.giveBack(context.Background(), part{t.lock.cells[cell].Node, []int{cell}})
+		t.giveBack(context.Background(), part{t.lock.cells[p.cell].Node, []int{p.cell}})
 	}
-	r.count(cell, No)
 }
 
 // count casts a vote. The one that decides moves the deadline, or has the round tried again soon.

@@ -51,11 +51,10 @@ var _ quorumlock.Tenure = (*tenure)(nil)
 
 // cellState is what one cell last said.
 type cellState struct {
-	state   answer
-	token   uint64 // if granted: the tenure's token at this node
-	err     error  // the last failure there
-	missing bool   // a renewal found that the node does not have the key: it is asked to grant anew
-	twin    bool   // the node is another one's server under a second address: it never votes
+	state answer
+	token uint64 // if granted: the tenure's token at this node
+	err   error  // the last failure there
+	twin  bool   // the node is another one's server under a second address: it never votes
 }
 
 type answer uint8

@@ -43,6 +43,7 @@ type waiter struct {
 
 	mu       sync.Mutex
 	finished bool // the call has its lease, or has given up: no place may be left anywhere
+	strays   bool // a line may have it where nobody knows
 	seats    []seat
 	soon     bool // told that it is the second in line
 	heard    []Node
@@ -115,6 +116,23 @@ func (w *waiter) refused(cell int, a scripts.Answer) {
 		s := &w.seats[cell]
 		s.busy, s.open, s.place, s.until = true, false, a.Place, a.TTL
 	})
+}
+
+// stray notes that an answer was lost, or came when the next attempt had begun and may have overtaken it.
+func (w *waiter) stray() {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.strays = true
+}
+
+// mayStray reports whether a line may have the waiter though all nodes that answered have let it go.
+func (w *waiter) mayStray() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.strays
 }
 
 // yielded notes that the waiter is back in a cell's line.
