@@ -77,21 +77,20 @@ var faults = []fault{
 		return again(t, 200*time.Millisecond, func(ctx context.Context) error { return m.admin.ScriptFlush(ctx).Err() })
 	}},
 	{name: "connections are killed", everywhere: true, strike: func(t *testing.T, m *member) func() {
-		return again(t, 1500*time.Millisecond, func(ctx context.Context) error {
-			if err := m.admin.ClientKillByFilter(ctx, "TYPE", "pubsub").Err(); err != nil {
-				return err
-			}
-			return m.admin.ClientKillByFilter(ctx, "TYPE", "normal").Err()
-		})
+		kill := func() {
+			must(t, m.admin.ClientKillByFilter(patiently(t), "TYPE", "pubsub").Err())
+			must(t, m.admin.ClientKillByFilter(patiently(t), "TYPE", "normal").Err())
+		}
+		kill()
+		return kill // once more
 	}},
 }
 
 // again does something now and every so often until stop is called.
 func again(t *testing.T, every time.Duration, do func(context.Context) error) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	must(t, do(patiently(t)))
 	var running sync.WaitGroup
-	must(t, do(ctx))
 	over := make(chan struct{})
 	running.Go(func() {
 		for {
@@ -100,7 +99,10 @@ func again(t *testing.T, every time.Duration, do func(context.Context) error) (s
 				return
 			case <-time.After(every):
 			}
-			if err := do(ctx); err != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), patience)
+			err := do(ctx)
+			cancel()
+			if err != nil {
 				t.Error(err)
 				return
 			}
@@ -109,7 +111,6 @@ func again(t *testing.T, every time.Duration, do func(context.Context) error) (s
 	stop = sync.OnceFunc(func() {
 		close(over)
 		running.Wait()
-		cancel()
 	})
 	t.Cleanup(stop)
 	return stop
@@ -127,11 +128,11 @@ func evict(t *testing.T, m *member) (heal func()) {
 	must(t, err)
 	must(t, m.admin.ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	must(t, m.admin.ConfigSet(ctx, "maxmemory", strconv.Itoa(usedMemory(ctx, t, m.admin)+256<<10)).Err())
-	heap := strings.Repeat("x", 16<<10)
+	load := strings.Repeat("x", 16<<10)
 	n := 0
 	stop := again(t, time.Millisecond, func(ctx context.Context) error {
 		n++
-		err := m.admin.Set(ctx, fmt.Sprint(ballast, n%64), heap, 0).Err()
+		err := m.admin.Set(ctx, fmt.Sprint(ballast, n%64), load, 0).Err()
 		if redis.HasErrorPrefix(err, "OOM") {
 			return nil // all is thrown away, and it is too much yet
 		}

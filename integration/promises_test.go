@@ -33,7 +33,7 @@ func TestPromisesHoldUnderFaults(t *testing.T) {
 			for _, m := range victims {
 				heals = append(heals, fault.strike(t, m))
 			}
-			w.served(3)
+			w.served(2)
 			w.kept(steady)
 			for _, heal := range heals {
 				heal()
