@@ -90,13 +90,17 @@ func (g *group) master(t *testing.T) int {
 	return -1
 }
 
-// change has the sentinel make the replica the master, and waits until it is.
+// change has the sentinel make the replica the master. The old one takes no write from then on: the sentinel
+// would see to that only seconds later, and until then the group could be two nodes.
 func (g *group) change(t *testing.T) {
 	t.Helper()
 	g.whole(t)
 	before := g.master(t)
 	must(t, g.sentinel.admin.Do(patiently(t), "sentinel", "failover", groupName).Err())
 	eventually(t, patience, "the replica is the master", func() bool { return g.master(t) == 1-before })
+	ip, err := g.data[1-before].container.ContainerIP(patiently(t))
+	must(t, err)
+	must(t, g.data[before].admin.ReplicaOf(patiently(t), ip, "6379").Err())
 }
 
 // node returns the group as a node with connections of its own.

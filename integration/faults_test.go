@@ -22,6 +22,14 @@ type fault struct {
 	strike func(t *testing.T, m *member) (heal func())
 }
 
+// befall is strike that is healed at the end of the test at the latest.
+func (f fault) befall(t *testing.T, m *member) (heal func()) {
+	t.Helper()
+	heal = sync.OnceFunc(f.strike(t, m))
+	t.Cleanup(heal)
+	return heal
+}
+
 var faults = []fault{
 	{name: "pause", strike: func(t *testing.T, m *member) func() {
 		m.pause(t)

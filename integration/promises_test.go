@@ -31,7 +31,7 @@ func TestPromisesHoldUnderFaults(t *testing.T) {
 			steady := w.steady(steadyTTL)
 			var heals []func()
 			for _, m := range victims {
-				heals = append(heals, fault.strike(t, m))
+				heals = append(heals, fault.befall(t, m))
 			}
 			w.served(2)
 			w.kept(steady)

@@ -90,14 +90,14 @@ func (s *soak) strike(t *testing.T, w *workload) {
 		}
 		f := s.pick(func(f fault) bool { return !f.everywhere })
 		t.Logf("node %d: %s", v, f.name)
-		heals = append(heals, f.strike(t, s.fleet[v]))
+		heals = append(heals, f.befall(t, s.fleet[v]))
 	}
 	if s.rng.IntN(3) == 0 {
 		f := s.pick(func(f fault) bool { return f.everywhere })
 		t.Logf("the others: %s", f.name)
 		for i, m := range s.fleet {
 			if !slices.Contains(victims, i) {
-				heals = append(heals, f.strike(t, m))
+				heals = append(heals, f.befall(t, m))
 			}
 		}
 	}
