@@ -27,7 +27,7 @@
 //
 //  1. Mutual exclusion, while at most 2Q−N−1 of the nodes forget, by a restart without data, an eviction,
 //     a flush or a stepped clock, and the rates of the clocks stay within the drift. With a plain majority
-//     Q of an odd N that is none; with 4 of 5 it is two.
+//     Q of an odd N that is none; with 4 of 5 it is two. Under [WithRestartGuard] restarts do not count.
 //  2. Nobody is given a lease whose validity is over.
 //  3. The holder is told of a loss by the end of the validity, by [Lease.Context], whose cause is then
 //     [ErrLost]; that waits for no network call. After the machine itself was suspended, it takes up to a

@@ -17,6 +17,10 @@ var (
 	// ErrNotHeld says that the lease was unlocked already.
 	ErrNotHeld = errors.New("quorumlock: the lease is not held")
 
+	// ErrQuarantined says that a node grants nothing, under [WithRestartGuard], because it may have lost
+	// locks that are still held. It is found in a [NodeError], which says for how long.
+	ErrQuarantined = errors.New("quorumlock: restarted or promoted lately, so that it may lack locks that are held")
+
 	// ErrClosed says that the client was closed.
 	ErrClosed = errors.New("quorumlock: the client is closed")
 )

@@ -12,6 +12,9 @@ const DefaultTTL = 10 * time.Second
 // MinTTL is the smallest TTL that is accepted: nodes expire keys to the millisecond.
 const MinTTL = 10 * time.Millisecond
 
+// maxGuard keeps the arithmetic of the restart guard from overflowing.
+const maxGuard = 100 * 365 * 24 * time.Hour
+
 // An Option changes how a lock behaves. Options given to a constructor are defaults; options given
 // to a Mutex override them.
 type Option func(*Settings)
@@ -25,6 +28,7 @@ type Settings struct {
 	NodeTimeout time.Duration // how long one node may take to answer
 	Drift       Drift         // the allowance for clock rates
 	Quorum      int           // the nodes that must agree; 0: a majority
+	MaxTTL      time.Duration // the longest TTL of any client, for the restart guard; 0: there is no guard
 	Owner       Owner         // whose hold Lock may enter; empty: decided by its ctx
 	Redisson    bool          // whether Lock listens to Redisson's channel, too
 	Logger      *slog.Logger  // never nil once resolved
@@ -54,6 +58,26 @@ func WithDrift(d Drift) Option { return func(s *Settings) { s.Drift = d } }
 // WithQuorum sets how many nodes of a RedLock must agree, from a majority (the default) to all of
 // them. A quorum of Q of N nodes excludes others while at most 2Q−N−1 nodes forget.
 func WithQuorum(nodes int) Option { return func(s *Settings) { s.Quorum = nodes } }
+
+// WithRestartGuard keeps a node from granting locks for maxTTL, and the drift of it, after the node's
+// start: a node that restarts without its data, or without its latest writes, hands out no lock that
+// somebody still holds. Such restarts then do not count among the nodes that forget. Default: off.
+//
+// maxTTL is the longest TTL that any client of the nodes uses for any lock, and it takes all clients to
+// have the guard, with the same maxTTL. A MultiLock needs the option itself. The primitive of package node
+// has no guard.
+//
+// Also a node that is started for the first time is out for that time; so is one that restarts with all its
+// data, so that nodes that write every change to disk before they answer (appendfsync always) are better
+// off without. Meanwhile the node fails with [ErrQuarantined], in a *[QuorumError] if too few others are left.
+// A server that was promoted from replica, as in a sentinel group, is out from the first call after that; a
+// cluster cannot be guarded. What a flush or an eviction takes from a running server is not noticed,
+// and a server whose clock is stepped forward ends its quarantine that much earlier.
+//
+// The nodes' users need the permission for INFO, which every acquisition of a free lock asks for.
+func WithRestartGuard(maxTTL time.Duration) Option {
+	return func(s *Settings) { s.MaxTTL = maxTTL }
+}
 
 // WithOwner makes Lock and TryLock enter the hold that o has of the same lock at the same client,
 // whatever their ctx, and acquire it in o's name when there is none. o is a [NewOwner] that several
@@ -86,6 +110,15 @@ func Resolve(opts ...Option) (Settings, error) {
 	return s, s.check()
 }
 
+// Quarantine is for how long after its start a node must not grant: the restart guard's maxTTL and the
+// drift of it, or 0 without a guard.
+func (s *Settings) Quarantine() time.Duration {
+	if s.MaxTTL == 0 {
+		return 0
+	}
+	return s.MaxTTL + (s.MaxTTL - s.Drift.Validity(s.MaxTTL, 0))
+}
+
 func (s *Settings) check() error {
 	if s.TTL < MinTTL {
 		return fmt.Errorf("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, MinTTL)
@@ -102,6 +135,13 @@ func (s *Settings) check() error {
 	}
 	if s.Wait < 0 {
 		return fmt.Errorf("quorumlock: WithWait(%v) is negative: use a positive duration, or 0 to wait until ctx is done", s.Wait)
+	}
+	if s.MaxTTL < 0 || s.MaxTTL > maxGuard {
+		return fmt.Errorf("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or 0 for no guard", s.MaxTTL)
+	}
+	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
+		return fmt.Errorf("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
+			s.TTL, s.MaxTTL)
 	}
 	if s.Quorum < 0 {
 		return fmt.Errorf("quorumlock: WithQuorum(%d) is negative: use a majority of the nodes or more, or 0 for a majority", s.Quorum)

@@ -58,6 +58,23 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 	}
 }
 
+func TestQuarantineIsTheLongestTTLAndItsDrift(t *testing.T) {
+	for _, tt := range []struct {
+		guard, want time.Duration
+		drift       quorumlock.Drift
+	}{
+		{0, 0, quorumlock.DefaultDrift()},
+		{time.Minute, time.Minute + 602*time.Millisecond, quorumlock.DefaultDrift()},
+		{time.Minute, time.Minute + 6*time.Second + time.Millisecond, quorumlock.Drift{Rate: 0.1, Floor: time.Millisecond}},
+		{time.Minute, time.Minute, quorumlock.Drift{}},
+	} {
+		s, err := quorumlock.Resolve(quorumlock.WithRestartGuard(tt.guard), quorumlock.WithDrift(tt.drift))
+		if got := s.Quarantine(); err != nil || got != tt.want {
+			t.Errorf("guard %v, drift %+v: %v, %v, want %v", tt.guard, tt.drift, got, err, tt.want)
+		}
+	}
+}
+
 func TestNodeTimeoutFollowsTheTTLWithinBounds(t *testing.T) {
 	for _, tt := range []struct{ ttl, want time.Duration }{
 		{quorumlock.MinTTL, 50 * time.Millisecond},
@@ -89,6 +106,9 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 			[]string{"WithTTL(10s)", "0.5", "5s", "a longer TTL or a smaller drift"}},
 		{"negative node timeout", quorumlock.WithNodeTimeout(-1), []string{"WithNodeTimeout(-1ns)", "positive", "0 for the default"}},
 		{"negative wait", quorumlock.WithWait(-time.Minute), []string{"WithWait(-1m0s)", "positive", "until ctx is done"}},
+		{"negative guard", quorumlock.WithRestartGuard(-1), []string{"WithRestartGuard(-1ns)", "longest TTL", "0 for no guard"}},
+		{"endless guard", quorumlock.WithRestartGuard(math.MaxInt64), []string{"WithRestartGuard(", "longest TTL"}},
+		{"a guard below the TTL", quorumlock.WithRestartGuard(9 * time.Second), []string{"WithTTL(10s)", "WithRestartGuard(9s)", "a longer guard"}},
 		{"negative quorum", quorumlock.WithQuorum(-1), []string{"WithQuorum(-1)", "majority"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

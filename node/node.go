@@ -33,6 +33,7 @@ type Node struct {
 	err     error // why it cannot be used
 	client  redis.UniversalClient
 	owned   bool // whether Close closes client
+	cluster bool // whether client spreads the locks over several servers
 	prompt  bool // whether client itself ends a call at its ctx's deadline
 	timeout time.Duration
 	tls     *tls.Config
@@ -123,6 +124,7 @@ func (n *Node) adopt(client redis.UniversalClient, opts []Option) error {
 	case *redis.Client:
 		n.name, n.prompt = address(c.Options()), c.Options().ContextTimeoutEnabled
 	case *redis.ClusterClient:
+		n.cluster = true
 		n.name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
 		// Its wake-ups would be published on another of its servers than they are listened for.
@@ -161,6 +163,14 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 	n.locks = quorum.NewClient()
 	n.hub.init(client)
 	return n
+}
+
+// Guardable returns why [quorumlock.WithRestartGuard] cannot be used with the node, or nil.
+func (n *Node) Guardable() error {
+	if n.cluster {
+		return fmt.Errorf("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.name)
+	}
+	return nil
 }
 
 // String returns the node's name: its address and database, without user and password.

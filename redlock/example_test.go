@@ -143,3 +143,23 @@ func ExampleNodeState() {
 	// node-4 failed: quorumlock: node node-4
 	// node-5 held: false
 }
+
+func ExampleClient_Check() {
+	nodes, servers := dialAll()
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+	servers[1].Configure("appendfsync", "everysec")
+	servers[4].Configure("maxmemory", "1000000")
+	servers[4].Configure("maxmemory-policy", "allkeys-lru")
+
+	health, err := client.Check(context.Background())
+	exitOn(err) // too few nodes for the quorum
+	for _, f := range health.Findings {
+		fmt.Println(f)
+	}
+	// Output:
+	// failure: node-5: maxmemory is 1000000 bytes and maxmemory-policy allkeys-lru: keys can be dropped while they are held: set maxmemory-policy noeviction
+	// warning: node-2: appendfsync is everysec: a restart can lose the latest locks: set appendonly yes and appendfsync always, or use WithRestartGuard
+}

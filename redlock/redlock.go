@@ -75,6 +75,11 @@ func (c *Client) resolve(opts []quorumlock.Option) (quorumlock.Settings, error) 
 		return set, fmt.Errorf("quorumlock: WithQuorum(%d) cannot work over %d nodes: use %d to %d, or 0 for a majority",
 			set.Quorum, len(c.nodes), majority, len(c.nodes))
 	}
+	for _, n := range c.nodes {
+		if err := n.Guardable(); err != nil && set.MaxTTL > 0 {
+			return set, err
+		}
+	}
 	return set, nil
 }
 

@@ -23,7 +23,8 @@ type Answer struct {
 	Place   int           // if refused: the waiter's place in line, from 0; -1 if it has none
 }
 
-// Acquired reads the reply to Acquire.
+// Acquired reads the reply to Acquire. The error is [quorumlock.ErrQuarantined] if the restart guard
+// kept the node from granting: nothing has changed there.
 func (r Reply) Acquired() (Answer, error) {
 	fields, err := r.integers(3)
 	if err != nil {
@@ -34,6 +35,8 @@ func (r Reply) Acquired() (Answer, error) {
 		return Answer{TTL: max(time.Duration(n)*time.Millisecond, 0), Place: int(fields[2])}, nil
 	case (status == 1 || status == 2) && n > 0:
 		return Answer{Granted: true, Again: status == 2, Token: uint64(n), Place: -1}, nil
+	case status == 3 && n > 0:
+		return Answer{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n)*time.Millisecond)
 	}
 	return Answer{}, r.unexpected()
 }

@@ -39,8 +39,12 @@ var inspectSource string
 //go:embed line.lua
 var lineSource string
 
+//go:embed guard.lua
+var guardSource string
+
 var (
 	acquire      = newScript(withLine(acquireSource))
+	guarded      = newScript(guardSource + withLine(acquireSource))
 	raise        = newScript(raiseSource)
 	renew        = newScript(renewSource)
 	release      = newScript(withLine(releaseSource))
@@ -132,6 +136,15 @@ func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint 
 // it has.
 func AcquireAnew(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
 	return acquireAs("keep", name, owner, ttl, 1, token)
+}
+
+// Guarded makes an acquisition one that a server refuses for that long after its start, unless it has
+// the lock. With 0 it is what it was.
+func (c Call) Guarded(quarantine time.Duration) Call {
+	if quarantine == 0 {
+		return c
+	}
+	return Call{guarded, c.Keys, append(c.Args[:len(c.Args):len(c.Args)], milliseconds(quarantine))}
 }
 
 func acquireAs(mode, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64, place ...any) Call {

@@ -40,6 +40,7 @@ func calls(name string) map[string]scripts.Call {
 		"release":       scripts.Release(name, alice, 1, ""),
 		"force release": scripts.ForceRelease(name),
 		"inspect":       scripts.Inspect(name, 100),
+		"guarded":       scripts.Acquire(name, alice, ttl, 1, 100).Guarded(ttl),
 	}
 }
 
@@ -147,7 +148,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	n := func(i int64) any { return i }
 	for name, values := range map[string][]any{
 		"Acquired": {nil, "OK", n(1), list{}, list{n(1)}, list{n(1), n(2)}, list{n(1), "2", n(-1)}, list{"1", n(2), n(-1)},
-			list{n(3), n(7), n(-1)}, list{n(-1), n(7), n(-1)}, list{n(1), n(0), n(-1)}, list{n(1), n(-7), n(-1)}, list{n(2), n(0), n(-1)}},
+			list{n(3), n(0), n(-1)}, list{n(4), n(7), n(-1)}, list{n(-1), n(7), n(-1)}, list{n(1), n(0), n(-1)}, list{n(1), n(-7), n(-1)}, list{n(2), n(0), n(-1)}},
 		"Done":     {nil, "1", 1.0, list{n(1)}, true},
 		"Released": {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
 		"Yielded":  {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
@@ -171,6 +172,9 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
 	if a, err := (scripts.Reply{Value: []any{int64(0), int64(1500), int64(3)}}).Acquired(); err != nil || a != (scripts.Answer{TTL: 1500 * time.Millisecond, Place: 3}) {
 		t.Errorf("refused: %+v, %v", a, err)
+	}
+	if a, err := (scripts.Reply{Value: []any{int64(3), int64(1500), int64(-1)}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
+		t.Errorf("quarantined: %+v, %v", a, err)
 	}
 	if a, err := (scripts.Reply{Value: []any{int64(0), int64(-1), int64(-1)}}).Acquired(); err != nil || a != (scripts.Answer{Place: -1}) {
 		t.Errorf("refused without expiry: %+v, %v", a, err)

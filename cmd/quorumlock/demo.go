@@ -39,7 +39,7 @@ func runDemo(ctx context.Context, stdout io.Writer, args []string) (err error) {
 
 	open := demo.Embedded
 	if flags.NFlag() > 0 {
-		urls, err := splitNodes(*nodes)
+		urls, err := splitNodes("demo", *nodes)
 		if err != nil {
 			return err
 		}
@@ -53,9 +53,9 @@ func runDemo(ctx context.Context, stdout io.Writer, args []string) (err error) {
 	return demo.Run(ctx, stage, stdout, wantsColor(stdout))
 }
 
-// splitNodes takes the value of --nodes apart. Its errors do not repeat the parts: a comma in a password
+// splitNodes takes the value of a command's --nodes apart. Its errors do not repeat the parts: a comma in a password
 // would make a part of what must not be shown.
-func splitNodes(list string) ([]string, error) {
+func splitNodes(command, list string) ([]string, error) {
 	urls := strings.Split(list, ",")
 	for i, u := range urls {
 		urls[i] = strings.TrimSpace(u)
@@ -63,8 +63,8 @@ func splitNodes(list string) ([]string, error) {
 		switch scheme {
 		case "redis", "rediss", "unix":
 		default:
-			return nil, usageError(fmt.Sprintf("demo: --nodes: part %d of %d is no redis://, rediss:// or unix:// URL: separate the URLs by commas, and write %%2C for a comma in a password",
-				i+1, len(urls)))
+			return nil, usageError(fmt.Sprintf("%s: --nodes: part %d of %d is no redis://, rediss:// or unix:// URL: separate the URLs by commas, and write %%2C for a comma in a password",
+				command, i+1, len(urls)))
 		}
 	}
 	return urls, nil

@@ -1,4 +1,4 @@
-// Command quorumlock shows the lock at work. See its usage:
+// Command quorumlock shows the lock at work, and checks the servers it is to work on. See its usage:
 //
 //	go run github.com/quorumlock/quorumlock/cmd/quorumlock help
 package main
@@ -26,6 +26,7 @@ type command struct {
 
 var commands = []command{
 	{"demo", "watch workers share a lock while nodes fail, and see every promise checked", runDemo},
+	{"check", "ask Redis servers whether they are fit for locks", runCheck},
 }
 
 const (

@@ -27,7 +27,7 @@ func tcpNodes(t *testing.T, n int) ([]*embedded.Server, string) {
 	for i := range servers {
 		s := embedded.Start("")
 		s.Redis.RequireAuth(password)
-		if err := s.Redis.Start(); err != nil {
+		if err := s.Listen(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
@@ -181,6 +181,13 @@ func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
 		{[]string{"demo", "--nodes", "redis://:an0,s3cret:x@h"}, "%2C"},
 		{[]string{"demo", "--nodes", "redis://:s3cret@h:port"}, "percent-encode"},
 		{[]string{"demo", "--nodes", "redis://:s3cret@h:1,redis://:s3cret@h:1"}, "given twice"},
+		{[]string{"check"}, "--nodes redis://"},
+		{[]string{"check", "redis://:s3cret@h"}, "--nodes redis://"},
+		{[]string{"check", "--nodes", "localhost:6379"}, "part 1 of 1"},
+		{[]string{"check", "--nodes", "redis://:s3cret@h:port"}, "percent-encode"},
+		{[]string{"check", "--nodes", "redis://:s3cret@h", "--quorum", "2"}, "WithQuorum(2)"},
+		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "1"}, "check -h"},
+		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "-1s"}, "WithRestartGuard(-1s)"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			var stdout, stderr strings.Builder
@@ -196,7 +203,7 @@ func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
 }
 
 func TestHelpIsOnStdout(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"demo", "--help"}} {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"demo", "--help"}, {"check", "-h"}} {
 		var stdout strings.Builder
 		if code := run(t.Context(), args, &stdout, io.Discard); code != 0 || !strings.Contains(stdout.String(), "Usage: quorumlock") {
 			t.Errorf("%q: status %d, %s", args, code, stdout.String())

@@ -22,6 +22,7 @@ type Server struct {
 	mu      sync.Mutex
 	faults  faults
 	hooks   hooks
+	info    info
 	ran     map[string]int
 	changed chan struct{} // closed and replaced when the faults change
 	links   map[*link]struct{}
@@ -32,7 +33,23 @@ type Server struct {
 func Start(name string) *Server {
 	s := newServer(name, miniredis.NewMiniRedis())
 	s.Redis.ClockTTL(true)
+	s.born()
+	if c, err := s.Redis.Dial(); err == nil { // which starts it
+		_ = c.Close()
+	}
+	s.Redis.Server().SetPreHook(s.answer)
 	return s
+}
+
+// Listen makes the server one of the network, at a free port of this machine, past all faults. Connections
+// within the process end.
+func (s *Server) Listen() error {
+	s.Redis.Close()
+	if err := s.Redis.Start(); err != nil {
+		return err
+	}
+	s.Redis.Server().SetPreHook(s.answer)
+	return nil
 }
 
 func newServer(name string, r *miniredis.Miniredis) *Server {

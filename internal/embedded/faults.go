@@ -31,6 +31,7 @@ func (s *Server) Restart(keepData bool) {
 		s.Redis.FlushAll()
 	}
 	s.FlushScripts()
+	s.born()
 	s.set(func(f *faults) { f.down = false })
 }
 

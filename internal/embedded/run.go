@@ -83,6 +83,8 @@ var known = func() map[string]string {
 		names[call.Script.SHA] = name
 		names[call.Script.Source] = name
 	}
+	guarded := scripts.Acquire("", "", 0, 0, 0).Guarded(1).Script
+	names[guarded.SHA], names[guarded.Source] = "acquire", "acquire"
 	return names
 }()
 

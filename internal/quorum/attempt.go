@@ -91,9 +91,9 @@ func (l *Lock) bounded(ctx context.Context, start time.Time) (context.Context, c
 func (t *tenure) acquireCall(cell int) scripts.Call {
 	name, ttl := t.lock.cells[cell].Name, t.lock.set.TTL
 	if t.waiter == nil {
-		return scripts.Acquire(name, t.owner, ttl, 1, t.hint)
+		return scripts.Acquire(name, t.owner, ttl, 1, t.hint).Guarded(t.lock.set.Quarantine())
 	}
-	return scripts.AcquireInTurn(name, t.owner, ttl, t.hint, t.place)
+	return scripts.AcquireInTurn(name, t.owner, ttl, t.hint, t.place).Guarded(t.lock.set.Quarantine())
 }
 
 // acquired takes a node's answer to the attempt. One that comes when the attempt or the tenure is over
@@ -108,6 +108,8 @@ func (t *tenure) acquired(cell int, r scripts.Reply) {
 	vote := No
 	state := cellState{twin: a.Again}
 	switch {
+	case errors.Is(err, quorumlock.ErrQuarantined):
+		state.state, state.err = quarantined, err
 	case err != nil:
 		state.state, state.err = unknown, err
 	case !a.Granted:
@@ -121,7 +123,7 @@ func (t *tenure) acquired(cell int, r scripts.Reply) {
 	t.mu.Lock()
 	t.cells[cell] = state
 	gone := t.phase == over
-	undo := gone && state.state != refused || t.release != nil // Unlock waits for this node's word
+	undo := gone && state.state != refused && state.state != quarantined || t.release != nil // Unlock waits for this node's word
 	t.mu.Unlock()
 	if err != nil || gone {
 		t.waiter.stray()
@@ -215,7 +217,7 @@ func (t *tenure) refusal() error {
 		switch c.state {
 		case refused:
 			refusals[i] = No
-		case unknown:
+		case unknown, quarantined:
 			failures[i] = No
 		}
 	}

@@ -42,6 +42,11 @@ func New(client *Client, name string, tree Tree, cells []Cell, set quorumlock.Se
 	for i, c := range cells {
 		l.addTo(c.Node, i)
 	}
+	for _, p := range l.parts {
+		if n, ok := p.node.(interface{ Guardable() error }); ok && set.MaxTTL > 0 && l.err == nil {
+			l.err = n.Guardable()
+		}
+	}
 	return l
 }
 
@@ -71,7 +76,8 @@ func All(name string, members []*Lock, set quorumlock.Settings) (*Lock, error) {
 		trees[i] = m.tree
 		cells = append(cells, m.cells...)
 	}
-	return New(members[0].client, name, Every(trees), cells, set, nil), nil
+	l := New(members[0].client, name, Every(trees), cells, set, nil)
+	return l, l.err
 }
 
 func indexOf(cells []Cell, c Cell) int {

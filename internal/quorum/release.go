@@ -20,7 +20,7 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 	var parts []part
 	for _, p := range t.lock.parts {
 		late = append(late, t.answered(p, unanswered).cells...)
-		if q := t.answered(p, granted, refused, unknown); len(q.cells) > 0 {
+		if q := t.answered(p, granted, refused, unknown, quarantined); len(q.cells) > 0 {
 			parts = append(parts, q)
 		}
 	}
@@ -184,7 +184,7 @@ func (t *tenure) leaveLines(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.lock.parts {
-		if q := t.answered(p, refused, unknown); len(q.cells) > 0 {
+		if q := t.answered(p, refused, unknown, quarantined); len(q.cells) > 0 {
 			t.lock.client.start(func() { t.lock.leave(ctx, q, t.waiter) })
 		}
 	}

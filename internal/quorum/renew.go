@@ -107,8 +107,11 @@ func (p place) renewCall() scripts.Call {
 	return scripts.Renew(p.t.lock.cells[p.cell].Name, p.t.owner, p.t.lock.set.TTL)
 }
 
+// anewCall is under the restart guard, too: the node may have granted to somebody since it had the key, and
+// lost that as well. Until that lease is over its vote is not free to give, not even to the holder.
 func (p place) anewCall() scripts.Call {
-	return scripts.AcquireAnew(p.t.lock.cells[p.cell].Name, p.t.owner, p.t.lock.set.TTL, p.t.token)
+	set := &p.t.lock.set
+	return scripts.AcquireAnew(p.t.lock.cells[p.cell].Name, p.t.owner, set.TTL, p.t.token).Guarded(set.Quarantine())
 }
 
 // renewed takes a node's answer to Renew and reports whether the node has lost the key.

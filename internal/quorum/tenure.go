@@ -63,7 +63,8 @@ const (
 	unanswered answer = iota
 	granted
 	refused
-	unknown // failed: the script may have run or may run yet
+	unknown     // failed: the script may have run or may run yet
+	quarantined // kept from granting by the restart guard: neither granted nor refused, and nothing to undo
 )
 
 func newTenure(l *Lock, w *waiter) *tenure {

@@ -1,0 +1,126 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// found checks that a check finds one thing at one server.
+func found(t *testing.T, c *redlock.Client, s *server, kind redlock.Kind, severity redlock.Severity, says string) {
+	t.Helper()
+	h, err := c.Check(t.Context())
+	must(t, err)
+	if len(h.Findings) != 1 {
+		t.Fatalf("%d findings, want one:\n%v", len(h.Findings), h)
+	}
+	if f := h.Findings[0]; f.Kind != kind || f.Severity != severity || f.Node != s.addr || !strings.Contains(f.Problem, says) {
+		t.Errorf("found %+v, want %s (%v) of %s that says %q", f, kind, severity, s.addr, says)
+	}
+	if h.OK() != (severity == redlock.Advice) {
+		t.Errorf("OK is %v with a %v", h.OK(), severity)
+	}
+}
+
+func TestServersThatAreFitForLocksPassTheCheck(t *testing.T) {
+	h, err := dial(t, five, unhurried).Check(t.Context())
+	must(t, err)
+	if !h.OK() || len(h.Findings) > 0 {
+		t.Errorf("OK %v:\n%v", h.OK(), h)
+	}
+	for i, n := range h.Nodes {
+		s := n.Status
+		if n.Node != five[i].addr || s.Role != "master" || s.Version == "" || len(s.RunID) != 40 || s.AppendFsync != "always" ||
+			s.Save != "off" || s.Eviction != "noeviction" || s.RoundTrip <= 0 || s.ClockOffset.Abs() > patience {
+			t.Errorf("%+v", n)
+		}
+	}
+}
+
+func TestCheckFindsWhatIsWrongWithAServer(t *testing.T) {
+	set := func(pairs ...string) func(ctx context.Context, s *server) error {
+		return func(ctx context.Context, s *server) error {
+			for i := 0; i < len(pairs); i += 2 {
+				if err := s.admin.ConfigSet(ctx, pairs[i], pairs[i+1]).Err(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+	for name, way := range map[string]struct {
+		spoil, heal func(ctx context.Context, s *server) error
+		kind        redlock.Kind
+		severity    redlock.Severity
+		says        string
+	}{
+		"it evicts": {set("maxmemory", "1gb", "maxmemory-policy", "allkeys-lru"), set("maxmemory", "0", "maxmemory-policy", "noeviction"),
+			redlock.Evicts, redlock.Failure, "allkeys-lru"},
+		"fsync every second":  {set("appendfsync", "everysec"), set("appendfsync", "always"), redlock.Forgets, redlock.Warning, "everysec"},
+		"no append-only file": {set("appendonly", "no"), set("appendonly", "yes"), redlock.Forgets, redlock.Warning, "no append-only file"},
+		"a replica": {
+			func(ctx context.Context, s *server) error { return s.admin.ReplicaOf(ctx, "127.0.0.1", "1").Err() },
+			func(ctx context.Context, s *server) error { return s.admin.ReplicaOf(ctx, "NO", "ONE").Err() },
+			redlock.NotMaster, redlock.Failure, "is a replica"},
+		"CONFIG denied": {
+			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "-config") },
+			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "+config") },
+			redlock.Untold, redlock.Advice, "NOPERM"},
+		"INFO denied": {
+			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "-info") },
+			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "+info") },
+			redlock.Untold, redlock.Advice, "NOPERM"},
+		"a password": {set("requirepass", "right"), set("requirepass", ""), redlock.Unreachable, redlock.Warning, "NOAUTH"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Cleanup(func() { must(t, way.heal(context.Background(), five[2])) })
+			must(t, way.spoil(t.Context(), five[2]))
+			found(t, dial(t, five, unhurried), five[2], way.kind, way.severity, way.says)
+		})
+	}
+}
+
+func TestCheckTellsOfServersThatAreDownAndOfTooFew(t *testing.T) {
+	c := dial(t, five, unhurried)
+	five[0].pause(t)
+	found(t, c, five[0], redlock.Unreachable, redlock.Warning, "deadline exceeded")
+	five[0].resume(t)
+	five[0].kill(t)
+	found(t, c, five[0], redlock.Unreachable, redlock.Warning, "")
+	five[1].kill(t)
+	five[2].kill(t)
+	h, err := c.Check(t.Context())
+	if e, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || e.Granted != 2 || e.Needed != 3 {
+		t.Errorf("%v, want a *QuorumError with 2 of 3", err)
+	}
+	if len(h.Findings) != 4 || h.Findings[0].Kind != redlock.NoQuorum || h.Findings[0].Severity != redlock.Failure {
+		t.Errorf("found:\n%v", h)
+	}
+}
+
+func TestCheckFindsTwoAddressesOfOneServer(t *testing.T) {
+	_, port, err := net.SplitHostPort(five[0].addr)
+	must(t, err)
+	c := dialURLs(t, []string{five[0].url(), five[1].url(), "redis://localhost:" + port}, unhurried)
+	h, err := c.Check(t.Context())
+	must(t, err)
+	if len(h.Findings) != 1 || h.Findings[0].Kind != redlock.SameServer || !strings.Contains(h.Findings[0].Problem, five[0].addr) || h.OK() {
+		t.Errorf("found:\n%v", h)
+	}
+}
+
+func TestCheckShowsNoPassword(t *testing.T) {
+	must(t, five[1].admin.ConfigSet(t.Context(), "requirepass", "right").Err())
+	t.Cleanup(func() { must(t, five[1].admin.ConfigSet(context.Background(), "requirepass", "").Err()) })
+	c := dialURLs(t, []string{five[0].url(), strings.Replace(five[1].url(), "//", "//:hunter2@", 1), five[2].url()}, unhurried)
+	h, err := c.Check(t.Context())
+	must(t, err)
+	if text := h.String(); strings.Contains(text, "hunter2") || !strings.Contains(text, "WRONGPASS") {
+		t.Errorf("want WRONGPASS and no password:\n%s", text)
+	}
+}

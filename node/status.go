@@ -1,0 +1,152 @@
+package node
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Status is what a server says of itself, as far as locks depend on it. A string is empty, and a number
+// 0, where the server does not tell: see Untold.
+type Status struct {
+	Version string
+	Role    string        // master, replica or sentinel
+	RunID   string        // another one after every start: two nodes that share it are one server
+	Uptime  time.Duration // in whole seconds
+
+	AppendFsync string // of the append-only file: always, everysec or no; "off" if there is none
+	Save        string // when snapshots are made, as the server is configured; "off" if never
+
+	MaxMemory int64  // bytes; 0: no limit
+	Eviction  string // maxmemory-policy: which keys are dropped at the limit
+
+	RoundTrip   time.Duration // of one small command
+	ClockOffset time.Duration // how far the server's clock is ahead of this process's, give or take half the round trip
+
+	Untold []error // what the server refused to tell, such as for want of a permission
+}
+
+// Status asks the server about itself. It returns when ctx is done, or after the node's timeout, with a
+// *[quorumlock.NodeError] if the server cannot be asked at all. Of a cluster it asks one server. It
+// needs the permissions for TIME, INFO and CONFIG GET; without the latter two it leaves out what they
+// tell.
+func (n *Node) Status(ctx context.Context) (Status, error) {
+	type answer struct {
+		s   Status
+		err error
+	}
+	if n.err != nil {
+		return Status{}, n.failure(ctx, n.err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	defer cancel()
+	answered := make(chan answer, 1)
+	err := n.locks.Go(func() {
+		s, err := n.status(ctx)
+		answered <- answer{s, err}
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	a := answer{err: context.DeadlineExceeded}
+	select {
+	case a = <-answered:
+	case <-ctx.Done(): // the goroutine lasts for as long as the client's own timeouts let it
+		a.err = ctx.Err()
+	}
+	if a.err != nil {
+		return Status{}, n.failure(ctx, a.err)
+	}
+	return a.s, nil
+}
+
+func (n *Node) status(ctx context.Context) (Status, error) {
+	pipe := n.client.Pipeline()
+	info := pipe.Info(ctx)
+	fsync := pipe.ConfigGet(ctx, "appendfsync") // one each: before Redis 7 there is no more to a command
+	save := pipe.ConfigGet(ctx, "save")
+	if _, err := pipe.Exec(ctx); err != nil && !answered(err) {
+		return Status{}, err
+	}
+	s, err := n.clock(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := info.Err(); err != nil {
+		s.Untold = append(s.Untold, err)
+	} else {
+		s.read(fields(info.Val()))
+	}
+	if err := fsync.Err(); err != nil {
+		s.Untold = append(s.Untold, err)
+	} else if s.AppendFsync != "off" {
+		s.AppendFsync = fsync.Val()["appendfsync"]
+	}
+	if err := save.Err(); err == nil {
+		s.Save = orOff(save.Val()["save"])
+	}
+	return s, nil
+}
+
+// clock compares the server's clock with this process's, over the quickest of a few round trips: it says
+// most about the clocks, and is none that had to connect. (Cristian, "Probabilistic
+// clock synchronization", 1989.)
+func (n *Node) clock(ctx context.Context) (Status, error) {
+	var s Status
+	for i := range 3 {
+		start := time.Now()
+		there, err := n.client.Time(ctx).Result()
+		if err != nil {
+			return Status{}, err
+		}
+		if trip := time.Since(start); i == 0 || trip < s.RoundTrip {
+			s.RoundTrip, s.ClockOffset = trip, there.Sub(start.Add(trip/2))
+		}
+	}
+	return s, nil
+}
+
+// answered reports whether an error is a server's answer.
+func answered(err error) bool {
+	_, ok := err.(redis.Error)
+	return ok
+}
+
+// read takes what INFO says.
+func (s *Status) read(info map[string]string) {
+	s.Version = info["redis_version"]
+	if v := info["valkey_version"]; v != "" {
+		s.Version = v + " (Valkey)"
+	}
+	s.Role = strings.Replace(info["role"], "slave", "replica", 1)
+	s.RunID = info["run_id"]
+	if up, err := strconv.ParseInt(info["uptime_in_seconds"], 10, 64); err == nil {
+		s.Uptime = time.Duration(up) * time.Second
+	}
+	if info["aof_enabled"] == "0" {
+		s.AppendFsync = "off"
+	}
+	s.MaxMemory, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
+	s.Eviction = info["maxmemory_policy"]
+}
+
+func orOff(s string) string {
+	if s == "" {
+		return "off"
+	}
+	return s
+}
+
+// fields takes apart what INFO returns: a line for each field, and headings.
+func fields(info string) map[string]string {
+	m := make(map[string]string)
+	for line := range strings.Lines(info) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			m[name] = value
+		}
+	}
+	return m
+}

@@ -1,0 +1,120 @@
+package redlock
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// maxClockOffset is how far a node's clock may be off without a finding. Clocks need not agree for locks
+// to be safe; but one that is off will be set one day, and a step does count.
+const maxClockOffset = time.Second
+
+// Check asks all nodes about themselves, and reports what of it is not as locks need it: nodes that
+// cannot be reached or are no masters, two addresses of one server, memory limits that drop keys, restarts
+// that lose them, clocks that are off. It changes nothing. It waits for each node until ctx is done, for
+// the node's timeout at most, and returns a *[quorumlock.QuorumError] along with the report if fewer
+// nodes answered than the quorum. See [node.Node.Status] for the permissions it needs.
+func (c *Client) Check(ctx context.Context) (Health, error) {
+	h := Health{Quorum: c.set.Quorum, Nodes: make([]NodeHealth, len(c.nodes))}
+	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {
+		s, err := n.Status(ctx)
+		h.Nodes[i] = NodeHealth{Node: n.String(), Status: s, Err: err}
+		return err
+	})
+	for _, n := range h.Nodes {
+		h.Findings = append(h.Findings, c.judge(n)...)
+	}
+	h.Findings = append(h.Findings, judgeTogether(h.Nodes, c.set.Quorum)...)
+	slices.SortStableFunc(h.Findings, func(a, b Finding) int { return int(b.Severity - a.Severity) })
+	return h, err
+}
+
+// judge finds what is wrong with one node.
+func (c *Client) judge(n NodeHealth) (found []Finding) {
+	add := func(k Kind, s Severity, problem, fix string) {
+		found = append(found, Finding{k, s, n.Node, problem, fix})
+	}
+	s := n.Status
+	if n.Err != nil {
+		// The error names the node, as the finding does.
+		_, why, _ := strings.Cut(n.Err.Error(), n.Node+": ")
+		add(Unreachable, Warning, "does not answer: "+why, "look at the server, its address and the network between")
+		return found
+	}
+	if major, err := strconv.Atoi(strings.Split(s.Version, ".")[0]); err == nil && major < 5 {
+		add(TooOld, Failure, "runs version "+s.Version, "use Redis 5 or newer, or Valkey")
+	}
+	if s.Role != "" && s.Role != "master" {
+		add(NotMaster, Failure, "is a "+s.Role+", which takes no locks", "give the address of a server that replicates no other")
+	}
+	if s.MaxMemory > 0 && s.Eviction != "noeviction" && s.Eviction != "" {
+		add(Evicts, Failure, fmt.Sprintf("maxmemory is %d bytes and maxmemory-policy %s: keys can be dropped while they are held", s.MaxMemory, s.Eviction),
+			"set maxmemory-policy noeviction")
+	}
+	c.judgeRestart(s, add)
+	if off := s.ClockOffset.Abs() - s.RoundTrip/2; off > maxClockOffset {
+		which := "ahead of"
+		if s.ClockOffset < 0 {
+			which = "behind"
+		}
+		add(ClockApart, Warning, fmt.Sprintf("its clock is %v %s this machine's", s.ClockOffset.Abs().Round(time.Millisecond), which),
+			"keep both in step with a time server, by slewing: a step at the node can end locks early")
+	}
+	for _, err := range s.Untold {
+		add(Untold, Advice, "does not tell all: "+err.Error(), "allow the user that checks +info and +config|get, to have the rest checked")
+	}
+	return found
+}
+
+// judgeRestart finds what a restart of the node would do to locks.
+func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, problem, fix string)) {
+	quarantine := c.set.Quarantine()
+	switch {
+	case quarantine > 0 && s.RunID == "":
+		add(Quarantined, Failure, "does not tell its uptime, so that the restart guard keeps it out", "allow the user +info")
+	case quarantine > 0 && s.Uptime <= quarantine+time.Second:
+		add(Quarantined, Advice, "has started lately, so that the restart guard keeps it out", fmt.Sprintf("wait for %v", quarantine+2*time.Second-s.Uptime))
+	}
+	if quarantine > 0 || s.AppendFsync == "always" {
+		return
+	}
+	const fix = "set appendonly yes and appendfsync always, or use WithRestartGuard"
+	switch s.AppendFsync {
+	case "":
+	case "off":
+		add(Forgets, Warning, "has no append-only file: a restart loses locks that are held", fix)
+	default:
+		add(Forgets, Warning, "appendfsync is "+s.AppendFsync+": a restart can lose the latest locks", fix)
+	}
+}
+
+// judgeTogether finds what is wrong with the nodes as a group.
+func judgeTogether(nodes []NodeHealth, quorum int) (found []Finding) {
+	first := make(map[string]string) // the first node of each server
+	servers := 0
+	for _, n := range nodes {
+		if n.Err != nil {
+			continue
+		}
+		run := n.Status.RunID
+		if other, ok := first[run]; ok && run != "" {
+			found = append(found, Finding{SameServer, Failure, n.Node, "is the same server as " + other,
+				"give each server once: its vote counts once"})
+			continue
+		}
+		first[run] = n.Node
+		servers++
+	}
+	if servers < quorum {
+		found = append(found, Finding{NoQuorum, Failure, "",
+			fmt.Sprintf("%d of %d nodes are servers that answer, and a lock takes %d", servers, len(nodes), quorum),
+			"bring back those that do not answer, or add servers"})
+	}
+	return found
+}

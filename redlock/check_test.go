@@ -1,0 +1,199 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// check is c.Check that reaches a quorum, or not.
+func check(t *testing.T, c *redlock.Client, quorum bool) redlock.Health {
+	t.Helper()
+	h, err := c.Check(t.Context())
+	if _, ok := errors.AsType[*quorumlock.QuorumError](err); ok == quorum || (err != nil) == quorum {
+		t.Errorf("error %v, with a quorum: %v", err, quorum)
+	}
+	return h
+}
+
+// finds checks what was found, and that the report says it.
+func finds(t *testing.T, h redlock.Health, want ...redlock.Finding) {
+	t.Helper()
+	if len(h.Findings) != len(want) {
+		t.Fatalf("found %d, want %d:\n%v", len(h.Findings), len(want), h)
+	}
+	for i, w := range want {
+		f := h.Findings[i]
+		if f.Kind != w.Kind || f.Severity != w.Severity || f.Node != w.Node || !strings.Contains(f.Problem, w.Problem) || f.Fix == "" {
+			t.Errorf("found %+v, want %+v", f, w)
+		}
+		if !strings.Contains(h.String(), f.String()) {
+			t.Errorf("%v is not in the report:\n%v", f, h)
+		}
+	}
+}
+
+func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		time.Sleep(90 * time.Second)
+		servers[1].Delay(5 * time.Millisecond)
+		servers[2].TellTime(300 * time.Millisecond)
+		h := check(t, c, true)
+		finds(t, h)
+		if !h.OK() || !strings.Contains(h.String(), "all is well: 3 nodes, of which a quorum of 2") {
+			t.Errorf("OK %v:\n%v", h.OK(), h)
+		}
+		for i, n := range h.Nodes {
+			s := n.Status
+			if n.Node != servers[i].Name || s.Version != "7.0.15" || s.Role != "master" || len(s.RunID) != 40 || s.Uptime != 90*time.Second ||
+				s.AppendFsync != "always" || s.Save != "off" || s.MaxMemory != 0 || s.Eviction != "noeviction" {
+				t.Errorf("%+v", n)
+			}
+		}
+		if rtt := h.Nodes[1].Status.RoundTrip; rtt != 10*time.Millisecond {
+			t.Errorf("a round trip of %v, want 10ms", rtt)
+		}
+		if off := h.Nodes[1].Status.ClockOffset; off != 0 {
+			t.Errorf("the delay is taken for a clock's offset of %v", off)
+		}
+		if off := h.Nodes[2].Status.ClockOffset; off != 300*time.Millisecond {
+			t.Errorf("a clock's offset of %v, want 300ms", off)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(s *embedded.Server)
+		opts  []quorumlock.Option
+		want  []redlock.Finding
+	}{
+		"down": {func(s *embedded.Server) { s.Kill() }, nil,
+			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "connection refused"}}},
+		"frozen": {func(s *embedded.Server) { s.Stall() }, nil,
+			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "deadline exceeded"}}},
+		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil,
+			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "NOAUTH"}}},
+		"a replica": {func(s *embedded.Server) { s.Configure("role", "slave") }, nil,
+			[]redlock.Finding{{Kind: redlock.NotMaster, Severity: redlock.Failure, Problem: "is a replica"}}},
+		"old": {func(s *embedded.Server) { s.Configure("version", "4.0.14") }, nil,
+			[]redlock.Finding{{Kind: redlock.TooOld, Severity: redlock.Failure, Problem: "4.0.14"}}},
+		"it evicts": {func(s *embedded.Server) {
+			s.Configure("maxmemory", "1000000")
+			s.Configure("maxmemory-policy", "volatile-ttl")
+		}, nil, []redlock.Finding{{Kind: redlock.Evicts, Severity: redlock.Failure, Problem: "volatile-ttl"}}},
+		"it would evict, but has no limit": {func(s *embedded.Server) { s.Configure("maxmemory-policy", "allkeys-lru") }, nil, nil},
+		"no append-only file": {func(s *embedded.Server) { s.Configure("appendonly", "no") }, nil,
+			[]redlock.Finding{{Kind: redlock.Forgets, Severity: redlock.Warning, Problem: "no append-only file"}}},
+		"no append-only file, guarded": {func(s *embedded.Server) { s.Configure("appendonly", "no") }, []quorumlock.Option{guarded}, nil},
+		"everysec": {func(s *embedded.Server) { s.Configure("appendfsync", "everysec") }, nil,
+			[]redlock.Finding{{Kind: redlock.Forgets, Severity: redlock.Warning, Problem: "everysec"}}},
+		"everysec, guarded": {func(s *embedded.Server) { s.Configure("appendfsync", "everysec") }, []quorumlock.Option{guarded}, nil},
+		"in quarantine": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded},
+			[]redlock.Finding{{Kind: redlock.Quarantined, Severity: redlock.Advice, Problem: "started lately"}}},
+		"a clock ahead": {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil,
+			[]redlock.Finding{{Kind: redlock.ClockApart, Severity: redlock.Warning, Problem: "1m0s ahead of"}}},
+		"a clock behind": {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil,
+			[]redlock.Finding{{Kind: redlock.ClockApart, Severity: redlock.Warning, Problem: "1h0m0s behind"}}},
+		"CONFIG denied": {func(s *embedded.Server) { s.Deny("config") }, nil,
+			[]redlock.Finding{{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
+		"INFO denied": {func(s *embedded.Server) { s.Deny("info") }, nil,
+			[]redlock.Finding{{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
+		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, []quorumlock.Option{guarded}, []redlock.Finding{
+			{Kind: redlock.Quarantined, Severity: redlock.Failure, Problem: "does not tell its uptime"},
+			{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, servers := start(t, 3, c.opts...)
+				longUp()
+				c.spoil(servers[1])
+				want := c.want
+				for i := range want {
+					want[i].Node = servers[1].Name
+				}
+				h := check(t, client, true)
+				finds(t, h, want...)
+				worst := redlock.Advice
+				for _, w := range want {
+					worst = max(worst, w.Severity)
+				}
+				if h.OK() != (worst == redlock.Advice) {
+					t.Errorf("OK %v with a %v", h.OK(), worst)
+				}
+				servers[1].Resume()
+			})
+		})
+	}
+}
+
+func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5, quorumlock.WithQuorum(4))
+		servers[0].Kill()
+		finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"})
+		servers[4].Kill()
+		finds(t, check(t, c, false),
+			redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "3 of 5 nodes are servers that answer, and a lock takes 4"},
+			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"},
+			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-5"})
+	})
+}
+
+func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 2)
+		twin := servers[0].Path("twin")
+		t.Cleanup(twin.Close)
+		second, err := twin.Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := redlock.New(append(nodes, second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		same := redlock.Finding{Kind: redlock.SameServer, Severity: redlock.Failure, Node: "twin", Problem: "same server as node-1"}
+		finds(t, check(t, c, true), same)
+		servers[1].Kill()
+		finds(t, check(t, c, true), same,
+			redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "1 of 3"},
+			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-2"})
+	})
+}
+
+func TestCheckEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		each(servers, (*embedded.Server).Stall)
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := c.Check(ctx)
+		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v after %v, want the deadline after 70ms", err, took)
+		}
+		each(servers, (*embedded.Server).Resume)
+	})
+}
+
+func TestCheckOfAClosedClientSaysSo(t *testing.T) {
+	c, _ := start(t, 3)
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Check(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
+		t.Errorf("%v, want ErrClosed", err)
+	}
+}

@@ -1,0 +1,117 @@
+package redlock
+
+import (
+	"fmt"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// Health is what [Client.Check] found.
+type Health struct {
+	Quorum   int          // how many nodes must agree
+	Nodes    []NodeHealth // in the order of the client's nodes
+	Findings []Finding    // the worst first
+}
+
+// NodeHealth is what one node says of itself, or why it could not be asked.
+type NodeHealth struct {
+	Node   string
+	Status node.Status
+	Err    error // a *quorumlock.NodeError, or nil
+}
+
+// Finding is something that should not be as it is, and what to do about it.
+type Finding struct {
+	Kind     Kind
+	Severity Severity
+	Node     string // whom it is about; empty: the nodes together
+	Problem  string
+	Fix      string
+}
+
+// Kind says what a Finding is about.
+type Kind string
+
+const (
+	NoQuorum    Kind = "no quorum"    // fewer servers than the quorum can be reached
+	Unreachable Kind = "unreachable"  // a node does not answer, or refuses to
+	SameServer  Kind = "same server"  // two nodes lead to one server
+	NotMaster   Kind = "not a master" // the node takes no writes
+	TooOld      Kind = "too old"      // the server lacks what the scripts need
+	Evicts      Kind = "evicts"       // the server may drop keys that are held
+	Forgets     Kind = "forgets"      // a restart may lose locks that are held
+	Quarantined Kind = "quarantined"  // the restart guard keeps the node out at present
+	ClockApart  Kind = "clock apart"  // the server's clock is not that of this machine
+	Untold      Kind = "untold"       // the server does not tell all that was to be checked
+)
+
+// Severity says how bad a Finding is.
+type Severity int
+
+const (
+	Advice  Severity = iota // good to know
+	Warning                 // locks work; a failure or a restart may break them
+	Failure                 // locks do not work, or are not safe, as it is
+)
+
+func (s Severity) String() string { return [...]string{"advice", "warning", "failure"}[s] }
+
+// String returns the finding in one line.
+func (f Finding) String() string {
+	where := ""
+	if f.Node != "" {
+		where = f.Node + ": "
+	}
+	return fmt.Sprintf("%s: %s%s: %s", f.Severity, where, f.Problem, f.Fix)
+}
+
+// OK reports whether nothing was found but advice.
+func (h Health) OK() bool {
+	for _, f := range h.Findings {
+		if f.Severity > Advice {
+			return false
+		}
+	}
+	return true
+}
+
+// String returns a report for people: a line for each node, and one for each finding.
+func (h Health) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "node\trole\tversion\tup\tround trip\tclock\tappend-only file\tsnapshots\teviction")
+	for _, n := range h.Nodes {
+		if n.Err != nil {
+			fmt.Fprintf(w, "%s\tfailed\t\t\t\t\t\t\t\n", n.Node)
+			continue
+		}
+		s := n.Status
+		fmt.Fprintf(w, "%s\t%s\t%s\t%v\t%v\t%+.1fms\t%s\t%s\t%s\n", n.Node, orUnknown(s.Role), orUnknown(s.Version), s.Uptime,
+			s.RoundTrip.Round(10*time.Microsecond), float64(s.ClockOffset)/1e6, orUnknown(s.AppendFsync), orUnknown(s.Save), eviction(s))
+	}
+	_ = w.Flush() // into memory
+	for _, f := range h.Findings {
+		fmt.Fprintln(&b, f)
+	}
+	if len(h.Findings) == 0 {
+		fmt.Fprintf(&b, "all is well: %d nodes, of which a quorum of %d must agree\n", len(h.Nodes), h.Quorum)
+	}
+	return b.String()
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+func eviction(s node.Status) string {
+	if s.Eviction != "" && s.MaxMemory == 0 {
+		return "no limit"
+	}
+	return orUnknown(s.Eviction)
+}

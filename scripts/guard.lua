@@ -1,0 +1,45 @@
+-- The restart guard. Not a script: it stands before acquire.lua, for the clients that ask for it.
+--
+-- KEYS[1]  the lock
+-- ARGV[#ARGV]  quarantine, ms: for so long after its start a server grants no lock that it does not have,
+--              since it may have lost one that is held still
+--
+-- Reply    {3, ms, -1}  refused, and for so many ms more; otherwise acquire.lua's
+--
+-- That the lock is not there decides nothing yet. One that is there did not get lost, and acquire.lua
+-- grants it to nobody but its owner.
+--
+-- A replica that takes over may lack its master's last writes, however long it has been up. INFO does
+-- not say when it took over; so the quarantine begins with the first call after it, which is kept with
+-- the id of this history in the key quorumlock_promoted.
+if redis.call('exists', KEYS[1]) == 0 then
+  local function field(info, name)
+    local _, last = string.find(info, '\n' .. name .. ':', 1, true)
+    return last and string.match(info, '^[-%x]+', last + 1)
+  end
+  local server, replication = redis.pcall('info', 'server'), redis.pcall('info', 'replication')
+  if type(server) ~= 'string' or type(replication) ~= 'string' then
+    return redis.error_reply('ERR the restart guard cannot read INFO: allow the user +info')
+  end
+  local uptime = tonumber(field(server, 'uptime_in_seconds'))
+  local id, former = field(replication, 'master_replid'), field(replication, 'master_replid2')
+  if not uptime or not id or not former then
+    return redis.error_reply('ERR the restart guard finds no uptime and replication id in INFO: use it on Redis or Valkey only')
+  end
+
+  local quarantine = tonumber(ARGV[#ARGV])
+  local left = quarantine - (uptime - 1) * 1000 -- the clock's seconds are whole, at both ends
+  if string.find(former, '[^0]') then
+    local t = redis.call('time')
+    local now = t[1] * 1000 + math.floor(t[2] / 1000)
+    local known, since = string.match(redis.call('get', 'quorumlock_promoted') or '', '^(%x+) (%d+)$')
+    if known ~= id or tonumber(since) > now then
+      since = now
+      redis.call('set', 'quorumlock_promoted', id .. ' ' .. string.format('%.0f', now))
+    end
+    left = math.max(left, quarantine - (now - since))
+  end
+  if left > 0 then
+    return {3, left, -1}
+  end
+end
