@@ -18,8 +18,8 @@ import (
 
 const (
 	workers     = 8
-	workTTL     = 800 * time.Millisecond
-	workTimeout = workTTL / 4      // for one node
+	workTTL     = 900 * time.Millisecond
+	workTimeout = workTTL / 3      // for one node
 	steadyTTL   = 10 * time.Second // of a lease that is held all along
 
 	// margin is what a busy machine may take for what waits for no network.
