@@ -3,12 +3,15 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/scripts"
 )
@@ -201,5 +204,91 @@ func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 			<-finished
 		}
 		time.Sleep(12 * time.Second)
+	})
+}
+
+// A holder whose place at a node that refused it was not taken out, since the request was lost, takes it out
+// with its release: it would hold up those behind it.
+func TestPlaceThatCouldNotBeLeftIsLeftWithTheRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		n, err := servers[2].Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() //nolint:errcheck // a test's node
+		if _, err := n.Acquire(t.Context(), "x", "other:1", time.Minute, 1); err != nil {
+			t.Fatal(err)
+		}
+		servers[2].Before(func(r embedded.Run) {
+			if r.Script == "leave" {
+				servers[2].Kill()
+			}
+		})
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[2].Before(nil)
+		servers[2].Restart(true)
+		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Fatal("control: the place was left")
+		}
+		locktest.Unlock(t, lease)
+		if servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Error("the place is still there")
+		}
+		servers[2].Redis.Del("x")
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Those who died in line while the lock was held long do not keep the living far back, where a place is looked after
+// seldom.
+func TestManyDeadInLineDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		n, err := servers[0].Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() //nolint:errcheck // a test's node
+		const ttl = 31 * time.Second
+		if _, err := n.Acquire(t.Context(), "x", "holder:1", ttl, 1); err != nil {
+			t.Fatal(err)
+		}
+		died := time.Now()
+		for i := range 90 {
+			p := scripts.Place{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
+			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		lease := mustLock(t, c.Mutex("x"))
+		if late := time.Since(died) - ttl; late > 100*time.Millisecond {
+			t.Errorf("served %v after the holder's TTL", late)
+		}
+		mustUnlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// The line costs nobody a subscription who need not wait.
+func TestUncontendedLockSubscribesToNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs, servers := fleet(t, 2, 3)
+		locktest.Unlock(t, locktest.Lock(t, cs[0].Mutex("x")))
+		for _, s := range servers {
+			if channels := s.Redis.PubSubChannels("*"); len(channels) > 0 || s.Ran() != 2 {
+				t.Errorf("%s: %d scripts and subscriptions to %q, want two and none", s.Name, s.Ran(), channels)
+			}
+		}
+		lease := locktest.Lock(t, cs[0].Mutex("x"))
+		go func() { mustUnlock(t, mustLock(t, cs[1].Mutex("x"))) }()
+		time.Sleep(10 * time.Millisecond)
+		for _, s := range servers {
+			if channels := s.Redis.PubSubChannels("*"); len(channels) != 1 {
+				t.Errorf("%s: subscriptions to %q, want that of the one who waits", s.Name, channels)
+			}
+		}
+		mustUnlock(t, lease)
+		locktest.Nothing(t, servers)
 	})
 }

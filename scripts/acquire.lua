@@ -37,17 +37,16 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
     if not mine then
       local now = clock()
       -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
-      if waiter then
-        join(waiter, ARGV[7], tonumber(ARGV[8]), now)
-      end
+      local stood = waiter and join(waiter, ARGV[7], tonumber(ARGV[8]), now)
+      -- A refresh looks while somebody holds, too: else the dead would gather, and keep the living far back.
       local dropped
-      if free then
+      if free or stood then
         local two, _
         two, _, dropped = front(waiter, now)
-        mine = two[1] == waiter
+        mine = free and two[1] == waiter
       end
       if not mine then
-        if dropped then
+        if free and dropped then
           wake(waiter, now)
         end
         return {0, pttl, waiter and redis.call('zrank', KEYS[2], waiter) or -1}

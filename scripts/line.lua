@@ -37,15 +37,16 @@ local function front(me, now)
   end
 end
 
--- join puts a waiter into the line, or refreshes its place, for so many ms.
+-- join puts a waiter into the line, or refreshes its place, for so many ms. It tells whether it stood there.
 local function join(waiter, ticket, ms, now)
-  redis.call('zadd', KEYS[2], ticket, waiter)
+  local stood = redis.call('zadd', KEYS[2], ticket, waiter) == 0
   redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + ms))
-  -- Both keys get their expiry together, so one tells for both.
-  if redis.call('pttl', KEYS[3]) < ms then
+  -- Both keys get their expiry together, but one may have been evicted since.
+  if redis.call('pttl', KEYS[3]) < ms or redis.call('pttl', KEYS[2]) < ms then
     redis.call('pexpire', KEYS[2], ms)
     redis.call('pexpire', KEYS[3], ms)
   end
+  return stood
 end
 
 -- tell must not fail: whoever may not publish leaves the waiters to their refresh.

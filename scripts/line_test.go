@@ -365,3 +365,44 @@ func TestALongRowOfDeadWaitersIsDroppedInSteps(t *testing.T) {
 		t.Errorf("answer %+v", a)
 	}
 }
+
+// Those who hold the lock long keep the dead from gathering before the living: a place far back is one that is
+// refreshed seldom.
+func TestARefreshDropsTheDeadBeforeItWhileTheLockIsHeld(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	for i := range 20 {
+		c.stand(quorumlock.Owner("dead:"+strings.Repeat("i", i+1)), int64(i+1))
+	}
+	c.wait(time.Second)
+	if a := c.stand("bob:1", 1000); a.Place != 20 {
+		t.Errorf("answer %+v, want the place behind those who may be alive", a)
+	}
+	c.wait(time.Second)
+	if a := c.stand("bob:1", 1000); a.Granted || a.Place != 0 {
+		t.Errorf("answer %+v, want the first place", a)
+	}
+	c.checkLine("bob:1")
+	c.checkHeard() // it is held
+}
+
+// One of the line's two keys may be evicted without the other.
+func TestEitherKeyOfTheLineEvictedLeavesNoneWithoutAnExpiry(t *testing.T) {
+	for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+		for _, longer := range []time.Duration{0, time.Minute} {
+			c := gather(t)
+			c.grant("x", "holder:1", 1, 1)
+			p := scripts.Place{Waiter: "alice:1", Ticket: 200, TTL: life + longer}
+			if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, p)); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			c.data.Del(key)
+			c.stand("bob:1", 300)
+			for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+				if c.data.TTL(key) == 0 {
+					t.Errorf("%s never expires", key)
+				}
+			}
+		}
+	}
+}

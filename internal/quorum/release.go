@@ -74,10 +74,14 @@ func (t *tenure) released(cell int, r scripts.Reply) {
 	}
 }
 
-// releaseCall also takes the waiter out of the line, if an answer that was lost may have left it there.
+// releaseCall also takes the waiter out of the line, where it may be: not where the attempt was granted, unless
+// an answer to an earlier one was lost.
 func (t *tenure) releaseCall(cell int) scripts.Call {
+	t.mu.Lock()
+	out := t.cells[cell].state == granted
+	t.mu.Unlock()
 	var stray quorumlock.Owner
-	if t.waiter != nil && t.waiter.mayStray() {
+	if t.waiter != nil && (!out || t.waiter.mayStray()) {
 		stray = t.place.Waiter
 	}
 	return scripts.Release(t.lock.cells[cell].Name, t.owner, 1, stray)

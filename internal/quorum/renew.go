@@ -74,32 +74,31 @@ func (r *round) fill(batches map[Node]*batch) bool {
 	return true
 }
 
-// send renews, and has the node grant anew what it turns out to have lost.
+// send renews, and has the node grant anew what it turns out to have lost. What comes of a round is waited
+// for when the node has been asked for everything: it may depend on more of its answers.
 func (b *batch) send() {
-	for places := range slices.Chunk(b.places, maxPipeline) {
-		var gone []place
-		b.ask(places, place.renewCall, func(p place, r scripts.Reply) {
-			if p.renewed(r) {
-				gone = append(gone, p)
-			}
-		})
-		// What too many nodes have lost is lost, and nothing is granted anew.
-		gone = slices.DeleteFunc(gone, func(p place) bool { <-p.done; return !p.t.alive() })
-		if len(gone) > 0 {
-			b.ask(gone, place.anewCall, place.regranted)
+	var gone []place
+	b.ask(b.places, place.renewCall, func(p place, r scripts.Reply) {
+		if p.renewed(r) {
+			gone = append(gone, p)
 		}
-	}
+	})
+	// What too many nodes have lost is lost, and nothing is granted anew.
+	gone = slices.DeleteFunc(gone, func(p place) bool { <-p.done; return !p.t.alive() })
+	b.ask(gone, place.anewCall, place.regranted)
 }
 
 func (b *batch) ask(places []place, call func(place) scripts.Call, answer func(place, scripts.Reply)) {
-	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
-	defer cancel()
-	calls := make([]scripts.Call, len(places))
-	for i, p := range places {
-		calls[i] = call(p)
-	}
-	for i, r := range b.node.Send(ctx, calls...) {
-		answer(places[i], r)
+	for some := range slices.Chunk(places, maxPipeline) {
+		calls := make([]scripts.Call, len(some))
+		for i, p := range some {
+			calls[i] = call(p)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+		for i, r := range b.node.Send(ctx, calls...) {
+			answer(some[i], r)
+		}
+		cancel()
 	}
 }
 
