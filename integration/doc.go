@@ -1,7 +1,28 @@
 // Package integration has tests alone: the promises of quorumlock, checked on real Redis servers in
-// containers that are killed, paused and cut off.
+// containers.
 //
 // The tests need a Docker daemon on this machine. Without one they do not run, and say so; with
 // QUORUMLOCK_REQUIRE_DOCKER=1 that is a failure. QUORUMLOCK_REDIS_IMAGE names the image of the
-// servers; the default is the current public one.
+// servers; the default is the current public one. The clocks of some servers are stepped, by a small library
+// that the tests build: that takes Linux and a C compiler, cc or the one that CC names.
+//
+// # Promises under faults
+//
+// A workload (workload_test.go, worker_test.go) is eight clients that lock, work, write to a store that checks
+// fencing tokens, and unlock; some work past their lease. TestPromisesHoldUnderFaults has one fault after the
+// other befall the nodes meanwhile (faults_test.go; proxy_test.go and clock_test.go for those of the network and
+// of clocks; failover_test.go). Checked every time: one holder at a time, by the holders' own deadlines; tokens
+// that rise with every grant; that the store takes nothing stale; that loss is told by the deadline, and calls
+// return by theirs; that the work goes on; and that no key and no goroutine is left.
+//
+// What the clients saw is also given to porcupine, which looks for an order of it all that makes sense
+// (linear_test.go). A history without one is saved as a picture, to be opened in a browser, in the directory
+// that QUORUMLOCK_HISTORIES names, or else in quorumlock-histories below the directory for temporary files.
+// That the checkers refuse histories that are wrong is checked in checker_test.go.
+//
+// TestSoak mixes the faults at random, for as long as it is told, and checks the same:
+//
+//	go test ./integration -run Soak -soak 10m -timeout 15m
+//
+// It prints its seed; -soak-seed repeats the faults of one.
 package integration

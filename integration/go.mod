@@ -3,6 +3,7 @@ module github.com/quorumlock/quorumlock/integration
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0
 	github.com/quorumlock/quorumlock v0.0.0

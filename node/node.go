@@ -39,6 +39,8 @@ type Node struct {
 	tls     *tls.Config
 	dialer  Dialer
 
+	connector connector
+
 	locks *quorum.Client // of the node's own Mutexes, and of its own goroutines
 	hub   hub
 }
@@ -187,6 +189,8 @@ func (n *Node) Close() error {
 	if !n.owned {
 		return nil
 	}
+	defer n.connector.running.Wait()
+	n.connector.stop()
 	if err := n.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return err
 	}

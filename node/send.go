@@ -27,7 +27,11 @@ func (n *Node) Send(ctx context.Context, calls ...scripts.Call) []scripts.Reply 
 		return n.unanswered(ctx, calls, n.err)
 	}
 	if n.prompt {
-		return n.roundTrip(ctx, calls)
+		replies := n.roundTrip(ctx, calls)
+		if ctx.Err() != nil {
+			n.connect()
+		}
+		return replies
 	}
 	answered := make(chan []scripts.Reply, 1)
 	err := n.locks.Go(func() { answered <- n.roundTrip(ctx, calls) })

@@ -1,0 +1,167 @@
+package integration
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// A checker that cannot fail proves nothing: each of these histories breaks a promise.
+
+// story builds the history of one lock out of what happened, in ms.
+type story struct {
+	h      *history
+	grants []*grant
+}
+
+func newStory() *story { return &story{h: &history{began: time.Now()}} }
+
+func (p *story) ms(n int) time.Time { return p.h.began.Add(time.Duration(n) * time.Millisecond) }
+
+// held adds a lease: Lock was called and returned, Unlock was called and returned.
+func (p *story) held(token uint64, called, granted, leaving, left int) *grant {
+	g := &grant{
+		worker: len(p.grants), lock: "x", token: token, called: p.ms(called), granted: p.ms(granted),
+		leaving: p.ms(leaving), left: p.ms(left), until: p.ms(leaving + 1000),
+	}
+	p.grants = append(p.grants, g)
+	return g
+}
+
+func TestCheckerOfLeasesRefusesBrokenHistories(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		make func(p *story)
+		good bool
+	}{
+		{"one after the other", func(p *story) {
+			p.held(5, 0, 10, 20, 30)
+			p.held(6, 0, 25, 40, 50) // granted while the release was under way
+		}, true},
+		{"a lost lease ends at its deadline", func(p *story) {
+			g := p.held(5, 0, 10, 90, 91)
+			g.until, g.told, g.err = p.ms(50), p.ms(52), quorumlock.ErrLost
+			p.held(6, 20, 51, 60, 61)
+		}, true},
+		{"a release that nobody confirmed may come late", func(p *story) {
+			p.held(5, 0, 10, 20, 30).err = errors.New("no quorum")
+			p.held(6, 20, 400, 410, 411)
+		}, true},
+		{"two holders at one time", func(p *story) {
+			p.held(5, 0, 10, 50, 60)
+			p.held(6, 20, 30, 40, 45)
+		}, false},
+		{"granted before the deadline of a lost lease", func(p *story) {
+			g := p.held(5, 0, 10, 90, 91)
+			g.until, g.told, g.err = p.ms(50), p.ms(52), quorumlock.ErrLost
+			p.held(6, 20, 49, 60, 61)
+		}, false},
+		{"a token twice", func(p *story) {
+			p.held(5, 0, 10, 20, 30)
+			p.held(5, 35, 40, 50, 60)
+		}, false},
+		{"tokens fall", func(p *story) {
+			p.held(6, 0, 10, 20, 30)
+			p.held(5, 35, 40, 50, 60)
+		}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newStory()
+			c.make(p)
+			verdict(t, leases, p.h.leaseOperations(p.grants), c.good)
+		})
+	}
+}
+
+func TestCheckerOfTheStoreRefusesBrokenHistories(t *testing.T) {
+	op := func(at int64, in storeInput, out storeOutput) porcupine.Operation {
+		return porcupine.Operation{ClientId: int(in.token), Input: in, Output: out, Call: at, Return: at + 5}
+	}
+	read := func(at int64, token uint64, value int) porcupine.Operation {
+		return op(at, storeInput{token: token}, storeOutput{taken: true, value: value})
+	}
+	write := func(at int64, token uint64, value int, taken bool) porcupine.Operation {
+		return op(at, storeInput{token: token, writes: true, value: value}, storeOutput{taken: taken})
+	}
+	for _, c := range []struct {
+		name string
+		ops  []porcupine.Operation
+		good bool
+	}{
+		{"one after the other", []porcupine.Operation{read(0, 1, 0), write(10, 1, 7, true), read(20, 2, 7), write(30, 2, 8, true)}, true},
+		{"a stale write is refused", []porcupine.Operation{read(0, 1, 0), read(10, 2, 0), write(20, 1, 7, false), write(30, 2, 8, true)}, true},
+		{"a stale write is taken", []porcupine.Operation{read(0, 1, 0), read(10, 2, 0), write(20, 1, 7, true)}, false},
+		{"a write is lost", []porcupine.Operation{read(0, 1, 0), write(10, 1, 7, true), read(20, 2, 0)}, false},
+		{"two holders with one token", []porcupine.Operation{read(0, 1, 0), read(10, 1, 0), write(20, 1, 7, true), write(30, 1, 7, true)}, false},
+		{"a write is refused for nothing", []porcupine.Operation{read(0, 1, 0), write(10, 1, 7, false)}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) { verdict(t, fencing, c.ops, c.good) })
+	}
+}
+
+// verdict demands that the history is found to be good, or else refused with a picture of it.
+func verdict(t *testing.T, m porcupine.Model, ops []porcupine.Operation, good bool) {
+	t.Helper()
+	dir := t.TempDir()
+	err := linearizable(dir, t.Name(), m, ops)
+	if good {
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	if err == nil {
+		t.Fatal("the checker takes it")
+	}
+	_, path, told := strings.Cut(err.Error(), "see the picture ")
+	if !told || !strings.HasPrefix(path, dir) {
+		t.Fatalf("%v, want it to tell of a picture below %s", err, dir)
+	}
+	picture, readErr := os.ReadFile(path)
+	must(t, readErr)
+	if !strings.Contains(string(picture), "<html") {
+		t.Errorf("%s is no picture", path)
+	}
+}
+
+// The plain checks of a history find the same, and what no model has: that losses are told in time.
+func TestChecksOfAHistoryRefuseALateWord(t *testing.T) {
+	for name, late := range map[string]func(p *story, g *grant){
+		"told late":                  func(p *story, g *grant) { g.told = g.until.Add(margin + time.Second) },
+		"never told":                 func(p *story, g *grant) { g.leaving = g.until.Add(margin + time.Second) },
+		"granted after the validity": func(p *story, g *grant) { g.granted = g.until.Add(margin + time.Second) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newStory()
+			g := p.held(5, 0, 10, 20, 30)
+			late(p, g)
+			if g.kept() == nil {
+				t.Error("the check takes it")
+			}
+			if err := p.held(6, 40, 50, 60, 70).kept(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestChecksOfAHistoryRefuseTwoHolders(t *testing.T) {
+	p := newStory()
+	first := p.held(5, 0, 10, 50, 60)
+	must(t, follows(first, p.held(6, 20, 51, 55, 56)))
+	for name, g := range map[string]*grant{
+		"at one time":   p.held(6, 20, 49, 55, 56),
+		"a token twice": p.held(5, 20, 51, 55, 56),
+		"tokens fall":   p.held(4, 20, 51, 55, 56),
+	} {
+		if follows(first, g) == nil {
+			t.Errorf("%s: the check takes it", name)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/testcontainers/testcontainers-go"
+)
+
+// withClock has a server run on a wall clock that step moves. It needs a C compiler on this machine, which
+// has to have the processor of the containers.
+func withClock(t *testing.T) testcontainers.CustomizeRequestOption {
+	t.Helper()
+	cc := os.Getenv("CC")
+	if cc == "" {
+		cc = "cc"
+	}
+	library := filepath.Join(t.TempDir(), "clock.so")
+	out, err := exec.CommandContext(t.Context(), cc, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-nostdlib",
+		"-fno-stack-protector", "-U_FORTIFY_SOURCE", "-o", library, "testdata/clock.c").CombinedOutput()
+	if err != nil {
+		t.Fatalf("the clock of the containers is built from testdata/clock.c, on Linux, by a C compiler (cc, or what $CC names): %v\n%s", err, out)
+	}
+	code, err := os.ReadFile(library)
+	must(t, err)
+	return func(req *testcontainers.GenericContainerRequest) error {
+		for _, o := range []testcontainers.ContainerCustomizer{
+			testcontainers.WithFiles(
+				testcontainers.ContainerFile{Reader: strings.NewReader(string(code)), ContainerFilePath: "/clock/clock.so", FileMode: 0o755},
+				testcontainers.ContainerFile{Reader: strings.NewReader("0\n"), ContainerFilePath: "/clock/offset", FileMode: 0o644}),
+			testcontainers.WithEnv(map[string]string{"LD_PRELOAD": "/clock/clock.so"}),
+		} {
+			if err := o.Customize(req); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// step moves the server's wall clock, and checks that the server sees it.
+func (m *member) step(t *testing.T, by time.Duration) {
+	t.Helper()
+	m.ahead += by
+	status, _, err := m.container.Exec(patiently(t), []string{"sh", "-c", fmt.Sprintf("echo %d >/clock/offset", int(m.ahead.Seconds()))})
+	must(t, err)
+	if status != 0 {
+		t.Fatalf("writing to /clock/offset in the container: status %d", status)
+	}
+	now, err := m.admin.Time(patiently(t)).Result()
+	must(t, err)
+	if off := now.Sub(time.Now().Add(m.ahead)).Abs(); off > time.Minute {
+		t.Fatalf("the clock of %s is off by %v after it was set: does LD_PRELOAD work in this image?", m.addr, off)
+	}
+}
