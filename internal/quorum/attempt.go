@@ -19,9 +19,9 @@ import (
 // the same time, and with a fencing token that a quorum of them agrees on.
 func (l *Lock) attempt(ctx, waiting context.Context, w *waiter) (*quorumlock.Lease, error) {
 	t := newTenure(l, w)
-	start := time.Now() // before the first send: all that follows counts against the validity
+	start := l.client.now() // before the first send: all that follows counts against the validity
 
-	l.ask(ctx, start, l.parts, t.acquireCall, t.acquired)
+	l.ask(ctx, l.parts, t.acquireCall, t.acquired)
 	select {
 	case <-t.ballot.decided:
 	case <-waiting.Done():
@@ -45,11 +45,11 @@ func (l *Lock) attempt(ctx, waiting context.Context, w *waiter) (*quorumlock.Lea
 
 // ask sends calls to the nodes of the lock, to all at once and in one goroutine each. answer gets the
 // reply of every cell, in the node's goroutine: when it came, or at the node timeout at the latest.
-func (l *Lock) ask(ctx context.Context, start time.Time, parts []part, call func(cell int) scripts.Call, answer func(cell int, r scripts.Reply)) {
+func (l *Lock) ask(ctx context.Context, parts []part, call func(cell int) scripts.Call, answer func(cell int, r scripts.Reply)) {
 	if len(parts) == 0 {
 		return
 	}
-	ctx, cancel := l.bounded(ctx, start)
+	ctx, cancel := l.bounded(ctx, time.Now())
 	var sending atomic.Int32
 	sending.Store(int32(len(parts)))
 	for _, p := range parts {
@@ -194,7 +194,7 @@ func (t *tenure) agreeOnToken(ctx, waiting context.Context) error {
 		}
 		b.cast(cell, vote)
 	}
-	t.lock.ask(ctx, time.Now(), lower, raise, raised)
+	t.lock.ask(ctx, lower, raise, raised)
 	select {
 	case <-b.decided:
 	case <-waiting.Done():

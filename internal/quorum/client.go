@@ -46,6 +46,9 @@ type Client struct {
 	tenure atomic.Uint64 // the last number given to an owner
 	token  atomic.Uint64 // the highest fencing token seen
 
+	now    func() time.Time                  // both clocks
+	jitter func(time.Duration) time.Duration // see jitter
+
 	done  chan struct{}  // closed by Close
 	calls sync.WaitGroup // what callers are in the midst of; none begins once closed
 	group errgroup.Group // every goroutine; one starts only from a call or from another
@@ -70,6 +73,8 @@ type Client struct {
 func NewClient() *Client {
 	return &Client{
 		id:      quorumlock.NewID(),
+		now:     time.Now,
+		jitter:  jitter,
 		done:    make(chan struct{}),
 		held:    make(map[quorumlock.Owner]*tenure),
 		named:   make(map[quorumlock.Owner][]*tenure),
@@ -78,6 +83,12 @@ func NewClient() *Client {
 		ears:    make(map[Node]*ear),
 		waiters: make(map[quorumlock.Owner]*waiter),
 	}
+}
+
+// Simulate replaces where c has the time and its random pauses from: a simulation gives every client a wall
+// clock of its own, and the same pauses in every run. It is called before c is used.
+func (c *Client) Simulate(now func() time.Time, jitter func(time.Duration) time.Duration) {
+	c.now, c.jitter = now, jitter
 }
 
 // Close makes every lease that is still held count as lost, ends the calls that wait, and returns when
@@ -161,7 +172,7 @@ const maxHint = 1 << 52
 // highest seen, or the wall clock in µs if that is higher. With it the nodes mostly agree at once, and
 // tokens go on rising after every counter is lost.
 func (c *Client) Hint() uint64 {
-	return max(c.token.Load()+1, uint64(min(max(time.Now().UnixMicro(), 0), maxHint)))
+	return max(c.token.Load()+1, uint64(min(max(c.now().UnixMicro(), 0), maxHint)))
 }
 
 // saw remembers a token, unless it is so high that it would use up the tokens of other locks.

@@ -89,6 +89,9 @@ func indexOf(cells []Cell, c Cell) int {
 	return -1
 }
 
+// Client returns the client that the lock belongs to.
+func (l *Lock) Client() *Client { return l.client }
+
 // Name returns the lock's name.
 func (l *Lock) Name() string { return l.name }
 

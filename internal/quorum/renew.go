@@ -37,7 +37,7 @@ const maxPipeline = 500
 
 // renew starts a round for every tenure that is still held, in one pipeline a node.
 func (c *Client) renew(ts []*tenure) []*round {
-	start := time.Now()
+	start := c.now()
 	rounds := make([]*round, 0, len(ts))
 	batches := make(map[Node]*batch)
 	for _, t := range ts {
@@ -175,7 +175,7 @@ func (r *round) count(cell int, v Vote) {
 	if r.ballot.result() == Won {
 		t.extendFrom(r.start)
 	} else {
-		next = time.Now().Add(max(t.lock.set.TTL/50, minRetry))
+		next = t.lock.client.now().Add(max(t.lock.set.TTL/50, minRetry))
 		t.lock.set.Logger.Warn("quorumlock: lease not renewed, trying again",
 			"lock", t.lock.name, "owner", t.owner, "until", t.ValidUntil(), "error", t.quorumError(r.ballot))
 	}

@@ -103,7 +103,7 @@ func (t *tenure) ValidUntil() time.Time {
 
 // remaining is how much validity is left. It is called with mu held.
 func (t *tenure) remaining() time.Duration {
-	return t.lock.set.Drift.Validity(t.lock.set.TTL, elapsed(t.start, time.Now()))
+	return t.lock.set.Drift.Validity(t.lock.set.TTL, elapsed(t.start, t.lock.client.now()))
 }
 
 // begin makes a won attempt a hold, if any validity is left of it, and returns its first lease.

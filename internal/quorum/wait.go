@@ -63,7 +63,7 @@ func newWaiter(l *Lock) *waiter {
 	w := &waiter{
 		lock:   l,
 		id:     l.client.newOwner(),
-		ticket: time.Now().UnixMicro(),
+		ticket: l.client.now().UnixMicro(),
 		signal: make(chan struct{}, 1),
 		seats:  make([]seat, len(l.cells)),
 	}
@@ -242,7 +242,7 @@ func (w *waiter) isSoon() bool {
 func (w *waiter) pauseAfter(last error) time.Duration {
 	if _, ok := errors.AsType[*quorumlock.QuorumError](last); ok || !errors.Is(last, quorumlock.ErrHeld) {
 		w.lock.set.Logger.Warn("quorumlock: no quorum, trying again", "lock", w.lock.name, "error", last)
-		return jitter(afterFailure)
+		return w.lock.client.jitter(afterFailure)
 	}
 	pause := w.refreshAfter()
 	w.mu.Lock()

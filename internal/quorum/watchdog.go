@@ -31,7 +31,7 @@ func (c *Client) reschedule(t *tenure, when time.Time) {
 		t.when = when
 		heap.Push(&c.due, t)
 	}
-	c.setTimer(time.Now())
+	c.setTimer(c.now())
 }
 
 // setTimer is called with mu held. It moves the timer only forward in time: a tick too many is cheap.
@@ -64,7 +64,7 @@ func (c *Client) tick() {
 		return
 	}
 	defer c.end()
-	now := time.Now()
+	now := c.now()
 
 	c.mu.Lock()
 	stepped := elapsed(c.seen, now)-now.Sub(c.seen) > clockCheck/10

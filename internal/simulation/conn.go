@@ -1,0 +1,181 @@
+package simulation
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// conn is a client's end of a connection to a node. What is written is taken at once; what comes back is
+// put into in. All of it is guarded by the world's mutex.
+type conn struct {
+	path *path
+	cond *sync.Cond
+
+	out      []byte // an incomplete request
+	in       []byte
+	err      error // what Read returns after in; nil while the connection stands
+	closed   bool  // by the client
+	dark     bool  // something on it was lost: nothing comes or goes any more, and nobody is told
+	waiting  int   // requests that are not answered
+	channels map[string]bool
+	deadline time.Time
+	alarm    *time.Timer
+
+	lastThere, lastBack time.Time // when the latest message arrives: none overtakes another
+}
+
+func newConn(p *path) *conn {
+	return &conn{path: p, cond: sync.NewCond(&p.world.mu)}
+}
+
+// Write implements net.Conn. It never blocks.
+func (c *conn) Write(b []byte) (int, error) {
+	w := c.path.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c.closed || c.err != nil {
+		return 0, io.ErrClosedPipe
+	}
+	c.out = append(c.out, b...)
+	for {
+		args, n := request(c.out)
+		if n == 0 {
+			return len(b), nil
+		}
+		c.out = c.out[n:]
+		c.path.request(c, args)
+	}
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	w := c.path.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for len(c.in) == 0 {
+		switch {
+		case c.closed:
+			return 0, net.ErrClosed
+		case c.err != nil:
+			return 0, c.err
+		case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
+			return 0, os.ErrDeadlineExceeded
+		case !c.deadline.IsZero() && c.alarm == nil:
+			c.alarm = time.AfterFunc(time.Until(c.deadline), c.wake)
+		case !c.deadline.IsZero():
+			c.alarm.Reset(time.Until(c.deadline))
+		}
+		c.cond.Wait()
+	}
+	if c.alarm != nil {
+		c.alarm.Stop()
+	}
+	n := copy(b, c.in)
+	c.in = c.in[n:]
+	return n, nil
+}
+
+func (c *conn) wake() {
+	c.path.world.mu.Lock()
+	defer c.path.world.mu.Unlock()
+	c.cond.Broadcast()
+}
+
+// take gives the client bytes to read. It is called with the world's mutex held.
+func (c *conn) take(b []byte) {
+	c.in = append(c.in, b...)
+	c.cond.Broadcast()
+}
+
+// reset is what the client sees of a server that is gone. It is called with the world's mutex held.
+func (c *conn) reset() {
+	c.path.trouble()
+	c.err = io.EOF
+	c.end()
+}
+
+func (c *conn) end() {
+	delete(c.path.conns, c)
+	if c.alarm != nil {
+		c.alarm.Stop()
+	}
+	c.cond.Broadcast()
+}
+
+// Close implements net.Conn. What was sent arrives all the same.
+func (c *conn) Close() error {
+	c.path.world.mu.Lock()
+	defer c.path.world.mu.Unlock()
+	c.closed = true
+	if c.waiting > 0 {
+		c.path.trouble() // its answer will be missed, and what is sent on another may overtake it
+	}
+	c.end()
+	return nil
+}
+
+// SetDeadline implements net.Conn. A Write never waits.
+func (c *conn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
+
+// SetReadDeadline implements net.Conn.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.path.world.mu.Lock()
+	defer c.path.world.mu.Unlock()
+	if c.deadline = t; !t.IsZero() {
+		c.deadline = instant(t)
+	}
+	c.cond.Broadcast()
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(time.Time) error { return nil }
+
+// LocalAddr implements net.Conn.
+func (c *conn) LocalAddr() net.Addr { return address{} }
+
+// RemoteAddr implements net.Conn.
+func (c *conn) RemoteAddr() net.Addr { return address{} }
+
+type address struct{}
+
+func (address) Network() string { return "simulated" }
+func (address) String() string  { return "simulated" }
+
+// request reads an array of bulk strings, and says how long it is; 0 if it is not complete.
+func request(b []byte) (args []string, length int) {
+	count, at := number(b, 0, '*')
+	if at == 0 {
+		return nil, 0
+	}
+	args = make([]string, 0, count)
+	for range count {
+		size, from := number(b, at, '$')
+		if from == 0 || from+size+2 > len(b) {
+			return nil, 0
+		}
+		args = append(args, string(b[from:from+size]))
+		at = from + size + 2
+	}
+	return args, at
+}
+
+func number(b []byte, at int, kind byte) (n, next int) {
+	end := bytes.IndexByte(b[min(at, len(b)):], '\n')
+	if end < 2 {
+		return 0, 0
+	}
+	if b[at] != kind {
+		panic("a request that is not an array of bulk strings: " + strconv.Quote(string(b[at:])))
+	}
+	n, err := strconv.Atoi(string(b[at+1 : at+end-1]))
+	if err != nil {
+		panic(err)
+	}
+	return n, at + end + 1
+}

@@ -1,0 +1,179 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// hold is a lease that was granted.
+type hold struct {
+	lease    *quorumlock.Lease
+	proc     *process
+	names    []string
+	owner    string
+	order    map[string]int // of the grant, for each name
+	renewed  bool           // by the watchdog
+	released bool           // its Unlock has begun
+	lost     bool
+}
+
+// live reports whether the holder may believe to hold. It is called with the world's mutex held.
+func (h *hold) live() bool {
+	return !h.released && !h.lost && context.Cause(h.lease.Context()) != quorumlock.ErrLost && h.left() > 0
+}
+
+// left is for how much longer the lease is valid.
+func (h *hold) left() time.Duration { return time.Until(instant(h.lease.ValidUntil())) }
+
+// granted is told of a new lease, at the moment when Lock returns it.
+func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
+	h := &hold{lease: l, proc: p, names: strings.Split(l.Name(), " + "), order: make(map[string]int), renewed: renewed}
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	h.owner = p.alias(string(l.Owner()))
+	t.grants++
+	t.world.trace(fmt.Sprintf("%v: granted %s to %s with token %d until %v", p, l.Name(), h.owner, l.Token(), instant(l.ValidUntil()).Sub(t.world.began)))
+	a := t.owners[h.owner]
+	if a == nil {
+		t.world.violateLocked("backed by a quorum", "%s was granted %s without asking any node", h.owner, l.Name())
+		return h
+	}
+	a.inUse = true
+	if h.left() <= 0 {
+		t.world.violateLocked("no lease that is over", "%s was granted %s until %v ago", h.owner, l.Name(), -h.left())
+	}
+	bound := t.world.plan.Class != beyond
+	for _, other := range t.holds {
+		if other.live() && bound && slices.ContainsFunc(h.names, func(n string) bool { return slices.Contains(other.names, n) }) {
+			t.world.violateLocked("mutual exclusion", "%s was granted %s while %s holds %s for %v yet", h.owner, l.Name(), other.owner, other.lease.Name(), other.left())
+		}
+	}
+	for _, name := range h.names {
+		g := t.names[name]
+		g.count++
+		h.order[name] = g.count
+		if at, twice := g.all[l.Token()]; twice {
+			t.world.violateLocked("tokens are unique", "%s was granted %s with token %d, as somebody was %v before", h.owner, name, l.Token(), time.Since(at))
+		}
+		for token, at := range g.all {
+			if token > l.Token() && (bound || at.Before(a.first)) {
+				t.world.violateLocked("tokens rise", "%s was granted %s with token %d after token %d", h.owner, name, l.Token(), token)
+				break
+			}
+		}
+		g.all[l.Token()] = time.Now()
+	}
+	t.holds = append(t.holds, h)
+	t.backed(h)
+	return h
+}
+
+// backed checks that a lease lasts no longer than a quorum of the nodes have promised: so many have granted or
+// renewed since the time that its validity counts from.
+func (t *watch) backed(h *hold) {
+	plan := t.world.plan
+	until := instant(h.lease.ValidUntil())
+	start := until.Add(-plan.Drift.Validity(plan.TTL, 0))
+	for _, name := range h.names {
+		n := 0
+		for _, node := range t.world.nodes {
+			if since, ok := t.owners[h.owner].since[cell{node, name}]; ok && !since.Before(start) {
+				n++
+			}
+		}
+		if n < plan.Quorum {
+			t.world.violateLocked("backed by a quorum", "%s has %s until %v, which %d nodes have promised", h.owner, name, until.Sub(t.world.began), n)
+		}
+	}
+}
+
+// follow checks that the lease ends by its deadline, until it ends.
+func (t *watch) follow(h *hold) {
+	ctx := h.lease.Context()
+	for {
+		until := instant(h.lease.ValidUntil())
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Until(until) + 1):
+		}
+		t.world.mu.Lock()
+		over := ctx.Err() != nil
+		now := instant(h.lease.ValidUntil())
+		switch {
+		case over && context.Cause(ctx) == quorumlock.ErrLost:
+			h.lost = true
+			t.world.trace(fmt.Sprintf("%v: %s has lost %s", h.proc, h.owner, h.lease.Name()))
+			if t.world.plan.Class == calm && h.renewed && !h.released {
+				t.world.violateLocked("nothing is lost while nothing fails", "%s has lost %s", h.owner, h.lease.Name())
+			}
+			if time.Since(now) > 1 {
+				t.world.violateLocked("loss is told by the deadline", "%s was told %v late", h.owner, time.Since(now))
+			}
+		case over:
+		case now.After(until.Add(1)):
+			t.backed(h)
+		default:
+			t.world.violateLocked("loss is told by the deadline", "%s was not told that %s is over", h.owner, h.lease.Name())
+			over = true
+		}
+		t.world.mu.Unlock()
+		if over {
+			return
+		}
+	}
+}
+
+// releasing is told that an Unlock begins that releases.
+func (t *watch) releasing(h *hold) {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	h.released = true
+	t.holds = slices.DeleteFunc(t.holds, func(o *hold) bool { return o == h })
+	t.world.trace(fmt.Sprintf("%v: %s releases %s", h.proc, h.owner, h.lease.Name()))
+}
+
+// over is told that nothing more is to be done for a hold: it was unlocked, or its process was killed.
+func (t *watch) over(h *hold, killed bool) {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	if a := t.owners[h.owner]; a != nil {
+		a.inUse, a.dead, a.last = false, killed, time.Now()
+	}
+}
+
+// store is what a lock protects. It refuses a write whose token is lower than one it has taken.
+type store struct {
+	token uint64
+	order int // the latest of the grants whose write it took
+}
+
+// write is a write by a holder, who may have been paused since it looked at its lease.
+func (w *world) write(h *hold) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, name := range h.names {
+		s := w.store[name]
+		if s == nil {
+			s = &store{}
+			w.store[name] = s
+		}
+		taken := h.lease.Token() >= s.token
+		w.trace(fmt.Sprintf("%v: %s writes to %s with token %d: %v", h.proc, h.owner, name, h.lease.Token(), taken))
+		if w.plan.Class != beyond {
+			if taken && h.order[name] < s.order {
+				w.violateLocked("the store takes no old write", "that of %s, the grant number %d of %s, after one of %d", h.owner, h.order[name], name, s.order)
+			}
+			if !taken && h.live() {
+				w.violateLocked("the store takes the holder's write", "it refused that of %s to %s with token %d after %d", h.owner, name, h.lease.Token(), s.token)
+			}
+		}
+		if taken {
+			s.token, s.order = h.lease.Token(), max(s.order, h.order[name])
+		}
+	}
+}

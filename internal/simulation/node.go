@@ -1,0 +1,256 @@
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// node is a Redis server of the world: miniredis with a clock of its own. All of it is guarded by the world's
+// mutex.
+type node struct {
+	world  *world
+	number int
+	redis  *miniredis.Miniredis
+	in     *interpreter
+	loaded map[string]string  // scripts by their SHA
+	paths  []*path            // of all processes, to here
+	heard  map[string][]*conn // subscribers of a channel, in the order in which they came
+	down   bool               // refuses connections
+	frozen bool               // runs nothing
+	held   []message          // what came meanwhile
+	clock  clock
+}
+
+// redises keeps servers for the next run: to make one takes longer than to empty it.
+var redises = sync.Pool{New: func() any {
+	m := miniredis.NewMiniRedis()
+	c, err := m.Dial() // starts it
+	if err != nil {
+		panic(err)
+	}
+	_ = c.Close()
+	return m
+}}
+
+func newNode(w *world, number int, c clock) *node {
+	n := &node{
+		world: w, number: number, clock: c,
+		redis:  redises.Get().(*miniredis.Miniredis),
+		in:     interpreters.Get().(*interpreter),
+		loaded: make(map[string]string),
+		heard:  make(map[string][]*conn),
+	}
+	n.clock.last = n.clock.now()
+	n.redis.SetTime(n.clock.last)
+	n.in.redis, n.in.publish = n.redis.Server(), n.publish
+	n.in.peer = server.NewPeer(n.in.sent)
+	return n
+}
+
+// close gives back what the next run can use.
+func (n *node) close() {
+	n.redis.FlushAll()
+	redises.Put(n.redis)
+	n.in.redis, n.in.publish, n.in.peer = nil, nil, nil
+	interpreters.Put(n.in)
+}
+
+func (n *node) String() string { return "n" + strconv.Itoa(n.number+1) }
+
+// clock is a node's own: it runs at a rate of its own, and can be stepped.
+type clock struct {
+	began time.Time // true time
+	zero  time.Time // what the clock said then
+	rate  float64
+	last  time.Time // when it was last looked at
+}
+
+func (c clock) now() time.Time {
+	return c.zero.Add(time.Duration(float64(time.Since(c.began)) * c.rate))
+}
+
+// tick expires what the clock says is over.
+func (n *node) tick() time.Time {
+	now := n.clock.now()
+	if passed := now.Sub(n.clock.last); passed > 0 {
+		n.redis.FastForward(passed)
+	}
+	n.clock.last = now
+	n.redis.SetTime(now)
+	return now
+}
+
+// step sets the clock: keys expire at a time of the clock, so they do earlier or later.
+func (n *node) step(by time.Duration) {
+	n.tick()
+	n.clock.zero = n.clock.zero.Add(by)
+	if by > 0 {
+		n.tick()
+		return
+	}
+	for _, k := range n.redis.Keys() {
+		if ttl := n.redis.TTL(k); ttl > 0 {
+			n.redis.SetTTL(k, ttl-by)
+		}
+	}
+	n.clock.last = n.clock.now()
+	n.redis.SetTime(n.clock.last)
+}
+
+// crash cuts all connections and refuses new ones.
+func (n *node) crash() {
+	n.down = true
+	for _, p := range n.paths {
+		p.reset()
+	}
+	n.held = nil
+}
+
+// restart takes it up again, without any script.
+func (n *node) restart() {
+	n.down = false
+	clear(n.loaded)
+}
+
+func (n *node) freeze() { n.frozen = true }
+
+func (n *node) thaw() {
+	n.frozen = false
+	held := n.held
+	n.held = nil
+	for _, m := range held {
+		n.arrive(m)
+	}
+}
+
+// arrive takes a request.
+func (n *node) arrive(m message) {
+	c := m.conn
+	switch {
+	case c.dark:
+	case n.down:
+		c.reset()
+	case n.frozen:
+		n.held = append(n.held, m)
+	case m.path.stalled:
+		m.path.heldThere = append(m.path.heldThere, m)
+	default:
+		n.run(m)
+	}
+}
+
+// run runs a request and sends the reply.
+func (n *node) run(m message) {
+	if m.conn.closed {
+		m.path.trouble()
+	}
+	n.tick()
+	switch strings.ToLower(m.args[0]) {
+	case "evalsha":
+		source, known := n.loaded[m.args[1]]
+		if !known {
+			n.world.watch.received(n, m)
+			n.reply(m, []byte("-NOSCRIPT No matching script.\r\n"))
+			return
+		}
+		n.script(m, source)
+	case "eval":
+		n.loaded[shaOf(m.args[1])] = m.args[1]
+		n.script(m, m.args[1])
+	case "subscribe":
+		for _, ch := range m.args[1:] {
+			m.conn.channels = with(m.conn.channels, ch)
+			if !slices.Contains(n.heard[ch], m.conn) {
+				n.heard[ch] = append(n.heard[ch], m.conn)
+			}
+			n.reply(m, fmt.Appendf(nil, "*3\r\n$9\r\nsubscribe\r\n$%d\r\n%s\r\n:%d\r\n", len(ch), ch, len(m.conn.channels)))
+		}
+	case "unsubscribe":
+		for _, ch := range m.args[1:] {
+			delete(m.conn.channels, ch)
+			n.heard[ch] = slices.DeleteFunc(n.heard[ch], func(c *conn) bool { return c == m.conn })
+			n.reply(m, fmt.Appendf(nil, "*3\r\n$11\r\nunsubscribe\r\n$%d\r\n%s\r\n:%d\r\n", len(ch), ch, len(m.conn.channels)))
+		}
+	case "ping":
+		if len(m.conn.channels) > 0 {
+			n.reply(m, []byte("*2\r\n$4\r\npong\r\n$0\r\n\r\n"))
+		} else {
+			n.reply(m, []byte("+PONG\r\n"))
+		}
+	default: // nothing that the library sends while it locks
+		panic(fmt.Sprintf("simulation: a request that no node knows: %q", m.args))
+	}
+}
+
+func with(set map[string]bool, s string) map[string]bool {
+	if set == nil {
+		set = make(map[string]bool)
+	}
+	set[s] = true
+	return set
+}
+
+func (n *node) script(m message, source string) {
+	keys := count(m.args[2])
+	before := n.world.watch.before(n, m)
+	reply := n.in.run(source, m.args[3:3+keys], m.args[3+keys:])
+	n.world.watch.after(n, m, before, string(reply))
+	n.reply(m, reply)
+}
+
+func (n *node) reply(m message, b []byte) {
+	m.path.reply(m, b)
+}
+
+// publish sends a message to those who have subscribed.
+func (n *node) publish(channel, text string) int {
+	subscribers := slices.Clone(n.heard[channel])
+	for _, c := range subscribers {
+		c.path.push(c, channel, text)
+	}
+	return len(subscribers)
+}
+
+// forget takes a connection out of the subscriptions.
+func (n *node) forget(c *conn) {
+	for ch := range c.channels {
+		n.heard[ch] = slices.DeleteFunc(n.heard[ch], func(d *conn) bool { return c == d })
+	}
+}
+
+func count(digits string) int {
+	n, err := strconv.Atoi(digits)
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
+// named says which script it is, by its source or SHA.
+var named = func() map[string]string {
+	names := make(map[string]string)
+	for name, call := range map[string]scripts.Call{
+		"acquire": scripts.Acquire("", "", 0, 0, 0),
+		"raise":   scripts.Raise("", "", 0, 0, 0),
+		"renew":   scripts.Renew("", "", 0),
+		"release": scripts.Release("", "", 0, ""),
+		"leave":   scripts.Leave("", ""),
+	} {
+		names[call.Script.SHA], names[call.Script.Source] = name, name
+		shas[call.Script.Source] = call.Script.SHA
+	}
+	return names
+}()
+
+var shas = make(map[string]string)
+
+func shaOf(source string) string { return shas[source] }

@@ -1,0 +1,208 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// path is one process's way to one node, with faults of its own. All of it is guarded by the world's mutex.
+type path struct {
+	world *world
+	proc  *process
+	node  *node
+	conns map[*conn]bool
+	sent  map[string]int // how often the like of a message was sent
+
+	cutThere, cutBack bool      // what is sent vanishes
+	stalled           bool      // what is sent waits, and arrives in the end
+	heldThere         []message // meanwhile
+	heldBack          []answer
+	troubled          time.Time // when something last went wrong here
+}
+
+// message is a request under way.
+type message struct {
+	path   *path
+	conn   *conn
+	args   []string
+	script string // its name; empty for what is none
+	owner  string // of a script: who it is for, as the trace names him
+	dice   dice
+	at     time.Time // when it was sent
+}
+
+// answer is a reply or a push under way.
+type answer struct {
+	conn  *conn
+	bytes []byte
+	to    *message // nil for a push
+}
+
+// dial opens a connection. It takes no time: go-redis holds a mutex meanwhile when it subscribes, and time stands
+// still in a bubble while somebody waits for a mutex.
+func (p *path) dial(context.Context, string, string) (net.Conn, error) {
+	p.world.mu.Lock()
+	defer p.world.mu.Unlock()
+	if p.node.down || p.cutThere || p.cutBack || p.proc.dead {
+		p.trouble()
+		return nil, &net.OpError{Op: "dial", Net: "simulated", Err: errors.New("connection refused")}
+	}
+	c := newConn(p)
+	p.conns[c] = true
+	return c, nil
+}
+
+func (p *path) trouble() { p.troubled = time.Now() }
+
+// awaits reports whether an answer is to come.
+func (p *path) awaits() bool {
+	for c := range p.conns {
+		if c.waiting > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *path) reset() {
+	for c := range p.conns {
+		p.node.forget(c)
+		c.reset()
+	}
+}
+
+// request takes what the client sends.
+func (p *path) request(c *conn, args []string) {
+	m := message{path: p, conn: c, args: args}
+	verb := strings.ToLower(args[0])
+	switch verb {
+	case "hello": // as an old server, which go-redis takes for one without; and at once, see dial
+		c.take([]byte("-ERR unknown command 'HELLO'\r\n"))
+		return
+	case "evalsha", "eval":
+		keys := count(args[2])
+		m.script = named[args[1]]
+		argv := args[3+keys:]
+		who := argv[0]
+		m.owner = p.proc.alias(who)
+		verb = m.script + " " + args[3] + " " + number2(who)
+		if m.script == "acquire" {
+			verb += argv[4]
+		}
+	}
+	p.sent[verb]++
+	m.dice = p.world.dice.of(p.proc.name, p.node.String(), verb, strconv.Itoa(p.sent[verb]))
+	m.at = time.Now()
+	c.waiting++
+	p.world.watch.sent(m)
+	if p.proc.paused {
+		p.proc.out = append(p.proc.out, m)
+		return
+	}
+	p.send(m)
+}
+
+// number2 is what tells an owner from the others of its client.
+func number2(owner string) string { return owner[strings.LastIndexByte(owner, ':')+1:] }
+
+// send puts a request on its way.
+func (p *path) send(m message) {
+	c := m.conn
+	fate := m.dice.of("fate").share()
+	if p.cutThere || p.proc.dead || p.world.faulty() && m.script != "" && fate < p.world.plan.Drop {
+		p.world.trace(fmt.Sprintf("%v to %v: %s for %s is lost", p.proc, p.node, m.script, m.owner))
+		p.trouble()
+		c.dark = true
+		return
+	}
+	at := later(p.world.delay(m.dice.of("there")), &c.lastThere)
+	p.world.post.send(at, m.dice.of("there"), func() { p.node.arrive(m) })
+}
+
+// later is in how long something arrives that takes d, after all that was sent before.
+func later(d time.Duration, last *time.Time) time.Duration {
+	now := time.Now()
+	at := now.Add(d)
+	if !at.After(*last) {
+		at = last.Add(1)
+	}
+	*last = at
+	return at.Sub(now)
+}
+
+// reply sends the answer to a request on its way back.
+func (p *path) reply(m message, b []byte) {
+	d := m.dice.of("back")
+	if p.world.faulty() && m.script != "" && d.of("fate").share() < p.world.plan.LoseReply {
+		p.trouble()
+		if d.of("how").share() < 0.5 {
+			p.world.trace(fmt.Sprintf("%v to %v: the reply to %s for %s is lost", p.node, p.proc, m.script, m.owner))
+			m.conn.dark = true
+		} else {
+			p.world.trace(fmt.Sprintf("%v to %v: reset before the reply to %s for %s", p.node, p.proc, m.script, m.owner))
+			p.node.forget(m.conn)
+			m.conn.reset()
+		}
+		return
+	}
+	p.back(answer{m.conn, b, &m}, d)
+}
+
+// push sends what a subscriber hears.
+func (p *path) push(c *conn, channel, text string) {
+	p.sent["push"+text]++
+	d := p.world.dice.of(p.node.String(), p.proc.name, "push", p.proc.alias(text), strconv.Itoa(p.sent["push"+text]))
+	p.back(answer{c, fmt.Appendf(nil, "*3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(channel), channel, len(text), text), nil}, d)
+}
+
+func (p *path) back(a answer, d dice) {
+	if p.cutBack || p.proc.dead {
+		p.trouble()
+		a.conn.dark = true
+		return
+	}
+	if a.conn.dark {
+		return
+	}
+	at := later(p.world.delay(d), &a.conn.lastBack)
+	p.world.post.send(at, d, func() { p.deliver(a) })
+}
+
+// deliver gives an answer to the client.
+func (p *path) deliver(a answer) {
+	switch {
+	case a.conn.dark, a.conn.closed, a.conn.err != nil:
+	case p.stalled:
+		p.heldBack = append(p.heldBack, a)
+	case p.proc.paused:
+		p.proc.in = append(p.proc.in, a)
+	default:
+		if a.to != nil {
+			a.conn.waiting--
+			if time.Since(a.to.at) >= p.world.plan.NodeTimeout {
+				p.trouble()
+			}
+		}
+		a.conn.take(a.bytes)
+	}
+}
+
+// stall holds back what is sent, both ways, until resume.
+func (p *path) stall() { p.stalled = true }
+
+func (p *path) resume() {
+	p.stalled = false
+	there, back := p.heldThere, p.heldBack
+	p.heldThere, p.heldBack = nil, nil
+	for _, m := range there {
+		p.node.arrive(m)
+	}
+	for _, a := range back {
+		p.deliver(a)
+	}
+}

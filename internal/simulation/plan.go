@@ -1,0 +1,273 @@
+package simulation
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// class says what a plan's faults may do, and so what can be demanded.
+type class int
+
+const (
+	calm    class = iota // nothing fails
+	bounded              // as many nodes forget as the quorum allows for, and clocks keep to the drift
+	beyond               // any node may forget, and clocks run as they like
+)
+
+func (c class) String() string { return [...]string{"calm", "bounded", "beyond"}[c] }
+
+// Plan is one schedule: what the processes do, and what happens to them, to the nodes and to the network.
+// Nothing but the fate of single messages is left to the dice.
+type Plan struct {
+	Seed        uint64
+	Class       class
+	Nodes       int
+	Quorum      int
+	TTL         time.Duration
+	NodeTimeout time.Duration
+	Drift       quorumlock.Drift
+	Latency     time.Duration // one way, on average
+	Slow        float64       // the share of messages that take much longer
+	SlowBy      time.Duration // up to so much
+	Drop        float64       // the share of scripts that vanish on their way
+	LoseReply   float64       // the share of replies that vanish
+	Length      time.Duration // nothing new begins after that, and all faults are over
+	Clocks      []ClockPlan
+	Processes   []ProcessPlan
+	Workers     []WorkerPlan
+	Faults      []Fault
+}
+
+// ClockPlan is how a node's clock goes.
+type ClockPlan struct {
+	Offset time.Duration
+	Rate   float64
+}
+
+// ProcessPlan is a client.
+type ProcessPlan struct {
+	Wall   time.Duration // that its wall clock is ahead
+	Prompt bool          // whether its go-redis heeds the deadline of a context
+}
+
+// WorkerPlan is one goroutine of a process.
+type WorkerPlan struct {
+	Process int
+	Steps   []Step
+}
+
+// Step is one acquisition and what is done with it.
+type Step struct {
+	After   time.Duration // before the call
+	Name    string        // "x", "y", or "x+y" for a MultiLock
+	Try     bool
+	NoRenew bool
+	Limit   time.Duration // of the call's context
+	Wait    bool          // the limit is for waiting only, and not for the lease's context
+	Cancel  time.Duration // when the context is cancelled instead; 0: it is not
+	Hold    []Use
+}
+
+// Use is something that is done while holding.
+type Use struct {
+	After time.Duration
+	What  use
+	Lag   time.Duration // of a write, from looking at the lease to the store: a pause of the holder
+}
+
+type use int
+
+const (
+	write use = iota
+	extend
+	enter
+)
+
+func (u use) String() string { return [...]string{"write", "extend", "enter"}[u] }
+
+// Fault is something that goes wrong for a while.
+type Fault struct {
+	At, For time.Duration
+	Kind    kind
+	Node    int
+	Process int
+	By      time.Duration
+	Keys    string // of what is lost: "lock", "token", "line" or "all"
+}
+
+type kind int
+
+const (
+	crash kind = iota
+	crashLosing
+	freeze
+	evict
+	flushScripts
+	stepBack
+	stepForward
+	cutBoth
+	cutThere
+	cutBack
+	stall
+	pause
+	die
+	setWall
+)
+
+var kinds = [...]string{"crash", "crash losing", "freeze", "evict", "flush scripts", "step back", "step forward", "cut", "cut there", "cut back", "stall", "pause", "die", "set wall clock"}
+
+func (k kind) String() string { return kinds[k] }
+
+// newPlan makes the plan of a seed.
+func newPlan(seed uint64) *Plan {
+	g := newGenerator(seed)
+	p := &Plan{Seed: seed, Class: pick(g, calm, bounded, bounded, bounded, beyond)}
+	p.Nodes = pick(g, 1, 3, 3, 3, 3, 3, 3, 4, 5, 5)
+	p.Quorum = p.Nodes/2 + 1
+	if g.chance(0.4) {
+		p.Quorum = min(p.Quorum+1, p.Nodes)
+	}
+	p.TTL = time.Duration(pick(g, 200, 400, 700, 1000, 2000)) * time.Millisecond
+	p.NodeTimeout = g.between(30*time.Millisecond, p.TTL/3)
+	p.Drift = quorumlock.DefaultDrift()
+	if g.chance(0.5) {
+		p.Drift.Rate = 0.2
+	}
+	p.Latency = g.between(50*time.Microsecond, 3*time.Millisecond)
+	p.Length = 4*p.TTL + time.Second
+	if p.Class != calm {
+		p.Slow = pick(g, 0, 0.02, 0.1)
+		p.SlowBy = pick(g, p.NodeTimeout, p.TTL/2, p.TTL*3/2)
+		p.Drop = pick(g, 0, 0, 0.02, 0.1)
+		p.LoseReply = pick(g, 0, 0, 0.02, 0.1)
+	}
+	for range p.Nodes {
+		p.Clocks = append(p.Clocks, g.clock(p))
+	}
+	for range 2 + g.IntN(2) {
+		p.Processes = append(p.Processes, g.process(p))
+	}
+	names := pick(g, []string{"x"}, []string{"x"}, []string{"x"}, []string{"x", "y", "x+y"})
+	for i := range 2 + g.IntN(4) {
+		p.Workers = append(p.Workers, g.worker(p, i, names))
+	}
+	if p.Class != calm {
+		for range g.IntN(6) {
+			p.Faults = append(p.Faults, g.fault(p))
+		}
+	}
+	return p
+}
+
+func (g generator) clock(p *Plan) ClockPlan {
+	c := ClockPlan{Rate: 1, Offset: g.between(-time.Hour, time.Hour)}
+	r := p.Drift.Rate
+	switch {
+	case p.Class == beyond && g.chance(0.3):
+		c.Rate = pick(g, 0.3, 1-r, 1+r, 2)
+	case g.chance(0.6):
+		c.Rate = pick(g, 1-r, 1+r, 1+r)
+	}
+	return c
+}
+
+func (g generator) process(p *Plan) ProcessPlan {
+	pp := ProcessPlan{Prompt: g.chance(0.9)}
+	// What the dice do to counters beyond the bound, only clocks that agree make good.
+	if p.Class != beyond && g.chance(0.5) {
+		pp.Wall = g.between(-time.Minute, time.Minute)
+	}
+	return pp
+}
+
+func (g generator) worker(p *Plan, i int, names []string) WorkerPlan {
+	w := WorkerPlan{Process: i % len(p.Processes)}
+	for range 1 + g.IntN(2) {
+		s := Step{
+			After: g.between(0, p.TTL/2),
+			Name:  pick(g, names...),
+			Try:   g.chance(0.2),
+			Limit: g.between(p.TTL, 6*p.TTL),
+		}
+		if p.Class == calm && g.chance(0.7) {
+			s.Limit = time.Hour
+		}
+		s.NoRenew, s.Wait = g.chance(0.25), g.chance(0.6)
+		if g.chance(0.15) {
+			s.Cancel = g.between(0, p.TTL)
+			if g.chance(0.5) {
+				s.Cancel = g.between(0, 3*p.Latency)
+			}
+		}
+		for range g.IntN(4) {
+			u := Use{After: g.between(0, p.TTL/8), What: pick(g, write, write, extend, enter)}
+			if g.chance(0.1) {
+				u.After = g.between(0, 2*p.TTL)
+			}
+			if g.chance(0.2) && p.Class != calm {
+				u.Lag = g.between(0, 2*p.TTL)
+			}
+			s.Hold = append(s.Hold, u)
+		}
+		w.Steps = append(w.Steps, s)
+	}
+	return w
+}
+
+// forgetful is how many nodes may forget: the first so many of the plan.
+func (p *Plan) forgetful() int {
+	if p.Class == beyond {
+		return p.Nodes
+	}
+	return 2*p.Quorum - p.Nodes - 1
+}
+
+func (g generator) fault(p *Plan) Fault {
+	f := Fault{
+		At:      g.between(0, p.Length*2/3),
+		For:     g.between(0, pick(g, p.NodeTimeout, p.TTL, 2*p.TTL)),
+		Node:    g.IntN(p.Nodes),
+		Process: g.IntN(len(p.Processes)),
+		By:      g.between(0, 3*p.TTL),
+	}
+	f.For = min(f.For, p.Length-f.At)
+	n := p.forgetful()
+	f.Kind = pick(g, crash, crash, freeze, freeze, flushScripts, stepBack, cutBoth, cutThere, cutBack, stall, stall, pause, pause, pause, die, setWall)
+	if n > 0 && g.chance(0.5) {
+		f.Kind = pick(g, crashLosing, evict, stepForward)
+		f.Node = g.IntN(n)
+		f.Keys = pick(g, "lock", "lock", "token", "line", "all")
+	}
+	if f.Kind == setWall {
+		f.By = g.between(-10*time.Second, 10*time.Second)
+		if p.Class == beyond {
+			f.Kind = pause
+		}
+	}
+	return f
+}
+
+// String is the plan as a trace begins with it.
+func (p *Plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
+	for i, c := range p.Clocks {
+		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
+	}
+	for i, x := range p.Processes {
+		fmt.Fprintf(&b, "  p%d %+v\n", i+1, x)
+	}
+	for i, x := range p.Workers {
+		for _, s := range x.Steps {
+			fmt.Fprintf(&b, "  w%d in p%d: %+v\n", i+1, x.Process+1, s)
+		}
+	}
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "  at %v for %v: %v n%d p%d by %v keys %q\n", f.At, f.For, f.Kind, f.Node+1, f.Process+1, f.By, f.Keys)
+	}
+	return b.String()
+}

@@ -1,0 +1,151 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/quorumlock/quorumlock"
+	qnode "github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// process is a program with a client of the locks. Its paths are its own, and so is its wall clock.
+type process struct {
+	world  *world
+	name   string
+	client *redlock.Client
+	redis  []*redis.Client
+	paths  []*path
+	uuid   string       // of its owners; known once it has sent one
+	wall   atomic.Int64 // ns that its wall clock is ahead of the truth
+
+	paused bool
+	gate   chan struct{} // closed when the pause is over
+	out    []message     // sent by it in a pause: none of it has left
+	in     []answer      // sent to it in a pause
+	dead   bool
+}
+
+func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
+	p := &process{world: w, name: fmt.Sprintf("p%d", number+1)}
+	p.wall.Store(int64(plan.Wall))
+	nodes := make([]*qnode.Node, len(w.nodes))
+	for i, n := range w.nodes {
+		path := &path{world: w, proc: p, node: n, conns: make(map[*conn]bool), sent: make(map[string]int)}
+		n.paths = append(n.paths, path)
+		p.paths = append(p.paths, path)
+		timeout := time.Second
+		if plan.Prompt {
+			timeout = -1 // it has the deadline of each call
+		}
+		// As node.Dial has it, but for retries: that nothing is sent twice must not depend on the client.
+		c := redis.NewClient(&redis.Options{
+			Addr: n.String(), Dialer: path.dial, Protocol: 2, DisableIdentity: true,
+			DialerRetries: 1, ContextTimeoutEnabled: plan.Prompt, ReadTimeout: timeout,
+			ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10, PipelinePoolSize: -1, PoolSize: 16,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		p.redis = append(p.redis, c)
+		nodes[i] = qnode.New(c, qnode.WithName(n.String()))
+	}
+	var err error
+	p.client, err = redlock.New(nodes,
+		quorumlock.WithTTL(w.plan.TTL), quorumlock.WithNodeTimeout(w.plan.NodeTimeout), quorumlock.WithQuorum(w.plan.Quorum),
+		quorumlock.WithDrift(w.plan.Drift))
+	if err != nil {
+		return nil, err
+	}
+	seed := w.dice.of("jitter", p.name)
+	var jittered atomic.Int64
+	p.client.Mutex("any").Member().Client().Simulate(p.now, func(d time.Duration) time.Duration {
+		return d/2 + seed.of(fmt.Sprint(jittered.Add(1))).below(d)
+	})
+	return p, nil
+}
+
+func (p *process) String() string { return p.name }
+
+// alias names an owner or waiter, or a text with one in it, without the client's random identity.
+func (p *process) alias(s string) string {
+	if p.uuid == "" {
+		if i := strings.LastIndexByte(s, ':'); i > 0 {
+			p.uuid = s[:i]
+			p.world.procs[p.uuid] = p
+		}
+	}
+	return strings.ReplaceAll(s, p.uuid, p.name)
+}
+
+// aliased is an error without random identities.
+func (p *process) aliased(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	if p.uuid == "" {
+		return err.Error()
+	}
+	return strings.ReplaceAll(err.Error(), p.uuid, p.name)
+}
+
+// pause stops the process as far as the world can see: nothing that it sends leaves, nothing that is sent to it
+// arrives, and its workers stand still. Its timers do not: see doc.go.
+func (p *process) pause() {
+	if p.paused {
+		return
+	}
+	p.paused, p.gate = true, make(chan struct{})
+}
+
+func (p *process) resume() {
+	if !p.paused {
+		return
+	}
+	p.paused = false
+	close(p.gate)
+	out, in := p.out, p.in
+	p.out, p.in = nil, nil
+	for _, a := range in {
+		a.conn.path.deliver(a)
+	}
+	for _, m := range out {
+		m.path.send(m)
+	}
+}
+
+// die cuts the process off for good. What it has sent arrives.
+func (p *process) die() {
+	p.dead = true
+	for _, path := range p.paths {
+		path.trouble()
+	}
+}
+
+// stand waits while the process is paused, and reports whether it lives.
+func (p *process) stand(ctx context.Context) bool {
+	for {
+		p.world.mu.Lock()
+		paused, gate, dead := p.paused, p.gate, p.dead
+		p.world.mu.Unlock()
+		if dead || ctx.Err() != nil {
+			return false
+		}
+		if !paused {
+			return true
+		}
+		<-gate
+	}
+}
+
+func (p *process) close() error {
+	err := p.client.Close()
+	for _, c := range p.redis {
+		_ = c.Close() // the nodes do not own them
+	}
+	return err
+}

@@ -1,0 +1,321 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// watch looks at every script that runs and knows every hold. All of it is guarded by the world's mutex.
+type watch struct {
+	world   *world
+	grants  int
+	scripts int
+	owners  map[string]*activity // of attempts, by their alias
+	waiters map[string]*activity
+	ran     map[string]bool // what may run once: script, node, lock and owner
+	holds   []*hold         // those granted and not released, in the order of their grants
+	names   map[string]*granted
+}
+
+// activity is what was sent for an owner or a waiter.
+type activity struct {
+	proc    *process
+	first   time.Time
+	last    time.Time // when it was last sent, or run
+	pending map[*node]int
+	since   map[cell]time.Time // when a node last gave the lock a TTL for the owner
+	inUse   bool               // a lease has been returned and is not unlocked
+	dead    bool               // given up by a holder that was killed
+}
+
+type cell struct {
+	node *node
+	name string
+}
+
+// granted is what is known of a lock's grants.
+type granted struct {
+	count int                  // in the order of time
+	all   map[uint64]time.Time // when a token was granted
+}
+
+func newWatch(w *world) *watch {
+	return &watch{
+		world: w, owners: make(map[string]*activity), waiters: make(map[string]*activity), ran: make(map[string]bool),
+		names: map[string]*granted{"x": {all: make(map[uint64]time.Time)}, "y": {all: make(map[uint64]time.Time)}},
+	}
+}
+
+// parties are those whom a script is for.
+func parties(m message) (lock, owner, waiter string) {
+	keys := count(m.args[2])
+	argv := m.args[3+keys:]
+	lock, owner = m.args[3], argv[0]
+	switch m.script {
+	case "acquire":
+		if argv[4] == "wait" {
+			waiter = argv[5]
+		}
+	case "release":
+		waiter = argv[3]
+	case "leave":
+		owner, waiter = "", argv[0]
+	}
+	return lock, m.path.proc.alias(owner), m.path.proc.alias(waiter)
+}
+
+func (t *watch) active(m message, change func(*activity)) {
+	if m.script == "" {
+		return
+	}
+	_, owner, waiter := parties(m)
+	for _, x := range []struct {
+		all map[string]*activity
+		who string
+	}{{t.owners, owner}, {t.waiters, waiter}} {
+		if x.who == "" {
+			continue
+		}
+		a := x.all[x.who]
+		if a == nil {
+			a = &activity{proc: m.path.proc, first: time.Now(), pending: make(map[*node]int), since: make(map[cell]time.Time)}
+			x.all[x.who] = a
+		}
+		a.last = time.Now()
+		change(a)
+	}
+}
+
+// sent is told of every request.
+func (t *watch) sent(m message) {
+	t.active(m, func(a *activity) { a.pending[m.path.node]++ })
+}
+
+// received is told of a script that came and did not run.
+func (t *watch) received(n *node, m message) {
+	t.active(m, func(a *activity) { a.pending[n]-- })
+}
+
+// state is what a node has of a lock.
+type state struct {
+	holders map[string]string // with their counts
+	ttl     time.Duration
+	token   string
+	line    map[string]float64 // tickets
+	places  map[string]int64   // deadlines, ms of the node's clock
+}
+
+func (n *node) state(name string) state {
+	s := state{line: make(map[string]float64), places: make(map[string]int64)}
+	if n.redis.Exists(name) {
+		fields, _ := n.redis.HKeys(name)
+		s.holders = make(map[string]string, len(fields))
+		for _, f := range fields {
+			s.holders[f] = n.redis.HGet(name, f)
+		}
+		s.ttl = n.redis.TTL(name)
+	}
+	if n.redis.Exists(scripts.TokenKey(name)) {
+		s.token, _ = n.redis.Get(scripts.TokenKey(name))
+	}
+	if line := scripts.LineKey(name); n.redis.Exists(line) {
+		s.line, _ = n.redis.SortedSet(line)
+		for who := range s.line {
+			var ms int64
+			_, _ = fmt.Sscan(n.redis.HGet(scripts.DeadlinesKey(name), who), &ms)
+			s.places[who] = ms
+		}
+	}
+	return s
+}
+
+// before is called before a script runs.
+func (t *watch) before(n *node, m message) state {
+	if m.script == "" {
+		t.world.violateLocked("known scripts only", "%v ran a script of another source", n)
+		return state{}
+	}
+	return n.state(m.args[3])
+}
+
+// after is called after a script ran, and checks what it has done.
+func (t *watch) after(n *node, m message, was state, reply string) {
+	t.scripts++
+	name, owner, _ := parties(m)
+	is := n.state(name)
+	t.active(m, func(a *activity) { a.pending[n]-- })
+	said := strings.ReplaceAll(strings.TrimSuffix(reply, "\r\n"), "\r\n", " ")
+	argv := m.path.proc.alias(strings.Join(m.args[3+count(m.args[2]):], " "))
+	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.script, name, argv, said))
+
+	ok := false // the script did for the owner what it is for
+	switch m.script {
+	case "acquire":
+		ok = strings.HasPrefix(reply, "*3\r\n:1") || strings.HasPrefix(reply, "*3\r\n:2")
+	case "raise", "renew":
+		ok = reply == ":1\r\n"
+	}
+	held := is.holders[t.wire(m, owner)] != ""
+	if ok && !held {
+		t.world.violateLocked("no grant without a key", "%v said yes to %s of %s for %s, who does not hold", n, m.script, name, owner)
+	}
+	if ok && m.script != "raise" {
+		t.owners[owner].since[cell{n, name}] = time.Now()
+	}
+	t.once(n, m, name, owner)
+	t.untouched(n, m, name, owner, was, is)
+	t.inTurn(n, m, name, strings.HasPrefix(reply, "*3\r\n:1"), was)
+	if len(is.holders) > 0 && is.ttl <= 0 {
+		t.world.violateLocked("nothing outlives its TTL", "%v has %s without an expiry after %s for %s", n, name, m.script, owner)
+	}
+}
+
+// wire is an alias as the nodes have it.
+func (t *watch) wire(m message, alias string) string {
+	return strings.Replace(alias, m.path.proc.name, m.path.proc.uuid, 1)
+}
+
+// once checks that a script of which an owner sends one ran once.
+func (t *watch) once(n *node, m message, name, owner string) {
+	if m.script == "acquire" && m.args[3+count(m.args[2])+4] == "keep" || m.script != "acquire" && m.script != "raise" {
+		return
+	}
+	key := fmt.Sprint(m.script, n, name, owner)
+	if t.ran[key] {
+		t.world.violateLocked("nothing takes effect twice", "%v ran %s of %s for %s again", n, m.script, name, owner)
+	}
+	t.ran[key] = true
+}
+
+// untouched checks that a script has changed nothing of anybody else's.
+func (t *watch) untouched(n *node, m message, name, owner string, was, is state) {
+	me := t.wire(m, owner)
+	const rule = "nobody else's hold is touched"
+	others := false
+	for who, holds := range was.holders {
+		if who == me {
+			continue
+		}
+		others = true
+		if is.holders[who] != holds {
+			t.world.violateLocked(rule, "%v: %s for %s made the count of %s in %s %q of %q", n, m.script, owner, t.alias(who), name, is.holders[who], holds)
+		}
+	}
+	if others && (is.ttl != was.ttl || is.token != was.token || len(is.holders) > len(was.holders)) {
+		t.world.violateLocked(rule, "%v: %s for %s changed %s of somebody else: from %v to %v", n, m.script, owner, name, was, is)
+	}
+	if len(is.token) < len(was.token) || len(is.token) == len(was.token) && is.token < was.token {
+		t.world.violateLocked("tokens rise", "%v: %s for %s set the counter of %s from %s to %s", n, m.script, owner, name, was.token, is.token)
+	}
+	_, _, waiter := parties(m)
+	now := n.clock.last.UnixMilli()
+	for who := range was.line {
+		if _, stays := is.line[who]; !stays && who != t.wire(m, waiter) && was.places[who] > now {
+			t.world.violateLocked("nobody else's place is touched", "%v: %s for %s%s took %s out of the line of %s", n, m.script, owner, waiter, t.alias(who), name)
+		}
+	}
+}
+
+// inTurn checks that nobody is granted a lock past those who wait for it.
+func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
+	keys := count(m.args[2])
+	argv := m.args[3+keys:]
+	if m.script != "acquire" || !anew || argv[4] == "keep" {
+		return
+	}
+	now := n.clock.last.UnixMilli()
+	for who, ticket := range was.line {
+		if was.places[who] <= now {
+			continue // it has gone
+		}
+		if argv[4] == "try" || who != argv[5] && ticket < float(argv[6]) {
+			t.world.violateLocked("in ticket order", "%v granted %s to %s past %s", n, name, m.owner, t.alias(who))
+		}
+	}
+}
+
+func float(s string) (f float64) {
+	_, _ = fmt.Sscan(s, &f)
+	return f
+}
+
+func (t *watch) alias(who string) string {
+	if i := strings.LastIndexByte(who, ':'); i > 0 {
+		if p := t.world.procs[who[:i]]; p != nil {
+			return p.alias(who)
+		}
+	}
+	return who
+}
+
+// slack is how long what a call leaves behind may take to be undone, after it was last heard of.
+func (t *watch) slack() time.Duration {
+	return 3*t.world.plan.NodeTimeout + 20*t.world.plan.Latency
+}
+
+// audits looks for what was left behind, until ctx is done.
+func (t *watch) audits(ctx context.Context) {
+	for ctx.Err() == nil {
+		t.audit()
+		select {
+		case <-ctx.Done():
+		case <-time.After(150 * time.Millisecond):
+		}
+	}
+}
+
+func (t *watch) audit() {
+	const refresh = 600 * time.Millisecond
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	for _, n := range t.world.nodes {
+		n.tick()
+		for name := range t.names {
+			s := n.state(name)
+			for who := range s.holders {
+				if a := t.owners[t.alias(who)]; t.idle(a, n, t.slack()) {
+					t.world.violateLocked("nothing is left behind", "%v has %s for %s, of whom nothing was heard for %v", n, name, t.alias(who), time.Since(a.last))
+				}
+			}
+			for who := range s.line {
+				if a := t.waiters[t.alias(who)]; s.places[who] > n.clock.last.UnixMilli() && t.idle(a, n, refresh+t.slack()) {
+					t.world.violateLocked("nothing is left behind", "%v has %s in the line of %s, of whom nothing was heard for %v", n, t.alias(who), name, time.Since(a.last))
+				}
+			}
+		}
+	}
+}
+
+// idle reports whether nothing is to be expected of somebody, who could have cleared up.
+func (t *watch) idle(a *activity, n *node, after time.Duration) bool {
+	if a == nil || a.inUse || a.dead || a.proc.dead || a.proc.paused || a.pending[n] > 0 || a.proc.paths[n.number].awaits() || time.Since(a.last) <= after {
+		return false
+	}
+	return a.proc.paths[n.number].troubled.Before(a.first)
+}
+
+// settled checks that nothing is left behind by calls that have returned.
+func (t *watch) settled() {
+	time.Sleep(t.slack() + 700*time.Millisecond)
+	t.audit()
+}
+
+// quiet is how long it takes until all is expired.
+func (t *watch) quiet() time.Duration {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	longest := 2 * time.Second
+	for _, n := range t.world.nodes {
+		n.tick()
+		for _, k := range n.redis.Keys() {
+			if !strings.HasPrefix(k, "redisson_lock_token:") {
+				longest = max(longest, time.Duration(float64(n.redis.TTL(k))/n.clock.rate)+time.Second)
+			}
+		}
+	}
+	return longest
+}

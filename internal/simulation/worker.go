@@ -1,0 +1,258 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/multilock"
+)
+
+// worker takes the steps of a plan.
+type worker struct {
+	world  *world
+	number int
+	proc   *process
+	follow sync.WaitGroup
+}
+
+func newWorker(w *world, number int, p *process) *worker {
+	return &worker{world: w, number: number, proc: p}
+}
+
+func (k *worker) work(ctx context.Context, steps []Step) {
+	defer k.follow.Wait()
+	for _, s := range steps {
+		if k.world.now() > k.world.plan.Length || !k.rest(ctx, s.After) {
+			return
+		}
+		k.step(ctx, s)
+	}
+}
+
+// rest sleeps, until an instant that is this worker's alone, and as long as its process is paused. It reports
+// whether the process lives.
+func (k *worker) rest(ctx context.Context, d time.Duration) bool {
+	const apart = 64 * time.Microsecond
+	for range 2 {
+		at := (k.world.now() + d).Truncate(apart) + apart + time.Duration(k.number+1)*2*time.Microsecond
+		time.Sleep(at - k.world.now())
+		if !k.proc.stand(ctx) {
+			return false
+		}
+		d = 0
+	}
+	return true
+}
+
+func (k *worker) locker(s Step) (quorumlock.Locker, error) {
+	opts := []quorumlock.Option{quorumlock.WithTTL(k.world.plan.TTL), quorumlock.WithNodeTimeout(k.world.plan.NodeTimeout), quorumlock.WithDrift(k.world.plan.Drift)}
+	if s.NoRenew {
+		opts = append(opts, quorumlock.WithoutRenewal())
+	}
+	if s.Wait {
+		opts = append(opts, quorumlock.WithWait(s.Limit))
+	}
+	if s.Name != "x+y" {
+		return k.proc.client.Mutex(s.Name, opts...), nil
+	}
+	return multilock.New([]quorumlock.Locker{k.proc.client.Mutex("x"), k.proc.client.Mutex("y")}, opts...)
+}
+
+// step is one acquisition.
+func (k *worker) step(ctx context.Context, s Step) {
+	l, err := k.locker(s)
+	if err != nil {
+		k.world.violate("plan", "%v", err)
+		return
+	}
+	limit := s.Limit
+	if s.Cancel > 0 {
+		limit = min(limit, s.Cancel)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if s.Cancel > 0 || !s.Wait && !s.Try {
+		timer := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
+		defer timer.Stop()
+	}
+	call, most := l.Lock, limit
+	if s.Try {
+		call, most = l.TryLock, min(limit, 3*k.world.plan.NodeTimeout)
+	}
+	began := k.world.now()
+	k.world.note("%v: w%d calls for %s, try %v", k.proc, k.number+1, s.Name, s.Try)
+	lease, err := call(ctx)
+	k.inTime("Lock", began, most)
+	if err != nil {
+		k.failed(ctx, s, err, began)
+		return
+	}
+	h := k.world.watch.granted(k.proc, lease, !s.NoRenew)
+	k.follow.Go(func() { k.world.watch.follow(h) })
+	alive := k.use(ctx, l, h, s)
+	if !alive {
+		k.world.watch.over(h, true)
+		return
+	}
+	k.unlock(ctx, h)
+}
+
+// inTime checks that a call took no longer than it may.
+func (k *worker) inTime(call string, began, most time.Duration) {
+	const bound = 2 * time.Millisecond
+	if took := k.world.now() - began; took > most+bound {
+		k.world.violate("every call returns in time", "%s of w%d took %v, and may take %v", call, k.number+1, took, most)
+	}
+}
+
+// failed checks why a call has failed.
+func (k *worker) failed(ctx context.Context, s Step, err error, began time.Duration) {
+	k.world.note("%v: w%d fails: %v", k.proc, k.number+1, k.proc.aliased(err))
+	_, few := errors.AsType[*quorumlock.QuorumError](err)
+	late := k.world.now()-began >= s.Limit
+	switch {
+	case ctx.Err() != nil, s.Wait && late:
+	case s.Try && (errors.Is(err, quorumlock.ErrHeld) || few || k.world.plan.Class != calm):
+	default:
+		k.world.violate("Lock rides out what fails", "w%d got %v", k.number+1, k.proc.aliased(err))
+	}
+	if k.world.plan.Class == calm && few {
+		k.world.violate("nothing fails", "w%d got %v", k.number+1, k.proc.aliased(err))
+	}
+}
+
+// use does what a holder does. It reports whether the holder lives.
+func (k *worker) use(ctx context.Context, l quorumlock.Locker, h *hold, s Step) bool {
+	for _, u := range s.Hold {
+		if !k.rest(context.Background(), u.After) {
+			return false
+		}
+		if h.lease.Context().Err() != nil {
+			return true
+		}
+		switch u.What {
+		case write:
+			if u.Lag > 0 && !k.rest(context.Background(), u.Lag) {
+				return false
+			}
+			k.world.write(h)
+		case extend:
+			began := k.world.now()
+			err := h.lease.Extend(ctx)
+			k.inTime("Extend", began, k.world.plan.NodeTimeout)
+			k.extended(h, err)
+		case enter:
+			k.enter(l, h)
+		}
+	}
+	return k.rest(context.Background(), 0)
+}
+
+func (k *worker) extended(h *hold, err error) {
+	w := k.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace(fmt.Sprintf("%v: w%d extended: %v", k.proc, k.number+1, k.proc.aliased(err)))
+	if err == nil && h.lease.Context().Err() == nil {
+		w.watch.backed(h)
+	}
+}
+
+// enter enters the hold once more and leaves it: that changes nothing.
+func (k *worker) enter(l quorumlock.Locker, h *hold) {
+	began := k.world.now()
+	count := h.lease.HoldCount()
+	inner, err := l.Lock(h.lease.Context())
+	k.inTime("Lock again", began, k.world.plan.NodeTimeout)
+	if err != nil {
+		if h.lease.Context().Err() == nil {
+			k.world.violate("re-entrancy", "w%d cannot enter its own hold: %v", k.number+1, k.proc.aliased(err))
+		}
+		return
+	}
+	const rule = "re-entrancy"
+	if inner.Owner() != h.lease.Owner() || inner.Token() != h.lease.Token() {
+		k.world.violate(rule, "w%d entered another hold", k.number+1)
+	}
+	if now := inner.HoldCount(); now != count+1 {
+		k.world.violate(rule, "w%d has entered %d times, not %d", k.number+1, now, count+1)
+	}
+	k.rest(context.Background(), 0)
+	err = inner.Unlock(context.Background())
+	if err != nil && !errors.Is(err, quorumlock.ErrLost) {
+		k.world.violate(rule, "w%d cannot leave: %v", k.number+1, err)
+	}
+	if now := h.lease.HoldCount(); err == nil && now != count {
+		k.world.violate(rule, "w%d has %d entries left, not %d", k.number+1, now, count)
+	}
+	if err == nil && h.lease.Context().Err() == nil {
+		k.world.mu.Lock()
+		k.world.watch.backed(h)
+		k.world.mu.Unlock()
+	}
+}
+
+func (k *worker) unlock(ctx context.Context, h *hold) {
+	live := func() bool { k.world.mu.Lock(); defer k.world.mu.Unlock(); return h.live() }()
+	k.world.watch.releasing(h)
+	began := k.world.now()
+	err := h.lease.Unlock(ctx)
+	k.inTime("Unlock", began, k.world.plan.NodeTimeout)
+	k.world.watch.over(h, false)
+	k.world.note("%v: w%d unlocked: %v", k.proc, k.number+1, k.proc.aliased(err))
+	switch {
+	case !live && err == nil:
+		k.world.violate("loss is told", "w%d unlocked a lease that was over, without an error", k.number+1)
+	case live && k.world.plan.Class == calm && err != nil:
+		k.world.violate("nothing fails", "w%d cannot unlock: %v", k.number+1, k.proc.aliased(err))
+	}
+	if again := h.lease.Unlock(ctx); !errors.Is(again, quorumlock.ErrNotHeld) {
+		k.world.violate("re-entrancy", "w%d unlocked twice: %v", k.number+1, again)
+	}
+}
+
+// note adds to the trace.
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace(fmt.Sprintf(format, args...))
+}
+
+// probe is a last caller, when all is well again: it gets the lock as soon as what others left is expired.
+func (w *world) probe() {
+	p, err := newProcess(w, len(w.list), ProcessPlan{Prompt: true})
+	if err != nil {
+		w.violate("plan", "%v", err)
+		return
+	}
+	w.mu.Lock()
+	w.list = append(w.list, p)
+	limit := time.Second + 3*w.plan.NodeTimeout
+	for _, n := range w.nodes {
+		n.tick()
+		s := n.state("x")
+		left := s.ttl
+		for _, at := range s.places {
+			left = max(left, time.Duration(at-n.clock.last.UnixMilli())*time.Millisecond)
+		}
+		limit = max(limit, time.Second+3*w.plan.NodeTimeout+time.Duration(float64(left)/n.clock.rate))
+	}
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	k := newWorker(w, 20, p)
+	if !k.rest(ctx, 0) {
+		return
+	}
+	lease, err := p.client.Mutex("x").Lock(ctx)
+	if err != nil {
+		w.violate("somebody acquires", "when all nodes were well, nobody did within %v: %v", limit, p.aliased(err))
+		return
+	}
+	h := w.watch.granted(p, lease, true)
+	k.unlock(ctx, h)
+}

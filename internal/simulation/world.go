@@ -1,0 +1,242 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// world is one run of one plan. It lives in a bubble of testing/synctest.
+type world struct {
+	plan  *Plan
+	dice  dice
+	began time.Time
+	nodes []*node
+	list  []*process
+	procs map[string]*process // by the uuid of their owners
+	watch *watch
+	post  *post
+
+	mu     sync.Mutex // one for all: nothing waits while it has it
+	events []event
+	failed []Violation
+	store  map[string]*store
+}
+
+// event is a line of the trace.
+type event struct {
+	at   time.Duration
+	text string
+}
+
+// Violation is an invariant that did not hold.
+type Violation struct {
+	At        time.Duration
+	Invariant string
+	Text      string
+}
+
+// Outcome is what came of a run.
+type Outcome struct {
+	Violations []Violation
+	Grants     int
+	Scripts    int
+	Trace      string
+	Hash       uint64 // of the trace
+}
+
+// run runs a plan to its end. It is called in a bubble.
+func run(p *Plan) (out Outcome) {
+	w := &world{plan: p, dice: dice(mixed(p.Seed)), began: time.Now(), procs: make(map[string]*process), store: make(map[string]*store)}
+	w.watch, w.post = newWatch(w), newPost()
+	for i, c := range p.Clocks {
+		w.nodes = append(w.nodes, newNode(w, i, clock{began: w.began, zero: w.began.Add(c.Offset), rate: c.Rate}))
+	}
+	for i, pp := range p.Processes {
+		proc, err := newProcess(w, i, pp)
+		if err != nil {
+			w.violate("plan", "%v", err)
+			return w.outcome()
+		}
+		w.list = append(w.list, proc)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var audits, work, post sync.WaitGroup
+	gone := make(chan struct{})
+	post.Go(func() { w.run(gone) })
+	audits.Go(func() { w.watch.audits(ctx) })
+	for i, wp := range p.Workers {
+		work.Go(func() { newWorker(w, i, w.list[wp.Process]).work(ctx, wp.Steps) })
+	}
+	for i, f := range p.Faults {
+		work.Go(func() { w.suffer(f, i) })
+	}
+	work.Wait()
+	if rest := time.Until(w.began.Add(p.Length + p.SlowBy)); rest > 0 {
+		time.Sleep(rest) // until all that was sent has arrived
+	}
+	w.end()
+	stop()
+	audits.Wait()
+	close(gone)
+	post.Wait()
+	return w.outcome()
+}
+
+// end sees to it that the locks can be had again, and that nothing is left.
+func (w *world) end() {
+	w.probe()
+	w.watch.settled()
+	for _, p := range w.list {
+		if err := p.close(); err != nil {
+			w.violate("closing", "%v: %v", p, err)
+		}
+	}
+	time.Sleep(w.watch.quiet()) // also for go-redis's redial of a node that is dead, which looks once a second
+	w.mu.Lock()
+	for _, n := range w.nodes {
+		n.tick()
+		for _, k := range n.redis.Keys() {
+			if !strings.HasPrefix(k, "redisson_lock_token:") {
+				w.violateLocked("nothing outlives its TTL", "%v has %s", n, k)
+			} else if n.redis.TTL(k) <= 0 {
+				w.violateLocked("nothing outlives its TTL", "%v has %s without an expiry", n, k)
+			}
+		}
+	}
+	w.mu.Unlock()
+	for _, n := range w.nodes {
+		n.close()
+	}
+}
+
+func (w *world) now() time.Duration { return time.Since(w.began) }
+
+// faulty reports whether messages may still be lost.
+func (w *world) faulty() bool { return w.now() < w.plan.Length }
+
+// delay is how long a message takes.
+func (w *world) delay(d dice) time.Duration {
+	took := w.plan.Latency/2 + d.of("delay").below(w.plan.Latency) + 1
+	if w.faulty() && d.of("slow").share() < w.plan.Slow {
+		took += d.of("by").below(w.plan.SlowBy)
+	}
+	return took
+}
+
+// suffer has a fault happen. Faults are some ns apart from everything else.
+func (w *world) suffer(f Fault, number int) {
+	time.Sleep(f.At + time.Duration(number+1)*17)
+	n, p := w.nodes[f.Node], w.list[f.Process]
+	path := p.paths[f.Node]
+	w.mu.Lock()
+	w.trace(fmt.Sprintf("%v of n%d, p%d for %v", f.Kind, f.Node+1, f.Process+1, f.For))
+	switch f.Kind {
+	case crash, crashLosing:
+		n.crash()
+	case freeze:
+		n.freeze()
+	case evict:
+		n.tick()
+		w.lose(n, f.Keys)
+	case flushScripts:
+		clear(n.loaded)
+	case stepBack:
+		n.step(-f.By)
+	case stepForward:
+		n.step(f.By)
+	case cutBoth:
+		path.cutThere, path.cutBack = true, true
+	case cutThere:
+		path.cutThere = true
+	case cutBack:
+		path.cutBack = true
+	case stall:
+		path.stall()
+	case pause:
+		p.pause()
+	case die:
+		p.die()
+	case setWall:
+		p.wall.Add(int64(f.By))
+	}
+	w.mu.Unlock()
+	time.Sleep(f.For)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.trace(fmt.Sprintf("end of %v of n%d, p%d", f.Kind, f.Node+1, f.Process+1))
+	switch f.Kind {
+	case crash, crashLosing:
+		n.tick()
+		if f.Kind == crashLosing {
+			w.lose(n, f.Keys)
+		}
+		n.restart()
+	case freeze:
+		n.thaw()
+	case cutBoth, cutThere, cutBack:
+		path.cutThere, path.cutBack = false, false
+	case stall:
+		path.resume()
+	case pause:
+		p.resume()
+	}
+}
+
+// lose takes keys away from a node.
+func (w *world) lose(n *node, what string) {
+	for _, name := range []string{"x", "y"} {
+		for kind, keys := range map[string][]string{
+			"lock":  {name},
+			"token": {scripts.TokenKey(name)},
+			"line":  {scripts.LineKey(name), scripts.DeadlinesKey(name)},
+		} {
+			if what == kind || what == "all" {
+				for _, k := range keys {
+					n.redis.Del(k)
+				}
+			}
+		}
+	}
+}
+
+// trace notes an event. It is called with mu held.
+func (w *world) trace(text string) {
+	w.events = append(w.events, event{w.now(), text})
+}
+
+func (w *world) violate(invariant, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.violateLocked(invariant, format, args...)
+}
+
+// violateLocked is violate, called with mu held.
+func (w *world) violateLocked(invariant, format string, args ...any) {
+	v := Violation{w.now(), invariant, fmt.Sprintf(format, args...)}
+	w.trace("VIOLATION of " + v.Invariant + ": " + v.Text)
+	w.failed = append(w.failed, v)
+}
+
+func (w *world) outcome() Outcome {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// What happens at the same instant has no order.
+	slices.SortStableFunc(w.events, func(a, b event) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.text, b.text))
+	})
+	var b strings.Builder
+	for _, e := range w.events {
+		fmt.Fprintf(&b, "%14v  %s\n", e.at, e.text)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(b.String()))
+	return Outcome{w.failed, w.watch.grants, w.watch.scripts, b.String(), h.Sum64()}
+}
