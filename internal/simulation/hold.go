@@ -40,17 +40,17 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 	t.world.trace(fmt.Sprintf("%v: granted %s to %s with token %d until %v", p, l.Name(), h.owner, l.Token(), instant(l.ValidUntil()).Sub(t.world.began)))
 	a := t.owners[h.owner]
 	if a == nil {
-		t.world.violateLocked("backed by a quorum", "%s was granted %s without asking any node", h.owner, l.Name())
+		t.world.violateLocked(backed, "%s was granted %s without asking any node", h.owner, l.Name())
 		return h
 	}
 	a.inUse = true
 	if h.left() <= 0 {
-		t.world.violateLocked("no lease that is over", "%s was granted %s until %v ago", h.owner, l.Name(), -h.left())
+		t.world.violateLocked(notOver, "%s was granted %s until %v ago", h.owner, l.Name(), -h.left())
 	}
 	bound := t.world.plan.Class != beyond
 	for _, other := range t.holds {
 		if other.live() && bound && slices.ContainsFunc(h.names, func(n string) bool { return slices.Contains(other.names, n) }) {
-			t.world.violateLocked("mutual exclusion", "%s was granted %s while %s holds %s for %v yet", h.owner, l.Name(), other.owner, other.lease.Name(), other.left())
+			t.world.violateLocked(mutualExclusion, "%s was granted %s while %s holds %s for %v yet", h.owner, l.Name(), other.owner, other.lease.Name(), other.left())
 		}
 	}
 	for _, name := range h.names {
@@ -58,11 +58,11 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 		g.count++
 		h.order[name] = g.count
 		if at, twice := g.all[l.Token()]; twice {
-			t.world.violateLocked("tokens are unique", "%s was granted %s with token %d, as somebody was %v before", h.owner, name, l.Token(), time.Since(at))
+			t.world.violateLocked(tokensUnique, "%s was granted %s with token %d, as somebody was %v before", h.owner, name, l.Token(), time.Since(at))
 		}
 		for token, at := range g.all {
 			if token > l.Token() && (bound || at.Before(a.first)) {
-				t.world.violateLocked("tokens rise", "%s was granted %s with token %d after token %d", h.owner, name, l.Token(), token)
+				t.world.violateLocked(tokensRise, "%s was granted %s with token %d after token %d", h.owner, name, l.Token(), token)
 				break
 			}
 		}
@@ -87,7 +87,7 @@ func (t *watch) backed(h *hold) {
 			}
 		}
 		if n < plan.Quorum {
-			t.world.violateLocked("backed by a quorum", "%s has %s until %v, which %d nodes have promised", h.owner, name, until.Sub(t.world.began), n)
+			t.world.violateLocked(backed, "%s has %s until %v, which %d nodes have promised", h.owner, name, until.Sub(t.world.began), n)
 		}
 	}
 }
@@ -109,16 +109,16 @@ func (t *watch) follow(h *hold) {
 			h.lost = true
 			t.world.trace(fmt.Sprintf("%v: %s has lost %s", h.proc, h.owner, h.lease.Name()))
 			if t.world.plan.Class == calm && h.renewed && !h.released {
-				t.world.violateLocked("nothing is lost while nothing fails", "%s has lost %s", h.owner, h.lease.Name())
+				t.world.violateLocked(nothingFails, "%s has lost %s", h.owner, h.lease.Name())
 			}
 			if time.Since(now) > 1 {
-				t.world.violateLocked("loss is told by the deadline", "%s was told %v late", h.owner, time.Since(now))
+				t.world.violateLocked(lossTold, "%s was told %v late", h.owner, time.Since(now))
 			}
 		case over:
 		case now.After(until.Add(1)):
 			t.backed(h)
 		default:
-			t.world.violateLocked("loss is told by the deadline", "%s was not told that %s is over", h.owner, h.lease.Name())
+			t.world.violateLocked(lossTold, "%s was not told that %s is over", h.owner, h.lease.Name())
 			over = true
 		}
 		t.world.mu.Unlock()
@@ -166,10 +166,10 @@ func (w *world) write(h *hold) {
 		w.trace(fmt.Sprintf("%v: %s writes to %s with token %d: %v", h.proc, h.owner, name, h.lease.Token(), taken))
 		if w.plan.Class != beyond {
 			if taken && h.order[name] < s.order {
-				w.violateLocked("the store takes no old write", "that of %s, the grant number %d of %s, after one of %d", h.owner, h.order[name], name, s.order)
+				w.violateLocked(noOldWrite, "that of %s, the grant number %d of %s, after one of %d", h.owner, h.order[name], name, s.order)
 			}
 			if !taken && h.live() {
-				w.violateLocked("the store takes the holder's write", "it refused that of %s to %s with token %d after %d", h.owner, name, h.lease.Token(), s.token)
+				w.violateLocked(holderWrite, "it refused that of %s to %s with token %d after %d", h.owner, name, h.lease.Token(), s.token)
 			}
 		}
 		if taken {

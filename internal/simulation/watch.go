@@ -136,7 +136,7 @@ func (n *node) state(name string) state {
 // before is called before a script runs.
 func (t *watch) before(n *node, m message) state {
 	if m.script == "" {
-		t.world.violateLocked("known scripts only", "%v ran a script of another source", n)
+		t.world.violateLocked(sound, "%v ran a script of another source", n)
 		return state{}
 	}
 	return n.state(m.args[3])
@@ -161,7 +161,7 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	}
 	held := is.holders[t.wire(m, owner)] != ""
 	if ok && !held {
-		t.world.violateLocked("no grant without a key", "%v said yes to %s of %s for %s, who does not hold", n, m.script, name, owner)
+		t.world.violateLocked(yesToHolder, "%v said yes to %s of %s for %s, who does not hold", n, m.script, name, owner)
 	}
 	if ok && m.script != "raise" {
 		t.owners[owner].since[cell{n, name}] = time.Now()
@@ -170,7 +170,7 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	t.untouched(n, m, name, owner, was, is)
 	t.inTurn(n, m, name, strings.HasPrefix(reply, "*3\r\n:1"), was)
 	if len(is.holders) > 0 && is.ttl <= 0 {
-		t.world.violateLocked("nothing outlives its TTL", "%v has %s without an expiry after %s for %s", n, name, m.script, owner)
+		t.world.violateLocked(nothingStays, "%v has %s without an expiry after %s for %s", n, name, m.script, owner)
 	}
 }
 
@@ -186,7 +186,7 @@ func (t *watch) once(n *node, m message, name, owner string) {
 	}
 	key := fmt.Sprint(m.script, n, name, owner)
 	if t.ran[key] {
-		t.world.violateLocked("nothing takes effect twice", "%v ran %s of %s for %s again", n, m.script, name, owner)
+		t.world.violateLocked(once, "%v ran %s of %s for %s again", n, m.script, name, owner)
 	}
 	t.ran[key] = true
 }
@@ -194,7 +194,7 @@ func (t *watch) once(n *node, m message, name, owner string) {
 // untouched checks that a script has changed nothing of anybody else's.
 func (t *watch) untouched(n *node, m message, name, owner string, was, is state) {
 	me := t.wire(m, owner)
-	const rule = "nobody else's hold is touched"
+	const rule = othersHold
 	others := false
 	for who, holds := range was.holders {
 		if who == me {
@@ -209,13 +209,13 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 		t.world.violateLocked(rule, "%v: %s for %s changed %s of somebody else: from %v to %v", n, m.script, owner, name, was, is)
 	}
 	if len(is.token) < len(was.token) || len(is.token) == len(was.token) && is.token < was.token {
-		t.world.violateLocked("tokens rise", "%v: %s for %s set the counter of %s from %s to %s", n, m.script, owner, name, was.token, is.token)
+		t.world.violateLocked(tokensRise, "%v: %s for %s set the counter of %s from %s to %s", n, m.script, owner, name, was.token, is.token)
 	}
 	_, _, waiter := parties(m)
 	now := n.clock.last.UnixMilli()
 	for who := range was.line {
 		if _, stays := is.line[who]; !stays && who != t.wire(m, waiter) && was.places[who] > now {
-			t.world.violateLocked("nobody else's place is touched", "%v: %s for %s%s took %s out of the line of %s", n, m.script, owner, waiter, t.alias(who), name)
+			t.world.violateLocked(othersPlace, "%v: %s for %s%s took %s out of the line of %s", n, m.script, owner, waiter, t.alias(who), name)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
 			continue // it has gone
 		}
 		if argv[4] == "try" || who != argv[5] && ticket < float(argv[6]) {
-			t.world.violateLocked("in ticket order", "%v granted %s to %s past %s", n, name, m.owner, t.alias(who))
+			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %s", n, name, m.owner, t.alias(who))
 		}
 	}
 }
@@ -278,12 +278,12 @@ func (t *watch) audit() {
 			s := n.state(name)
 			for who := range s.holders {
 				if a := t.owners[t.alias(who)]; t.idle(a, n, t.slack()) {
-					t.world.violateLocked("nothing is left behind", "%v has %s for %s, of whom nothing was heard for %v", n, name, t.alias(who), time.Since(a.last))
+					t.world.violateLocked(nothingLeft, "%v has %s for %s, of whom nothing was heard for %v", n, name, t.alias(who), time.Since(a.last))
 				}
 			}
 			for who := range s.line {
 				if a := t.waiters[t.alias(who)]; s.places[who] > n.clock.last.UnixMilli() && t.idle(a, n, refresh+t.slack()) {
-					t.world.violateLocked("nothing is left behind", "%v has %s in the line of %s, of whom nothing was heard for %v", n, t.alias(who), name, time.Since(a.last))
+					t.world.violateLocked(nothingLeft, "%v has %s in the line of %s, of whom nothing was heard for %v", n, t.alias(who), name, time.Since(a.last))
 				}
 			}
 		}

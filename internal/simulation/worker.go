@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,7 +67,7 @@ func (k *worker) locker(s Step) (quorumlock.Locker, error) {
 func (k *worker) step(ctx context.Context, s Step) {
 	l, err := k.locker(s)
 	if err != nil {
-		k.world.violate("plan", "%v", err)
+		k.world.violate(sound, "%v", err)
 		return
 	}
 	limit := s.Limit
@@ -105,23 +106,23 @@ func (k *worker) step(ctx context.Context, s Step) {
 func (k *worker) inTime(call string, began, most time.Duration) {
 	const bound = 2 * time.Millisecond
 	if took := k.world.now() - began; took > most+bound {
-		k.world.violate("every call returns in time", "%s of w%d took %v, and may take %v", call, k.number+1, took, most)
+		k.world.violate(inTime, "%s of w%d took %v, and may take %v", call, k.number+1, took, most)
 	}
 }
 
 // failed checks why a call has failed.
 func (k *worker) failed(ctx context.Context, s Step, err error, began time.Duration) {
-	k.world.note("%v: w%d fails: %v", k.proc, k.number+1, k.proc.aliased(err))
+	k.world.note("%v: w%d fails: %s", k.proc, k.number+1, sort(err))
 	_, few := errors.AsType[*quorumlock.QuorumError](err)
 	late := k.world.now()-began >= s.Limit
 	switch {
 	case ctx.Err() != nil, s.Wait && late:
 	case s.Try && (errors.Is(err, quorumlock.ErrHeld) || few || k.world.plan.Class != calm):
 	default:
-		k.world.violate("Lock rides out what fails", "w%d got %v", k.number+1, k.proc.aliased(err))
+		k.world.violate(ridesOut, "w%d got %v", k.number+1, k.proc.aliased(err))
 	}
 	if k.world.plan.Class == calm && few {
-		k.world.violate("nothing fails", "w%d got %v", k.number+1, k.proc.aliased(err))
+		k.world.violate(nothingFails, "w%d got %v", k.number+1, k.proc.aliased(err))
 	}
 }
 
@@ -156,7 +157,7 @@ func (k *worker) extended(h *hold, err error) {
 	w := k.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.trace(fmt.Sprintf("%v: w%d extended: %v", k.proc, k.number+1, k.proc.aliased(err)))
+	w.trace(fmt.Sprintf("%v: w%d extended: %s", k.proc, k.number+1, sort(err)))
 	if err == nil && h.lease.Context().Err() == nil {
 		w.watch.backed(h)
 	}
@@ -170,11 +171,11 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 	k.inTime("Lock again", began, k.world.plan.NodeTimeout)
 	if err != nil {
 		if h.lease.Context().Err() == nil {
-			k.world.violate("re-entrancy", "w%d cannot enter its own hold: %v", k.number+1, k.proc.aliased(err))
+			k.world.violate(reentrancy, "w%d cannot enter its own hold: %v", k.number+1, k.proc.aliased(err))
 		}
 		return
 	}
-	const rule = "re-entrancy"
+	const rule = reentrancy
 	if inner.Owner() != h.lease.Owner() || inner.Token() != h.lease.Token() {
 		k.world.violate(rule, "w%d entered another hold", k.number+1)
 	}
@@ -203,16 +204,33 @@ func (k *worker) unlock(ctx context.Context, h *hold) {
 	err := h.lease.Unlock(ctx)
 	k.inTime("Unlock", began, k.world.plan.NodeTimeout)
 	k.world.watch.over(h, false)
-	k.world.note("%v: w%d unlocked: %v", k.proc, k.number+1, k.proc.aliased(err))
+	k.world.note("%v: w%d unlocked: %s", k.proc, k.number+1, sort(err))
 	switch {
 	case !live && err == nil:
-		k.world.violate("loss is told", "w%d unlocked a lease that was over, without an error", k.number+1)
+		k.world.violate(lossTold, "w%d unlocked a lease that was over, without an error", k.number+1)
 	case live && k.world.plan.Class == calm && err != nil:
-		k.world.violate("nothing fails", "w%d cannot unlock: %v", k.number+1, k.proc.aliased(err))
+		k.world.violate(nothingFails, "w%d cannot unlock: %v", k.number+1, k.proc.aliased(err))
 	}
 	if again := h.lease.Unlock(ctx); !errors.Is(again, quorumlock.ErrNotHeld) {
-		k.world.violate("re-entrancy", "w%d unlocked twice: %v", k.number+1, again)
+		k.world.violate(reentrancy, "w%d unlocked twice: %v", k.number+1, again)
 	}
+}
+
+// sort says what an error is without what it happens to say: which of two nodes failed first has no order.
+func sort(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	var is []string
+	for _, e := range []error{context.Canceled, context.DeadlineExceeded, quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld} {
+		if errors.Is(err, e) {
+			is = append(is, e.Error())
+		}
+	}
+	if e, ok := errors.AsType[*quorumlock.QuorumError](err); ok {
+		is = append(is, fmt.Sprintf("a quorum of %d", e.Needed))
+	}
+	return strings.Join(is, ", ")
 }
 
 // note adds to the trace.
@@ -226,7 +244,7 @@ func (w *world) note(format string, args ...any) {
 func (w *world) probe() {
 	p, err := newProcess(w, len(w.list), ProcessPlan{Prompt: true})
 	if err != nil {
-		w.violate("plan", "%v", err)
+		w.violate(sound, "%v", err)
 		return
 	}
 	w.mu.Lock()
@@ -250,7 +268,7 @@ func (w *world) probe() {
 	}
 	lease, err := p.client.Mutex("x").Lock(ctx)
 	if err != nil {
-		w.violate("somebody acquires", "when all nodes were well, nobody did within %v: %v", limit, p.aliased(err))
+		w.violate(acquires, "when all nodes were well, nobody did within %v: %v", limit, p.aliased(err))
 		return
 	}
 	h := w.watch.granted(p, lease, true)

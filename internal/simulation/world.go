@@ -62,7 +62,7 @@ func run(p *Plan) (out Outcome) {
 	for i, pp := range p.Processes {
 		proc, err := newProcess(w, i, pp)
 		if err != nil {
-			w.violate("plan", "%v", err)
+			w.violate(sound, "%v", err)
 			return w.outcome()
 		}
 		w.list = append(w.list, proc)
@@ -96,7 +96,7 @@ func (w *world) end() {
 	w.watch.settled()
 	for _, p := range w.list {
 		if err := p.close(); err != nil {
-			w.violate("closing", "%v: %v", p, err)
+			w.violate(sound, "%v: %v", p, err)
 		}
 	}
 	time.Sleep(w.watch.quiet()) // also for go-redis's redial of a node that is dead, which looks once a second
@@ -105,9 +105,9 @@ func (w *world) end() {
 		n.tick()
 		for _, k := range n.redis.Keys() {
 			if !strings.HasPrefix(k, "redisson_lock_token:") {
-				w.violateLocked("nothing outlives its TTL", "%v has %s", n, k)
+				w.violateLocked(nothingStays, "%v has %s", n, k)
 			} else if n.redis.TTL(k) <= 0 {
-				w.violateLocked("nothing outlives its TTL", "%v has %s without an expiry", n, k)
+				w.violateLocked(nothingStays, "%v has %s without an expiry", n, k)
 			}
 		}
 	}

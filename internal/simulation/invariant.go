@@ -1,0 +1,70 @@
+package simulation
+
+// The invariants. Each is checked in every run to which it applies.
+const (
+	// At most one valid holder at a time, while no more nodes forget than the quorum allows for and clocks keep to
+	// the drift. A holder is valid until its lease says so, in true time.
+	mutualExclusion = "mutual exclusion"
+
+	// A lease lasts no longer than a quorum of the nodes have promised, in a grant or renewal that they gave after
+	// the time from which the validity counts; for a MultiLock, of each of its members: all or nothing.
+	backed = "backed by a quorum"
+
+	// Nobody is given a lease whose validity is over.
+	notOver = "no lease that is over"
+
+	// A grant's token is nobody else's, and higher than those of all earlier grants. When more nodes forgot than
+	// the quorum allows for, earlier grants are those that were returned before this attempt began.
+	tokensUnique = "tokens are unique"
+	tokensRise   = "tokens rise"
+
+	// A store that refuses lower tokens takes no write of an earlier grant after one of a later, however late its
+	// holder wakes up, and takes all of a valid holder's.
+	noOldWrite  = "the store takes no old write"
+	holderWrite = "the store takes the holder's write"
+
+	// A lease that ends is told so by its deadline, and its Unlock says so.
+	lossTold = "loss is told by the deadline"
+
+	// What an owner sends once runs at most once at a node.
+	once = "nothing takes effect twice"
+
+	// No script changes the count, the TTL or the token counter of a hold of another owner's, nor takes a waiter
+	// out of the line whose place has time left.
+	othersHold  = "nobody else's hold is touched"
+	othersPlace = "nobody else's place is touched"
+
+	// A node says yes only to the holder.
+	yesToHolder = "no grant without a key"
+
+	// No node grants a lock past a waiter with a lower ticket whose place has time left.
+	ticketOrder = "in ticket order"
+
+	// Soon after a call has returned, no key and no place in line of its attempts is left at a node that was
+	// reachable meanwhile. At the end, none is left anywhere but token counters.
+	nothingLeft  = "nothing is left behind"
+	nothingStays = "nothing outlives its TTL"
+
+	// A call returns by its deadline or its node timeouts.
+	inTime = "every call returns in time"
+
+	// Lock returns an error only when it may not wait any longer.
+	ridesOut = "Lock rides out what fails"
+
+	// While nothing fails, no lease is lost, no call fails, and a lock that is released is had by the next waiter
+	// without waiting for a refresh.
+	nothingFails = "nothing fails while nothing is wrong"
+	promptly     = "the next waiter is told"
+
+	// When all nodes are well, somebody acquires as soon as what was left is expired.
+	acquires = "somebody acquires"
+
+	// Entering a hold again changes neither owner nor token, and counts; leaving it releases nothing.
+	reentrancy = "re-entrancy"
+
+	// Close returns, and no goroutine is left after it.
+	noGoroutineLeft = "no goroutine is left"
+
+	// The simulation itself is in order.
+	sound = "the simulation is sound"
+)
