@@ -44,8 +44,8 @@ func (l *Lock) attempt(ctx, waiting context.Context, w *waiter) (*quorumlock.Lea
 }
 
 // ask sends calls to the nodes of the lock, to all at once and in one goroutine each. answer gets the
-// reply of every cell, in the node's goroutine: when it came, or at the node timeout at the latest.
-func (l *Lock) ask(ctx context.Context, parts []part, call func(cell int) scripts.Call, answer func(cell int, r scripts.Reply)) {
+// replies of a node, in that goroutine: when they came, or at the node timeout at the latest.
+func (l *Lock) ask(ctx context.Context, parts []part, call func(cell int) scripts.Call, answer func(p part, rs []scripts.Reply)) {
 	if len(parts) == 0 {
 		return
 	}
@@ -58,10 +58,17 @@ func (l *Lock) ask(ctx context.Context, parts []part, call func(cell int) script
 			if sending.Add(-1) == 0 {
 				cancel()
 			}
-			for i, r := range replies {
-				answer(p.cells[i], r)
-			}
+			answer(p, replies)
 		})
+	}
+}
+
+// each takes a node's replies one by one.
+func each(answer func(cell int, r scripts.Reply)) func(part, []scripts.Reply) {
+	return func(p part, rs []scripts.Reply) {
+		for i, r := range rs {
+			answer(p.cells[i], r)
+		}
 	}
 }
 
@@ -98,45 +105,65 @@ func (t *tenure) acquireCall(cell int) scripts.Call {
 
 // acquired takes a node's answer to the attempt. One that comes when the attempt or the tenure is over
 // is undone by a release of its own; one that comes while the lock is held joins the lease.
-func (t *tenure) acquired(cell int, r scripts.Reply) {
+//
+// What a node has said is noted as a whole before any of it counts: whoever ends the attempt on a vote of it
+// finds the rest, and gives back with one call.
+func (t *tenure) acquired(p part, rs []scripts.Reply) {
+	states := make([]cellState, len(rs))
+	for i, r := range rs {
+		states[i] = t.read(p.cells[i], r)
+	}
+	late, leave := part{node: p.node}, part{node: p.node}
+	t.mu.Lock()
+	gone := t.phase == over
+	for i, state := range states {
+		cell := p.cells[i]
+		t.cells[cell] = state
+		switch {
+		case gone && state.state != refused && state.state != quarantined || t.release != nil: // Unlock waits for this node's word
+			late.cells = append(late.cells, cell)
+		case state.state != granted:
+			leave.cells = append(leave.cells, cell)
+		}
+	}
+	t.mu.Unlock()
+	for i, state := range states {
+		if state.err != nil || gone {
+			t.waiter.stray()
+		}
+		vote := No
+		if state.state == granted {
+			vote = Yes
+		}
+		t.ballot.cast(p.cells[i], vote)
+	}
+	if len(late.cells) > 0 {
+		t.giveBack(context.Background(), late)
+	}
+	if len(leave.cells) > 0 && t.waiter != nil && t.waiter.isFinished() {
+		t.lock.leave(context.Background(), leave, t.waiter)
+	}
+}
+
+// read notes what a cell has answered to the attempt.
+func (t *tenure) read(cell int, r scripts.Reply) cellState {
 	a, err := r.Acquired()
-	if err == nil && a.Again {
+	switch {
+	case errors.Is(err, quorumlock.ErrQuarantined):
+		return cellState{state: quarantined, err: err}
+	case err != nil:
+		return cellState{state: unknown, err: err}
+	case a.Again:
 		// Nobody but this attempt uses its owner, and nothing is sent twice: the lock came to this
 		// server under another address, and must not count twice.
 		err = fmt.Errorf("%q was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?", t.lock.cells[cell].Name)
-	}
-	vote := No
-	state := cellState{twin: a.Again}
-	switch {
-	case errors.Is(err, quorumlock.ErrQuarantined):
-		state.state, state.err = quarantined, err
-	case err != nil:
-		state.state, state.err = unknown, err
+		return cellState{state: unknown, err: err, twin: true}
 	case !a.Granted:
-		state.state = refused
 		t.waiter.refused(cell, a)
-	default:
-		state.state, state.token = granted, a.Token
-		t.lock.client.saw(a.Token)
-		vote = Yes
+		return cellState{state: refused}
 	}
-	t.mu.Lock()
-	t.cells[cell] = state
-	gone := t.phase == over
-	undo := gone && state.state != refused && state.state != quarantined || t.release != nil // Unlock waits for this node's word
-	t.mu.Unlock()
-	if err != nil || gone {
-		t.waiter.stray()
-	}
-	t.ballot.cast(cell, vote)
-
-	late := part{t.lock.cells[cell].Node, []int{cell}}
-	switch {
-	case undo:
-		t.giveBack(context.Background(), late)
-	case state.state != granted && t.waiter != nil && t.waiter.isFinished():
-		t.lock.leave(context.Background(), late, t.waiter)
-	}
+	t.lock.client.saw(a.Token)
+	return cellState{state: granted, token: a.Token}
 }
 
 // agreeOnToken sets the tenure's token to the highest that a node granted, and makes sure that a
@@ -194,7 +221,7 @@ func (t *tenure) agreeOnToken(ctx, waiting context.Context) error {
 		}
 		b.cast(cell, vote)
 	}
-	t.lock.ask(ctx, lower, raise, raised)
+	t.lock.ask(ctx, lower, raise, each(raised))
 	select {
 	case <-b.decided:
 	case <-waiting.Done():

@@ -25,7 +25,7 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 		}
 	}
 	t.mu.Unlock()
-	t.lock.ask(ctx, parts, t.releaseCall, t.released)
+	t.lock.ask(ctx, parts, t.releaseCall, each(t.released))
 	limit, stop := t.lock.bounded(ctx, start)
 	defer stop()
 	select {

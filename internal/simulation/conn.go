@@ -38,6 +38,9 @@ func (c *conn) Write(b []byte) (int, error) {
 	w := c.path.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if c.waiting == 0 && c.path.refuses() {
+		c.reset()
+	}
 	if c.closed || c.err != nil {
 		return 0, io.ErrClosedPipe
 	}
@@ -127,7 +130,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	c.path.world.mu.Lock()
 	defer c.path.world.mu.Unlock()
 	if c.deadline = t; !t.IsZero() {
-		c.deadline = instant(t)
+		// The nodes of a call have one deadline. That they come to it one after another is for the trace's sake.
+		c.deadline = instant(t).Add(time.Duration(c.path.node.number) * time.Microsecond)
 	}
 	c.cond.Broadcast()
 	return nil

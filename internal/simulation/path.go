@@ -48,7 +48,7 @@ type answer struct {
 func (p *path) dial(context.Context, string, string) (net.Conn, error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
-	if p.node.down || p.cutThere || p.cutBack || p.proc.dead {
+	if p.refuses() {
 		p.trouble()
 		return nil, &net.OpError{Op: "dial", Net: "simulated", Err: errors.New("connection refused")}
 	}
@@ -56,6 +56,9 @@ func (p *path) dial(context.Context, string, string) (net.Conn, error) {
 	p.conns[c] = true
 	return c, nil
 }
+
+// refuses reports whether no connection can be made.
+func (p *path) refuses() bool { return p.node.down || p.cutThere || p.cutBack || p.proc.dead }
 
 func (p *path) trouble() { p.troubled = time.Now() }
 
@@ -71,6 +74,9 @@ func (p *path) awaits() bool {
 
 func (p *path) reset() {
 	for c := range p.conns {
+		if c.waiting == 0 && len(c.channels) == 0 {
+			continue // go-redis looks at an idle connection before it uses it, and opens another: see Write
+		}
 		p.node.forget(c)
 		c.reset()
 	}
@@ -89,14 +95,15 @@ func (p *path) request(c *conn, args []string) {
 		m.script = named[args[1]]
 		argv := args[3+keys:]
 		who := argv[0]
-		m.owner = p.proc.alias(who)
-		verb = m.script + " " + args[3] + " " + number2(who)
-		if m.script == "acquire" {
-			verb += argv[4]
+		p.proc.meet(m.script, argv)
+		if verb = ""; m.script == "acquire" {
+			verb = argv[4]
 		}
+		m.owner = p.proc.alias(who)
+		verb = verb + m.script + " " + args[3] + " " + m.owner
 	}
 	p.sent[verb]++
-	m.dice = p.world.dice.of(p.proc.name, p.node.String(), verb, strconv.Itoa(p.sent[verb]))
+	m.dice = p.world.dice.of(p.proc.id, p.node.String(), verb, strconv.Itoa(p.sent[verb]))
 	m.at = time.Now()
 	c.waiting++
 	p.world.watch.sent(m)
@@ -106,9 +113,6 @@ func (p *path) request(c *conn, args []string) {
 	}
 	p.send(m)
 }
-
-// number2 is what tells an owner from the others of its client.
-func number2(owner string) string { return owner[strings.LastIndexByte(owner, ':')+1:] }
 
 // send puts a request on its way.
 func (p *path) send(m message) {
@@ -156,7 +160,7 @@ func (p *path) reply(m message, b []byte) {
 // push sends what a subscriber hears.
 func (p *path) push(c *conn, channel, text string) {
 	p.sent["push"+text]++
-	d := p.world.dice.of(p.node.String(), p.proc.name, "push", p.proc.alias(text), strconv.Itoa(p.sent["push"+text]))
+	d := p.world.dice.of(p.node.String(), p.proc.id, "push", p.proc.alias(text), strconv.Itoa(p.sent["push"+text]))
 	p.back(answer{c, fmt.Appendf(nil, "*3\r\n$7\r\nmessage\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n", len(channel), channel, len(text), text), nil}, d)
 }
 

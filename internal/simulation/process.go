@@ -18,12 +18,18 @@ import (
 // process is a program with a client of the locks. Its paths are its own, and so is its wall clock.
 type process struct {
 	world  *world
-	name   string
+	id     string
 	client *redlock.Client
 	redis  []*redis.Client
 	paths  []*path
 	uuid   string       // of its owners; known once it has sent one
 	wall   atomic.Int64 // ns that its wall clock is ahead of the truth
+
+	names    map[string]string // of owners and waiters, see meet
+	known    map[string]string // the other way round
+	attempts map[string]int    // of a waiter
+	waiters  int
+	tries    int
 
 	paused bool
 	gate   chan struct{} // closed when the pause is over
@@ -33,7 +39,7 @@ type process struct {
 }
 
 func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
-	p := &process{world: w, name: fmt.Sprintf("p%d", number+1)}
+	p := &process{world: w, id: fmt.Sprintf("p%d", number+1), names: make(map[string]string), known: make(map[string]string), attempts: make(map[string]int)}
 	p.wall.Store(int64(plan.Wall))
 	nodes := make([]*qnode.Node, len(w.nodes))
 	for i, n := range w.nodes {
@@ -61,7 +67,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	seed := w.dice.of("jitter", p.name)
+	seed := w.dice.of("jitter", p.id)
 	var jittered atomic.Int64
 	p.client.Mutex("any").Member().Client().Simulate(p.now, func(d time.Duration) time.Duration {
 		return d/2 + seed.of(fmt.Sprint(jittered.Add(1))).below(d)
@@ -69,17 +75,52 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	return p, nil
 }
 
-func (p *process) String() string { return p.name }
+func (p *process) String() string { return p.id }
 
-// alias names an owner or waiter, or a text with one in it, without the client's random identity.
-func (p *process) alias(s string) string {
+// meet gives an attempt a name that is the same in every run: that of its waiter, and which of its attempts it
+// is. The client's identity is random, and two goroutines that one message wakes take their numbers in any order.
+func (p *process) meet(script string, argv []string) {
+	owner, waiter := argv[0], ""
+	switch script {
+	case "acquire":
+		if argv[4] == "wait" {
+			waiter = argv[5]
+		}
+	case "release":
+		waiter = argv[3]
+	case "leave":
+		owner, waiter = "", argv[0]
+	}
 	if p.uuid == "" {
-		if i := strings.LastIndexByte(s, ':'); i > 0 {
-			p.uuid = s[:i]
-			p.world.procs[p.uuid] = p
+		p.uuid = argv[0][:strings.LastIndexByte(argv[0], ':')]
+		p.world.procs[p.uuid] = p
+	}
+	if waiter != "" && p.names[waiter] == "" {
+		p.waiters++
+		p.name(waiter, fmt.Sprintf("%sw%d", p, p.waiters))
+	}
+	switch {
+	case owner == "" || p.names[owner] != "":
+	case waiter != "":
+		p.attempts[waiter]++
+		p.name(owner, fmt.Sprintf("%s.%d", p.names[waiter], p.attempts[waiter]))
+	default:
+		p.tries++
+		p.name(owner, fmt.Sprintf("%st%d", p, p.tries))
+	}
+}
+
+func (p *process) name(who, alias string) { p.names[who], p.known[alias] = alias, who }
+
+// alias replaces the owners and waiters in a text by their names.
+func (p *process) alias(s string) string {
+	words := strings.Split(s, " ")
+	for i, word := range words {
+		if name := p.names[word]; name != "" {
+			words[i] = name
 		}
 	}
-	return strings.ReplaceAll(s, p.uuid, p.name)
+	return strings.Join(words, " ")
 }
 
 // aliased is an error without random identities.
@@ -90,7 +131,7 @@ func (p *process) aliased(err error) string {
 	if p.uuid == "" {
 		return err.Error()
 	}
-	return strings.ReplaceAll(err.Error(), p.uuid, p.name)
+	return strings.ReplaceAll(err.Error(), p.uuid, p.id)
 }
 
 // pause stops the process as far as the world can see: nothing that it sends leaves, nothing that is sent to it

@@ -19,6 +19,7 @@ import (
 var (
 	oneSeed = flag.Int64("seed", -1, "run this seed alone, and print its trace")
 	seeds   = flag.Int("seeds", defaultSeeds, "how many seeds to run")
+	shrunk  = flag.Bool("shrink", true, "show the smallest form of a seed that fails")
 	from    = flag.Int("from", 0, "the first of them")
 )
 
@@ -84,6 +85,9 @@ func TestSeeds(t *testing.T) {
 func report(t *testing.T, p *Plan, out Outcome) {
 	v := out.Violations[0]
 	t.Errorf("seed %d: %v", p.Seed, v)
+	if !*shrunk {
+		return
+	}
 	small, last := shrink(t, p, v.Invariant)
 	t.Logf("what is left of it:\n%v%s", small, last.Trace)
 	t.Logf("go test ./internal/simulation -run TestSeeds -seed %d", p.Seed)
@@ -91,7 +95,7 @@ func report(t *testing.T, p *Plan, out Outcome) {
 
 // One seed is one schedule, whatever the goroutines do.
 func TestSameSeedHasTheSameTrace(t *testing.T) {
-	for seed := range uint64(defaultSeeds / 5) {
+	for seed := range uint64(defaultSeeds / 50) {
 		a, b := play(t, newPlan(seed)), play(t, newPlan(seed))
 		if a.Hash != b.Hash {
 			t.Errorf("seed %d has two traces, which part with\n%s", seed, parting(a.Trace, b.Trace))

@@ -176,7 +176,7 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 
 // wire is an alias as the nodes have it.
 func (t *watch) wire(m message, alias string) string {
-	return strings.Replace(alias, m.path.proc.name, m.path.proc.uuid, 1)
+	return m.path.proc.known[alias]
 }
 
 // once checks that a script of which an owner sends one ran once.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -216,21 +215,15 @@ func (k *worker) unlock(ctx context.Context, h *hold) {
 	}
 }
 
-// sort says what an error is without what it happens to say: which of two nodes failed first has no order.
+// sort says what an error is, and no more: which of two nodes failed first has no order.
 func sort(err error) string {
-	if err == nil {
-		return "no error"
+	switch {
+	case err == nil:
+		return "well"
+	case errors.Is(err, quorumlock.ErrLost):
+		return "lost"
 	}
-	var is []string
-	for _, e := range []error{context.Canceled, context.DeadlineExceeded, quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld} {
-		if errors.Is(err, e) {
-			is = append(is, e.Error())
-		}
-	}
-	if e, ok := errors.AsType[*quorumlock.QuorumError](err); ok {
-		is = append(is, fmt.Sprintf("a quorum of %d", e.Needed))
-	}
-	return strings.Join(is, ", ")
+	return "in vain"
 }
 
 // note adds to the trace.

@@ -43,6 +43,10 @@ type Violation struct {
 	Text      string
 }
 
+func (v Violation) String() string {
+	return fmt.Sprintf("%s: at %v, %s", v.Invariant, v.At, v.Text)
+}
+
 // Outcome is what came of a run.
 type Outcome struct {
 	Violations []Violation

@@ -1,0 +1,36 @@
+//go:build !race
+
+package simulation
+
+// bugs are the planted ones: what other libraries got wrong, and what this one could.
+var bugs = []bug{
+	{"no allowance for drift", "clockdrift.go", "	left = subtract(left, d.Floor)\n	return subtract(left, d.share(ttl))", "	return left", 500, ""},
+	{"validity counts from after the replies", "internal/quorum/attempt.go", "	lease, err := t.begin(ctx, start)", "	lease, err := t.begin(ctx, l.client.now())", 500, ""},
+	{"the highest token, without a raise", "internal/quorum/attempt.go", "	if b.result() == Won {\n		return nil\n	}\n	raise :=", "	if b.result() != Lost {\n		return nil\n	}\n	raise :=", 2000, ""},
+	{"raise without the check of the tenure", "scripts/raise.lua", "if tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then\n  return 0\nend\n", "", 2000, ""},
+	{"raise without the check of the owner", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "", 2000, ""},
+	{"nodes that refused count for the token", "internal/quorum/attempt.go", "			case 0:\n				b.cast(cell, No)", "			case 0:\n				b.cast(cell, Yes)", 2000, ""},
+	{"keys that were granted anew count in the same renewal", "internal/quorum/renew.go", "	r.count(cell, No)\n}\n\n// count casts", "	if a.Granted {\n		r.count(cell, Yes)\n		return\n	}\n	r.count(cell, No)\n}\n\n// count casts", 2000, ""},
+	{"rollback only where granted", "internal/quorum/release.go", "		q := t.answered(p, granted, unknown)\n", "		q := t.answered(p, granted)\n", 2000, ""},
+	{"rollback on the caller's context", "internal/quorum/attempt.go", "context.WithDeadline(context.WithoutCancel(ctx), start.Add", "context.WithDeadline(ctx, start.Add", 2000, ""},
+	{"release without the check of the owner", "scripts/release.lua", "if count <= left then", "if count <= left and redis.call('exists', KEYS[1]) == 0 then", 2000, ""},
+	{"renewal after Unlock", "internal/quorum/renew.go", "	if t.phase != held {\n		return false", "	if t.phase == acquiring {\n		return false", 2000, ""},
+	{"a lost reply is sent again", "node/send.go", "NoRetry() bool { return true }", "NoRetry() bool { return false }", 2000, ""},
+	{"Extend resurrects what was lost", "scripts/renew.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "redis.call('hset', KEYS[1], ARGV[1], 1)\n", 2000, ""},
+	{"a straggler is left alone", "internal/quorum/attempt.go", "case gone && state.state != refused ||", "case false &&", 2000, ""},
+	{"one vote less than a majority", "redlock/redlock.go", "quorum.Majority(set.Quorum, len(c.nodes))", "quorum.Majority(max(set.Quorum-1, 1), len(c.nodes))", 500, ""},
+	{"a release wakes nobody", "scripts/release.lua", "wake(waiter, now)", "", 500, ""},
+	{"a waiter that leaves does not pass its turn on", "scripts/leave.lua", "  wake(nil, clock())", "", 2000, ""},
+	{"a yielder takes a new ticket", "internal/quorum/wait.go", "return scripts.Place{Waiter: w.id, Ticket: w.ticket,", "return scripts.Place{Waiter: w.id, Ticket: w.lock.client.now().UnixMicro(),", 2000, ""},
+	{"a dead head is never dropped", "scripts/line.lua", "deadline(first) > now then", "deadline(first) > 0 then", 2000, ""},
+	{"the wall clock alone says what has elapsed", "internal/quorum/watchdog.go", "return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))", "return now.Round(0).Sub(start.Round(0))", 2000, ""},
+	{"loss is noticed by a failed renewal only", "internal/quorum/tenure.go", "	t.timer = time.AfterFunc(left, t.checkDeadline)", "	t.timer = time.AfterFunc(left, func() {})", 500, ""},
+	{"a lease that is over is given out", "internal/quorum/tenure.go", "	if left <= 0 {\n		return nil, fmt", "	if left <= -time.Hour {\n		return nil, fmt", 2000, ""},
+	{"the count is added to, not set", "scripts/acquire.lua", "redis.call('hset', KEYS[1], ARGV[1], hold)", "redis.call('hincrby', KEYS[1], ARGV[1], hold)", 2000, ""},
+	{"no expiry at the key", "scripts/acquire.lua", "redis.call('pexpire', KEYS[1], ARGV[2])", "", 200, ""},
+	{"the holder stays in line", "internal/quorum/attempt.go", "	t.leaveLines(ctx)", "", 2000, ""},
+	{"Unlock of an inner lease releases", "internal/quorum/tenure.go", "last := len(t.leases) == 0 && t.phase", "last := t.phase", 500, ""},
+	{"the token does not rise", "scripts/acquire.lua", "math.max(token + 1, tonumber(ARGV[4]))", "math.max(token, tonumber(ARGV[4]))", 2000, ""},
+	{"somebody who tries passes the line", "scripts/acquire.lua", "  if not (free and nobody) then", "  if not (free and (nobody or not waiter)) then", 2000, ""},
+	{"one member of a MultiLock is enough", "internal/quorum/tree.go", "Tree{Need: len(members), Breaks: 1,", "Tree{Need: 1, Breaks: 1,", 2000, ""},
+}
