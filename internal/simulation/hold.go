@@ -144,6 +144,9 @@ func (t *watch) over(h *hold, killed bool) {
 	if a := t.owners[h.owner]; a != nil {
 		a.inUse, a.dead, a.last = false, killed, time.Now()
 	}
+	for _, name := range h.names {
+		t.handoff(name)
+	}
 }
 
 // store is what a lock protects. It refuses a write whose token is lower than one it has taken.

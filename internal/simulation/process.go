@@ -31,11 +31,12 @@ type process struct {
 	waiters  int
 	tries    int
 
-	paused bool
-	gate   chan struct{} // closed when the pause is over
-	out    []message     // sent by it in a pause: none of it has left
-	in     []answer      // sent to it in a pause
-	dead   bool
+	stepped bool // its wall clock was
+	paused  bool
+	gate    chan struct{} // closed when the pause is over
+	out     []message     // sent by it in a pause: none of it has left
+	in      []answer      // sent to it in a pause
+	dead    bool
 }
 
 func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {

@@ -19,6 +19,8 @@ type watch struct {
 	ran     map[string]bool // what may run once: script, node, lock and owner
 	holds   []*hold         // those granted and not released, in the order of their grants
 	names   map[string]*granted
+	calls   []*call
+	multi   bool // some wait for several locks
 }
 
 // activity is what was sent for an owner or a waiter.

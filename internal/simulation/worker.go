@@ -85,13 +85,19 @@ func (k *worker) step(ctx context.Context, s Step) {
 	}
 	began := k.world.now()
 	k.world.note("%v: w%d calls for %s, try %v", k.proc, k.number+1, s.Name, s.Try)
+	done := func() {}
+	if !s.Try {
+		done = k.world.watch.waits(s.Name, limit)
+	}
 	lease, err := call(ctx)
 	k.inTime("Lock", began, most)
 	if err != nil {
 		k.failed(ctx, s, err, began)
+		done()
 		return
 	}
 	h := k.world.watch.granted(k.proc, lease, !s.NoRenew)
+	done()
 	k.follow.Go(func() { k.world.watch.follow(h) })
 	alive := k.use(ctx, l, h, s)
 	if !alive {
@@ -167,7 +173,11 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 	began := k.world.now()
 	count := h.lease.HoldCount()
 	inner, err := l.Lock(h.lease.Context())
-	k.inTime("Lock again", began, k.world.plan.NodeTimeout)
+	most := k.world.plan.NodeTimeout
+	if k.proc.stepped {
+		most += time.Second // until the clock is looked at, the lease is over and its context does not say so
+	}
+	k.inTime("Lock again", began, most)
 	if err != nil {
 		if h.lease.Context().Err() == nil {
 			k.world.violate(reentrancy, "w%d cannot enter its own hold: %v", k.number+1, k.proc.aliased(err))

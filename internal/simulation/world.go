@@ -60,6 +60,11 @@ type Outcome struct {
 func run(p *Plan) (out Outcome) {
 	w := &world{plan: p, dice: dice(mixed(p.Seed)), began: time.Now(), procs: make(map[string]*process), store: make(map[string]*store)}
 	w.watch, w.post = newWatch(w), newPost()
+	for _, wp := range p.Workers {
+		for _, s := range wp.Steps {
+			w.watch.multi = w.watch.multi || s.Name == "x+y"
+		}
+	}
 	for i, c := range p.Clocks {
 		w.nodes = append(w.nodes, newNode(w, i, clock{began: w.began, zero: w.began.Add(c.Offset), rate: c.Rate}))
 	}
@@ -170,6 +175,7 @@ func (w *world) suffer(f Fault, number int) {
 		p.die()
 	case setWall:
 		p.wall.Add(int64(f.By))
+		p.stepped = true
 	}
 	w.mu.Unlock()
 	time.Sleep(f.For)
