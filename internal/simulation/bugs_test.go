@@ -26,7 +26,6 @@ var bugs = []bug{
 	{"the wall clock alone says what has elapsed", "internal/quorum/watchdog.go", "return max(now.Sub(start), now.Round(0).Sub(start.Round(0)))", "return now.Round(0).Sub(start.Round(0))", 400, ""},
 	{"loss is noticed by a failed renewal only", "internal/quorum/tenure.go", "	t.timer = time.AfterFunc(left, t.checkDeadline)", "	t.timer = time.AfterFunc(left, func() {})", 400, ""},
 	{"a lease that is over is given out", "internal/quorum/tenure.go", "	if left <= 0 {\n		return nil, fmt", "	if left <= -time.Hour {\n		return nil, fmt", 400, ""},
-	{"the count is added to, not set", "scripts/acquire.lua", "redis.call('hset', KEYS[1], ARGV[1], hold)", "redis.call('hincrby', KEYS[1], ARGV[1], hold)", 400, ""},
 	{"no expiry at the key", "scripts/acquire.lua", "redis.call('pexpire', KEYS[1], ARGV[2])", "", 200, ""},
 	{"the holder stays in line", "internal/quorum/attempt.go", "	t.leaveLines(ctx)", "", 400, ""},
 	{"Unlock of an inner lease releases", "internal/quorum/tenure.go", "last := len(t.leases) == 0 && t.phase", "last := t.phase", 400, ""},

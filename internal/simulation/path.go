@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -193,6 +194,11 @@ func (p *path) deliver(a answer) {
 			}
 		}
 		a.conn.take(a.bytes)
+		if a.to == nil && bytes.Contains(a.bytes, []byte("turn ")) {
+			for _, told := range p.proc.turns {
+				told()
+			}
+		}
 	}
 }
 

@@ -68,6 +68,7 @@ type Step struct {
 	Limit   time.Duration // of the call's context
 	Wait    bool          // the limit is for waiting only, and not for the lease's context
 	Cancel  time.Duration // when the context is cancelled instead; 0: it is not
+	Told    time.Duration // it is cancelled so long after its process was told a turn; 0: it is not
 	Hold    []Use
 }
 
@@ -131,13 +132,13 @@ func newPlan(seed uint64) *Plan {
 		p.Quorum = min(p.Quorum+1, p.Nodes)
 	}
 	p.TTL = time.Duration(pick(g, 200, 400, 700, 1000, 2000)) * time.Millisecond
-	p.NodeTimeout = g.between(30*time.Millisecond, p.TTL/3)
+	p.NodeTimeout = g.between(30*time.Millisecond, pick(g, p.TTL/3, p.TTL/3, p.TTL/3, 3*p.TTL/2))
 	p.Drift = quorumlock.DefaultDrift()
 	if g.chance(0.5) {
 		p.Drift.Rate = 0.2
 	}
 	p.Latency = g.between(50*time.Microsecond, 3*time.Millisecond)
-	p.Length = 4*p.TTL + time.Second
+	p.Length = 3*p.TTL + 500*time.Millisecond
 	if p.Class != calm {
 		p.Slow = pick(g, 0, 0.02, 0.1)
 		p.SlowBy = pick(g, p.NodeTimeout, p.TTL/2, p.TTL*3/2)
@@ -151,7 +152,7 @@ func newPlan(seed uint64) *Plan {
 		p.Processes = append(p.Processes, g.process(p))
 	}
 	names := pick(g, []string{"x"}, []string{"x"}, []string{"x"}, []string{"x", "y", "x+y"})
-	for i := range 2 + g.IntN(4) {
+	for i := range 2 + g.IntN(3) {
 		p.Workers = append(p.Workers, g.worker(p, i, names))
 	}
 	if p.Class != calm {
@@ -201,6 +202,9 @@ func (g generator) worker(p *Plan, i int, names []string) WorkerPlan {
 			if g.chance(0.5) {
 				s.Cancel = g.between(0, 3*p.Latency)
 			}
+		}
+		if g.chance(0.1) {
+			s.Told = g.between(1, 2*p.Latency)
 		}
 		for range g.IntN(4) {
 			u := Use{After: g.between(0, p.TTL/8), What: pick(g, write, write, extend, enter)}

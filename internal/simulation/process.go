@@ -31,7 +31,8 @@ type process struct {
 	waiters  int
 	tries    int
 
-	stepped bool // its wall clock was
+	turns   []func() // called when it is told a turn
+	stepped bool     // its wall clock was
 	paused  bool
 	gate    chan struct{} // closed when the pause is over
 	out     []message     // sent by it in a pause: none of it has left

@@ -79,6 +79,13 @@ func (k *worker) step(ctx context.Context, s Step) {
 		timer := time.AfterFunc(limit, func() { cancel(context.DeadlineExceeded) })
 		defer timer.Stop()
 	}
+	if s.Told > 0 {
+		k.world.mu.Lock()
+		k.proc.turns = append(k.proc.turns, func() {
+			time.AfterFunc(s.Told, func() { cancel(context.Canceled) })
+		})
+		k.world.mu.Unlock()
+	}
 	call, most := l.Lock, limit
 	if s.Try {
 		call, most = l.TryLock, min(limit, 3*k.world.plan.NodeTimeout)
