@@ -185,10 +185,14 @@ func (t *tenure) leaveLines(ctx context.Context) {
 		return
 	}
 	t.waiter.finish()
+	where := []answer{refused, unknown, quarantined}
+	if t.waiter.mayStray() {
+		where = append(where, granted) // a late yield of an earlier attempt may have put it back there since
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.lock.parts {
-		if q := t.answered(p, refused, unknown, quarantined); len(q.cells) > 0 {
+		if q := t.answered(p, where...); len(q.cells) > 0 {
 			t.lock.client.start(func() { t.lock.leave(ctx, q, t.waiter) })
 		}
 	}
