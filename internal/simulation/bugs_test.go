@@ -14,7 +14,7 @@ var bugs = []bug{
 	{"rollback only where granted", "internal/quorum/release.go", "		q := t.answered(p, granted, unknown)\n", "		q := t.answered(p, granted)\n", 400, ""},
 	{"rollback on the caller's context", "internal/quorum/attempt.go", "context.WithDeadline(context.WithoutCancel(ctx), start.Add", "context.WithDeadline(ctx, start.Add", 400, ""},
 	{"release without the check of the owner", "scripts/release.lua", "if count <= left then", "if count <= left and redis.call('exists', KEYS[1]) == 0 then", 400, ""},
-	{"renewal after Unlock", "internal/quorum/renew.go", "	if t.phase != held {\n		return false", "	if t.phase == acquiring {\n		return false", 400, ""},
+	{"renewal after Unlock", "internal/quorum/tenure.go", "t.phase = over // before the release", "// before the release", 400, ""},
 	{"a lost reply is sent again", "node/send.go", "NoRetry() bool { return true }", "NoRetry() bool { return false }", 400, ""},
 	{"Extend resurrects what was lost", "scripts/renew.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "redis.call('hset', KEYS[1], ARGV[1], 1)\n", 400, ""},
 	{"a straggler is left alone", "internal/quorum/attempt.go", "case gone && state.state != refused ||", "case false &&", 400, ""},

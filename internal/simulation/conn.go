@@ -22,6 +22,8 @@ type conn struct {
 	closed   bool  // by the client
 	dark     bool  // something on it was lost: nothing comes or goes any more, and nobody is told
 	waiting  int   // requests that are not answered
+	coming   int   // requests that have not run: those sent now on another connection may overtake them
+	unknown  int   // scripts that the node did not know, while the client does not know all of that
 	channels map[string]bool
 	deadline time.Time
 	alarm    *time.Timer
@@ -98,6 +100,11 @@ func (c *conn) take(b []byte) {
 // reset is what the client sees of a server that is gone. It is called with the world's mutex held.
 func (c *conn) reset() {
 	c.path.trouble()
+	c.cut()
+}
+
+// cut is what the client sees of a connection that is gone. It is called with the world's mutex held.
+func (c *conn) cut() {
 	c.err = io.EOF
 	c.end()
 }
@@ -115,8 +122,8 @@ func (c *conn) Close() error {
 	c.path.world.mu.Lock()
 	defer c.path.world.mu.Unlock()
 	c.closed = true
-	if c.waiting > 0 {
-		c.path.trouble() // its answer will be missed, and what is sent on another may overtake it
+	if c.coming > 0 || c.unknown > 0 {
+		c.path.trouble()
 	}
 	c.end()
 	return nil

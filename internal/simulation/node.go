@@ -150,8 +150,9 @@ func (n *node) arrive(m message) {
 
 // run runs a request and sends the reply.
 func (n *node) run(m message) {
-	if m.conn.closed {
-		m.path.trouble()
+	m.conn.coming--
+	if m.conn.closed || time.Since(m.at) >= n.world.plan.NodeTimeout {
+		m.path.trouble() // what was sent after it may have overtaken it
 	}
 	n.tick()
 	switch strings.ToLower(m.args[0]) {
@@ -159,6 +160,7 @@ func (n *node) run(m message) {
 		source, known := n.loaded[m.args[1]]
 		if !known {
 			n.world.watch.received(n, m)
+			m.conn.unknown++
 			n.reply(m, []byte("-NOSCRIPT No matching script.\r\n"))
 			return
 		}

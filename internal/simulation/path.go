@@ -107,6 +107,7 @@ func (p *path) request(c *conn, args []string) {
 	m.dice = p.world.dice.of(p.proc.id, p.node.String(), verb, strconv.Itoa(p.sent[verb]))
 	m.at = time.Now()
 	c.waiting++
+	c.coming++
 	p.world.watch.sent(m)
 	if p.proc.paused {
 		p.proc.out = append(p.proc.out, m)
@@ -144,14 +145,16 @@ func later(d time.Duration, last *time.Time) time.Duration {
 func (p *path) reply(m message, b []byte) {
 	d := m.dice.of("back")
 	if p.world.faulty() && m.script != "" && d.of("fate").share() < p.world.plan.LoseReply {
-		p.trouble()
+		if m.conn.unknown > 0 {
+			p.trouble() // the client will not send it again
+		}
 		if d.of("how").share() < 0.5 {
 			p.world.trace(fmt.Sprintf("%v to %v: the reply to %s for %s is lost", p.node, p.proc, m.script, m.owner))
 			m.conn.dark = true
 		} else {
 			p.world.trace(fmt.Sprintf("%v to %v: reset before the reply to %s for %s", p.node, p.proc, m.script, m.owner))
 			p.node.forget(m.conn)
-			m.conn.reset()
+			m.conn.cut()
 		}
 		return
 	}
@@ -189,8 +192,11 @@ func (p *path) deliver(a answer) {
 	default:
 		if a.to != nil {
 			a.conn.waiting--
-			if time.Since(a.to.at) >= p.world.plan.NodeTimeout {
-				p.trouble()
+			if a.conn.unknown > 0 && time.Since(a.to.at) >= p.world.plan.NodeTimeout-time.Millisecond {
+				p.trouble() // there is no time to send the source
+			}
+			if a.conn.waiting == 0 {
+				a.conn.unknown = 0
 			}
 		}
 		a.conn.take(a.bytes)

@@ -85,9 +85,10 @@ const (
 	write use = iota
 	extend
 	enter
+	race // extend, while going on
 )
 
-func (u use) String() string { return [...]string{"write", "extend", "enter"}[u] }
+func (u use) String() string { return [...]string{"write", "extend", "enter", "race"}[u] }
 
 // Fault is something that goes wrong for a while.
 type Fault struct {
@@ -207,7 +208,7 @@ func (g generator) worker(p *Plan, i int, names []string) WorkerPlan {
 			s.Told = g.between(1, 2*p.Latency)
 		}
 		for range g.IntN(4) {
-			u := Use{After: g.between(0, p.TTL/8), What: pick(g, write, write, extend, enter)}
+			u := Use{After: g.between(0, p.TTL/8), What: pick(g, write, write, extend, enter, race)}
 			if g.chance(0.1) {
 				u.After = g.between(0, 2*p.TTL)
 			}

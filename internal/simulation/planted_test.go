@@ -82,7 +82,7 @@ func (b bug) caught(t *testing.T) string {
 	if b.by != "" && !strings.Contains(b.by, by) {
 		t.Errorf("%s is caught by %q, want %q", b.name, by, b.by)
 	}
-	t.Logf("seed %s: %s: %s", seed, by, m[3])
+	t.Logf("%s: seed %s: %s: %s", b.name, seed, by, m[3])
 	return fmt.Sprintf("| %s | %s | %s | %s |", b.name, b.file, by, seed)
 }
 

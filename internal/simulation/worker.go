@@ -88,7 +88,10 @@ func (k *worker) step(ctx context.Context, s Step) {
 	}
 	call, most := l.Lock, limit
 	if s.Try {
-		call, most = l.TryLock, min(limit, 3*k.world.plan.NodeTimeout)
+		call, most = l.TryLock, 3*k.world.plan.NodeTimeout
+		if s.Cancel > 0 {
+			most = min(most, limit)
+		}
 	}
 	began := k.world.now()
 	k.world.note("%v: w%d calls for %s, try %v", k.proc, k.number+1, s.Name, s.Try)
@@ -158,6 +161,8 @@ func (k *worker) use(ctx context.Context, l quorumlock.Locker, h *hold, s Step) 
 			err := h.lease.Extend(ctx)
 			k.inTime("Extend", began, k.world.plan.NodeTimeout)
 			k.extended(h, err)
+		case race:
+			k.follow.Go(func() { _ = h.lease.Extend(ctx) }) // it may come before or after Unlock
 		case enter:
 			k.enter(l, h)
 		}
