@@ -1,5 +1,51 @@
-// Package simulation runs the library, go-redis and the Lua under hostile schedules, and checks what is promised.
+// Package simulation runs the library under hostile schedules and checks what is promised. One seed makes one
+// schedule.
 //
-// One seed makes one schedule, in a bubble of testing/synctest. See newPlan for what may happen, and watch for what is
-// checked.
+//	go test ./internal/simulation                          a sample of seeds, and the planted bugs
+//	go test ./internal/simulation -run Seeds -seeds 100000 -timeout 60m
+//	go test ./internal/simulation -run Seeds -seed 42      one seed, with its trace
+//	go test ./internal/simulation -run Planted -v          the planted bugs, as a table
+//	go test ./internal/simulation -run Planted -v -seeds 500 -plant 'scripts/renew.lua: == 0 => == 1'
+//	go test ./internal/simulation -run Seeds -seeds 1000000 -from $(date +%s)000000 -timeout 8h     nightly
+//
+// A seed that fails is shown with its trace, after everything has been taken away that it does not need to fail, and
+// with the command that runs it again. The planted bugs are variants of the library that are known to be bad: the test
+// builds it with each of them and fails unless a seed does.
+//
+// # What is real
+//
+// The library as a program imports it: redlock, multilock, node, the engine, and its Lua; go-redis; and miniredis
+// behind redis.call. All of it runs in a bubble of testing/synctest, where time passes only when everybody waits.
+//
+// # What is simulated
+//
+//   - The network (path.go, conn.go): every message has a delay of its own; some take much longer, vanish, or have
+//     their reply lost after the script ran, with the connection hanging or reset. A path from a process to a node
+//     is cut, both ways or one, or holds back what is sent and delivers it late.
+//   - Nodes (node.go): each on a clock with an offset and a rate, that is stepped. They crash and come back with all,
+//     some or none of their data, freeze and run late what came meanwhile, lose keys, forget their scripts.
+//   - Processes (process.go, worker.go): each has a client, paths and a wall clock of its own, which is wrong and is
+//     stepped. They lock, try, wait for two locks at once, enter again, extend, cancel at any moment and as their
+//     turn comes, sleep while they hold and write late, are paused, and die.
+//
+// A plan (plan.go) is calm, so that nothing fails; bounded, so that no more nodes forget than the quorum allows for
+// and the clocks keep to the drift; or beyond that. What can be demanded of each stands at the invariants
+// (invariant.go), which are checked at every script that runs (watch.go), at every grant (hold.go), at the end of
+// every call (worker.go), now and then (watch.audits), and at the end (world.end).
+//
+// # What is not
+//
+//   - A paused process: nothing leaves or reaches it, and its workers stand still. Its timers do not stand still with
+//     it. That they fire late, after a suspend, is what the tests of internal/quorum look at.
+//   - A clock of a process that runs at another rate: only the rates of the nodes differ, and the drift counts the
+//     difference.
+//   - Connecting takes no time, and a connection that is idle when its node goes away is replaced unseen, as
+//     go-redis does. TLS, sentinels and clusters are left to the tests on real servers.
+//   - Lua is run in states that are kept (interpreter.go), not by miniredis: a test compares the two.
+//
+// # Determinism
+//
+// What happens to a message is decided by the seed and by what the message is, not by when it is sent; owners are
+// named by the order of their calls; what happens at one instant is sorted. Where the library itself leaves
+// something to the scheduler, at one instant, a trace may differ: TestSameSeedHasTheSameTrace says how it is checked.
 package simulation

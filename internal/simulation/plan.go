@@ -204,8 +204,8 @@ func (g generator) worker(p *Plan, i int, names []string) WorkerPlan {
 				s.Cancel = g.between(0, 3*p.Latency)
 			}
 		}
-		if g.chance(0.1) {
-			s.Told = g.between(1, 2*p.Latency)
+		if g.chance(0.1) || p.Class == calm && g.chance(0.2) {
+			s.Told = g.between(1, p.Latency)
 		}
 		for range g.IntN(4) {
 			u := Use{After: g.between(0, p.TTL/8), What: pick(g, write, write, extend, enter, race)}

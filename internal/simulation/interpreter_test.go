@@ -1,0 +1,85 @@
+package simulation
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// The scripts do with the interpreter what they do with miniredis's own: the same replies, and the same data.
+func TestInterpreterAgreesWithMiniredis(t *testing.T) {
+	for seed := range uint64(50) {
+		g := newGenerator(seed)
+		ours, theirs := newServer(t), newServer(t)
+		in := newInterpreter()
+		in.redis, in.peer, in.publish = ours.Server(), server.NewPeer(in.sent), func(string, string) int { return 0 }
+		var reply bytes.Buffer
+		peer := server.NewPeer(bufio.NewWriter(&reply))
+		now := time.UnixMilli(1e12)
+		for range 100 {
+			c := anyCall(g)
+			argv := make([]string, len(c.Args))
+			for i, a := range c.Args {
+				argv[i] = fmt.Sprint(a)
+			}
+			now = now.Add(g.between(0, 300*time.Millisecond))
+			for _, m := range []*miniredis.Miniredis{ours, theirs} {
+				m.SetTime(now)
+				m.FastForward(100 * time.Millisecond)
+			}
+			got := in.run(c.Script.Source, c.Keys, argv)
+			reply.Reset()
+			theirs.Server().Dispatch(peer, append(append([]string{"eval", c.Script.Source, fmt.Sprint(len(c.Keys))}, c.Keys...), argv...))
+			peer.Flush()
+			if !bytes.Equal(got, reply.Bytes()) {
+				t.Fatalf("seed %d: %v %v: %q, and %q by miniredis", seed, c.Keys, argv, got, reply.Bytes())
+			}
+			if a, b := ours.Dump(), theirs.Dump(); a != b {
+				t.Fatalf("seed %d: %v %v has left\n%s\nand by miniredis\n%s", seed, c.Keys, argv, a, b)
+			}
+		}
+	}
+}
+
+func newServer(t *testing.T) *miniredis.Miniredis {
+	m := miniredis.NewMiniRedis()
+	c, err := m.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close(); m.Close() })
+	return m
+}
+
+func anyCall(g generator) scripts.Call {
+	who := func() quorumlock.Owner { return quorumlock.Owner(fmt.Sprintf("c:%d", g.IntN(4))) }
+	ttl := g.between(10*time.Millisecond, time.Second)
+	place := scripts.Place{Waiter: who(), Ticket: g.Int64N(1000), TTL: ttl}
+	switch g.IntN(8) {
+	case 0:
+		return scripts.Acquire("x", who(), ttl, 1+g.IntN(2), g.Uint64N(100))
+	case 1, 2:
+		return scripts.AcquireInTurn("x", who(), ttl, g.Uint64N(100), place)
+	case 3:
+		return scripts.AcquireAnew("x", who(), ttl, g.Uint64N(100))
+	case 4:
+		return scripts.Raise("x", who(), ttl, g.Uint64N(100), 100+g.Uint64N(100))
+	case 5:
+		return scripts.Renew("x", who(), ttl)
+	case 6:
+		return scripts.Leave("x", who())
+	default:
+		if g.chance(0.5) {
+			return scripts.Yield("x", who(), place)
+		}
+		return scripts.Release("x", who(), 1+g.IntN(2), who())
+	}
+}
