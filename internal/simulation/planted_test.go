@@ -23,8 +23,7 @@ type bug struct {
 	file  string // from the root of the module
 	old   string
 	bad   string
-	seeds int    // within which it must be caught
-	by    string // the invariant that catches it first
+	seeds int // within which it must be caught
 }
 
 // Every one of the planted bugs is caught: so the simulation would notice the like of it.
@@ -78,9 +77,6 @@ func (b bug) caught(t *testing.T) string {
 	by, seed := m[2]+m[5]+m[6], m[1]+m[4]
 	if m[6] != "" {
 		t.Errorf("%s: the run panicked: %s", b.name, m[7])
-	}
-	if b.by != "" && !strings.Contains(b.by, by) {
-		t.Errorf("%s is caught by %q, want %q", b.name, by, b.by)
 	}
 	t.Logf("%s: seed %s: %s: %s", b.name, seed, by, m[3])
 	return fmt.Sprintf("| %s | %s | %s | %s |", b.name, b.file, by, seed)
