@@ -78,7 +78,8 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 func (t *watch) backed(h *hold) {
 	plan := t.world.plan
 	until := instant(h.lease.ValidUntil())
-	start := until.Add(-plan.Drift.Validity(plan.TTL, 0))
+	drift := time.Duration(plan.Drift.Rate*float64(plan.TTL)) + plan.Drift.Floor
+	start := until.Add(drift - plan.TTL - 1) // the library rounds its drift up
 	for _, name := range h.names {
 		n := 0
 		for _, node := range t.world.nodes {
