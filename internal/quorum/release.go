@@ -186,7 +186,7 @@ func (t *tenure) leaveLines(ctx context.Context) {
 	}
 	t.waiter.finish()
 	where := []answer{refused, unknown, quarantined}
-	if t.waiter.mayStray() {
+	if t.strayed {
 		where = append(where, granted) // a late yield of an earlier attempt may have put it back there since
 	}
 	t.mu.Lock()

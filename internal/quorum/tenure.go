@@ -31,7 +31,9 @@ type tenure struct {
 	ballot *ballot // the votes on the attempt
 	waiter *waiter // who makes the attempt; nil for TryLock
 	place  scripts.Place
-	token  uint64 // the fencing token; set before the tenure is held
+	// strayed says that the waiter may stand in line somewhere unknown, from an attempt before this one.
+	strayed bool
+	token   uint64 // the fencing token; set before the tenure is held
 
 	mu     sync.Mutex
 	phase  phase
@@ -81,6 +83,7 @@ func newTenure(l *Lock, w *waiter) *tenure {
 	if w != nil {
 		w.begin()
 		t.place = w.placeAt()
+		t.strayed = w.mayStray()
 	}
 	return t
 }
