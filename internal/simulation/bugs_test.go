@@ -9,6 +9,7 @@ var bugs = []bug{
 	{"validity counts from after the replies", "internal/quorum/attempt.go", "	lease, err := t.begin(ctx, start)", "	lease, err := t.begin(ctx, l.client.now())", 400},
 	{"the highest token, without a raise", "internal/quorum/attempt.go", "	if b.result() == Won {\n		return nil\n	}\n	raise :=", "	if b.result() != Lost {\n		return nil\n	}\n	raise :=", 400},
 	{"raise without the check of the owner", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "", 2000},
+	{"raise without the check of the tenure", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\nif tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then\n  return 0\nend\n", "", 2000},
 	{"nodes that refused count for the token", "internal/quorum/attempt.go", "			case 0:\n				b.cast(cell, No)", "			case 0:\n				b.cast(cell, Yes)", 400},
 	{"keys that are granted anew count in the same renewal", "internal/quorum/renew.go", "if ok && err == nil && !c.twin {", "if err == nil && !c.twin {", 400},
 	{"rollback only where granted", "internal/quorum/release.go", "		q := t.answered(p, granted, unknown)\n", "		q := t.answered(p, granted)\n", 400},
