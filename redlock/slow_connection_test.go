@@ -17,6 +17,7 @@ func TestConnectionThatTakesLongerThanTheNodeTimeoutIsMadeAllTheSame(t *testing.
 		c, servers := start(t, 5, quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithWait(2*time.Second))
 		each(servers, func(s *embedded.Server) { s.Delay(12 * time.Millisecond) }) // a script takes 24 ms
 		lease := locktest.Lock(t, c.Mutex("x"))
+		time.Sleep(time.Second) // by then there is a connection to those that were late, too
 		locktest.Unlock(t, lease)
 		// A script that was sent as its time ran out, at a node that was out of reach for its undoing, is over with its TTL.
 		time.Sleep(quorumlock.DefaultTTL)
