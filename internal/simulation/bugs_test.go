@@ -6,7 +6,7 @@ package simulation
 // as it takes, at least.
 var bugs = []bug{
 	{"no allowance for drift", "clockdrift.go", "	left = subtract(left, d.Floor)\n	return subtract(left, d.share(ttl))", "	return left", 400},
-	{"validity counts from after the replies", "internal/quorum/attempt.go", "	lease, err := t.begin(ctx, start)", "	lease, err := t.begin(ctx, l.client.now())", 400},
+	{"validity counts from after the replies", "internal/quorum/attempt.go", "	lease, err := t.begin(ctx, start)", "	start = l.client.now()\n	lease, err := t.begin(ctx, start)", 400},
 	{"the highest token, without a raise", "internal/quorum/attempt.go", "	if b.result() == Won {\n		return nil\n	}\n	raise :=", "	if b.result() != Lost {\n		return nil\n	}\n	raise :=", 400},
 	{"raise without the check of the owner", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "", 2000},
 	{"raise without the check of the tenure", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\nif tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then\n  return 0\nend\n", "", 2000},
