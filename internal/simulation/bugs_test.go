@@ -28,7 +28,7 @@ var bugs = []bug{
 	{"loss is noticed by a failed renewal only", "internal/quorum/tenure.go", "	t.timer = time.AfterFunc(left, t.checkDeadline)", "	t.timer = time.AfterFunc(left, func() {})", 400},
 	{"a lease that is over is given out", "internal/quorum/tenure.go", "	if left <= 0 {\n		return nil, fmt", "	if left <= -time.Hour {\n		return nil, fmt", 2000},
 	{"no expiry at the key", "scripts/acquire.lua", "redis.call('pexpire', KEYS[1], ARGV[2])", "", 200},
-	{"the holder stays in line", "internal/quorum/attempt.go", "	t.leaveLines(ctx)", "", 400},
+	{"the holder stays in line", "internal/quorum/attempt.go", "	t.leaveLines(ctx)", "", 1200},
 	{"Unlock of an inner lease releases", "internal/quorum/tenure.go", "last := len(t.leases) == 0 && t.phase", "last := t.phase", 400},
 	{"the token does not rise", "scripts/acquire.lua", "math.max(token + 1, tonumber(ARGV[4]))", "math.max(token, tonumber(ARGV[4]))", 400},
 	{"somebody who tries passes the line", "scripts/acquire.lua", "(ARGV[5] == 'keep' or", "(ARGV[5] ~= 'wait' or", 400},
