@@ -183,7 +183,8 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 		return err
 	}
 	w.listen()
-	pause := time.NewTimer(w.pauseAfter(last))
+	due := time.Now().Add(w.pauseAfter(last))
+	pause := time.NewTimer(time.Until(due))
 	defer pause.Stop()
 	var patience <-chan time.Time // until the missing votes are no longer waited for
 	soon := w.isSoon()
@@ -197,7 +198,9 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 		}
 		if !soon && w.isSoon() {
 			soon = true
-			pause.Reset(refresh)
+			if time.Until(due) > refresh {
+				pause.Reset(refresh)
+			}
 		}
 		select {
 		case <-w.signal:
