@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -290,5 +291,37 @@ func TestUncontendedLockSubscribesToNothing(t *testing.T) {
 		}
 		mustUnlock(t, lease)
 		locktest.Nothing(t, servers)
+	})
+}
+
+func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs, servers := fleet(t, 2, 3)
+		holder := mustLock(t, cs[0].Mutex("x"))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			mustUnlock(t, mustLock(t, cs[1].Mutex("x")))
+		}()
+		time.Sleep(500 * time.Millisecond)
+		before := servers[0].Ran("acquire")
+		for _, s := range servers {
+			line, err := s.Redis.SortedSet(scripts.LineKey("x"))
+			if err != nil || len(line) != 1 {
+				t.Fatalf("control: %v %v", line, err)
+			}
+			for waiter := range line {
+				client, _, _ := strings.Cut(waiter, ":")
+				if s.Redis.Publish(scripts.WakeChannel(client), "next "+waiter+" x") != 1 {
+					t.Fatal("control: nobody listens")
+				}
+			}
+		}
+		time.Sleep(150 * time.Millisecond) // it was due after 600 ms
+		if servers[0].Ran("acquire") == before {
+			t.Error("the refresh was put off")
+		}
+		mustUnlock(t, holder)
+		<-done
 	})
 }
