@@ -193,7 +193,8 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 		if woken && ready {
 			return nil
 		}
-		if woken && promising && patience == nil {
+		// Open cells alone make a quorum where the attempt met what the one before was yet to give back.
+		if (woken && promising || ready) && patience == nil {
 			patience = time.After(grace)
 		}
 		if !soon && w.isSoon() {
