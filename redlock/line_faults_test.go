@@ -306,11 +306,11 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		before := servers[0].Ran("acquire")
 		for _, s := range servers {
-			line, err := s.Redis.SortedSet(scripts.LineKey("x"))
+			line, err := s.Redis.ZMembers(scripts.LineKey("x"))
 			if err != nil || len(line) != 1 {
 				t.Fatalf("control: %v %v", line, err)
 			}
-			for waiter := range line {
+			for _, waiter := range line {
 				client, _, _ := strings.Cut(waiter, ":")
 				if s.Redis.Publish(scripts.WakeChannel(client), "next "+waiter+" x") != 1 {
 					t.Fatal("control: nobody listens")
