@@ -128,7 +128,7 @@ func (t *tenure) acquired(p part, rs []scripts.Reply) {
 	}
 	t.mu.Unlock()
 	for i, state := range states {
-		if state.err != nil || gone {
+		if state.err != nil || gone && (state.state != refused || t.waiter.overtaken(t.number)) {
 			t.waiter.stray()
 		}
 		vote := No

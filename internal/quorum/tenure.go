@@ -30,6 +30,7 @@ type tenure struct {
 	hint   uint64
 	ballot *ballot // the votes on the attempt
 	waiter *waiter // who makes the attempt; nil for TryLock
+	number int     // of the waiter's attempt
 	place  scripts.Place
 	// strayed says that the waiter may stand in line somewhere unknown, from an attempt before this one.
 	strayed bool
@@ -81,7 +82,7 @@ func newTenure(l *Lock, w *waiter) *tenure {
 		waiter: w,
 	}
 	if w != nil {
-		w.begin()
+		t.number = w.begin()
 		t.place = w.placeAt()
 		t.strayed = w.mayStray()
 	}

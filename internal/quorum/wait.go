@@ -42,6 +42,7 @@ type waiter struct {
 	signal chan struct{} // something has changed; capacity 1
 
 	mu       sync.Mutex
+	attempts int  // begun so far
 	finished bool // the call has its lease, or has given up: no place may be left anywhere
 	strays   bool // a line may have it where nobody knows
 	seats    []seat
@@ -99,12 +100,24 @@ func (w *waiter) refreshAfter() time.Duration {
 
 // begin is called before an attempt: its answers say anew where the waiter stands. Wake-ups from here
 // on count for the wait after it.
-func (w *waiter) begin() {
+func (w *waiter) begin() (attempt int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.attempts++
 	for i := range w.seats {
 		w.seats[i] = seat{place: w.seats[i].place}
 	}
+	return w.attempts
+}
+
+// overtaken reports whether another attempt has begun since that one.
+func (w *waiter) overtaken(attempt int) bool {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.attempts > attempt
 }
 
 // refused notes that a cell has the waiter in its line.
