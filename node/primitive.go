@@ -31,7 +31,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 		if a, err := r.Acquired(); err != nil || !a.Granted || a.Again {
 			return nil // what the owner had before is not this call's to take away
 		}
-		undo := scripts.Release(name, owner, hold, "")
+		undo := scripts.Release(name, owner, hold)
 		return &undo
 	})
 	a, err := r.Acquired()
@@ -56,7 +56,7 @@ func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner,
 	if err := checkEntry(name, owner, hold); err != nil {
 		return 0, err
 	}
-	left, held, err := n.call(ctx, scripts.Release(name, owner, hold, ""), nil).Released()
+	left, held, err := n.call(ctx, scripts.Release(name, owner, hold), nil).Released()
 	if err == nil && !held {
 		return 0, quorumlock.ErrNotHeld
 	}

@@ -191,7 +191,7 @@ func TestRaiseChangesNothingInAnotherTenure(t *testing.T) {
 		if raise("a", a, a+20) {
 			t.Error("a raise was taken from a counter that has moved")
 		}
-		run(scripts.Release("x", "a", 1, ""))
+		run(scripts.Release("x", "a", 1))
 		b := acquire("b")
 		if b <= a+10 {
 			t.Errorf("token %d after %d", b, a+10)

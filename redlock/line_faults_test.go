@@ -130,7 +130,7 @@ func TestTokensRiseAfterAClientWithAFastClockAndADayOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.Send(t.Context(), scripts.Acquire("x", "fast:1", 10*time.Second, 1, fast))
-			n.Send(t.Context(), scripts.Release("x", "fast:1", 1, ""))
+			n.Send(t.Context(), scripts.Release("x", "fast:1", 1))
 			if err := n.Close(); err != nil {
 				t.Error(err)
 			}

@@ -8,8 +8,8 @@
 -- ARGV[3]  hold: the count the owner wants to have, 1 to acquire
 -- ARGV[4]  token hint: a new grant's token is at least this
 -- ARGV[5]  how the line is met:
---          'wait'  by the waiter ARGV[6] with the ticket ARGV[7], whose place lives ARGV[8] ms: it
---                  acquires if it is the first, and stands in line otherwise
+--          'wait'  by the waiter whose place ARGV[6] is: it acquires if it is the first, and stands in
+--                  line otherwise. What was handed to an heir of a former attempt becomes the owner's
 --          'try'   acquires if nobody stands in line
 --          'keep'  acquires past the line: a holder gets back what this node has lost
 --
@@ -25,19 +25,30 @@ local again = false
 -- Nobody holds and nobody waits: most locks are like that, and cost no more than they must.
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   -- include line.lua
-  local pttl = redis.call('pttl', KEYS[1])
-  local free = pttl == -2 and hold == 1
-  if pttl ~= -2 then
-    local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
-    again = count > 0 and (count == hold or count == hold - 1)
+  local waiter, place
+  if ARGV[5] == 'wait' then
+    waiter, place = string.match(ARGV[6], '^(%S+) (.*)$')
   end
+  local pttl = redis.call('pttl', KEYS[1])
+  local adopted = false
+  if pttl ~= -2 then
+    local held = redis.call('hgetall', KEYS[1])
+    for i = 1, #held, 2 do
+      local count = tonumber(held[i + 1])
+      again = again or held[i] == ARGV[1] and (count == hold or count == hold - 1)
+      if waiter and inherits(held[i], waiter, place) then
+        redis.call('hdel', KEYS[1], held[i])
+        pttl, adopted = -2, true
+      end
+    end
+  end
+  local free = pttl == -2 and hold == 1
   if not again then
-    local waiter = ARGV[5] == 'wait' and ARGV[6] or nil
-    local mine = free and (ARGV[5] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
+    local mine = free and (adopted or ARGV[5] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
     if not mine then
       local now = clock()
       -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
-      local stood = waiter and join(waiter, ARGV[7], tonumber(ARGV[8]), now)
+      local stood = waiter and join(waiter, place, now)
       -- A refresh looks while somebody holds, too: else the dead would gather, and keep the living far back.
       local dropped
       if free or stood then

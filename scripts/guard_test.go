@@ -61,7 +61,7 @@ func (h host) isOut() {
 		if err != nil || !a.Granted || out < quarantine {
 			h.Fatalf("after %v: %+v, %v, want a quarantine of %v", out, a, err, quarantine)
 		}
-		h.node.Send(h.Context(), scripts.Release("x", alice, 1, ""))
+		h.node.Send(h.Context(), scripts.Release("x", alice, 1))
 		return
 	}
 }
@@ -72,7 +72,7 @@ func (h host) isIn() {
 	if a, err := h.acquire(alice); err != nil || !a.Granted {
 		h.Fatalf("%+v, %v, want a grant", a, err)
 	}
-	h.node.Send(h.Context(), scripts.Release("x", alice, 1, ""))
+	h.node.Send(h.Context(), scripts.Release("x", alice, 1))
 }
 
 func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {

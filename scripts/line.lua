@@ -2,9 +2,15 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the line: zset, waiter scored by its ticket
--- KEYS[3]  the waiters' deadlines: hash, waiter -> ms on the node's clock
+-- KEYS[3]  the waiters' deadlines: hash, waiter -> ms on the node's clock, and its heir (see below)
 --
--- A waiter is `<client uuid>:<n>`. It is told on the channel quorumlock_wake:<client uuid>:
+-- A waiter is `<client uuid>:<n>`. It gives its place as `<waiter> <ticket> <ms> <heir>`: for so many ms
+-- it is kept. The heir is empty, or `<TTL> <cell> <attempt>`: then the lock may be handed to the owner
+-- `<waiter>/<attempt>` when the waiter's turn comes, for TTL ms; the cell is the waiter's number for this
+-- lock at this node. What is stored is `<deadline>`, or `<deadline> <when the waiter came> <heir>`.
+--
+-- It is told on the channel quorumlock_wake:<client uuid>:
+--   hand <waiter> <attempt> <cell> <token> <lock>   the lock has been granted to the heir of that attempt
 --   turn <waiter> <lock>   the lock is free and the waiter is the first in line
 --   next <waiter> <lock>   the waiter is the second in line now
 local CLAIM = 1000     -- ms that a waiter has to come when its turn is told; longer than between refreshes
@@ -16,11 +22,36 @@ local function clock()
 end
 
 local function drop(waiter)
-  redis.call('hdel', KEYS[3], waiter)
-  return redis.call('zrem', KEYS[2], waiter)
+  local stood = redis.call('zrem', KEYS[2], waiter)
+  if stood == 1 then
+    redis.call('hdel', KEYS[3], waiter)
+  end
+  return stood
 end
 
--- front returns the first two in line, and their deadlines. Waiters before them whose deadline has
+-- inherits tells whether an owner is an heir of a waiter, and of an attempt before the one whose place is given
+-- if it is: a late attempt takes nothing away from a later one's.
+local function inherits(owner, waiter, place)
+  local attempt = string.sub(owner, 1, #waiter + 1) == waiter .. '/' and tonumber(string.sub(owner, #waiter + 2))
+  local own = place and tonumber(string.match(place, ' (%d+)$') or '')
+  return attempt and (not place or own and attempt < own)
+end
+
+-- takeBack releases what was handed to an heir, or with '*' to any heir of a waiter.
+local function takeBack(waiter, heir, channel)
+  for _, owner in ipairs(redis.call('hkeys', KEYS[1])) do
+    if owner == heir or heir == '*' and inherits(owner, waiter) then
+      redis.call('hdel', KEYS[1], owner)
+      redis.pcall('publish', channel, '0')
+    end
+  end
+end
+
+local function deadline(of)
+  return tonumber(string.match(of or '', '^%S+') or 0)
+end
+
+-- front returns the first two in line, and what is stored of them. Waiters before them whose deadline has
 -- passed are dropped, except me; a long row of them by several calls.
 local function front(me, now)
   for i = 1, 100 do
@@ -28,19 +59,21 @@ local function front(me, now)
     if not two[1] then
       return two, {}, i > 1
     end
-    local ends = redis.call('hmget', KEYS[3], two[1], two[2] or two[1])
-    ends = {tonumber(ends[1] or 0), tonumber(ends[2] or 0)}
-    if two[1] == me or ends[1] > now or i == 100 then
-      return two, ends, i > 1
+    local stored = redis.call('hmget', KEYS[3], two[1], two[2] or two[1])
+    if two[1] == me or deadline(stored[1]) > now or i == 100 then
+      return two, stored, i > 1
     end
     drop(two[1])
   end
 end
 
--- join puts a waiter into the line, or refreshes its place, for so many ms. It tells whether it stood there.
-local function join(waiter, ticket, ms, now)
+-- join puts a waiter into the line, or refreshes its place. It tells whether it stood there.
+local function join(waiter, place, now)
+  local ticket, ms, heir = string.match(place, '^(%S+) (%S+) (.*)$')
+  ms = tonumber(ms)
   local stood = redis.call('zadd', KEYS[2], ticket, waiter) == 0
-  redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + ms))
+  heir = heir ~= '' and string.format(' %.0f ', now) .. heir or ''
+  redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + ms) .. heir)
   -- Both keys get their expiry together, but one may have been evicted since.
   if redis.call('pttl', KEYS[3]) < ms or redis.call('pttl', KEYS[2]) < ms then
     redis.call('pexpire', KEYS[2], ms)
@@ -50,25 +83,49 @@ local function join(waiter, ticket, ms, now)
 end
 
 -- tell must not fail: whoever may not publish leaves the waiters to their refresh.
-local function tell(what, waiter)
+local function tell(what, waiter, more)
   local client = string.match(waiter, '^(.*):')
   if client then
-    redis.pcall('publish', 'quorumlock_wake:' .. client, what .. ' ' .. waiter .. ' ' .. KEYS[1])
+    redis.pcall('publish', 'quorumlock_wake:' .. client, what .. ' ' .. waiter .. ' ' .. (more or '') .. KEYS[1])
   end
 end
 
--- wake tells the first in line that the lock is free, unless it is me, who knows; and the second that
--- it is next, if it would not look for itself soon.
-local function wake(me, now)
-  local two, ends = front(me, now)
+-- hand grants the lock to a waiter's heir. Only to one who came a moment ago: he counts the TTL from then
+-- on, and is most likely there. Without a counter there is no saying which token is next.
+local function hand(waiter, stored, now)
+  local came, ttl, cell, attempt = string.match(stored or '', '^%S+ (%S+) (%S+) (%S+) (%S+)$')
+  if not attempt or now < tonumber(came) or now - came > ttl / 2 then
+    return false
+  end
+  local token = tonumber(redis.call('get', KEYS[4]) or '')
+  if not token or token ~= token or token >= 9007199254740991 then
+    return false
+  end
+  token = string.format('%.0f', token + 1)
+  drop(waiter)
+  redis.call('hset', KEYS[1], waiter .. '/' .. attempt, 1)
+  redis.call('pexpire', KEYS[1], ttl)
+  redis.call('set', KEYS[4], token, 'px', string.format('%.0f', ttl + 86400000 + math.max(0, token / 1000 - now)))
+  tell('hand', waiter, attempt .. ' ' .. cell .. ' ' .. token .. ' ')
+  return true
+end
+
+-- wake is called when the lock is free. It hands the lock to the first in line, if it may be handed
+-- over, or tells it that it is free; unless that is me, who knows. It tells the second that it is next, if
+-- that would not look for itself soon. It returns whether I am the first.
+local function wake(me, now, hands)
+  local two, stored = front(me, now)
   if not two[1] or two[1] == me then
-    return
+    return two[1] ~= nil
   end
-  if ends[1] > now + CLAIM then
-    redis.call('hset', KEYS[3], two[1], string.format('%.0f', now + CLAIM))
+  if not hands or not hand(two[1], stored[1], now) then
+    if deadline(stored[1]) > now + CLAIM then
+      redis.call('hset', KEYS[3], two[1], string.format('%.0f', now + CLAIM))
+    end
+    tell('turn', two[1])
   end
-  tell('turn', two[1])
-  if two[2] and ends[2] > now + STRETCHED then
+  if two[2] and deadline(stored[2]) > now + STRETCHED then
     tell('next', two[2])
   end
+  return false
 end

@@ -271,16 +271,16 @@ func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
 	c.stand("alice:1", 200)
-	if !c.done(scripts.Leave("x", "alice:1")) || c.done(scripts.Leave("x", "alice:1")) {
+	if !c.done(scripts.Leave("x", "alice:1", "")) || c.done(scripts.Leave("x", "alice:1", "")) {
 		t.Error("Leave does not tell whether the waiter stood in line")
 	}
 	c.checkHeard() // it is held
 	c.stand("alice:1", 200)
 	c.release("x", "holder:1", 1)
 	c.checkHeard("turn bob:1 x")
-	c.done(scripts.Leave("x", "bob:1"))
+	c.done(scripts.Leave("x", "bob:1", ""))
 	c.checkHeard("turn alice:1 x")
-	c.done(scripts.Leave("x", "alice:1"))
+	c.done(scripts.Leave("x", "alice:1", ""))
 	c.checkHeard()
 	c.checkLine()
 }
@@ -290,7 +290,7 @@ func TestAReleaseTakesTheWaiterOfItsOwnerOutOfTheLine(t *testing.T) {
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100) // a lost answer left it there
 	c.stand("alice:1", 200)
-	if _, held, err := c.send(scripts.Release("x", "holder:1", 1, "bob:1")).Released(); !held || err != nil {
+	if _, held, err := c.send(scripts.ReleaseAndLeave("x", "holder:1", "bob:1", "")).Released(); !held || err != nil {
 		t.Errorf("held %v, %v", held, err)
 	}
 	c.checkLine("alice:1")

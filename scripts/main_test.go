@@ -64,7 +64,7 @@ func (s *server) grant(name string, owner quorumlock.Owner, hold int, hint uint6
 
 func (s *server) release(name string, owner quorumlock.Owner, hold int) (left int, held bool) {
 	s.Helper()
-	left, held, err := s.send(scripts.Release(name, owner, hold, "")).Released()
+	left, held, err := s.send(scripts.Release(name, owner, hold)).Released()
 	if err != nil {
 		s.Fatal(err)
 	}

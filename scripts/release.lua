@@ -2,11 +2,13 @@
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
 -- KEYS[2], KEYS[3]  the line: see line.lua
+-- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  hold: the entry to leave, which brings the count to hold - 1
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
 -- ARGV[4]  the owner's waiter, which leaves the line; '' if it has none
--- ARGV[5]  ticket: the waiter re-joins the line with it instead, for ARGV[6] ms; '' if not
+-- ARGV[5]  the place with which the waiter re-joins the line instead; '' if it does not
+-- ARGV[6]  '*' if its heirs release what they were handed
 --
 -- Reply    {left, open}: the count that is left, or -1 if the owner did not hold that entry; and 1 if
 --          the lock is free and the waiter is the first in line now, 0 if not
@@ -15,31 +17,37 @@
 -- last entry deletes at once, without a write that a node out of memory would refuse.
 local left = tonumber(ARGV[2]) - 1
 local count = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or 0)
+local hands = false
 if count <= left then
   left = -1
 elseif left > 0 then
   redis.call('hset', KEYS[1], ARGV[1], left)
 else
   redis.call('del', KEYS[1])
-  redis.pcall('publish', ARGV[3], '0') -- it is released, whether that may be told or not
+  -- It is released, whether that may be told or not. Where Redisson's clients wait as well, whoever
+  -- comes first has it.
+  hands = redis.pcall('publish', ARGV[3], '0') == 0
 end
 
 local waiter = ARGV[4] ~= '' and ARGV[4] or nil
 local rejoins = ARGV[5] ~= ''
-if not rejoins and redis.call('exists', KEYS[2]) == 0 then
+if not waiter and redis.call('exists', KEYS[2]) == 0 then
   return {left, 0}
 end
 
 -- include line.lua
 local now = clock()
 if rejoins then
-  join(waiter, ARGV[5], tonumber(ARGV[6]), now)
+  join(waiter, string.match(ARGV[5], ' (.*)$'), now)
 elseif waiter then
   drop(waiter)
+  if ARGV[6] == '*' then
+    takeBack(waiter, '*', ARGV[3])
+  end
 end
 if left ~= 0 and redis.call('exists', KEYS[1]) == 1 then
   return {left, 0}
 end
 -- One who yields is not woken by its own yield: it would come back at once, for the same outcome.
-wake(waiter, now)
-return {left, rejoins and redis.call('zrange', KEYS[2], 0, 0)[1] == waiter and 1 or 0}
+local first = wake(waiter, now, hands)
+return {left, rejoins and first and 1 or 0}

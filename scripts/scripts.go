@@ -9,6 +9,7 @@ import (
 	"crypto/sha1"
 	_ "embed"
 	"encoding/hex"
+	"strconv"
 	"strings"
 	"time"
 
@@ -115,10 +116,36 @@ type Place struct {
 	Waiter quorumlock.Owner
 	Ticket int64         // wall-clock µs of its first attempt
 	TTL    time.Duration // for how long the place is kept without a refresh
+	Heir   Heir
 }
 
-func (p Place) args() []any {
-	return []any{string(p.Waiter), p.Ticket, milliseconds(p.TTL)}
+// Heir is to whom the lock may be handed when a waiter's turn comes. The zero value is nobody.
+type Heir struct {
+	Attempt int // of the waiter
+	TTL     time.Duration
+	Cell    int // comes back with the message that tells of it
+}
+
+// HeirOf returns the owner that is the heir of a waiter's attempt.
+func HeirOf(waiter quorumlock.Owner, attempt int) quorumlock.Owner {
+	return waiter + "/" + quorumlock.Owner(strconv.Itoa(attempt))
+}
+
+// AnyHeir stands for every heir of a waiter.
+const AnyHeir quorumlock.Owner = "*"
+
+// String is the place as the scripts take it.
+func (p Place) String() string {
+	b := make([]byte, 0, 160)
+	b = append(append(b, p.Waiter...), ' ')
+	b = append(strconv.AppendInt(b, p.Ticket, 10), ' ')
+	b = append(strconv.AppendInt(b, milliseconds(p.TTL), 10), ' ')
+	if p.Heir.TTL > 0 {
+		b = append(strconv.AppendInt(b, milliseconds(p.Heir.TTL), 10), ' ')
+		b = append(strconv.AppendInt(b, int64(p.Heir.Cell), 10), ' ')
+		b = strconv.AppendInt(b, int64(p.Heir.Attempt), 10)
+	}
+	return string(b)
 }
 
 // Acquire makes owner the holder of the lock name for ttl (hold 1), or enters it once more (hold n
@@ -129,7 +156,7 @@ func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, h
 
 // AcquireInTurn is Acquire for a waiter: if it is not granted, it stands in line at p.
 func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, p Place) Call {
-	return acquireAs("wait", name, owner, ttl, 1, hint, p.args()...)
+	return acquireAs("wait", name, owner, ttl, 1, hint, p.String())
 }
 
 // AcquireAnew is Acquire for a holder whose key the node has lost. It need not stand in line for what
@@ -167,20 +194,28 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 	return Call{renew, []string{name, TokenKey(name)}, []any{string(owner), milliseconds(ttl)}}
 }
 
-// Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock. waiter, if
-// not empty, leaves the line.
-func Release(name string, owner quorumlock.Owner, hold int, waiter quorumlock.Owner) Call {
-	return Call{release, lineKeys(name), []any{string(owner), hold, UnlockChannel(name), string(waiter), ""}}
+// Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock.
+func Release(name string, owner quorumlock.Owner, hold int) Call {
+	return Call{release, append(lineKeys(name), TokenKey(name)), []any{string(owner), hold, UnlockChannel(name), "", ""}}
+}
+
+// ReleaseAndLeave is Release and Leave in one.
+func ReleaseAndLeave(name string, owner, waiter, heir quorumlock.Owner) Call {
+	c := Release(name, owner, 1)
+	c.Args[3] = string(waiter)
+	c.Args = append(c.Args, string(heir))
+	return c
 }
 
 // Yield releases what an attempt has got of the lock, if anything, and stands in line at p.
 func Yield(name string, owner quorumlock.Owner, p Place) Call {
-	return Call{release, lineKeys(name), append([]any{string(owner), 1, UnlockChannel(name)}, p.args()...)}
+	return Call{release, append(lineKeys(name), TokenKey(name)), []any{string(owner), 1, UnlockChannel(name), string(p.Waiter), p.String()}}
 }
 
-// Leave takes waiter out of the line.
-func Leave(name string, waiter quorumlock.Owner) Call {
-	return Call{leave, lineKeys(name), []any{string(waiter)}}
+// Leave takes waiter out of the line, if it is not empty, and releases what was handed to heir, which
+// may be AnyHeir, or empty.
+func Leave(name string, waiter, heir quorumlock.Owner) Call {
+	return Call{leave, lineKeys(name), []any{string(waiter), string(heir), UnlockChannel(name)}}
 }
 
 // ForceRelease releases the lock, whoever holds it.

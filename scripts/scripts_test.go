@@ -37,7 +37,7 @@ func calls(name string) map[string]scripts.Call {
 		"acquire":       scripts.Acquire(name, alice, ttl, 1, 100),
 		"raise":         scripts.Raise(name, alice, ttl, 100, 200),
 		"renew":         scripts.Renew(name, alice, ttl),
-		"release":       scripts.Release(name, alice, 1, ""),
+		"release":       scripts.Release(name, alice, 1),
 		"force release": scripts.ForceRelease(name),
 		"inspect":       scripts.Inspect(name, 100),
 		"guarded":       scripts.Acquire(name, alice, ttl, 1, 100).Guarded(ttl),

@@ -75,8 +75,8 @@ var known = func() map[string]string {
 		"acquire":       scripts.Acquire("", "", 0, 0, 0),
 		"raise":         scripts.Raise("", "", 0, 0, 0),
 		"renew":         scripts.Renew("", "", 0),
-		"release":       scripts.Release("", "", 0, ""),
-		"leave":         scripts.Leave("", ""),
+		"release":       scripts.Release("", "", 0),
+		"leave":         scripts.Leave("", "", ""),
 		"force_release": scripts.ForceRelease(""),
 		"inspect":       scripts.Inspect("", 0),
 	} {

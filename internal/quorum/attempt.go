@@ -18,7 +18,7 @@ import (
 // This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with the nodes asked at
 // the same time, and with a fencing token that a quorum of them agrees on.
 func (l *Lock) attempt(ctx, waiting context.Context, w *waiter) (*quorumlock.Lease, error) {
-	t := newTenure(l, w)
+	t := newAttempt(l, w)
 	start := l.client.now() // before the first send: all that follows counts against the validity
 
 	l.ask(ctx, l.parts, t.acquireCall, t.acquired)
@@ -100,7 +100,7 @@ func (t *tenure) acquireCall(cell int) scripts.Call {
 	if t.waiter == nil {
 		return scripts.Acquire(name, t.owner, ttl, 1, t.hint).Guarded(t.lock.set.Quarantine())
 	}
-	return scripts.AcquireInTurn(name, t.owner, ttl, t.hint, t.place).Guarded(t.lock.set.Quarantine())
+	return scripts.AcquireInTurn(name, t.owner, ttl, t.hint, t.placeAt(cell)).Guarded(t.lock.set.Quarantine())
 }
 
 // acquired takes a node's answer to the attempt. One that comes when the attempt or the tenure is over

@@ -70,7 +70,7 @@ func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 	c := NewClient()
 	defer c.Close()
 	l := New(c, "x", Tree{}, []Cell{{Node: idle{}, Name: "x"}}, set, nil)
-	held := newTenure(l, nil)
+	held := newAttempt(l, nil)
 	lease, err := held.begin(t.Context(), time.Now())
 	if err != nil {
 		t.Fatal(err)

@@ -163,6 +163,13 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 				return lease, err
 			}
 		}
+		if lease := l.inherit(ctx, waiting, w); lease != nil {
+			return lease, nil
+		}
+		if err := waiting.Err(); err != nil {
+			w.leave(ctx)
+			return nil, errors.Join(err, last)
+		}
 		lease, err := l.attempt(ctx, waiting, w)
 		if err == nil {
 			return lease, nil

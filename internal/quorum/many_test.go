@@ -45,7 +45,7 @@ func (n *yes) Send(_ context.Context, calls ...scripts.Call) []scripts.Reply {
 		switch c.Script {
 		case scripts.Acquire("", "", 0, 0, 0).Script:
 			replies[i].Value = []any{int64(1), int64(1), int64(-1)}
-		case scripts.Release("", "", 0, "").Script:
+		case scripts.Release("", "", 0).Script:
 			replies[i].Value = []any{int64(0), int64(0)}
 		default:
 			replies[i].Value = int64(1)

@@ -80,11 +80,11 @@ func (t *tenure) releaseCall(cell int) scripts.Call {
 	t.mu.Lock()
 	out := t.cells[cell].state == granted
 	t.mu.Unlock()
-	var stray quorumlock.Owner
-	if t.waiter != nil && (!out || t.waiter.mayStray()) {
-		stray = t.place.Waiter
+	name := t.lock.cells[cell].Name
+	if t.waiter == nil || out && !t.waiter.mayStray() {
+		return scripts.Release(name, t.owner, 1)
 	}
-	return scripts.Release(t.lock.cells[cell].Name, t.owner, 1, stray)
+	return scripts.ReleaseAndLeave(name, t.owner, t.waiter.id, t.waiter.heirs())
 }
 
 // abandon gives up an attempt whose caller has gone, for the reason err, which it returns. Whatever the
@@ -162,7 +162,7 @@ func (t *tenure) giveBack(ctx context.Context, p part) {
 		return
 	}
 	yield := func(cell int) scripts.Call {
-		return scripts.Yield(t.lock.cells[cell].Name, t.owner, t.place)
+		return scripts.Yield(t.lock.cells[cell].Name, t.owner, t.placeAt(cell))
 	}
 	t.lock.askPart(ctx, p, yield, func(cell int, r scripts.Reply) {
 		open, err := r.Yielded()
@@ -198,9 +198,11 @@ func (t *tenure) leaveLines(ctx context.Context) {
 	}
 }
 
-// leave takes w out of the line at some cells of a node.
+// leave takes w out of the line at some cells of a node, and gives back what they have handed to an heir of it,
+// unless one holds the lock.
 func (l *Lock) leave(ctx context.Context, p part, w *waiter) {
+	heirs := w.heirs()
 	l.askPart(ctx, p, func(cell int) scripts.Call {
-		return scripts.Leave(l.cells[cell].Name, w.id)
+		return scripts.Leave(l.cells[cell].Name, w.id, heirs)
 	}, func(int, scripts.Reply) {})
 }

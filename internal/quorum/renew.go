@@ -138,7 +138,13 @@ func (p place) renewed(reply scripts.Reply) (gone bool) {
 	if ok && err == nil && !c.twin {
 		vote = Yes
 	}
+	seated := gone && t.handed && c.state == refused
 	t.mu.Unlock()
+	if seated { // it did not hand over, and a holder may not stand in line
+		t.lock.client.start(func() {
+			t.lock.leave(context.Background(), part{t.lock.cells[p.cell].Node, []int{p.cell}}, t.waiter)
+		})
+	}
 	p.count(p.cell, vote)
 	return gone
 }
@@ -175,7 +181,9 @@ func (r *round) count(cell int, v Vote) {
 	if r.ballot.result() == Won {
 		t.extendFrom(r.start)
 	} else {
-		next = t.lock.client.now().Add(max(t.lock.set.TTL/50, minRetry))
+		t.mu.Lock()
+		next = t.lock.client.now().Add(max(t.ttl/50, minRetry))
+		t.mu.Unlock()
 		t.lock.set.Logger.Warn("quorumlock: lease not renewed, trying again",
 			"lock", t.lock.name, "owner", t.owner, "until", t.ValidUntil(), "error", t.quorumError(r.ballot))
 	}
@@ -194,7 +202,7 @@ func (t *tenure) extendFrom(start time.Time) {
 	if t.phase != held || !start.After(t.start) {
 		return
 	}
-	t.start = start
+	t.start, t.ttl = start, t.lock.set.TTL
 	t.timer.Reset(t.remaining())
 }
 

@@ -34,13 +34,15 @@ type tenure struct {
 	place  scripts.Place
 	// strayed says that the waiter may stand in line somewhere unknown, from an attempt before this one.
 	strayed bool
+	handed  bool   // not acquired by an attempt, but handed to the waiter's heir: see hand.go
 	token   uint64 // the fencing token; set before the tenure is held
 
 	mu     sync.Mutex
 	phase  phase
 	cells  []cellState
-	start  time.Time   // before the first send of the attempt or renewal that the validity counts from
-	timer  *time.Timer // ends the tenure at its deadline; set while held
+	start  time.Time     // before the first send of the attempt or renewal that the validity counts from
+	ttl    time.Duration // that the keys got then
+	timer  *time.Timer   // ends the tenure at its deadline; set while held
 	leases map[*quorumlock.Lease]context.CancelCauseFunc
 
 	release *release // set once the release has begun
@@ -70,20 +72,26 @@ const (
 	quarantined // kept from granting by the restart guard: neither granted nor refused, and nothing to undo
 )
 
-func newTenure(l *Lock, w *waiter) *tenure {
-	t := &tenure{
+func newTenure(l *Lock, owner quorumlock.Owner) *tenure {
+	return &tenure{
 		lock:   l,
-		owner:  l.client.newOwner(),
-		hint:   l.client.Hint(),
+		owner:  owner,
 		ballot: newBallot(l.tree, len(l.cells)),
 		cells:  make([]cellState, len(l.cells)),
+		ttl:    l.set.TTL,
 		leases: make(map[*quorumlock.Lease]context.CancelCauseFunc, 1),
 		index:  -1,
-		waiter: w,
 	}
+}
+
+// newAttempt is a tenure for an attempt of w, or for one of nobody who waits.
+func newAttempt(l *Lock, w *waiter) *tenure {
+	t := newTenure(l, l.client.newOwner())
+	t.hint = l.client.Hint()
 	if w != nil {
+		t.waiter = w
 		t.number = w.begin()
-		t.place = w.placeAt()
+		t.place = w.place()
 		t.strayed = w.mayStray()
 	}
 	return t
@@ -102,12 +110,12 @@ func (t *tenure) HoldCount() int {
 func (t *tenure) ValidUntil() time.Time {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.start.Add(t.lock.set.Drift.Validity(t.lock.set.TTL, 0))
+	return t.start.Add(t.lock.set.Drift.Validity(t.ttl, 0))
 }
 
 // remaining is how much validity is left. It is called with mu held.
 func (t *tenure) remaining() time.Duration {
-	return t.lock.set.Drift.Validity(t.lock.set.TTL, elapsed(t.start, t.lock.client.now()))
+	return t.lock.set.Drift.Validity(t.ttl, elapsed(t.start, t.lock.client.now()))
 }
 
 // begin makes a won attempt a hold, if any validity is left of it, and returns its first lease.
@@ -117,9 +125,13 @@ func (t *tenure) begin(ctx context.Context, start time.Time) (*quorumlock.Lease,
 	t.start = start
 	left := t.remaining()
 	if left <= 0 {
-		return nil, fmt.Errorf("quorumlock: %q was granted, but so late that nothing is left of its TTL of %v: use a longer TTL or look at the nodes' latency", t.lock.name, t.lock.set.TTL)
+		return nil, fmt.Errorf("quorumlock: %q was granted, but so late that nothing is left of its TTL of %v: use a longer TTL or look at the nodes' latency", t.lock.name, t.ttl)
 	}
-	if err := t.lock.client.keep(t, t.due(start)); err != nil {
+	due := t.due(start)
+	if t.handed {
+		due = t.lock.client.now().Add(min(renewHanded, left/3))
+	}
+	if err := t.lock.client.keep(t, due); err != nil {
 		return nil, err
 	}
 	t.phase = held
@@ -129,6 +141,13 @@ func (t *tenure) begin(ctx context.Context, start time.Time) (*quorumlock.Lease,
 
 // due is when a hold is to be renewed that counts from start.
 func (t *tenure) due(start time.Time) time.Time { return start.Add(t.lock.set.TTL / 3) }
+
+// placeAt is the place in line at a cell.
+func (t *tenure) placeAt(cell int) scripts.Place {
+	p := t.place
+	p.Heir.Cell = cell
+	return p
+}
 
 // alive reports whether the lock is held.
 func (t *tenure) alive() bool {
@@ -159,7 +178,7 @@ func (t *tenure) lease(ctx context.Context) *quorumlock.Lease {
 // TTL is left, and tries to extend it first otherwise.
 func (t *tenure) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	t.mu.Lock()
-	extend := t.remaining() < t.lock.set.TTL/2
+	extend := t.remaining() < t.ttl/2
 	t.mu.Unlock()
 	if extend {
 		err := t.extend(ctx)

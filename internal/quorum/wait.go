@@ -32,9 +32,13 @@ const (
 // waiter is a call of Lock, from its first attempt to its last: its place in the line of every node. It
 // has the same place and ticket in all of its attempts, each of which has an owner of its own.
 //
+// Every attempt names an heir: an owner to whom a cell hands the lock, when it is released and the waiter
+// is the first in line. When the cells that have done so win the tree, the waiter has the lock, without
+// another attempt. The next attempt takes over what its former heir was handed.
+//
 // After an attempt that failed, a cell is open to the waiter if the lock is free there and it is the
 // first in line, and busy if it stands in line there. It tries again when the open cells, and the busy
-// ones that have told it its turn, win the tree.
+// ones that have told it its turn or handed it the lock, win the tree.
 type waiter struct {
 	lock   *Lock
 	id     quorumlock.Owner
@@ -46,18 +50,21 @@ type waiter struct {
 	finished bool // the call has its lease, or has given up: no place may be left anywhere
 	strays   bool // a line may have it where nobody knows
 	seats    []seat
-	soon     bool // told that it is the second in line
+	since    time.Time // before the last attempt was sent
+	inherits bool      // the lock is held by the heir of the last attempt
+	soon     bool      // told that it is the second in line
 	heard    []Node
 	foreign  []func() // stop listening to Redisson's channel
 }
 
 // seat is a waiter's standing at one cell.
 type seat struct {
-	open  bool
-	busy  bool
-	woken bool
-	place int           // in line, 0 is the first
-	until time.Duration // the holder's TTL when the cell refused
+	open   bool
+	busy   bool
+	woken  bool
+	handed uint64        // the token with which the heir has the lock here, 0 if it has not
+	place  int           // in line, 0 is the first
+	until  time.Duration // the holder's TTL when the cell refused
 }
 
 func newWaiter(l *Lock) *waiter {
@@ -75,10 +82,15 @@ func newWaiter(l *Lock) *waiter {
 	return w
 }
 
-// placeAt is the waiter's place at a cell, for as long as its refreshes take.
-func (w *waiter) placeAt() scripts.Place {
+// place is the waiter's place in line, for as long as its refreshes take.
+func (w *waiter) place() scripts.Place {
 	life := time.Duration(placeLife * float64(w.refreshAfter()))
-	return scripts.Place{Waiter: w.id, Ticket: w.ticket, TTL: life}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return scripts.Place{
+		Waiter: w.id, Ticket: w.ticket, TTL: life,
+		Heir: scripts.Heir{Attempt: w.attempts, TTL: w.lock.handTTL()},
+	}
 }
 
 // refreshAfter is when the waiter renews its place, by the one it had last.
@@ -104,6 +116,7 @@ func (w *waiter) begin() (attempt int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.attempts++
+	w.since = w.lock.client.now()
 	for i := range w.seats {
 		w.seats[i] = seat{place: w.seats[i].place}
 	}
@@ -202,8 +215,8 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 	var patience <-chan time.Time // until the missing votes are no longer waited for
 	soon := w.isSoon()
 	for {
-		woken, ready, promising := w.look()
-		if woken && ready {
+		woken, ready, promising, handed := w.look()
+		if woken && ready || handed {
 			return nil
 		}
 		// Open cells alone make a quorum where the attempt met what the one before was yet to give back.
@@ -231,12 +244,16 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 }
 
 // look says whether a cell that was busy has told the waiter its turn, whether the cells that are
-// his make a quorum, and whether they may yet.
-func (w *waiter) look() (woken, ready, promising bool) {
+// his make a quorum, whether they may yet, and whether those that have handed him the lock do.
+func (w *waiter) look() (woken, ready, promising, handed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	votes := make([]Vote, len(w.seats))
 	for i, s := range w.seats {
+		if s.handed > 0 {
+			woken = true
+			votes[i] = Yes
+		}
 		if s.busy && s.woken {
 			woken = true
 			votes[i] = Yes
@@ -245,7 +262,8 @@ func (w *waiter) look() (woken, ready, promising bool) {
 			votes[i] = Yes
 		}
 	}
-	return woken, w.lock.tree.Tally(votes) == Won, w.lock.tree.Promising(votes)
+	tree := w.lock.tree
+	return woken, tree.Tally(votes) == Won, tree.Promising(votes), w.isHanded()
 }
 
 func (w *waiter) isSoon() bool {

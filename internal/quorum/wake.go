@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,8 +71,8 @@ func (c *Client) deafen() {
 	clear(c.ears)
 }
 
-// heard takes a message of line.lua: `turn <waiter> <lock>` or `next <waiter> <lock>`; or "", when
-// messages may have been missed.
+// heard takes a message of line.lua: `hand <waiter> <attempt> <cell> <token> <lock>`, `turn <waiter> <lock>` or
+// `next <waiter> <lock>`; or "", when messages may have been missed.
 func (c *Client) heard(n Node, message string) {
 	if message == "" {
 		for _, w := range c.everyWaiter() {
@@ -85,11 +86,31 @@ func (c *Client) heard(n Node, message string) {
 	w := c.waiters[quorumlock.Owner(id)]
 	c.waitersMu.Unlock()
 	switch {
+	case what == "hand":
+		c.handed(n, w, quorumlock.Owner(id), name)
 	case w == nil: // it has its lock already, or has gone
 	case what == "turn":
 		w.turn(Cell{n, name})
 	case what == "next":
 		w.next()
+	}
+}
+
+// handed takes the rest of `hand <waiter> <attempt> <cell> <token> <lock>`. w is nil if the waiter has gone.
+func (c *Client) handed(n Node, w *waiter, id quorumlock.Owner, rest string) {
+	fields := strings.SplitN(rest, " ", 4)
+	if len(fields) < 4 {
+		return
+	}
+	attempt, err := strconv.Atoi(fields[0])
+	number, err2 := strconv.Atoi(fields[1])
+	token, err3 := strconv.ParseUint(fields[2], 10, 64)
+	if err != nil || err2 != nil || err3 != nil {
+		return
+	}
+	cell := Cell{n, fields[3]}
+	if w == nil || !w.handed(cell, number, attempt, token) {
+		go c.returnHand(cell, scripts.HeirOf(id, attempt))
 	}
 }
 

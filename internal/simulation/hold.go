@@ -78,12 +78,12 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 func (t *watch) backed(h *hold) {
 	plan := t.world.plan
 	until := instant(h.lease.ValidUntil())
-	drift := time.Duration(plan.Drift.Rate*float64(plan.TTL)) + plan.Drift.Floor
-	start := until.Add(drift - plan.TTL - 1) // the library rounds its drift up
 	for _, name := range h.names {
 		n := 0
 		for _, node := range t.world.nodes {
-			if since, ok := t.owners[h.owner].since[cell{node, name}]; ok && !since.Before(start) {
+			p, ok := t.owners[h.owner].since[cell{node, name}]
+			drift := time.Duration(plan.Drift.Rate*float64(p.ttl)) + plan.Drift.Floor
+			if ok && !p.at.Add(p.ttl).Before(until.Add(drift-1)) { // the library rounds its drift up
 				n++
 			}
 		}

@@ -63,6 +63,9 @@ func anyCall(g generator) scripts.Call {
 	who := func() quorumlock.Owner { return quorumlock.Owner(fmt.Sprintf("c:%d", g.IntN(4))) }
 	ttl := g.between(10*time.Millisecond, time.Second)
 	place := scripts.Place{Waiter: who(), Ticket: g.Int64N(1000), TTL: ttl}
+	if g.chance(0.7) {
+		place.Heir = scripts.Heir{Attempt: 1 + g.IntN(3), TTL: ttl, Cell: g.IntN(3)}
+	}
 	switch g.IntN(8) {
 	case 0:
 		return scripts.Acquire("x", who(), ttl, 1+g.IntN(2), g.Uint64N(100))
@@ -75,11 +78,18 @@ func anyCall(g generator) scripts.Call {
 	case 5:
 		return scripts.Renew("x", who(), ttl)
 	case 6:
-		return scripts.Leave("x", who())
+		heir := scripts.AnyHeir
+		if g.chance(0.5) {
+			heir = scripts.HeirOf(who(), 1+g.IntN(3))
+		}
+		return scripts.Leave("x", who(), heir)
 	default:
 		if g.chance(0.5) {
 			return scripts.Yield("x", who(), place)
 		}
-		return scripts.Release("x", who(), 1+g.IntN(2), who())
+		if g.chance(0.5) {
+			return scripts.ReleaseAndLeave("x", who(), who(), scripts.AnyHeir)
+		}
+		return scripts.Release("x", who(), 1+g.IntN(2))
 	}
 }

@@ -244,8 +244,8 @@ var named = func() map[string]string {
 		"acquire": scripts.Acquire("", "", 0, 0, 0),
 		"raise":   scripts.Raise("", "", 0, 0, 0),
 		"renew":   scripts.Renew("", "", 0),
-		"release": scripts.Release("", "", 0, ""),
-		"leave":   scripts.Leave("", ""),
+		"release": scripts.Release("", "", 0),
+		"leave":   scripts.Leave("", "", ""),
 	} {
 		names[call.Script.SHA], names[call.Script.Source] = name, name
 		shas[call.Script.Source] = call.Script.SHA

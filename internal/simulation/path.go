@@ -200,7 +200,7 @@ func (p *path) deliver(a answer) {
 			}
 		}
 		a.conn.take(a.bytes)
-		if a.to == nil && bytes.Contains(a.bytes, []byte("turn ")) {
+		if a.to == nil && (bytes.Contains(a.bytes, []byte("turn ")) || bytes.Contains(a.bytes, []byte("hand "))) {
 			for _, told := range p.proc.turns {
 				told()
 			}

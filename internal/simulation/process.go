@@ -85,15 +85,13 @@ func (p *process) meet(script string, argv []string) {
 	owner, waiter := argv[0], ""
 	switch script {
 	case "acquire":
-		if argv[4] == "wait" {
-			waiter = argv[5]
-		}
+		waiter = placeOf(script, argv).waiter
 	case "release":
 		waiter = argv[3]
 	case "leave":
 		owner, waiter = "", argv[0]
 	}
-	if p.uuid == "" {
+	if p.uuid == "" { // its first is an acquire
 		p.uuid = argv[0][:strings.LastIndexByte(argv[0], ':')]
 		p.world.procs[p.uuid] = p
 	}
@@ -110,7 +108,37 @@ func (p *process) meet(script string, argv []string) {
 		p.tries++
 		p.name(owner, fmt.Sprintf("%st%d", p, p.tries))
 	}
+	if p2 := placeOf(script, argv); p2.heir != "" && p.names[p2.heir] == "" {
+		p.name(p2.heir, p.names[p2.waiter]+p2.heir[len(p2.waiter):])
+	}
 }
+
+// place is what a script is told of a waiter's place.
+type place struct {
+	waiter string
+	ticket float64
+	heir   string
+}
+
+func placeOf(script string, argv []string) (p place) {
+	var fields []string
+	switch {
+	case script == "acquire" && argv[4] == "wait":
+		fields = strings.Fields(argv[5])
+	case script == "release":
+		fields = strings.Fields(argv[4])
+	}
+	if len(fields) > 1 {
+		p.waiter, p.ticket = fields[0], float(fields[1])
+	}
+	if len(fields) > 5 {
+		p.heir = fields[0] + "/" + fields[5]
+	}
+	return p
+}
+
+// isHeir reports whether an owner, or its alias, is a waiter's heir.
+func isHeir(owner string) bool { return strings.Contains(owner, "/") }
 
 func (p *process) name(who, alias string) { p.names[who], p.known[alias] = alias, who }
 

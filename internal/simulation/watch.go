@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,9 +30,15 @@ type activity struct {
 	first   time.Time
 	last    time.Time // when it was last sent, or run
 	pending map[*node]int
-	since   map[cell]time.Time // when a node last gave the lock a TTL for the owner
-	inUse   bool               // a lease has been returned and is not unlocked
-	dead    bool               // given up by a holder that was killed
+	since   map[cell]promise // what a node last gave the owner
+	inUse   bool             // a lease has been returned and is not unlocked
+	dead    bool             // given up by a holder that was killed
+}
+
+// promise is a TTL that a node gave a lock.
+type promise struct {
+	at  time.Time
+	ttl time.Duration
 }
 
 type cell struct {
@@ -59,13 +66,11 @@ func parties(m message) (lock, owner, waiter string) {
 	lock, owner = m.args[3], argv[0]
 	switch m.script {
 	case "acquire":
-		if argv[4] == "wait" {
-			waiter = argv[5]
-		}
+		waiter = placeOf(m.script, argv).waiter
 	case "release":
 		waiter = argv[3]
 	case "leave":
-		owner, waiter = "", argv[0]
+		owner, waiter = strings.TrimPrefix(argv[1], "*"), argv[0]
 	}
 	return lock, m.path.proc.alias(owner), m.path.proc.alias(waiter)
 }
@@ -75,16 +80,17 @@ func (t *watch) active(m message, change func(*activity)) {
 		return
 	}
 	_, owner, waiter := parties(m)
+	heir := m.path.proc.alias(placeOf(m.script, m.args[3+count(m.args[2]):]).heir)
 	for _, x := range []struct {
 		all map[string]*activity
 		who string
-	}{{t.owners, owner}, {t.waiters, waiter}} {
+	}{{t.owners, owner}, {t.waiters, waiter}, {t.owners, heir}} {
 		if x.who == "" {
 			continue
 		}
 		a := x.all[x.who]
 		if a == nil {
-			a = &activity{proc: m.path.proc, first: time.Now(), pending: make(map[*node]int), since: make(map[cell]time.Time)}
+			a = &activity{proc: m.path.proc, first: time.Now(), pending: make(map[*node]int), since: make(map[cell]promise)}
 			x.all[x.who] = a
 		}
 		a.last = time.Now()
@@ -109,10 +115,11 @@ type state struct {
 	token   string
 	line    map[string]float64 // tickets
 	places  map[string]int64   // deadlines, ms of the node's clock
+	heirs   map[string]string
 }
 
 func (n *node) state(name string) state {
-	s := state{line: make(map[string]float64), places: make(map[string]int64)}
+	s := state{line: make(map[string]float64), places: make(map[string]int64), heirs: make(map[string]string)}
 	if n.redis.Exists(name) {
 		fields, _ := n.redis.HKeys(name)
 		s.holders = make(map[string]string, len(fields))
@@ -127,9 +134,13 @@ func (n *node) state(name string) state {
 	if line := scripts.LineKey(name); n.redis.Exists(line) {
 		s.line, _ = n.redis.SortedSet(line)
 		for who := range s.line {
-			var ms int64
-			_, _ = fmt.Sscan(n.redis.HGet(scripts.DeadlinesKey(name), who), &ms)
-			s.places[who] = ms
+			stored := strings.Fields(n.redis.HGet(scripts.DeadlinesKey(name), who) + " ")
+			if len(stored) > 0 {
+				s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
+			}
+			if len(stored) == 5 {
+				s.heirs[who] = who + "/" + stored[4]
+			}
 		}
 	}
 	return s
@@ -166,10 +177,11 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 		t.world.violateLocked(yesToHolder, "%v said yes to %s of %s for %s, who does not hold", n, m.script, name, owner)
 	}
 	if ok && m.script != "raise" {
-		t.owners[owner].since[cell{n, name}] = time.Now()
+		t.owners[owner].since[cell{n, name}] = promise{time.Now(), is.ttl}
 	}
 	t.once(n, m, name, owner)
 	t.untouched(n, m, name, owner, was, is)
+	t.handed(n, m, name, owner, was, is)
 	t.inTurn(n, m, name, strings.HasPrefix(reply, "*3\r\n:1"), was)
 	if len(is.holders) > 0 && is.ttl <= 0 {
 		t.world.violateLocked(nothingStays, "%v has %s without an expiry after %s for %s", n, name, m.script, owner)
@@ -195,11 +207,12 @@ func (t *watch) once(n *node, m message, name, owner string) {
 
 // untouched checks that a script has changed nothing of anybody else's.
 func (t *watch) untouched(n *node, m message, name, owner string, was, is state) {
+	_, _, waiter := parties(m)
 	me := t.wire(m, owner)
 	const rule = othersHold
 	others := false
 	for who, holds := range was.holders {
-		if who == me {
+		if who == me || waiter != "" && strings.HasPrefix(who, t.wire(m, waiter)+"/") && (m.script == "acquire" || m.args[len(m.args)-2] == "*" || m.args[len(m.args)-1] == "*") {
 			continue
 		}
 		others = true
@@ -213,10 +226,9 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 	if len(is.token) < len(was.token) || len(is.token) == len(was.token) && is.token < was.token {
 		t.world.violateLocked(tokensRise, "%v: %s for %s set the counter of %s from %s to %s", n, m.script, owner, name, was.token, is.token)
 	}
-	_, _, waiter := parties(m)
 	now := n.clock.last.UnixMilli()
 	for who := range was.line {
-		if _, stays := is.line[who]; !stays && who != t.wire(m, waiter) && was.places[who] > now {
+		if _, stays := is.line[who]; !stays && who != t.wire(m, waiter) && was.places[who] > now && is.holders[was.heirs[who]] == "" {
 			t.world.violateLocked(othersPlace, "%v: %s for %s%s took %s out of the line of %s", n, m.script, owner, waiter, t.alias(who), name)
 		}
 	}
@@ -226,16 +238,52 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
 	keys := count(m.args[2])
 	argv := m.args[3+keys:]
+	p := placeOf(m.script, argv)
 	if m.script != "acquire" || !anew || argv[4] == "keep" {
 		return
+	}
+	for who := range was.holders {
+		if isHeir(who) && strings.HasPrefix(who, p.waiter+"/") {
+			return // it was granted before, in turn
+		}
 	}
 	now := n.clock.last.UnixMilli()
 	for who, ticket := range was.line {
 		if was.places[who] <= now {
 			continue // it has gone
 		}
-		if argv[4] == "try" || who != argv[5] && ticket < float(argv[6]) {
+		if argv[4] == "try" || who != p.waiter && ticket < p.ticket {
 			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %s", n, name, m.owner, t.alias(who))
+		}
+	}
+}
+
+// handed checks that nobody is granted the lock but him who asks, and him to whom a release hands it: the heir of
+// the first in line.
+func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
+	for who := range is.holders {
+		if was.holders[who] != "" || m.script == "acquire" && who == t.wire(m, owner) {
+			continue
+		}
+		to := ""
+		for waiter, heir := range was.heirs {
+			if heir == who {
+				to = waiter
+			}
+		}
+		if to == "" || m.script != "release" {
+			t.world.violateLocked(othersHold, "%v: %s for %s granted %s to %s", n, m.script, owner, name, t.alias(who))
+			continue
+		}
+		now := n.clock.last.UnixMilli()
+		for other, ticket := range was.line {
+			if other != to && ticket < was.line[to] && was.places[other] > now {
+				t.world.violateLocked(ticketOrder, "%v handed %s to %s past %s", n, name, t.alias(to), t.alias(other))
+			}
+		}
+		if a := t.owners[t.alias(who)]; a != nil {
+			a.last = time.Now()
+			a.since[cell{n, name}] = promise{time.Now(), is.ttl}
 		}
 	}
 }
@@ -279,7 +327,11 @@ func (t *watch) audit() {
 		for name := range t.names {
 			s := n.state(name)
 			for who := range s.holders {
-				if a := t.owners[t.alias(who)]; t.idle(a, n, t.slack()) {
+				after := t.slack()
+				if isHeir(t.alias(who)) {
+					after += refresh // until its waiter looks, if it is not told
+				}
+				if a := t.owners[t.alias(who)]; t.idle(a, n, after) {
 					t.world.violateLocked(nothingLeft, "%v has %s for %s, of whom nothing was heard for %v", n, name, t.alias(who), time.Since(a.last))
 				}
 			}

@@ -1,0 +1,135 @@
+package quorum
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+const (
+	// handTTL is for how long a lock is handed over at most. It counts from the attempt with which the waiter
+	// stood in line last, and a cell hands over in the first half of it only: so it is longer than two refreshes.
+	// If the waiter is gone, the next one has to wait for so long.
+	handTTL = 1500 * time.Millisecond
+
+	// renewHanded is how long after a lock was handed over it is renewed, for its whole TTL. Most locks are
+	// held for less.
+	renewHanded = 10 * time.Millisecond
+)
+
+// handTTL is for how long the lock may be handed over to a waiter: until it is renewed, and so not at all
+// to one who does not renew. Nor under the restart guard: a node hands over without a look at itself.
+func (l *Lock) handTTL() time.Duration {
+	if !l.set.Renew || l.set.Quarantine() > 0 {
+		return 0
+	}
+	return min(l.set.TTL, handTTL)
+}
+
+// inherit makes the lock that was handed to the waiter a hold, if a quorum of the nodes has done so, and
+// returns its lease. It returns nil if there is none, or too little is left of it: the next attempt takes over
+// what there is.
+//
+// It is an attempt like any other, but that the nodes have cast their votes by themselves. All that counts is
+// the same: that the owner is used once, that the validity counts from before the nodes were told of it,
+// and that a quorum has agreed on the token.
+func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Lease {
+	t := w.inheritance()
+	if t == nil || t.agreeOnToken(ctx, waiting) != nil {
+		return nil
+	}
+	lease, err := t.begin(ctx, w.since)
+	if err != nil {
+		return nil
+	}
+	if w.inherit(); t.strayed { // it may stand in line where the lock was handed over
+		w.leave(ctx)
+	}
+	return lease
+}
+
+// handed notes that a cell has handed the lock to the heir of an attempt, and reports whether the waiter has a
+// use for it. It counts if that is the last attempt: what was handed to a former one, the next takes over.
+func (w *waiter) handed(c Cell, cell, attempt int, token uint64) (useful bool) {
+	w.change(func() {
+		useful = !w.finished && cell >= 0 && cell < len(w.seats) && w.lock.cells[cell] == c
+		switch {
+		case !useful:
+		case attempt == w.attempts:
+			w.seats[cell].handed = token
+		default:
+			w.seats[cell].busy, w.seats[cell].woken = true, true
+		}
+	})
+	return useful
+}
+
+// isHanded reports whether a quorum of the cells has handed over the lock. It is called with mu held.
+func (w *waiter) isHanded() bool {
+	votes := make([]Vote, len(w.seats))
+	for i, s := range w.seats {
+		if s.handed > 0 {
+			votes[i] = Yes
+		}
+	}
+	return w.lock.tree.Tally(votes) == Won
+}
+
+// inherit ends the wait: the heir holds the lock.
+func (w *waiter) inherit() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inherits, w.finished = true, true
+}
+
+// heirs says whose hold is given back where the waiter leaves a line: any heir's, and nobody's once one holds
+// the lock: then it is kept where a node hands it over late.
+func (w *waiter) heirs() quorumlock.Owner {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.inherits {
+		return ""
+	}
+	return scripts.AnyHeir
+}
+
+// returnHand gives back what was handed to an heir of whom nobody has any use. It is called in a goroutine of
+// its own.
+func (c *Client) returnHand(cell Cell, heir quorumlock.Owner) {
+	if c.begin() != nil {
+		return
+	}
+	defer c.end()
+	if c.holds(heir) {
+		return // handed over late: the lease has one node more
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handTTL) // it is gone by then
+	defer cancel()
+	cell.Node.Send(ctx, scripts.Leave(cell.Name, "", heir))
+}
+
+// inheritance returns the tenure of the waiter's heir, nil if it has none. Nodes that have not handed over
+// yet count like those that refuse; if they do later, the owner has the lock there, too.
+func (w *waiter) inheritance() *tenure {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.isHanded() {
+		return nil
+	}
+	t := newTenure(w.lock, scripts.HeirOf(w.id, w.attempts))
+	t.handed, t.waiter, t.place.Waiter = true, w, w.id
+	t.ttl, t.strayed = w.lock.handTTL(), w.strays
+	for i, s := range w.seats {
+		t.cells[i] = cellState{state: refused}
+		vote := No
+		if s.handed > 0 {
+			t.cells[i] = cellState{state: granted, token: s.handed}
+			vote = Yes
+			w.lock.client.saw(s.handed)
+		}
+		t.ballot.cast(i, vote)
+	}
+	return t
+}
