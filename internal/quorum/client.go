@@ -231,13 +231,6 @@ func without(ts []*tenure, t *tenure) []*tenure {
 	return rest
 }
 
-// holds reports whether an owner holds a lock.
-func (c *Client) holds(o quorumlock.Owner) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.held[o] != nil
-}
-
 // find returns the tenure of lock that o has, if any.
 func (c *Client) find(o quorumlock.Owner, lock *Lock) *tenure {
 	c.mu.Lock()

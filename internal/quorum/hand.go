@@ -44,7 +44,7 @@ func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Leas
 	if err != nil {
 		return nil
 	}
-	if w.inherit(); t.strayed { // it may stand in line where the lock was handed over
+	if w.inherit(t); t.strayed { // it may stand in line where the lock was handed over
 		w.leave(ctx)
 	}
 	return lease
@@ -54,9 +54,10 @@ func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Leas
 // use for it. It counts if that is the last attempt: what was handed to a former one, the next takes over.
 func (w *waiter) handed(c Cell, cell, attempt int, token uint64) (useful bool) {
 	w.change(func() {
-		useful = !w.finished && cell >= 0 && cell < len(w.seats) && w.lock.cells[cell] == c
+		useful = !w.finished
 		switch {
 		case !useful:
+		case cell < 0 || cell >= len(w.seats) || w.lock.cells[cell] != c: // heard from the server's other address
 		case attempt == w.attempts:
 			w.seats[cell].handed = token
 		default:
@@ -77,11 +78,25 @@ func (w *waiter) isHanded() bool {
 	return w.lock.tree.Tally(votes) == Won
 }
 
-// inherit ends the wait: the heir holds the lock.
-func (w *waiter) inherit() {
+// inherit ends the wait: the heir holds the lock, as t.
+func (w *waiter) inherit(t *tenure) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.inherits, w.finished = true, true
+	seats := w.seats
+	w.mu.Unlock()
+	for i, s := range seats { // those that have come since the tenure began
+		if s.handed > 0 {
+			t.handedLate(i)
+		}
+	}
+}
+
+// handedLate notes that one more node has handed over the lock. From now on it counts in renewals: one that
+// renews what it was never heard to grant may be the same server as another.
+func (t *tenure) handedLate(cell int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cells[cell].state = granted
 }
 
 // heirs says whose hold is given back where the waiter leaves a line: any heir's, and nobody's once one holds
@@ -95,15 +110,21 @@ func (w *waiter) heirs() quorumlock.Owner {
 	return scripts.AnyHeir
 }
 
-// returnHand gives back what was handed to an heir of whom nobody has any use. It is called in a goroutine of
-// its own.
-func (c *Client) returnHand(cell Cell, heir quorumlock.Owner) {
+// late takes what was handed over when its waiter did not wait any more: it adds to the hold, or is given back
+// if there is none. It is called in a goroutine of its own.
+func (c *Client) late(cell Cell, number int, heir quorumlock.Owner) {
 	if c.begin() != nil {
 		return
 	}
 	defer c.end()
-	if c.holds(heir) {
-		return // handed over late: the lease has one node more
+	c.mu.Lock()
+	t := c.held[heir]
+	c.mu.Unlock()
+	if t != nil {
+		if number >= 0 && number < len(t.cells) && t.lock.cells[number] == cell {
+			t.handedLate(number)
+		}
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), handTTL) // it is gone by then
 	defer cancel()

@@ -135,10 +135,11 @@ func (p place) renewed(reply scripts.Reply) (gone bool) {
 	}
 	p.gone[p.cell] = gone
 	vote := No
-	if ok && err == nil && !c.twin {
+	silent := t.handed && c.state == refused // it was not heard to hand over
+	if ok && err == nil && !c.twin && !silent {
 		vote = Yes
 	}
-	seated := gone && t.handed && c.state == refused
+	seated := gone && silent
 	t.mu.Unlock()
 	if seated { // it did not hand over, and a holder may not stand in line
 		t.lock.client.start(func() {
@@ -157,6 +158,9 @@ func (p place) regranted(reply scripts.Reply) {
 	t.mu.Lock()
 	if err != nil {
 		t.cells[p.cell].err = err
+	}
+	if t.handed && a.Granted && !a.Again {
+		t.cells[p.cell].state = granted
 	}
 	undo := t.phase == over && (err != nil || a.Granted)
 	t.mu.Unlock()

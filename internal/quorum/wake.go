@@ -110,7 +110,7 @@ func (c *Client) handed(n Node, w *waiter, id quorumlock.Owner, rest string) {
 	}
 	cell := Cell{n, fields[3]}
 	if w == nil || !w.handed(cell, number, attempt, token) {
-		go c.returnHand(cell, scripts.HeirOf(id, attempt))
+		go c.late(cell, number, scripts.HeirOf(id, attempt))
 	}
 }
 

@@ -11,7 +11,7 @@ var bugs = []bug{
 	{"raise without the check of the owner", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "", 2000},
 	{"raise without the check of the tenure", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\nif tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then\n  return 0\nend\n", "", 2000},
 	{"nodes that refused count for the token", "internal/quorum/attempt.go", "			case 0:\n				b.cast(cell, No)", "			case 0:\n				b.cast(cell, Yes)", 400},
-	{"keys that are granted anew count in the same renewal", "internal/quorum/renew.go", "if ok && err == nil && !c.twin {", "if err == nil && !c.twin {", 400},
+	{"keys that are granted anew count in the same renewal", "internal/quorum/renew.go", "if ok && err == nil && !c.twin &&", "if err == nil && !c.twin &&", 400},
 	{"rollback only where granted", "internal/quorum/release.go", "		q := t.answered(p, granted, unknown)\n", "		q := t.answered(p, granted)\n", 400},
 	{"rollback on the caller's context", "internal/quorum/attempt.go", "context.WithDeadline(context.WithoutCancel(ctx), start.Add", "context.WithDeadline(ctx, start.Add", 400},
 	{"release without the check of the owner", "scripts/release.lua", "if count <= left then", "if count <= left and redis.call('exists', KEYS[1]) == 0 then", 400},

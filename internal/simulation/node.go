@@ -151,7 +151,7 @@ func (n *node) arrive(m message) {
 // run runs a request and sends the reply.
 func (n *node) run(m message) {
 	m.conn.coming--
-	if m.conn.closed || time.Since(m.at) >= n.world.plan.NodeTimeout {
+	if m.conn.closed || time.Since(n.world.watch.asked(m)) >= n.world.plan.NodeTimeout {
 		m.path.trouble() // what was sent after it may have overtaken it
 	}
 	n.tick()

@@ -98,6 +98,15 @@ func (t *watch) active(m message, change func(*activity)) {
 	}
 }
 
+// asked is when the client began to ask for what a message asks: an attempt may have been sent for the second time, with
+// the script's source.
+func (t *watch) asked(m message) time.Time {
+	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.args[3+count(m.args[2])+4] != "keep" {
+		return a.first
+	}
+	return m.at
+}
+
 // sent is told of every request.
 func (t *watch) sent(m message) {
 	t.active(m, func(a *activity) { a.pending[m.path.node]++ })

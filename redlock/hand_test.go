@@ -1,0 +1,217 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// waits calls Lock, and returns a channel that gets the lease; the call waits in line when waits returns.
+func waits(t *testing.T, l quorumlock.Locker) <-chan *quorumlock.Lease {
+	t.Helper()
+	got := make(chan *quorumlock.Lease, 1)
+	go func() {
+		lease, err := l.Lock(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	time.Sleep(20 * time.Millisecond)
+	return got
+}
+
+func ran(servers []*embedded.Server, script string) (n int) {
+	for _, s := range servers {
+		n += s.Ran(script)
+	}
+	return n
+}
+
+func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 5)
+		holder := mustLock(t, clients[0].Mutex("x"))
+		got := waits(t, clients[1].Mutex("x"))
+		attempts := ran(servers, "acquire")
+		mustUnlock(t, holder)
+		lease := <-got
+		if n := ran(servers, "acquire") - attempts; n != 0 {
+			t.Errorf("%d attempts after Unlock, want none", n)
+		}
+		if lease.Token() <= holder.Token() {
+			t.Errorf("token %d after %d", lease.Token(), holder.Token())
+		}
+		left := time.Until(lease.ValidUntil())
+		if left <= 0 || left > 1500*time.Millisecond {
+			t.Errorf("valid for %v, want no more than what was handed over", left)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if left := time.Until(lease.ValidUntil()); left < quorumlock.DefaultTTL*9/10 {
+			t.Errorf("valid for %v a little later, want it renewed for the whole TTL", left)
+		}
+		locktest.HoldsAll(t, servers, lease)
+		mustUnlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestWithoutRenewalNothingIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, _ := fleet(t, 2, 5)
+		holder := mustLock(t, clients[0].Mutex("x"))
+		got := waits(t, clients[1].Mutex("x", quorumlock.WithoutRenewal()))
+		mustUnlock(t, holder)
+		lease := <-got
+		if left := time.Until(lease.ValidUntil()); left < quorumlock.DefaultTTL*9/10 {
+			t.Errorf("valid for %v, want the whole TTL", left)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+// A waiter that dies as the lock is handed to it keeps the next one waiting for as long as it was handed over.
+func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 5)
+		through := func() ([]*embedded.Server, *redlock.Client) {
+			paths, nodes := locktest.Paths(t, servers)
+			c, err := redlock.New(nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return paths, c
+		}
+		_, first := through()
+		dying, second := through()
+		_, third := through()
+		holder := mustLock(t, first.Mutex("x"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if lease, err := second.Mutex("x").Lock(ctx); err == nil {
+				t.Errorf("the dead one has got %v", lease)
+			}
+		})
+		time.Sleep(20 * time.Millisecond)
+		got := waits(t, third.Mutex("x"))
+		for _, p := range dying {
+			p.Kill()
+		}
+		start := time.Now()
+		mustUnlock(t, holder)
+		lease := <-got
+		if d := time.Since(start); d < time.Second || d > 2200*time.Millisecond {
+			t.Errorf("it took %v, want the 1.5 s of the dead waiter and a little more", d)
+		}
+		mustUnlock(t, lease)
+		cancel()
+		wg.Wait()
+		for _, p := range dying {
+			p.Restart(true)
+		}
+	})
+}
+
+// A server with two addresses hands over once, and renews for one node.
+func TestTwoAddressesOfOneServerHandOverOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 2)
+		client := func() *redlock.Client {
+			var nodes []*node.Node
+			for _, s := range []*embedded.Server{servers[0], servers[1], servers[0]} {
+				n, err := s.Node(node.WithName(string(rune('a' + len(nodes)))))
+				if err != nil {
+					t.Fatal(err)
+				}
+				nodes = append(nodes, n)
+			}
+			c, err := redlock.New(nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		first, second := client(), client()
+		holder := mustLock(t, first.Mutex("x"))
+		got := waits(t, second.Mutex("x"))
+		servers[1].Stall()
+		go holder.Unlock(context.Background()) //nolint:errcheck // one server of three nodes does not confirm
+		time.Sleep(100 * time.Millisecond)
+		select {
+		case <-got:
+			t.Fatal("one server has handed over for two nodes")
+		default:
+		}
+		servers[1].Resume()
+		mustUnlock(t, <-got)
+
+		holder = mustLock(t, first.Mutex("y"))
+		got = waits(t, second.Mutex("y"))
+		mustUnlock(t, holder)
+		lease := <-got
+		time.Sleep(time.Minute)
+		if lease.Context().Err() != nil {
+			t.Fatal("lost with both servers healthy")
+		}
+		servers[1].Kill()
+		time.Sleep(quorumlock.DefaultTTL)
+		if !errors.Is(context.Cause(lease.Context()), quorumlock.ErrLost) {
+			t.Error("the lease goes on with one server of three nodes")
+		}
+	})
+}
+
+func TestAMultiLockIsHandedOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3)
+		both := func(c *redlock.Client) quorumlock.Locker {
+			m, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		holder := mustLock(t, both(clients[0]))
+		got := waits(t, both(clients[1]))
+		attempts := ran(servers, "acquire")
+		mustUnlock(t, holder)
+		lease := <-got
+		if n := ran(servers, "acquire") - attempts; n != 0 {
+			t.Errorf("%d attempts after Unlock, want none", n)
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		mustUnlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// One node hands over late: the lease has it, too, and needs it when another goes.
+func TestANodeThatHandsOverLateCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3)
+		holder := mustLock(t, clients[0].Mutex("x"))
+		got := waits(t, clients[1].Mutex("x"))
+		servers[2].Delay(5 * time.Millisecond)
+		mustUnlock(t, holder)
+		lease := <-got
+		time.Sleep(7 * time.Millisecond)
+		servers[0].Kill()
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		mustUnlock(t, lease)
+	})
+}
