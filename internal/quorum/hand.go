@@ -60,8 +60,8 @@ func (w *waiter) handed(c Cell, cell, attempt int, token uint64) (useful bool) {
 		case cell < 0 || cell >= len(w.seats) || w.lock.cells[cell] != c: // heard from the server's other address
 		case attempt == w.attempts:
 			w.seats[cell].handed = token
-		default:
-			w.seats[cell].busy, w.seats[cell].woken = true, true
+		case w.seats[cell].busy: // the attempt since did not meet it
+			w.seats[cell].woken = true
 		}
 	})
 	return useful

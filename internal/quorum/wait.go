@@ -133,14 +133,15 @@ func (w *waiter) overtaken(attempt int) bool {
 	return w.attempts > attempt
 }
 
-// refused notes that a cell has the waiter in its line.
+// refused notes that a cell has the waiter in its line. If that is open already, what the attempt before had got was
+// given back meanwhile: it may have been in its own way.
 func (w *waiter) refused(cell int, a scripts.Answer) {
 	if w == nil {
 		return
 	}
 	w.change(func() {
 		s := &w.seats[cell]
-		s.busy, s.open, s.place, s.until = true, false, a.Place, a.TTL
+		s.busy, s.place, s.until = true, a.Place, a.TTL
 	})
 }
 
@@ -215,12 +216,13 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 	var patience <-chan time.Time // until the missing votes are no longer waited for
 	soon := w.isSoon()
 	for {
-		woken, ready, promising, handed := w.look()
-		if woken && ready || handed {
+		now := w.look()
+		if now.handed || now.ready && now.woken {
 			return nil
 		}
-		// Open cells alone make a quorum where the attempt met what the one before was yet to give back.
-		if (woken && promising || ready) && patience == nil {
+		// Open cells alone make a quorum where the attempt met what the one before was yet to give back. What is
+		// handed over must not be kept if it does not come to a quorum: somebody else may have the rest.
+		if (now.ready || now.woken && now.promising || now.lent) && patience == nil {
 			patience = time.After(grace)
 		}
 		if !soon && w.isSoon() {
@@ -243,27 +245,30 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 	}
 }
 
-// look says whether a cell that was busy has told the waiter its turn, whether the cells that are
-// his make a quorum, whether they may yet, and whether those that have handed him the lock do.
-func (w *waiter) look() (woken, ready, promising, handed bool) {
+// outlook is how near the waiter is to its turn.
+type outlook struct {
+	woken     bool // a cell that was busy has told it its turn
+	ready     bool // the cells that are its make a quorum
+	promising bool // they may yet
+	lent      bool // a cell has handed it the lock
+	handed    bool // a quorum of the cells has
+}
+
+func (w *waiter) look() (now outlook) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	votes := make([]Vote, len(w.seats))
 	for i, s := range w.seats {
-		if s.handed > 0 {
-			woken = true
-			votes[i] = Yes
-		}
-		if s.busy && s.woken {
-			woken = true
-			votes[i] = Yes
-		}
-		if s.open {
+		now.lent = now.lent || s.handed > 0
+		now.woken = now.woken || s.busy && s.woken || s.handed > 0
+		if s.open || s.busy && s.woken || s.handed > 0 {
 			votes[i] = Yes
 		}
 	}
-	tree := w.lock.tree
-	return woken, tree.Tally(votes) == Won, tree.Promising(votes), w.isHanded()
+	now.ready = w.lock.tree.Tally(votes) == Won
+	now.promising = w.lock.tree.Promising(votes)
+	now.handed = now.lent && w.isHanded()
+	return now
 }
 
 func (w *waiter) isSoon() bool {

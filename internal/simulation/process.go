@@ -56,7 +56,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 		c := redis.NewClient(&redis.Options{
 			Addr: n.String(), Dialer: path.dial, Protocol: 2, DisableIdentity: true,
 			DialerRetries: 1, ContextTimeoutEnabled: plan.Prompt, ReadTimeout: timeout,
-			ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10, PipelinePoolSize: -1, PoolSize: 16,
+			ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10, PipelinePoolSize: -1, PoolSize: 256,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		p.redis = append(p.redis, c)
