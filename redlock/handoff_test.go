@@ -9,9 +9,9 @@ import (
 
 // A handoff costs at most 3N+1 scripts, however many wait.
 func TestHandoffCost(t *testing.T) {
-	for _, contenders := range []int{4, 12} {
+	for _, contenders := range []int{4, 16} {
 		synctest.Test(t, func(t *testing.T) {
-			const rounds = 25
+			const rounds = 8
 			clients, servers := fleet(t, contenders, 5)
 			for i, s := range servers {
 				s.Delay(time.Duration(i+1) * 20 * time.Microsecond) // they never answer all at once

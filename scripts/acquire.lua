@@ -21,6 +21,7 @@
 -- The count is set, not added to: the same call twice changes nothing the second time.
 local hold = tonumber(ARGV[3])
 local again = false
+local former -- an heir of the waiter's who has the lock
 
 -- Nobody holds and nobody waits: most locks are like that, and cost no more than they must.
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
@@ -30,21 +31,19 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
     waiter, place = string.match(ARGV[6], '^(%S+) (.*)$')
   end
   local pttl = redis.call('pttl', KEYS[1])
-  local adopted = false
   if pttl ~= -2 then
     local held = redis.call('hgetall', KEYS[1])
     for i = 1, #held, 2 do
       local count = tonumber(held[i + 1])
       again = again or held[i] == ARGV[1] and (count == hold or count == hold - 1)
-      if waiter and inherits(held[i], waiter, place) then
-        redis.call('hdel', KEYS[1], held[i])
-        pttl, adopted = -2, true
+      if waiter and isHeir(held[i], waiter, place) then
+        former, pttl = held[i], -2
       end
     end
   end
   local free = pttl == -2 and hold == 1
   if not again then
-    local mine = free and (adopted or ARGV[5] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
+    local mine = free and (former or ARGV[5] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
     if not mine then
       local now = clock()
       -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
@@ -81,6 +80,9 @@ if not again or token == 0 then
   end
 end
 
+if former then
+  redis.call('hdel', KEYS[1], former)
+end
 redis.call('hset', KEYS[1], ARGV[1], hold)
 redis.call('pexpire', KEYS[1], ARGV[2])
 -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the

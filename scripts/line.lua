@@ -29,9 +29,9 @@ local function drop(waiter)
   return stood
 end
 
--- inherits tells whether an owner is an heir of a waiter, and of an attempt before the one whose place is given
+-- isHeir tells whether an owner is an heir of a waiter, and of an attempt before the one whose place is given
 -- if it is: a late attempt takes nothing away from a later one's.
-local function inherits(owner, waiter, place)
+local function isHeir(owner, waiter, place)
   local attempt = string.sub(owner, 1, #waiter + 1) == waiter .. '/' and tonumber(string.sub(owner, #waiter + 2))
   local own = place and tonumber(string.match(place, ' (%d+)$') or '')
   return attempt and (not place or own and attempt < own)
@@ -39,9 +39,10 @@ end
 
 -- takeBack releases what was handed to an heir, or with '*' to any heir of a waiter.
 local function takeBack(waiter, heir, channel)
-  for _, owner in ipairs(redis.call('hkeys', KEYS[1])) do
-    if owner == heir or heir == '*' and inherits(owner, waiter) then
-      redis.call('hdel', KEYS[1], owner)
+  local held = redis.call('hgetall', KEYS[1])
+  for i = 1, #held, 2 do
+    if held[i] == heir or heir == '*' and isHeir(held[i], waiter) then
+      redis.call('hdel', KEYS[1], held[i])
       redis.pcall('publish', channel, '0')
     end
   end
@@ -97,7 +98,7 @@ local function hand(waiter, stored, now)
   if not attempt or now < tonumber(came) or now - came > ttl / 2 then
     return false
   end
-  local token = tonumber(redis.call('get', KEYS[4]) or '')
+  local token = tonumber(redis.pcall('get', KEYS[4]))
   if not token or token ~= token or token >= 9007199254740991 then
     return false
   end

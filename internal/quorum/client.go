@@ -5,7 +5,8 @@
 //
 //	lock.go      Lock, TryLock: re-entrancy, attempts, waiting between them
 //	line.go      the line of callers in this process
-//	wait.go      standing in line at the nodes; wake.go: being told one's turn
+//	wait.go      standing in line at the nodes; wake.go: being told
+//	hand.go      having the lock handed over, without another attempt
 //	attempt.go   one attempt, whole: fan-out, tally, fencing, validity
 //	tenure.go    what is held: leases, deadline, loss
 //	release.go   giving back what was held, and what a failed attempt had got

@@ -9,24 +9,29 @@ import (
 )
 
 const (
-	// handTTL is for how long a lock is handed over at most. It counts from the attempt with which the waiter
-	// stood in line last, and a cell hands over in the first half of it only: so it is longer than two refreshes.
-	// If the waiter is gone, the next one has to wait for so long.
-	handTTL = 1500 * time.Millisecond
+	// minHandTTL is for how long a lock is handed over at least. It counts from the attempt with which the waiter
+	// stood in line last, and a cell hands over in the first half of it only: so that is longer than a refresh.
+	minHandTTL = 1500 * time.Millisecond
 
 	// renewHanded is how long after a lock was handed over it is renewed, for its whole TTL. Most locks are
 	// held for less.
 	renewHanded = 10 * time.Millisecond
 )
 
-// handTTL is for how long the lock may be handed over to a waiter: until it is renewed, and so not at all
-// to one who does not renew. Nor under the restart guard: a node hands over without a look at itself.
+// handTTL is for how long the lock may be handed over to a waiter: not for its whole TTL, since the next one waits
+// for so long if the waiter is gone; but so that time for two renewals is left. It is 0, and nothing is handed over, to
+// one who does not renew; if the TTL is too short for that; and under the restart guard, since a node hands over
+// without a look at itself.
 func (l *Lock) handTTL() time.Duration {
-	if !l.set.Renew || l.set.Quarantine() > 0 {
+	ttl := min(max(minHandTTL, 4*l.set.NodeTimeout), l.set.TTL)
+	if !l.set.Renew || l.set.Quarantine() > 0 || l.set.Drift.Validity(ttl, ttl/2) < l.handMargin() {
 		return 0
 	}
-	return min(l.set.TTL, handTTL)
+	return ttl
 }
+
+// handMargin is how much validity must be left of a lock that was handed over: for one renewal, and another.
+func (l *Lock) handMargin() time.Duration { return l.set.NodeTimeout * 3 / 2 }
 
 // inherit makes the lock that was handed to the waiter a hold, if a quorum of the nodes has done so, and
 // returns its lease. It returns nil if there is none, or too little is left of it: the next attempt takes over
@@ -40,11 +45,21 @@ func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Leas
 	if t == nil || t.agreeOnToken(ctx, waiting) != nil {
 		return nil
 	}
-	lease, err := t.begin(ctx, w.since)
-	if err != nil {
+	t.start = w.since
+	if t.remaining() < l.handMargin() {
 		return nil
 	}
-	if w.inherit(t); t.strayed { // it may stand in line where the lock was handed over
+	w.inherit(true)
+	lease, err := t.begin(ctx, w.since)
+	if err != nil {
+		w.inherit(false)
+		return nil
+	}
+	w.finish()
+	for _, cell := range w.handedCells() { // some have come since the tenure began
+		t.handedLate(cell)
+	}
+	if t.strayed { // it may stand in line where the lock was handed over
 		w.leave(ctx)
 	}
 	return lease
@@ -78,17 +93,22 @@ func (w *waiter) isHanded() bool {
 	return w.lock.tree.Tally(votes) == Won
 }
 
-// inherit ends the wait: the heir holds the lock, as t.
-func (w *waiter) inherit(t *tenure) {
+// inherit says whether the heir holds the lock.
+func (w *waiter) inherit(holds bool) {
 	w.mu.Lock()
-	w.inherits, w.finished = true, true
-	seats := w.seats
-	w.mu.Unlock()
-	for i, s := range seats { // those that have come since the tenure began
+	defer w.mu.Unlock()
+	w.inherits = holds
+}
+
+func (w *waiter) handedCells() (cells []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, s := range w.seats {
 		if s.handed > 0 {
-			t.handedLate(i)
+			cells = append(cells, i)
 		}
 	}
+	return cells
 }
 
 // handedLate notes that one more node has handed over the lock. From now on it counts in renewals: one that
@@ -126,7 +146,7 @@ func (c *Client) late(cell Cell, number int, heir quorumlock.Owner) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), handTTL) // it is gone by then
+	ctx, cancel := context.WithTimeout(context.Background(), minHandTTL)
 	defer cancel()
 	cell.Node.Send(ctx, scripts.Leave(cell.Name, "", heir))
 }
