@@ -34,7 +34,7 @@ var colours = []string{"#0072b2", "#d55e00", "#7f7f7f", "#009e73", "#cc79a7"}
 const (
 	panelWidth, panelHeight = 400, 300
 	marginLeft, marginTop   = 64, 100
-	marginRight             = 64 // the names of the last panel's lines reach into it
+	marginRight             = 104 // the names of the last panel's lines reach into it
 	gap                     = 112
 	footer                  = 56
 )

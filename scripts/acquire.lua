@@ -8,10 +8,10 @@
 -- ARGV[3]  hold: the count the owner wants to have, 1 to acquire
 -- ARGV[4]  token hint: a new grant's token is at least this
 -- ARGV[5]  how the line is met:
---          'wait'  by the waiter whose place ARGV[6] is: it acquires if it is the first, and stands in
---                  line otherwise. What was handed to an heir of a former attempt becomes the owner's
 --          'try'   acquires if nobody stands in line
 --          'keep'  acquires past the line: a holder gets back what this node has lost
+--          <place> by a waiter: it acquires if it is the first, and stands in line otherwise. What was
+--                  handed to an heir of a former attempt becomes the owner's
 --
 -- Reply    {0, pttl, place}  refused; ms until the holder's key expires, negative if there is no
 --                            telling; the waiter's place in line from 0, -1 if it has none
@@ -26,10 +26,7 @@ local former -- an heir of the waiter's who has the lock
 -- Nobody holds and nobody waits: most locks are like that, and cost no more than they must.
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   -- include line.lua
-  local waiter, place
-  if ARGV[5] == 'wait' then
-    waiter, place = string.match(ARGV[6], '^(%S+) (.*)$')
-  end
+  local waiter, place = string.match(ARGV[5], '^(%S+) (.*)$') -- nil for the other two
   local pttl = redis.call('pttl', KEYS[1])
   if pttl ~= -2 then
     local held = redis.call('hgetall', KEYS[1])

@@ -156,7 +156,7 @@ func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, h
 
 // AcquireInTurn is Acquire for a waiter: if it is not granted, it stands in line at p.
 func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, p Place) Call {
-	return acquireAs("wait", name, owner, ttl, 1, hint, p.String())
+	return acquireAs(p.String(), name, owner, ttl, 1, hint)
 }
 
 // AcquireAnew is Acquire for a holder whose key the node has lost. It need not stand in line for what
@@ -174,9 +174,8 @@ func (c Call) Guarded(quarantine time.Duration) Call {
 	return Call{guarded, c.Keys, append(c.Args[:len(c.Args):len(c.Args)], milliseconds(quarantine))}
 }
 
-func acquireAs(mode, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64, place ...any) Call {
-	args := append([]any{string(owner), milliseconds(ttl), hold, hint, mode}, place...)
-	return Call{acquire, append(lineKeys(name), TokenKey(name)), args}
+func acquireAs(line, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
+	return Call{acquire, append(lineKeys(name), TokenKey(name)), []any{string(owner), milliseconds(ttl), hold, hint, line}}
 }
 
 func lineKeys(name string) []string {

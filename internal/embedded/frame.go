@@ -49,15 +49,22 @@ func (f *frames) request() (frame, error) {
 
 // skewed is the request as a client sends it whose clock is ahead by so much.
 func (q frame) skewed(run Run, ahead time.Duration) frame {
-	times := map[string][]int{"acquire": {3, 6}, "release": {4}}[run.Script] // hint and ticket, both in µs
-	first := len(q.args) - len(run.Args)
 	args := slices.Clone(q.args)
-	for _, i := range times {
-		if i >= len(run.Args) {
-			continue
+	argv := args[len(q.args)-len(run.Args):]
+	later := func(us string) string {
+		n, err := strconv.ParseInt(us, 10, 64)
+		if err != nil {
+			return us
 		}
-		if us, err := strconv.ParseInt(run.Args[i], 10, 64); err == nil {
-			args[first+i] = strconv.FormatInt(us+ahead.Microseconds(), 10)
+		return strconv.FormatInt(n+ahead.Microseconds(), 10)
+	}
+	if run.Script == "acquire" {
+		argv[3] = later(argv[3]) // the hint
+	}
+	if run.Script == "acquire" || run.Script == "release" {
+		if place := strings.SplitN(argv[4], " ", 3); len(place) == 3 { // the waiter's, with its ticket
+			place[1] = later(place[1])
+			argv[4] = strings.Join(place, " ")
 		}
 	}
 	raw := fmt.Appendf(nil, "*%d\r\n", len(args))

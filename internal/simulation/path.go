@@ -98,7 +98,9 @@ func (p *path) request(c *conn, args []string) {
 		who := argv[0]
 		p.proc.meet(m.script, argv)
 		if verb = ""; m.script == "acquire" {
-			verb = argv[4]
+			if verb = argv[4]; placeOf(m.script, argv).waiter != "" {
+				verb = "wait"
+			}
 		}
 		m.owner = p.proc.alias(who)
 		verb = verb + m.script + " " + args[3] + " " + m.owner

@@ -121,13 +121,10 @@ type place struct {
 }
 
 func placeOf(script string, argv []string) (p place) {
-	var fields []string
-	switch {
-	case script == "acquire" && argv[4] == "wait":
-		fields = strings.Fields(argv[5])
-	case script == "release":
-		fields = strings.Fields(argv[4])
+	if script != "acquire" && script != "release" {
+		return p
 	}
+	fields := strings.Fields(argv[4])
 	if len(fields) > 1 {
 		p.waiter, p.ticket = fields[0], float(fields[1])
 	}
