@@ -7,7 +7,7 @@ package simulation
 var bugs = []bug{
 	{"no allowance for drift", "clockdrift.go", "	left = subtract(left, d.Floor)\n	return subtract(left, d.share(ttl))", "	return left", 400},
 	{"validity counts from after the replies", "internal/quorum/attempt.go", "	lease, err := t.begin(ctx, start)", "	start = l.client.now()\n	lease, err := t.begin(ctx, start)", 400},
-	{"the highest token, without a raise", "internal/quorum/attempt.go", "	if b.result() == Won {\n		return nil\n	}\n	raise :=", "	if b.result() != Lost {\n		return nil\n	}\n	raise :=", 400},
+	{"the highest token, without a raise", "internal/quorum/attempt.go", "	if b.result() == Won {\n		return nil\n	}\n	raise :=", "	if b.result() != Lost {\n		return nil\n	}\n	raise :=", 800},
 	{"raise without the check of the owner", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "", 2000},
 	{"raise without the check of the tenure", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\nif tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then\n  return 0\nend\n", "", 2000},
 	{"nodes that refused count for the token", "internal/quorum/attempt.go", "			case 0:\n				b.cast(cell, No)", "			case 0:\n				b.cast(cell, Yes)", 8000},
@@ -34,7 +34,7 @@ var bugs = []bug{
 	{"somebody who tries passes the line", "scripts/acquire.lua", "ARGV[5] == 'keep' or", "not waiter or", 400},
 	{"what is handed over counts from when it is told", "internal/quorum/hand.go", "t.begin(ctx, w.since)", "t.begin(ctx, l.client.now())", 400},
 	{"what a former attempt was handed counts", "internal/quorum/hand.go", "case attempt == w.attempts:", "case attempt <= w.attempts:", 2000},
-	{"an earlier attempt takes back what is held", "internal/quorum/hand.go", "	if w.inherits {\n		return \"\"\n	}\n", "", 2000},
+	{"an earlier attempt takes back what is held", "internal/quorum/hand.go", "	if w.inherits {\n		return \"\"\n	}\n", "", 3000},
 	{"the token does not rise when it is handed over", "scripts/line.lua", "string.format('%.0f', token + 1)", "string.format('%.0f', token)", 400},
 	{"handed to the second in line", "scripts/line.lua", "not hand(two[1], stored[1], now)", "not hand(two[2] or two[1], two[2] and stored[2] or stored[1], now)", 400},
 	{"what was handed to one who has gone stays", "scripts/line.lua", "heir == '*' and isHeir(held[i], waiter)", "false", 2000},
