@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// minHandTTL is for how long a lock is handed over at least. It counts from the attempt with which the waiter
-	// stood in line last, and a cell hands over in the first half of it only: so that is longer than a refresh.
+	// minHandTTL is for how long a lock is handed over at least. A cell hands over for half of it after the waiter
+	// stood in line last: so that is longer than a refresh.
 	minHandTTL = 1500 * time.Millisecond
 
 	// renewHanded is how long after a lock was handed over it is renewed, for its whole TTL. Most locks are
@@ -41,7 +41,7 @@ func (l *Lock) handMargin() time.Duration { return l.set.NodeTimeout * 3 / 2 }
 // the same: that the owner is used once, that the validity counts from before the nodes were told of it,
 // and that a quorum has agreed on the token.
 func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Lease {
-	t := w.inheritance()
+	t := w.heirTenure()
 	if t == nil || t.agreeOnToken(ctx, waiting) != nil {
 		return nil
 	}
@@ -49,10 +49,10 @@ func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Leas
 	if t.remaining() < l.handMargin() {
 		return nil
 	}
-	w.inherit(true)
+	w.setHeirHolds(true)
 	lease, err := t.begin(ctx, w.since)
 	if err != nil {
-		w.inherit(false)
+		w.setHeirHolds(false)
 		return nil
 	}
 	w.finish()
@@ -93,11 +93,10 @@ func (w *waiter) isHanded() bool {
 	return w.lock.tree.Tally(votes) == Won
 }
 
-// inherit says whether the heir holds the lock.
-func (w *waiter) inherit(holds bool) {
+func (w *waiter) setHeirHolds(holds bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.inherits = holds
+	w.heirHolds = holds
 }
 
 func (w *waiter) handedCells() (cells []int) {
@@ -124,7 +123,7 @@ func (t *tenure) handedLate(cell int) {
 func (w *waiter) heirs() quorumlock.Owner {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.inherits {
+	if w.heirHolds {
 		return ""
 	}
 	return scripts.AnyHeir
@@ -151,9 +150,9 @@ func (c *Client) late(cell Cell, number int, heir quorumlock.Owner) {
 	cell.Node.Send(ctx, scripts.Leave(cell.Name, "", heir))
 }
 
-// inheritance returns the tenure of the waiter's heir, nil if it has none. Nodes that have not handed over
+// heirTenure returns the tenure of the waiter's heir, nil if no quorum has handed over. Nodes that have not handed over
 // yet count like those that refuse; if they do later, the owner has the lock there, too.
-func (w *waiter) inheritance() *tenure {
+func (w *waiter) heirTenure() *tenure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isHanded() {

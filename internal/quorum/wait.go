@@ -45,16 +45,16 @@ type waiter struct {
 	ticket int64
 	signal chan struct{} // something has changed; capacity 1
 
-	mu       sync.Mutex
-	attempts int  // begun so far
-	finished bool // the call has its lease, or has given up: no place may be left anywhere
-	strays   bool // a line may have it where nobody knows
-	seats    []seat
-	since    time.Time // before the last attempt was sent
-	inherits bool      // the lock is held by the heir of the last attempt
-	soon     bool      // told that it is the second in line
-	heard    []Node
-	foreign  []func() // stop listening to Redisson's channel
+	mu        sync.Mutex
+	attempts  int  // begun so far
+	finished  bool // the call has its lease, or has given up: no place may be left anywhere
+	strays    bool // a line may have it where nobody knows
+	seats     []seat
+	since     time.Time // before the last attempt was sent
+	heirHolds bool      // the lock is held by the heir of the last attempt
+	soon      bool      // told that it is the second in line
+	heard     []Node
+	foreign   []func() // stop listening to Redisson's channel
 }
 
 // seat is a waiter's standing at one cell.

@@ -34,7 +34,7 @@ var bugs = []bug{
 	{"somebody who tries passes the line", "scripts/acquire.lua", "ARGV[5] == 'keep' or", "not waiter or", 400},
 	{"what is handed over counts from when it is told", "internal/quorum/hand.go", "t.begin(ctx, w.since)", "t.begin(ctx, l.client.now())", 400},
 	{"what a former attempt was handed counts", "internal/quorum/hand.go", "case attempt == w.attempts:", "case attempt <= w.attempts:", 2000},
-	{"an earlier attempt takes back what is held", "internal/quorum/hand.go", "	if w.inherits {\n		return \"\"\n	}\n", "", 3000},
+	{"an earlier attempt takes back what is held", "internal/quorum/hand.go", "	if w.heirHolds {\n		return \"\"\n	}\n", "", 3000},
 	{"the token does not rise when it is handed over", "scripts/line.lua", "string.format('%.0f', token + 1)", "string.format('%.0f', token)", 400},
 	{"handed to the second in line", "scripts/line.lua", "not hand(two[1], stored[1], now)", "not hand(two[2] or two[1], two[2] and stored[2] or stored[1], now)", 400},
 	{"what was handed to one who has gone stays", "scripts/line.lua", "heir == '*' and isHeir(held[i], waiter)", "false", 2000},
