@@ -91,7 +91,7 @@ func (l *Lease) Token() uint64 { return l.tenure.Token() }
 
 // ValidUntil returns the time until which the lease is good if it is not extended again, on this
 // process's clock. It moves with every renewal. A lock that was handed over by the holder before is good for
-// four node timeouts at first, or 1.5 s if that is more, and renewed for its whole TTL 10 ms later.
+// 1.8 s at most at first, and renewed for its whole TTL 10 ms later.
 func (l *Lease) ValidUntil() time.Time { return l.tenure.ValidUntil() }
 
 // HoldCount returns how many leases of the same hold have been entered and not left.

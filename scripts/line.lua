@@ -14,6 +14,7 @@
 --   turn <waiter> <lock>   the lock is free and the waiter is the first in line
 --   next <waiter> <lock>   the waiter is the second in line now
 local CLAIM = 1000     -- ms that a waiter has to come when its turn is told; longer than between refreshes
+local FRESH = 650      -- ms after a waiter came in which it may be handed the lock; longer than between refreshes
 local STRETCHED = 2500 -- ms: a deadline further away is that of a waiter who refreshes seldom
 
 local function clock()
@@ -95,7 +96,7 @@ end
 -- on, and is most likely there. Without a counter there is no saying which token is next.
 local function hand(waiter, stored, now)
   local came, ttl, cell, attempt = string.match(stored or '', '^%S+ (%S+) (%S+) (%S+) (%S+)$')
-  if not attempt or now < tonumber(came) or now - came > ttl / 2 then
+  if not attempt or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
     return false
   end
   local token = tonumber(redis.pcall('get', KEYS[4]))

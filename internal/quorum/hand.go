@@ -9,29 +9,27 @@ import (
 )
 
 const (
-	// minHandTTL is for how long a lock is handed over at least. A cell hands over for half of it after the waiter
-	// stood in line last: so that is longer than a refresh.
-	minHandTTL = 1500 * time.Millisecond
+	// maxHandTTL is for how long a lock is handed over at most. It is not the whole TTL: if the waiter is gone, the
+	// next one waits for so long. It counts from the attempt with which the waiter stood in line last, which is no longer
+	// ago than fresh, so that more than a second is left.
+	maxHandTTL = 1800 * time.Millisecond
+	fresh      = 650 * time.Millisecond // FRESH in line.lua
 
 	// renewHanded is how long after a lock was handed over it is renewed, for its whole TTL. Most locks are
 	// held for less.
 	renewHanded = 10 * time.Millisecond
 )
 
-// handTTL is for how long the lock may be handed over to a waiter: not for its whole TTL, since the next one waits
-// for so long if the waiter is gone; but so that time for two renewals is left. It is 0, and nothing is handed over, to
-// one who does not renew; if the TTL is too short for that; and under the restart guard, since a node hands over
-// without a look at itself.
+// handTTL is for how long the lock may be handed over to a waiter. It is 0, and nothing is handed over, to one who
+// does not renew; if no time for a renewal might be left; and under the restart guard, since a node hands over without
+// a look at itself.
 func (l *Lock) handTTL() time.Duration {
-	ttl := min(max(minHandTTL, 4*l.set.NodeTimeout), l.set.TTL)
-	if !l.set.Renew || l.set.Quarantine() > 0 || l.set.Drift.Validity(ttl, ttl/2) < l.handMargin() {
+	ttl := min(l.set.TTL, maxHandTTL)
+	if !l.set.Renew || l.set.Quarantine() > 0 || l.set.Drift.Validity(ttl, min(fresh, ttl/2)) < l.set.NodeTimeout {
 		return 0
 	}
 	return ttl
 }
-
-// handMargin is how much validity must be left of a lock that was handed over: for one renewal, and another.
-func (l *Lock) handMargin() time.Duration { return l.set.NodeTimeout * 3 / 2 }
 
 // inherit makes the lock that was handed to the waiter a hold, if a quorum of the nodes has done so, and
 // returns its lease. It returns nil if there is none, or too little is left of it: the next attempt takes over
@@ -46,7 +44,7 @@ func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Leas
 		return nil
 	}
 	t.start = w.since
-	if t.remaining() < l.handMargin() {
+	if t.remaining() < l.set.NodeTimeout { // the renewal might come too late
 		return nil
 	}
 	w.setHeirHolds(true)
@@ -145,7 +143,7 @@ func (c *Client) late(cell Cell, number int, heir quorumlock.Owner) {
 		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), minHandTTL)
+	ctx, cancel := context.WithTimeout(context.Background(), maxHandTTL)
 	defer cancel()
 	cell.Node.Send(ctx, scripts.Leave(cell.Name, "", heir))
 }
