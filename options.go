@@ -86,7 +86,8 @@ func WithOwner(o Owner) Option { return func(s *Settings) { s.Owner = o } }
 
 // WithRedissonWakeups makes a waiting Lock hear of releases by Redisson clients at once. Without it, it
 // finds out within 600 ms: Redisson's clients do not know the line of waiters. It costs a subscription
-// to the lock's own channel for each waiting call.
+// to the lock's own channel for each waiting call; and while anybody listens there, a release tells the
+// first in line of its turn and does not hand the lock over, so that Redisson's clients have their chance.
 func WithRedissonWakeups() Option { return func(s *Settings) { s.Redisson = true } }
 
 // WithLogger sets where failed attempts, failed renewals and losses are logged. Default: nowhere.
