@@ -123,6 +123,11 @@ func (s *Server) connect(ctx context.Context, network, addr string) (net.Conn, e
 	if s.behind != nil {
 		return s.behind.DialContext(ctx, network, addr)
 	}
+	s.mu.Lock() // no connection is begun when Close has
+	defer s.mu.Unlock()
+	if s.faults.down {
+		return nil, errRefused
+	}
 	return s.Redis.Dial()
 }
 
