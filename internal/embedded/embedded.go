@@ -27,6 +27,9 @@ type Server struct {
 	changed chan struct{} // closed and replaced when the faults change
 	links   map[*link]struct{}
 	running sync.WaitGroup
+
+	dialing sync.Mutex // no connection is begun while the server is closed; never held with mu
+	closed  bool
 }
 
 // Start returns a running server of that name, whose expiry follows the clock.
@@ -90,6 +93,9 @@ func (s *Server) Close() {
 	s.set(func(f *faults) { *f = faults{down: true} })
 	s.cut()
 	if s.behind == nil {
+		s.dialing.Lock()
+		s.closed = true
+		s.dialing.Unlock()
 		s.Redis.Close()
 	}
 	s.running.Wait()
@@ -123,9 +129,9 @@ func (s *Server) connect(ctx context.Context, network, addr string) (net.Conn, e
 	if s.behind != nil {
 		return s.behind.DialContext(ctx, network, addr)
 	}
-	s.mu.Lock() // no connection is begun when Close has
-	defer s.mu.Unlock()
-	if s.faults.down {
+	s.dialing.Lock()
+	defer s.dialing.Unlock()
+	if s.closed {
 		return nil, errRefused
 	}
 	return s.Redis.Dial()
