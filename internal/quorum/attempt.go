@@ -129,7 +129,7 @@ func (t *tenure) acquired(p part, rs []scripts.Reply) {
 	t.mu.Unlock()
 	for i, state := range states {
 		if state.err != nil || gone && (state.state != refused || t.waiter.overtaken(t.number)) {
-			t.waiter.stray()
+			t.waiter.stray(t.number)
 		}
 		vote := No
 		if state.state == granted {

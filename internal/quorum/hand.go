@@ -57,7 +57,7 @@ func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Leas
 	for _, cell := range w.handedCells() { // some have come since the tenure began
 		t.handedLate(cell)
 	}
-	if t.strayed { // it may stand in line where the lock was handed over
+	if w.mayStray(t.number + 1) { // it may stand in line where the lock was handed over
 		w.leave(ctx)
 	}
 	return lease
@@ -158,7 +158,7 @@ func (w *waiter) heirTenure() *tenure {
 	}
 	t := newTenure(w.lock, scripts.HeirOf(w.id, w.attempts))
 	t.handed, t.waiter, t.place.Waiter = true, w, w.id
-	t.ttl, t.strayed = w.lock.handTTL(), w.strays
+	t.ttl, t.number = w.lock.handTTL(), w.attempts
 	for i, s := range w.seats {
 		t.cells[i] = cellState{state: refused}
 		vote := No

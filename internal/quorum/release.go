@@ -81,7 +81,7 @@ func (t *tenure) releaseCall(cell int) scripts.Call {
 	out := t.cells[cell].state == granted
 	t.mu.Unlock()
 	name := t.lock.cells[cell].Name
-	if t.waiter == nil || out && !t.waiter.mayStray() {
+	if t.waiter == nil || out && !t.waiter.mayStray(t.number+1) {
 		return scripts.Release(name, t.owner, 1)
 	}
 	return scripts.ReleaseAndLeave(name, t.owner, t.waiter.id, t.waiter.heirs())
@@ -167,7 +167,7 @@ func (t *tenure) giveBack(ctx context.Context, p part) {
 	t.lock.askPart(ctx, p, yield, func(cell int, r scripts.Reply) {
 		open, err := r.Yielded()
 		if err != nil {
-			t.waiter.stray()
+			t.waiter.stray(t.number)
 			return
 		}
 		t.waiter.yielded(cell, open)
@@ -186,7 +186,7 @@ func (t *tenure) leaveLines(ctx context.Context) {
 	}
 	t.waiter.finish()
 	where := []answer{refused, unknown, quarantined}
-	if t.strayed {
+	if t.waiter.mayStray(t.number) {
 		where = append(where, granted) // a late yield of an earlier attempt may have put it back there since
 	}
 	t.mu.Lock()

@@ -32,10 +32,8 @@ type tenure struct {
 	waiter *waiter // who makes the attempt; nil for TryLock
 	number int     // of the waiter's attempt
 	place  scripts.Place
-	// strayed says that the waiter may stand in line somewhere unknown, from an attempt before this one.
-	strayed bool
-	handed  bool   // not acquired by an attempt, but handed to the waiter's heir: see hand.go
-	token   uint64 // the fencing token; set before the tenure is held
+	handed bool   // not acquired by an attempt, but handed to the waiter's heir: see hand.go
+	token  uint64 // the fencing token; set before the tenure is held
 
 	mu     sync.Mutex
 	phase  phase
@@ -92,7 +90,6 @@ func newAttempt(l *Lock, w *waiter) *tenure {
 		t.waiter = w
 		t.number = w.begin()
 		t.place = w.place()
-		t.strayed = w.mayStray()
 	}
 	return t
 }

@@ -48,7 +48,7 @@ type waiter struct {
 	mu        sync.Mutex
 	attempts  int  // begun so far
 	finished  bool // the call has its lease, or has given up: no place may be left anywhere
-	strays    bool // a line may have it where nobody knows
+	strayed   int  // the first attempt after which a line may have it where nobody knows, 0 if there is none
 	seats     []seat
 	since     time.Time // before the last attempt was sent
 	heirHolds bool      // the lock is held by the heir of the last attempt
@@ -145,21 +145,24 @@ func (w *waiter) refused(cell int, a scripts.Answer) {
 	})
 }
 
-// stray notes that an answer was lost, or came when the next attempt had begun and may have overtaken it.
-func (w *waiter) stray() {
+// stray notes that an answer to an attempt was lost, or came when the next had begun and may have overtaken it.
+func (w *waiter) stray(attempt int) {
 	if w == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.strays = true
+	if w.strayed == 0 || attempt < w.strayed {
+		w.strayed = attempt
+	}
 }
 
-// mayStray reports whether a line may have the waiter though all nodes that answered have let it go.
-func (w *waiter) mayStray() bool {
+// mayStray reports whether a line may have the waiter, from an attempt before that one, though all nodes that
+// answered have let it go.
+func (w *waiter) mayStray(before int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.strays
+	return w.strayed > 0 && w.strayed < before
 }
 
 // yielded notes that the waiter is back in a cell's line.
