@@ -74,7 +74,8 @@ func WithQuorum(nodes int) Option { return func(s *Settings) { s.Quorum = nodes 
 // cluster cannot be guarded. What a flush or an eviction takes from a running server is not noticed,
 // and a server whose clock is stepped forward ends its quarantine that much earlier.
 //
-// The nodes' users need the permission for INFO, which every acquisition of a free lock asks for.
+// The nodes' users need the permission for INFO, which every acquisition of a free lock asks for. A lock is not
+// handed over under the guard: its next holder is told its turn and asks the nodes, which takes a round trip more.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return func(s *Settings) { s.MaxTTL = maxTTL }
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -275,5 +276,41 @@ func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 			locktest.Held(t, lease)
 			mustUnlock(t, lease)
 		}
+	})
+}
+
+// Two waiters are handed a part each, where all nodes are needed. They do not sleep on it: the lower ticket gets all.
+func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 3, 3, quorumlock.WithQuorum(3))
+		holder := mustLock(t, clients[0].Mutex("x"))
+		warm(t, clients[1])
+		var late sync.WaitGroup
+		late.Add(1)
+		first := make([]atomic.Bool, 2)
+		for i, s := range servers[:2] { // where the first attempt of the one who comes first is late
+			s.Before(func(r embedded.Run) {
+				if r.Script == "acquire" && !first[i].Swap(true) {
+					late.Wait()
+				}
+			})
+		}
+		lower := waits(t, clients[1].Mutex("x"))
+		higher := waits(t, clients[2].Mutex("x"))
+		start := time.Now()
+		mustUnlock(t, holder)
+		for range 2 {
+			var lease *quorumlock.Lease
+			select {
+			case lease = <-lower:
+			case lease = <-higher:
+			}
+			mustUnlock(t, lease)
+		}
+		if d := time.Since(start); d > 100*time.Millisecond {
+			t.Errorf("both had the lock after %v: they slept on their parts", d)
+		}
+		late.Done()
+		locktest.NoLocks(t, servers)
 	})
 }

@@ -325,3 +325,50 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 		<-done
 	})
 }
+
+// The request of an attempt may be so late that a later attempt has the lock when it joins the line. The waiter
+// learns of it before the later attempt is decided, and leaves every line when it wins.
+func TestAWinnerLeavesTheLineThatAnEarlierAttemptJoinedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cs, servers := fleet(t, 2, 3)
+		holder := mustLock(t, cs[0].Mutex("y"))
+		y := waits(t, cs[1].Mutex("y")) // it hears its turn from now on
+		mustUnlock(t, holder)
+		mustUnlock(t, <-y)
+		holder = mustLock(t, cs[0].Mutex("x"))
+		joins, decides := make(chan struct{}), make(chan struct{})
+		blocks := func(s *embedded.Server, attempt int32, until chan struct{}) {
+			var attempts atomic.Int32
+			s.Before(func(r embedded.Run) {
+				if r.Script == "acquire" && attempts.Add(1) == attempt {
+					<-until
+				}
+			})
+		}
+		blocks(servers[0], 2, decides)
+		blocks(servers[1], 2, decides)
+		blocks(servers[2], 1, joins)
+		// Without renewal nothing is handed over: it takes a second attempt.
+		got := make(chan *quorumlock.Lease)
+		go func() {
+			got <- mustLock(t, cs[1].Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithNodeTimeout(5*time.Second)))
+		}()
+		time.Sleep(20 * time.Millisecond)
+		mustUnlock(t, holder)
+		time.Sleep(20 * time.Millisecond) // the second attempt has the third node, and waits for the others
+		close(joins)
+		time.Sleep(20 * time.Millisecond)
+		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Error("control: the first attempt has not joined the line")
+		}
+		close(decides)
+		lease := <-got
+		time.Sleep(20 * time.Millisecond)
+		for _, s := range servers {
+			if s.Redis.Exists(scripts.LineKey("x")) {
+				t.Errorf("the holder stands in line at %s", s.Name)
+			}
+		}
+		mustUnlock(t, lease)
+	})
+}

@@ -37,6 +37,9 @@ type message struct {
 	at     time.Time // when it was sent
 }
 
+// argv is what a script has as its ARGV.
+func (m message) argv() []string { return m.args[3+count(m.args[2]):] }
+
 // answer is a reply or a push under way.
 type answer struct {
 	conn  *conn

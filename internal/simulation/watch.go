@@ -61,8 +61,7 @@ func newWatch(w *world) *watch {
 
 // parties are those whom a script is for.
 func parties(m message) (lock, owner, waiter string) {
-	keys := count(m.args[2])
-	argv := m.args[3+keys:]
+	argv := m.argv()
 	lock, owner = m.args[3], argv[0]
 	switch m.script {
 	case "acquire":
@@ -80,7 +79,7 @@ func (t *watch) active(m message, change func(*activity)) {
 		return
 	}
 	_, owner, waiter := parties(m)
-	heir := m.path.proc.alias(placeOf(m.script, m.args[3+count(m.args[2]):]).heir)
+	heir := m.path.proc.alias(placeOf(m.script, m.argv()).heir)
 	for _, x := range []struct {
 		all map[string]*activity
 		who string
@@ -101,7 +100,7 @@ func (t *watch) active(m message, change func(*activity)) {
 // asked is when the client began to ask for what a message asks: an attempt may have been sent for the second time, with
 // the script's source.
 func (t *watch) asked(m message) time.Time {
-	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.args[3+count(m.args[2])+4] != "keep" {
+	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.argv()[4] != "keep" {
 		return a.first
 	}
 	return m.at
@@ -171,7 +170,7 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	is := n.state(name)
 	t.active(m, func(a *activity) { a.pending[n]-- })
 	said := strings.ReplaceAll(strings.TrimSuffix(reply, "\r\n"), "\r\n", " ")
-	argv := m.path.proc.alias(strings.Join(m.args[3+count(m.args[2]):], " "))
+	argv := m.path.proc.alias(strings.Join(m.argv(), " "))
 	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.script, name, argv, said))
 
 	ok := false // the script did for the owner what it is for
@@ -204,7 +203,7 @@ func (t *watch) wire(m message, alias string) string {
 
 // once checks that a script of which an owner sends one ran once.
 func (t *watch) once(n *node, m message, name, owner string) {
-	if m.script == "acquire" && m.args[3+count(m.args[2])+4] == "keep" || m.script != "acquire" && m.script != "raise" {
+	if m.script == "acquire" && m.argv()[4] == "keep" || m.script != "acquire" && m.script != "raise" {
 		return
 	}
 	key := fmt.Sprint(m.script, n, name, owner)
@@ -245,8 +244,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 
 // inTurn checks that nobody is granted a lock past those who wait for it.
 func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
-	keys := count(m.args[2])
-	argv := m.args[3+keys:]
+	argv := m.argv()
 	p := placeOf(m.script, argv)
 	if m.script != "acquire" || !anew || argv[4] == "keep" {
 		return
