@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,11 +24,10 @@ func (s scene) warmUp() time.Duration { return min(s.duration/2, time.Second) }
 
 // outcome is what came of a scene with one variant.
 type outcome struct {
-	handoffs       int
-	perSecond      float64
-	scriptsPer     float64 // commands to acquire and release, over all nodes, per handoff
-	p50, p99, most time.Duration
-	jain           float64
+	grants, handoffs float64 // a second; a handoff is a grant to another contender than had the lock before
+	scriptsPerGrant  float64 // commands to acquire and release, over all nodes
+	p50, p99, most   time.Duration
+	jain             float64
 }
 
 // unwinding is how long contenders have to stop when a scene is over.
@@ -38,6 +38,9 @@ const maxGrants = 1_000_000
 
 // grant is one wait and its end.
 type grant struct{ asked, got time.Time }
+
+// scriptsPerHandoff is scriptsPerGrant, with the handoffs to bear all of it.
+func (o outcome) scriptsPerHandoff() float64 { return o.scriptsPerGrant * o.grants / o.handoffs }
 
 // contend plays a scene. It fails if two contenders are ever in the lock at once.
 func contend(ctx context.Context, srv *servers, v variant, s scene, seed uint64) (outcome, error) {
@@ -181,7 +184,7 @@ func (r *contender) run(ctx context.Context, c *contest, cl client, late time.Du
 			c.fail(errors.New("two contenders hold the lock at once"))
 		}
 		if c.hold > 0 {
-			time.Sleep(c.hold)
+			hold(c.hold)
 		}
 		c.inside.Add(-1)
 		if err := unlock(context.WithoutCancel(ctx)); err != nil {
@@ -198,11 +201,16 @@ func (r *contender) run(ctx context.Context, c *contest, cl client, late time.Du
 // measure counts the grants from one time to the other. Who waits at the end has its wait so far
 // counted: otherwise a lock could hide those it starves.
 func measure(contenders []contender, from, to time.Time, commands int64) outcome {
-	var out outcome
+	type holder struct {
+		grant
+		contender int
+	}
+	var holders []holder
 	var waits sample
 	served := make([]int, len(contenders))
 	for i, r := range contenders {
 		for _, g := range r.grants {
+			holders = append(holders, holder{g, i})
 			switch {
 			case !g.got.Before(from) && !g.got.After(to):
 				served[i]++
@@ -214,11 +222,21 @@ func measure(contenders []contender, from, to time.Time, commands int64) outcome
 		if !r.waiting.IsZero() && r.waiting.Before(to) {
 			waits = append(waits, to.Sub(r.waiting))
 		}
-		out.handoffs += served[i]
 	}
-	out.perSecond = float64(out.handoffs) / to.Sub(from).Seconds()
-	out.scriptsPer = float64(commands) / float64(max(out.handoffs, 1))
+	slices.SortFunc(holders, func(a, b holder) int { return a.got.Compare(b.got) })
+	grants, handoffs := 0, 0
+	for i, h := range holders {
+		if h.got.Before(from) || h.got.After(to) {
+			continue
+		}
+		grants++
+		if i > 0 && holders[i-1].contender != h.contender {
+			handoffs++
+		}
+	}
+	seconds := to.Sub(from).Seconds()
+	out := outcome{grants: float64(grants) / seconds, handoffs: float64(handoffs) / seconds, jain: jain(served)}
+	out.scriptsPerGrant = float64(commands) / float64(max(grants, 1))
 	out.p50, out.p99, out.most = waits.quantile(0.5), waits.quantile(0.99), waits.quantile(1)
-	out.jain = jain(served)
 	return out
 }

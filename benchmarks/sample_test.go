@@ -51,13 +51,25 @@ func TestMeasureCountsTheWaitsThatDoNotEnd(t *testing.T) {
 		{grants: []grant{{at(21), at(22)}}, waiting: at(23)}, // all of it after
 	}
 	out := measure(contenders, at(10), at(20), 30)
-	if out.handoffs != 2 || out.perSecond != 0.2 || out.scriptsPer != 15 {
-		t.Errorf("%d handoffs, %v/s, %v scripts each, want 2, 0.2, 15", out.handoffs, out.perSecond, out.scriptsPer)
+	if out.grants != 0.2 || out.handoffs != 0 {
+		t.Errorf("%v grants/s, %v handoffs/s, want 0.2 and none", out.grants, out.handoffs)
 	}
 	if out.p50 != 7*time.Second || out.most != 19*time.Second { // of 1, 2, 7, 18 and 19 s
 		t.Errorf("p50 %v, max %v, want 7s, 19s", out.p50, out.most)
 	}
 	if out.jain != 0.2 {
 		t.Errorf("Jain index %v, want 0.2", out.jain)
+	}
+}
+
+func TestWhoTakesItAgainHandsNothingOver(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	contenders := []contender{
+		{grants: []grant{{at(0), at(9)}, {at(10), at(11)}, {at(11), at(12)}, {at(13), at(14)}, {at(15), at(21)}}},
+		{grants: []grant{{at(0), at(13)}, {at(14), at(16)}, {at(16), at(17)}}},
+	}
+	out := measure(contenders, at(10), at(20), 30) // to the second at 13 and 16, to the first at 14
+	if out.grants != 0.6 || out.handoffs != 0.3 || out.scriptsPerGrant != 5 || out.scriptsPerHandoff() != 10 {
+		t.Errorf("%v grants/s, %v handoffs/s, %v and %v scripts each, want 0.6, 0.3, 5, 10", out.grants, out.handoffs, out.scriptsPerGrant, out.scriptsPerHandoff())
 	}
 }

@@ -107,7 +107,7 @@ func (h *hub) run() {
 	subscribed := make(map[string]bool)
 	failed := false
 	var messages <-chan any
-	for h.sync(ps, subscribed, &failed) {
+	for more := h.sync(ps, subscribed, &failed); more; {
 		if messages == nil && !failed {
 			messages = ps.ChannelWithSubscriptions() // from here on it reconnects, and subscribes anew, by itself
 		}
@@ -117,7 +117,9 @@ func (h *hub) run() {
 		}
 		select {
 		case <-h.changed:
+			more = h.sync(ps, subscribed, &failed)
 		case <-retry:
+			more = h.sync(ps, subscribed, &failed)
 		case m, open := <-messages:
 			if !open { // the client was closed
 				h.ended()
