@@ -202,9 +202,8 @@ func with(set map[string]bool, s string) map[string]bool {
 }
 
 func (n *node) script(m message, source string) {
-	keys := count(m.args[2])
 	before := n.world.watch.before(n, m)
-	reply := n.in.run(source, m.args[3:3+keys], m.args[3+keys:])
+	reply := n.in.run(source, m.args[3:len(m.args)-len(m.argv)], m.argv)
 	n.world.watch.after(n, m, before, string(reply))
 	n.reply(m, reply)
 }

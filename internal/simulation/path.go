@@ -28,17 +28,21 @@ type path struct {
 
 // message is a request under way.
 type message struct {
-	path   *path
-	conn   *conn
-	args   []string
-	script string // its name; empty for what is none
-	owner  string // of a script: who it is for, as the trace names him
-	dice   dice
-	at     time.Time // when it was sent
-}
+	path *path
+	conn *conn
+	args []string
+	dice dice
+	at   time.Time // when it was sent
 
-// argv is what a script has as its ARGV.
-func (m message) argv() []string { return m.args[3+count(m.args[2]):] }
+	script string // its name; empty for what is none
+	lock   string // of a script
+	argv   []string
+	place  place
+	who    string // whom it is for, as the trace names him
+	owner  string // by his alias, as are the next two; empty if it concerns none
+	waiter string
+	heir   string // that it names
+}
 
 // answer is a reply or a push under way.
 type answer struct {
@@ -95,18 +99,15 @@ func (p *path) request(c *conn, args []string) {
 		c.take([]byte("-ERR unknown command 'HELLO'\r\n"))
 		return
 	case "evalsha", "eval":
-		keys := count(args[2])
-		m.script = named[args[1]]
-		argv := args[3+keys:]
-		who := argv[0]
-		p.proc.meet(m.script, argv)
+		m.script, m.lock, m.argv = named[args[1]], args[3], args[3+count(args[2]):]
+		m.place = placeOf(m.script, m.argv)
+		p.proc.meet(&m)
 		if verb = ""; m.script == "acquire" {
-			if verb = argv[4]; placeOf(m.script, argv).waiter != "" {
+			if verb = m.argv[4]; m.place.waiter != "" {
 				verb = "wait"
 			}
 		}
-		m.owner = p.proc.alias(who)
-		verb = verb + m.script + " " + args[3] + " " + m.owner
+		verb = verb + m.script + " " + m.lock + " " + m.who
 	}
 	p.sent[verb]++
 	m.dice = p.world.dice.of(p.proc.id, p.node.String(), verb, strconv.Itoa(p.sent[verb]))
@@ -126,7 +127,7 @@ func (p *path) send(m message) {
 	c := m.conn
 	fate := m.dice.of("fate").share()
 	if p.cutThere || p.proc.dead || p.world.faulty() && m.script != "" && fate < p.world.plan.Drop {
-		p.world.trace(fmt.Sprintf("%v to %v: %s for %s is lost", p.proc, p.node, m.script, m.owner))
+		p.world.trace(fmt.Sprintf("%v to %v: %s for %s is lost", p.proc, p.node, m.script, m.who))
 		p.trouble()
 		c.dark = true
 		return
@@ -154,10 +155,10 @@ func (p *path) reply(m message, b []byte) {
 			p.trouble() // the client will not send it again
 		}
 		if d.of("how").share() < 0.5 {
-			p.world.trace(fmt.Sprintf("%v to %v: the reply to %s for %s is lost", p.node, p.proc, m.script, m.owner))
+			p.world.trace(fmt.Sprintf("%v to %v: the reply to %s for %s is lost", p.node, p.proc, m.script, m.who))
 			m.conn.dark = true
 		} else {
-			p.world.trace(fmt.Sprintf("%v to %v: reset before the reply to %s for %s", p.node, p.proc, m.script, m.owner))
+			p.world.trace(fmt.Sprintf("%v to %v: reset before the reply to %s for %s", p.node, p.proc, m.script, m.who))
 			p.node.forget(m.conn)
 			m.conn.cut()
 		}

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -79,20 +80,21 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 
 func (p *process) String() string { return p.id }
 
-// meet gives an attempt a name that is the same in every run: that of its waiter, and which of its attempts it
-// is. The client's identity is random, and two goroutines that one message wakes take their numbers in any order.
-func (p *process) meet(script string, argv []string) {
-	owner, waiter := argv[0], ""
-	switch script {
+// meet gives those whom a script is for names that are the same in every run: an attempt that of its waiter, and
+// which of its attempts it is. The client's identity is random, and two goroutines that one message wakes take their
+// numbers in any order.
+func (p *process) meet(m *message) {
+	owner, waiter := m.argv[0], ""
+	switch m.script {
 	case "acquire":
-		waiter = placeOf(script, argv).waiter
+		waiter = m.place.waiter
 	case "release":
-		waiter = argv[3]
+		waiter = m.argv[3]
 	case "leave":
-		owner, waiter = "", argv[0]
+		owner, waiter = "", m.argv[0]
 	}
 	if p.uuid == "" { // its first is an acquire
-		p.uuid = argv[0][:strings.LastIndexByte(argv[0], ':')]
+		p.uuid = m.argv[0][:strings.LastIndexByte(m.argv[0], ':')]
 		p.world.procs[p.uuid] = p
 	}
 	if waiter != "" && p.names[waiter] == "" {
@@ -108,9 +110,13 @@ func (p *process) meet(script string, argv []string) {
 		p.tries++
 		p.name(owner, fmt.Sprintf("%st%d", p, p.tries))
 	}
-	if p2 := placeOf(script, argv); p2.heir != "" && p.names[p2.heir] == "" {
-		p.name(p2.heir, p.names[p2.waiter]+p2.heir[len(p2.waiter):])
+	if heir := m.place.heir; heir != "" && p.names[heir] == "" {
+		p.name(heir, p.names[m.place.waiter]+heir[len(m.place.waiter):])
 	}
+	if m.script == "leave" {
+		owner = strings.TrimPrefix(m.argv[1], "*")
+	}
+	m.who, m.owner, m.waiter, m.heir = p.alias(m.argv[0]), p.alias(owner), p.alias(waiter), p.alias(m.place.heir)
 }
 
 // place is what a script is told of a waiter's place.
@@ -126,7 +132,8 @@ func placeOf(script string, argv []string) (p place) {
 	}
 	fields := strings.Fields(argv[4])
 	if len(fields) > 1 {
-		p.waiter, p.ticket = fields[0], float(fields[1])
+		p.waiter = fields[0]
+		p.ticket, _ = strconv.ParseFloat(fields[1], 64)
 	}
 	if len(fields) > 5 {
 		p.heir = fields[0] + "/" + fields[5]

@@ -59,31 +59,15 @@ func newWatch(w *world) *watch {
 	}
 }
 
-// parties are those whom a script is for.
-func parties(m message) (lock, owner, waiter string) {
-	argv := m.argv()
-	lock, owner = m.args[3], argv[0]
-	switch m.script {
-	case "acquire":
-		waiter = placeOf(m.script, argv).waiter
-	case "release":
-		waiter = argv[3]
-	case "leave":
-		owner, waiter = strings.TrimPrefix(argv[1], "*"), argv[0]
-	}
-	return lock, m.path.proc.alias(owner), m.path.proc.alias(waiter)
-}
-
+// active notes that a script for somebody was sent, or ran.
 func (t *watch) active(m message, change func(*activity)) {
 	if m.script == "" {
 		return
 	}
-	_, owner, waiter := parties(m)
-	heir := m.path.proc.alias(placeOf(m.script, m.argv()).heir)
 	for _, x := range []struct {
 		all map[string]*activity
 		who string
-	}{{t.owners, owner}, {t.waiters, waiter}, {t.owners, heir}} {
+	}{{t.owners, m.owner}, {t.waiters, m.waiter}, {t.owners, m.heir}} {
 		if x.who == "" {
 			continue
 		}
@@ -100,7 +84,7 @@ func (t *watch) active(m message, change func(*activity)) {
 // asked is when the client began to ask for what a message asks: an attempt may have been sent for the second time, with
 // the script's source.
 func (t *watch) asked(m message) time.Time {
-	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.argv()[4] != "keep" {
+	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.argv[4] != "keep" {
 		return a.first
 	}
 	return m.at
@@ -160,17 +144,17 @@ func (t *watch) before(n *node, m message) state {
 		t.world.violateLocked(sound, "%v ran a script of another source", n)
 		return state{}
 	}
-	return n.state(m.args[3])
+	return n.state(m.lock)
 }
 
 // after is called after a script ran, and checks what it has done.
 func (t *watch) after(n *node, m message, was state, reply string) {
 	t.scripts++
-	name, owner, _ := parties(m)
+	name, owner := m.lock, m.owner
 	is := n.state(name)
 	t.active(m, func(a *activity) { a.pending[n]-- })
 	said := strings.ReplaceAll(strings.TrimSuffix(reply, "\r\n"), "\r\n", " ")
-	argv := m.path.proc.alias(strings.Join(m.argv(), " "))
+	argv := m.path.proc.alias(strings.Join(m.argv, " "))
 	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.script, name, argv, said))
 
 	ok := false // the script did for the owner what it is for
@@ -203,7 +187,7 @@ func (t *watch) wire(m message, alias string) string {
 
 // once checks that a script of which an owner sends one ran once.
 func (t *watch) once(n *node, m message, name, owner string) {
-	if m.script == "acquire" && m.argv()[4] == "keep" || m.script != "acquire" && m.script != "raise" {
+	if m.script == "acquire" && m.argv[4] == "keep" || m.script != "acquire" && m.script != "raise" {
 		return
 	}
 	key := fmt.Sprint(m.script, n, name, owner)
@@ -215,7 +199,7 @@ func (t *watch) once(n *node, m message, name, owner string) {
 
 // untouched checks that a script has changed nothing of anybody else's.
 func (t *watch) untouched(n *node, m message, name, owner string, was, is state) {
-	_, _, waiter := parties(m)
+	waiter := m.waiter
 	me := t.wire(m, owner)
 	const rule = othersHold
 	others := false
@@ -244,8 +228,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 
 // inTurn checks that nobody is granted a lock past those who wait for it.
 func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
-	argv := m.argv()
-	p := placeOf(m.script, argv)
+	argv, p := m.argv, m.place
 	if m.script != "acquire" || !anew || argv[4] == "keep" {
 		return
 	}
@@ -293,11 +276,6 @@ func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 			a.since[cell{n, name}] = promise{time.Now(), is.ttl}
 		}
 	}
-}
-
-func float(s string) (f float64) {
-	_, _ = fmt.Sscan(s, &f)
-	return f
 }
 
 func (t *watch) alias(who string) string {
