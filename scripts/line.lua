@@ -33,9 +33,15 @@ end
 -- isHeir tells whether an owner is an heir of a waiter, and of an attempt before the one whose place is given
 -- if it is: a late attempt takes nothing away from a later one's.
 local function isHeir(owner, waiter, place)
-  local attempt = string.sub(owner, 1, #waiter + 1) == waiter .. '/' and tonumber(string.sub(owner, #waiter + 2))
-  local own = place and tonumber(string.match(place, ' (%d+)$') or '')
-  return attempt and (not place or own and attempt < own)
+  if string.sub(owner, 1, #waiter + 1) ~= waiter .. '/' then
+    return false
+  end
+  local attempt = tonumber(string.sub(owner, #waiter + 2))
+  if not attempt or not place then
+    return attempt ~= nil
+  end
+  local own = tonumber(string.match(place, ' (%d+)$') or '')
+  return own ~= nil and attempt < own
 end
 
 -- takeBack releases what was handed to an heir, or with '*' to any heir of a waiter.

@@ -46,13 +46,18 @@ func (c *conn) Write(b []byte) (int, error) {
 	if c.closed || c.err != nil {
 		return 0, io.ErrClosedPipe
 	}
-	c.out = append(c.out, b...)
+	rest := b
+	if len(c.out) > 0 {
+		c.out = append(c.out, b...)
+		rest = c.out
+	}
 	for {
-		args, n := request(c.out)
+		args, n := request(rest)
 		if n == 0 {
+			c.out = append(c.out[:0], rest...)
 			return len(b), nil
 		}
-		c.out = c.out[n:]
+		rest = rest[n:]
 		c.path.request(c, args)
 	}
 }
@@ -165,12 +170,13 @@ func request(b []byte) (args []string, length int) {
 		return nil, 0
 	}
 	args = make([]string, 0, count)
+	text := string(b) // one for all
 	for range count {
 		size, from := number(b, at, '$')
 		if from == 0 || from+size+2 > len(b) {
 			return nil, 0
 		}
-		args = append(args, string(b[from:from+size]))
+		args = append(args, text[from:from+size])
 		at = from + size + 2
 	}
 	return args, at

@@ -22,6 +22,7 @@ type interpreter struct {
 
 	redis   *server.Server // of the run at hand
 	publish func(channel, message string) int
+	info    func(section string) string
 	peer    *server.Peer
 	sent    *bufio.Writer
 	reply   bytes.Buffer
@@ -70,6 +71,7 @@ func (in *interpreter) run(source string, keys, args []string) []byte {
 		if f, err = l.LoadString(source); err != nil {
 			return fmt.Appendf(nil, "-ERR Error compiling script: %v\r\n", strings.ReplaceAll(err.Error(), "\n", " "))
 		}
+		f.Proto.IsVarArg &^= lua.VarArgNeedsArg // no script asks for the table arg, which would be made for each run
 		in.functions[source] = f
 	}
 	globals := l.Get(lua.GlobalsIndex).(*lua.LTable)
@@ -112,6 +114,10 @@ func (in *interpreter) call(l *lua.LState, raise bool) int {
 	}
 	if len(args) == 3 && strings.EqualFold(args[0], "publish") {
 		l.Push(lua.LNumber(in.publish(args[1], args[2])))
+		return 1
+	}
+	if len(args) == 2 && strings.EqualFold(args[0], "info") {
+		l.Push(lua.LString(in.info(args[1])))
 		return 1
 	}
 	in.reply.Reset()

@@ -13,8 +13,8 @@ const (
 	// Nobody is given a lease whose validity is over.
 	notOver = "no lease that is over"
 
-	// A grant's token is nobody else's, and higher than those of all earlier grants. When more nodes forgot than
-	// the quorum allows for, earlier grants are those that were returned before this attempt began.
+	// A grant's token is nobody else's, and higher than those of all earlier grants. When more nodes lost their
+	// counters than the quorum allows for, earlier grants are those that were returned before this attempt began.
 	tokensUnique = "tokens are unique"
 	tokensRise   = "tokens rise"
 

@@ -28,6 +28,9 @@ type node struct {
 	frozen bool               // runs nothing
 	held   []message          // what came meanwhile
 	clock  clock
+
+	started  time.Time // by its clock
+	promoted int       // how often it was
 }
 
 // redises keeps servers for the next run: to make one takes longer than to empty it.
@@ -50,8 +53,9 @@ func newNode(w *world, number int, c clock) *node {
 		heard:  make(map[string][]*conn),
 	}
 	n.clock.last = n.clock.now()
+	n.started = n.clock.last.Add(-time.Hour)
 	n.redis.SetTime(n.clock.last)
-	n.in.redis, n.in.publish = n.redis.Server(), n.publish
+	n.in.redis, n.in.publish, n.in.info = n.redis.Server(), n.publish, n.info
 	n.in.peer = server.NewPeer(n.in.sent)
 	return n
 }
@@ -60,7 +64,7 @@ func newNode(w *world, number int, c clock) *node {
 func (n *node) close() {
 	n.redis.FlushAll()
 	redises.Put(n.redis)
-	n.in.redis, n.in.publish, n.in.peer = nil, nil, nil
+	n.in.redis, n.in.publish, n.in.info, n.in.peer = nil, nil, nil, nil
 	interpreters.Put(n.in)
 }
 
@@ -118,7 +122,26 @@ func (n *node) crash() {
 // restart takes it up again, without any script.
 func (n *node) restart() {
 	n.down = false
+	n.started = n.clock.now()
 	clear(n.loaded)
+}
+
+// promote takes up another in its place: one that has run for long, and was its replica until now.
+func (n *node) promote() {
+	n.down = false
+	n.promoted++
+	clear(n.loaded)
+}
+
+// info is what INFO says of a section.
+func (n *node) info(section string) string {
+	switch section {
+	case "server":
+		return fmt.Sprintf("# Server\r\nuptime_in_seconds:%d\r\n", n.clock.now().Unix()-n.started.Unix())
+	case "replication":
+		return fmt.Sprintf("# Replication\r\nmaster_replid:%040x\r\nmaster_replid2:%040x\r\n", n.promoted+1, n.promoted)
+	}
+	panic("simulation: INFO of " + section)
 }
 
 func (n *node) freeze() { n.frozen = true }
@@ -245,7 +268,11 @@ var named = func() map[string]string {
 		"renew":   scripts.Renew("", "", 0),
 		"release": scripts.Release("", "", 0),
 		"leave":   scripts.Leave("", "", ""),
+		"guarded": scripts.Acquire("", "", 0, 0, 0).Guarded(time.Second),
 	} {
+		if name == "guarded" {
+			name = "acquire"
+		}
 		names[call.Script.SHA], names[call.Script.Source] = name, name
 		shas[call.Script.Source] = call.Script.SHA
 	}

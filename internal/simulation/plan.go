@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type Plan struct {
 	TTL         time.Duration
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
+	Guard       bool          // all clients have the restart guard: any node may restart without its data
 	Latency     time.Duration // one way, on average
 	Slow        float64       // the share of messages that take much longer
 	SlowBy      time.Duration // up to so much
@@ -39,6 +41,14 @@ type Plan struct {
 	Processes   []ProcessPlan
 	Workers     []WorkerPlan
 	Faults      []Fault
+}
+
+// guard is the option for it.
+func (p *Plan) guard() quorumlock.Option {
+	if !p.Guard {
+		return nil
+	}
+	return quorumlock.WithRestartGuard(p.TTL)
 }
 
 // ClockPlan is how a node's clock goes.
@@ -105,6 +115,7 @@ type kind int
 const (
 	crash kind = iota
 	crashLosing
+	promote
 	freeze
 	evict
 	flushScripts
@@ -119,7 +130,7 @@ const (
 	setWall
 )
 
-var kinds = [...]string{"crash", "crash losing", "freeze", "evict", "flush scripts", "step back", "step forward", "cut", "cut there", "cut back", "stall", "pause", "die", "set wall clock"}
+var kinds = [...]string{"crash", "crash losing", "promote", "freeze", "evict", "flush scripts", "step back", "step forward", "cut", "cut there", "cut back", "stall", "pause", "die", "set wall clock"}
 
 func (k kind) String() string { return kinds[k] }
 
@@ -127,12 +138,16 @@ func (k kind) String() string { return kinds[k] }
 func newPlan(seed uint64) *Plan {
 	g := newGenerator(seed)
 	p := &Plan{Seed: seed, Class: pick(g, calm, bounded, bounded, bounded, beyond)}
+	p.Guard = p.Class == bounded && generator{rand.New(rand.NewPCG(seed, 0x9a4d))}.chance(0.04)
 	p.Nodes = pick(g, 1, 3, 3, 3, 3, 3, 3, 4, 5, 5)
 	p.Quorum = p.Nodes/2 + 1
 	if g.chance(0.4) {
 		p.Quorum = min(p.Quorum+1, p.Nodes)
 	}
 	p.TTL = time.Duration(pick(g, 200, 400, 700, 1000, 2000)) * time.Millisecond
+	if p.Guard {
+		p.TTL = time.Second // renewed often enough to be lost in between
+	}
 	p.NodeTimeout = g.between(30*time.Millisecond, pick(g, p.TTL/3, p.TTL/3, p.TTL/3, 3*p.TTL/2))
 	p.Drift = quorumlock.DefaultDrift()
 	if g.chance(0.5) {
@@ -140,6 +155,9 @@ func newPlan(seed uint64) *Plan {
 	}
 	p.Latency = g.between(50*time.Microsecond, 3*time.Millisecond)
 	p.Length = 3*p.TTL + 500*time.Millisecond
+	if p.Guard {
+		p.Length += p.quarantine()
+	}
 	if p.Class != calm {
 		p.Slow = pick(g, 0, 0.02, 0.1)
 		p.SlowBy = pick(g, p.NodeTimeout, p.TTL/2, p.TTL*3/2)
@@ -161,7 +179,23 @@ func newPlan(seed uint64) *Plan {
 			p.Faults = append(p.Faults, g.fault(p))
 		}
 	}
+	if p.Guard {
+		for range 1 + g.IntN(2) {
+			at := g.between(0, p.Length-2*p.TTL)
+			for range 1 + g.IntN(p.Nodes) {
+				p.Faults = append(p.Faults, g.restart(p, at))
+			}
+		}
+	}
 	return p
+}
+
+// quarantine is for how long a node is out under the restart guard, at most.
+func (p *Plan) quarantine() time.Duration {
+	if !p.Guard {
+		return 0
+	}
+	return p.TTL + time.Duration(p.Drift.Rate*float64(p.TTL)) + p.Drift.Floor + 2*time.Second // the server's seconds are whole
 }
 
 func (g generator) clock(p *Plan) ClockPlan {
@@ -179,7 +213,7 @@ func (g generator) clock(p *Plan) ClockPlan {
 func (g generator) process(p *Plan) ProcessPlan {
 	pp := ProcessPlan{Prompt: g.chance(0.9)}
 	// What the dice do to counters beyond the bound, only clocks that agree make good.
-	if p.Class != beyond && g.chance(0.5) {
+	if p.Class != beyond && !p.Guard && g.chance(0.5) {
 		pp.Wall = g.between(-time.Minute, time.Minute)
 	}
 	return pp
@@ -187,7 +221,11 @@ func (g generator) process(p *Plan) ProcessPlan {
 
 func (g generator) worker(p *Plan, i int, names []string) WorkerPlan {
 	w := WorkerPlan{Process: i % len(p.Processes)}
-	for range 1 + g.IntN(2) {
+	steps := 1 + g.IntN(2)
+	if p.Guard {
+		steps += 3
+	}
+	for range steps {
 		s := Step{
 			After: g.between(0, p.TTL/2),
 			Name:  pick(g, names...),
@@ -209,7 +247,7 @@ func (g generator) worker(p *Plan, i int, names []string) WorkerPlan {
 		}
 		for range g.IntN(4) {
 			u := Use{After: g.between(0, p.TTL/8), What: pick(g, write, write, extend, enter, race)}
-			if g.chance(0.1) {
+			if g.chance(0.1) || p.Guard {
 				u.After = g.between(0, 2*p.TTL)
 			}
 			if g.chance(0.2) && p.Class != calm {
@@ -248,18 +286,30 @@ func (g generator) fault(p *Plan) Fault {
 	}
 	if f.Kind == setWall {
 		f.By = g.between(-10*time.Second, 10*time.Second)
-		if p.Class == beyond {
+		if p.Class == beyond || p.Guard {
 			f.Kind = pause
 		}
 	}
 	return f
 }
 
+// restart is one without data, of any node, or a replica's taking over without its master's latest writes. Several come
+// at about the same time.
+func (g generator) restart(p *Plan, at time.Duration) Fault {
+	return Fault{
+		At:   at + g.between(0, p.TTL/2),
+		For:  g.between(0, p.TTL/4),
+		Kind: pick(g, crashLosing, promote),
+		Node: g.IntN(p.Nodes),
+		Keys: pick(g, "lock", "all", "all"),
+	}
+}
+
 // String is the plan as a trace begins with it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
-		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
 	for i, c := range p.Clocks {
 		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
 	}

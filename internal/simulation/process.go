@@ -57,7 +57,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 		c := redis.NewClient(&redis.Options{
 			Addr: n.String(), Dialer: path.dial, Protocol: 2, DisableIdentity: true,
 			DialerRetries: 1, ContextTimeoutEnabled: plan.Prompt, ReadTimeout: timeout,
-			ReadBufferSize: 1 << 10, WriteBufferSize: 1 << 10, PipelinePoolSize: -1, PoolSize: 256,
+			ReadBufferSize: 1 << 9, WriteBufferSize: 1 << 10, PipelinePoolSize: -1, PoolSize: 256,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		p.redis = append(p.redis, c)
@@ -66,7 +66,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	var err error
 	p.client, err = redlock.New(nodes,
 		quorumlock.WithTTL(w.plan.TTL), quorumlock.WithNodeTimeout(w.plan.NodeTimeout), quorumlock.WithQuorum(w.plan.Quorum),
-		quorumlock.WithDrift(w.plan.Drift))
+		quorumlock.WithDrift(w.plan.Drift), w.plan.guard())
 	if err != nil {
 		return nil, err
 	}
@@ -148,6 +148,12 @@ func (p *process) name(who, alias string) { p.names[who], p.known[alias] = alias
 
 // alias replaces the owners and waiters in a text by their names.
 func (p *process) alias(s string) string {
+	if name := p.names[s]; name != "" {
+		return name
+	}
+	if !strings.Contains(s, " ") {
+		return s
+	}
 	words := strings.Split(s, " ")
 	for i, word := range words {
 		if name := p.names[word]; name != "" {

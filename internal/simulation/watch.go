@@ -53,10 +53,22 @@ type granted struct {
 }
 
 func newWatch(w *world) *watch {
-	return &watch{
+	t := &watch{
 		world: w, owners: make(map[string]*activity), waiters: make(map[string]*activity), ran: make(map[string]bool),
-		names: map[string]*granted{"x": {all: make(map[uint64]time.Time)}, "y": {all: make(map[uint64]time.Time)}},
+		names: map[string]*granted{"x": {all: make(map[uint64]time.Time)}}, // that is the last caller's
 	}
+	for _, wp := range w.plan.Workers {
+		for _, s := range wp.Steps {
+			names := strings.Split(s.Name, "+")
+			t.multi = t.multi || len(names) > 1
+			for _, name := range names {
+				if t.names[name] == nil {
+					t.names[name] = &granted{all: make(map[uint64]time.Time)}
+				}
+			}
+		}
+	}
+	return t
 }
 
 // active notes that a script for somebody was sent, or ran.
@@ -110,29 +122,27 @@ type state struct {
 	heirs   map[string]string
 }
 
-func (n *node) state(name string) state {
-	s := state{line: make(map[string]float64), places: make(map[string]int64), heirs: make(map[string]string)}
-	if n.redis.Exists(name) {
-		fields, _ := n.redis.HKeys(name)
+func (n *node) state(name string) (s state) {
+	if fields, err := n.redis.HKeys(name); err == nil {
 		s.holders = make(map[string]string, len(fields))
 		for _, f := range fields {
 			s.holders[f] = n.redis.HGet(name, f)
 		}
 		s.ttl = n.redis.TTL(name)
 	}
-	if n.redis.Exists(scripts.TokenKey(name)) {
-		s.token, _ = n.redis.Get(scripts.TokenKey(name))
+	s.token, _ = n.redis.Get(scripts.TokenKey(name))
+	var err error
+	if s.line, err = n.redis.SortedSet(scripts.LineKey(name)); err != nil {
+		return s
 	}
-	if line := scripts.LineKey(name); n.redis.Exists(line) {
-		s.line, _ = n.redis.SortedSet(line)
-		for who := range s.line {
-			stored := strings.Fields(n.redis.HGet(scripts.DeadlinesKey(name), who) + " ")
-			if len(stored) > 0 {
-				s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
-			}
-			if len(stored) == 5 {
-				s.heirs[who] = who + "/" + stored[4]
-			}
+	s.places, s.heirs = make(map[string]int64), make(map[string]string)
+	for who := range s.line {
+		stored := strings.Fields(n.redis.HGet(scripts.DeadlinesKey(name), who))
+		if len(stored) > 0 {
+			s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
+		}
+		if len(stored) == 5 {
+			s.heirs[who] = who + "/" + stored[4]
 		}
 	}
 	return s
@@ -351,7 +361,7 @@ func (t *watch) quiet() time.Duration {
 	for _, n := range t.world.nodes {
 		n.tick()
 		for _, k := range n.redis.Keys() {
-			if !strings.HasPrefix(k, "redisson_lock_token:") {
+			if k != promotedKey && !strings.HasPrefix(k, "redisson_lock_token:") {
 				longest = max(longest, time.Duration(float64(n.redis.TTL(k))/n.clock.rate)+time.Second)
 			}
 		}

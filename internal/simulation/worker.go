@@ -49,7 +49,7 @@ func (k *worker) rest(ctx context.Context, d time.Duration) bool {
 }
 
 func (k *worker) locker(s Step) (quorumlock.Locker, error) {
-	opts := []quorumlock.Option{quorumlock.WithTTL(k.world.plan.TTL), quorumlock.WithNodeTimeout(k.world.plan.NodeTimeout), quorumlock.WithDrift(k.world.plan.Drift)}
+	opts := []quorumlock.Option{quorumlock.WithTTL(k.world.plan.TTL), quorumlock.WithNodeTimeout(k.world.plan.NodeTimeout), quorumlock.WithDrift(k.world.plan.Drift), k.world.plan.guard()}
 	if s.NoRenew {
 		opts = append(opts, quorumlock.WithoutRenewal())
 	}
@@ -264,7 +264,8 @@ func (w *world) probe() {
 	}
 	w.mu.Lock()
 	w.list = append(w.list, p)
-	limit := time.Second + 3*w.plan.NodeTimeout
+	least := time.Second + 3*w.plan.NodeTimeout
+	limit := least
 	for _, n := range w.nodes {
 		n.tick()
 		s := n.state("x")
@@ -272,7 +273,7 @@ func (w *world) probe() {
 		for _, at := range s.places {
 			left = max(left, time.Duration(at-n.clock.last.UnixMilli())*time.Millisecond)
 		}
-		limit = max(limit, time.Second+3*w.plan.NodeTimeout+time.Duration(float64(left)/n.clock.rate))
+		limit = max(limit, least+time.Duration(float64(max(left, w.plan.quarantine()))/n.clock.rate))
 	}
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

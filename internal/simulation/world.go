@@ -60,11 +60,6 @@ type Outcome struct {
 func run(p *Plan) (out Outcome) {
 	w := &world{plan: p, dice: dice(mixed(p.Seed)), began: time.Now(), procs: make(map[string]*process), store: make(map[string]*store)}
 	w.watch, w.post = newWatch(w), newPost()
-	for _, wp := range p.Workers {
-		for _, s := range wp.Steps {
-			w.watch.multi = w.watch.multi || s.Name == "x+y"
-		}
-	}
 	for i, c := range p.Clocks {
 		w.nodes = append(w.nodes, newNode(w, i, clock{began: w.began, zero: w.began.Add(c.Offset), rate: c.Rate}))
 	}
@@ -113,6 +108,9 @@ func (w *world) end() {
 	for _, n := range w.nodes {
 		n.tick()
 		for _, k := range n.redis.Keys() {
+			if k == promotedKey {
+				continue
+			}
 			if !strings.HasPrefix(k, "redisson_lock_token:") {
 				w.violateLocked(nothingStays, "%v has %s", n, k)
 			} else if n.redis.TTL(k) <= 0 {
@@ -148,7 +146,7 @@ func (w *world) suffer(f Fault, number int) {
 	w.mu.Lock()
 	w.trace(fmt.Sprintf("%v of n%d, p%d for %v", f.Kind, f.Node+1, f.Process+1, f.For))
 	switch f.Kind {
-	case crash, crashLosing:
+	case crash, crashLosing, promote:
 		n.crash()
 	case freeze:
 		n.freeze()
@@ -189,6 +187,10 @@ func (w *world) suffer(f Fault, number int) {
 			w.lose(n, f.Keys)
 		}
 		n.restart()
+	case promote:
+		n.tick()
+		w.lose(n, f.Keys)
+		n.promote()
 	case freeze:
 		n.thaw()
 	case cutBoth, cutThere, cutBack:
@@ -200,8 +202,14 @@ func (w *world) suffer(f Fault, number int) {
 	}
 }
 
+// promotedKey is where guard.lua notes a promotion.
+const promotedKey = "quorumlock_promoted"
+
 // lose takes keys away from a node.
 func (w *world) lose(n *node, what string) {
+	if what == "all" {
+		n.redis.Del(promotedKey)
+	}
 	for _, name := range []string{"x", "y"} {
 		for kind, keys := range map[string][]string{
 			"lock":  {name},
