@@ -8,7 +8,7 @@ var bugs = []bug{
 	{"no allowance for drift", "clockdrift.go", "	left = subtract(left, d.Floor)\n	return subtract(left, d.share(ttl))", "	return left", 400},
 	{"validity counts from after the replies", "internal/quorum/attempt.go", "	lease, err := t.begin(ctx, start)", "	start = l.client.now()\n	lease, err := t.begin(ctx, start)", 400},
 	{"the highest token, without a raise", "internal/quorum/attempt.go", "	if b.result() == Won {\n		return nil\n	}\n	raise :=", "	if b.result() != Lost {\n		return nil\n	}\n	raise :=", 800},
-	{"raise without the check of the owner", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "", 2000},
+	{"raise without the check of the owner", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\n", "", 6000},
 	{"raise without the check of the tenure", "scripts/raise.lua", "if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then\n  return 0\nend\nif tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then\n  return 0\nend\n", "", 2000},
 	{"nodes that refused count for the token", "internal/quorum/attempt.go", "			case 0:\n				b.cast(cell, No)", "			case 0:\n				b.cast(cell, Yes)", 8000},
 	{"keys that are granted anew count in the same renewal", "internal/quorum/renew.go", "if ok && err == nil && !c.twin &&", "if err == nil && !c.twin &&", 400},
