@@ -33,7 +33,8 @@
 //     [ErrLost]; that waits for no network call. After the machine itself was suspended, it takes up to a
 //     second more.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and node
-//     failures.
+//     failures. Where more nodes have lost their counters than may forget, as under the guard, they rise as the
+//     clocks of the clients do.
 //  5. A call that failed, was cancelled or timed out leaves nothing behind: no key, no place in line, no
 //     goroutine. At a node that cannot be reached, what was left is gone at its TTL.
 //  6. No script takes effect twice because its reply was lost.

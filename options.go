@@ -61,7 +61,9 @@ func WithQuorum(nodes int) Option { return func(s *Settings) { s.Quorum = nodes 
 
 // WithRestartGuard keeps a node from granting locks for maxTTL, and the drift of it, after the node's
 // start: a node that restarts without its data, or without its latest writes, hands out no lock that
-// somebody still holds. Such restarts then do not count among the nodes that forget. Default: off.
+// somebody still holds. Such restarts then do not count among the nodes that forget. Default: off. Where
+// more nodes have lost their token counters than may forget, tokens rise as the clients' wall clocks do:
+// keep these in step.
 //
 // maxTTL is the longest TTL that any client of the nodes uses for any lock, and it takes all clients to
 // have the guard, with the same maxTTL. A MultiLock needs the option itself. The primitive of package node

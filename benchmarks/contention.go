@@ -25,7 +25,8 @@ func (s scene) warmUp() time.Duration { return min(s.duration/2, time.Second) }
 // outcome is what came of a scene with one variant.
 type outcome struct {
 	grants, handoffs float64 // a second; a handoff is a grant to another contender than had the lock before
-	scriptsPerGrant  float64 // commands to acquire and release, over all nodes
+	perGrant         float64 // scripts, and other commands to acquire and release, over all nodes
+	perHandoff       float64
 	p50, p99, most   time.Duration
 	jain             float64
 }
@@ -38,9 +39,6 @@ const maxGrants = 1_000_000
 
 // grant is one wait and its end.
 type grant struct{ asked, got time.Time }
-
-// scriptsPerHandoff is scriptsPerGrant, with the handoffs to bear all of it.
-func (o outcome) scriptsPerHandoff() float64 { return o.scriptsPerGrant * o.grants / o.handoffs }
 
 // contend plays a scene. It fails if two contenders are ever in the lock at once.
 func contend(ctx context.Context, srv *servers, v variant, s scene, seed uint64) (outcome, error) {
@@ -184,7 +182,7 @@ func (r *contender) run(ctx context.Context, c *contest, cl client, late time.Du
 			c.fail(errors.New("two contenders hold the lock at once"))
 		}
 		if c.hold > 0 {
-			hold(c.hold)
+			holdFor(c.hold)
 		}
 		c.inside.Add(-1)
 		if err := unlock(context.WithoutCancel(ctx)); err != nil {
@@ -236,7 +234,8 @@ func measure(contenders []contender, from, to time.Time, commands int64) outcome
 	}
 	seconds := to.Sub(from).Seconds()
 	out := outcome{grants: float64(grants) / seconds, handoffs: float64(handoffs) / seconds, jain: jain(served)}
-	out.scriptsPerGrant = float64(commands) / float64(max(grants, 1))
+	out.perGrant = float64(commands) / float64(max(grants, 1))
+	out.perHandoff = float64(commands) / float64(max(handoffs, 1))
 	out.p50, out.p99, out.most = waits.quantile(0.5), waits.quantile(0.99), waits.quantile(1)
 	return out
 }

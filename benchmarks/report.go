@@ -183,7 +183,7 @@ func (r *report) uncontended(ctx context.Context) error {
 func (r *report) contention(ctx context.Context) error {
 	variants := contentionVariants()
 	t := table{title: "Contention: all want one lock, each with a client of its own",
-		head: []string{"hold", "contenders", "design", "grants/s", "handoffs/s", "scripts per grant", "wait p50", "p99", "max", "Jain index"}}
+		head: []string{"hold", "contenders", "design", "grants/s", "handoffs/s", "scripts per grant", "per handoff", "wait p50", "p99", "max", "Jain index"}}
 	promises := table{title: "What the line promises", head: []string{"what", "hold", "contenders", "measured", "promised", ""}}
 	for _, hold := range r.cfg.holds {
 		picture := newContentionChart(hold, r.machine, variants)
@@ -193,7 +193,7 @@ func (r *report) contention(ctx context.Context) error {
 				return err
 			}
 			for i, o := range outs {
-				t.add(hold.String(), strconv.Itoa(n), variants[i].name, count(o.grants), count(o.handoffs), count(o.scriptsPerGrant),
+				t.add(hold.String(), strconv.Itoa(n), variants[i].name, count(o.grants), count(o.handoffs), count(o.perGrant), count(o.perHandoff),
 					ms(o.p50), ms(o.p99), ms(o.most), fmt.Sprintf("%.3f", o.jain))
 			}
 			r.promises(&promises, n, hold, outs)
@@ -241,13 +241,14 @@ func medianOutcome(rounds []outcome) outcome {
 		return median(xs)
 	}
 	return outcome{
-		grants:          of(func(o outcome) float64 { return o.grants }),
-		handoffs:        of(func(o outcome) float64 { return o.handoffs }),
-		scriptsPerGrant: of(func(o outcome) float64 { return o.scriptsPerGrant }),
-		p50:             time.Duration(of(func(o outcome) float64 { return float64(o.p50) })),
-		p99:             time.Duration(of(func(o outcome) float64 { return float64(o.p99) })),
-		most:            time.Duration(of(func(o outcome) float64 { return float64(o.most) })),
-		jain:            of(func(o outcome) float64 { return o.jain }),
+		grants:     of(func(o outcome) float64 { return o.grants }),
+		handoffs:   of(func(o outcome) float64 { return o.handoffs }),
+		perGrant:   of(func(o outcome) float64 { return o.perGrant }),
+		perHandoff: of(func(o outcome) float64 { return o.perHandoff }),
+		p50:        time.Duration(of(func(o outcome) float64 { return float64(o.p50) })),
+		p99:        time.Duration(of(func(o outcome) float64 { return float64(o.p99) })),
+		most:       time.Duration(of(func(o outcome) float64 { return float64(o.most) })),
+		jain:       of(func(o outcome) float64 { return o.jain }),
 	}
 }
 
@@ -257,12 +258,13 @@ func (r *report) promises(t *table, contenders int, hold time.Duration, outs []o
 	add := func(what, measured, promised string, kept bool) {
 		t.add(what, hold.String(), strconv.Itoa(contenders), measured, promised, r.keep(kept))
 	}
-	add("scripts per handoff", count(ours.scriptsPerHandoff()), fmt.Sprintf("at most %d", 3*nodes+1), ours.scriptsPerHandoff() <= 3*nodes+1)
+	add("scripts per handoff", count(ours.perHandoff), fmt.Sprintf("at most %d", 3*nodes+1), ours.perHandoff <= 3*nodes+1)
 	add("Jain index", fmt.Sprintf("%.3f", ours.jain), "at least 0.99", ours.jain >= 0.99)
 	if contenders == 64 && hold == time.Millisecond {
 		add("wait p99 / redsync's", fmt.Sprintf("%.3f", over(ours.p99, redsync.p99)), "at most 0.1", over(ours.p99, redsync.p99) <= 0.1)
 		ratio := ours.handoffs / max(redsync.handoffs, 1)
 		add("handoffs/s / redsync's", fmt.Sprintf("%.2f", ratio), "at least 2", ratio >= 2)
+		t.add("grants/s / redsync's", hold.String(), strconv.Itoa(contenders), fmt.Sprintf("%.2f", ours.grants/max(redsync.grants, 1)), "", "")
 	}
 }
 

@@ -65,11 +65,11 @@ func TestMeasureCountsTheWaitsThatDoNotEnd(t *testing.T) {
 func TestWhoTakesItAgainHandsNothingOver(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	contenders := []contender{
-		{grants: []grant{{at(0), at(9)}, {at(10), at(11)}, {at(11), at(12)}, {at(13), at(14)}, {at(15), at(21)}}},
-		{grants: []grant{{at(0), at(13)}, {at(14), at(16)}, {at(16), at(17)}}},
+		{grants: []grant{{at(10), at(11)}, {at(11), at(12)}, {at(13), at(14)}, {at(15), at(21)}}},
+		{grants: []grant{{at(0), at(9)}, {at(10), at(13)}, {at(14), at(16)}, {at(16), at(17)}}},
 	}
-	out := measure(contenders, at(10), at(20), 30) // to the second at 13 and 16, to the first at 14
-	if out.grants != 0.6 || out.handoffs != 0.3 || out.scriptsPerGrant != 5 || out.scriptsPerHandoff() != 10 {
-		t.Errorf("%v grants/s, %v handoffs/s, %v and %v scripts each, want 0.6, 0.3, 5, 10", out.grants, out.handoffs, out.scriptsPerGrant, out.scriptsPerHandoff())
+	out := measure(contenders, at(10), at(20), 48) // to the first at 11 and 14, to the second at 13 and 16
+	if out.grants != 0.6 || out.handoffs != 0.4 || out.perGrant != 8 || out.perHandoff != 12 {
+		t.Errorf("%v grants/s, %v handoffs/s, %v and %v scripts each, want 0.6, 0.4, 8, 12", out.grants, out.handoffs, out.perGrant, out.perHandoff)
 	}
 }

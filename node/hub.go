@@ -107,18 +107,19 @@ func (h *hub) run() {
 	subscribed := make(map[string]bool)
 	failed := false
 	var messages <-chan any
+	var retry <-chan time.Time // set while a subscription has failed
 	for more := h.sync(ps, subscribed, &failed); more; {
 		if messages == nil && !failed {
 			messages = ps.ChannelWithSubscriptions() // from here on it reconnects, and subscribes anew, by itself
 		}
-		var retry <-chan time.Time
-		if failed {
+		if failed && retry == nil {
 			retry = time.After(retrySubscribe)
 		}
 		select {
 		case <-h.changed:
 			more = h.sync(ps, subscribed, &failed)
 		case <-retry:
+			retry = nil
 			more = h.sync(ps, subscribed, &failed)
 		case m, open := <-messages:
 			if !open { // the client was closed

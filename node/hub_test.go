@@ -1,9 +1,14 @@
 package node_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -297,4 +302,50 @@ func TestCloseDoesNotWaitForANodeThatIsDown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// failsOnce is a connection that cannot send some text the first time.
+type failsOnce struct {
+	net.Conn
+	text   string
+	failed *atomic.Bool
+}
+
+func (c failsOnce) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(c.text)) && !c.failed.Swap(true) {
+		return 0, errors.New("broken pipe")
+	}
+	return c.Conn.Write(b)
+}
+
+// What is heard on other channels must not put off the next try.
+func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		var failed atomic.Bool
+		client := redis.NewClient(&redis.Options{Protocol: 2, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := s.DialContext(ctx, network, addr)
+			return failsOnce{c, "quiet", &failed}, err
+		}})
+		n := node.New(client)
+		busy := listen(n, "busy")
+		synctest.Wait()
+		quiet := listen(n, "quiet")
+		for range 10 {
+			time.Sleep(100 * time.Millisecond)
+			s.Redis.Publish("busy", "x")
+		}
+		synctest.Wait()
+		if !failed.Load() {
+			t.Fatal("control: no subscription has failed")
+		}
+		quiet.checkMissed(t)
+		busy.stop()
+		quiet.stop()
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -299,13 +299,14 @@ func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
 		higher := waits(t, clients[2].Mutex("x"))
 		start := time.Now()
 		mustUnlock(t, holder)
-		for range 2 {
-			var lease *quorumlock.Lease
-			select {
-			case lease = <-lower:
-			case lease = <-higher:
-			}
+		select {
+		case lease := <-lower:
 			mustUnlock(t, lease)
+			mustUnlock(t, <-higher)
+		case lease := <-higher:
+			t.Error("the one with the higher ticket had it first")
+			mustUnlock(t, lease)
+			mustUnlock(t, <-lower)
 		}
 		if d := time.Since(start); d > 100*time.Millisecond {
 			t.Errorf("both had the lock after %v: they slept on their parts", d)

@@ -336,6 +336,7 @@ func TestAWinnerLeavesTheLineThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		mustUnlock(t, holder)
 		mustUnlock(t, <-y)
 		holder = mustLock(t, cs[0].Mutex("x"))
+		synctest.Wait() // the third node has granted it, too
 		joins, decides := make(chan struct{}), make(chan struct{})
 		blocks := func(s *embedded.Server, attempt int32, until chan struct{}) {
 			var attempts atomic.Int32

@@ -26,8 +26,8 @@ func waiting(t *testing.T, cells int) *waiter {
 	return w
 }
 
-// The yield of one attempt and the refusal of the next may be heard in either order.
-func TestACellThatHasBecomeOpenStaysOpenWhenAnOlderRefusalIsHeard(t *testing.T) {
+// An attempt may be refused where the one before it has yet to yield, and either may be heard first.
+func TestACellThatHasBecomeOpenStaysOpenWhenARefusalIsHeard(t *testing.T) {
 	for name, hear := range map[string]func(w *waiter){
 		"refused first": func(w *waiter) { w.refused(0, scripts.Answer{}); w.yielded(0, true) },
 		"open first":    func(w *waiter) { w.yielded(0, true); w.refused(0, scripts.Answer{}) },
@@ -47,6 +47,9 @@ func TestAHandToAFormerAttemptWakesOnlyIfThisOneHasNotMetIt(t *testing.T) {
 		t.Errorf("%+v, though this attempt has yet to be answered there", now)
 	}
 	w.refused(0, scripts.Answer{})
+	if w.look().woken {
+		t.Error("woken by what came before the answer: it has been taken over")
+	}
 	w.handed(w.lock.cells[0], 0, 1, 7)
 	if now := w.look(); !now.woken || now.handed {
 		t.Errorf("%+v, want it woken, and not to count the hand", now)

@@ -40,7 +40,7 @@ var bugs = []bug{
 	{"what was handed to one who has gone stays", "scripts/line.lua", "heir == '*' and isHeir(held[i], waiter)", "false", 2000},
 	{"what was handed over is not renewed", "internal/quorum/tenure.go", "now().Add(min(renewHanded, left/3))", "now().Add(left)", 4000},
 	{"one member of a MultiLock is enough", "internal/quorum/tree.go", "Tree{Need: len(members), Breaks: 1,", "Tree{Need: 1, Breaks: 1,", 400},
-	{"a server that has just started grants", "scripts/guard.lua", "if left > 0 then", "if false then", 4000},
-	{"a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", 4000},
-	{"the quarantine is half a TTL", "options.go", "return s.MaxTTL + (s.MaxTTL - s.Drift.Validity(s.MaxTTL, 0))", "return s.MaxTTL / 2", 4000},
+	{"a server that has just started grants", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", 4000},
+	{"a server's seconds are taken for whole ones", "scripts/guard.lua", "(uptime - 1) * 1000", "uptime * 1000", 25000},
+	{"a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", 5000},
 }

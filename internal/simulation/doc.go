@@ -23,15 +23,14 @@
 //     their reply lost after the script ran, with the connection hanging or reset. A path from a process to a node
 //     is cut, both ways or one, or holds back what is sent and delivers it late.
 //   - Nodes (node.go): each on a clock with an offset and a rate, that is stepped. They crash and come back with all,
-//     some or none of their data, or with a replica in their place, freeze and run late what came meanwhile, lose keys,
-//     forget their scripts.
+//     some or none of their data, freeze and run late what came meanwhile, lose keys, forget their scripts.
 //   - Processes (process.go, worker.go): each has a client, paths and a wall clock of its own, which is wrong and is
 //     stepped. They lock, try, wait for two locks at once, enter again, extend, cancel at any moment and as their
 //     turn comes, sleep while they hold and write late, are paused, and die.
 //
 // A plan (plan.go) is calm, so that nothing fails; bounded, so that no more nodes forget than the quorum allows for
 // and the clocks keep to the drift; or beyond that. Under the restart guard, as some of the bounded are, any number of
-// nodes restart without their data as well. What can be demanded of each stands at the invariants (invariant.go), which
+// nodes restart without their data as well, or are replaced by a replica. What can be demanded of each stands at the invariants (invariant.go), which
 // are checked at every script that runs (watch.go), at every grant (hold.go), at the end of every call (worker.go), now
 // and then (watch.audits), and at the end (world.end).
 //

@@ -61,7 +61,7 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 			t.world.violateLocked(tokensUnique, "%s was granted %s with token %d, as somebody was %v before", h.owner, name, l.Token(), time.Since(at))
 		}
 		for token, at := range g.all {
-			if token > l.Token() && (bound && !t.world.plan.Guard || at.Before(a.first)) {
+			if token > l.Token() && (bound || at.Before(a.first)) {
 				t.world.violateLocked(tokensRise, "%s was granted %s with token %d after token %d", h.owner, name, l.Token(), token)
 				break
 			}

@@ -41,7 +41,7 @@ const (
 	ticketOrder = "in ticket order"
 
 	// Soon after a call has returned, no key and no place in line of its attempts is left at a node that was
-	// reachable meanwhile. At the end, none is left anywhere but token counters.
+	// reachable meanwhile. At the end, none is left anywhere but token counters, and the guard's note of a promotion.
 	nothingLeft  = "nothing is left behind"
 	nothingStays = "nothing outlives its TTL"
 

@@ -29,8 +29,9 @@ type node struct {
 	held   []message          // what came meanwhile
 	clock  clock
 
-	started  time.Time // by its clock
-	promoted int       // how often it was
+	started   time.Time // by its clock
+	histories int       // there have been so many so far; the last is the present one's id
+	former    int       // that which the present one goes on from; 0 if it began with a start
 }
 
 // redises keeps servers for the next run: to make one takes longer than to empty it.
@@ -50,7 +51,7 @@ func newNode(w *world, number int, c clock) *node {
 		redis:  redises.Get().(*miniredis.Miniredis),
 		in:     interpreters.Get().(*interpreter),
 		loaded: make(map[string]string),
-		heard:  make(map[string][]*conn),
+		heard:  make(map[string][]*conn), histories: 1,
 	}
 	n.clock.last = n.clock.now()
 	n.started = n.clock.last.Add(-time.Hour)
@@ -123,13 +124,17 @@ func (n *node) crash() {
 func (n *node) restart() {
 	n.down = false
 	n.started = n.clock.now()
+	n.histories++
+	n.former = 0
 	clear(n.loaded)
 }
 
 // promote takes up another in its place: one that has run for long, and was its replica until now.
 func (n *node) promote() {
 	n.down = false
-	n.promoted++
+	n.started = n.clock.now().Add(-time.Hour)
+	n.former = n.histories
+	n.histories++
 	clear(n.loaded)
 }
 
@@ -139,7 +144,7 @@ func (n *node) info(section string) string {
 	case "server":
 		return fmt.Sprintf("# Server\r\nuptime_in_seconds:%d\r\n", n.clock.now().Unix()-n.started.Unix())
 	case "replication":
-		return fmt.Sprintf("# Replication\r\nmaster_replid:%040x\r\nmaster_replid2:%040x\r\n", n.promoted+1, n.promoted)
+		return fmt.Sprintf("# Replication\r\nmaster_replid:%040x\r\nmaster_replid2:%040x\r\n", n.histories, n.former)
 	}
 	panic("simulation: INFO of " + section)
 }
@@ -268,14 +273,13 @@ var named = func() map[string]string {
 		"renew":   scripts.Renew("", "", 0),
 		"release": scripts.Release("", "", 0),
 		"leave":   scripts.Leave("", "", ""),
-		"guarded": scripts.Acquire("", "", 0, 0, 0).Guarded(time.Second),
 	} {
-		if name == "guarded" {
-			name = "acquire"
-		}
 		names[call.Script.SHA], names[call.Script.Source] = name, name
 		shas[call.Script.Source] = call.Script.SHA
 	}
+	guarded := scripts.Acquire("", "", 0, 0, 0).Guarded(time.Second).Script
+	names[guarded.SHA], names[guarded.Source] = "acquire", "acquire"
+	shas[guarded.Source] = guarded.SHA
 	return names
 }()
 

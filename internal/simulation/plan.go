@@ -138,20 +138,20 @@ func (k kind) String() string { return kinds[k] }
 func newPlan(seed uint64) *Plan {
 	g := newGenerator(seed)
 	p := &Plan{Seed: seed, Class: pick(g, calm, bounded, bounded, bounded, beyond)}
-	p.Guard = p.Class == bounded && generator{rand.New(rand.NewPCG(seed, 0x9a4d))}.chance(0.04)
+	p.Guard = p.Class == bounded && generator{rand.New(rand.NewPCG(seed, 0x9a4d))}.chance(0.06)
 	p.Nodes = pick(g, 1, 3, 3, 3, 3, 3, 3, 4, 5, 5)
 	p.Quorum = p.Nodes/2 + 1
 	if g.chance(0.4) {
 		p.Quorum = min(p.Quorum+1, p.Nodes)
 	}
 	p.TTL = time.Duration(pick(g, 200, 400, 700, 1000, 2000)) * time.Millisecond
-	if p.Guard {
-		p.TTL = time.Second // renewed often enough to be lost in between
-	}
 	p.NodeTimeout = g.between(30*time.Millisecond, pick(g, p.TTL/3, p.TTL/3, p.TTL/3, 3*p.TTL/2))
 	p.Drift = quorumlock.DefaultDrift()
 	if g.chance(0.5) {
 		p.Drift.Rate = 0.2
+	}
+	if p.Guard {
+		p.TTL = g.guardedTTL(p.Drift)
 	}
 	p.Latency = g.between(50*time.Microsecond, 3*time.Millisecond)
 	p.Length = 3*p.TTL + 500*time.Millisecond
@@ -182,8 +182,8 @@ func newPlan(seed uint64) *Plan {
 	if p.Guard {
 		for range 1 + g.IntN(2) {
 			at := g.between(0, p.Length-2*p.TTL)
-			for range 1 + g.IntN(p.Nodes) {
-				p.Faults = append(p.Faults, g.restart(p, at))
+			for _, node := range g.Perm(p.Nodes)[:1+g.IntN(p.Nodes)] {
+				p.Faults = append(p.Faults, g.restart(p, node, at))
 			}
 		}
 	}
@@ -195,7 +195,19 @@ func (p *Plan) quarantine() time.Duration {
 	if !p.Guard {
 		return 0
 	}
-	return p.TTL + time.Duration(p.Drift.Rate*float64(p.TTL)) + p.Drift.Floor + 2*time.Second // the server's seconds are whole
+	return guarded(p.TTL, p.Drift) + 2*time.Second // the server's seconds are whole
+}
+
+// guarded is for how long it is, at least.
+func guarded(ttl time.Duration, d quorumlock.Drift) time.Duration {
+	return ttl + time.Duration(d.Rate*float64(ttl)) + d.Floor
+}
+
+// guardedTTL is one whose quarantine ends just before a whole second: a guard that lets go too soon does so by a
+// second of the server's.
+func (g generator) guardedTTL(d quorumlock.Drift) time.Duration {
+	second := pick(g, time.Second, 2*time.Second)
+	return time.Duration(float64(second-d.Floor)/(1+d.Rate)).Truncate(time.Millisecond) - time.Millisecond
 }
 
 func (g generator) clock(p *Plan) ClockPlan {
@@ -212,7 +224,7 @@ func (g generator) clock(p *Plan) ClockPlan {
 
 func (g generator) process(p *Plan) ProcessPlan {
 	pp := ProcessPlan{Prompt: g.chance(0.9)}
-	// What the dice do to counters beyond the bound, only clocks that agree make good.
+	// Where more counters are lost than the quorum allows for, as under the guard, only clocks that agree make it good.
 	if p.Class != beyond && !p.Guard && g.chance(0.5) {
 		pp.Wall = g.between(-time.Minute, time.Minute)
 	}
@@ -293,14 +305,15 @@ func (g generator) fault(p *Plan) Fault {
 	return f
 }
 
-// restart is one without data, of any node, or a replica's taking over without its master's latest writes. Several come
-// at about the same time.
-func (g generator) restart(p *Plan, at time.Duration) Fault {
+// restart is one without data, or a replica's taking over without its master's latest writes. Several nodes do so at
+// about the same time: whoever holds the lock has no chance to renew it in between.
+func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
+	near := pick(g, p.TTL/20, p.TTL/20, p.TTL/2)
 	return Fault{
-		At:   at + g.between(0, p.TTL/2),
-		For:  g.between(0, p.TTL/4),
+		At:   at + g.between(0, near),
+		For:  g.between(0, near),
 		Kind: pick(g, crashLosing, promote),
-		Node: g.IntN(p.Nodes),
+		Node: node,
 		Keys: pick(g, "lock", "all", "all"),
 	}
 }

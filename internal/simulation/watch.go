@@ -55,7 +55,7 @@ type granted struct {
 func newWatch(w *world) *watch {
 	t := &watch{
 		world: w, owners: make(map[string]*activity), waiters: make(map[string]*activity), ran: make(map[string]bool),
-		names: map[string]*granted{"x": {all: make(map[uint64]time.Time)}}, // that is the last caller's
+		names: map[string]*granted{"x": {all: make(map[uint64]time.Time)}}, // which probe takes
 	}
 	for _, wp := range w.plan.Workers {
 		for _, s := range wp.Steps {
