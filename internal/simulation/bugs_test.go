@@ -41,6 +41,6 @@ var bugs = []bug{
 	{"what was handed over is not renewed", "internal/quorum/tenure.go", "now().Add(min(renewHanded, left/3))", "now().Add(left)", 4000},
 	{"one member of a MultiLock is enough", "internal/quorum/tree.go", "Tree{Need: len(members), Breaks: 1,", "Tree{Need: 1, Breaks: 1,", 400},
 	{"a server that has just started grants", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", 4000},
-	{"a server's seconds are taken for whole ones", "scripts/guard.lua", "(uptime - 1) * 1000", "uptime * 1000", 25000},
-	{"a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", 5000},
+	{"a server's seconds are taken for whole ones", "scripts/guard.lua", "(uptime - 1) * 1000", "uptime * 1000", 12000},
+	{"a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", 6000},
 }

@@ -138,7 +138,7 @@ func (k kind) String() string { return kinds[k] }
 func newPlan(seed uint64) *Plan {
 	g := newGenerator(seed)
 	p := &Plan{Seed: seed, Class: pick(g, calm, bounded, bounded, bounded, beyond)}
-	p.Guard = p.Class == bounded && generator{rand.New(rand.NewPCG(seed, 0x9a4d))}.chance(0.06)
+	p.Guard = p.Class == bounded && generator{rand.New(rand.NewPCG(seed, 0x9a4d))}.chance(0.04)
 	p.Nodes = pick(g, 1, 3, 3, 3, 3, 3, 3, 4, 5, 5)
 	p.Quorum = p.Nodes/2 + 1
 	if g.chance(0.4) {
@@ -151,7 +151,7 @@ func newPlan(seed uint64) *Plan {
 		p.Drift.Rate = 0.2
 	}
 	if p.Guard {
-		p.TTL = g.guardedTTL(p.Drift)
+		p.TTL = guardedTTL(p.Drift)
 	}
 	p.Latency = g.between(50*time.Microsecond, 3*time.Millisecond)
 	p.Length = 3*p.TTL + 500*time.Millisecond
@@ -205,9 +205,8 @@ func guarded(ttl time.Duration, d quorumlock.Drift) time.Duration {
 
 // guardedTTL is one whose quarantine ends just before a whole second: a guard that lets go too soon does so by a
 // second of the server's.
-func (g generator) guardedTTL(d quorumlock.Drift) time.Duration {
-	second := pick(g, time.Second, 2*time.Second)
-	return time.Duration(float64(second-d.Floor)/(1+d.Rate)).Truncate(time.Millisecond) - time.Millisecond
+func guardedTTL(d quorumlock.Drift) time.Duration {
+	return time.Duration(float64(time.Second-d.Floor)/(1+d.Rate)).Truncate(time.Millisecond) - time.Millisecond
 }
 
 func (g generator) clock(p *Plan) ClockPlan {

@@ -86,18 +86,18 @@ func run(p *Plan) (out Outcome) {
 	if rest := time.Until(w.began.Add(p.Length + p.SlowBy)); rest > 0 {
 		time.Sleep(rest) // until all that was sent has arrived
 	}
-	w.end()
+	w.probe()
+	w.watch.settled()
 	stop()
 	audits.Wait()
+	w.end()
 	close(gone)
 	post.Wait()
 	return w.outcome()
 }
 
-// end sees to it that the locks can be had again, and that nothing is left.
+// end sees to it that nothing is left.
 func (w *world) end() {
-	w.probe()
-	w.watch.settled()
 	for _, p := range w.list {
 		if err := p.close(); err != nil {
 			w.violate(sound, "%v: %v", p, err)
