@@ -3,8 +3,8 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // waits calls Lock, and returns a channel that gets the lease; the call waits in line when waits returns.
@@ -44,6 +45,7 @@ func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 2, 5)
 		holder := mustLock(t, clients[0].Mutex("x"))
+		warm(t, clients[1])
 		got := waits(t, clients[1].Mutex("x"))
 		attempts := ran(servers, "acquire")
 		mustUnlock(t, holder)
@@ -285,15 +287,9 @@ func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
 		clients, servers := fleet(t, 3, 3, quorumlock.WithQuorum(3))
 		holder := mustLock(t, clients[0].Mutex("x"))
 		warm(t, clients[1])
-		var late sync.WaitGroup
-		late.Add(1)
-		first := make([]atomic.Bool, 2)
-		for i, s := range servers[:2] { // where the first attempt of the one who comes first is late
-			s.Before(func(r embedded.Run) {
-				if r.Script == "acquire" && !first[i].Swap(true) {
-					late.Wait()
-				}
-			})
+		late := make(chan struct{})
+		for _, s := range servers[:2] { // where the first attempt of the one who comes first is late
+			blocks(s, "acquire", 1, late)
 		}
 		lower := waits(t, clients[1].Mutex("x"))
 		higher := waits(t, clients[2].Mutex("x"))
@@ -311,7 +307,67 @@ func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
 		if d := time.Since(start); d > 100*time.Millisecond {
 			t.Errorf("both had the lock after %v: they slept on their parts", d)
 		}
-		late.Done()
+		close(late)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// What is told so late that the first renewal might come too late is taken over by another attempt, for the whole TTL.
+func TestAHandOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
+	for late, want := range map[time.Duration]bool{0: true, 15 * time.Millisecond: false} {
+		t.Run(late.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clients, servers := fleet(t, 2, 3, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(485*time.Millisecond))
+				holder := mustLock(t, clients[0].Mutex("x"))
+				warm(t, clients[1])
+				got := waits(t, clients[1].Mutex("x"))
+				time.Sleep(460 * time.Millisecond) // 480 ms since it came; a node hands over for half a second
+				for _, s := range servers {
+					s.Delay(late)
+				}
+				mustUnlock(t, holder)
+				lease := <-got
+				if _, handed, _ := strings.Cut(string(lease.Owner()), "/"); (handed != "") != want {
+					t.Errorf("held by %s", lease.Owner())
+				}
+				mustUnlock(t, lease)
+				locktest.NoLocks(t, servers)
+			})
+		})
+	}
+}
+
+// An attempt whose answer was not waited for may join a line where the lock has been handed to a later one's heir.
+func TestAHandLeavesTheLineThatAnEarlierAttemptJoinedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3, quorumlock.WithNodeTimeout(50*time.Millisecond))
+		holder := mustLock(t, clients[0].Mutex("x"))
+		warm(t, clients[1])
+		synctest.Wait()
+		joins, releases := make(chan struct{}), make(chan struct{})
+		blocks(servers[2], "acquire", 1, joins)
+		blocks(servers[0], "release", 1, releases)
+		blocks(servers[1], "release", 1, releases)
+		got := waits(t, clients[1].Mutex("x"))
+		time.Sleep(650 * time.Millisecond) // the second attempt has joined all lines
+		unlocked := make(chan error)
+		go func() { unlocked <- holder.Unlock(t.Context()) }()
+		synctest.Wait() // the third node has handed over
+		close(joins)
+		synctest.Wait()
+		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Error("control: the first attempt has not joined the line")
+		}
+		close(releases)
+		lease := <-got
+		if err := <-unlocked; err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if servers[2].Redis.Exists(scripts.LineKey("x")) {
+			t.Error("the holder stands in line")
+		}
+		mustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
 	})
 }

@@ -326,6 +326,16 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 	})
 }
 
+// blocks holds back one run of a script at a server, counted from 1, until the channel is closed.
+func blocks(s *embedded.Server, script string, nth int32, until <-chan struct{}) {
+	var runs atomic.Int32
+	s.Before(func(r embedded.Run) {
+		if r.Script == script && runs.Add(1) == nth {
+			<-until
+		}
+	})
+}
+
 // The request of an attempt may be so late that a later attempt has the lock when it joins the line. The waiter
 // learns of it before the later attempt is decided, and leaves every line when it wins.
 func TestAWinnerLeavesTheLineThatAnEarlierAttemptJoinedLate(t *testing.T) {
@@ -338,17 +348,9 @@ func TestAWinnerLeavesTheLineThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		holder = mustLock(t, cs[0].Mutex("x"))
 		synctest.Wait() // the third node has granted it, too
 		joins, decides := make(chan struct{}), make(chan struct{})
-		blocks := func(s *embedded.Server, attempt int32, until chan struct{}) {
-			var attempts atomic.Int32
-			s.Before(func(r embedded.Run) {
-				if r.Script == "acquire" && attempts.Add(1) == attempt {
-					<-until
-				}
-			})
-		}
-		blocks(servers[0], 2, decides)
-		blocks(servers[1], 2, decides)
-		blocks(servers[2], 1, joins)
+		blocks(servers[0], "acquire", 2, decides)
+		blocks(servers[1], "acquire", 2, decides)
+		blocks(servers[2], "acquire", 1, joins)
 		// Without renewal nothing is handed over: it takes a second attempt.
 		got := make(chan *quorumlock.Lease)
 		go func() {

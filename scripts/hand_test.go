@@ -14,6 +14,12 @@ const lent = time.Second
 // standWith is an attempt of a waiter that names an heir.
 func (c *crowd) standWith(waiter quorumlock.Owner, ticket int64, attempt int) scripts.Answer {
 	c.Helper()
+	return c.standFor(lent, waiter, ticket, attempt)
+}
+
+// standFor is standWith, to be handed the lock for so long.
+func (c *crowd) standFor(lent time.Duration, waiter quorumlock.Owner, ticket int64, attempt int) scripts.Answer {
+	c.Helper()
 	p := scripts.Place{Waiter: waiter, Ticket: ticket, TTL: life, Heir: scripts.Heir{Attempt: attempt, TTL: lent, Cell: 7}}
 	a, err := c.send(scripts.AcquireInTurn("x", "hold:"+waiter, ttl, 1, p)).Acquired()
 	if err != nil {
@@ -51,6 +57,7 @@ func TestNothingIsHandedOverWithout(t *testing.T) {
 	}{
 		{"an heir", func(c *crowd) { c.stand("alice:1", 100) }},
 		{"a waiter who came a moment ago", func(c *crowd) { c.standWith("alice:1", 100, 1); c.wait(lent/2 + time.Millisecond) }},
+		{"one who came 0.65 s ago at most, for however long", func(c *crowd) { c.standFor(1800*time.Millisecond, "alice:1", 100, 1); c.wait(651 * time.Millisecond) }},
 		{"a clock that goes forward", func(c *crowd) { c.standWith("alice:1", 100, 1); c.now = c.now.Add(-time.Minute); c.data.SetTime(c.now) }},
 		{"a counter", func(c *crowd) { c.standWith("alice:1", 100, 1); c.data.Del(scripts.TokenKey("x")) }},
 		{"a counter with a number to come", func(c *crowd) {

@@ -195,12 +195,8 @@ func (p *Plan) quarantine() time.Duration {
 	if !p.Guard {
 		return 0
 	}
-	return guarded(p.TTL, p.Drift) + 2*time.Second // the server's seconds are whole
-}
-
-// guarded is for how long it is, at least.
-func guarded(ttl time.Duration, d quorumlock.Drift) time.Duration {
-	return ttl + time.Duration(d.Rate*float64(ttl)) + d.Floor
+	set := quorumlock.Settings{MaxTTL: p.TTL, Drift: p.Drift}
+	return set.Quarantine() + 2*time.Second // the server's seconds are whole
 }
 
 // guardedTTL is one whose quarantine ends just before a whole second: a guard that lets go too soon does so by a
