@@ -1,51 +1,62 @@
-// Package quorumlock is a distributed lock over N independent Redis nodes, for services that must run
-// one thing at a time across a fleet and keep doing so while nodes die, restart, stall or have their
-// clocks stepped.
+// Package quorumlock is a distributed lock over N independent Redis nodes. It is for services that must do
+// one thing at a time across a fleet, and keep doing so while nodes die, restart, stall or have their clocks
+// stepped.
 //
-//	var nodes []*node.Node
-//	for _, url := range urls { // three or five servers that do not replicate each other
-//		n, err := node.Dial(url)
-//		...
-//		nodes = append(nodes, n)
-//	}
-//	client, err := redlock.New(nodes)
+//	client, err := redlock.Dial(urls...) // three or five servers that do not replicate each other
 //	...
-//	err = quorumlock.Do(ctx, client.Mutex("invoice:1042"), func(ctx context.Context) error {
+//	err = quorumlock.Do(ctx, client.Mutex("myapp:lock:invoice:1042"), func(ctx context.Context) error {
 //		return charge(ctx) // ctx is cancelled when the lock is lost
 //	})
 //
-// This package has the words that all kinds of locks share; the locks are in its siblings: package
+// This package has the vocabulary that all kinds of locks share. The locks are in its siblings: package
 // redlock (a majority of nodes), package multilock (all of several locks) and package node (one Redis).
 //
 // # What is promised
 //
-// A lock is held by an owner, for as long as its lease is valid:
+// N is the number of a lock's nodes, and Q is how many of them must grant it: the quorum, a majority unless
+// [WithQuorum] says otherwise. A node forgets when it restarts without its data, evicts keys, is flushed or
+// has its clock stepped. At most f = 2Q − N − 1 nodes may forget: none with a plain majority of an odd N, and
+// two with 4 of 5.
 //
-//	validity = TTL − elapsed − drift          drift = 1 % × TTL + 2 ms, see [Drift]
+// An owner holds a lock for as long as its lease is valid:
 //
-// where elapsed counts from before the first request was sent.
+//	validity = TTL − elapsed − drift          drift = 1 % × TTL + 2 ms
 //
-//  1. Mutual exclusion, while at most 2Q−N−1 of the nodes forget, by a restart without data, an eviction,
-//     a flush or a stepped clock, and the rates of the clocks stay within the drift. With a plain majority
-//     Q of an odd N that is none; with 4 of 5 it is two. Under [WithRestartGuard] restarts do not count.
+// Elapsed counts from before the first request is sent. [WithDrift] sets another drift.
+//
+//  1. Mutual exclusion: no two owners hold valid leases of one lock while at most f nodes forget and the rates
+//     of the clocks stay within the drift. Under [WithRestartGuard] restarts do not count. No release that
+//     comes late, no message that somebody else publishes, and no unusual name or owner can end, shorten or
+//     fake a hold. Whoever may write the lock's keys is trusted; whoever may only publish or subscribe is not.
 //  2. Nobody is given a lease whose validity is over.
-//  3. The holder is told of a loss by the end of the validity, by [Lease.Context], whose cause is then
-//     [ErrLost]; that waits for no network call. After the machine itself was suspended, it takes up to a
-//     second more.
+//  3. The holder learns of a loss by the end of the validity. [Lease.Context] ends then. Its cause is a
+//     *[LostError], which is [ErrLost] and says why the lease was lost and which nodes failed. This waits for
+//     no network call. After the machine itself was suspended, it takes up to a second more.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and node
-//     failures. Where more nodes have lost their counters than may forget, as under the guard, they rise as the
-//     clocks of the clients do.
-//  5. A call that failed, was cancelled or timed out leaves nothing behind: no key, no place in line, no
-//     goroutine. At a node that cannot be reached, what was left is gone at its TTL.
+//     failures. They also rise after a name was idle for days, and whatever the clocks of the clients say, as
+//     long as the clocks of the nodes agree within hours: a node takes a client's hint only within an hour of
+//     its own clock. If too many nodes lose their counters, token order depends on clocks: keep NTP running.
+//  5. A call that failed, was cancelled or timed out leaves nothing behind but token counters, which are kept
+//     for about a day. At a node that cannot be reached, a key ends with its TTL, and an entry in the queue
+//     ends when nobody refreshes it.
 //  6. No script takes effect twice because its reply was lost.
-//  7. Nobody can release, extend or shorten somebody else's lock.
-//  8. A slow or dead node costs nothing while the others are a quorum.
-//  9. Those who wait are served in the order of their tickets, and what a handoff costs does not grow with
-//     their number.
+//  7. Nobody can release, extend or shorten somebody else's hold, with two exceptions. ForceUnlock frees a
+//     lock, whoever holds it, but it never deletes a key that is no lock. And the primitive of package node
+//     does what it is told by whoever gives it the owner of somebody else's hold.
+//  8. A slow or dead node costs nothing while the others are a quorum. It delays nobody, waiters included. Its
+//     vote counts again as soon as it is back. A release that failed there is sent again as soon as the node
+//     answers, until the TTL.
+//  9. Waiters are served in the order in which they called Lock, whichever process they are in. The clients'
+//     clocks decide between processes. A handoff costs the same for 4 waiters and for 256. A lock that becomes
+//     free by expiry is passed on within two seconds, however many dead waiters are queued.
+//  10. Of contenders who TryLock a free lock at the same time, one gets it.
 //
 // # What is not promised
 //
-// No lock service can stop a holder that does not look: one that is paused, by a garbage collector, a
-// hypervisor or a slow disk, wakes up after its lease and writes. Only the resource itself can refuse that
-// write, by the fencing token. Send it along, and compare.
+// No lock service can stop a holder that is paused past its lease by a garbage collector, a hypervisor or a
+// slow disk. It wakes up and writes. Only the resource itself can refuse that write, by the fencing token: send
+// the token along with every write, and compare.
+//
+// Redisson's clients do not know the queue, so they may overtake those who wait in it: see
+// [WithRedissonWakeups].
 package quorumlock

@@ -7,11 +7,11 @@ import (
 )
 
 var (
-	// ErrHeld says that somebody else holds the lock, or is just taking it.
+	// ErrHeld says that somebody else holds the lock, or is just taking it. A *[HeldError] says who.
 	ErrHeld = errors.New("quorumlock: the lock is held by somebody else")
 
 	// ErrLost says that a lease ended before it was unlocked: it could not be renewed in time, or
-	// its keys were taken away. It is also the [context.Cause] of the lease's context then.
+	// its keys were taken away. It is also the [context.Cause] of the lease's context then. A *[LostError] says why.
 	ErrLost = errors.New("quorumlock: the lease was lost")
 
 	// ErrNotHeld says that the lease was unlocked already.
@@ -19,10 +19,17 @@ var (
 
 	// ErrQuarantined says that a node grants nothing, under [WithRestartGuard], because it may have lost
 	// locks that are still held. It is found in a [NodeError], which says for how long.
-	ErrQuarantined = errors.New("quorumlock: restarted or promoted lately, so that it may lack locks that are held")
+	ErrQuarantined = errors.New("quorumlock: recently restarted or promoted: granting is paused because it may have lost locks")
+
+	// ErrNotALock says that the lock's key holds another kind of value, which something else wrote. No call
+	// changes or deletes it.
+	ErrNotALock = errors.New("quorumlock: the key is not a lock but another kind of value: use another name, or delete the key")
 
 	// ErrClosed says that the client was closed.
 	ErrClosed = errors.New("quorumlock: the client is closed")
+
+	// ErrNilContext says that a call was given a nil context. The call took no lock and kept none.
+	ErrNilContext = errors.New("quorumlock: the context is nil: use context.Background()")
 )
 
 // NodeError is what went wrong at one node. A refusal is a vote and no error: it is never in one.
@@ -47,10 +54,7 @@ type QuorumError struct {
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "quorumlock: no quorum: %d of the %d needed", e.Granted, e.Needed)
-	for i, n := range e.Nodes {
-		b.WriteString([]string{": ", "; "}[min(i, 1)])
-		b.WriteString("node " + n.Node + ": " + n.Err.Error())
-	}
+	writeNodes(&b, e.Nodes)
 	return b.String()
 }
 

@@ -64,7 +64,10 @@ func TestErrorsUnwrapToNodesAndCauses(t *testing.T) {
 }
 
 func TestSentinelsAreDistinctAndPrefixed(t *testing.T) {
-	sentinels := []error{quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld, quorumlock.ErrClosed}
+	sentinels := []error{
+		quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld, quorumlock.ErrQuarantined, quorumlock.ErrNotALock,
+		quorumlock.ErrClosed, quorumlock.ErrNilContext,
+	}
 	for i, a := range sentinels {
 		if !strings.HasPrefix(a.Error(), "quorumlock: ") {
 			t.Errorf("%q has no prefix", a)

@@ -16,7 +16,7 @@ func ExampleDo() {
 	defer nodes.Close()
 
 	ctx := context.Background()
-	err := quorumlock.Do(ctx, client.Mutex("invoice:1042"), func(ctx context.Context) error {
+	err := quorumlock.Do(ctx, client.Mutex("myapp:lock:invoice:1042"), func(ctx context.Context) error {
 		fmt.Println("charging the card, alone in the whole fleet")
 		return ctx.Err() // ctx is cancelled if the lease is lost
 	})
@@ -111,10 +111,12 @@ func ExampleLease_Context() {
 	nodes.Kill(1, 3) // three of five: nobody can renew now, nor acquire
 
 	<-lease.Context().Done()
-	fmt.Println(context.Cause(lease.Context()))
+	if lost, ok := errors.AsType[*quorumlock.LostError](context.Cause(lease.Context())); ok {
+		fmt.Println(lost.Reason)
+	}
 	fmt.Println("told in time:", !time.Now().After(lease.ValidUntil().Add(time.Second)))
 	// Output:
-	// quorumlock: the lease was lost
+	// it was not renewed in time
 	// told in time: true
 }
 

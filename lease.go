@@ -3,32 +3,46 @@ package quorumlock
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 )
 
 // Locker is a lock: a node's, a RedLock, or a MultiLock. It is safe for concurrent use, and only a
-// name for the lock: every call acquires anew, unless its ctx descends from a lease of the same lock.
+// name for the lock: every call acquires it again, unless its ctx descends from a lease of the same lock.
 type Locker interface {
 	// Name returns the name the lock was made with.
 	Name() string
 
 	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the
-	// nodes; when ctx is done it returns ctx's error joined with why the last attempt failed: ErrHeld,
-	// a *QuorumError, or both. The lease's context descends from ctx. After a failure nothing is left
-	// on the nodes, but for a node that is unreachable, where the key is gone at its TTL.
+	// nodes; when ctx is done it returns ctx's error joined with why the last attempt failed: a *HeldError,
+	// a *QuorumError, or both. It returns ErrNotALock at once. The lease's context descends from ctx. After a failure
+	// nothing is left on the nodes but token counters. A node that is unreachable is told as soon as it answers; until
+	// then the key is gone at its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
-	// TryLock makes one attempt. It returns ErrHeld when somebody else holds the lock or is just
-	// taking it, a *QuorumError when too few nodes answered, both joined when it cannot tell, an error
-	// that says so when the grant came too late to be of use, and ctx's error when ctx is done first.
+	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one of them gets it; for
+	// that it may take a few round trips, and the node timeout at most. It returns a *HeldError (errors.Is ErrHeld) when
+	// somebody else holds the lock or is just taking it, a *QuorumError when too few nodes answered, both joined when it
+	// cannot tell, ErrNotALock when the key is something else, an error that says so when the grant came too late to be
+	// of use, and ctx's error when ctx is done first.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
 // Do runs fn while holding l. fn's ctx is the lease's: it is cancelled when the lease is lost. Do
 // returns fn's error, joined with [ErrLost] when the lease was lost before fn returned, or the error
-// of l.Lock if fn never ran. The lock is released even if fn panics.
+// of l.Lock if fn never ran. The lock is released even if fn panics. If ctx, l or fn is nil, Do returns an error
+// and takes no lock.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
+	switch {
+	case ctx == nil:
+		return fmt.Errorf("quorumlock: Do: %w", ErrNilContext)
+	case l == nil:
+		return errors.New("quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node")
+	case fn == nil:
+		return errors.New("quorumlock: Do: the function is nil: use the work that the lock protects")
+	}
 	lease, err := l.Lock(ctx)
 	if err != nil {
 		return err
@@ -56,8 +70,8 @@ type Tenure interface {
 	Extend(ctx context.Context) error
 
 	// Leave takes l out of the tenure, and ends the tenure if no other lease is in it. It is called
-	// once for every lease.
-	Leave(ctx context.Context, l *Lease) error
+	// once for every lease. If keep is positive, the lock stays taken for that long after the tenure.
+	Leave(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
 // Lease is a hold on a lock that Lock or TryLock has granted, bounded in time. Every call that entered
@@ -80,7 +94,7 @@ func NewLease(parent context.Context, t Tenure) (*Lease, context.CancelCauseFunc
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.tenure.Name() }
 
-// Owner returns the owner under which the nodes have the lock.
+// Owner returns the owner of the hold, as Inspect shows it. On the nodes it ends in the number of a cell, see [Owner].
 func (l *Lease) Owner() Owner { return l.tenure.Owner() }
 
 // Token returns the fencing token: a number that is unique among the grants of a lock and higher than
@@ -99,14 +113,17 @@ func (l *Lease) HoldCount() int { return l.tenure.HoldCount() }
 
 // Context returns a context for the work that the lock protects. It is done when the lease is lost,
 // and [context.Cause] is [ErrLost] then; when it is unlocked; or when its parent, the ctx given to
-// Lock, is. The loss is told at the lease's own deadline at the latest: no network call is waited for.
+// Lock, is. You learn of the loss by the lease's own deadline: no network call is waited for.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Extend gives the lease a fresh TTL at a quorum of the nodes. It returns [ErrLost] if the lease is
 // lost, [ErrNotHeld] if it was unlocked, and a *[QuorumError] if too few nodes answered: then the
 // lease lasts until its old deadline. When ctx is done first it returns ctx's error, and the TTL may
-// or may not be extended.
+// or may not be extended. With a nil ctx it returns [ErrNilContext], and extends nothing.
 func (l *Lease) Extend(ctx context.Context) error {
+	if ctx == nil {
+		return ErrNilContext
+	}
 	if l.left.Load() {
 		return ErrNotHeld
 	}
@@ -118,11 +135,43 @@ func (l *Lease) Extend(ctx context.Context) error {
 // is done does not stop it, so it is safe to defer.
 //
 // It returns [ErrLost] if the lease was lost before, [ErrNotHeld] if it was unlocked before, and a
-// *[QuorumError] if fewer nodes confirmed than the quorum: the others forget the key at its TTL.
-func (l *Lease) Unlock(ctx context.Context) error {
+// *[QuorumError] if fewer nodes confirmed than the quorum: the others forget the key at its TTL. With a nil ctx it
+// releases all the same, and returns [ErrNilContext], joined with the error of the release if there is one.
+func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0) }
+
+// UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds it: it is not
+// renewed, and expires by itself. It returns when a quorum of the nodes has confirmed that. If d is 0 or less, or if
+// other leases of the hold are still entered, it is Unlock.
+func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
+	if ctx == nil {
+		return errors.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
+	}
 	if l.left.Swap(true) {
 		return ErrNotHeld
 	}
 	l.cancel(nil)
-	return l.tenure.Leave(ctx, l)
+	return l.tenure.Leave(ctx, l, max(d, 0))
+}
+
+// String describes the lease in one line, for people: the lock, the owner, the fencing token and until when the
+// lease is valid.
+func (l *Lease) String() string {
+	if l == nil || l.tenure == nil {
+		return "no lease"
+	}
+	return fmt.Sprintf("lease of %q by %s, token %d, valid until %s", l.Name(), l.Owner().name(), l.Token(), l.ValidUntil().Format(time.RFC3339Nano))
+}
+
+// LogValue returns the lock, the owner, the fencing token and until when the lease is valid, as a group. It makes a
+// Lease a [slog.LogValuer].
+func (l *Lease) LogValue() slog.Value {
+	if l == nil || l.tenure == nil {
+		return slog.StringValue(l.String())
+	}
+	return slog.GroupValue(
+		slog.String("lock", l.Name()),
+		slog.String("owner", l.Owner().name()),
+		slog.Uint64("token", l.Token()),
+		slog.Time("valid_until", l.ValidUntil()),
+	)
 }

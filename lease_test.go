@@ -1,10 +1,14 @@
 package quorumlock_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,7 +40,7 @@ func (f *fakeLock) HoldCount() int          { return 3 }
 
 func (f *fakeLock) Extend(context.Context) error { f.extends++; return f.extendErr }
 
-func (f *fakeLock) Leave(ctx context.Context, l *quorumlock.Lease) error {
+func (f *fakeLock) Leave(ctx context.Context, l *quorumlock.Lease, _ time.Duration) error {
 	f.leaves++
 	f.leaveCtx = ctx
 	f.leftDone = l == f.lease && l.Context().Err() != nil
@@ -132,13 +136,13 @@ func TestLossIsTheCauseOfTheContext(t *testing.T) {
 	lease := f.mustLock(t)
 	f.lose(quorumlock.ErrLost)
 	<-lease.Context().Done()
-	if cause := context.Cause(lease.Context()); cause != quorumlock.ErrLost {
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
 		t.Errorf("the cause is %v, want ErrLost", cause)
 	}
 	if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
 		t.Errorf("Unlock: %v, want ErrLost", err)
 	}
-	if cause := context.Cause(lease.Context()); cause != quorumlock.ErrLost {
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
 		t.Errorf("after Unlock the cause is %v, want ErrLost still", cause)
 	}
 }
@@ -244,5 +248,92 @@ func TestDoUnlocksWithTheCallersContextEvenIfItIsDone(t *testing.T) {
 	})
 	if !errors.Is(err, context.Canceled) || f.leaves != 1 || f.leaveCtx != ctx {
 		t.Errorf("Do: %v, left %d times", err, f.leaves)
+	}
+}
+
+// noContext is what a program gives by mistake.
+var noContext context.Context
+
+func TestUnlockWithoutAContextReleasesAndSaysSo(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave error
+	}{{"released", nil}, {"lost before", quorumlock.ErrLost}} {
+		t.Run(tt.name, func(t *testing.T) {
+			f := &fakeLock{leaveErr: tt.leave}
+			lease := f.mustLock(t)
+			err := lease.Unlock(noContext)
+			if !errors.Is(err, quorumlock.ErrNilContext) || !strings.Contains(err.Error(), "use context.Background()") {
+				t.Errorf("Unlock: %v, want ErrNilContext and what to use", err)
+			}
+			if tt.leave != nil && !errors.Is(err, tt.leave) {
+				t.Errorf("Unlock: %v, want %v in it", err, tt.leave)
+			}
+			if f.leaves != 1 || f.leaveCtx == nil || !f.leftDone {
+				t.Errorf("left %d times with the context %v, want once with one", f.leaves, f.leaveCtx)
+			}
+			if err := lease.Unlock(noContext); !errors.Is(err, quorumlock.ErrNotHeld) || f.leaves != 1 {
+				t.Errorf("Unlock once more: %v, left %d times, want ErrNotHeld and once", err, f.leaves)
+			}
+		})
+	}
+}
+
+func TestExtendWithoutAContextExtendsNothing(t *testing.T) {
+	f := &fakeLock{}
+	lease := f.mustLock(t)
+	if err := lease.Extend(noContext); !errors.Is(err, quorumlock.ErrNilContext) || f.extends != 0 {
+		t.Errorf("Extend: %v, extended %d times", err, f.extends)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v, want the lease to be held still", err)
+	}
+}
+
+func TestDoSaysWhichArgumentIsMissingAndTakesNoLock(t *testing.T) {
+	work := func(context.Context) error { return nil }
+	f := &fakeLock{lockErr: errors.New("Lock was called")}
+	for _, tt := range []struct {
+		name   string
+		ctx    context.Context
+		locker quorumlock.Locker
+		fn     func(context.Context) error
+		want   string
+	}{
+		{"no context", noContext, f, work, "quorumlock: Do: quorumlock: the context is nil: use context.Background()"},
+		{"no locker", t.Context(), nil, work, "quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node"},
+		{"no function", t.Context(), f, nil, "quorumlock: Do: the function is nil: use the work that the lock protects"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := quorumlock.Do(tt.ctx, tt.locker, tt.fn); err == nil || err.Error() != tt.want {
+				t.Errorf("got  %v\nwant %s", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestLeaseIsShownAndLoggedWithWhatIdentifiesIt(t *testing.T) {
+	lease := (&fakeLock{}).mustLock(t)
+	defer lease.Unlock(t.Context()) //nolint:errcheck // it is a fake
+	if got, want := fmt.Sprint(lease), `lease of "fake" by owner:1, token 7, valid until 2030-01-02T03:04:05Z`; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Info("granted", "lease", lease)
+	if want := "lease.lock=fake lease.owner=owner:1 lease.token=7 lease.valid_until=2030-01-02T03:04:05.000Z"; !strings.Contains(b.String(), want) {
+		t.Errorf("got  %s\nwant %s in it", b.String(), want)
+	}
+}
+
+func TestNoLeaseIsShownAsNone(t *testing.T) {
+	for name, lease := range map[string]*quorumlock.Lease{"nil": nil, "zero": {}} {
+		t.Run(name, func(t *testing.T) {
+			if got := lease.String(); got != "no lease" {
+				t.Errorf("String: %q", got)
+			}
+			if got := lease.LogValue().String(); got != "no lease" {
+				t.Errorf("LogValue: %q", got)
+			}
+		})
 	}
 }

@@ -31,6 +31,9 @@ type Settings struct {
 	MaxTTL      time.Duration // the longest TTL of any client, for the restart guard; 0: there is no guard
 	Owner       Owner         // whose hold Lock may enter; empty: decided by its ctx
 	Redisson    bool          // whether Lock listens to Redisson's channel, too
+	Prefix      string        // put before the lock's name in every key
+	Label       string        // begins the owners of the client, so that people see who they are
+	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: for as long as the lock is held
 	Logger      *slog.Logger  // never nil once resolved
 }
 
@@ -48,8 +51,9 @@ func WithoutRenewal() Option { return func(s *Settings) { s.Renew = false } }
 func WithWait(limit time.Duration) Option { return func(s *Settings) { s.Wait = limit } }
 
 // WithNodeTimeout sets how long one node may take to answer before it counts as unreachable for the
-// call at hand. It is waited for only while the other nodes are no quorum. Default: a twentieth of
-// the TTL, but at least 50 ms and at most 1 s.
+// call at hand. It is waited for only while the other nodes are no quorum. It must not be longer than the
+// TTL: an answer that comes later grants nothing. Default: a twentieth of the TTL, but at least 50 ms and at
+// most 1 s.
 func WithNodeTimeout(limit time.Duration) Option { return func(s *Settings) { s.NodeTimeout = limit } }
 
 // WithDrift sets the allowance for clocks that run at different rates. Default [DefaultDrift].
@@ -77,7 +81,7 @@ func WithQuorum(nodes int) Option { return func(s *Settings) { s.Quorum = nodes 
 // and a server whose clock is stepped forward ends its quarantine that much earlier.
 //
 // The nodes' users need the permission for INFO, which every acquisition of a free lock asks for. A lock is not
-// handed over under the guard: its next holder is told its turn and asks the nodes, which takes a round trip more.
+// handed over under the guard: the next holder is called and asks the nodes, which takes a round trip more.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return func(s *Settings) { s.MaxTTL = maxTTL }
 }
@@ -88,18 +92,37 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 func WithOwner(o Owner) Option { return func(s *Settings) { s.Owner = o } }
 
 // WithRedissonWakeups makes a waiting Lock hear of releases by Redisson clients at once. Without it, it
-// finds out within 600 ms: Redisson's clients do not know the line of waiters. It costs a subscription
-// to the lock's own channel for each waiting call; and while anybody listens there, a release tells the
-// first in line of its turn and does not hand the lock over, so that Redisson's clients have their chance.
+// finds out within 600 ms: Redisson's clients do not know the queue of waiters. It costs a subscription
+// to the lock's own channel for each waiting call. And while anybody listens there, a release calls the first
+// in the queue and does not hand the lock over, so that Redisson's clients have their chance.
 func WithRedissonWakeups() Option { return func(s *Settings) { s.Redisson = true } }
 
-// WithLogger sets where failed attempts, failed renewals and losses are logged. Default: nowhere.
+// WithPrefix puts p before the name of the lock in every key and channel, for servers that several services
+// share. Clients with different prefixes do not share locks. A Redisson client shares them if its NameMapper adds
+// the same prefix. [CheckName] judges the name with its prefix. p must not contain spaces or control characters. If
+// it contains a {, the } that ends the hash tag must follow within p, and not at once: a cluster would refuse the
+// keys otherwise. Default: no prefix.
+func WithPrefix(p string) Option { return func(s *Settings) { s.Prefix = p } }
+
+// WithLabel sets what the owners of a client begin with, so that [HeldError], Inspect and the logs show people who
+// holds a lock and who waits for it. It is given to the constructor of a client, and has 1 to 64 letters, digits,
+// dots, underscores and hyphens. It need not be unique. Whoever may read the nodes can see it. Default:
+// [DefaultLabel].
+func WithLabel(l string) Option { return func(s *Settings) { s.Label = l } }
+
+// WithMaxHold makes the watchdog stop d after the grant, even if the holder forgets to unlock. The lease is
+// then lost at the end of its validity, at most one TTL later. [Lease.Extend] is not affected. Default, and with
+// 0: there is no limit.
+func WithMaxHold(d time.Duration) Option { return func(s *Settings) { s.MaxHold = d } }
+
+// WithLogger sets where events are logged, one line each: a node is down, and why; a node is up; a renewal is late; a
+// lease is lost, why, and at which nodes; a call waits for a quorum. Default: nowhere.
 func WithLogger(l *slog.Logger) Option { return func(s *Settings) { s.Logger = l } }
 
 // Resolve applies the options in their order to the defaults and checks the outcome. The error names
 // the option at fault and says what would do.
 func Resolve(opts ...Option) (Settings, error) {
-	s := Settings{TTL: DefaultTTL, Renew: true, Drift: DefaultDrift()}
+	s := Settings{TTL: DefaultTTL, Renew: true, Drift: DefaultDrift(), Label: DefaultLabel()}
 	for _, o := range opts {
 		if o != nil {
 			o(&s)
@@ -108,10 +131,11 @@ func Resolve(opts ...Option) (Settings, error) {
 	if s.Logger == nil {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
+	err := s.check()
 	if s.NodeTimeout == 0 {
 		s.NodeTimeout = min(max(s.TTL/20, 50*time.Millisecond), time.Second)
 	}
-	return s, s.check()
+	return s, err
 }
 
 // Quarantine is for how long after its start a node must not grant: the restart guard's maxTTL and the
@@ -137,8 +161,21 @@ func (s *Settings) check() error {
 	if s.NodeTimeout < 0 {
 		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) is negative: use a positive duration, or 0 for the default", s.NodeTimeout)
 	}
+	if s.NodeTimeout > s.TTL {
+		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) is longer than WithTTL(%v), so that a node could answer after the lease is over: use a shorter node timeout or a longer TTL",
+			s.NodeTimeout, s.TTL)
+	}
 	if s.Wait < 0 {
 		return fmt.Errorf("quorumlock: WithWait(%v) is negative: use a positive duration, or 0 to wait until ctx is done", s.Wait)
+	}
+	if s.MaxHold < 0 {
+		return fmt.Errorf("quorumlock: WithMaxHold(%v) is negative: use a positive duration, or 0 for no limit", s.MaxHold)
+	}
+	if err := checkPrefix(s.Prefix); err != nil {
+		return err
+	}
+	if !isLabel(s.Label) {
+		return fmt.Errorf("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, maxLabel)
 	}
 	if s.MaxTTL < 0 || s.MaxTTL > maxGuard {
 		return fmt.Errorf("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or 0 for no guard", s.MaxTTL)

@@ -1,9 +1,11 @@
 package quorumlock_test
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,7 @@ func TestResolveWithoutOptionsGivesTheDefaults(t *testing.T) {
 		Renew:       true,
 		NodeTimeout: 500 * time.Millisecond,
 		Drift:       quorumlock.Drift{Rate: 0.01, Floor: 2 * time.Millisecond},
+		Label:       quorumlock.DefaultLabel(),
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -44,6 +47,9 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 		quorumlock.WithQuorum(4),
 		quorumlock.WithOwner("me"),
 		quorumlock.WithLogger(logger),
+		quorumlock.WithPrefix("{billing}:"),
+		quorumlock.WithLabel("web-1"),
+		quorumlock.WithMaxHold(time.Hour),
 		quorumlock.WithTTL(2*time.Second),
 	)
 	if err != nil {
@@ -52,6 +58,7 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 	want := quorumlock.Settings{
 		TTL: 2 * time.Second, Wait: time.Second, NodeTimeout: 70 * time.Millisecond,
 		Drift: drift, Quorum: 4, Owner: "me", Logger: logger,
+		Prefix: "{billing}:", Label: "web-1", MaxHold: time.Hour,
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -109,6 +116,18 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		{"negative guard", quorumlock.WithRestartGuard(-1), []string{"WithRestartGuard(-1ns)", "longest TTL", "0 for no guard"}},
 		{"endless guard", quorumlock.WithRestartGuard(math.MaxInt64), []string{"WithRestartGuard(", "longest TTL"}},
 		{"a guard below the TTL", quorumlock.WithRestartGuard(9 * time.Second), []string{"WithTTL(10s)", "WithRestartGuard(9s)", "a longer guard"}},
+		{"a node timeout above the TTL", quorumlock.WithNodeTimeout(10*time.Second + 1), []string{"WithNodeTimeout(10.000000001s)", "WithTTL(10s)", "a shorter node timeout or a longer TTL"}},
+		{"negative hold", quorumlock.WithMaxHold(-time.Second), []string{"WithMaxHold(-1s)", "positive", "0 for no limit"}},
+		{"empty label", quorumlock.WithLabel(""), []string{`WithLabel("")`, "1 to 64 letters", "leave the option out"}},
+		{"long label", quorumlock.WithLabel(strings.Repeat("l", 65)), []string{"WithLabel(", "1 to 64 letters"}},
+		{"a label with a tilde", quorumlock.WithLabel("a~b"), []string{`WithLabel("a~b")`, "letters, digits, dots, underscores and hyphens"}},
+		{"a label with a space", quorumlock.WithLabel("a b"), []string{`WithLabel("a b")`, "letters, digits, dots, underscores and hyphens"}},
+		{"a prefix with a line feed", quorumlock.WithPrefix("app:\n"), []string{`WithPrefix("app:\n")`, "a prefix without"}},
+		{"a prefix with a space", quorumlock.WithPrefix("my app:"), []string{`WithPrefix("my app:")`, "a prefix without"}},
+		{"a prefix with half a hash tag", quorumlock.WithPrefix("{app:"), []string{`WithPrefix("{app:")`, "begins no hash tag", `"{billing}:"`}},
+		{"a prefix with an empty hash tag", quorumlock.WithPrefix("{}app:"), []string{`WithPrefix("{}app:")`, "begins no hash tag"}},
+		{"a prefix that is the library's", quorumlock.WithPrefix("quorumlock_app:"), []string{`"quorumlock_"`, "another beginning"}},
+		{"a prefix that is Redisson's", quorumlock.WithPrefix("redisson_lock_queue:"), []string{`"redisson_lock_queue:"`, "another beginning"}},
 		{"negative quorum", quorumlock.WithQuorum(-1), []string{"WithQuorum(-1)", "majority"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,5 +141,18 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestDefaultLabelIsALabelThatEndsWithTheProcess(t *testing.T) {
+	label := quorumlock.DefaultLabel()
+	if _, err := quorumlock.Resolve(quorumlock.WithLabel(label)); err != nil {
+		t.Error(err)
+	}
+	if end := fmt.Sprintf("-%d", os.Getpid()); !strings.HasSuffix(label, end) || label == end {
+		t.Errorf("%q, want <hostname>%s", label, end)
+	}
+	if got := quorumlock.Owner(label + "~uuid:1").Label(); got != label {
+		t.Errorf("an owner with it has the label %q, want %q", got, label)
 	}
 }

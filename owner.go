@@ -2,22 +2,80 @@ package quorumlock
 
 import (
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 )
 
 // Owner says who holds a lock.
 //
-// On the nodes an owner is `<client uuid>:<n>`, a field of the lock's hash. The n is new for every
-// attempt to acquire, so that a message of one tenure that arrives late can never touch the next;
-// [Lease.Owner] reports it.
+// On the nodes an owner is a field of the lock's hash:
+//
+//	<client>:<n>.<cell>            a holder, and at which of the lock's cells
+//	<client>:<n>/<attempt>.<cell>  a holder to whom the lock was handed over
+//
+// The client is `<label>~<uuid>` for this library, see [WithLabel], and `<uuid>` for Redisson, whose n is the
+// number of a thread. This library never uses an n twice: a late message of one hold cannot touch the next.
+// [Lease.Owner] and Inspect report the owner of a hold, without the cell.
 //
 // In the process, [WithOwner] names whose hold a Lock call may enter. An Owner is a string and safe
 // for concurrent use; the empty Owner is nobody.
 type Owner string
 
-// NewOwner returns an owner nobody else has, for [WithOwner].
-func NewOwner() Owner {
-	return Owner(NewID())
+// maxOwner is the longest owner that Validate accepts, in bytes.
+const maxOwner = 200
+
+// NewOwner returns an owner nobody else has, for [WithOwner] and the primitive of package node.
+func NewOwner() Owner { return Owner(NewID() + ":1") }
+
+// Validate returns an error unless o can be given to the primitive of package node. It must be `<client>:<n>`, of
+// at most 200 printable ASCII characters without spaces, asterisks and slashes. The client must not be empty, and n must be
+// digits only. The error says what is wrong and what to use.
+func (o Owner) Validate() error {
+	switch {
+	case o == "":
+		return errors.New("quorumlock: the owner is empty: use quorumlock.NewOwner")
+	case len(o) > maxOwner:
+		return fmt.Errorf("quorumlock: the owner %.40q has %d bytes: use at most %d, such as quorumlock.NewOwner returns", string(o), len(o), maxOwner)
+	}
+	for _, c := range []byte(o) {
+		if c <= ' ' || c > '~' || c == '*' || c == '/' {
+			return fmt.Errorf("quorumlock: the owner %q contains %q: use printable ASCII characters without spaces, * and /, such as quorumlock.NewOwner returns", string(o), c)
+		}
+	}
+	if i := strings.LastIndexByte(string(o), ':'); i < 1 || !isDigits(string(o[i+1:])) {
+		return fmt.Errorf("quorumlock: the owner %q is not <client>:<n>, where n is digits only: use a form such as billing-7:1, or quorumlock.NewOwner", string(o))
+	}
+	return nil
+}
+
+// Label returns the label of the client that owns the lock, see [WithLabel]. It is empty if the owner has none, as
+// Redisson's owners and those of [NewOwner].
+func (o Owner) Label() string {
+	label, rest, ok := strings.Cut(string(o), "~")
+	if !ok || !isLabel(label) || !strings.Contains(rest, ":") {
+		return ""
+	}
+	return label
+}
+
+// String returns the whole owner, as the nodes have it. [Owner.Label] is the part for people.
+func (o Owner) String() string { return string(o) }
+
+// LogValue returns the whole owner, as the nodes have it. It makes an Owner a [slog.LogValuer].
+func (o Owner) LogValue() slog.Value { return slog.StringValue(string(o)) }
+
+// name is how errors name an owner: by its label, if it has one.
+func (o Owner) name() string {
+	if label := o.Label(); label != "" {
+		return label
+	}
+	return string(o)
+}
+
+func isDigits(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // NewID returns a random UUID (RFC 9562, version 4).

@@ -1,7 +1,11 @@
 package quorumlock_test
 
 import (
+	"bytes"
+	"fmt"
+	"log/slog"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
@@ -11,7 +15,11 @@ func TestEveryIDIsARandomUUIDOfItsOwn(t *testing.T) {
 	uuid := regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)
 	seen := make(map[string]bool)
 	for range 2000 {
-		for _, id := range []string{quorumlock.NewID(), string(quorumlock.NewOwner())} {
+		owner, number, _ := strings.Cut(string(quorumlock.NewOwner()), ":")
+		if number != "1" {
+			t.Fatalf("the number of a new owner is %q, want 1", number)
+		}
+		for _, id := range []string{quorumlock.NewID(), owner} {
 			if !uuid.MatchString(id) {
 				t.Fatalf("%q is no UUID of version 4", id)
 			}
@@ -31,3 +39,84 @@ func TestNobodyHoldsAStateWithoutOwner(t *testing.T) {
 		t.Error("a state with an owner is not held")
 	}
 }
+
+func TestValidateTakesOwnersOfTheGrammarOnly(t *testing.T) {
+	const fix = "quorumlock.NewOwner"
+	for _, tt := range []struct {
+		name  string
+		owner quorumlock.Owner
+		want  []string // what the error says; none: it is valid
+	}{
+		{"a new one", quorumlock.NewOwner(), nil},
+		{"this library's", labelled, nil},
+		{"Redisson's", "6f1c2b3a-0000-4000-8000-000000000000:52", nil},
+		{"the shortest", "a:1", nil},
+		{"several colons", "a:b:1", nil},
+		{"any printable character", "!\"#$%&'()+,-.0;<=>?@[\\]^_`{|}~:0", nil},
+		{"the longest", quorumlock.Owner(strings.Repeat("a", 198) + ":1"), nil},
+		{"too long", quorumlock.Owner(strings.Repeat("a", 199) + ":1"), []string{"201 bytes", "at most 200", fix}},
+		{"empty", "", []string{"the owner is empty", fix}},
+		{"an asterisk", "*:1", []string{"'*'", "without spaces, * and /", fix}},
+		{"a space", "a b:1", []string{"' '", "printable ASCII", fix}},
+		{"a line feed", "a:1\n", []string{`'\n'`, "printable ASCII", fix}},
+		{"a delete", "a\x7f:1", []string{`'\x7f'`, "printable ASCII", fix}},
+		{"another alphabet", "é:1", []string{"printable ASCII", fix}},
+		{"no number", "a", []string{`"a"`, "<client>:<n>", fix}},
+		{"an empty number", "a:", []string{"<client>:<n>", fix}},
+		{"a number with a sign", "a:-1", []string{"<client>:<n>", fix}},
+		{"a number in hexadecimal", "a:0x1", []string{"<client>:<n>", fix}},
+		{"no client", ":1", []string{"<client>:<n>", fix}},
+		{"an attempt", "a:1/2", []string{"'/'", fix}},
+		{"a cell", "a:1.2", []string{"<client>:<n>", fix}},
+		{"an attempt and a cell", "a:1/2.3", []string{"'/'", fix}},
+		{"a writer of Redisson's", "a:1:write", []string{"<client>:<n>", fix}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.owner.Validate()
+			if (err != nil) != (len(tt.want) > 0) {
+				t.Fatalf("Validate: %v", err)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestOwnerIsShownAndLoggedWhole(t *testing.T) {
+	for _, tt := range []struct{ owner, label string }{
+		{"web-1~uuid:7", "web-1"},
+		{"web-1~uuid:7/3", "web-1"},
+		{"web-1~uuid:7/3.4", "web-1"},
+		{"web-1~a~b:7", "web-1"},
+		{"uuid:7", ""},
+		{"~uuid:7", ""},
+		{"web 1~uuid:7", ""},
+		{strings.Repeat("l", 65) + "~uuid:7", ""},
+		{"a:1~b", ""},
+		{"web-1~", ""},
+		{"", ""},
+	} {
+		t.Run(tt.owner, func(t *testing.T) {
+			o := quorumlock.Owner(tt.owner)
+			if o.Label() != tt.label {
+				t.Errorf("label %q, want %q", o.Label(), tt.label)
+			}
+			if got := fmt.Sprint(o); got != tt.owner {
+				t.Errorf("shown as %q, want %q: two owners must not look the same", got, tt.owner)
+			}
+			if got := o.LogValue(); got.Kind() != slog.KindString || got.String() != tt.owner {
+				t.Errorf("logged as %v, want %q", got, tt.owner)
+			}
+		})
+	}
+	var b bytes.Buffer
+	slog.New(slog.NewTextHandler(&b, nil)).Info("refused", "holder", labelled)
+	if !strings.Contains(b.String(), string(labelled)) {
+		t.Errorf("the log line is %q", b.String())
+	}
+}
+
+const labelled quorumlock.Owner = "web-1~6f1c2b3a-0000-4000-8000-000000000000:7"

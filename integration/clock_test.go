@@ -5,16 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/testcontainers/testcontainers-go"
 )
 
 // withClock has a server run on a wall clock that step moves. It needs a C compiler on this machine, which
 // has to have the processor of the containers.
-func withClock(t *testing.T) testcontainers.CustomizeRequestOption {
+func withClock(t *testing.T) setting {
 	t.Helper()
 	cc := os.Getenv("CC")
 	if cc == "" {
@@ -28,18 +25,10 @@ func withClock(t *testing.T) testcontainers.CustomizeRequestOption {
 	}
 	code, err := os.ReadFile(library)
 	must(t, err)
-	return func(req *testcontainers.GenericContainerRequest) error {
-		for _, o := range []testcontainers.ContainerCustomizer{
-			testcontainers.WithFiles(
-				testcontainers.ContainerFile{Reader: strings.NewReader(string(code)), ContainerFilePath: "/clock/clock.so", FileMode: 0o755},
-				testcontainers.ContainerFile{Reader: strings.NewReader("0\n"), ContainerFilePath: "/clock/offset", FileMode: 0o644}),
-			testcontainers.WithEnv(map[string]string{"LD_PRELOAD": "/clock/clock.so"}),
-		} {
-			if err := o.Customize(req); err != nil {
-				return err
-			}
-		}
-		return nil
+	return func(s *setup) {
+		withFile("/clock/clock.so", string(code))(s)
+		withFile("/clock/offset", "0\n")(s)
+		withEnv("LD_PRELOAD=/clock/clock.so")(s)
 	}
 }
 
@@ -47,11 +36,7 @@ func withClock(t *testing.T) testcontainers.CustomizeRequestOption {
 func (m *member) step(t *testing.T, by time.Duration) {
 	t.Helper()
 	m.ahead += by
-	status, _, err := m.container.Exec(patiently(t), []string{"sh", "-c", fmt.Sprintf("echo %d >/clock/offset", int(m.ahead.Seconds()))})
-	must(t, err)
-	if status != 0 {
-		t.Fatalf("writing to /clock/offset in the container: status %d", status)
-	}
+	m.exec(t, "sh", "-c", fmt.Sprintf("echo %d >/clock/offset", int(m.ahead.Seconds())))
 	now, err := m.admin.Time(patiently(t)).Result()
 	must(t, err)
 	if off := now.Sub(time.Now().Add(m.ahead)).Abs(); off > time.Minute {

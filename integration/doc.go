@@ -1,10 +1,17 @@
 // Package integration has tests alone: the promises of quorumlock, checked on real Redis servers in
 // containers.
 //
-// The tests need a Docker daemon on this machine. Without one they do not run, and say so; with
-// QUORUMLOCK_REQUIRE_DOCKER=1 that is a failure. QUORUMLOCK_REDIS_IMAGE names the image of the
-// servers; the default is the current public one. The clocks of some servers are stepped, by a small library
-// that the tests build: that takes Linux and a C compiler, cc or the one that CC names.
+// The tests need a Docker daemon on this machine. The servers run, in this order of choice,
+//
+//   - the image that QUORUMLOCK_REDIS_IMAGE names;
+//   - the public one, redis:8, present or pulled;
+//   - one built from the redis-server that is installed on this machine (see package redisimage).
+//
+// A run says which of them it is if it is not a present one. Without a daemon or an image the tests do not run, and
+// say so and why; with QUORUMLOCK_REQUIRE_DOCKER=1 that is a failure. So is a named image that cannot be had.
+//
+// The clocks of some servers are stepped by a small library that the tests build: that takes Linux and a C
+// compiler, cc or the one that CC names. Whatever happens to a run, a process that outlives it removes its containers.
 //
 // # Promises under faults
 //

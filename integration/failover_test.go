@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/testcontainers/testcontainers-go"
 
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -22,8 +21,7 @@ const groupName = "locks"
 func startGroup(t *testing.T) *group {
 	t.Helper()
 	master := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0"})
-	ip, err := master.container.ContainerIP(t.Context())
-	must(t, err)
+	ip := master.ip(t)
 	replica := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0", "--replicaof", ip, "6379"})
 	eventually(t, patience, "the replica follows its master", func() bool { // the sentinel finds it at once then
 		info, err := master.admin.InfoMap(t.Context(), "replication").Result()
@@ -37,9 +35,8 @@ sentinel down-after-milliseconds %[1]s 500
 sentinel failover-timeout %[1]s 1000
 `, groupName, ip)
 	sentinel := start(t, &redis.Options{}, nil,
-		testcontainers.WithFiles(testcontainers.ContainerFile{
-			Reader: strings.NewReader(config), ContainerFilePath: "/etc/sentinel.given", FileMode: 0o644}),
-		testcontainers.WithCmd("sh", "-c", "cp /etc/sentinel.given /data/sentinel.conf && exec redis-server /data/sentinel.conf --sentinel"))
+		withFile("/etc/sentinel.given", config),
+		withCommand("sh", "-c", "cp /etc/sentinel.given /data/sentinel.conf && exec redis-server /data/sentinel.conf --sentinel"))
 	g := &group{[2]*server{master, replica}, sentinel}
 	g.whole(t)
 	return g
@@ -81,8 +78,7 @@ func (g *group) master(t *testing.T) int {
 	addr, err := g.sentinel.admin.Do(patiently(t), "sentinel", "get-master-addr-by-name", groupName).StringSlice()
 	must(t, err)
 	for i, s := range g.data {
-		ip, err := s.container.ContainerIP(patiently(t))
-		must(t, err)
+		ip := s.ip(t)
 		if addr[0] == ip {
 			return i
 		}
@@ -98,8 +94,7 @@ func (g *group) change(t *testing.T) {
 	before := g.master(t)
 	must(t, g.sentinel.admin.Do(patiently(t), "sentinel", "failover", groupName).Err())
 	eventually(t, patience, "the replica is the master", func() bool { return g.master(t) == 1-before })
-	ip, err := g.data[1-before].container.ContainerIP(patiently(t))
-	must(t, err)
+	ip := g.data[1-before].ip(t)
 	must(t, g.data[before].admin.ReplicaOf(patiently(t), ip, "6379").Err())
 }
 

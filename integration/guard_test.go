@@ -65,7 +65,7 @@ func TestServersThatForgetAtARestartMakeTwoHoldersOnlyWithoutTheGuard(t *testing
 func TestGuardedNodeIsOutForItsTimeAndNeverForItsScripts(t *testing.T) {
 	const maxTTL = 2 * time.Second
 	s := forgetful(t, 1)[0]
-	guarded := single(t, s.url()).Mutex("x", unhurried, quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
+	guarded := single(t, s.url()).Mutex("x", quorumlock.WithNodeTimeout(maxTTL), quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
 	plain := single(t, s.url()).Mutex("y", unhurried)
 	again := func(what string) {
 		t.Helper()
@@ -100,9 +100,8 @@ func TestPromotedReplicaIsOutFromTheFirstCallOn(t *testing.T) {
 	const maxTTL = 3 * time.Second
 	servers := forgetful(t, 2)
 	master, replica := servers[0], servers[1]
-	ip, err := master.container.ContainerIP(t.Context())
-	must(t, err)
-	m := single(t, replica.url()).Mutex("x", unhurried, quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
+	ip := master.ip(t)
+	m := single(t, replica.url()).Mutex("x", quorumlock.WithNodeTimeout(maxTTL), quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
 	lease, err := m.Lock(t.Context()) // up for long enough
 	must(t, err)
 	must(t, lease.Unlock(t.Context()))
@@ -135,7 +134,7 @@ func TestGuardNeedsInfoAndNoMoreThanThat(t *testing.T) {
 	s := forgetful(t, 1)[0]
 	must(t, s.admin.ACLSetUser(t.Context(), "guarded", append(permissions, "on", ">secret")...).Err())
 	m := single(t, strings.Replace(s.url(), "//", "//guarded:secret@", 1)).
-		Mutex("x", unhurried, quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
+		Mutex("x", quorumlock.WithNodeTimeout(maxTTL), quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
 	if _, err := m.TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), "+info") {
 		t.Errorf("without the permission: %v, want an error that names it", err)
 	}

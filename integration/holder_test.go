@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -13,16 +14,13 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// holderNodes is set in a process that is to hold a lock: the URLs of the nodes.
-const holderNodes = "QUORUMLOCK_TEST_HOLDER"
-
 const stoppedTTL = 2 * time.Second
 
-// hold is the whole of such a process. It says what happens on its standard output: that it has the lock;
-// that it writes, at each line of its standard input, with its token; and that it was told of the loss.
-func hold(urls []string) error {
+// hold is the whole of a process that holds a lock on the nodes of these URLs. It says what happens on its standard
+// output: that it has the lock; that it writes, at each line of its standard input, with its token; and that it was told of the loss.
+func hold(urls string) error {
 	var nodes []*node.Node
-	for _, u := range urls {
+	for _, u := range strings.Fields(urls) {
 		n, err := node.Dial(u)
 		if err != nil {
 			return err

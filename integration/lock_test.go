@@ -96,7 +96,7 @@ func TestWatchdogHoldsTheLockPastItsTTL(t *testing.T) {
 
 func TestLeaseWithoutRenewalEndsAndIsFreeForOthers(t *testing.T) {
 	c, other := dial(t, five, unhurried), dial(t, five, unhurried)
-	lease := lock(t, c, "short job", quorumlock.WithTTL(time.Second), quorumlock.WithoutRenewal())
+	lease := lock(t, c, "short job", quorumlock.WithTTL(time.Second), quorumlock.WithoutRenewal(), quorumlock.WithNodeTimeout(time.Second))
 	next := lock(t, other, "short job")
 	if time.Now().Before(lease.ValidUntil()) {
 		t.Error("granted to another while the first lease was valid")

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"strings"
@@ -14,37 +15,54 @@ import (
 	"github.com/testcontainers/testcontainers-go"
 	tclog "github.com/testcontainers/testcontainers-go/log"
 	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock/integration/redisimage"
 )
 
 // five are the nodes that most tests share. A test that harms one heals it again.
 var five []*server
 
-// docker talks to the daemon that has the containers.
-var docker *testcontainers.DockerClient
+// role is the variable that has a process of this program do something else than run tests: the name of the role,
+// and its argument.
+const role = "QUORUMLOCK_TEST_ROLE"
+
+var roles = map[string]func(argument string) error{"hold": hold, "reap": reap, "abandon": abandon}
 
 func TestMain(m *testing.M) {
-	if urls := os.Getenv(holderNodes); urls != "" { // a child of one of the tests
-		if err := hold(strings.Fields(urls)); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
+	name, argument, _ := strings.Cut(os.Getenv(role), " ")
+	if name == "" {
+		os.Exit(run(m))
 	}
-	os.Exit(run(m))
+	if err := roles[name](argument); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 }
 
 // run starts the five nodes, runs the tests and looks for goroutines that are left.
 func run(m *testing.M) int {
+	flag.Parse()
 	redis.SetLogger(silent{}) // go-redis logs every failed dial, and the tests make many
-	tclog.SetDefault(tclog.NewNoopLogger())
 	if err := connect(); err != nil {
-		return withoutDocker(err)
+		return didNotRun(fmt.Sprintf("there is no Docker daemon here (%v)", err))
 	}
 	defer docker.Close() //nolint:errcheck // the process ends
 
 	var err error
+	named := os.Getenv("QUORUMLOCK_REDIS_IMAGE")
+	if image, err = chooseImage(named); err != nil && named != "" {
+		fmt.Fprintln(os.Stderr, "QUORUMLOCK_REDIS_IMAGE:", err)
+		return 1
+	} else if err != nil {
+		return didNotRun(fmt.Sprintf("there is no Redis image here (%v)", err))
+	}
+	stopReaper, err := startReaper()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "the process that removes what is left could not be started:", err)
+		return 1
+	}
 	if five, err = startAll(5); err != nil {
-		fmt.Fprintln(os.Stderr, "the Redis containers could not be started:", err)
+		fmt.Fprintln(os.Stderr, "the Redis containers could not be started:", errors.Join(err, stopReaper()))
 		return 1
 	}
 	before := goleak.IgnoreCurrent()
@@ -52,6 +70,7 @@ func run(m *testing.M) int {
 	for _, s := range five {
 		err = errors.Join(err, s.end())
 	}
+	err = errors.Join(err, stopReaper())
 	// Connections to the daemon that are kept for the next request are no leak of ours.
 	err = errors.Join(err, goleak.Find(before,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
@@ -63,8 +82,21 @@ func run(m *testing.M) int {
 	return code
 }
 
-// connect reaches the Docker daemon, or says why there is none.
+// chooseImage returns the image of all servers.
+func chooseImage(named string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	return redisimage.Chooser{
+		Docker: docker,
+		Named:  named,
+		Public: redisimage.Public,
+		Say:    func(line string) { tell("quorumlock/integration: " + line) },
+	}.Choose(ctx)
+}
+
+// connect finds the Docker daemon where Docker's own tools would look for it, or says why there is none.
 func connect() (err error) {
+	tclog.SetDefault(tclog.NewNoopLogger())
 	defer func() {
 		if r := recover(); r != nil { // testcontainers panics where it finds no address to try
 			err = fmt.Errorf("%v", r)
@@ -83,9 +115,11 @@ func connect() (err error) {
 			return err
 		}
 	}
-	if docker, err = testcontainers.NewDockerClientWithOpts(ctx); err != nil {
+	found, err := testcontainers.NewDockerClientWithOpts(ctx)
+	if err != nil {
 		return err
 	}
+	docker = found.Client
 	_, err = docker.Ping(ctx, client.PingOptions{})
 	return err
 }

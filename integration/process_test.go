@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// child is a process that runs hold.
+// child is a process of this program in another role.
 type child struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
@@ -22,12 +22,12 @@ type child struct {
 	word map[string]string // what it has said, by the first word of the line
 }
 
-func startChild(t *testing.T, urls []string) *child {
+func startChild(t *testing.T, as string) *child {
 	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
 	c := &child{cmd: exec.Command(self), said: make(chan string), word: make(map[string]string)}
-	c.cmd.Env = append(os.Environ(), holderNodes+"="+strings.Join(urls, " "))
+	c.cmd.Env = append(os.Environ(), role+"="+as)
 	c.cmd.Stderr = t.Output()
 	c.in, err = c.cmd.StdinPipe()
 	must(t, err)
@@ -77,7 +77,7 @@ func TestProcessThatIsStoppedPastItsLeaseIsFencedOffAndToldAtOnce(t *testing.T) 
 	}
 	var resource store
 	now := func() int64 { return 0 } // nobody looks at the history
-	c := startChild(t, urls)
+	c := startChild(t, "hold "+strings.Join(urls, " "))
 	var stale uint64
 	c.says(t, "holds", &stale)
 	isHeld(t, other, "process")

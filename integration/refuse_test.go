@@ -168,7 +168,7 @@ func TestLoadingNodeIsToldAndServesAfterwards(t *testing.T) {
 		must(t, s.admin.Set(t.Context(), fmt.Sprint("ballast ", i), ballast, 0).Err())
 	}
 	must(t, s.admin.Save(t.Context()).Err())
-	_, err := docker.ContainerRestart(t.Context(), s.container.GetContainerID(), client.ContainerRestartOptions{Timeout: new(int)})
+	_, err := docker.ContainerRestart(t.Context(), s.id, client.ContainerRestartOptions{Timeout: new(int)})
 	must(t, err)
 	eventually(t, patience, "the node says that it is loading", func() bool {
 		return redis.HasErrorPrefix(s.admin.Ping(t.Context()).Err(), "LOADING")

@@ -26,7 +26,7 @@ func TestNodeThatRestartsWithItsDataStillHasTheLock(t *testing.T) {
 	must(t, lease.Unlock(t.Context()))
 }
 
-func TestNodeThatRestartsWithoutItsDataIsAskedToGrantAnew(t *testing.T) {
+func TestNodeThatRestartsWithoutItsDataIsAskedToGrantAgain(t *testing.T) {
 	const ttl = 3 * time.Second
 	c, other := dial(t, five, quorumlock.WithTTL(ttl)), dial(t, five, unhurried)
 	lease := lock(t, c, "forgotten")

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/testcontainers/testcontainers-go"
 
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -41,10 +40,8 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 	args := []string{"--port", "0", "--tls-port", "6379", "--tls-auth-clients", "no",
 		"--tls-cert-file", "/tls/server.crt", "--tls-key-file", "/tls/server.key", "--tls-ca-cert-file", "/tls/server.crt",
 		"--requirepass", "admin"}
-	s := start(t, &redis.Options{TLSConfig: trust, Password: "admin"}, args, testcontainers.WithFiles(
-		testcontainers.ContainerFile{Reader: strings.NewReader(cert), ContainerFilePath: "/tls/server.crt", FileMode: 0o644},
-		testcontainers.ContainerFile{Reader: strings.NewReader(key), ContainerFilePath: "/tls/server.key", FileMode: 0o644},
-	))
+	s := start(t, &redis.Options{TLSConfig: trust, Password: "admin"}, args,
+		withFile("/tls/server.crt", cert), withFile("/tls/server.key", key))
 	must(t, s.admin.ACLSetUser(t.Context(), user, append(permissions, "on", ">"+password)...).Err())
 
 	secure := func(u *url.Userinfo) string { return (&url.URL{Scheme: "rediss", User: u, Host: s.addr}).String() }

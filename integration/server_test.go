@@ -3,20 +3,14 @@ package integration
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
-	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/api/types/network"
 	"github.com/moby/moby/client"
 	"github.com/redis/go-redis/v9"
-	"github.com/testcontainers/testcontainers-go"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -32,17 +26,9 @@ func patiently(t *testing.T) context.Context {
 
 // server is one Redis in a container, at a port of this machine that stays the same when it restarts.
 type server struct {
-	container testcontainers.Container
-	addr      string
-	admin     *redis.Client // looks at the data, and sets what the tests need
-}
-
-// image is the image of all servers.
-func image() string {
-	if name := os.Getenv("QUORUMLOCK_REDIS_IMAGE"); name != "" {
-		return name
-	}
-	return "redis:8"
+	id    string // of its container
+	addr  string
+	admin *redis.Client // looks at the data, and sets what the tests need
 }
 
 // startAll starts n servers at once that are fit for locks.
@@ -59,32 +45,24 @@ func startAll(n int) ([]*server, error) {
 }
 
 // launch starts a server with arguments on top of the common ones, and waits until o, whose address it
-// sets, reaches it.
-func launch(o *redis.Options, args []string, opts ...testcontainers.ContainerCustomizer) (*server, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // the image may have to be fetched
+// sets, reaches it. A server that it returns has to be ended, also if there is an error.
+func launch(o *redis.Options, args []string, with ...setting) (*server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	o.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	cmd := append([]string{"redis-server", "--protected-mode", "no", "--save", ""}, args...)
-	opts = append([]testcontainers.ContainerCustomizer{
-		testcontainers.WithExposedPorts("6379/tcp"),
-		testcontainers.WithHostConfigModifier(func(host *container.HostConfig) {
-			host.PortBindings = network.PortMap{network.MustParsePort("6379/tcp"): {{
-				HostIP:   netip.MustParseAddr("127.0.0.1"),
-				HostPort: strconv.Itoa(port),
-			}}}
-		}),
-		testcontainers.WithCmd(cmd...),
-		testcontainers.WithLabels(map[string]string{"quorumlock.run": os.Getenv("QUORUMLOCK_RUN")}),
-	}, opts...)
-	c, err := testcontainers.Run(ctx, image(), opts...)
+	command := append([]string{"redis-server", "--protected-mode", "no", "--save", ""}, args...)
+	id, err := create(ctx, port, append([]setting{withCommand(command...)}, with...))
 	if err != nil {
 		return nil, err
 	}
-	s := &server{container: c, addr: o.Addr, admin: redis.NewClient(o)}
+	s := &server{id: id, addr: o.Addr, admin: redis.NewClient(o)}
+	if _, err := docker.ContainerStart(ctx, id, client.ContainerStartOptions{}); err != nil {
+		return s, err
+	}
 	if err := s.ready(ctx); err != nil {
 		return s, fmt.Errorf("%w\n%s", err, s.log())
 	}
@@ -92,9 +70,9 @@ func launch(o *redis.Options, args []string, opts ...testcontainers.ContainerCus
 }
 
 // start is launch for a server of one test, which ends with it.
-func start(t *testing.T, o *redis.Options, args []string, opts ...testcontainers.ContainerCustomizer) *server {
+func start(t *testing.T, o *redis.Options, args []string, with ...setting) *server {
 	t.Helper()
-	s, err := launch(o, args, opts...)
+	s, err := launch(o, args, with...)
 	if s != nil {
 		t.Cleanup(func() { must(t, s.end()) })
 	}
@@ -130,21 +108,13 @@ func (s *server) ready(ctx context.Context) error {
 	}
 }
 
-// log returns what the server wrote to its log.
-func (s *server) log() string {
-	r, err := s.container.Logs(context.Background())
-	if err != nil {
-		return err.Error()
-	}
-	defer r.Close() //nolint:errcheck // it is only read
-	b, err := io.ReadAll(r)
-	return fmt.Sprint(string(b), err)
-}
-
 // end removes the server.
 func (s *server) end() error {
 	_ = s.admin.Close()
-	return testcontainers.TerminateContainer(s.container, testcontainers.StopTimeout(0))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := docker.ContainerRemove(ctx, s.id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
+	return err
 }
 
 // url is the server's address for node.Dial.
@@ -154,7 +124,7 @@ func (s *server) url() string { return "redis://" + s.addr }
 // it meanwhile is done afterwards.
 func (s *server) pause(t *testing.T) {
 	t.Helper()
-	_, err := docker.ContainerPause(patiently(t), s.container.GetContainerID(), client.ContainerPauseOptions{})
+	_, err := docker.ContainerPause(patiently(t), s.id, client.ContainerPauseOptions{})
 	must(t, err)
 	t.Cleanup(func() { s.resume(t) })
 }
@@ -162,7 +132,7 @@ func (s *server) pause(t *testing.T) {
 // resume ends a pause, if there is one.
 func (s *server) resume(t *testing.T) {
 	t.Helper()
-	_, err := docker.ContainerUnpause(patiently(t), s.container.GetContainerID(), client.ContainerUnpauseOptions{})
+	_, err := docker.ContainerUnpause(patiently(t), s.id, client.ContainerUnpauseOptions{})
 	if err != nil && !strings.Contains(err.Error(), "is not paused") {
 		t.Error(err)
 	}
@@ -171,11 +141,11 @@ func (s *server) resume(t *testing.T) {
 // kill ends the server without a warning, until restart or the end of the test.
 func (s *server) kill(t *testing.T) {
 	t.Helper()
-	ctx, id := patiently(t), s.container.GetContainerID()
-	_, err := docker.ContainerKill(ctx, id, client.ContainerKillOptions{})
+	ctx := patiently(t)
+	_, err := docker.ContainerKill(ctx, s.id, client.ContainerKillOptions{})
 	must(t, err)
 	eventually(t, patience, s.addr+" is dead", func() bool {
-		now, err := docker.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+		now, err := docker.ContainerInspect(ctx, s.id, client.ContainerInspectOptions{})
 		must(t, err)
 		return !now.Container.State.Running
 	})
@@ -186,7 +156,7 @@ func (s *server) kill(t *testing.T) {
 func (s *server) restart(t *testing.T) {
 	t.Helper()
 	ctx := patiently(t)
-	_, err := docker.ContainerStart(ctx, s.container.GetContainerID(), client.ContainerStartOptions{})
+	_, err := docker.ContainerStart(ctx, s.id, client.ContainerStartOptions{})
 	must(t, err)
 	must(t, s.ready(ctx))
 }
@@ -194,11 +164,7 @@ func (s *server) restart(t *testing.T) {
 // wipe takes the server's disk away from under it: it comes back from a kill with nothing.
 func (s *server) wipe(t *testing.T) {
 	t.Helper()
-	status, _, err := s.container.Exec(patiently(t), []string{"rm", "-rf", "/data/appendonlydir", "/data/dump.rdb"})
-	must(t, err)
-	if status != 0 {
-		t.Fatalf("rm in the container: status %d", status)
-	}
+	s.exec(t, "rm", "-rf", "/data/appendonlydir", "/data/dump.rdb")
 }
 
 // bridge is the network that containers are on, unless they are told otherwise.
@@ -207,7 +173,7 @@ const bridge = "bridge"
 // cut takes the server off the network until join or the end of the test. Packets to it vanish.
 func (s *server) cut(t *testing.T) {
 	t.Helper()
-	_, err := docker.NetworkDisconnect(patiently(t), bridge, client.NetworkDisconnectOptions{Container: s.container.GetContainerID()})
+	_, err := docker.NetworkDisconnect(patiently(t), bridge, client.NetworkDisconnectOptions{Container: s.id})
 	must(t, err)
 	t.Cleanup(func() { s.join(t) })
 }
@@ -216,7 +182,7 @@ func (s *server) cut(t *testing.T) {
 func (s *server) join(t *testing.T) {
 	t.Helper()
 	ctx := patiently(t)
-	_, err := docker.NetworkConnect(ctx, bridge, client.NetworkConnectOptions{Container: s.container.GetContainerID()})
+	_, err := docker.NetworkConnect(ctx, bridge, client.NetworkConnectOptions{Container: s.id})
 	if err != nil && !strings.Contains(err.Error(), "already exists") {
 		t.Error(err)
 		return

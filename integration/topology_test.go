@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/testcontainers/testcontainers-go"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
@@ -20,14 +19,12 @@ import (
 
 func TestSentinelGroupIsANode(t *testing.T) {
 	master := start(t, &redis.Options{}, nil)
-	ip, err := master.container.ContainerIP(t.Context())
-	must(t, err)
+	ip := master.ip(t)
 	config := fmt.Sprintf("port 6379\nprotected-mode no\nsentinel monitor locks %s 6379 1\n", ip)
 	sentinel := start(t, &redis.Options{}, nil,
-		testcontainers.WithFiles(testcontainers.ContainerFile{
-			Reader: strings.NewReader(config), ContainerFilePath: "/etc/sentinel.given", FileMode: 0o644}),
+		withFile("/etc/sentinel.given", config),
 		// Sentinel writes to its file.
-		testcontainers.WithCmd("sh", "-c", "cp /etc/sentinel.given /data/sentinel.conf && exec redis-server /data/sentinel.conf --sentinel"))
+		withCommand("sh", "-c", "cp /etc/sentinel.given /data/sentinel.conf && exec redis-server /data/sentinel.conf --sentinel"))
 
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: "locks", SentinelAddrs: []string{sentinel.addr}, Dialer: inside(t, master),
@@ -52,8 +49,7 @@ func TestClusterIsANode(t *testing.T) {
 		}
 	}
 	must(t, err)
-	first, err := servers[0].container.ContainerIP(t.Context())
-	must(t, err)
+	first := servers[0].ip(t)
 	for i, s := range servers {
 		must(t, s.admin.ClusterAddSlotsRange(t.Context(), i*slots/masters, (i+1)*slots/masters-1).Err())
 		if i > 0 {
@@ -77,8 +73,7 @@ func inside(t *testing.T, servers ...*server) func(ctx context.Context, network,
 	t.Helper()
 	outside := make(map[string]string)
 	for _, s := range servers {
-		ip, err := s.container.ContainerIP(t.Context())
-		must(t, err)
+		ip := s.ip(t)
 		outside[net.JoinHostPort(ip, "6379")] = s.addr
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

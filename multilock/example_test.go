@@ -39,19 +39,19 @@ func ExampleMutex() {
 	client, disconnect := connect()
 	defer disconnect()
 
-	both, err := multilock.New([]quorumlock.Locker{client.Mutex("account:1"), client.Mutex("account:2")})
+	both, err := multilock.New([]quorumlock.Locker{client.Mutex("myapp:lock:account:1"), client.Mutex("myapp:lock:account:2")})
 	exitOn(err)
 
 	ctx := context.Background()
 	err = quorumlock.Do(ctx, both, func(ctx context.Context) error {
 		fmt.Println("transferring under", both.Name())
-		_, err := client.Mutex("account:2").TryLock(context.Background())
+		_, err := client.Mutex("myapp:lock:account:2").TryLock(context.Background())
 		fmt.Println("account:2 alone is held:", errors.Is(err, quorumlock.ErrHeld))
 		return nil
 	})
 	fmt.Println(err)
 	// Output:
-	// transferring under account:1 + account:2
+	// transferring under myapp:lock:account:1 + myapp:lock:account:2
 	// account:2 alone is held: true
 	// <nil>
 }

@@ -151,13 +151,13 @@ func TestLateAcquireOfAMemberLeavesNoKey(t *testing.T) {
 // When less than the TTL is left after all members have granted, that is what the lease has; when
 // nothing is left, there is none.
 func TestSlowMemberCountsAgainstTheValidityOfAll(t *testing.T) {
-	for pause, granted := range map[time.Duration]bool{500 * time.Millisecond: true, time.Second: false} {
+	for pause, granted := range map[time.Duration]bool{500 * time.Millisecond: true, 990 * time.Millisecond: false} {
 		t.Run(pause.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, near := start(t, 3)
 				d, far := start(t, 3)
 				m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), d.Mutex("b")},
-					quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(5*time.Second))
+					quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}

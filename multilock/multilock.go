@@ -1,10 +1,19 @@
 // Package multilock takes several locks as one: all of them, or none.
 //
-//	both, err := multilock.New([]quorumlock.Locker{client.Mutex("account:1"), client.Mutex("account:2")})
+//	both, err := multilock.New([]quorumlock.Locker{
+//		client.Mutex("myapp:lock:account:1"),
+//		client.Mutex("myapp:lock:account:2"),
+//	})
 //	lease, err := both.Lock(ctx)
 //
-// The members may be a node's, a RedLock or another MultiLock, at different nodes and under different
-// names. See package quorumlock for what is promised.
+// A member may be a node's Mutex, a RedLock or another MultiLock. Members may be on different nodes.
+//
+// A MultiLock waits in the queues of all its members with one ticket, so MultiLocks that share members do not
+// block each other for ever. While it waits for one member, it keeps its position in the queues of the others:
+// callers that ask for a free member later wait behind it, in the order of their tickets. So take together only
+// what must be held together.
+//
+// See package quorumlock for what is promised.
 package multilock
 
 import (
@@ -41,6 +50,9 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	if set.Quorum != 0 {
 		return nil, errors.New("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
 	}
+	if set.Prefix != "" {
+		return nil, errors.New("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
+	}
 	if len(members) == 0 {
 		return nil, errors.New("quorumlock: multilock.New: no members: give at least one lock")
 	}
@@ -69,7 +81,7 @@ func (m *Mutex) Name() string { return m.lock.Name() }
 // Lock acquires all members, as [quorumlock.Locker] says.
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock makes one attempt on all members, as [quorumlock.Locker] says.
+// TryLock acquires all members without waiting, as [quorumlock.Locker] says.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
 // Member is how package multilock takes the lock as a member. It is not for use elsewhere.

@@ -294,7 +294,7 @@ func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 	})
 }
 
-// A hold that overlaps one of the same context would wait for itself: it is told instead.
+// A hold that overlaps one of the same context would wait for itself: it gets an error instead.
 func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)

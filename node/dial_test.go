@@ -60,10 +60,12 @@ func TestDialKeepsTheParametersOfTheURL(t *testing.T) {
 
 // badURLs are URLs that Dial cannot use. Every password in them has "s3cret" in it.
 var badURLs = map[string]string{
-	"empty":                         "",
-	"no scheme":                     "h:6379",
-	"no scheme, numeric host":       "10.0.0.1:6379",
 	"no scheme, password":           "user:s3cret@h:6379",
+	"no scheme, only a password":    "s3cret",
+	"no scheme, but slashes":        "//user:s3cret@h:6379",
+	"a space before":                " redis://user:s3cret@h",
+	"a line feed behind":            "redis://user:s3cret@h\n",
+	"nothing but spaces":            "  ",
 	"no scheme, only password":      ":s3cret@h:6379",
 	"another scheme":                "http://user:s3cret@h",
 	"upper case is no excuse":       "REDISX://user:s3cret@h",
@@ -116,8 +118,14 @@ func TestDialRefusesABadURLAndSaysWhatWouldDo(t *testing.T) {
 
 func TestDialNamesWhatIsWrong(t *testing.T) {
 	for url, want := range map[string]string{
-		"10.0.0.1":           "none is not a scheme",
-		"cache-1:6379":       `"cache-1" is not a scheme`,
+		"":                   "quorumlock: node.Dial: the URL is empty: use redis://host:6379",
+		"10.0.0.1":           "the URL has no scheme: use redis://host:6379",
+		"cache-1":            "the URL has no scheme: use redis://host:6379",
+		"cache-1:6379":       "the URL has no scheme: use redis://cache-1:6379",
+		"10.0.0.1:6379/2":    "the URL has no scheme: use redis://10.0.0.1:6379/2",
+		"[::1]:6379":         "the URL has no scheme: use redis://[::1]:6379",
+		"h:6379?db=1":        "the URL has no scheme: use redis://host:6379",
+		"redis://h\r\n":      "begins or ends with white space: remove it",
 		"http://h":           `"http" is not a scheme`,
 		"redis://h?colour=x": "the URL of h cannot be used",
 		"redis:///0":         "names no host",

@@ -91,10 +91,10 @@ func ExampleMutex_ForceUnlock() {
 	exitOn(m.ForceUnlock(ctx))
 	<-lease.Context().Done()
 	fmt.Println(context.Cause(lease.Context()))
-	fmt.Println(lease.Unlock(ctx))
+	fmt.Println(errors.Is(lease.Unlock(ctx), quorumlock.ErrLost))
 	// Output:
-	// quorumlock: the lease was lost
-	// quorumlock: the lease was lost
+	// quorumlock: the lease of the lock "x" was lost: too many nodes no longer have its key
+	// true
 }
 
 // The primitive of one node, for those who build locks of their own. Counts are absolute: the same

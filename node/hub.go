@@ -44,7 +44,7 @@ func (h *hub) init(client redis.UniversalClient) {
 }
 
 // Listen calls heard with every message on a channel, and with an empty message whenever messages may
-// have been missed: once the subscription stands, and again after a lost connection. heard is called
+// have been missed: once the subscription is established, and again after a lost connection. heard is called
 // in the order of the messages, one call at a time, and must not block. It may be called once more
 // while stop runs, and never after. Listen itself does no I/O.
 func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
@@ -68,7 +68,7 @@ func (h *hub) listen(name string, heard func(string)) (stop func()) {
 	l := &listener{heard}
 	ch.listeners[l] = struct{}{}
 	if ch.confirmed {
-		heard("") // what was told before it came is missed as well
+		heard("") // it has missed what was published before it came
 	}
 	if !h.running {
 		h.running = true
@@ -110,7 +110,7 @@ func (h *hub) run() {
 	var retry <-chan time.Time // set while a subscription has failed
 	for more := h.sync(ps, subscribed, &failed); more; {
 		if messages == nil && !failed {
-			messages = ps.ChannelWithSubscriptions() // from here on it reconnects, and subscribes anew, by itself
+			messages = ps.ChannelWithSubscriptions() // from here on it reconnects, and subscribes again, by itself
 		}
 		if failed && retry == nil {
 			retry = time.After(retrySubscribe)

@@ -125,7 +125,7 @@ func TestOneConnectionServesAllListeners(t *testing.T) {
 	})
 }
 
-func TestTheConnectionIsOpenedAnewForTheNextListener(t *testing.T) {
+func TestTheConnectionIsOpenedAgainForTheNextListener(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		for range 3 {
 			e := listen(n, "a")

@@ -12,12 +12,13 @@ import (
 // concurrent use; its zero value is not usable.
 type Mutex struct {
 	node *Node
+	key  string
 	lock *quorum.Lock
 }
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
-// Mutex returns the lock of that name. A bad name or option is told by its calls.
+// Mutex returns the lock of that name. If the name or an option is bad, its calls return an error that says so.
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	set, err := quorumlock.Resolve(opts...)
 	if n.err != nil {
@@ -26,7 +27,8 @@ func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	if err == nil && set.Quorum != 0 {
 		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
 	}
-	return &Mutex{n, quorum.New(n.locks, name, quorum.Tree{}, []quorum.Cell{{Node: n, Name: name}}, set, err)}
+	key := set.Prefix + name
+	return &Mutex{n, key, quorum.New(n.locks, name, quorum.Tree{}, []quorum.Cell{{Node: n, Name: key}}, set, err)}
 }
 
 // Name returns the name of the lock.
@@ -35,17 +37,17 @@ func (m *Mutex) Name() string { return m.lock.Name() }
 // Lock acquires the lock, as [quorumlock.Locker] says.
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock makes one attempt, as [quorumlock.Locker] says.
+// TryLock acquires the lock without waiting, as [quorumlock.Locker] says.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
 // Inspect returns who holds the lock.
 func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
-	return m.node.Inspect(ctx, m.Name())
+	return m.node.Inspect(ctx, m.key)
 }
 
 // ForceUnlock frees the lock, whoever holds it. The holder learns of it when it next renews.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
-	_, err := m.node.ForceRelease(ctx, m.Name())
+	_, err := m.node.ForceRelease(ctx, m.key)
 	return err
 }
 

@@ -93,7 +93,7 @@ func TestTheWatchdogKeepsAMutexAndALossIsTold(t *testing.T) {
 		}
 		s.Kill()
 		<-lease.Context().Done()
-		if cause := context.Cause(lease.Context()); cause != quorumlock.ErrLost {
+		if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
 			t.Errorf("cause %v, want ErrLost", cause)
 		}
 		if time.Now().After(lease.ValidUntil()) {

@@ -1,8 +1,15 @@
-// Package node speaks to one Redis node: the reentrant lock primitive that RedLock and MultiLock are
-// made of, and a [Mutex] for those who have one Redis.
+// Package node speaks to one Redis node. It has the re-entrant lock primitive that the other kinds of locks are
+// made of, and a [Mutex] for those who have one Redis:
 //
-// Every script is sent exactly once, since a script whose reply was lost may have run, and every call
-// has its own deadline. What a call cannot do comes back as a *[quorumlock.NodeError].
+//	n, err := node.Dial("redis://10.0.0.1")
+//	lease, err := n.Mutex("myapp:lock:invoice:1042").Lock(ctx)
+//
+// The primitive ([Node.Acquire], [Node.Renew], [Node.Release]) sends each script exactly once, because a script
+// whose reply was lost may have run. Every call has its own deadline. A call that fails at the node returns a
+// *[quorumlock.NodeError].
+//
+// The primitive trusts the owner that it is given: whoever passes the owner of somebody else's hold can renew or
+// release it. Use [quorumlock.NewOwner] for owners of your own.
 package node
 
 import (
@@ -13,12 +20,14 @@ import (
 	"net"
 	"net/url"
 	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -73,6 +82,9 @@ func WithDialer(d Dialer) Option { return func(n *Node) { n.dialer = d } }
 //
 // Characters such as / and @ in a password are percent-encoded. Parameters of go-redis's ParseURL,
 // such as pool_size, may follow. No error holds the password.
+//
+// A server cannot make the process allocate without limit. A reply of more than 16 MiB or 1,048,576 elements, a line of
+// more than 64 KiB, or bytes that no Redis sends, end the connection with an error that says so.
 func Dial(rawURL string, opts ...Option) (*Node, error) {
 	o, err := parse(rawURL)
 	if err != nil {
@@ -91,9 +103,6 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 			o.TLSConfig.ServerName = host
 		}
 	}
-	if n.dialer != nil {
-		o.Dialer = n.dialer
-	}
 	// One try and no more: the quorum is what rides out a failure, and a refused connection is told
 	// at once.
 	o.MaxRetries = -1
@@ -102,13 +111,22 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 	if !strings.Contains(rawURL, "dial_timeout=") {
 		o.DialTimeout = n.timeout // a subscription is opened under no other limit
 	}
+	dial := n.dialer
+	if dial == nil {
+		dial = redis.NewDialer(o)
+	}
+	o.Dialer = quiet(bounding(dial))
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	return n.start(redis.NewClient(o)), nil
 }
 
 // New returns a node over the caller's own client, which may be one of a sentinel group or a cluster.
-// The client's retries do not apply to locks. Close leaves the client open. What cannot work, such as no
-// client, is told by [Node.Err], by every call of the node, and by redlock.New.
+// The client's retries do not apply to locks. Close leaves the client open. If the node cannot work,
+// for example without a client, [Node.Err], every call of the node, and redlock.New say so.
+//
+// If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes longer than a call may
+// take, the node makes the connection with a PING of its own. The limits that [Dial] sets on replies do not apply.
+// go-redis writes the client's failed dials to stderr: see redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) *Node {
 	n := &Node{name: "custom client"}
 	n.err = n.adopt(client, opts)
@@ -162,7 +180,7 @@ func (n *Node) apply(opts []Option) error {
 
 func (n *Node) start(client redis.UniversalClient) *Node {
 	n.client = client
-	n.locks = quorum.NewClient()
+	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)
 	return n
 }
@@ -186,20 +204,26 @@ func (n *Node) Client() redis.UniversalClient { return n.client }
 func (n *Node) Close() error {
 	n.locks.Close()
 	n.hub.close()
+	defer n.connector.running.Wait()
+	n.connector.stop()
 	if !n.owned {
 		return nil
 	}
-	defer n.connector.running.Wait()
-	n.connector.stop()
 	if err := n.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 		return err
 	}
 	return nil
 }
 
-// parse keeps what it was given out of its errors: it may hold a password.
+// parse returns what a URL says. No error repeats what may be a password.
 func parse(rawURL string) (*redis.Options, error) {
 	const want = "use redis://user:password@host:6379/0, rediss:// or unix:///path, and percent-encode special characters"
+	if strings.TrimSpace(rawURL) != rawURL {
+		return nil, errors.New("quorumlock: node.Dial: the URL begins or ends with white space: remove it, and " + want)
+	}
+	if err := checkScheme(rawURL); err != nil {
+		return nil, err
+	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, errors.New("quorumlock: node.Dial: the URL cannot be read: " + want)
@@ -207,7 +231,7 @@ func parse(rawURL string) (*redis.Options, error) {
 	switch u.Scheme {
 	case "redis", "rediss", "unix":
 	default:
-		return nil, fmt.Errorf("quorumlock: node.Dial: %s is not a scheme for a node: %s", quoteScheme(u.Scheme), want)
+		return nil, fmt.Errorf("quorumlock: node.Dial: %q is not a scheme for a node: %s", u.Scheme, want)
 	}
 	if (u.User != nil) != strings.Contains(rawURL, "@") || strings.Count(rawURL, "@") > 1 {
 		// A password with a / or @ of its own ends early: its rest would be taken for a host or a path, and shown.
@@ -226,12 +250,20 @@ func parse(rawURL string) (*redis.Options, error) {
 	return o, nil
 }
 
-// quoteScheme keeps "host:6379" readable, where the host is taken for the scheme.
-func quoteScheme(scheme string) string {
-	if scheme == "" {
-		return "none"
+// hostAndPort is an address that somebody may take for a URL.
+var hostAndPort = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(/[0-9]+)?$`)
+
+// checkScheme says what to put before an address that has no scheme. url.Parse would take its host for one.
+func checkScheme(rawURL string) error {
+	switch {
+	case rawURL == "":
+		return errors.New("quorumlock: node.Dial: the URL is empty: use redis://host:6379, or redis://user:password@host:6379/0")
+	case hostAndPort.MatchString(rawURL):
+		return fmt.Errorf("quorumlock: node.Dial: the URL has no scheme: use redis://%s, or rediss:// for TLS", rawURL)
+	case !strings.Contains(rawURL, "://") && !strings.HasPrefix(rawURL, "unix:"):
+		return errors.New("quorumlock: node.Dial: the URL has no scheme: use redis://host:6379, or redis://user:password@host:6379/0")
 	}
-	return fmt.Sprintf("%q", scheme)
+	return nil
 }
 
 func address(o *redis.Options) string {

@@ -79,6 +79,9 @@ var calls = map[string]func(ctx context.Context, n *node.Node) error{
 	"Inspect":      func(ctx context.Context, n *node.Node) error { _, err := n.Inspect(ctx, "x"); return err },
 }
 
+// noContext is what a program gives by mistake.
+var noContext context.Context
+
 func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		s.Kill() // whatever is sent would fail otherwise
@@ -93,6 +96,20 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 			{"no name to release", func() error { _, err := n.Release(ctx, "", alice, 1); return err }, "the name of the lock is empty: use a name"},
 			{"no name to force", func() error { _, err := n.ForceRelease(ctx, ""); return err }, "the name of the lock is empty: use a name"},
 			{"no name to inspect", func() error { _, err := n.Inspect(ctx, ""); return err }, "the name of the lock is empty: use a name"},
+			{"a name beside locks", func() error { _, err := n.Acquire(ctx, "redisson_lock_token:{x}", alice, ttl, 1); return err }, "use a name with another beginning"},
+			{"a name beside locks to renew", func() error { _, err := n.Renew(ctx, "quorumlock_queue:{x}", alice, ttl); return err }, "use a name with another beginning"},
+			{"a name beside locks to release", func() error { _, err := n.Release(ctx, "quorumlock_queue:{x}", alice, 1); return err }, "use a name with another beginning"},
+			{"a name beside locks to force", func() error { _, err := n.ForceRelease(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
+			{"a name beside locks to inspect", func() error { _, err := n.Inspect(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
+			{"an owner without a number", func() error { _, err := n.Acquire(ctx, "x", "alice", ttl, 1); return err }, "is not <client>:<n>"},
+			{"an asterisk", func() error { _, err := n.Acquire(ctx, "x", "*", ttl, 1); return err }, "without spaces, * and /"},
+			{"an owner to whom a lock was handed", func() error { _, err := n.Acquire(ctx, "x", alice+"/1", ttl, 1); return err }, "without spaces, * and /"},
+			{"no context", func() error { _, err := n.Acquire(noContext, "x", alice, ttl, 1); return err }, "use context.Background()"},
+			{"no context to renew", func() error { _, err := n.Renew(noContext, "x", alice, ttl); return err }, "use context.Background()"},
+			{"no context to release", func() error { _, err := n.Release(noContext, "x", alice, 1); return err }, "use context.Background()"},
+			{"no context to force", func() error { _, err := n.ForceRelease(noContext, "x"); return err }, "use context.Background()"},
+			{"no context to inspect", func() error { _, err := n.Inspect(noContext, "x"); return err }, "use context.Background()"},
+			{"no context to ask", func() error { _, err := n.Status(noContext); return err }, "use context.Background()"},
 			{"no owner", func() error { _, err := n.Acquire(ctx, "x", "", ttl, 1); return err }, "the owner is empty: use quorumlock.NewOwner"},
 			{"no owner to renew", func() error { _, err := n.Renew(ctx, "x", "", ttl); return err }, "the owner is empty: use quorumlock.NewOwner"},
 			{"hold 0", func() error { _, err := n.Acquire(ctx, "x", alice, ttl, 0); return err }, "hold is 0: use 1"},

@@ -28,8 +28,8 @@ func (n *Node) Send(ctx context.Context, calls ...scripts.Call) []scripts.Reply 
 	}
 	if n.prompt {
 		replies := n.roundTrip(ctx, calls)
-		if ctx.Err() != nil {
-			n.connect()
+		if ctx.Err() != nil && len(calls) > 0 {
+			n.connect(calls[0].Keys[0])
 		}
 		return replies
 	}

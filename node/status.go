@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // Status is what a server says of itself, as far as locks depend on it. A string is empty, and a number
@@ -37,6 +39,9 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	type answer struct {
 		s   Status
 		err error
+	}
+	if ctx == nil {
+		return Status{}, quorumlock.ErrNilContext
 	}
 	if n.err != nil {
 		return Status{}, n.failure(ctx, n.err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/node"
@@ -18,6 +20,22 @@ func dialAll() ([]*node.Node, []*embedded.Server) {
 	servers, nodes, err := embedded.Nodes(5)
 	exitOn(err)
 	return nodes, servers
+}
+
+// threeServers starts servers that listen on the machine, and returns their URLs.
+func threeServers() (urls []string, stop func()) {
+	servers := make([]*miniredis.Miniredis, 3)
+	for i := range servers {
+		var err error
+		servers[i], err = miniredis.Run()
+		exitOn(err)
+		urls = append(urls, "redis://"+servers[i].Addr())
+	}
+	return urls, func() {
+		for _, s := range servers {
+			s.Close()
+		}
+	}
 }
 
 func closeAll(servers []*embedded.Server) {
@@ -42,13 +60,35 @@ func Example() {
 	defer client.Close() //nolint:errcheck // the example ends here
 
 	ctx := context.Background()
-	lease, err := client.Mutex("invoice:1042").Lock(ctx)
+	lease, err := client.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 	exitOn(err)
 	defer lease.Unlock(ctx) //nolint:errcheck // the keys are gone at their TTL
 
 	fmt.Println("charging, under", lease.Name())
 	// Output:
-	// charging, under invoice:1042
+	// charging, under myapp:lock:invoice:1042
+}
+
+func ExampleDial() {
+	urls, stop := threeServers() // redis://10.0.0.1:6379 and so on
+	defer stop()
+
+	client, err := redlock.Dial(urls...)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	err = quorumlock.Do(context.Background(), client.Mutex("invoice:1042"), func(context.Context) error {
+		fmt.Println("charging")
+		return nil
+	})
+	fmt.Println(err)
+
+	_, err = redlock.Dial("10.0.0.1:6379")
+	fmt.Println(err)
+	// Output:
+	// charging
+	// <nil>
+	// quorumlock: redlock.Dial: URL 1 of 1: quorumlock: node.Dial: the URL has no scheme: use redis://10.0.0.1:6379, or rediss:// for TLS
 }
 
 func ExampleClient() {

@@ -124,8 +124,8 @@ func TestMinorityInQuarantineCostsNothing(t *testing.T) {
 	})
 }
 
-// A waiter may stand in the line of a node from before its quarantine.
-func TestWinnerLeavesTheLineOfAQuarantinedNode(t *testing.T) {
+// A waiter may have been queued at a node since before its quarantine.
+func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3, guarded)
 		other, _ := another(t, servers, guarded)
@@ -140,14 +140,14 @@ func TestWinnerLeavesTheLineOfAQuarantinedNode(t *testing.T) {
 			won <- next
 		}()
 		time.Sleep(time.Second)
-		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
+		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
 			t.Error("no line: this test shows nothing")
 		}
 		servers[2].Promote()
 		locktest.Unlock(t, lease)
 		next := <-won
 		synctest.Wait()
-		if locktest.Holds(servers, "x", next.Owner()) != 2 || servers[2].Redis.Exists(scripts.LineKey("x")) {
+		if locktest.Holds(servers, "x", next.Owner()) != 2 || servers[2].Redis.Exists(scripts.QueueKey("x")) {
 			t.Errorf("node 3 has %q", locktest.Keys(servers[2]))
 		}
 		locktest.Unlock(t, next)
@@ -214,6 +214,7 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		time.Sleep(7500 * time.Millisecond)
 		_, _ = b.Inspect(t.Context(), "x") // connects again
 		pathsB[3].Stall()                  // what B sends to 4 arrives when its quarantine is over
+		each(pathsB[:2], (*embedded.Server).Kill)
 		granted := make(chan *quorumlock.Lease, 1)
 		go func() {
 			lease, err := b.Mutex("x").TryLock(t.Context())
@@ -240,6 +241,7 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		_ = leaseB.Unlock(t.Context())
 		_ = leaseA.Unlock(t.Context())
 		each(pathsA[3:], func(s *embedded.Server) { s.Restart(true) })
+		each(pathsB[:2], func(s *embedded.Server) { s.Restart(true) })
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 type Inspection struct {
 	// State is what a quorum of the nodes agrees on: its owner is empty if no owner has a quorum, its
 	// TTL is how long that owner keeps a quorum if it does not renew, and its token is the highest. Its
-	// line has those who stand in that of a quorum, in the order of their tickets.
+	// queue has the waiters that are queued at a quorum, in the order of their tickets.
 	State quorumlock.State
 	Nodes []NodeState // in the order of the client's nodes
 }
@@ -38,7 +38,7 @@ func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
 	}
 	in := Inspection{Nodes: make([]NodeState, len(m.client.nodes))}
 	err := m.client.askAll(m.quorum, func(i int, n *node.Node) error {
-		s, err := n.Inspect(ctx, m.Name())
+		s, err := n.Inspect(ctx, m.key)
 		in.Nodes[i] = NodeState{Node: n.String(), State: s, Err: err}
 		return err
 	})
@@ -69,32 +69,35 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 	if s.Held() {
 		s.TTL = quorumTTL(nodes, s.Owner, quorum)
 	}
-	s.Line = quorumLine(nodes, quorum)
+	s.Queue = quorumQueue(nodes, quorum)
 	s.Waiting = quorumWaiting(nodes, quorum)
 	return s
 }
 
-// quorumLine returns those who stand in line at a quorum of the nodes.
-func quorumLine(nodes []NodeState, quorum int) []quorumlock.Waiter {
-	stands := make(map[quorumlock.Waiter]int)
+// quorumQueue returns those that are queued at a quorum of the nodes.
+func quorumQueue(nodes []NodeState, quorum int) []quorumlock.Waiter {
+	count := make(map[quorumlock.Owner]int)
+	waiters := make(map[quorumlock.Owner]quorumlock.Waiter)
 	for _, n := range nodes {
-		for _, w := range n.State.Line {
-			stands[w]++
+		for _, w := range n.State.Queue {
+			count[w.Owner]++
+			w.Callers = max(w.Callers, waiters[w.Owner].Callers)
+			waiters[w.Owner] = w
 		}
 	}
-	var line []quorumlock.Waiter
-	for w, count := range stands {
-		if count >= quorum {
-			line = append(line, w)
+	var queue []quorumlock.Waiter
+	for o, w := range waiters {
+		if count[o] >= quorum {
+			queue = append(queue, w)
 		}
 	}
-	slices.SortFunc(line, func(a, b quorumlock.Waiter) int {
+	slices.SortFunc(queue, func(a, b quorumlock.Waiter) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Owner, b.Owner))
 	})
-	return line
+	return queue
 }
 
-// quorumWaiting returns the length of line that a quorum of the nodes has at least.
+// quorumWaiting returns the greatest length that the queues of a quorum of the nodes have at least.
 func quorumWaiting(nodes []NodeState, quorum int) int {
 	lengths := make([]int, len(nodes))
 	for i, n := range nodes {
@@ -129,7 +132,7 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 		return m.err
 	}
 	return m.client.askAll(m.quorum, func(_ int, n *node.Node) error {
-		_, err := n.ForceRelease(ctx, m.Name())
+		_, err := n.ForceRelease(ctx, m.key)
 		return err
 	})
 }

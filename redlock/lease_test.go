@@ -168,7 +168,7 @@ func TestDoReleasesAndTellsOfALoss(t *testing.T) {
 						case <-ctx.Done():
 						case <-time.After(time.Minute):
 						}
-						if cause := context.Cause(ctx); cause != quorumlock.ErrLost {
+						if cause := context.Cause(ctx); !errors.Is(cause, quorumlock.ErrLost) {
 							t.Errorf("cause %v, want ErrLost", cause)
 						}
 					}

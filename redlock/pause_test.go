@@ -27,7 +27,7 @@ func TestPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
 	} {
 		t.Run(tt.pause.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(10*time.Second))
+				c, servers := start(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
 				warm(t, c)
 				pause := func(r embedded.Run) {
 					if r.Script == "acquire" {
@@ -55,7 +55,7 @@ func TestPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
 // The pause may come between the grants and the raise of the token, too.
 func TestPauseWhileRaisingTheTokenCountsAgainstTheValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(10*time.Second))
+		c, servers := start(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
 		setCounters(t, servers, "x", ahead(1), ahead(2), ahead(3), ahead(4), ahead(5))
 		each(servers, func(s *embedded.Server) {
 			s.After(func(r embedded.Run) {

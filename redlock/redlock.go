@@ -1,11 +1,13 @@
-// Package redlock locks over a majority of independent Redis nodes: the Redlock algorithm, with
-// fencing tokens, renewal, and told loss.
+// Package redlock locks over a majority of independent Redis nodes. It is the Redlock algorithm with fencing
+// tokens, renewal, a fair queue, and leases that say when they are lost.
 //
-// A [Client] is made once, from its nodes, and hands out a [Mutex] for any name:
+// A program makes one [Client], which has a [Mutex] for any name:
 //
-//	client, err := redlock.New(nodes)
-//	lease, err := client.Mutex("invoice:1042").Lock(ctx)
+//	client, err := redlock.Dial("redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3")
+//	lease, err := client.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 //	defer lease.Unlock(ctx)
+//
+// [New] makes a Client from nodes of package node and takes options. [Client.Shutdown] and [Client.Close] end it.
 //
 // See package quorumlock for what is promised.
 package redlock
@@ -35,7 +37,8 @@ type Client struct {
 // New returns a client over nodes that fail independently of each other: no replicas of one another,
 // and an odd number, since an even one tolerates no more failures than the odd one below it. All
 // clients of a lock must be given the same nodes and the same quorum. The nodes belong to the client,
-// which closes them. The options are the defaults of its locks. New does no I/O.
+// which closes them; after an error they are still the caller's. The options are the defaults of its locks. New does
+// no I/O. It logs a warning for one node and for an even number of nodes, see [quorumlock.WithLogger].
 func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	if len(nodes) == 0 {
 		return nil, errors.New("quorumlock: redlock.New: no nodes: give at least one, and three or five for a lock that survives failures")
@@ -53,12 +56,24 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 		}
 		names[n.String()] = true
 	}
-	c := &Client{nodes: slices.Clone(nodes), opts: slices.Clone(opts), locks: quorum.NewClient()}
+	c := &Client{nodes: slices.Clone(nodes), opts: slices.Clone(opts)}
 	var err error
 	if c.set, err = c.resolve(nil); err != nil {
 		return nil, err
 	}
+	c.locks = quorum.NewClient(c.set.Label)
+	c.warn()
 	return c, nil
+}
+
+// warn says what can work, but not as well as its nodes would allow.
+func (c *Client) warn() {
+	switch n := len(c.nodes); {
+	case n == 1:
+		c.set.Logger.Warn("quorumlock: redlock.New: a lock on one node is lost with that node: use three or five nodes", "nodes", n)
+	case n%2 == 0:
+		c.set.Logger.Warn("quorumlock: redlock.New: an even number of nodes survives no more failures than one node less: use one node more or less", "nodes", n)
+	}
 }
 
 // resolve returns the client's options with those of a lock over them, and checks the quorum.
@@ -83,19 +98,34 @@ func (c *Client) resolve(opts []quorumlock.Option) (quorumlock.Settings, error) 
 	return set, nil
 }
 
-// Mutex returns the lock of that name. It costs nothing and starts nothing. A bad name or option is
-// told by its calls.
+// Mutex returns the lock of that name. It costs nothing and starts nothing. If the name or an option
+// is bad, its calls return an error that says so.
 func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	set, err := c.set, error(nil)
 	if len(opts) > 0 {
 		set, err = c.resolve(opts)
+		if err == nil && set.Label != c.set.Label {
+			err = errors.New("quorumlock: WithLabel is for the whole client: give it to redlock.New")
+		}
 	}
+	key := set.Prefix + name
 	cells := make([]quorum.Cell, len(c.nodes))
 	for i, n := range c.nodes {
-		cells[i] = quorum.Cell{Node: n, Name: name}
+		cells[i] = quorum.Cell{Node: n, Name: key}
 	}
 	lock := quorum.New(c.locks, name, quorum.Majority(set.Quorum, len(c.nodes)), cells, set, err)
-	return &Mutex{client: c, lock: lock, quorum: set.Quorum, err: err}
+	return &Mutex{client: c, lock: lock, key: key, quorum: set.Quorum, err: lock.Err()}
+}
+
+// Shutdown closes the client without losing a lease. New calls of Lock and TryLock return [quorumlock.ErrClosed], and so
+// do those that wait. It returns when all leases are unlocked or lost, everything has been given back at every node,
+// and the client is closed. When ctx is done first, it returns ctx's error: the client is closed all the same, and the
+// leases that are left are lost. ctx must not be nil.
+func (c *Client) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)
+	}
+	return errors.Join(c.locks.Shutdown(ctx), c.Close())
 }
 
 // Close closes the client and its nodes, and returns when none of its goroutines is left. Leases that
@@ -114,8 +144,9 @@ func (c *Client) Close() error {
 type Mutex struct {
 	client *Client
 	lock   *quorum.Lock
+	key    string // the name with its prefix
 	quorum int
-	err    error // what is wrong with its options
+	err    error // what is wrong with its name or options
 }
 
 var _ quorumlock.Locker = (*Mutex)(nil)
@@ -126,7 +157,7 @@ func (m *Mutex) Name() string { return m.lock.Name() }
 // Lock acquires the lock, as [quorumlock.Locker] says.
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock makes one attempt, as [quorumlock.Locker] says.
+// TryLock acquires the lock without waiting, as [quorumlock.Locker] says.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
 // Member is how package multilock takes the lock as a member. It is not for use elsewhere.

@@ -75,7 +75,7 @@ func TestWatchdogKeepsTheLeaseUntilAQuorumIsGone(t *testing.T) {
 		servers[2].Kill()
 		start := time.Now()
 		<-lease.Context().Done()
-		if got := context.Cause(lease.Context()); got != quorumlock.ErrLost {
+		if got := context.Cause(lease.Context()); !errors.Is(got, quorumlock.ErrLost) {
 			t.Errorf("cause %v, want ErrLost", got)
 		}
 		t.Log("told after", time.Since(start), "deadline", lease.ValidUntil().Sub(start))

@@ -128,7 +128,7 @@ func TestLossIsToldToAllWhoEntered(t *testing.T) {
 }
 
 // A context that outlives the hold it came from is a fresh owner's.
-func TestContextWithoutCancelAcquiresAnewAfterUnlock(t *testing.T) {
+func TestContextWithoutCancelAcquiresAgainAfterUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 5)
 		lease := locktest.Lock(t, c.Mutex("x"))
@@ -219,7 +219,7 @@ func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
 
 // The hold that is entered ends while it is extended for the newcomer: Lock acquires anew, as if it had
 // come a moment later.
-func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAnew(t *testing.T) {
+func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 5)
 		o := quorumlock.NewOwner()

@@ -1,41 +1,48 @@
 -- Acquires a lock for an owner, or enters it again.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2], KEYS[3]  the line: see line.lua
+-- KEYS[2], KEYS[3]  the queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  hold: the count the owner wants to have, 1 to acquire
--- ARGV[4]  token hint: a new grant's token is at least this
--- ARGV[5]  how the line is met:
---          'try'   acquires if nobody stands in line
---          'keep'  acquires past the line: a holder gets back what this node has lost
---          <place> by a waiter: it acquires if it is the first, and stands in line otherwise. What was
---                  handed to an heir of a former attempt becomes the owner's
+-- ARGV[4]  token hint, in µs of the client's clock: see below
+-- ARGV[5]  how the queue is met:
+--          'try'   acquires if nobody is queued
+--          'keep'  acquires past the queue: a holder gets back what this node has lost
+--          <entry> acquires for a waiter if it is the first, and queues it otherwise. What was granted
+--                  to a successor of an earlier attempt becomes the owner's
 --
--- Reply    {0, pttl, place}  refused; ms until the holder's key expires, negative if there is no
---                            telling; the waiter's place in line from 0, -1 if it has none
---          {1, token, -1}    granted anew
---          {2, token, -1}    granted; the owner had the lock already
+-- Reply    {1, token}  granted; the owner did not have the lock before
+--          {2, token}  granted; the owner had the lock already
+--          {0, ms, position, who}  refused: who holds it, and ms until its key expires, negative if
+--                      unknown; the waiter's position in the queue from 0, -1 if it has none
+--          {4, ms, position, who}  refused: the lock is free, and who is the first in the queue; the
+--                      waiter should come again in ms
 --
 -- The count is set, not added to: the same call twice changes nothing the second time.
 local hold = tonumber(ARGV[3])
 local again = false
-local former -- an heir of the waiter's who has the lock
+local former -- a successor of the waiter that has the lock
 
--- Nobody holds and nobody waits: most locks are like that, and cost no more than they must.
+-- Most locks are free and have no queue. They skip this part.
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
-  -- include line.lua
-  local waiter, place = string.match(ARGV[5], '^(%S+) (.*)$') -- nil for the other two
+  -- include queue.lua
+  local waiter, entry = string.match(ARGV[5], '^(%S+) (.*)$') -- nil for the other two
   local pttl = redis.call('pttl', KEYS[1])
+  local who = ''
   if pttl ~= -2 then
     local held = redis.call('hgetall', KEYS[1])
     for i = 1, #held, 2 do
       local count = tonumber(held[i + 1])
+      if #held > 2 or not string.find(held[i + 1], '^%d+$') or #held[i + 1] > 15 or not string.find(held[i], '^%S+:%d[%d/.]*$') then
+        return redis.error_reply('NOTALOCK ' .. held[i])
+      end
       again = again or held[i] == ARGV[1] and (count == hold or count == hold - 1)
-      if waiter and isHeir(held[i], waiter, place) then
+      if waiter and isSuccessor(held[i], waiter, entry) then
         former, pttl = held[i], -2
       end
+      who = held[i]
     end
   end
   local free = pttl == -2 and hold == 1
@@ -44,19 +51,20 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
     if not mine then
       local now = clock()
       -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
-      local stood = waiter and join(waiter, place, now)
-      -- A refresh looks while somebody holds, too: else the dead would gather, and keep the living far back.
-      local dropped
+      local stood = waiter and join(waiter, entry, now)
+      -- A refresh looks while somebody holds the lock, too. Otherwise the dead would pile up, and keep the living far back.
+      local first
       if free or stood then
-        local two, _
-        two, _, dropped = front(waiter, now)
-        mine = free and two[1] == waiter
+        first = front(waiter, now)[1]
+        mine = free and first == waiter
       end
+      mine = mine or free and not first
       if not mine then
-        if free and dropped then
-          wake(waiter, now)
+        local status = 0
+        if free then
+          status, who, pttl = 4, first, call(waiter, now)
         end
-        return {0, pttl, waiter and redis.call('zrank', KEYS[2], waiter) or -1}
+        return {status, pttl, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who}
       end
     end
     if waiter then
@@ -65,13 +73,22 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   end
 end
 
--- All that can fail is looked at before the lock is written.
+-- Everything that can fail is checked before the lock is written.
 local token = tonumber(redis.call('get', KEYS[4]) or 0)
 if not token or token ~= token then
   return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
 end
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
 if not again or token == 0 then
-  token = math.max(token + 1, tonumber(ARGV[4]))
+  -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
+  -- clock is wrong by more than an hour counts for nothing: this node's clock takes its place, if there is
+  -- no counter to go on from.
+  local hint = tonumber(ARGV[4])
+  if math.abs(hint - now) > 3600000000 and ARGV[5] ~= 'keep' then
+    hint = token == 0 and now or 0
+  end
+  token = math.max(token + 1, hint)
   if token > 9007199254740991 then -- 2^53 - 1, the last integer Lua can count to
     return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
   end
@@ -84,7 +101,6 @@ redis.call('hset', KEYS[1], ARGV[1], hold)
 redis.call('pexpire', KEYS[1], ARGV[2])
 -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
 -- next token may come from the clock alone.
-local now = redis.call('time')
-local ahead = math.max(0, token / 1000 - now[1] * 1000)
+local ahead = math.max(0, (token - now) / 1000)
 redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
-return {again and 2 or 1, token, -1}
+return {again and 2 or 1, token}

@@ -10,7 +10,7 @@ import (
 
 func TestAcquireOfAFreeLockIsGranted(t *testing.T) {
 	s := start(t)
-	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Token: 100, Place: -1}) {
+	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Token: 100, Position: -1}) {
 		t.Errorf("answer %+v", a)
 	}
 	s.checkHold("x", alice, "1")
@@ -23,7 +23,7 @@ func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	s.data.FastForward(3 * time.Second)
-	if a := s.acquire("x", bob, 1, 900); a != (scripts.Answer{TTL: 7 * time.Second, Place: -1}) {
+	if a := s.acquire("x", bob, 1, 900); a != (scripts.Answer{Holder: alice, TTL: 7 * time.Second, Position: -1}) {
 		t.Errorf("answer %+v, want a refusal with 7s", a)
 	}
 	s.checkHold("x", alice, "1")
@@ -34,7 +34,7 @@ func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
 func TestARefusalWithoutExpiryTellsNoTime(t *testing.T) {
 	s := start(t)
 	s.data.HSet("x", string(alice), "1")
-	if a := s.acquire("x", bob, 1, 1); a != (scripts.Answer{Place: -1}) {
+	if a := s.acquire("x", bob, 1, 1); a != (scripts.Answer{Holder: alice, Position: -1}) {
 		t.Errorf("answer %+v, want a refusal with 0", a)
 	}
 }
@@ -43,7 +43,7 @@ func TestAcquireTwiceEntersOnce(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	s.data.FastForward(3 * time.Second)
-	if a := s.acquire("x", alice, 1, 900); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Place: -1}) {
+	if a := s.acquire("x", alice, 1, 900); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
 		t.Errorf("answer %+v", a)
 	}
 	s.checkHold("x", alice, "1")
@@ -90,24 +90,28 @@ func TestOnlyTheNextEntryOrTheSameIsGranted(t *testing.T) {
 func TestTokensRiseAndFollowTheHint(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
+		now    int64  // µs of the node's clock; 0: near the epoch
 		before string // the counter; empty: there is none
 		hint   uint64
 		want   uint64
 	}{
-		{"no counter, no hint", "", 0, 1},
-		{"no counter", "", 500, 500},
-		{"a lower hint", "700", 500, 701},
-		{"the same hint", "700", 700, 701},
-		{"the next", "700", 701, 701},
-		{"a higher hint", "700", 5000, 5000},
-		{"the clock of today in µs", "1", 1_790_000_000_000_000, 1_790_000_000_000_000},
-		{"digits are kept at 2^52", "4503599627370496", 0, 4503599627370497},
-		{"digits are kept above 2^52", "", 4503599627370499, 4503599627370499},
-		{"the last one", "9007199254740990", 0, 9007199254740991},
-		{"a hint of the last one", "", 9007199254740991, 9007199254740991},
+		{"no counter, no hint", 0, "", 0, 1},
+		{"no counter", 0, "", 500, 500},
+		{"a lower hint", 0, "700", 500, 701},
+		{"the same hint", 0, "700", 700, 701},
+		{"the next", 0, "700", 701, 701},
+		{"a higher hint", 0, "700", 5000, 5000},
+		{"the clock of today in µs", 1_790_000_000_000_000, "1", 1_790_000_000_000_000, 1_790_000_000_000_000},
+		{"digits are kept at 2^52", 0, "4503599627370496", 0, 4503599627370497},
+		{"digits are kept above 2^52", 4503599627370497, "", 4503599627370499, 4503599627370499},
+		{"the last one", 0, "9007199254740990", 0, 9007199254740991},
+		{"a hint of the last one", 9007199254740991, "", 9007199254740991, 9007199254740991},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t)
+			if tt.now > 0 {
+				s.data.SetTime(time.UnixMicro(tt.now))
+			}
 			if tt.before != "" {
 				s.put(scripts.TokenKey("x"), tt.before)
 			}
@@ -127,29 +131,30 @@ func TestAHolderWhoseTokenIsGoneGetsANewOne(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	s.data.Del(scripts.TokenKey("x"))
-	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Place: -1}) {
+	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
 		t.Errorf("answer %+v", a)
 	}
 	s.checkToken("x", "100")
 }
 
 func TestAcquireThatCannotCountWritesNothing(t *testing.T) {
+	acquire := scripts.Acquire("x", alice, ttl, 1, 1)
 	for _, tt := range []struct {
 		name   string
 		before func(*server)
-		hint   uint64
+		call   scripts.Call
 		want   string
 	}{
-		{"exhausted", func(s *server) { s.put(scripts.TokenKey("x"), "9007199254740991") }, 1, "the fencing token is exhausted: use another lock name"},
-		{"a hint beyond the last token", func(*server) {}, 9007199254740993, "the fencing token is exhausted"},
-		{"not a number", func(s *server) { s.put(scripts.TokenKey("x"), "seven") }, 1, "the fencing token is not a number: delete redisson_lock_token:{x}"},
-		{"not a string", func(s *server) { s.data.HSet(scripts.TokenKey("x"), "a", "b") }, 1, "WRONGTYPE"},
+		{"exhausted", func(s *server) { s.put(scripts.TokenKey("x"), "9007199254740991") }, acquire, "the fencing token is exhausted: use another lock name"},
+		{"restoring what is beyond the last token", func(*server) {}, scripts.Restore("x", alice, ttl, 9007199254740993), "the fencing token is exhausted"},
+		{"not a number", func(s *server) { s.put(scripts.TokenKey("x"), "seven") }, acquire, "the fencing token is not a number: delete redisson_lock_token:{x}"},
+		{"not a string", func(s *server) { s.data.HSet(scripts.TokenKey("x"), "a", "b") }, acquire, "WRONGTYPE"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t)
 			tt.before(s)
 			before := s.data.Dump()
-			_, err := s.send(scripts.Acquire("x", alice, ttl, 1, tt.hint)).Acquired()
+			_, err := s.send(tt.call).Acquired()
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("error %v, want %q in it", err, tt.want)
 			}
@@ -199,7 +204,7 @@ func TestAnExpiredLockIsFreeAndItsTokensGoOn(t *testing.T) {
 
 // Zero would say that there is no telling when the holder's key expires.
 func TestTheLastMillisecondOfAHolderIsToldAsOne(t *testing.T) {
-	a, err := scripts.Reply{Value: []any{int64(0), int64(0), int64(-1)}}.Acquired()
+	a, err := scripts.Reply{Value: []any{int64(0), int64(0), int64(-1), string(bob)}}.Acquired()
 	if err != nil || a.Granted || a.TTL != time.Millisecond {
 		t.Errorf("answer %+v, %v", a, err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// channel is what is told on the unlock channel of a lock.
+// channel hears the unlock channel of a lock.
 type channel struct {
 	*server
 	name     string
@@ -33,17 +33,17 @@ func (s *server) listen(name string) channel {
 	return c
 }
 
-// checkTold checks that one release was told since the last check.
+// checkTold checks that one release was published since the last check.
 func (c channel) checkTold() {
 	c.Helper()
 	c.check("0")
 	c.checkSilence()
 }
 
-// checkSilence checks that nothing was told since the last check.
+// checkSilence checks that nothing was published since the last check.
 func (c channel) checkSilence() {
 	c.Helper()
-	c.data.Publish(c.name, "end") // it comes behind all that was told before
+	c.data.Publish(c.name, "end") // it comes after all earlier messages
 	c.check("end")
 }
 

@@ -1,17 +1,17 @@
--- The restart guard. Not a script: it stands before acquire.lua, for the clients that ask for it.
+-- The restart guard. This is not a script: it is put before acquire.lua for clients that ask for it.
 --
 -- KEYS[1]  the lock
--- ARGV[#ARGV]  quarantine, ms: for so long after its start a server grants no lock that it does not have,
---              since it may have lost one that is held still
+-- ARGV[#ARGV]  quarantine, ms: for this long after its start a server grants no lock that it does not have,
+--              since it may have lost one that is still held
 --
--- Reply    {3, ms, -1}  refused, and for so many ms more; otherwise acquire.lua's
+-- Reply    {3, ms, -1}  refused, for that many ms more; otherwise the reply of acquire.lua
 --
--- That the lock is not there decides nothing yet. One that is there did not get lost, and acquire.lua
--- grants it to nobody but its owner.
+-- The guard asks only if the lock is not there. A lock that is there was not lost, and acquire.lua grants
+-- it only to its owner.
 --
 -- A replica that takes over may lack its master's last writes, however long it has been up. INFO does
--- not say when it took over; so the quarantine begins with the first call after it, which is kept with
--- the id of this history in the key quorumlock_promoted.
+-- not say when it took over. So the quarantine begins with the first call after that; its time is kept in
+-- the key quorumlock_promoted, with the replication ID.
 if redis.call('exists', KEYS[1]) == 0 then
   local function field(info, name)
     local _, last = string.find(info, '\n' .. name .. ':', 1, true)

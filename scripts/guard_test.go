@@ -49,7 +49,7 @@ func (h host) acquire(owner quorumlock.Owner) (scripts.Answer, error) {
 }
 
 // isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and two
-// seconds more at the most, since servers tell their uptime in whole ones. Then it is granted and released.
+// seconds more at the most, since servers report their uptime in whole seconds. Then it is granted and released.
 func (h host) isOut() {
 	h.Helper()
 	for from := time.Now(); ; time.Sleep(50 * time.Millisecond) {
@@ -107,12 +107,12 @@ func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 	})
 }
 
-func TestQuarantinedServerHasNeitherKeyNorPlaceForAnybody(t *testing.T) {
-	place := scripts.Place{Waiter: "alice:9", Ticket: 1, TTL: time.Second}
+func TestQuarantinedServerHasNeitherKeyNorEntryForAnybody(t *testing.T) {
+	entry := scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: time.Second}
 	for mode, c := range map[string]scripts.Call{
 		"acquire":         scripts.Acquire("x", alice, ttl, 1, 100),
-		"acquire in turn": scripts.AcquireInTurn("x", alice, ttl, 100, place),
-		"acquire anew":    scripts.AcquireAnew("x", alice, ttl, 100),
+		"acquire in turn": scripts.AcquireInTurn("x", alice, ttl, 100, entry),
+		"restore":         scripts.Restore("x", alice, ttl, 100),
 		"enter again":     scripts.Acquire("x", alice, ttl, 2, 100),
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -133,8 +133,9 @@ func TestQuarantinedServerHasNeitherKeyNorPlaceForAnybody(t *testing.T) {
 func TestLockThatIsStillThereIsNotQuarantined(t *testing.T) {
 	restarting(t, func(h host) {
 		time.Sleep(time.Hour)
-		if a, err := h.acquire(alice); err != nil || !a.Granted {
-			h.Fatalf("%+v, %v", a, err)
+		first, err := h.acquire(alice)
+		if err != nil || !first.Granted {
+			h.Fatalf("%+v, %v", first, err)
 		}
 		h.Restart(true)
 		if a, err := h.acquire(bob); err != nil || a.Granted {
@@ -144,7 +145,7 @@ func TestLockThatIsStillThereIsNotQuarantined(t *testing.T) {
 			h.Errorf("the owner: %+v, %v, want what it has", a, err)
 		}
 		for what, c := range map[string]scripts.Call{
-			"renew": scripts.Renew("x", alice, ttl), "raise": scripts.Raise("x", alice, ttl, 100, 200),
+			"renew": scripts.Renew("x", alice, ttl), "raise": scripts.Raise("x", alice, ttl, first.Token, first.Token+100),
 		} {
 			if ok, err := h.node.Send(h.Context(), c)[0].Done(); err != nil || !ok {
 				h.Errorf("%s: %v, %v", what, ok, err)

@@ -1,15 +1,21 @@
 -- Reads the state of a lock at one instant.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2]  the line: zset, waiter scored by its ticket
--- KEYS[3]  the fencing token: integer
--- ARGV[1]  how many of the line to name
+-- KEYS[2]  the queue: zset, waiter scored by its ticket
+-- KEYS[3]  the waiters' entries: hash, see queue.lua
+-- KEYS[4]  the fencing token: integer
+-- ARGV[1]  how many waiters to name
 --
--- Reply    {owner, hold count, pttl, token, waiters, line}: owner '' if the lock is free, pttl negative
---          if the key has no expiry, token '0' if no token was given out lately, the number of those
---          who wait, and the first of them in their order, each followed by its ticket
-local hold = redis.call('hgetall', KEYS[1])
+-- Reply    {held, pttl, token, length, waiters, entries}: held is empty if the lock is free, and otherwise its
+--          owner and hold count, once for each owner; pttl is negative if the key has no expiry; token is '0'
+--          if none was given out lately; length is the length of the queue; waiters are the first in the queue,
+--          in order, each followed by its ticket; entries are what is stored of them
+local waiters = redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores')
+local entries = {}
+for i = 1, #waiters, 2 do
+  entries[#entries + 1] = redis.call('hget', KEYS[3], waiters[i]) or ''
+end
 return {
-  hold[1] or '', hold[2] or '0', redis.call('pttl', KEYS[1]), redis.call('get', KEYS[3]) or '0',
-  redis.call('zcard', KEYS[2]), redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores')
+  redis.call('hgetall', KEYS[1]), redis.call('pttl', KEYS[1]), redis.call('get', KEYS[4]) or '0',
+  redis.call('zcard', KEYS[2]), waiters, entries
 }

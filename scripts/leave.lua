@@ -1,18 +1,28 @@
--- Takes a waiter out of the line, and passes its turn on.
+-- Takes a waiter out of the queue, and passes its turn on.
 --
 -- KEYS[1]  the lock
--- KEYS[2], KEYS[3]  the line: see line.lua
--- ARGV[1]  waiter; '' if there is only an heir
--- ARGV[2]  an heir who releases what it was handed; '*' for every heir of the waiter, '' for none
+-- KEYS[2], KEYS[3]  the queue: see queue.lua
+-- ARGV[1]  waiter
+-- ARGV[2]  'all' if what was handed to its successors is released, too; otherwise 'none'
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
 --
--- Reply    1 it stood in line, 0 it did not
--- include line.lua
+-- Reply    1 it was queued, 0 it was not
+-- include queue.lua
+local first = redis.call('zrange', KEYS[2], 0, 0)[1] == ARGV[1]
 local stood = drop(ARGV[1])
-if ARGV[2] ~= '' then
-  takeBack(ARGV[1], ARGV[2], ARGV[3])
+if ARGV[2] == 'all' then
+  takeBack(ARGV[1], ARGV[3])
 end
-if redis.call('exists', KEYS[2]) == 1 and redis.call('exists', KEYS[1]) == 0 then
-  wake(nil, clock())
+if redis.call('exists', KEYS[2]) == 0 then
+  return stood
+end
+local now = clock()
+if redis.call('exists', KEYS[1]) == 0 then
+  wake(nil, now)
+elseif first then
+  local two, stored = front(nil, now)
+  if two[1] and deadline(stored[1]) > now + STRETCHED then
+    tell('next', two[1])
+  end
 end
 return stood

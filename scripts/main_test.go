@@ -29,11 +29,15 @@ type server struct {
 	data *miniredis.Miniredis
 }
 
-// start returns a node whose keys expire only when the test says so.
+// epoch is what the servers' clocks say at the start: so little that hints such as 100 are within an hour of it.
+var epoch = time.UnixMilli(1_000_000)
+
+// start returns a node whose clock stands still, and whose keys expire only when the test says so.
 func start(t *testing.T) *server {
 	t.Helper()
 	servers, nodes := locktest.Nodes(t, 1)
 	servers[0].Redis.ClockTTL(false)
+	servers[0].Redis.SetTime(epoch)
 	return &server{t, nodes[0], servers[0].Redis}
 }
 

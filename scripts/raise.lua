@@ -4,13 +4,13 @@
 -- KEYS[2]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL of the lock, ms
--- ARGV[3]  the token that the owner's tenure got at this node
+-- ARGV[3]  the token that the owner got at this node
 -- ARGV[4]  the token to raise to
 --
 -- Reply    1 raised, 0 not: the owner does not hold, or somebody else has counted since
 --
--- Without the check of the tenure a late raise would land in another owner's tenure, and the next
--- grant could be given the same token as that owner's.
+-- Without the check of the token a late raise could run while another owner holds the lock, and the next
+-- grant could get the same token as that owner.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

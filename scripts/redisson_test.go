@@ -64,7 +64,7 @@ func TestARedissonHolderKeepsUsOut(t *testing.T) {
 		}
 	}
 	s.data.FastForward(time.Second)
-	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{TTL: ttl - time.Second, Place: -1}) {
+	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Holder: thread, TTL: ttl - time.Second, Position: -1}) {
 		t.Errorf("answer %+v, want a refusal", a)
 	}
 	in, err := s.send(scripts.Inspect("x", 100)).Inspected()

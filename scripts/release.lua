@@ -1,17 +1,17 @@
--- Leaves a hold of the lock, and releases the lock with the last one.
+-- Leaves one entry of a hold. Leaving the last one releases the lock.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2], KEYS[3]  the line: see line.lua
+-- KEYS[2], KEYS[3]  the queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
--- ARGV[2]  hold: the entry to leave, which brings the count to hold - 1
+-- ARGV[2]  hold: the entry to leave; the count becomes hold - 1
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
--- ARGV[4]  the owner's waiter, which leaves the line; '' if it has none
--- ARGV[5]  the place with which the waiter re-joins the line instead; '' if it does not
--- ARGV[6]  '*' if its heirs release what they were handed
+-- ARGV[4]  the owner's waiter, which leaves the queue; '' if it has none
+-- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
+-- ARGV[6]  'all' if what was handed to the waiter's successors is released, too
 --
 -- Reply    {left, open}: the count that is left, or -1 if the owner did not hold that entry; and 1 if
---          the lock is free and the waiter is the first in line now, 0 if not
+--          the lock is free and the waiter is the first in the queue now, 0 if not
 --
 -- The count is set, not subtracted from: the same call twice changes nothing the second time. The
 -- last entry deletes at once, without a write that a node out of memory would refuse.
@@ -24,8 +24,8 @@ elseif left > 0 then
   redis.call('hset', KEYS[1], ARGV[1], left)
 else
   redis.call('del', KEYS[1])
-  -- It is released, whether that may be told or not. Where Redisson's clients wait as well, whoever
-  -- comes first has it.
+  -- It is released even if the user may not publish. If Redisson's clients wait as well, whoever comes
+  -- first gets it.
   hands = redis.pcall('publish', ARGV[3], '0') == 0
 end
 
@@ -35,19 +35,19 @@ if not waiter and redis.call('exists', KEYS[2]) == 0 then
   return {left, 0}
 end
 
--- include line.lua
+-- include queue.lua
 local now = clock()
 if rejoins then
   join(waiter, string.match(ARGV[5], ' (.*)$'), now)
 elseif waiter then
   drop(waiter)
-  if ARGV[6] == '*' then
-    takeBack(waiter, '*', ARGV[3])
+  if ARGV[6] == 'all' then
+    takeBack(waiter, ARGV[3])
   end
 end
 if left ~= 0 and redis.call('exists', KEYS[1]) == 1 then
   return {left, 0}
 end
--- One who yields is not woken by its own yield: it would come back at once, for the same outcome.
+-- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.
 local first = wake(waiter, now, hands)
 return {left, rejoins and first and 1 or 0}

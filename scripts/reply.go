@@ -1,8 +1,10 @@
 package scripts
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -16,30 +18,45 @@ type Reply struct {
 
 // Answer is a node's answer to Acquire.
 type Answer struct {
-	Granted bool
-	Again   bool          // granted, and the owner had the lock already
-	Token   uint64        // if granted: the token of this tenure at this node
-	TTL     time.Duration // if refused: until the holder's key expires; 0 if there is no telling
-	Place   int           // if refused: the waiter's place in line, from 0; -1 if it has none
+	Granted  bool
+	Again    bool             // granted, and the owner had the lock already
+	Token    uint64           // if granted: the token of this hold at this node
+	Free     bool             // refused although nobody holds the lock: others are queued before the caller
+	Holder   quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
+	TTL      time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
+	Position int              // if refused: the waiter's position in the queue, from 0; -1 if it has none
 }
 
 // Acquired reads the reply to Acquire. The error is [quorumlock.ErrQuarantined] if the restart guard
-// kept the node from granting: nothing has changed there.
+// kept the node from granting, and [quorumlock.ErrNotALock] if the key is something else. The node has changed
+// nothing then.
 func (r Reply) Acquired() (Answer, error) {
-	fields, err := r.integers(3)
+	values, err := r.values()
 	if err != nil {
 		return Answer{}, err
 	}
-	switch status, n := fields[0], fields[1]; {
-	case status == 0:
-		if n == 0 {
-			n = 1 // its last millisecond; that there is no telling is negative
+	n := make([]int64, min(len(values), 3))
+	for i := range n {
+		var ok bool
+		if n[i], ok = values[i].(int64); !ok {
+			return Answer{}, r.unexpected()
 		}
-		return Answer{TTL: max(time.Duration(n)*time.Millisecond, 0), Place: int(fields[2])}, nil
-	case (status == 1 || status == 2) && n > 0:
-		return Answer{Granted: true, Again: status == 2, Token: uint64(n), Place: -1}, nil
-	case status == 3 && n > 0:
-		return Answer{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n)*time.Millisecond)
+	}
+	switch {
+	case len(n) == 2 && (n[0] == 1 || n[0] == 2) && n[1] > 0:
+		return Answer{Granted: true, Again: n[0] == 2, Token: uint64(n[1]), Position: -1}, nil
+	case len(values) == 4 && (n[0] == 0 || n[0] == 4):
+		who, ok := values[3].(string)
+		if !ok {
+			return Answer{}, r.unexpected()
+		}
+		if n[1] == 0 {
+			n[1] = 1 // its last millisecond; unknown is negative
+		}
+		ttl := max(time.Duration(n[1])*time.Millisecond, 0)
+		return Answer{Free: n[0] == 4, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
+	case len(n) == 3 && n[0] == 3 && n[1] > 0:
+		return Answer{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
 	}
 	return Answer{}, r.unexpected()
 }
@@ -60,7 +77,7 @@ func (r Reply) Released() (left int, held bool, err error) {
 	return int(max(fields[0], 0)), fields[0] >= 0, nil
 }
 
-// Yielded reads the reply to Yield: whether the lock is free and the yielder the first in line.
+// Yielded reads the reply to Yield: whether the lock is free and the yielder the first in the queue.
 func (r Reply) Yielded() (open bool, err error) {
 	fields, err := r.integers(2)
 	return err == nil && fields[1] == 1, err
@@ -68,56 +85,90 @@ func (r Reply) Yielded() (open bool, err error) {
 
 // Inspected reads the reply to Inspect.
 func (r Reply) Inspected() (quorumlock.State, error) {
-	if r.Err != nil {
-		return quorumlock.State{}, r.Err
+	fields, err := r.values()
+	if err != nil {
+		return quorumlock.State{}, err
 	}
-	fields, ok := r.Value.([]any)
-	if !ok || len(fields) != 6 {
+	if len(fields) != 6 {
 		return quorumlock.State{}, r.unexpected()
 	}
-	owner, ok := fields[0].(string)
-	count, ok2 := fields[1].(string)
-	pttl, ok3 := fields[2].(int64)
-	token, ok4 := fields[3].(string)
-	waiting, ok5 := fields[4].(int64)
-	line, err := r.line(fields[5])
-	hold, err2 := strconv.Atoi(count)
-	last, err3 := strconv.ParseUint(token, 10, 64)
-	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || err != nil || err2 != nil || err3 != nil {
+	held, ok := fields[0].([]any)
+	pttl, ok2 := fields[1].(int64)
+	token, ok3 := fields[2].(string)
+	length, ok4 := fields[3].(int64)
+	waiters, ok5 := fields[4].([]any)
+	entries, ok6 := fields[5].([]any)
+	last, err := strconv.ParseUint(token, 10, 64)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || err != nil {
 		return quorumlock.State{}, r.unexpected()
 	}
-	return quorumlock.State{
-		Owner:     quorumlock.Owner(owner),
-		HoldCount: hold,
-		TTL:       max(time.Duration(pttl)*time.Millisecond, 0),
-		Token:     last,
-		Waiting:   int(waiting),
-		Line:      line,
-	}, nil
+	s := quorumlock.State{TTL: max(time.Duration(pttl)*time.Millisecond, 0), Token: last, Waiting: int(length)}
+	if s.Owner, s.HoldCount, err = r.holder(held); err != nil {
+		return quorumlock.State{}, err
+	}
+	s.Queue, err = r.queue(waiters, entries)
+	return s, err
 }
 
-// line reads waiters, each followed by its ticket.
-func (r Reply) line(v any) ([]quorumlock.Waiter, error) {
-	values, ok := v.([]any)
-	if !ok || len(values)%2 != 0 {
+// holder reads a lock's hash: owners, each followed by its count.
+func (r Reply) holder(held []any) (owner quorumlock.Owner, count int, err error) {
+	for i := 0; i+1 < len(held); i += 2 { // a lock has one owner
+		who, ok := held[i].(string)
+		n, ok2 := held[i+1].(string)
+		if !ok || !ok2 {
+			return "", 0, r.unexpected()
+		}
+		if count, err = strconv.Atoi(n); err != nil || count < 0 || n[0] == '+' || !isOwner(who) || len(held) > 2 {
+			return "", 0, notALock(who)
+		}
+		owner = Base(quorumlock.Owner(who))
+	}
+	return owner, count, nil
+}
+
+// isOwner reports whether a field of a hash may be an owner, of this library or of Redisson's: the scripts ask
+// the same.
+func isOwner(field string) bool {
+	client, rest, ok := lastCut(field, ':')
+	return ok && client != "" && !strings.ContainsAny(field, " \t\r\n\v\f") && rest != "" &&
+		rest[0] >= '0' && rest[0] <= '9' && strings.Trim(rest, "0123456789/.") == ""
+}
+
+func lastCut(s string, sep byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
+// queue reads waiters, each followed by its ticket, and what is stored of them.
+func (r Reply) queue(values, entries []any) ([]quorumlock.Waiter, error) {
+	if len(values) != 2*len(entries) {
 		return nil, r.unexpected()
 	}
-	var line []quorumlock.Waiter
-	for i := 0; i < len(values); i += 2 {
-		owner, ok := values[i].(string)
-		score, ok2 := values[i+1].(string)
+	var queue []quorumlock.Waiter
+	for i, e := range entries {
+		owner, ok := values[2*i].(string)
+		score, ok2 := values[2*i+1].(string)
+		stored, ok3 := e.(string)
 		ticket, err := strconv.ParseFloat(score, 64)
-		if !ok || !ok2 || err != nil {
+		if !ok || !ok2 || !ok3 || err != nil {
 			return nil, r.unexpected()
 		}
-		line = append(line, quorumlock.Waiter{Owner: quorumlock.Owner(owner), Since: time.UnixMicro(int64(ticket))})
+		callers := 1
+		if f := strings.Fields(stored); len(f) > 1 {
+			if n, err := strconv.Atoi(f[1]); err == nil {
+				callers = n
+			}
+		}
+		queue = append(queue, quorumlock.Waiter{Owner: quorumlock.Owner(owner), Since: time.UnixMicro(int64(ticket)), Callers: callers})
 	}
-	return line, nil
+	return queue, nil
 }
 
 func (r Reply) integer() (int64, error) {
 	if r.Err != nil {
-		return 0, r.Err
+		return 0, r.failure()
 	}
 	n, ok := r.Value.(int64)
 	if !ok {
@@ -126,21 +177,63 @@ func (r Reply) integer() (int64, error) {
 	return n, nil
 }
 
-func (r Reply) integers(want int) ([]int64, error) {
+func (r Reply) values() ([]any, error) {
 	if r.Err != nil {
-		return nil, r.Err
+		return nil, r.failure()
 	}
 	values, ok := r.Value.([]any)
-	if !ok || len(values) != want {
+	if !ok {
+		return nil, r.unexpected()
+	}
+	return values, nil
+}
+
+func (r Reply) integers(want int) ([]int64, error) {
+	values, err := r.values()
+	if err != nil {
+		return nil, err
+	}
+	if len(values) != want {
 		return nil, r.unexpected()
 	}
 	ns := make([]int64, want)
 	for i, v := range values {
+		var ok bool
 		if ns[i], ok = v.(int64); !ok {
 			return nil, r.unexpected()
 		}
 	}
 	return ns, nil
+}
+
+// failure is why there is no value, as an error of this library if it is about the lock's key.
+func (r Reply) failure() error {
+	err := r.Err
+	n, _ := errors.AsType[*quorumlock.NodeError](err)
+	if n != nil {
+		err = n.Err
+	}
+	said := err.Error()
+	switch field, ours := strings.CutPrefix(said, "NOTALOCK "); {
+	case ours:
+		err = notALock(field)
+	case strings.Contains(said, "WRONGTYPE"):
+		err = fmt.Errorf("%w: WRONGTYPE", quorumlock.ErrNotALock)
+	default:
+		return r.Err
+	}
+	if n != nil {
+		return &quorumlock.NodeError{Node: n.Node, Err: err}
+	}
+	return err
+}
+
+// notALock says what a key is that has a field that no lock has.
+func notALock(field string) error {
+	if field == "mode" {
+		return fmt.Errorf("%w: it is a read-write lock of Redisson's", quorumlock.ErrNotALock)
+	}
+	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
 }
 
 func (r Reply) unexpected() error {

@@ -7,8 +7,10 @@ package scripts
 
 import (
 	"crypto/sha1"
+	"crypto/subtle"
 	_ "embed"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -37,20 +39,20 @@ var leaveSource string
 //go:embed inspect.lua
 var inspectSource string
 
-//go:embed line.lua
-var lineSource string
+//go:embed queue.lua
+var queueSource string
 
 //go:embed guard.lua
 var guardSource string
 
 var (
-	acquire      = newScript(withLine(acquireSource))
-	guarded      = newScript(guardSource + withLine(acquireSource))
+	acquire      = newScript(withQueue(acquireSource))
+	guarded      = newScript(guardSource + withQueue(acquireSource))
 	raise        = newScript(raiseSource)
 	renew        = newScript(renewSource)
-	release      = newScript(withLine(releaseSource))
-	forceRelease = newScript(withLine(forceReleaseSource))
-	leave        = newScript(withLine(leaveSource))
+	release      = newScript(withQueue(releaseSource))
+	forceRelease = newScript(withQueue(forceReleaseSource))
+	leave        = newScript(withQueue(leaveSource))
 	inspect      = newScript(inspectSource)
 )
 
@@ -60,10 +62,10 @@ type Script struct {
 	SHA    string
 }
 
-// withLine puts line.lua where a script includes it: no earlier, since those who meet no line shall not
-// pay for it.
-func withLine(source string) string {
-	return strings.Replace(source, "-- include line.lua\n", lineSource, 1)
+// withQueue puts queue.lua where a script includes it: a run that ends before that point does not pay
+// for it.
+func withQueue(source string) string {
+	return strings.Replace(source, "-- include queue.lua\n", queueSource, 1)
 }
 
 func newScript(source string) *Script {
@@ -82,16 +84,16 @@ type Call struct {
 // TokenKey returns the key of a lock's fencing token.
 func TokenKey(name string) string { return prefixed("redisson_lock_token", name) }
 
-// UnlockChannel returns the channel on which a release of the lock is told, with the message "0".
+// UnlockChannel returns the channel on which a release of the lock is published, with the message "0".
 func UnlockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
 
-// LineKey returns the key of a lock's line of waiters.
-func LineKey(name string) string { return prefixed("quorumlock_queue"+braced(name), name) }
+// QueueKey returns the key of a lock's queue of waiters.
+func QueueKey(name string) string { return prefixed("quorumlock_queue"+braced(name), name) }
 
-// DeadlinesKey returns the key of the deadlines of a lock's waiters.
-func DeadlinesKey(name string) string { return prefixed("quorumlock_waiters"+braced(name), name) }
+// EntriesKey returns the key of what a node stores of a lock's waiters.
+func EntriesKey(name string) string { return prefixed("quorumlock_waiters"+braced(name), name) }
 
-// braced keeps the lines of x and {x} apart. (Redisson's keys of the two are the same.)
+// braced keeps the queues of x and {x} apart. (Redisson's keys of the two are the same.)
 func braced(name string) string {
 	if strings.Contains(name, "{") {
 		return "*"
@@ -99,7 +101,7 @@ func braced(name string) string {
 	return ""
 }
 
-// WakeChannel returns the channel on which a client's waiters are told of their turn.
+// WakeChannel returns the channel on which a client's waiters are called.
 func WakeChannel(client string) string { return "quorumlock_wake:" + client }
 
 // prefixed puts name in braces, so that a cluster keeps the key beside the lock's own; a name with
@@ -111,62 +113,112 @@ func prefixed(prefix, name string) string {
 	return prefix + ":{" + name + "}"
 }
 
-// Place is a waiter's place in line.
-type Place struct {
-	Waiter quorumlock.Owner
-	Ticket int64         // wall-clock µs of its first attempt
-	TTL    time.Duration // for how long the place is kept without a refresh
-	Heir   Heir
+// Entry is a waiter's entry in the queue of a lock at one node.
+type Entry struct {
+	Waiter    quorumlock.Owner
+	Ticket    int64         // wall-clock µs of the call: the queue is in this order
+	TTL       time.Duration // how long the entry is kept without a refresh
+	Callers   int           // the calls of its process that it stands for
+	Successor Successor
 }
 
-// Heir is to whom the lock may be handed when a waiter's turn comes. The zero value is nobody.
-type Heir struct {
+// Successor is the owner to whom the lock may be handed when a waiter's turn comes. The zero value is nobody.
+type Successor struct {
 	Attempt int // of the waiter
 	TTL     time.Duration
-	Cell    int // comes back with the message that tells of it
+	Cell    int    // the message of the handoff repeats it
+	Secret  string // proves that the message comes from the node
 }
 
-// HeirOf returns the owner that is the heir of a waiter's attempt.
-func HeirOf(waiter quorumlock.Owner, attempt int) quorumlock.Owner {
+// OfCell returns the owner as one cell of a lock stores it. Each cell has its own, so two addresses of one
+// server cannot both say that they granted.
+func OfCell(owner quorumlock.Owner, cell int) quorumlock.Owner {
+	return owner + "." + quorumlock.Owner(strconv.Itoa(cell))
+}
+
+// Base returns the owner of a hold, given the owner at one of its cells.
+func Base(owner quorumlock.Owner) quorumlock.Owner {
+	end := len(owner)
+	for end > 0 && '0' <= owner[end-1] && owner[end-1] <= '9' {
+		end--
+	}
+	if end == len(owner) || end == 0 || owner[end-1] != '.' {
+		return owner
+	}
+	return owner[:end-1]
+}
+
+// SuccessorOf returns the owner that is the successor of a waiter's attempt.
+func SuccessorOf(waiter quorumlock.Owner, attempt int) quorumlock.Owner {
 	return waiter + "/" + quorumlock.Owner(strconv.Itoa(attempt))
 }
 
-// AnyHeir stands for every heir of a waiter.
-const AnyHeir quorumlock.Owner = "*"
+// Handoff is the message that a node has granted a lock to a successor.
+type Handoff struct {
+	Waiter  quorumlock.Owner
+	Attempt int
+	Cell    int
+	Token   uint64
+	Lock    string
+	proof   string
+}
 
-// String is the place as the scripts take it.
-func (p Place) String() string {
-	b := make([]byte, 0, 160)
-	b = append(append(b, p.Waiter...), ' ')
-	b = append(strconv.AppendInt(b, p.Ticket, 10), ' ')
-	b = append(strconv.AppendInt(b, milliseconds(p.TTL), 10), ' ')
-	if p.Heir.TTL > 0 {
-		b = append(strconv.AppendInt(b, milliseconds(p.Heir.TTL), 10), ' ')
-		b = append(strconv.AppendInt(b, int64(p.Heir.Cell), 10), ' ')
-		b = strconv.AppendInt(b, int64(p.Heir.Attempt), 10)
+// ParseHandoff reads what follows `handoff ` in a message.
+func ParseHandoff(rest string) (h Handoff, ok bool) {
+	f := strings.SplitN(rest, " ", 6)
+	if len(f) < 6 {
+		return h, false
+	}
+	attempt, err := strconv.Atoi(f[1])
+	cell, err2 := strconv.Atoi(f[2])
+	token, err3 := strconv.ParseUint(f[3], 10, 64)
+	if err != nil || err2 != nil || err3 != nil {
+		return h, false
+	}
+	return Handoff{quorumlock.Owner(f[0]), attempt, cell, token, f[5], f[4]}, true
+}
+
+// ProvenBy reports whether the message comes from a node: only the nodes and the waiter know its secret.
+func (h Handoff) ProvenBy(secret string) bool {
+	said := fmt.Sprintf("%s %s %d %d %d %s %s", secret, string(h.Waiter), h.Attempt, h.Cell, h.Token, h.Lock, secret)
+	sum := sha1.Sum([]byte(said))
+	return subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(h.proof)) == 1
+}
+
+// String returns the entry in the form that the scripts take.
+func (e Entry) String() string {
+	b := make([]byte, 0, 192)
+	b = append(append(b, e.Waiter...), ' ')
+	b = append(strconv.AppendInt(b, e.Ticket, 10), ' ')
+	b = append(strconv.AppendInt(b, milliseconds(e.TTL), 10), ' ')
+	b = append(strconv.AppendInt(b, int64(max(e.Callers, 1)), 10), ' ')
+	if s := e.Successor; s.TTL > 0 {
+		b = append(strconv.AppendInt(b, milliseconds(s.TTL), 10), ' ')
+		b = append(strconv.AppendInt(b, int64(s.Cell), 10), ' ')
+		b = append(strconv.AppendInt(b, int64(s.Attempt), 10), ' ')
+		b = append(b, s.Secret...)
 	}
 	return string(b)
 }
 
 // Acquire makes owner the holder of the lock name for ttl (hold 1), or enters it once more (hold n
-// when n−1 entries are held), if nobody stands in line. A new grant's token is at least hint.
+// when n−1 entries are held), if nobody is queued. A new grant's token is at least hint.
 func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
 	return acquireAs("try", name, owner, ttl, hold, hint)
 }
 
-// AcquireInTurn is Acquire for a waiter: if it is not granted, it stands in line at p.
-func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, p Place) Call {
-	return acquireAs(p.String(), name, owner, ttl, 1, hint)
+// AcquireInTurn is Acquire for a waiter: if it is not granted, it is queued with that entry.
+func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, e Entry) Call {
+	return acquireAs(e.String(), name, owner, ttl, 1, hint)
 }
 
-// AcquireAnew is Acquire for a holder whose key the node has lost. It need not stand in line for what
-// it has.
-func AcquireAnew(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
+// Restore is Acquire for a holder whose key the node has lost. It passes the queue.
+func Restore(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
 	return acquireAs("keep", name, owner, ttl, 1, token)
 }
 
-// Guarded makes an acquisition one that a server refuses for that long after its start, unless it has
-// the lock. With 0 it is what it was.
+// Guarded makes the server refuse the acquisition for that long after its start, unless it has the lock.
+// With 0 the call does not change.
 func (c Call) Guarded(quarantine time.Duration) Call {
 	if quarantine == 0 {
 		return c
@@ -174,12 +226,12 @@ func (c Call) Guarded(quarantine time.Duration) Call {
 	return Call{guarded, c.Keys, append(c.Args[:len(c.Args):len(c.Args)], milliseconds(quarantine))}
 }
 
-func acquireAs(line, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
-	return Call{acquire, append(lineKeys(name), TokenKey(name)), []any{string(owner), milliseconds(ttl), hold, hint, line}}
+func acquireAs(how, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
+	return Call{acquire, append(queueKeys(name), TokenKey(name)), []any{string(owner), milliseconds(ttl), hold, hint, how}}
 }
 
-func lineKeys(name string) []string {
-	return []string{name, LineKey(name), DeadlinesKey(name)}
+func queueKeys(name string) []string {
+	return []string{name, QueueKey(name), EntriesKey(name)}
 }
 
 // Raise brings the token counter of a lock that owner holds from own, the token it got at this node,
@@ -195,36 +247,43 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 
 // Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock.
 func Release(name string, owner quorumlock.Owner, hold int) Call {
-	return Call{release, append(lineKeys(name), TokenKey(name)), []any{string(owner), hold, UnlockChannel(name), "", ""}}
+	return Call{release, append(queueKeys(name), TokenKey(name)), []any{string(owner), hold, UnlockChannel(name), "", ""}}
 }
 
-// ReleaseAndLeave is Release and Leave in one.
-func ReleaseAndLeave(name string, owner, waiter, heir quorumlock.Owner) Call {
+// ReleaseAndLeave is Release and Leave in one. If all is true, it also releases what was handed to the waiter's
+// successors.
+func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call {
 	c := Release(name, owner, 1)
 	c.Args[3] = string(waiter)
-	c.Args = append(c.Args, string(heir))
+	if all {
+		c.Args = append(c.Args, "all")
+	}
 	return c
 }
 
-// Yield releases what an attempt has got of the lock, if anything, and stands in line at p.
-func Yield(name string, owner quorumlock.Owner, p Place) Call {
-	return Call{release, append(lineKeys(name), TokenKey(name)), []any{string(owner), 1, UnlockChannel(name), string(p.Waiter), p.String()}}
+// Yield releases what an attempt has got of the lock, if anything, and queues its waiter again.
+func Yield(name string, owner quorumlock.Owner, e Entry) Call {
+	return Call{release, append(queueKeys(name), TokenKey(name)), []any{string(owner), 1, UnlockChannel(name), string(e.Waiter), e.String()}}
 }
 
-// Leave takes waiter out of the line, if it is not empty, and releases what was handed to heir, which
-// may be AnyHeir, or empty.
-func Leave(name string, waiter, heir quorumlock.Owner) Call {
-	return Call{leave, lineKeys(name), []any{string(waiter), string(heir), UnlockChannel(name)}}
+// Leave takes waiter out of the queue. If all is true, it also releases what was handed to any successor of
+// the waiter.
+func Leave(name string, waiter quorumlock.Owner, all bool) Call {
+	which := "none"
+	if all {
+		which = "all"
+	}
+	return Call{leave, queueKeys(name), []any{string(waiter), which, UnlockChannel(name)}}
 }
 
 // ForceRelease releases the lock, whoever holds it.
 func ForceRelease(name string) Call {
-	return Call{forceRelease, lineKeys(name), []any{UnlockChannel(name)}}
+	return Call{forceRelease, queueKeys(name), []any{UnlockChannel(name)}}
 }
 
-// Inspect reads the state of a lock, with the first of those who wait.
+// Inspect reads the state of a lock and the first of its waiters.
 func Inspect(name string, waiters int) Call {
-	return Call{inspect, []string{name, LineKey(name), TokenKey(name)}, []any{waiters}}
+	return Call{inspect, append(queueKeys(name), TokenKey(name)), []any{waiters}}
 }
 
 // milliseconds rounds up: a key must not expire before its TTL.

@@ -38,6 +38,7 @@ func calls(name string) map[string]scripts.Call {
 		"raise":         scripts.Raise(name, alice, ttl, 100, 200),
 		"renew":         scripts.Renew(name, alice, ttl),
 		"release":       scripts.Release(name, alice, 1),
+		"leave":         scripts.Leave(name, "alice:9", true),
 		"force release": scripts.ForceRelease(name),
 		"inspect":       scripts.Inspect(name, 100),
 		"guarded":       scripts.Acquire(name, alice, ttl, 1, 100).Guarded(ttl),
@@ -103,26 +104,6 @@ func TestEveryScriptWorksUnderAnyName(t *testing.T) {
 	}
 }
 
-func TestEveryScriptReportsAWrongTypeAndLeavesItAlone(t *testing.T) {
-	for what, c := range calls("x") {
-		if what == "force release" {
-			continue // it deletes whatever is there
-		}
-		t.Run(what, func(t *testing.T) {
-			s := start(t)
-			s.put("x", "not a lock")
-			s.put(scripts.TokenKey("x"), "100")
-			before := s.data.Dump()
-			if r := s.send(c); r.Err == nil || !strings.Contains(r.Err.Error(), "WRONGTYPE") {
-				t.Errorf("reply %v, error %v, want WRONGTYPE", r.Value, r.Err)
-			}
-			if after := s.data.Dump(); after != before {
-				t.Errorf("it wrote all the same:\n%s", after)
-			}
-		})
-	}
-}
-
 // parsers are those of all replies; each returns whatever it makes of one, and the error.
 var parsers = map[string]func(scripts.Reply) (any, error){
 	"Acquired":  func(r scripts.Reply) (any, error) { return r.Acquired() },
@@ -146,19 +127,27 @@ func TestAnErrorInsteadOfAReplyIsReturnedAsItIs(t *testing.T) {
 func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	type list = []any
 	n := func(i int64) any { return i }
+	inspected := func(change func(fields list)) list {
+		fields := list{list{"a:1", "2"}, n(7), "5", n(1), list{"w:1", "9"}, list{"1000 1"}}
+		change(fields)
+		return fields
+	}
+	with := func(i int, v any) list { return inspected(func(fields list) { fields[i] = v }) }
+	if _, err := parsers["Inspected"](scripts.Reply{Value: with(0, list{})}); err != nil {
+		t.Fatalf("%v, want no error before anything is wrong", err)
+	}
 	for name, values := range map[string][]any{
-		"Acquired": {nil, "OK", n(1), list{}, list{n(1)}, list{n(1), n(2)}, list{n(1), "2", n(-1)}, list{"1", n(2), n(-1)},
-			list{n(3), n(0), n(-1)}, list{n(4), n(7), n(-1)}, list{n(-1), n(7), n(-1)}, list{n(1), n(0), n(-1)}, list{n(1), n(-7), n(-1)}, list{n(2), n(0), n(-1)}},
+		"Acquired": {nil, "OK", n(1), list{}, list{n(1)}, list{n(1), "2"}, list{"1", n(2)}, list{n(1), n(0)}, list{n(1), n(-7)}, list{n(2), n(0)},
+			list{n(1), n(2), n(-1)}, list{n(1), n(2), n(-1), "w:1"}, list{n(0), n(7)}, list{n(0), n(7), n(-1)}, list{n(0), n(7), n(-1), n(1)},
+			list{n(0), n(7), "0", "w:1"}, list{n(0), "7", n(0), "w:1"}, list{n(3), n(0), n(-1)}, list{n(3), n(7)}, list{n(4), n(7), n(-1)},
+			list{n(4), n(7), n(-1), nil}, list{n(5), n(7), n(-1), "w:1"}, list{n(-1), n(7), n(-1), "w:1"}, list{n(0), n(7), n(-1), "w:1", n(1)}},
 		"Done":     {nil, "1", 1.0, list{n(1)}, true},
 		"Released": {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
 		"Yielded":  {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
-		"Inspected": {nil, "x", n(1), list{}, list{"", "0", n(-2), "0"}, list{"", "0", n(-2), "0", n(0)},
-			list{nil, "0", n(-2), "0", n(0), list{}}, list{"a", n(1), n(5), "1", n(0), list{}},
-			list{"a", "one", n(5), "1", n(0), list{}}, list{"a", "1", "5", "1", n(0), list{}},
-			list{"a", "1", n(5), n(1), n(0), list{}}, list{"a", "1", n(5), "-1", n(0), list{}},
-			list{"a", "1", n(5), "1.79e+15", n(0), list{}}, list{"a", "1", n(5), "1", "0", list{}},
-			list{"a", "1", n(5), "1", n(0), "x"}, list{"a", "1", n(5), "1", n(1), list{"w"}},
-			list{"a", "1", n(5), "1", n(1), list{"w", "soon"}}, list{"a", "1", n(5), "1", n(1), list{n(1), "2"}}},
+		"Inspected": {nil, "x", n(1), list{}, with(0, nil)[:5], append(with(0, list{}), n(1)),
+			with(0, nil), with(0, "a:1"), with(0, list{n(1), "2"}), with(0, list{"a:1", n(2)}), with(1, "7"), with(2, n(5)), with(2, "-1"),
+			with(2, "1.79e+15"), with(2, "five"), with(3, "1"), with(4, "w:1"), with(4, list{"w:1"}), with(4, list{}),
+			with(4, list{"w:1", "soon"}), with(4, list{n(1), "9"}), with(4, list{"w:1", n(9)}), with(5, "1000 1"), with(5, list{}), with(5, list{n(1)})},
 	} {
 		for _, v := range values {
 			got, err := parsers[name](scripts.Reply{Value: v})
@@ -170,19 +159,33 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 }
 
 func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
-	if a, err := (scripts.Reply{Value: []any{int64(0), int64(1500), int64(3)}}).Acquired(); err != nil || a != (scripts.Answer{TTL: 1500 * time.Millisecond, Place: 3}) {
-		t.Errorf("refused: %+v, %v", a, err)
+	type list = []any
+	n := func(i int64) any { return i }
+	for _, tt := range []struct {
+		name  string
+		reply list
+		want  scripts.Answer
+	}{
+		{"granted", list{n(1), n(7)}, scripts.Answer{Granted: true, Token: 7, Position: -1}},
+		{"granted again", list{n(2), n(7)}, scripts.Answer{Granted: true, Again: true, Token: 7, Position: -1}},
+		{"refused", list{n(0), n(1500), n(3), "w:7/3.2"}, scripts.Answer{Holder: "w:7/3.2", TTL: 1500 * time.Millisecond, Position: 3}},
+		{"refused without expiry", list{n(0), n(-1), n(-1), "w:7"}, scripts.Answer{Holder: "w:7", Position: -1}},
+		{"refused, and nobody holds", list{n(0), n(-2), n(-1), ""}, scripts.Answer{Position: -1}},
+		{"free, and others are before", list{n(4), n(650), n(3), "w:7"}, scripts.Answer{Free: true, Holder: "w:7", TTL: 650 * time.Millisecond, Position: 3}},
+		{"free, and worth coming now", list{n(4), n(0), n(3), "w:7"}, scripts.Answer{Free: true, Holder: "w:7", TTL: time.Millisecond, Position: 3}},
+		{"free, and no telling", list{n(4), n(-1), n(-1), ""}, scripts.Answer{Free: true, Position: -1}},
+	} {
+		if a, err := (scripts.Reply{Value: tt.reply}).Acquired(); err != nil || a != tt.want {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, a, err, tt.want)
+		}
 	}
-	if a, err := (scripts.Reply{Value: []any{int64(3), int64(1500), int64(-1)}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
+	if a, err := (scripts.Reply{Value: list{n(3), n(1500), n(-1)}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
 		t.Errorf("quarantined: %+v, %v", a, err)
 	}
-	if a, err := (scripts.Reply{Value: []any{int64(0), int64(-1), int64(-1)}}).Acquired(); err != nil || a != (scripts.Answer{Place: -1}) {
-		t.Errorf("refused without expiry: %+v, %v", a, err)
-	}
-	if left, held, err := (scripts.Reply{Value: []any{int64(-1), int64(0)}}).Released(); left != 0 || held || err != nil {
+	if left, held, err := (scripts.Reply{Value: list{n(-1), n(0)}}).Released(); left != 0 || held || err != nil {
 		t.Errorf("not held: %d, %v, %v", left, held, err)
 	}
-	if ok, err := (scripts.Reply{Value: int64(0)}).Done(); ok || err != nil {
+	if ok, err := (scripts.Reply{Value: n(0)}).Done(); ok || err != nil {
 		t.Errorf("not done: %v, %v", ok, err)
 	}
 }

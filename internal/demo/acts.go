@@ -148,7 +148,7 @@ func (d *demo) quorumLost(ctx context.Context) error {
 }
 
 // explain shows what the calls say that have waited in vain; the most telling one, since who is not the
-// first in line need not hear of every failure.
+// first in the queue need not hear of every failure.
 func (d *demo) explain(failures []error) {
 	told := 0
 	var most []*quorumlock.NodeError

@@ -143,7 +143,7 @@ func (s *Stage) wipe() error {
 	defer cancel()
 	var errs []error
 	for _, n := range s.nodes {
-		for _, key := range []string{s.name, scripts.TokenKey(s.name), scripts.LineKey(s.name), scripts.DeadlinesKey(s.name)} {
+		for _, key := range []string{s.name, scripts.TokenKey(s.name), scripts.QueueKey(s.name), scripts.EntriesKey(s.name)} {
 			if err := n.Client().Del(ctx, key).Err(); err != nil {
 				errs = append(errs, fmt.Errorf("%s may have %s for a day yet: delete it: %w", n, key, err))
 				break

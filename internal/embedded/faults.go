@@ -15,6 +15,7 @@ type faults struct {
 	lost      bool          // requests vanish; their connections never answer again
 	delay     time.Duration // each way
 	loseReply int           // so many replies to scripts are lost, after the script ran
+	deaf      bool          // pub/sub messages vanish on the way back
 	ahead     time.Duration // of the true time, by the clients' clock
 }
 

@@ -115,6 +115,9 @@ func (l *link) deliver(under <-chan frame) {
 		if lost = lost || now.lost; lost {
 			continue // for good: a later reply would be taken for this one
 		}
+		if now.deaf && f.message() {
+			continue
+		}
 		// A client that has gone does not keep the server from running what it sent.
 		_, _ = l.client.Write(f.raw)
 	}

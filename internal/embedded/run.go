@@ -76,7 +76,7 @@ var known = func() map[string]string {
 		"raise":         scripts.Raise("", "", 0, 0, 0),
 		"renew":         scripts.Renew("", "", 0),
 		"release":       scripts.Release("", "", 0),
-		"leave":         scripts.Leave("", "", ""),
+		"leave":         scripts.Leave("", "", false),
 		"force_release": scripts.ForceRelease(""),
 		"inspect":       scripts.Inspect("", 0),
 	} {

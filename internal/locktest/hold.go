@@ -3,6 +3,7 @@ package locktest
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // Paths returns, for another client, a path to each of the servers and a node behind it. They are
@@ -85,7 +87,8 @@ func Refused(t testing.TB, l quorumlock.Locker) {
 func Holds(servers []*embedded.Server, name string, owner quorumlock.Owner) int {
 	n := 0
 	for _, s := range servers {
-		if s.Redis.Exists(name) && s.Redis.HGet(name, string(owner)) != "" {
+		fields, _ := s.Redis.HKeys(name)
+		if slices.ContainsFunc(fields, func(f string) bool { return scripts.Base(quorumlock.Owner(f)) == owner }) {
 			n++
 		}
 	}
@@ -110,7 +113,7 @@ func Lost(t testing.TB, l *quorumlock.Lease, limit time.Duration) {
 			t.Fatalf("the lease of %q was not lost within %v", l.Name(), limit)
 		}
 	}
-	if cause := context.Cause(l.Context()); cause != quorumlock.ErrLost {
+	if cause := context.Cause(l.Context()); !errors.Is(cause, quorumlock.ErrLost) {
 		t.Errorf("the lease of %q ended with cause %v, want ErrLost", l.Name(), cause)
 	}
 }

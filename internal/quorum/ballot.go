@@ -10,10 +10,18 @@ type ballot struct {
 	tree  Tree
 	votes []Vote // each is cast once; later ones count for won, not for the result
 	res   Result
+	whole bool // it is decided only when every member that must be won is decided, even if one is lost earlier
 }
 
 func newBallot(tree Tree, cells int) *ballot {
 	return &ballot{tree: tree, votes: make([]Vote, cells), decided: make(chan struct{})}
+}
+
+// newPatientBallot returns a ballot that waits for every member if all members are needed.
+func newPatientBallot(tree Tree, cells int) *ballot {
+	b := newBallot(tree, cells)
+	b.whole = true
+	return b
 }
 
 // cast records the vote of a cell and reports whether it is the one that decided.
@@ -25,7 +33,8 @@ func (b *ballot) cast(cell int, v Vote) bool {
 		return false
 	}
 	b.res = b.tree.Tally(b.votes)
-	if b.res == Pending {
+	if b.res == Pending || b.whole && !b.tree.Settled(b.votes) {
+		b.res = Pending
 		return false
 	}
 	close(b.decided)

@@ -3,22 +3,27 @@
 //
 // The life of a lease, and where to read it:
 //
-//	lock.go      Lock, TryLock: re-entrancy, attempts, waiting between them
-//	line.go      the line of callers in this process
-//	wait.go      standing in line at the nodes; wake.go: being told
-//	hand.go      having the lock handed over, without another attempt
-//	attempt.go   one attempt, whole: fan-out, tally, fencing, validity
-//	tenure.go    what is held: leases, deadline, loss
-//	release.go   giving back what was held, and what a failed attempt had got
-//	renew.go     rounds of renewal, for the watchdog and Extend
-//	client.go    what the locks of one client share: its identity, goroutines, watchdog
-//	tree.go      which votes win (pure)
+//	lock.go        Lock, TryLock: re-entrancy, attempts, waiting between them
+//	localqueue.go  the callers of this process, of which a few go to the nodes
+//	wait.go        waiting in the queues of the nodes
+//	wake.go        the messages that wake waiters
+//	hand.go        taking over a lock that was handed over, without another attempt
+//	attempt.go     one whole attempt: fan-out, tally, fencing, validity
+//	tenure.go      holds: leases, deadline, loss
+//	release.go     giving back what was held, and what a failed attempt had got
+//	renew.go       rounds of renewal, for the watchdog and Extend
+//	client.go      what the locks of one client share: its identity, goroutines, watchdog
+//	debts.go       giving back later what could not be sent to a node at once
+//	health.go      which nodes are down; each change is logged once
+//	tree.go        which votes win (pure)
 package quorum
 
 import (
 	"container/heap"
 	"context"
 	"fmt"
+	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,63 +48,71 @@ type Node interface {
 
 // Client is what the locks of one client share. It is safe for concurrent use.
 type Client struct {
-	id     string        // the uuid in its owners
+	id     string        // `<label>~<uuid>`: the client in its owners
 	tenure atomic.Uint64 // the last number given to an owner
-	token  atomic.Uint64 // the highest fencing token seen
 
 	now    func() time.Time                  // both clocks
 	jitter func(time.Duration) time.Duration // see jitter
 
-	done  chan struct{}  // closed by Close
-	calls sync.WaitGroup // what callers are in the midst of; none begins once closed
-	group errgroup.Group // every goroutine; one starts only from a call or from another
+	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
+	calls    sync.WaitGroup // calls under way; none begins once closed
+	group    errgroup.Group // every goroutine; one starts only from a call or from another
 
 	mu      sync.Mutex
 	closed  bool
+	stops   bool          // stopping is closed
+	ticket  int64         // the last given to a call
+	leaving int           // releases that are under way
+	idle    chan struct{} // closed when no lease and no release is left; set by Shutdown
 	held    map[quorumlock.Owner]*tenure
+	tries   map[quorumlock.Owner]bool      // attempts under way, and the waiters of TryLocks
+	kept    map[quorumlock.Owner]time.Time // until when the nodes keep what UnlockAfter has left
 	named   map[quorumlock.Owner][]*tenure // those acquired for a WithOwner
 	entered chan struct{}                  // closed, and replaced, when a lock is acquired for a WithOwner
-	lines   map[Cell][]*line               // the local lines, by the first cell of their lock
+	queues  map[Cell][]*localQueue         // the local queues, by the first cell of their lock
 	ears    map[Node]*ear
-	due     schedule    // those to renew, but for the ones in a round
+	due     schedule    // the tenures to renew, except those in a round
 	timer   *time.Timer // the watchdog's next tick
 	next    time.Time   // when that is; zero if none is set
 	seen    time.Time   // both clocks at the last tick
 
-	waitersMu sync.Mutex // apart from mu: nodes call heard while mu is held, when they are told to listen
+	waitersMu sync.Mutex // apart from mu: nodes call heard from Listen, which is called with mu held
 	waiters   map[quorumlock.Owner]*waiter
+
+	debts  debts
+	health health
 }
 
-// NewClient returns a client with an identity of its own. It starts nothing.
-func NewClient() *Client {
+// NewClient returns a client with an identity of its own, which begins with the label. It starts nothing.
+func NewClient(label string) *Client {
 	return &Client{
-		id:      quorumlock.NewID(),
-		now:     time.Now,
-		jitter:  jitter,
-		done:    make(chan struct{}),
-		held:    make(map[quorumlock.Owner]*tenure),
-		named:   make(map[quorumlock.Owner][]*tenure),
-		entered: make(chan struct{}),
-		lines:   make(map[Cell][]*line),
-		ears:    make(map[Node]*ear),
-		waiters: make(map[quorumlock.Owner]*waiter),
+		id:       label + "~" + quorumlock.NewID(),
+		now:      time.Now,
+		jitter:   jitter,
+		stopping: make(chan struct{}),
+		held:     make(map[quorumlock.Owner]*tenure),
+		tries:    make(map[quorumlock.Owner]bool),
+		kept:     make(map[quorumlock.Owner]time.Time),
+		named:    make(map[quorumlock.Owner][]*tenure),
+		entered:  make(chan struct{}),
+		queues:   make(map[Cell][]*localQueue),
+		ears:     make(map[Node]*ear),
+		waiters:  make(map[quorumlock.Owner]*waiter),
 	}
 }
 
-// Simulate replaces where c has the time and its random pauses from: a simulation gives every client a wall
-// clock of its own, and the same pauses in every run. It is called before c is used.
+// Simulate replaces the clock and the random pauses of c: a simulation gives every client a wall clock of its
+// own, and the same pauses in every run. It is called before c is used.
 func (c *Client) Simulate(now func() time.Time, jitter func(time.Duration) time.Duration) {
 	c.now, c.jitter = now, jitter
 }
 
 // Close makes every lease that is still held count as lost, ends the calls that wait, and returns when
-// no goroutine is left. The keys of those leases stay until their TTL: their holders may be at work yet.
+// no goroutine is left. The keys of those leases stay until their TTL: their holders may still be at work.
 func (c *Client) Close() {
 	c.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		close(c.done)
-	}
+	c.closed = true
+	c.stop()
 	var held []*tenure
 	for _, t := range c.held {
 		held = append(held, t)
@@ -112,8 +125,57 @@ func (c *Client) Close() {
 	for _, t := range held {
 		t.lose("the client was closed")
 	}
+	c.forgive()
 	c.calls.Wait()
 	_ = c.group.Wait() // its functions return no error
+}
+
+// stop ends acquiring. It is called with mu held.
+func (c *Client) stop() {
+	if !c.stops {
+		c.stops = true
+		close(c.stopping)
+	}
+}
+
+// Shutdown refuses new calls of Lock and TryLock, and ends those that wait, with ErrClosed. It returns when every
+// lease has been unlocked or lost and everything has been given back, or with ctx's error when ctx is done. It closes
+// nothing: call Close after it.
+func (c *Client) Shutdown(ctx context.Context) error {
+	c.mu.Lock()
+	c.stop()
+	if c.idle == nil {
+		c.idle = make(chan struct{})
+		c.checkIdle()
+	}
+	idle := c.idle
+	c.mu.Unlock()
+	select {
+	case <-idle:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return c.debts.wait(ctx)
+}
+
+// releasing counts the releases that are under way.
+func (c *Client) releasing(change int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving += change
+	c.checkIdle()
+}
+
+// checkIdle is called with mu held.
+func (c *Client) checkIdle() {
+	if c.idle == nil || len(c.held)+c.leaving > 0 {
+		return
+	}
+	select {
+	case <-c.idle:
+	default:
+		close(c.idle)
+	}
 }
 
 // begin is called before anything that may start goroutines, and end after it.
@@ -128,6 +190,12 @@ func (c *Client) begin() error {
 }
 
 func (c *Client) end() { c.calls.Done() }
+
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
+}
 
 // Go runs f in a goroutine that Close waits for, or returns ErrClosed.
 func (c *Client) Go(f func()) error {
@@ -160,39 +228,68 @@ func growStack() {
 //go:noinline
 func use(*[5 << 10]byte) {}
 
-// newOwner returns an owner that no attempt before has used: whatever message of an earlier attempt is
-// still under way cannot touch the next.
+// newOwner returns an owner that no earlier attempt has used: a message of an earlier attempt that is still
+// under way cannot touch the next.
 func (c *Client) newOwner() quorumlock.Owner {
 	return quorumlock.Owner(fmt.Sprintf("%s:%d", c.id, c.tenure.Add(1)))
 }
 
-// maxHint is where a clock stops being believed: 2^52 µs is in the year 2112. Tokens end at 2^53.
-const maxHint = 1 << 52
+// Hint returns the wall clock in µs, as the least token to ask for.
+func (c *Client) Hint() uint64 { return uint64(max(c.now().UnixMicro(), 0)) }
 
-// Hint returns a fencing token that is most likely higher than any given out before: one more than the
-// highest seen, or the wall clock in µs if that is higher. With it the nodes mostly agree at once, and
-// tokens go on rising after every counter is lost.
-func (c *Client) Hint() uint64 {
-	return max(c.token.Load()+1, uint64(min(max(c.now().UnixMicro(), 0), maxHint)))
-}
-
-// saw remembers a token, unless it is so high that it would use up the tokens of other locks.
-func (c *Client) saw(token uint64) {
-	if token > maxHint {
-		return
-	}
-	for old := c.token.Load(); token > old; old = c.token.Load() {
-		if c.token.CompareAndSwap(old, token) {
-			return
-		}
-	}
-}
-
-// keep begins to look after a tenure that has been won.
-func (c *Client) keep(t *tenure, due time.Time) error {
+func (c *Client) nextTicket() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	return c.newTicket()
+}
+
+// trying notes that an attempt is under way, or is over.
+func (c *Client) trying(o quorumlock.Owner, is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if is {
+		c.tries[o] = true
+	} else {
+		delete(c.tries, o)
+	}
+}
+
+// ended reports whether an owner is one of this client's that neither holds nor is trying to.
+func (c *Client) ended(o quorumlock.Owner) bool {
+	if !strings.HasPrefix(string(o), c.id+":") || c.waiter(o) != nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held[o] == nil && !c.tries[o] && !time.Now().Before(c.kept[o])
+}
+
+// keeps notes that the nodes keep the lock of an owner for that long, though its hold has ended.
+func (c *Client) keeps(o quorumlock.Owner, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.kept, func(_ quorumlock.Owner, until time.Time) bool { return until.Before(now) })
+	c.kept[o] = now.Add(d)
+}
+
+// holderOf returns the owner of this client that holds l, if any.
+func (c *Client) holderOf(l *Lock) quorumlock.Owner {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for o, t := range c.held {
+		if t.lock.same(l) {
+			return o
+		}
+	}
+	return ""
+}
+
+// track starts renewing a hold that was won.
+func (c *Client) track(t *tenure, due time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || c.stops {
 		return quorumlock.ErrClosed
 	}
 	c.held[t.owner] = t
@@ -220,6 +317,7 @@ func (c *Client) forget(t *tenure) {
 	if t.index >= 0 {
 		heap.Remove(&c.due, t.index)
 	}
+	c.checkIdle()
 }
 
 func without(ts []*tenure, t *tenure) []*tenure {
@@ -230,6 +328,14 @@ func without(ts []*tenure, t *tenure) []*tenure {
 		}
 	}
 	return rest
+}
+
+// enters reports whether the named owner of l has l. It also returns a channel that is closed when a lock is next
+// acquired for a named owner.
+func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.has(l.set.Owner, l) != nil, c.entered
 }
 
 // find returns the tenure of lock that o has, if any.

@@ -67,10 +67,10 @@ func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewClient()
+	c := NewClient("test")
 	defer c.Close()
 	l := New(c, "x", Tree{}, []Cell{{Node: idle{}, Name: "x"}}, set, nil)
-	held := newAttempt(l, nil)
+	held := newAttempt(l, newWaiter(l, 1, func() int { return 1 }))
 	lease, err := held.begin(t.Context(), time.Now())
 	if err != nil {
 		t.Fatal(err)

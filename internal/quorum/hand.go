@@ -9,20 +9,17 @@ import (
 )
 
 const (
-	// maxHandTTL is for how long a lock is handed over at most. It is not the whole TTL: if the waiter is gone, the
-	// next one waits for so long. It counts from the attempt with which the waiter stood in line last, which is no longer
-	// ago than fresh, so that more than a second is left.
+	// maxHandTTL caps the TTL of a handoff: if the new holder is dead, the next waiter waits this long. It counts
+	// from the waiter's last attempt, which is no longer ago than fresh, so that more than a second is left.
 	maxHandTTL = 1800 * time.Millisecond
-	fresh      = 650 * time.Millisecond // FRESH in line.lua
+	fresh      = 650 * time.Millisecond // FRESH in queue.lua
 
-	// renewHanded is how long after a lock was handed over it is renewed, for its whole TTL. Most locks are
-	// held for less.
+	// renewHanded is how long after a handoff the lease is renewed, for its whole TTL. Most locks are held for less.
 	renewHanded = 10 * time.Millisecond
 )
 
-// handTTL is for how long the lock may be handed over to a waiter. It is 0, and nothing is handed over, to one who
-// does not renew; if no time for a renewal might be left; and under the restart guard, since a node hands over without
-// a look at itself.
+// handTTL is the TTL of a handoff to a waiter. It is 0, and nothing is handed over, without renewal; if no time for
+// a renewal might be left; and under the restart guard, since a node hands over without a look at itself.
 func (l *Lock) handTTL() time.Duration {
 	ttl := min(l.set.TTL, maxHandTTL)
 	if !l.set.Renew || l.set.Quarantine() > 0 || l.set.Drift.Validity(ttl, min(fresh, ttl/2)) < l.set.NodeTimeout {
@@ -31,15 +28,15 @@ func (l *Lock) handTTL() time.Duration {
 	return ttl
 }
 
-// inherit makes the lock that was handed to the waiter a hold, if a quorum of the nodes has done so, and
-// returns its lease. It returns nil if there is none, or too little is left of it: the next attempt takes over
-// what there is.
+// inherit makes a hold of the lock that was handed to the waiter, if a quorum of the nodes has done so, and returns
+// its lease. It returns nil if no quorum has, or if too little time is left: the next attempt takes over what was
+// handed over.
 //
-// It is an attempt like any other, but that the nodes have cast their votes by themselves. All that counts is
-// the same: that the owner is used once, that the validity counts from before the nodes were told of it,
-// and that a quorum has agreed on the token.
+// It is an attempt like any other, except that the nodes have voted without being asked. What makes it safe is the
+// same: the owner is used once, the validity counts from before the owner was sent to any node, and a quorum has
+// agreed on the token.
 func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Lease {
-	t := w.heirTenure()
+	t := w.handedTenure()
 	if t == nil || t.agreeOnToken(ctx, waiting) != nil {
 		return nil
 	}
@@ -47,37 +44,73 @@ func (l *Lock) inherit(ctx, waiting context.Context, w *waiter) *quorumlock.Leas
 	if t.remaining() < l.set.NodeTimeout { // the renewal might come too late
 		return nil
 	}
-	w.setHeirHolds(true)
+	w.setHeld(true)
 	lease, err := t.begin(ctx, w.since)
 	if err != nil {
-		w.setHeirHolds(false)
+		w.setHeld(false)
 		return nil
 	}
-	w.finish()
-	for _, cell := range w.handedCells() { // some have come since the tenure began
-		t.handedLate(cell)
-	}
-	if w.mayStray(t.number + 1) { // it may stand in line where the lock was handed over
+	if w.mayStray(t.number + 1) { // it may be queued where the lock was handed over
 		w.leave(ctx)
 	}
 	return lease
 }
 
-// handed notes that a cell has handed the lock to the heir of an attempt, and reports whether the waiter has a
-// use for it. It counts if that is the last attempt: what was handed to a former one, the next takes over.
-func (w *waiter) handed(c Cell, cell, attempt int, token uint64) (useful bool) {
+// handed notes that a cell has handed the lock to a successor. That counts if it is the successor of the last attempt;
+// earlier handoffs are taken over by the next attempt. If the waiter has gone, leaving has given the handoff back.
+func (w *waiter) handed(c Cell, h scripts.Handoff) {
 	w.change(func() {
-		useful = !w.finished
 		switch {
-		case !useful:
-		case cell < 0 || cell >= len(w.seats) || w.lock.cells[cell] != c: // heard from the server's other address
-		case attempt == w.attempts:
-			w.seats[cell].handed = token
-		case w.seats[cell].busy: // the attempt since did not meet it
-			w.seats[cell].woken = true
+		case w.finished:
+		case h.Cell < 0 || h.Cell >= len(w.seats) || w.lock.cells[h.Cell] != c: // heard at another address of the server
+		case h.Attempt == w.attempts:
+			w.seats[h.Cell].handed = h.Token
+		case w.seats[h.Cell].busy: // the attempt since then did not find this handoff
+			w.seats[h.Cell].woken = true
 		}
 	})
-	return useful
+}
+
+// together reports whether the cells of the attempt, those of its successor and those that have called the waiter since
+// they refused would win the lock: then the next attempt has it, and a node that is silent is not waited for.
+func (w *waiter) together(t *tenure) bool {
+	votes := make([]Vote, len(t.cells))
+	told := false
+	w.mu.Lock()
+	for i, s := range w.seats {
+		if s.handed > 0 || s.busy && s.woken {
+			votes[i], told = Yes, true
+		}
+	}
+	w.mu.Unlock()
+	if !told {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, c := range t.cells {
+		if c.state == granted {
+			votes[i] = Yes
+		}
+	}
+	return t.lock.tree.Tally(votes) == Won
+}
+
+// clears notes that what some cells have handed to a successor is being given back, unless the waiter holds the lock,
+// and reports whether it is.
+func (w *waiter) clears(cells []int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, cell := range cells {
+		w.seats[cell].cleared = w.seats[cell].cleared || !w.held
+	}
+	return !w.held
+}
+
+func (w *waiter) isCleared(cell int) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seats[cell].cleared
 }
 
 // isHanded reports whether a quorum of the cells has handed over the lock. It is called with mu held.
@@ -91,73 +124,38 @@ func (w *waiter) isHanded() bool {
 	return w.lock.tree.Tally(votes) == Won
 }
 
-func (w *waiter) setHeirHolds(holds bool) {
+// setHeld notes that a successor holds the lock, before the lease is given out: no entry may be left then.
+func (w *waiter) setHeld(held bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.heirHolds = holds
+	w.held, w.finished = held, held
 }
 
-func (w *waiter) handedCells() (cells []int) {
+// release notes that the hold is over: what is handed to a successor from here on is given back.
+func (w *waiter) release() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for i, s := range w.seats {
-		if s.handed > 0 {
-			cells = append(cells, i)
-		}
-	}
-	return cells
+	w.held = false
 }
 
-// handedLate notes that one more node has handed over the lock. From now on it counts in renewals: one that
-// renews what it was never heard to grant may be the same server as another.
-func (t *tenure) handedLate(cell int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.cells[cell].state = granted
-}
-
-// heirs says whose hold is given back where the waiter leaves a line: any heir's, and nobody's once one holds
-// the lock: then it is kept where a node hands it over late.
-func (w *waiter) heirs() quorumlock.Owner {
+// takesBack reports whether leaving a queue also gives back what the waiter's successors were handed there. Once one
+// of them holds the lock it does not, since a node may hand over late.
+func (w *waiter) takesBack() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.heirHolds {
-		return ""
-	}
-	return scripts.AnyHeir
+	return !w.held
 }
 
-// late takes what was handed over when its waiter did not wait any more: it adds to the hold, or is given back
-// if there is none. It is called in a goroutine of its own.
-func (c *Client) late(cell Cell, number int, heir quorumlock.Owner) {
-	if c.begin() != nil {
-		return
-	}
-	defer c.end()
-	c.mu.Lock()
-	t := c.held[heir]
-	c.mu.Unlock()
-	if t != nil {
-		if number >= 0 && number < len(t.cells) && t.lock.cells[number] == cell {
-			t.handedLate(number)
-		}
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), maxHandTTL)
-	defer cancel()
-	cell.Node.Send(ctx, scripts.Leave(cell.Name, "", heir))
-}
-
-// heirTenure returns the tenure of the waiter's heir, nil if no quorum has handed over. Nodes that have not handed over
-// yet count like those that refuse; if they do later, the owner has the lock there, too.
-func (w *waiter) heirTenure() *tenure {
+// handedTenure returns the tenure of the waiter's successor, or nil if no quorum has handed over. A node that has not
+// handed over yet counts like one that refuses. If it does later, the owner has the lock there, too.
+func (w *waiter) handedTenure() *tenure {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isHanded() {
 		return nil
 	}
-	t := newTenure(w.lock, scripts.HeirOf(w.id, w.attempts))
-	t.handed, t.waiter, t.place.Waiter = true, w, w.id
+	t := newTenure(w.lock, scripts.SuccessorOf(w.id, w.attempts))
+	t.handed, t.waiter, t.entry.Waiter = true, w, w.id
 	t.ttl, t.number = w.lock.handTTL(), w.attempts
 	for i, s := range w.seats {
 		t.cells[i] = cellState{state: refused}
@@ -165,7 +163,7 @@ func (w *waiter) heirTenure() *tenure {
 		if s.handed > 0 {
 			t.cells[i] = cellState{state: granted, token: s.handed}
 			vote = Yes
-			w.lock.client.saw(s.handed)
+			w.lock.saw(s.handed)
 		}
 		t.ballot.cast(i, vote)
 	}

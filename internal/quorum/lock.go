@@ -4,19 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 )
 
-// Cell is one lock's place on one node.
+// Cell is one name at one node.
 type Cell struct {
 	Node Node
 	Name string
 }
 
 // Lock is a lock of any kind: cells, and the tree that says which of them make a quorum. It is
-// immutable and safe for concurrent use.
+// immutable, but for what it has seen, and safe for concurrent use.
 type Lock struct {
 	client *Client
 	name   string
@@ -24,7 +25,8 @@ type Lock struct {
 	cells  []Cell
 	parts  []part // the cells by node: what goes to one node goes in one round trip
 	set    quorumlock.Settings
-	err    error // what is wrong with the lock's name or options, told by its calls
+	err    error         // what is wrong with the lock's name or options: its calls return it
+	seen   atomic.Uint64 // the highest token seen
 }
 
 // part is what one node has to do with a lock.
@@ -36,8 +38,8 @@ type part struct {
 // New returns a lock over cells. A non-nil err is returned by every call on it.
 func New(client *Client, name string, tree Tree, cells []Cell, set quorumlock.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, tree: tree, cells: cells, set: set, err: err}
-	if err == nil && name == "" {
-		l.err = errors.New("quorumlock: the name of the lock is empty: use a name")
+	for i := 0; i < len(cells) && l.err == nil; i++ {
+		l.err = quorumlock.CheckName(cells[i].Name)
 	}
 	for i, c := range cells {
 		l.addTo(c.Node, i)
@@ -92,6 +94,9 @@ func indexOf(cells []Cell, c Cell) int {
 // Client returns the client that the lock belongs to.
 func (l *Lock) Client() *Client { return l.client }
 
+// Err returns what is wrong with the lock's name or options.
+func (l *Lock) Err() error { return l.err }
+
 // Name returns the lock's name.
 func (l *Lock) Name() string { return l.name }
 
@@ -114,7 +119,21 @@ func (l *Lock) same(m *Lock) bool {
 // slack is how much earlier than due a lease is renewed, if there is a round to join.
 func (l *Lock) slack() time.Duration { return l.set.TTL / 20 }
 
-// TryLock is quorumlock.Locker's.
+// hint is the least token that an attempt asks for: one more than the highest seen of this lock, or the wall clock in
+// µs if that is higher. With it the nodes mostly agree at once. A node takes no hint that is far from its own clock.
+func (l *Lock) hint() uint64 { return max(l.seen.Load()+1, l.client.Hint()) }
+
+func (l *Lock) saw(token uint64) {
+	for old := l.seen.Load(); token > old; old = l.seen.Load() {
+		if l.seen.CompareAndSwap(old, token) {
+			return
+		}
+	}
+}
+
+// TryLock is quorumlock.Locker's. A refusal is final if somebody has the lock at a quorum of the nodes, or is the first
+// in the queue there. If several contenders have some nodes each, they all give these up and are queued by ticket. So
+// one of them wins the next attempt, or the one after it.
 func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err
@@ -123,7 +142,35 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	if lease, err := l.reenter(ctx); lease != nil || err != nil {
 		return lease, err
 	}
-	return l.attempt(ctx, ctx, nil)
+	w := newWaiter(l, l.client.nextTicket(), func() int { return 1 })
+	w.tries = true
+	l.client.trying(w.id, true)
+	defer l.client.trying(w.id, false)
+	defer w.finish()
+	start := time.Now()
+	for {
+		lease, err := l.attempt(ctx, ctx, w)
+		if err == nil {
+			return lease, nil
+		}
+		undecided, met := w.undecided()
+		if time.Since(start) > l.set.NodeTimeout || !undecided || errors.Is(err, quorumlock.ErrClosed) {
+			w.leave(ctx)
+			return nil, err
+		}
+		w.met = met
+		pause := time.NewTimer(time.Millisecond) // for the others to give up what they have
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		case <-l.client.stopping:
+		}
+		pause.Stop()
+		if err := ctx.Err(); err != nil {
+			w.leave(ctx)
+			return nil, err
+		}
+	}
 }
 
 // Lock is quorumlock.Locker's.
@@ -137,23 +184,24 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
 	}
 	defer stop()
-	var done func() // ends the turn in the local line
-	for done == nil {
+	var turn *turn // in the local queue
+	for turn == nil {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return lease, err
 		}
 		var err error
-		done, err = l.client.enqueue(waiting, l)
+		turn, err = l.client.enqueue(waiting, l)
 		switch {
 		case errors.Is(err, quorumlock.ErrClosed):
 			return nil, err
 		case err != nil:
-			return nil, errors.Join(err, fmt.Errorf("%w: %q, with other callers of this client before this one", quorumlock.ErrHeld, l.name))
+			return nil, errors.Join(err, &quorumlock.HeldError{Name: l.name, Holder: l.client.holderOf(l)})
 		}
 	}
-	defer done()
+	defer l.client.endTurn(turn)
 
-	w := newWaiter(l)
+	w := newWaiter(l, turn.ticket, func() int { return l.client.callers(turn) })
+	w.register()
 	defer w.close()
 	var last error // why the last whole attempt failed
 	for {
@@ -174,7 +222,7 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		if err == nil {
 			return lease, nil
 		}
-		if errors.Is(err, quorumlock.ErrClosed) {
+		if _, hopeless := errors.AsType[*notALock](err); hopeless || errors.Is(err, quorumlock.ErrClosed) {
 			w.leave(ctx)
 			return nil, err
 		}
@@ -193,10 +241,18 @@ func (l *Lock) start(ctx context.Context) error {
 	if l.err != nil {
 		return l.err
 	}
+	if ctx == nil {
+		return quorumlock.ErrNilContext
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return l.client.begin()
+	select {
+	case <-l.client.stopping:
+		return quorumlock.ErrClosed
+	default:
+		return l.client.begin()
+	}
 }
 
 // heldKey finds the tenures in a context that descends from their leases.
@@ -229,14 +285,15 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 		for _, c := range l.cells {
 			if indexOf(h.tenure.lock.cells, c) >= 0 {
 				return nil, fmt.Errorf("%w: by this very context, whose lease of %q has %q at node %s, so that %q would wait for itself: take both with one MultiLock, or use a context that does not descend from the lease",
-					quorumlock.ErrHeld, h.tenure.lock.name, c.Name, c.Node, l.name)
+					&quorumlock.HeldError{Name: l.name, Holder: h.tenure.owner}, h.tenure.lock.name, c.Name, c.Node, l.name)
 			}
 		}
 	}
 	return nil, nil
 }
 
-// enterAgain enters a hold. One that ends meanwhile is none: as if the call had come a moment later.
+// enterAgain enters a hold. If the hold ends meanwhile, it returns no lease and no error, as if the call had come a
+// moment later.
 func enterAgain(ctx context.Context, t *tenure) (*quorumlock.Lease, error) {
 	lease, err := t.reenter(ctx)
 	if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil {

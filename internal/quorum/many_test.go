@@ -44,7 +44,7 @@ func (n *yes) Send(_ context.Context, calls ...scripts.Call) []scripts.Reply {
 	for i, c := range calls {
 		switch c.Script {
 		case scripts.Acquire("", "", 0, 0, 0).Script:
-			replies[i].Value = []any{int64(1), int64(1), int64(-1)}
+			replies[i].Value = []any{int64(1), int64(1)}
 		case scripts.Release("", "", 0).Script:
 			replies[i].Value = []any{int64(0), int64(0)}
 		default:
@@ -81,7 +81,7 @@ func TestTenThousandLeasesAreRenewedInPipelinesWithoutGoroutines(t *testing.T) {
 		for i := range nodes {
 			nodes[i] = &yes{name: fmt.Sprint("node-", i+1)}
 		}
-		c := quorum.NewClient()
+		c := quorum.NewClient("test")
 		defer c.Close()
 		before := runtime.NumGoroutine()
 		held := make([]*quorumlock.Lease, leases)
@@ -144,7 +144,7 @@ func TestLeasesGatherInCommonRounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := &yes{name: "node"}
-		c := quorum.NewClient()
+		c := quorum.NewClient("test")
 		defer c.Close()
 		for i := range leases {
 			name := fmt.Sprint("lease-", i)

@@ -9,13 +9,16 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// releaseAll releases at every node and returns when a quorum has confirmed. A node that has yet to
-// answer the attempt is left to acquired, which gives back when it does: a release sent now could
+// releaseAll releases at every node and returns when a quorum of each member has confirmed. A node that has yet to
+// answer the attempt is left to acquired, which gives back when the answer comes: a release sent now could
 // overtake the grant.
-func (t *tenure) releaseAll(ctx context.Context) error {
+//
+// If keep is positive, the nodes keep the key for that long instead. A node that answers the attempt later releases
+// it all the same.
+func (t *tenure) releaseAll(ctx context.Context, keep time.Duration) error {
 	start := time.Now()
 	t.mu.Lock()
-	t.release = &release{ballot: newBallot(t.lock.tree, len(t.cells)), gone: make([]bool, len(t.cells))}
+	t.release = &release{ballot: newPatientBallot(t.lock.tree, len(t.cells)), gone: make([]bool, len(t.cells)), keeps: keep > 0}
 	var late []int
 	var parts []part
 	for _, p := range t.lock.parts {
@@ -25,12 +28,16 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 		}
 	}
 	t.mu.Unlock()
-	t.lock.ask(ctx, parts, t.releaseCall, each(t.released))
+	if keep > 0 {
+		t.lock.ask(ctx, parts, func(cell int) scripts.Call { return t.keepCall(cell, keep) }, each(t.kept))
+	} else {
+		t.lock.ask(ctx, parts, t.releaseCall, each(t.released))
+	}
 	limit, stop := t.lock.bounded(ctx, start)
 	defer stop()
 	select {
 	case <-t.release.ballot.decided:
-	case <-limit.Done(): // those that have answered the attempt since may take as long once more
+	case <-limit.Done(): // nodes that have answered the attempt since then may take as long once more
 		for _, cell := range late {
 			t.release.ballot.cast(cell, No)
 		}
@@ -49,58 +56,83 @@ func (t *tenure) releaseAll(ctx context.Context) error {
 	return nil
 }
 
-// release is what the nodes say to the end of a hold.
+// release collects what the nodes answer when a hold ends.
 type release struct {
 	ballot *ballot
 	gone   []bool // cells that did not have the key any more; under the tenure's mu
+	keeps  bool   // the nodes keep the key until it expires
+}
+
+// keepCall lets the key expire by itself.
+func (t *tenure) keepCall(cell int, keep time.Duration) scripts.Call {
+	return scripts.Renew(t.lock.cells[cell].Name, t.at(cell), keep)
+}
+
+// kept takes a node's answer to keepCall.
+func (t *tenure) kept(cell int, r scripts.Reply) {
+	ok, err := r.Done()
+	t.mu.Lock()
+	t.cells[cell].err = err
+	t.release.gone[cell] = err == nil && !ok && t.cells[cell].state == granted
+	t.mu.Unlock()
+	vote := No
+	if err == nil && ok {
+		vote = Yes
+	}
+	t.release.ballot.cast(cell, vote)
 }
 
 // released takes a node's answer to a release.
 func (t *tenure) released(cell int, r scripts.Reply) {
 	_, wasHeld, err := r.Released()
+	if err != nil {
+		t.lock.client.owe(t.lock.cells[cell].Node, t.releaseCall(cell), t.lock.leftFor(t.waiter), err)
+	}
 	t.mu.Lock()
 	end := t.release
 	if end != nil {
 		t.cells[cell].err = err
-		end.gone[cell] = err == nil && !wasHeld
+		end.gone[cell] = err == nil && !wasHeld && !(t.handed && t.waiter.isCleared(cell))
 	}
 	t.mu.Unlock()
 	switch {
 	case end == nil: // of an attempt that was not won
-	case err != nil:
+	case err != nil, end.keeps:
 		end.ballot.cast(cell, No)
 	default:
 		end.ballot.cast(cell, Yes)
 	}
 }
 
-// releaseCall also takes the waiter out of the line, where it may be: not where the attempt was granted, unless
-// an answer to an earlier one was lost.
+// leftFor is how long a key, or an entry in the queue, may last that a call has left at a node.
+func (l *Lock) leftFor(w *waiter) time.Duration {
+	return max(l.set.TTL, w.life())
+}
+
+// releaseCall also takes the waiter out of the queue where it may be queued. Where the attempt was granted it is not,
+// unless an answer to an earlier attempt was lost.
 func (t *tenure) releaseCall(cell int) scripts.Call {
 	t.mu.Lock()
 	out := t.cells[cell].state == granted
 	t.mu.Unlock()
 	name := t.lock.cells[cell].Name
-	if t.waiter == nil || out && !t.waiter.mayStray(t.number+1) {
-		return scripts.Release(name, t.owner, 1)
+	if out && !t.waiter.mayStray(t.number+1) {
+		return scripts.Release(name, t.at(cell), 1)
 	}
-	return scripts.ReleaseAndLeave(name, t.owner, t.waiter.id, t.waiter.heirs())
+	return scripts.ReleaseAndLeave(name, t.at(cell), t.waiter.id, t.waiter.takesBack())
 }
 
-// abandon gives up an attempt whose caller has gone, for the reason err, which it returns. Whatever the
-// nodes have granted, or may have, is released in the background; what they are yet to answer, when
-// they do.
+// abandon gives up an attempt whose caller has gone, for the reason err, which it returns. What the nodes have
+// granted, or may have granted, is released in the background; what they grant later is released when they answer.
 func (t *tenure) abandon(ctx context.Context, err error) error {
-	if t.waiter != nil {
-		t.waiter.finish()
-	}
+	t.waiter.finish()
 	t.giveUp(ctx)
 	return err
 }
 
-// giveWay ends an attempt that has failed for the reason err, which it returns, and waits for the nodes
-// that had granted to have it back: what the caller does next shall not find its own traces, and a
-// waiter shall know where it stands.
+// giveWay ends an attempt that has failed for the reason err, which it returns. It waits until the nodes that
+// granted have the lock back. So the caller's next attempt is not refused by its own leftovers, and a waiter knows
+// its position.
 func (t *tenure) giveWay(ctx, waiting context.Context, err error) error {
 	if e := waiting.Err(); e != nil {
 		return t.abandon(ctx, e)
@@ -116,12 +148,12 @@ func (t *tenure) giveWay(ctx, waiting context.Context, err error) error {
 	return err
 }
 
-// giveUp ends the attempt and gives back at every node that has answered anything but a plain refusal.
-// The channel gets a value for each of the nodes that had granted, when it is done.
+// giveUp ends the attempt and gives back at every node that has granted, or may have. The channel gets a value for
+// each node that had granted, when it has the lock back.
 func (t *tenure) giveUp(ctx context.Context) (done <-chan struct{}, nodes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.phase = over // from here on, an answer that comes late is given back by itself
+	t.phase = over // from here on, acquired gives back what late answers grant
 	given := make(chan struct{}, len(t.lock.parts))
 	for _, p := range t.lock.parts {
 		q := t.answered(p, granted, unknown)
@@ -153,20 +185,22 @@ func (t *tenure) answered(p part, which ...answer) part {
 	return q
 }
 
-// giveBack undoes an attempt that is over at a node that has granted, or may have. A waiter who goes on
-// waiting takes its place in line again, with its ticket: so a split vote ends with the lowest ticket
-// first at every node.
+// giveBack undoes an attempt that is over, at a node that has granted or may have. A waiter that goes on
+// waiting is queued again with its ticket. So after a split vote every node has the lowest ticket first.
 func (t *tenure) giveBack(ctx context.Context, p part) {
 	if t.waiter.isFinished() {
 		t.lock.askPart(ctx, p, t.releaseCall, t.released)
 		return
 	}
 	yield := func(cell int) scripts.Call {
-		return scripts.Yield(t.lock.cells[cell].Name, t.owner, t.placeAt(cell))
+		return scripts.Yield(t.lock.cells[cell].Name, t.at(cell), t.entryAt(cell))
 	}
 	t.lock.askPart(ctx, p, yield, func(cell int, r scripts.Reply) {
 		open, err := r.Yielded()
 		if err != nil {
+			// The waiter's next attempt finds out where it is queued. What was granted must not be in its way.
+			c := t.lock.cells[cell]
+			t.lock.client.owe(c.Node, scripts.Release(c.Name, t.at(cell), 1), t.lock.set.TTL, err)
 			t.waiter.stray(t.number)
 			return
 		}
@@ -177,13 +211,10 @@ func (t *tenure) giveBack(ctx context.Context, p part) {
 	}
 }
 
-// leaveLines takes the waiter of an attempt that was won out of the line of the nodes that did not
-// grant: a holder at the head of a line would keep the others waiting. Nodes that are yet to answer
-// are dealt with when they do.
-func (t *tenure) leaveLines(ctx context.Context) {
-	if t.waiter == nil {
-		return
-	}
+// leaveQueues takes the waiter of an attempt that was won out of the queue of the nodes that did not
+// grant: a holder that is first in a queue would keep the others waiting. Nodes that have yet to answer are
+// dealt with when they do.
+func (t *tenure) leaveQueues(ctx context.Context) {
 	t.waiter.finish()
 	where := []answer{refused, unknown, quarantined}
 	if t.waiter.mayStray(t.number) {
@@ -198,11 +229,14 @@ func (t *tenure) leaveLines(ctx context.Context) {
 	}
 }
 
-// leave takes w out of the line at some cells of a node, and gives back what they have handed to an heir of it,
-// unless one holds the lock.
+// leave takes w out of the queue at some cells of a node, and gives back what they have handed to its successors,
+// unless one of them holds the lock.
 func (l *Lock) leave(ctx context.Context, p part, w *waiter) {
-	heirs := w.heirs()
-	l.askPart(ctx, p, func(cell int) scripts.Call {
-		return scripts.Leave(l.cells[cell].Name, w.id, heirs)
-	}, func(int, scripts.Reply) {})
+	all := w.clears(p.cells)
+	call := func(cell int) scripts.Call { return scripts.Leave(l.cells[cell].Name, w.id, all) }
+	l.askPart(ctx, p, call, func(cell int, r scripts.Reply) {
+		if _, err := r.Done(); err != nil {
+			l.client.owe(p.node, call(cell), l.leftFor(w), err)
+		}
+	})
 }

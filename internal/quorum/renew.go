@@ -15,12 +15,13 @@ type round struct {
 	t      *tenure
 	start  time.Time // before the first send: what the new validity counts from
 	ballot *ballot
-	gone   []bool        // cells that did not have the key when this round came by; under the tenure's mu
+	gone   []bool        // cells that did not have the key in this round; under the tenure's mu
 	done   chan struct{} // closed when the round has taken its effect
 }
 
-// batch is what all the rounds begun at one time have for one node.
+// batch is the calls of all rounds begun at one time that go to one node.
 type batch struct {
+	client  *Client
 	node    Node
 	places  []place
 	timeout time.Duration
@@ -52,8 +53,8 @@ func (c *Client) renew(ts []*tenure) []*round {
 	return rounds
 }
 
-// fill adds the round's calls to the batches, unless the tenure has come to its end: nothing is renewed
-// after the deadline, nor after Unlock has begun.
+// fill adds the round's calls to the batches, and reports whether it did. Nothing is renewed after the deadline, nor
+// after Unlock has begun.
 func (r *round) fill(batches map[Node]*batch) bool {
 	t := r.t
 	t.checkDeadline()
@@ -65,7 +66,7 @@ func (r *round) fill(batches map[Node]*batch) bool {
 	for i, cell := range t.lock.cells {
 		b := batches[cell.Node]
 		if b == nil {
-			b = &batch{node: cell.Node}
+			b = &batch{client: t.lock.client, node: cell.Node}
 			batches[cell.Node] = b
 		}
 		b.timeout = max(b.timeout, t.lock.set.NodeTimeout)
@@ -74,8 +75,8 @@ func (r *round) fill(batches map[Node]*batch) bool {
 	return true
 }
 
-// send renews, and has the node grant anew what it turns out to have lost. What comes of a round is waited
-// for when the node has been asked for everything: it may depend on more of its answers.
+// send renews, and asks the node to grant again what it turns out to have lost. It waits for the outcome of a round
+// only when all renewals have been sent: the outcome may depend on more answers of this node.
 func (b *batch) send() {
 	var gone []place
 	b.ask(b.places, place.renewCall, func(p place, r scripts.Reply) {
@@ -83,9 +84,9 @@ func (b *batch) send() {
 			gone = append(gone, p)
 		}
 	})
-	// What too many nodes have lost is lost, and nothing is granted anew.
+	// If too many nodes have lost the key, the hold is lost, and nothing is granted again.
 	gone = slices.DeleteFunc(gone, func(p place) bool { <-p.done; return !p.t.alive() })
-	b.ask(gone, place.anewCall, place.regranted)
+	b.ask(gone, place.restoreCall, place.restored)
 }
 
 func (b *batch) ask(places []place, call func(place) scripts.Call, answer func(place, scripts.Reply)) {
@@ -105,7 +106,10 @@ func (b *batch) ask(places []place, call func(place) scripts.Call, answer func(p
 			calls[i] = call(p)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
-		for i, r := range b.node.Send(ctx, calls...) {
+		sent := time.Now()
+		replies := b.node.Send(ctx, calls...)
+		b.client.answered(b.node, replies, time.Since(sent), some[0].t.lock.set.Logger)
+		for i, r := range replies {
 			answer(some[i], r)
 		}
 		cancel()
@@ -113,35 +117,38 @@ func (b *batch) ask(places []place, call func(place) scripts.Call, answer func(p
 }
 
 func (p place) renewCall() scripts.Call {
-	return scripts.Renew(p.t.lock.cells[p.cell].Name, p.t.owner, p.t.lock.set.TTL)
+	return scripts.Renew(p.t.lock.cells[p.cell].Name, p.t.at(p.cell), p.t.lock.set.TTL)
 }
 
-// anewCall is under the restart guard, too: the node may have granted to somebody since it had the key, and
-// lost that as well. Until that lease is over its vote is not free to give, not even to the holder.
-func (p place) anewCall() scripts.Call {
+// restoreCall obeys the restart guard, too: since the node had the key, it may have granted to somebody else and lost
+// that as well. Until that lease expires the node must not vote for anyone, even the holder.
+func (p place) restoreCall() scripts.Call {
 	set := &p.t.lock.set
-	return scripts.AcquireAnew(p.t.lock.cells[p.cell].Name, p.t.owner, set.TTL, p.t.token).Guarded(set.Quarantine())
+	return scripts.Restore(p.t.lock.cells[p.cell].Name, p.t.at(p.cell), set.TTL, p.t.token).Guarded(set.Quarantine())
 }
 
-// renewed takes a node's answer to Renew and reports whether the node has lost the key.
+// renewed takes a node's answer to Renew and reports whether the node has lost the key. A node that says yes counts
+// even if its grant was never heard: it has the owner of this very cell.
 func (p place) renewed(reply scripts.Reply) (gone bool) {
 	ok, err := reply.Done()
 	gone = err == nil && !ok
 	t := p.t
 	t.mu.Lock()
 	c := &t.cells[p.cell]
-	if err != nil || !c.twin { // that it is one is what is wrong with it
+	if err != nil || !c.twin { // a twin keeps the error that says it is one
 		c.err = err
 	}
-	p.gone[p.cell] = gone
+	p.gone[p.cell] = gone && !c.twin
 	vote := No
-	silent := t.handed && c.state == refused // it was not heard to hand over
-	if ok && err == nil && !c.twin && !silent {
+	if ok && err == nil {
 		vote = Yes
 	}
-	seated := gone && silent
+	queued := gone && t.handed && c.state == refused
+	if vote == Yes {
+		c.state = granted
+	}
 	t.mu.Unlock()
-	if seated { // it did not hand over, and a holder may not stand in line
+	if queued { // it did not hand over, and a holder may not be queued
 		t.lock.client.start(func() {
 			t.lock.leave(context.Background(), part{t.lock.cells[p.cell].Node, []int{p.cell}}, t.waiter)
 		})
@@ -150,17 +157,17 @@ func (p place) renewed(reply scripts.Reply) (gone bool) {
 	return gone
 }
 
-// regranted takes a node's answer to being asked to grant anew what it had lost. It counts from the
-// next renewal on: in this one somebody else may have held the lock there.
-func (p place) regranted(reply scripts.Reply) {
+// restored takes a node's answer to restoreCall. The vote counts from the next renewal on: during this one somebody
+// else may have held the lock there.
+func (p place) restored(reply scripts.Reply) {
 	a, err := reply.Acquired()
 	t := p.t
 	t.mu.Lock()
 	if err != nil {
 		t.cells[p.cell].err = err
 	}
-	if t.handed && a.Granted && !a.Again {
-		t.cells[p.cell].state = granted
+	if err == nil && !a.Granted && scripts.Base(a.Holder) == t.owner {
+		t.cells[p.cell].twin = true
 	}
 	undo := t.phase == over && (err != nil || a.Granted)
 	t.mu.Unlock()
@@ -169,7 +176,7 @@ func (p place) regranted(reply scripts.Reply) {
 	}
 }
 
-// count casts a vote. The one that decides moves the deadline, or has the round tried again soon.
+// count casts a vote. The vote that decides moves the deadline, or schedules the next try soon.
 func (r *round) count(cell int, v Vote) {
 	t := r.t
 	t.mu.Lock()
@@ -187,9 +194,13 @@ func (r *round) count(cell int, v Vote) {
 	} else {
 		t.mu.Lock()
 		next = t.lock.client.now().Add(max(t.ttl/50, minRetry))
+		first := !t.late && t.phase == held
+		t.late = true
 		t.mu.Unlock()
-		t.lock.set.Logger.Warn("quorumlock: lease not renewed, trying again",
-			"lock", t.lock.name, "owner", t.owner, "until", t.ValidUntil(), "error", t.quorumError(r.ballot))
+		if first {
+			t.lock.set.Logger.Warn("quorumlock: renewal late, trying again until the lease ends",
+				"lock", t.lock.name, "owner", t.owner, "until", t.ValidUntil(), "error", t.quorumError(r.ballot))
+		}
 	}
 	t.lock.client.again(t, next)
 	close(r.done)
@@ -198,7 +209,7 @@ func (r *round) count(cell int, v Vote) {
 // minRetry keeps a failed renewal from being tried again in a busy loop.
 const minRetry = 2 * time.Millisecond
 
-// extendFrom moves the deadline, unless it has passed meanwhile: a lease that was told lost stays lost.
+// extendFrom moves the deadline, unless it has passed meanwhile: a lost lease stays lost.
 func (t *tenure) extendFrom(start time.Time) {
 	t.checkDeadline()
 	t.mu.Lock()
@@ -206,7 +217,7 @@ func (t *tenure) extendFrom(start time.Time) {
 	if t.phase != held || !start.After(t.start) {
 		return
 	}
-	t.start, t.ttl = start, t.lock.set.TTL
+	t.start, t.ttl, t.late = start, t.lock.set.TTL, false
 	t.timer.Reset(t.remaining())
 }
 
@@ -235,7 +246,7 @@ func (t *tenure) extend(ctx context.Context) error {
 		}
 	}
 	if !t.alive() {
-		return quorumlock.ErrLost
+		return t.lost()
 	}
 	return nil
 }

@@ -18,32 +18,38 @@ type phase uint8
 const (
 	acquiring phase = iota // the attempt runs
 	held                   // won: there are leases, the deadline is ahead
-	lost                   // the deadline has passed, or the keys are gone; its leases are told
+	lost                   // the deadline has passed, or the keys are gone; its leases have ended
 	over                   // the attempt failed, or the last lease was unlocked
 )
 
 // tenure is one owner's attempt on a lock and, if it is won, the hold it leads to. The owner is used
 // for nothing else, ever.
 type tenure struct {
-	lock   *Lock
-	owner  quorumlock.Owner
-	hint   uint64
-	ballot *ballot // the votes on the attempt
-	waiter *waiter // who makes the attempt; nil for TryLock
-	number int     // of the waiter's attempt
-	place  scripts.Place
-	handed bool   // not acquired by an attempt, but handed to the waiter's heir: see hand.go
-	token  uint64 // the fencing token; set before the tenure is held
+	lock      *Lock
+	owner     quorumlock.Owner
+	hint      uint64
+	ballot    *ballot // the votes on the attempt
+	waiter    *waiter // the call that makes the attempt
+	number    int     // of the waiter's attempt
+	entry     scripts.Entry
+	handed    bool          // handed to the waiter's successor, not acquired by an attempt: see hand.go
+	heard     chan struct{} // a node has answered; capacity 1
+	contested chan struct{} // closed when a cell has refused
+	once      sync.Once     // closes contested
+	token     uint64        // the fencing token; set before the tenure is held
 
 	mu     sync.Mutex
 	phase  phase
 	cells  []cellState
+	since  time.Time     // when the hold began
 	start  time.Time     // before the first send of the attempt or renewal that the validity counts from
 	ttl    time.Duration // that the keys got then
 	timer  *time.Timer   // ends the tenure at its deadline; set while held
 	leases map[*quorumlock.Lease]context.CancelCauseFunc
+	loss   *quorumlock.LostError // why it is lost
 
 	release *release // set once the release has begun
+	late    bool     // the last renewal failed, and that is logged
 
 	// Of the watchdog, guarded by the client's mu.
 	when  time.Time // the next renewal
@@ -55,9 +61,10 @@ var _ quorumlock.Tenure = (*tenure)(nil)
 // cellState is what one cell last said.
 type cellState struct {
 	state answer
-	token uint64 // if granted: the tenure's token at this node
-	err   error  // the last failure there
-	twin  bool   // the node is another one's server under a second address: it never votes
+	token uint64         // if granted: the tenure's token at this node
+	err   error          // the last failure there
+	why   scripts.Answer // if refused
+	twin  bool           // another cell of this lock is on the same server: this one never votes, and has no key to lose
 }
 
 type answer uint8
@@ -72,25 +79,25 @@ const (
 
 func newTenure(l *Lock, owner quorumlock.Owner) *tenure {
 	return &tenure{
-		lock:   l,
-		owner:  owner,
-		ballot: newBallot(l.tree, len(l.cells)),
-		cells:  make([]cellState, len(l.cells)),
-		ttl:    l.set.TTL,
-		leases: make(map[*quorumlock.Lease]context.CancelCauseFunc, 1),
-		index:  -1,
+		lock:      l,
+		owner:     owner,
+		ballot:    newBallot(l.tree, len(l.cells)),
+		cells:     make([]cellState, len(l.cells)),
+		ttl:       l.set.TTL,
+		heard:     make(chan struct{}, 1),
+		contested: make(chan struct{}),
+		leases:    make(map[*quorumlock.Lease]context.CancelCauseFunc, 1),
+		index:     -1,
 	}
 }
 
-// newAttempt is a tenure for an attempt of w, or for one of nobody who waits.
+// newAttempt is a tenure for an attempt of w.
 func newAttempt(l *Lock, w *waiter) *tenure {
 	t := newTenure(l, l.client.newOwner())
-	t.hint = l.client.Hint()
-	if w != nil {
-		t.waiter = w
-		t.number = w.begin()
-		t.place = w.place()
-	}
+	t.hint = l.hint()
+	t.waiter = w
+	t.number = w.begin(t)
+	t.entry = w.entry()
 	return t
 }
 
@@ -124,11 +131,12 @@ func (t *tenure) begin(ctx context.Context, start time.Time) (*quorumlock.Lease,
 	if left <= 0 {
 		return nil, fmt.Errorf("quorumlock: %q was granted, but so late that nothing is left of its TTL of %v: use a longer TTL or look at the nodes' latency", t.lock.name, t.ttl)
 	}
+	t.since = t.lock.client.now()
 	due := t.due(start)
 	if t.handed {
 		due = t.lock.client.now().Add(min(renewHanded, left/3))
 	}
-	if err := t.lock.client.keep(t, due); err != nil {
+	if err := t.lock.client.track(t, due); err != nil {
 		return nil, err
 	}
 	t.phase = held
@@ -139,11 +147,14 @@ func (t *tenure) begin(ctx context.Context, start time.Time) (*quorumlock.Lease,
 // due is when a hold is to be renewed that counts from start.
 func (t *tenure) due(start time.Time) time.Time { return start.Add(t.lock.set.TTL / 3) }
 
-// placeAt is the place in line at a cell.
-func (t *tenure) placeAt(cell int) scripts.Place {
-	p := t.place
-	p.Heir.Cell = cell
-	return p
+// at is the owner as it stands at a cell.
+func (t *tenure) at(cell int) quorumlock.Owner { return scripts.OfCell(t.owner, cell) }
+
+// entryAt is the entry in the queue of a cell.
+func (t *tenure) entryAt(cell int) scripts.Entry {
+	e := t.entry
+	e.Successor.Cell = cell
+	return e
 }
 
 // alive reports whether the lock is held.
@@ -200,13 +211,20 @@ func (t *tenure) checkDeadline() {
 	if left > 0 {
 		t.timer.Reset(left)
 	}
+	why := "it was not renewed in time"
+	switch {
+	case t.overheld():
+		why = fmt.Sprintf("it was held for longer than WithMaxHold(%v)", t.lock.set.MaxHold)
+	case !t.lock.set.Renew:
+		why = "it was not extended in time"
+	}
 	t.mu.Unlock()
 	if left <= 0 {
-		t.lose("it was not renewed in time")
+		t.lose(why)
 	}
 }
 
-// lose tells every lease that the hold is lost.
+// lose tells every lease that the hold is lost, and why.
 func (t *tenure) lose(why string) {
 	t.mu.Lock()
 	if t.phase != held {
@@ -217,15 +235,20 @@ func (t *tenure) lose(why string) {
 	t.timer.Stop()
 	tell := slices.Collect(maps.Values(t.leases))
 	t.mu.Unlock()
+	err := &quorumlock.LostError{Name: t.lock.name, Owner: t.owner, Reason: why, Nodes: t.nodeErrors()}
+	t.mu.Lock()
+	t.loss = err
+	t.mu.Unlock()
 	for _, lose := range tell {
-		lose(quorumlock.ErrLost)
+		lose(err)
 	}
+	t.waiter.release()
 	t.lock.client.forget(t)
-	t.lock.set.Logger.Warn("quorumlock: lease lost", "lock", t.lock.name, "owner", t.owner, "why", why)
+	t.lock.set.Logger.Warn("quorumlock: lease lost", "lock", t.lock.name, "owner", t.owner, "error", err)
 }
 
 // Leave is quorumlock.Tenure's.
-func (t *tenure) Leave(ctx context.Context, l *quorumlock.Lease) error {
+func (t *tenure) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
 	if t.lock.client.begin() != nil {
 		return quorumlock.ErrLost // Close has told the lease so
 	}
@@ -244,11 +267,28 @@ func (t *tenure) Leave(ctx context.Context, l *quorumlock.Lease) error {
 
 	var err error
 	if last {
+		if keep > 0 {
+			t.lock.client.keeps(t.owner, keep)
+		} else {
+			t.waiter.release()
+		}
+		t.lock.client.releasing(1)
 		t.lock.client.forget(t)
-		err = t.releaseAll(ctx)
+		err = t.releaseAll(ctx, keep)
+		t.lock.client.releasing(-1)
 	}
 	if wasLost {
-		return quorumlock.ErrLost
+		return t.lost()
 	}
 	return err
+}
+
+// lost is the error of a hold that is lost.
+func (t *tenure) lost() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.loss == nil { // lose is about to set it
+		return quorumlock.ErrLost
+	}
+	return t.loss
 }

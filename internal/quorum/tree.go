@@ -78,6 +78,18 @@ func (t Tree) Tally(votes []Vote) Result {
 	return Pending
 }
 
+// Settled reports whether the votes decide the result and, where all members are needed, that of every member.
+func (t Tree) Settled(votes []Vote) bool {
+	if t.Need == len(t.Members) {
+		for _, m := range t.Members {
+			if !m.Settled(votes) {
+				return false
+			}
+		}
+	}
+	return t.Tally(votes) != Pending
+}
+
 // count returns how many members are won and lost.
 func (t Tree) count(votes []Vote) (won, lost int) {
 	for _, m := range t.Members {
@@ -92,8 +104,8 @@ func (t Tree) count(votes []Vote) (won, lost int) {
 }
 
 // Promising reports whether a quorum is likely to follow when some of its votes are there: of a group
-// that can do without some of its members, one vote promises the others; of one that cannot, all have
-// to.
+// that can do without some of its members, one vote promises the others; of a group that cannot, every member must
+// promise.
 func (t Tree) Promising(votes []Vote) bool {
 	if len(t.Members) == 0 {
 		return votes[t.cell] == Yes

@@ -14,15 +14,15 @@ func waiting(t *testing.T, cells int) *waiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := NewClient()
+	c := NewClient("test")
 	t.Cleanup(c.Close)
 	all := make([]Cell, cells)
 	for i := range all {
 		all[i] = Cell{idle{}, string(rune('a' + i))}
 	}
-	w := newWaiter(New(c, "x", Majority(cells, cells), all, set, nil))
-	w.begin()
-	w.begin()
+	w := newWaiter(New(c, "x", Majority(cells, cells), all, set, nil), 1, func() int { return 1 })
+	newAttempt(w.lock, w)
+	newAttempt(w.lock, w)
 	return w
 }
 
@@ -39,23 +39,24 @@ func TestACellThatHasBecomeOpenStaysOpenWhenARefusalIsHeard(t *testing.T) {
 	}
 }
 
-// What the former attempt was handed, this one has taken over: it is no reason to make another.
-func TestAHandToAFormerAttemptWakesOnlyIfThisOneHasNotMetIt(t *testing.T) {
+// The next attempt takes over earlier handoffs: they are no reason to make another.
+func TestAHandoffToAnEarlierAttemptWakesOnlyIfThisOneHasNotMetIt(t *testing.T) {
 	w := waiting(t, 1)
-	w.handed(w.lock.cells[0], 0, 1, 7)
+	first, second := scripts.Handoff{Attempt: 1, Token: 7}, scripts.Handoff{Attempt: 2, Token: 8}
+	w.handed(w.lock.cells[0], first)
 	if now := w.look(); now.woken || now.handed {
 		t.Errorf("%+v, though this attempt has yet to be answered there", now)
 	}
 	w.refused(0, scripts.Answer{})
 	if w.look().woken {
-		t.Error("woken by what came before the answer: it has been taken over")
+		t.Error("woken by what came before the answer: this attempt has taken it over")
 	}
-	w.handed(w.lock.cells[0], 0, 1, 7)
+	w.handed(w.lock.cells[0], first)
 	if now := w.look(); !now.woken || now.handed {
-		t.Errorf("%+v, want it woken, and not to count the hand", now)
+		t.Errorf("%+v, want it woken, and not to count the handoff", now)
 	}
-	w.handed(w.lock.cells[0], 0, 2, 8)
+	w.handed(w.lock.cells[0], second)
 	if !w.look().handed {
-		t.Error("the hand to this attempt does not count")
+		t.Error("the handoff to this attempt does not count")
 	}
 }

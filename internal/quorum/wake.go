@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -9,15 +8,15 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// ear is the client's subscription to its wake channel at one node. It is opened when a caller first
-// waits there, and kept for a while after the last has gone: callers who come and go find it open.
+// ear is the client's subscription to its wake channel at one node. It is opened when a caller first waits there,
+// and kept for a while after the last has gone, so that callers who come and go find it open.
 type ear struct {
 	stop    func()
 	waiters int
 	closer  *time.Timer // set while there are no waiters
 }
 
-// earLinger is how long a subscription is kept for the next one who waits.
+// earLinger is how long a subscription is kept for the next waiter.
 const earLinger = 10 * time.Second
 
 // listen makes sure that the client hears its wake channel at n, until unlisten.
@@ -71,8 +70,8 @@ func (c *Client) deafen() {
 	clear(c.ears)
 }
 
-// heard takes a message of line.lua: `hand <waiter> <attempt> <cell> <token> <lock>`, `turn <waiter> <lock>` or
-// `next <waiter> <lock>`; or "", when messages may have been missed.
+// heard takes a message of queue.lua, or "" when messages may have been missed. Anybody who may publish can send
+// one. So a handoff counts only with its proof, and other messages only make a waiter look.
 func (c *Client) heard(n Node, message string) {
 	if message == "" {
 		for _, w := range c.everyWaiter() {
@@ -81,13 +80,19 @@ func (c *Client) heard(n Node, message string) {
 		return
 	}
 	what, rest, _ := strings.Cut(message, " ")
+	if what == "handoff" {
+		h, ok := scripts.ParseHandoff(rest)
+		if !ok {
+			return
+		}
+		if w := c.waiter(h.Waiter); w != nil && h.ProvenBy(w.secret) {
+			w.handed(Cell{n, h.Lock}, h)
+		}
+		return
+	}
 	id, name, _ := strings.Cut(rest, " ")
-	c.waitersMu.Lock()
-	w := c.waiters[quorumlock.Owner(id)]
-	c.waitersMu.Unlock()
+	w := c.waiter(quorumlock.Owner(id))
 	switch {
-	case what == "hand":
-		c.handed(n, w, quorumlock.Owner(id), name)
 	case w == nil: // it has its lock already, or has gone
 	case what == "turn":
 		w.turn(Cell{n, name})
@@ -96,22 +101,10 @@ func (c *Client) heard(n Node, message string) {
 	}
 }
 
-// handed takes the rest of `hand <waiter> <attempt> <cell> <token> <lock>`. w is nil if the waiter has gone.
-func (c *Client) handed(n Node, w *waiter, id quorumlock.Owner, rest string) {
-	fields := strings.SplitN(rest, " ", 4)
-	if len(fields) < 4 {
-		return
-	}
-	attempt, err := strconv.Atoi(fields[0])
-	number, err2 := strconv.Atoi(fields[1])
-	token, err3 := strconv.ParseUint(fields[2], 10, 64)
-	if err != nil || err2 != nil || err3 != nil {
-		return
-	}
-	cell := Cell{n, fields[3]}
-	if w == nil || !w.handed(cell, number, attempt, token) {
-		go c.late(cell, number, scripts.HeirOf(id, attempt))
-	}
+func (c *Client) waiter(id quorumlock.Owner) *waiter {
+	c.waitersMu.Lock()
+	defer c.waitersMu.Unlock()
+	return c.waiters[id]
 }
 
 func (c *Client) everyWaiter() []*waiter {

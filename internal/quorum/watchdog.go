@@ -11,7 +11,7 @@ import (
 // monotonic clock may stand still while the machine is suspended, and with it every timer.
 const clockCheck = time.Second
 
-// again puts t back in line for its next renewal, if it is still held.
+// again schedules the next renewal of t, if it is still held.
 func (c *Client) again(t *tenure, when time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -23,7 +23,7 @@ func (c *Client) again(t *tenure, when time.Time) {
 // reschedule is called with mu held.
 func (c *Client) reschedule(t *tenure, when time.Time) {
 	switch {
-	case !t.lock.set.Renew:
+	case !t.lock.set.Renew, t.overheld():
 	case t.index >= 0: // an Extend and the watchdog's round crossed
 		t.when = when
 		heap.Fix(&c.due, t.index)
@@ -32,6 +32,12 @@ func (c *Client) reschedule(t *tenure, when time.Time) {
 		heap.Push(&c.due, t)
 	}
 	c.setTimer(c.now())
+}
+
+// overheld reports whether a hold has lasted for its WithMaxHold, and is not renewed any more.
+func (t *tenure) overheld() bool {
+	limit := t.lock.set.MaxHold
+	return limit > 0 && elapsed(t.since, t.lock.client.now()) >= limit
 }
 
 // setTimer is called with mu held. It moves the timer only forward in time: a tick too many is cheap.

@@ -1,16 +1,16 @@
 // Package simulation runs the library under hostile schedules and checks what is promised. One seed makes one
 // schedule.
 //
-//	go test ./internal/simulation                          a sample of seeds, and the planted bugs
+//	go test ./internal/simulation                          a sample of seeds, and of the planted bugs
 //	go test ./internal/simulation -run Seeds -seeds 100000 -timeout 60m
 //	go test ./internal/simulation -run Seeds -seed 42      one seed, with its trace
-//	go test ./internal/simulation -run Planted -v          the planted bugs, as a table
+//	go test ./internal/simulation -run Planted -planted all -v -timeout 30m     all of them, as a table
 //	go test ./internal/simulation -run Planted -v -seeds 500 -plant 'scripts/renew.lua: == 0 => == 1'
 //	go test ./internal/simulation -run Seeds -seeds 1000000 -from $(date +%s)000000 -timeout 8h     nightly
 //
 // A seed that fails is shown with its trace, after everything has been taken away that it does not need to fail, and
 // with the command that runs it again. The planted bugs are variants of the library that are known to be bad: the test
-// builds it with each of them and fails unless a seed does.
+// builds it with each of them and fails unless a seed does. That takes minutes, so a plain run tries three; CI tries all.
 //
 // # What is real
 //
@@ -24,14 +24,16 @@
 //     is cut, both ways or one, or holds back what is sent and delivers it late.
 //   - Nodes (node.go): each on a clock with an offset and a rate, that is stepped. They crash and come back with all,
 //     some or none of their data, freeze and run late what came meanwhile, lose keys, forget their scripts.
-//   - Processes (process.go, worker.go): each has a client, paths and a wall clock of its own, which is wrong and is
-//     stepped. They lock, try, wait for two locks at once, enter again, extend, cancel at any moment and as their
-//     turn comes, sleep while they hold and write late, are paused, and die.
+//   - Forgers (node.forge): they may publish and no more, and send waiters handoffs that no node made.
+//   - Processes (process.go, worker.go): each has a client, paths and a wall clock of its own, which is wrong, in
+//     some by days or a year, and is stepped. They lock, try, wait for two locks at once, enter again, extend, cancel at any moment and as their
+//     turn comes, sleep while they hold and write late, are paused, and die. In some plans a day without a call
+//     follows, and then every process locks once.
 //
 // A plan (plan.go) is calm, so that nothing fails; bounded, so that no more nodes forget than the quorum allows for
-// and the clocks keep to the drift; or beyond that. Under the restart guard, as some of the bounded are, any number of
-// nodes restart without their data as well, or are replaced by a replica. What can be demanded of each stands at the invariants (invariant.go), which
-// are checked at every script that runs (watch.go), at every grant (hold.go), at the end of every call (worker.go), now
+// and the clocks keep to the drift; or beyond that. Some of the bounded plans are under the restart guard: then any
+// number of nodes may restart without their data, too, or be replaced by a replica. The invariants (invariant.go) say
+// what each kind of plan must keep. They are checked at every script that runs (watch.go), at every grant (hold.go), at the end of every call (worker.go), now
 // and then (watch.audits), and at the end (world.end).
 //
 // # What is not

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,12 +20,13 @@ type hold struct {
 	order    map[string]int // of the grant, for each name
 	renewed  bool           // by the watchdog
 	released bool           // its Unlock has begun
+	past     int            // among all that there were
 	lost     bool
 }
 
 // live reports whether the holder may believe to hold. It is called with the world's mutex held.
 func (h *hold) live() bool {
-	return !h.released && !h.lost && context.Cause(h.lease.Context()) != quorumlock.ErrLost && h.left() > 0
+	return !h.released && !h.lost && !errors.Is(context.Cause(h.lease.Context()), quorumlock.ErrLost) && h.left() > 0
 }
 
 // left is for how much longer the lease is valid.
@@ -69,6 +71,8 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 		g.all[l.Token()] = time.Now()
 	}
 	t.holds = append(t.holds, h)
+	h.past = len(t.past)
+	t.past = append(t.past, span{h.names, t.world.now(), 1 << 62, h.owner})
 	t.backed(h)
 	return h
 }
@@ -106,7 +110,7 @@ func (t *watch) follow(h *hold) {
 		over := ctx.Err() != nil
 		now := instant(h.lease.ValidUntil())
 		switch {
-		case over && context.Cause(ctx) == quorumlock.ErrLost:
+		case over && errors.Is(context.Cause(ctx), quorumlock.ErrLost):
 			h.lost = true
 			t.world.trace(fmt.Sprintf("%v: %s has lost %s", h.proc, h.owner, h.lease.Name()))
 			if t.world.plan.Class == calm && h.renewed && !h.released {
@@ -134,6 +138,7 @@ func (t *watch) releasing(h *hold) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	h.released = true
+	t.past[h.past].to = t.world.now()
 	t.holds = slices.DeleteFunc(t.holds, func(o *hold) bool { return o == h })
 	t.world.trace(fmt.Sprintf("%v: %s releases %s", h.proc, h.owner, h.lease.Name()))
 }

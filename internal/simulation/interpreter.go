@@ -3,6 +3,8 @@ package simulation
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -45,8 +47,13 @@ func newInterpreter() *interpreter {
 		l.Call(1, 0)
 	}
 	l.SetGlobal("redis", l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
-		"call":        func(l *lua.LState) int { return in.call(l, true) },
-		"pcall":       func(l *lua.LState) int { return in.call(l, false) },
+		"call":  func(l *lua.LState) int { return in.call(l, true) },
+		"pcall": func(l *lua.LState) int { return in.call(l, false) },
+		"sha1hex": func(l *lua.LState) int {
+			sum := sha1.Sum([]byte(l.CheckString(1)))
+			l.Push(lua.LString(hex.EncodeToString(sum[:])))
+			return 1
+		},
 		"error_reply": func(l *lua.LState) int { l.Push(failure(l, l.CheckString(1))); return 1 },
 	}))
 	l.SetGlobal("KEYS", lua.LNil)

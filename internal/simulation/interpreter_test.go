@@ -61,34 +61,31 @@ func newServer(t *testing.T) *miniredis.Miniredis {
 
 func anyCall(g generator) scripts.Call {
 	who := func() quorumlock.Owner { return quorumlock.Owner(fmt.Sprintf("c:%d", g.IntN(4))) }
+	cell := func() quorumlock.Owner { return scripts.OfCell(who(), g.IntN(3)) }
 	ttl := g.between(10*time.Millisecond, time.Second)
-	place := scripts.Place{Waiter: who(), Ticket: g.Int64N(1000), TTL: ttl}
+	entry := scripts.Entry{Waiter: who(), Ticket: g.Int64N(1000), TTL: ttl}
 	if g.chance(0.7) {
-		place.Heir = scripts.Heir{Attempt: 1 + g.IntN(3), TTL: ttl, Cell: g.IntN(3)}
+		entry.Successor = scripts.Successor{Attempt: 1 + g.IntN(3), TTL: ttl, Cell: g.IntN(3), Secret: "s"}
 	}
 	switch g.IntN(8) {
 	case 0:
 		return scripts.Acquire("x", who(), ttl, 1+g.IntN(2), g.Uint64N(100))
 	case 1, 2:
-		return scripts.AcquireInTurn("x", who(), ttl, g.Uint64N(100), place)
+		return scripts.AcquireInTurn("x", cell(), ttl, g.Uint64N(100), entry)
 	case 3:
-		return scripts.AcquireAnew("x", who(), ttl, g.Uint64N(100))
+		return scripts.Restore("x", cell(), ttl, g.Uint64N(100))
 	case 4:
 		return scripts.Raise("x", who(), ttl, g.Uint64N(100), 100+g.Uint64N(100))
 	case 5:
 		return scripts.Renew("x", who(), ttl)
 	case 6:
-		heir := scripts.AnyHeir
-		if g.chance(0.5) {
-			heir = scripts.HeirOf(who(), 1+g.IntN(3))
-		}
-		return scripts.Leave("x", who(), heir)
+		return scripts.Leave("x", who(), g.chance(0.5))
 	default:
 		if g.chance(0.5) {
-			return scripts.Yield("x", who(), place)
+			return scripts.Yield("x", cell(), entry)
 		}
 		if g.chance(0.5) {
-			return scripts.ReleaseAndLeave("x", who(), who(), scripts.AnyHeir)
+			return scripts.ReleaseAndLeave("x", cell(), who(), true)
 		}
 		return scripts.Release("x", who(), 1+g.IntN(2))
 	}

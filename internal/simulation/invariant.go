@@ -23,24 +23,28 @@ const (
 	noOldWrite  = "the store takes no old write"
 	holderWrite = "the store takes the holder's write"
 
-	// A lease that ends is told so by its deadline, and its Unlock says so.
+	// The context of a lost lease ends by the deadline of the lease, and its Unlock says so.
 	lossTold = "loss is told by the deadline"
 
 	// What an owner sends once runs at most once at a node.
 	once = "nothing takes effect twice"
 
-	// No script changes the count, the TTL or the token counter of a hold of another owner's, nor takes a waiter
-	// out of the line whose place has time left.
+	// No script changes the count, the TTL or the token counter of another owner's hold, nor removes a waiter from
+	// the queue whose entry has time left.
 	othersHold  = "nobody else's hold is touched"
-	othersPlace = "nobody else's place is touched"
+	othersPlace = "nobody else's entry is touched"
 
 	// A node says yes only to the holder.
 	yesToHolder = "no grant without a key"
 
-	// No node grants a lock past a waiter with a lower ticket whose place has time left.
+	// No node grants a lock past a waiter with a lower ticket whose entry has time left. A ticket is the time of the call.
 	ticketOrder = "in ticket order"
 
-	// Soon after a call has returned, no key and no place in line of its attempts is left at a node that was
+	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock
+	// or is just getting it.
+	oneWins = "one of those who try gets it"
+
+	// Soon after a call has returned, no key and no entry of its attempts is left at a node that was
 	// reachable meanwhile. At the end, none is left anywhere but token counters, and the guard's note of a promotion.
 	nothingLeft  = "nothing is left behind"
 	nothingStays = "nothing outlives its TTL"
@@ -51,12 +55,12 @@ const (
 	// Lock returns an error only when it may not wait any longer.
 	ridesOut = "Lock rides out what fails"
 
-	// While nothing fails, no lease is lost, no call fails, and a lock that is released is had by the next waiter
-	// without waiting for a refresh.
+	// While nothing fails, no lease is lost, no call fails, and the next waiter gets a released lock without waiting
+	// for a refresh.
 	nothingFails = "nothing fails while nothing is wrong"
 	promptly     = "the next waiter is told"
 
-	// When all nodes are well, somebody acquires as soon as what was left is expired.
+	// When all nodes are well, somebody acquires as soon as the leftovers have expired.
 	acquires = "somebody acquires"
 
 	// Entering a hold again changes neither owner nor token, and counts; leaving it releases nothing.

@@ -149,6 +149,27 @@ func (n *node) info(section string) string {
 	panic("simulation: INFO of " + section)
 }
 
+// forge is somebody who may publish and no more. It sends a process messages that all locks were handed to all of its
+// waiters.
+func (n *node) forge(p *process) {
+	var waiters []string
+	for alias, waiter := range p.known {
+		if strings.HasPrefix(alias, p.id+"w") && !strings.ContainsAny(waiter, "/.") {
+			waiters = append(waiters, waiter)
+		}
+	}
+	slices.Sort(waiters)
+	for _, waiter := range waiters {
+		for attempt := range 4 {
+			for _, lock := range []string{"x", "y"} {
+				for cell := range 2 * len(n.world.nodes) {
+					n.publish(scripts.WakeChannel(p.uuid), fmt.Sprintf("handoff %s %d %d 9007199254740000 %040x %s", waiter, attempt+1, cell, 7, lock))
+				}
+			}
+		}
+	}
+}
+
 func (n *node) freeze() { n.frozen = true }
 
 func (n *node) thaw() {
@@ -272,7 +293,7 @@ var named = func() map[string]string {
 		"raise":   scripts.Raise("", "", 0, 0, 0),
 		"renew":   scripts.Renew("", "", 0),
 		"release": scripts.Release("", "", 0),
-		"leave":   scripts.Leave("", "", ""),
+		"leave":   scripts.Leave("", "", false),
 	} {
 		names[call.Script.SHA], names[call.Script.Source] = name, name
 		shas[call.Script.Source] = call.Script.SHA

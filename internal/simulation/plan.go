@@ -30,6 +30,7 @@ type Plan struct {
 	TTL         time.Duration
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
+	Idle        bool          // at the end nobody calls for a day, and then every process does
 	Guard       bool          // all clients have the restart guard: any node may restart without its data
 	Latency     time.Duration // one way, on average
 	Slow        float64       // the share of messages that take much longer
@@ -78,7 +79,7 @@ type Step struct {
 	Limit   time.Duration // of the call's context
 	Wait    bool          // the limit is for waiting only, and not for the lease's context
 	Cancel  time.Duration // when the context is cancelled instead; 0: it is not
-	Told    time.Duration // it is cancelled so long after its process was told a turn; 0: it is not
+	Told    time.Duration // it is cancelled this long after its process heard that it was called; 0: it is not
 	Hold    []Use
 }
 
@@ -128,9 +129,10 @@ const (
 	pause
 	die
 	setWall
+	forge
 )
 
-var kinds = [...]string{"crash", "crash losing", "promote", "freeze", "evict", "flush scripts", "step back", "step forward", "cut", "cut there", "cut back", "stall", "pause", "die", "set wall clock"}
+var kinds = [...]string{"crash", "crash losing", "promote", "freeze", "evict", "flush scripts", "step back", "step forward", "cut", "cut there", "cut back", "stall", "pause", "die", "set wall clock", "forge"}
 
 func (k kind) String() string { return kinds[k] }
 
@@ -139,19 +141,21 @@ func newPlan(seed uint64) *Plan {
 	g := newGenerator(seed)
 	p := &Plan{Seed: seed, Class: pick(g, calm, bounded, bounded, bounded, beyond)}
 	p.Guard = p.Class == bounded && generator{rand.New(rand.NewPCG(seed, 0x9a4d))}.chance(0.04)
+	p.Idle = p.Class != beyond && !p.Guard && generator{rand.New(rand.NewPCG(seed, 0x1d1e))}.chance(0.1)
 	p.Nodes = pick(g, 1, 3, 3, 3, 3, 3, 3, 4, 5, 5)
 	p.Quorum = p.Nodes/2 + 1
 	if g.chance(0.4) {
 		p.Quorum = min(p.Quorum+1, p.Nodes)
 	}
 	p.TTL = time.Duration(pick(g, 200, 400, 700, 1000, 2000)) * time.Millisecond
-	p.NodeTimeout = g.between(30*time.Millisecond, pick(g, p.TTL/3, p.TTL/3, p.TTL/3, 3*p.TTL/2))
+	p.NodeTimeout = g.between(30*time.Millisecond, pick(g, p.TTL/3, p.TTL/3, p.TTL/3, p.TTL))
 	p.Drift = quorumlock.DefaultDrift()
 	if g.chance(0.5) {
 		p.Drift.Rate = 0.2
 	}
 	if p.Guard {
 		p.TTL = guardedTTL(p.Drift)
+		p.NodeTimeout = min(p.NodeTimeout, p.TTL)
 	}
 	p.Latency = g.between(50*time.Microsecond, 3*time.Millisecond)
 	p.Length = 3*p.TTL + 500*time.Millisecond
@@ -222,6 +226,10 @@ func (g generator) process(p *Plan) ProcessPlan {
 	// Where more counters are lost than the quorum allows for, as under the guard, only clocks that agree make it good.
 	if p.Class != beyond && !p.Guard && g.chance(0.5) {
 		pp.Wall = g.between(-time.Minute, time.Minute)
+		if g.chance(0.1) {
+			const year = 365 * 24 * time.Hour
+			pp.Wall = pick(g, -year, -48*time.Hour, 48*time.Hour, year)
+		}
 	}
 	return pp
 }
@@ -285,7 +293,7 @@ func (g generator) fault(p *Plan) Fault {
 	}
 	f.For = min(f.For, p.Length-f.At)
 	n := p.forgetful()
-	f.Kind = pick(g, crash, crash, freeze, freeze, flushScripts, stepBack, cutBoth, cutThere, cutBack, stall, stall, pause, pause, pause, die, setWall)
+	f.Kind = pick(g, crash, crash, freeze, freeze, flushScripts, stepBack, cutBoth, cutThere, cutBack, stall, stall, pause, pause, pause, die, setWall, forge)
 	if n > 0 && g.chance(0.5) {
 		f.Kind = pick(g, crashLosing, evict, stepForward)
 		f.Node = g.IntN(n)

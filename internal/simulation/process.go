@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	qnode "github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // process is a program with a client of the locks. Its paths are its own, and so is its wall clock.
@@ -32,7 +33,8 @@ type process struct {
 	waiters  int
 	tries    int
 
-	turns   []func() // called when it is told a turn
+	called  []int64  // when its calls began, in µs of its wall clock
+	turns   []func() // called when one of its waiters is called
 	stepped bool     // its wall clock was
 	paused  bool
 	gate    chan struct{} // closed when the pause is over
@@ -84,7 +86,7 @@ func (p *process) String() string { return p.id }
 // which of its attempts it is. The client's identity is random, and two goroutines that one message wakes take their
 // numbers in any order.
 func (p *process) meet(m *message) {
-	owner, waiter := m.argv[0], ""
+	owner, waiter := base(m.argv[0]), ""
 	switch m.script {
 	case "acquire":
 		waiter = m.place.waiter
@@ -112,18 +114,19 @@ func (p *process) meet(m *message) {
 	}
 	if heir := m.place.heir; heir != "" && p.names[heir] == "" {
 		p.name(heir, p.names[m.place.waiter]+heir[len(m.place.waiter):])
-	}
-	if m.script == "leave" {
-		owner = strings.TrimPrefix(m.argv[1], "*")
+		p.name(m.place.secret, "secret")
 	}
 	m.who, m.owner, m.waiter, m.heir = p.alias(m.argv[0]), p.alias(owner), p.alias(waiter), p.alias(m.place.heir)
 }
 
-// place is what a script is told of a waiter's place.
+func base(owner string) string { return string(scripts.Base(quorumlock.Owner(owner))) }
+
+// place is the entry of a waiter that a script is given.
 type place struct {
 	waiter string
 	ticket float64
 	heir   string
+	secret string
 }
 
 func placeOf(script string, argv []string) (p place) {
@@ -135,29 +138,29 @@ func placeOf(script string, argv []string) (p place) {
 		p.waiter = fields[0]
 		p.ticket, _ = strconv.ParseFloat(fields[1], 64)
 	}
-	if len(fields) > 5 {
-		p.heir = fields[0] + "/" + fields[5]
+	if len(fields) > 7 {
+		p.heir, p.secret = fields[0]+"/"+fields[6], fields[7]
 	}
 	return p
 }
 
-// isHeir reports whether an owner, or its alias, is a waiter's heir.
+// isHeir reports whether an owner, or its alias, is a waiter's successor.
 func isHeir(owner string) bool { return strings.Contains(owner, "/") }
 
 func (p *process) name(who, alias string) { p.names[who], p.known[alias] = alias, who }
 
 // alias replaces the owners and waiters in a text by their names.
 func (p *process) alias(s string) string {
-	if name := p.names[s]; name != "" {
-		return name
+	if name := p.names[base(s)]; name != "" {
+		return name + s[len(base(s)):]
 	}
 	if !strings.Contains(s, " ") {
 		return s
 	}
 	words := strings.Split(s, " ")
 	for i, word := range words {
-		if name := p.names[word]; name != "" {
-			words[i] = name
+		if name := p.names[base(word)]; name != "" {
+			words[i] = name + word[len(base(word)):]
 		}
 	}
 	return strings.Join(words, " ")

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -22,6 +23,8 @@ type watch struct {
 	names   map[string]*granted
 	calls   []*call
 	multi   bool // some wait for several locks
+	past    []span
+	refuse  []span // TryLocks that were refused because somebody has the lock
 }
 
 // activity is what was sent for an owner or a waiter.
@@ -126,23 +129,23 @@ func (n *node) state(name string) (s state) {
 	if fields, err := n.redis.HKeys(name); err == nil {
 		s.holders = make(map[string]string, len(fields))
 		for _, f := range fields {
-			s.holders[f] = n.redis.HGet(name, f)
+			s.holders[base(f)] = n.redis.HGet(name, f)
 		}
 		s.ttl = n.redis.TTL(name)
 	}
 	s.token, _ = n.redis.Get(scripts.TokenKey(name))
 	var err error
-	if s.line, err = n.redis.SortedSet(scripts.LineKey(name)); err != nil {
+	if s.line, err = n.redis.SortedSet(scripts.QueueKey(name)); err != nil {
 		return s
 	}
 	s.places, s.heirs = make(map[string]int64), make(map[string]string)
 	for who := range s.line {
-		stored := strings.Fields(n.redis.HGet(scripts.DeadlinesKey(name), who))
+		stored := strings.Fields(n.redis.HGet(scripts.EntriesKey(name), who))
 		if len(stored) > 0 {
 			s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
 		}
-		if len(stored) == 5 {
-			s.heirs[who] = who + "/" + stored[4]
+		if len(stored) == 7 {
+			s.heirs[who] = who + "/" + stored[5]
 		}
 	}
 	return s
@@ -164,13 +167,17 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	is := n.state(name)
 	t.active(m, func(a *activity) { a.pending[n]-- })
 	said := strings.ReplaceAll(strings.TrimSuffix(reply, "\r\n"), "\r\n", " ")
+	words := strings.Fields(said)
+	for i, word := range words {
+		words[i] = t.alias(word) // who holds is perhaps another process's
+	}
 	argv := m.path.proc.alias(strings.Join(m.argv, " "))
-	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.script, name, argv, said))
+	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.script, name, argv, strings.Join(words, " ")))
 
 	ok := false // the script did for the owner what it is for
 	switch m.script {
 	case "acquire":
-		ok = strings.HasPrefix(reply, "*3\r\n:1") || strings.HasPrefix(reply, "*3\r\n:2")
+		ok = strings.HasPrefix(reply, "*2\r\n:1") || strings.HasPrefix(reply, "*2\r\n:2")
 	case "raise", "renew":
 		ok = reply == ":1\r\n"
 	}
@@ -184,7 +191,8 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	t.once(n, m, name, owner)
 	t.untouched(n, m, name, owner, was, is)
 	t.handed(n, m, name, owner, was, is)
-	t.inTurn(n, m, name, strings.HasPrefix(reply, "*3\r\n:1"), was)
+	t.ticketed(m)
+	t.inTurn(n, m, name, strings.HasPrefix(reply, "*2\r\n:1"), was)
 	if len(is.holders) > 0 && is.ttl <= 0 {
 		t.world.violateLocked(nothingStays, "%v has %s without an expiry after %s for %s", n, name, m.script, owner)
 	}
@@ -214,7 +222,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 	const rule = othersHold
 	others := false
 	for who, holds := range was.holders {
-		if who == me || waiter != "" && strings.HasPrefix(who, t.wire(m, waiter)+"/") && (m.script == "acquire" || m.args[len(m.args)-2] == "*" || m.args[len(m.args)-1] == "*") {
+		if who == me || waiter != "" && strings.HasPrefix(who, t.wire(m, waiter)+"/") && (m.script == "acquire" || slices.Contains(m.argv, "all")) {
 			continue
 		}
 		others = true
@@ -258,8 +266,8 @@ func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
 	}
 }
 
-// handed checks that nobody is granted the lock but him who asks, and him to whom a release hands it: the heir of
-// the first in line.
+// handed checks that the lock is granted only to the owner that asks, or to the one to whom a release hands it: the
+// successor of the first in the queue.
 func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 	for who := range is.holders {
 		if was.holders[who] != "" || m.script == "acquire" && who == t.wire(m, owner) {
@@ -324,7 +332,7 @@ func (t *watch) audit() {
 			for who := range s.holders {
 				after := t.slack()
 				if isHeir(t.alias(who)) {
-					after += refresh // until its waiter looks, if it is not told
+					after += refresh // until its waiter looks, if it is not called
 				}
 				if a := t.owners[t.alias(who)]; t.idle(a, n, after) {
 					t.world.violateLocked(nothingLeft, "%v has %s for %s, of whom nothing was heard for %v", n, name, t.alias(who), time.Since(a.last))

@@ -99,9 +99,13 @@ func (k *worker) step(ctx context.Context, s Step) {
 	if !s.Try {
 		done = k.world.watch.waits(s.Name, limit)
 	}
+	k.world.watch.called(k.proc)
 	lease, err := call(ctx)
 	k.inTime("Lock", began, most)
 	if err != nil {
+		if s.Try && errors.Is(err, quorumlock.ErrHeld) && ctx.Err() == nil {
+			k.world.watch.refused(k, s.Name, began)
+		}
 		k.failed(ctx, s, err, began)
 		done()
 		return
@@ -282,6 +286,7 @@ func (w *world) probe() {
 	if !k.rest(ctx, 0) {
 		return
 	}
+	w.watch.called(p)
 	lease, err := p.client.Mutex("x").Lock(ctx)
 	if err != nil {
 		w.violate(acquires, "when all nodes were well, nobody did within %v: %v", limit, p.aliased(err))

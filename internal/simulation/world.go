@@ -90,10 +90,25 @@ func run(p *Plan) (out Outcome) {
 	w.watch.settled()
 	stop()
 	audits.Wait()
+	if p.Idle {
+		w.afterADay()
+	}
+	w.watch.tried()
 	w.end()
 	close(gone)
 	post.Wait()
 	return w.outcome()
+}
+
+// afterADay has every process that lives lock x once, when the token counters have expired.
+func (w *world) afterADay() {
+	time.Sleep(26 * time.Hour)
+	for i, p := range w.list {
+		if p.dead {
+			continue
+		}
+		newWorker(w, 30+i, p).step(context.Background(), Step{Name: "x", Limit: time.Hour})
+	}
 }
 
 // end sees to it that nothing is left.
@@ -174,6 +189,8 @@ func (w *world) suffer(f Fault, number int) {
 	case setWall:
 		p.wall.Add(int64(f.By))
 		p.stepped = true
+	case forge:
+		n.forge(p)
 	}
 	w.mu.Unlock()
 	time.Sleep(f.For)
@@ -214,7 +231,7 @@ func (w *world) lose(n *node, what string) {
 		for kind, keys := range map[string][]string{
 			"lock":  {name},
 			"token": {scripts.TokenKey(name)},
-			"line":  {scripts.LineKey(name), scripts.DeadlinesKey(name)},
+			"line":  {scripts.QueueKey(name), scripts.EntriesKey(name)},
 		} {
 			if what == kind || what == "all" {
 				for _, k := range keys {

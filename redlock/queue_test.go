@@ -94,7 +94,7 @@ func TestWaitersAreServedInTheOrderTheyCame(t *testing.T) {
 	})
 }
 
-func TestOneProcessStandsInLineOnce(t *testing.T) {
+func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 3, 5)
 		holder := mustLock(t, clients[0].Mutex("x"))
@@ -120,14 +120,21 @@ func TestOneProcessStandsInLineOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range in.Nodes {
-			if n.State.Waiting != 2 {
-				t.Errorf("%d stand in line at %s, want one for each client that waits", n.State.Waiting, n.Node)
+			if n.State.Waiting != 4 {
+				t.Errorf("%d are queued at %s, want three of the crowd and one", n.State.Waiting, n.Node)
 			}
+		}
+		callers := 0
+		for _, w := range in.State.Queue {
+			callers += w.Callers
+		}
+		if callers != 21 {
+			t.Errorf("the queue stands for %d callers, want 21: %+v", callers, in.State.Queue)
 		}
 		mustUnlock(t, holder)
 		wg.Wait()
-		if other[0] != 2 {
-			t.Errorf("the single caller was served as number %d, behind the crowd of another process", other[0])
+		if other[0] != 21 {
+			t.Errorf("the single caller, which called last, was served as number %d", other[0])
 		}
 		if len(crowd) != 20 {
 			t.Errorf("%d of the crowd were served", len(crowd))
@@ -136,7 +143,7 @@ func TestOneProcessStandsInLineOnce(t *testing.T) {
 	})
 }
 
-// standIn puts a waiter into the line of every server who never comes when it is called.
+// standIn queues a waiter at every server that never comes when it is called.
 func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.Time) {
 	t.Helper()
 	for _, s := range servers {
@@ -144,7 +151,7 @@ func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := scripts.Place{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
+		p := scripts.Entry{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
 		if r := n.Send(t.Context(), scripts.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
 			t.Fatal(r.Err)
 		}
@@ -154,7 +161,7 @@ func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.
 	}
 }
 
-func TestTryLockNeitherJoinsTheLineNorJumpsIt(t *testing.T) {
+func TestTryLockLeavesNothingAndPassesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 2, 5)
 		m := clients[0].Mutex("x")
@@ -163,6 +170,7 @@ func TestTryLockNeitherJoinsTheLineNorJumpsIt(t *testing.T) {
 		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 			t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
 		}
+		time.Sleep(10 * time.Millisecond)
 		for _, s := range servers {
 			if keys := locktest.Keys(s); len(keys) != 1 {
 				t.Errorf("TryLock left %q", keys)
@@ -171,19 +179,19 @@ func TestTryLockNeitherJoinsTheLineNorJumpsIt(t *testing.T) {
 		standIn(t, servers, "x", time.Now())
 		mustUnlock(t, holder)
 		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Fatalf("TryLock of a free lock with somebody first in line: %v, want ErrHeld", err)
+			t.Fatalf("TryLock of a free lock with somebody first in the queue: %v, want ErrHeld", err)
 		}
 		time.Sleep(1001 * time.Millisecond) // the one whose turn it was has not come
 		lease, err := clients[1].Mutex("x").TryLock(t.Context())
 		if err != nil {
-			t.Fatalf("TryLock when the turn of the first in line has passed: %v", err)
+			t.Fatalf("TryLock when the turn of the first in the queue has passed: %v", err)
 		}
 		mustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
 	})
 }
 
-func TestDeadHeadOfTheLineIsPassedWithinTwoSeconds(t *testing.T) {
+func TestADeadFirstWaiterIsPassedWithinTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 2, 5)
 		holder := mustLock(t, clients[0].Mutex("x"))
@@ -200,12 +208,12 @@ func TestDeadHeadOfTheLineIsPassedWithinTwoSeconds(t *testing.T) {
 		if d := time.Since(start); d > 2*time.Second {
 			t.Errorf("served after %v", d)
 		}
-		time.Sleep(2 * time.Second) // the dead one's place lives that long where nobody came across it
+		time.Sleep(2 * time.Second) // the entry of the dead waiter lives that long where nobody met it
 		locktest.NoLocks(t, servers)
 	})
 }
 
-// Every place in the life of a wait is hit by some of the cancellations: before the turn, as it comes, after it.
+// Some cancellation hits every stage of a wait: before the turn, as it comes, and after it.
 func TestTurnIsPassedOnWhenItsWaiterIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 6, 5)
@@ -373,7 +381,7 @@ func TestSplitVoteEndsInOneRound(t *testing.T) {
 	})
 }
 
-// java is a Redisson client of one node: its scripts, which know nothing of the line.
+// java is a Redisson client of one node: its scripts, which know nothing of the queue.
 type java struct{ nodes []*node.Node }
 
 func (j java) run(t *testing.T, script string, keys []string, args ...any) {
@@ -438,7 +446,7 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 	}
 }
 
-func TestLongLineRefreshesSeldom(t *testing.T) {
+func TestALongQueueRefreshesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		holder := mustLock(t, c.Mutex("x"))
@@ -449,7 +457,7 @@ func TestLongLineRefreshesSeldom(t *testing.T) {
 		defer n.Close() //nolint:errcheck // a test's node
 		const before = 800
 		for i := range before {
-			p := scripts.Place{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
+			p := scripts.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
 			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
@@ -466,17 +474,17 @@ func TestLongLineRefreshesSeldom(t *testing.T) {
 		counted := servers[0].Redis.CommandCount()
 		time.Sleep(5 * time.Minute)
 		refreshes := servers[0].Redis.CommandCount() - counted
-		// A place so far back is refreshed every 30 s; each refresh and each renewal is a handful of
-		// commands. Every 600 ms it would be some thousands.
-		if refreshes > 800 {
-			t.Errorf("%d commands in five minutes for one waiter far back in line", refreshes)
+		// An entry so far back is refreshed every 30 s, and the waiter looks when the holder's key would expire without
+		// a renewal; each time is a handful of commands. Every 600 ms it would be some thousands.
+		if refreshes > 1200 {
+			t.Errorf("%d commands in five minutes for one waiter far back in the queue", refreshes)
 		}
 		state, err := n.Inspect(t.Context(), "x")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if state.Waiting != before+1 {
-			t.Errorf("%d in line, want %d: a place was lost between two refreshes", state.Waiting, before+1)
+			t.Errorf("%d are queued, want %d: an entry was lost between two refreshes", state.Waiting, before+1)
 		}
 		cancel()
 		<-done

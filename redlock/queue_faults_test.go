@@ -17,9 +17,9 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// A MultiLock keeps its place at the lock that is free while it waits for the other. Somebody else who gives
-// up there has the head of the line called, which does not come: it knows.
-func TestPlaceAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
+// A MultiLock keeps its entry at the lock that is free while it waits for the other. When somebody else gives up
+// there, the first in the queue is called. It is the MultiLock, which does not come: it knows.
+func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs, _ := fleet(t, 4, 3)
 		b := mustLock(t, cs[0].Mutex("B"))
@@ -45,7 +45,7 @@ func TestPlaceAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 		time.Sleep(548 * time.Millisecond)
 		l, err := cs[3].Mutex("A").TryLock(t.Context())
 		if err == nil {
-			t.Errorf("TryLock jumped the line past a live waiter that came 560 ms earlier")
+			t.Errorf("TryLock passed a live waiter that came 560 ms earlier")
 			mustUnlock(t, l)
 		}
 		mustUnlock(t, b)
@@ -53,7 +53,7 @@ func TestPlaceAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 	})
 }
 
-func TestNamesWithAndWithoutBracesHaveLinesOfTheirOwn(t *testing.T) {
+func TestNamesWithAndWithoutBracesHaveQueuesOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs, _ := fleet(t, 3, 3)
 		h := mustLock(t, cs[0].Mutex("{x}"))
@@ -117,30 +117,6 @@ func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
 		if err != nil {
 			t.Errorf("another lock altogether: %v", err)
 		}
-	})
-}
-
-func TestTokensRiseAfterAClientWithAFastClockAndADayOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		fast := uint64(time.Now().Add(72 * time.Hour).UnixMicro()) // the hint of a client whose clock is 3 days ahead
-		for _, s := range servers {
-			n, err := s.Node()
-			if err != nil {
-				t.Fatal(err)
-			}
-			n.Send(t.Context(), scripts.Acquire("x", "fast:1", 10*time.Second, 1, fast))
-			n.Send(t.Context(), scripts.Release("x", "fast:1", 1))
-			if err := n.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		time.Sleep(25 * time.Hour)
-		l := mustLock(t, c.Mutex("x"))
-		if l.Token() <= fast {
-			t.Errorf("token %d after %d", l.Token(), fast)
-		}
-		mustUnlock(t, l)
 	})
 }
 
@@ -208,9 +184,9 @@ func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 	})
 }
 
-// A holder whose place at a node that refused it was not taken out, since the request was lost, takes it out
-// with its release: it would hold up those behind it.
-func TestPlaceThatCouldNotBeLeftIsLeftWithTheRelease(t *testing.T) {
+// If the entry of a holder at a node that refused it was not removed, since the request was lost, the release removes
+// it: it would hold up those behind it.
+func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)
 		n, err := servers[2].Node()
@@ -229,21 +205,21 @@ func TestPlaceThatCouldNotBeLeftIsLeftWithTheRelease(t *testing.T) {
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[2].Before(nil)
 		servers[2].Restart(true)
-		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
-			t.Fatal("control: the place was left")
+		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
+			t.Fatal("control: the entry was removed")
 		}
 		locktest.Unlock(t, lease)
-		if servers[2].Redis.Exists(scripts.LineKey("x")) {
-			t.Error("the place is still there")
+		if servers[2].Redis.Exists(scripts.QueueKey("x")) {
+			t.Error("the entry is still there")
 		}
 		servers[2].Redis.Del("x")
 		locktest.Nothing(t, servers)
 	})
 }
 
-// Those who died in line while the lock was held long do not keep the living far back, where a place is looked after
+// Waiters that died while the lock was held for long do not keep the living far back, where entries are refreshed
 // seldom.
-func TestManyDeadInLineDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
+func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		n, err := servers[0].Node()
@@ -257,7 +233,7 @@ func TestManyDeadInLineDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 		}
 		died := time.Now()
 		for i := range 90 {
-			p := scripts.Place{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
+			p := scripts.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
 			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
@@ -271,7 +247,7 @@ func TestManyDeadInLineDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 	})
 }
 
-// The line costs nobody a subscription who need not wait.
+// The queue costs no subscription to those who need not wait.
 func TestUncontendedLockSubscribesToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs, servers := fleet(t, 2, 3)
@@ -306,7 +282,7 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		before := servers[0].Ran("acquire")
 		for _, s := range servers {
-			line, err := s.Redis.ZMembers(scripts.LineKey("x"))
+			line, err := s.Redis.ZMembers(scripts.QueueKey("x"))
 			if err != nil || len(line) != 1 {
 				t.Fatalf("control: %v %v", line, err)
 			}
@@ -336,9 +312,9 @@ func blocks(s *embedded.Server, script string, nth int32, until <-chan struct{})
 	})
 }
 
-// The request of an attempt may be so late that a later attempt has the lock when it joins the line. The waiter
-// learns of it before the later attempt is decided, and leaves every line when it wins.
-func TestAWinnerLeavesTheLineThatAnEarlierAttemptJoinedLate(t *testing.T) {
+// The request of an attempt may be so late that a later attempt has the lock when it joins the queue. The waiter
+// learns of it before the later attempt is decided, and leaves every queue when it wins.
+func TestAWinnerLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs, servers := fleet(t, 2, 3)
 		holder := mustLock(t, cs[0].Mutex("y"))
@@ -361,15 +337,15 @@ func TestAWinnerLeavesTheLineThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // the second attempt has the third node, and waits for the others
 		close(joins)
 		time.Sleep(20 * time.Millisecond)
-		if !servers[2].Redis.Exists(scripts.LineKey("x")) {
-			t.Error("control: the first attempt has not joined the line")
+		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
+			t.Error("control: the first attempt has not joined the queue")
 		}
 		close(decides)
 		lease := <-got
 		time.Sleep(20 * time.Millisecond)
 		for _, s := range servers {
-			if s.Redis.Exists(scripts.LineKey("x")) {
-				t.Errorf("the holder stands in line at %s", s.Name)
+			if s.Redis.Exists(scripts.QueueKey("x")) {
+				t.Errorf("the holder is queued at %s", s.Name)
 			}
 		}
 		mustUnlock(t, lease)

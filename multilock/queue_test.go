@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// One ticket for all names makes the lowest the first in line everywhere, in whatever order the names
+// One ticket for all names makes the lowest the first in the queue everywhere, in whatever order the names
 // are given.
 func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T) {
 	for what, sets := range map[string][][]string{

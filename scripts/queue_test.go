@@ -22,7 +22,7 @@ type crowd struct {
 
 func gather(t *testing.T) *crowd {
 	t.Helper()
-	c := &crowd{server: start(t), now: time.UnixMilli(1_000_000), came: make(chan struct{}, 100)}
+	c := &crowd{server: start(t), now: epoch, came: make(chan struct{}, 100)}
 	c.data.SetTime(c.now)
 	for _, client := range []string{"alice", "bob", "carol"} {
 		confirmed := make(chan struct{})
@@ -47,8 +47,8 @@ func (c *crowd) wait(d time.Duration) {
 	c.data.FastForward(d)
 }
 
-// checkHeard checks the messages since the last check, in their order. One that must not come is told
-// apart by the marker that is sent after it.
+// checkHeard checks the messages since the last check, in their order. A marker is sent after them, so that it sees
+// messages that must not come.
 func (c *crowd) checkHeard(want ...string) {
 	c.Helper()
 	c.data.Publish(scripts.WakeChannel("alice"), "marker")
@@ -83,8 +83,13 @@ const life = 2 * time.Second
 // stand is an attempt of a waiter, under an owner that is used once.
 func (c *crowd) stand(waiter quorumlock.Owner, ticket int64) scripts.Answer {
 	c.Helper()
-	p := scripts.Place{Waiter: waiter, Ticket: ticket, TTL: life}
-	a, err := c.send(scripts.AcquireInTurn("x", "hold:"+waiter, ttl, 1, p)).Acquired()
+	return c.queue(scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life})
+}
+
+// queue is stand with any entry.
+func (c *crowd) queue(e scripts.Entry) scripts.Answer {
+	c.Helper()
+	a, err := c.send(scripts.AcquireInTurn("x", "hold:"+e.Waiter, ttl, 1, e)).Acquired()
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -93,28 +98,28 @@ func (c *crowd) stand(waiter quorumlock.Owner, ticket int64) scripts.Answer {
 
 func (c *crowd) yield(waiter quorumlock.Owner, ticket int64) bool {
 	c.Helper()
-	open, err := c.send(scripts.Yield("x", "hold:"+waiter, scripts.Place{Waiter: waiter, Ticket: ticket, TTL: life})).Yielded()
+	open, err := c.send(scripts.Yield("x", "hold:"+waiter, scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life})).Yielded()
 	if err != nil {
 		c.Fatal(err)
 	}
 	return open
 }
 
-func (c *crowd) checkLine(want ...string) {
+func (c *crowd) checkQueue(want ...string) {
 	c.Helper()
 	state, err := c.send(scripts.Inspect("x", 100)).Inspected()
 	if err != nil {
 		c.Fatal(err)
 	}
 	var got []string
-	for _, w := range state.Line {
+	for _, w := range state.Queue {
 		got = append(got, string(w.Owner))
 	}
 	if strings.Join(got, " ") != strings.Join(want, " ") || state.Waiting != len(want) {
-		c.Errorf("%d in line: %q, want %q", state.Waiting, got, want)
+		c.Errorf("%d in the queue: %q, want %q", state.Waiting, got, want)
 	}
 	if len(want) == 0 {
-		for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+		for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
 			if c.data.Exists(key) {
 				c.Errorf("%s is still there", key)
 			}
@@ -122,39 +127,39 @@ func (c *crowd) checkLine(want ...string) {
 	}
 }
 
-func TestWaitersStandInTheOrderOfTheirTickets(t *testing.T) {
+func TestWaitersAreQueuedInTheOrderOfTheirTickets(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	for _, tt := range []struct {
-		waiter quorumlock.Owner
-		ticket int64
-		place  int
+		waiter   quorumlock.Owner
+		ticket   int64
+		position int
 	}{{"bob:1", 200, 0}, {"alice:1", 300, 1}, {"carol:1", 100, 0}, {"bob:2", 300, 3}, {"alice:1", 300, 2}} {
-		if a := c.stand(tt.waiter, tt.ticket); a.Granted || a.Place != tt.place || a.TTL != ttl {
-			t.Errorf("%s with ticket %d: %+v, want place %d", tt.waiter, tt.ticket, a, tt.place)
+		if a := c.stand(tt.waiter, tt.ticket); a != (scripts.Answer{Holder: "holder:1", TTL: ttl, Position: tt.position}) {
+			t.Errorf("%s with ticket %d: %+v, want position %d", tt.waiter, tt.ticket, a, tt.position)
 		}
 	}
-	c.checkLine("carol:1", "bob:1", "alice:1", "bob:2")
+	c.checkQueue("carol:1", "bob:1", "alice:1", "bob:2")
 	c.checkHeard()
 }
 
-func TestAFreeLockIsGrantedToTheFirstInLineOnly(t *testing.T) {
+func TestAFreeLockIsGrantedToTheFirstInTheQueueOnly(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 200)
 	c.stand("alice:1", 300)
 	c.release("x", "holder:1", 1)
 	c.checkHeard("turn bob:1 x")
-	if a := c.stand("alice:1", 300); a.Granted || a.Place != 1 {
-		t.Errorf("the second in line: %+v", a)
+	if a := c.stand("alice:1", 300); a.Granted || !a.Free || a.Holder != "bob:1" || a.Position != 1 {
+		t.Errorf("the second in the queue: %+v", a)
 	}
-	if a := c.acquire("x", "try:1", 1, 1); a.Granted {
-		t.Error("one without a ticket went past the line")
+	if a := c.acquire("x", "try:1", 1, 1); a.Granted || !a.Free || a.Holder != "bob:1" || a.Position != -1 {
+		t.Errorf("one without a ticket: %+v, want a refusal that says who is the first", a)
 	}
 	if a := c.stand("bob:1", 200); !a.Granted {
-		t.Errorf("the first in line: %+v", a)
+		t.Errorf("the first in the queue: %+v", a)
 	}
-	c.checkLine("alice:1")
+	c.checkQueue("alice:1")
 }
 
 // Joining comes before looking.
@@ -166,18 +171,18 @@ func TestALowerTicketThatComesToAFreeLockIsTheFirst(t *testing.T) {
 	if a := c.stand("alice:1", 100); !a.Granted {
 		t.Errorf("answer %+v", a)
 	}
-	c.checkLine("bob:1")
+	c.checkQueue("bob:1")
 }
 
-func TestAnUncontendedAcquireLeavesNoLine(t *testing.T) {
+func TestAnUncontendedAcquireLeavesNoQueue(t *testing.T) {
 	c := gather(t)
 	if a := c.stand("bob:1", 200); !a.Granted {
 		t.Errorf("answer %+v", a)
 	}
-	c.checkLine()
+	c.checkQueue()
 }
 
-func TestTheHeadThatIsToldItsTurnHasASecond(t *testing.T) {
+func TestTheFirstThatIsToldItsTurnHasASecond(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 200)
@@ -192,29 +197,47 @@ func TestTheHeadThatIsToldItsTurnHasASecond(t *testing.T) {
 	if a := c.stand("alice:1", 300); !a.Granted {
 		t.Errorf("the turn of the first is over: %+v", a)
 	}
-	c.checkLine()
+	c.checkQueue()
 }
 
-func TestADeadHeadIsDroppedAndTheNextIsWoken(t *testing.T) {
+// Otherwise a dead one would stay for as long as others come and go.
+func TestTheFirstThatIsToldItsTurnAgainHasNoMoreTime(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.stand("bob:1", 200)
+	c.stand("alice:1", 300)
+	c.release("x", "holder:1", 1)
+	for range 3 {
+		c.wait(250 * time.Millisecond)
+		c.release("x", "nobody:1", 1)
+	}
+	c.checkHeard("turn bob:1 x", "turn bob:1 x", "turn bob:1 x", "turn bob:1 x")
+	c.wait(250 * time.Millisecond)
+	if a := c.stand("alice:1", 300); !a.Granted {
+		t.Errorf("the turn of the first is over: %+v", a)
+	}
+}
+
+func TestADeadFirstIsDroppedAndTheNextIsCalled(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
-	c.wait(time.Second)
+	c.wait(1500 * time.Millisecond)
 	c.stand("alice:1", 200)
 	c.stand("carol:1", 300)
-	c.data.Del("x") // it expires: nobody is told
-	c.wait(time.Second)
-	if a := c.stand("carol:1", 300); a.Granted || a.Place != 1 {
-		t.Errorf("answer %+v, want the second place", a)
+	c.data.Del("x") // it expires: nobody is called
+	c.wait(500 * time.Millisecond)
+	if a := c.stand("carol:1", 300); a.Granted || !a.Free || a.Holder != "alice:1" || a.Position != 1 {
+		t.Errorf("answer %+v, want the second position", a)
 	}
-	c.checkLine("alice:1", "carol:1")
+	c.checkQueue("alice:1", "carol:1")
 	c.checkHeard("turn alice:1 x")
 	c.wait(time.Second)
 	c.release("x", "nobody:1", 1) // whatever runs: the turn of alice is over, too
 	c.checkHeard("turn carol:1 x")
 }
 
-func TestARefreshKeepsAPlace(t *testing.T) {
+func TestARefreshKeepsAPosition(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	for range 5 {
@@ -222,9 +245,9 @@ func TestARefreshKeepsAPlace(t *testing.T) {
 		c.wait(life - time.Millisecond)
 	}
 	c.stand("alice:1", 200)
-	c.checkLine("bob:1", "alice:1")
-	c.wait(life) // and a line that nobody comes to any more goes away by itself
-	for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+	c.checkQueue("bob:1", "alice:1")
+	c.wait(life) // and a queue that nobody comes to any more goes away by itself
+	for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
 		if c.data.Exists(key) {
 			t.Errorf("%s is still there", key)
 		}
@@ -239,7 +262,7 @@ func TestAYieldRejoinsWithItsTicketAndWakesTheFirst(t *testing.T) {
 		t.Error("open, though somebody with a lower ticket waits")
 	}
 	c.checkHold("x", "", "")
-	c.checkLine("alice:1", "bob:1")
+	c.checkQueue("alice:1", "bob:1")
 	c.checkHeard("turn alice:1 x")
 }
 
@@ -249,9 +272,9 @@ func TestAYieldDoesNotWakeItsOwnYielder(t *testing.T) {
 	c.stand("bob:1", 100) // granted
 	c.stand("alice:1", 200)
 	if open := c.yield("bob:1", 100); !open {
-		t.Error("not open to the first in line of a free lock")
+		t.Error("not open to the first in the queue of a free lock")
 	}
-	c.checkLine("bob:1", "alice:1")
+	c.checkQueue("bob:1", "alice:1")
 	c.checkHeard()
 }
 
@@ -262,7 +285,7 @@ func TestAYieldOfWhatSomebodyElseHoldsOnlyJoins(t *testing.T) {
 		t.Error("open, though it is held")
 	}
 	c.checkHold("x", "holder:1", "1")
-	c.checkLine("bob:1")
+	c.checkQueue("bob:1")
 	c.checkHeard()
 }
 
@@ -271,47 +294,47 @@ func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
 	c.stand("alice:1", 200)
-	if !c.done(scripts.Leave("x", "alice:1", "")) || c.done(scripts.Leave("x", "alice:1", "")) {
-		t.Error("Leave does not tell whether the waiter stood in line")
+	if !c.done(scripts.Leave("x", "alice:1", false)) || c.done(scripts.Leave("x", "alice:1", false)) {
+		t.Error("Leave does not tell whether the waiter was queued")
 	}
 	c.checkHeard() // it is held
 	c.stand("alice:1", 200)
 	c.release("x", "holder:1", 1)
 	c.checkHeard("turn bob:1 x")
-	c.done(scripts.Leave("x", "bob:1", ""))
+	c.done(scripts.Leave("x", "bob:1", false))
 	c.checkHeard("turn alice:1 x")
-	c.done(scripts.Leave("x", "alice:1", ""))
+	c.done(scripts.Leave("x", "alice:1", false))
 	c.checkHeard()
-	c.checkLine()
+	c.checkQueue()
 }
 
-func TestAReleaseTakesTheWaiterOfItsOwnerOutOfTheLine(t *testing.T) {
+func TestAReleaseTakesTheWaiterOfItsOwnerOutOfTheQueue(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100) // a lost answer left it there
 	c.stand("alice:1", 200)
-	if _, held, err := c.send(scripts.ReleaseAndLeave("x", "holder:1", "bob:1", "")).Released(); !held || err != nil {
+	if _, held, err := c.send(scripts.ReleaseAndLeave("x", "holder:1", "bob:1", false)).Released(); !held || err != nil {
 		t.Errorf("held %v, %v", held, err)
 	}
-	c.checkLine("alice:1")
+	c.checkQueue("alice:1")
 	c.checkHeard("turn alice:1 x")
 }
 
-func TestAHolderGetsALostKeyBackPastTheLine(t *testing.T) {
+func TestAHolderGetsALostKeyBackPastTheQueue(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
 	c.data.Del("x")
-	if a, err := c.send(scripts.AcquireAnew("x", "holder:1", ttl, 7)).Acquired(); err != nil || !a.Granted || a.Token != 7 {
+	if a, err := c.send(scripts.Restore("x", "holder:1", ttl, 7)).Acquired(); err != nil || !a.Granted || a.Token != 7 {
 		t.Errorf("answer %+v, %v", a, err)
 	}
-	if a, err := c.send(scripts.AcquireAnew("x", "other:1", ttl, 7)).Acquired(); err != nil || a.Granted {
+	if a, err := c.send(scripts.Restore("x", "other:1", ttl, 7)).Acquired(); err != nil || a.Granted {
 		t.Errorf("while somebody holds: %+v, %v", a, err)
 	}
-	c.checkLine("bob:1")
+	c.checkQueue("bob:1")
 }
 
-func TestForceReleaseWakesTheFirstInLine(t *testing.T) {
+func TestForceReleaseWakesTheFirstInTheQueue(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
@@ -319,14 +342,14 @@ func TestForceReleaseWakesTheFirstInLine(t *testing.T) {
 	c.checkHeard("turn bob:1 x")
 }
 
-// A waiter far back refreshes seldom: it must look more often once a head that never comes would keep it
-// waiting.
+// A waiter far back refreshes seldom: it must look more often once a first one that never
+// comes would keep it waiting.
 func TestTheSecondIsToldThatItIsNextIfItRefreshesSeldom(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
-	p := scripts.Place{Waiter: "alice:1", Ticket: 200, TTL: time.Minute}
-	if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, p)); r.Err != nil {
+	e := scripts.Entry{Waiter: "alice:1", Ticket: 200, TTL: time.Minute}
+	if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	c.release("x", "holder:1", 1)
@@ -360,14 +383,14 @@ func TestALongRowOfDeadWaitersIsDroppedInSteps(t *testing.T) {
 			t.Fatal("one without a ticket went past a living waiter")
 		}
 	}
-	c.checkLine("bob:1")
+	c.checkQueue("bob:1")
 	if a := c.stand("bob:1", 1000); !a.Granted {
 		t.Errorf("answer %+v", a)
 	}
 }
 
-// Those who hold the lock long keep the dead from gathering before the living: a place far back is one that is
-// refreshed seldom.
+// Those who hold the lock long keep the dead from gathering before the living: an entry far back is one
+// that is refreshed seldom.
 func TestARefreshDropsTheDeadBeforeItWhileTheLockIsHeld(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
@@ -375,30 +398,30 @@ func TestARefreshDropsTheDeadBeforeItWhileTheLockIsHeld(t *testing.T) {
 		c.stand(quorumlock.Owner("dead:"+strings.Repeat("i", i+1)), int64(i+1))
 	}
 	c.wait(time.Second)
-	if a := c.stand("bob:1", 1000); a.Place != 20 {
-		t.Errorf("answer %+v, want the place behind those who may be alive", a)
+	if a := c.stand("bob:1", 1000); a.Position != 20 {
+		t.Errorf("answer %+v, want the position behind those who may be alive", a)
 	}
 	c.wait(time.Second)
-	if a := c.stand("bob:1", 1000); a.Granted || a.Place != 0 {
-		t.Errorf("answer %+v, want the first place", a)
+	if a := c.stand("bob:1", 1000); a.Granted || a.Position != 0 {
+		t.Errorf("answer %+v, want the first position", a)
 	}
-	c.checkLine("bob:1")
+	c.checkQueue("bob:1")
 	c.checkHeard() // it is held
 }
 
-// One of the line's two keys may be evicted without the other.
-func TestEitherKeyOfTheLineEvictedLeavesNoneWithoutAnExpiry(t *testing.T) {
-	for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+// One of the queue's two keys may be evicted without the other.
+func TestEitherKeyOfTheQueueEvictedLeavesNoneWithoutAnExpiry(t *testing.T) {
+	for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
 		for _, longer := range []time.Duration{0, time.Minute} {
 			c := gather(t)
 			c.grant("x", "holder:1", 1, 1)
-			p := scripts.Place{Waiter: "alice:1", Ticket: 200, TTL: life + longer}
-			if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, p)); r.Err != nil {
+			e := scripts.Entry{Waiter: "alice:1", Ticket: 200, TTL: life + longer}
+			if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
 				t.Fatal(r.Err)
 			}
 			c.data.Del(key)
 			c.stand("bob:1", 300)
-			for _, key := range []string{scripts.LineKey("x"), scripts.DeadlinesKey("x")} {
+			for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
 				if c.data.TTL(key) == 0 {
 					t.Errorf("%s never expires", key)
 				}

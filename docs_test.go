@@ -1,0 +1,134 @@
+package quorumlock_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+// maxReadme is how many words README.md may have, with its code and tables, as wc -w counts them.
+const maxReadme = 900
+
+func TestDocsReadmeIsShort(t *testing.T) {
+	if n := len(strings.Fields(readDoc(t, "README.md"))); n > maxReadme {
+		t.Errorf("README.md has %d words, want at most %d: move something to docs/", n, maxReadme)
+	}
+}
+
+func TestDocsLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]*)\)`)
+	for _, page := range pages(t) {
+		links := link.FindAllStringSubmatch(prose(readDoc(t, page)), -1)
+		if page == "README.md" && len(links) == 0 {
+			t.Error("README.md has no links, so none is checked")
+		}
+		for _, l := range links {
+			if why := deadLink(t, page, l[1]); why != "" {
+				t.Errorf("%s links to %q: %s", page, l[1], why)
+			}
+		}
+	}
+}
+
+// deadLink returns what is wrong with a link of a page. Links to other hosts are not followed.
+func deadLink(t *testing.T, page, target string) string {
+	if strings.Contains(target, "://") {
+		return ""
+	}
+	path, anchor, hasAnchor := strings.Cut(target, "#")
+	file := page
+	if path != "" {
+		file = filepath.Join(filepath.Dir(page), path)
+	}
+	if _, err := os.Stat(file); err != nil {
+		return "there is no such file"
+	}
+	if hasAnchor && !slices.Contains(anchors(readDoc(t, file)), anchor) {
+		return "the file has no such heading"
+	}
+	return ""
+}
+
+// anchors returns the anchors of a page's headings, as GitHub makes them.
+func anchors(text string) []string {
+	var all []string
+	for line := range strings.Lines(prose(text)) {
+		title := strings.TrimLeft(line, "#")
+		if title == line || !strings.HasPrefix(title, " ") {
+			continue
+		}
+		all = append(all, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, strings.TrimSpace(title)))
+	}
+	return all
+}
+
+// riddles are words that the style guide replaces with plain ones.
+var riddles = []string{"mended", "anew", "is told of", "shall not"}
+
+func TestDocsAreInPlainEnglish(t *testing.T) {
+	found := make(map[string]*regexp.Regexp)
+	for _, r := range riddles {
+		found[r] = regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(r, " ", `\s+`) + `\b`)
+	}
+	for _, page := range append(pages(t), "doc.go") {
+		text := strings.ReplaceAll(readDoc(t, page), "\n//", "\n") // a phrase may go on in the next line
+		for _, r := range riddles {
+			if at := found[r].FindStringIndex(text); at != nil {
+				t.Errorf("%s, line %d: %q: say it plainly", page, 1+strings.Count(text[:at[0]], "\n"), r)
+			}
+		}
+	}
+}
+
+// pages are README.md and the pages of docs/.
+func pages(t *testing.T) []string {
+	t.Helper()
+	found, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) < 2 {
+		t.Fatalf("docs/ has only %q", found)
+	}
+	for i := range found {
+		found[i] = filepath.ToSlash(found[i])
+	}
+	return append([]string{"README.md"}, found...)
+}
+
+func readDoc(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(string(b), "\r\n", "\n")
+}
+
+// prose returns a page without its code, which has brackets and # of its own.
+func prose(page string) string {
+	var b strings.Builder
+	code := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			code = !code
+			continue
+		}
+		if !code {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,34 @@
+package integration
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/integration/redisimage"
+)
+
+// Without a registry, servers run on an image of what is installed on this machine, and without any settings.
+func TestImageBuiltHereServes(t *testing.T) {
+	var said []string
+	built, err := redisimage.Chooser{
+		Docker: docker, Public: "localhost:1/redis:8", // nobody listens there
+		Say: func(line string) { said = append(said, line) },
+	}.Choose(patiently(t))
+	if _, missing := exec.LookPath("redis-server"); missing != nil {
+		if err == nil || !strings.Contains(err.Error(), "redis-server") {
+			t.Errorf("%v, want it to say that redis-server is missing", err)
+		}
+		return
+	}
+	must(t, err)
+	if last := said[len(said)-1]; !strings.Contains(last, "localhost:1/redis:8 cannot be pulled") || !strings.Contains(last, built) {
+		t.Errorf("said %q, want it to name the image that cannot be pulled, and %s", said, built)
+	}
+	s := start(t, &redis.Options{}, nil, withImage(built), withCommand())
+	s.exec(t, "sh", "-c", "redis-cli ping | grep -q PONG") // the health check of docker-compose.yml
+	must(t, s.admin.ConfigSet(t.Context(), "appendonly", "yes").Err())
+	s.exec(t, "ls", "/data/appendonlydir")
+}

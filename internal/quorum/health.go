@@ -1,0 +1,110 @@
+package quorum
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// downAfter is how many round trips to a node fail in a row before it is said to be down: one may be an accident.
+const downAfter = 2
+
+// health knows which nodes are up and how fast they answer. The zero value is ready to use.
+type health struct {
+	mu    sync.Mutex
+	nodes map[Node]*nodeHealth
+}
+
+type nodeHealth struct {
+	trip   time.Duration // the round trip, averaged over the last few
+	failed int           // round trips that failed, in a row
+	down   bool          // the node is logged as down: once, however many calls fail
+}
+
+// answered takes the outcome of a round trip: it notes whether the node is up, and pays what the node is owed.
+func (c *Client) answered(n Node, replies []scripts.Reply, took time.Duration, log *slog.Logger) {
+	var err error
+	for _, r := range replies {
+		if r.Err != nil && isDown(r.Err) {
+			err = r.Err
+		}
+	}
+	c.health.note(n, err, took, log)
+	if err == nil {
+		c.hurry(n)
+	}
+}
+
+func (h *health) note(n Node, err error, took time.Duration, log *slog.Logger) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.nodes[n]
+	if s == nil {
+		if h.nodes == nil {
+			h.nodes = make(map[Node]*nodeHealth)
+		}
+		s = &nodeHealth{}
+		h.nodes[n] = s
+	}
+	if err == nil {
+		s.trip += (took - s.trip) / 4
+		if s.trip < took/4 { // the first one
+			s.trip = took
+		}
+		if s.down {
+			log.Info("quorumlock: node up", "node", n)
+		}
+		s.failed, s.down = 0, false
+		return
+	}
+	if s.failed++; s.failed == downAfter {
+		s.down = true
+		log.Warn("quorumlock: node down", "node", n, "error", err)
+	}
+}
+
+// roundTrip returns how long round trips to a node took lately. It returns 0 if all have failed so far, and unasked if
+// there was none.
+func (h *health) roundTrip(n Node, unasked time.Duration) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.nodes[n]
+	if s == nil {
+		return unasked
+	}
+	return s.trip
+}
+
+// fails reports whether the last round trip to a node failed.
+func (h *health) fails(n Node) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.nodes[n]
+	return s != nil && s.failed > 0
+}
+
+// isDown reports whether a call failed because the node does not serve, rather than for what the call asked: the same
+// call may do well later.
+func isDown(err error) bool {
+	if errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock) {
+		return false
+	}
+	said, ok := errors.AsType[interface { // what a server answered, as go-redis has it
+		error
+		RedisError()
+	}](err)
+	if !ok {
+		return true
+	}
+	for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY", "OOM"} {
+		if strings.Contains(said.Error(), prefix) {
+			return true
+		}
+	}
+	return false
+}

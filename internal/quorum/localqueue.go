@@ -1,0 +1,130 @@
+package quorum
+
+import (
+	"container/list"
+	"context"
+	"slices"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// The callers of one lock at one client wait in a local queue, and only the first few of them go to the nodes: the
+// nodes' queues stay short, however many callers a process has.
+
+// admitted is how many callers of a local queue are queued at the nodes. With one, the next caller would join the
+// nodes' queues only when the first has the lock, and could be overtaken by others that called later. With three, it
+// is queued long before a short hold is over.
+const admitted = 3
+
+// localQueue is the local queue of one lock.
+type localQueue struct {
+	lock  *Lock
+	turns list.List // of *turn, in the order of their tickets
+}
+
+// turn is a caller's entry in a local queue.
+type turn struct {
+	queue  *localQueue
+	place  *list.Element
+	ticket int64
+	come   chan struct{} // closed when the caller is admitted
+	open   bool          // come is closed
+}
+
+// enqueue waits until the caller is admitted from the local queue of l. The caller must end the turn. It returns
+// neither a turn nor an error if the owner of l has got the lock meanwhile: the callers of that owner enter the hold
+// together, past those who wait for its end.
+func (c *Client) enqueue(ctx context.Context, l *Lock) (*turn, error) {
+	t := &turn{come: make(chan struct{})}
+	var entered chan struct{}
+	c.mu.Lock()
+	if l.set.Owner != "" {
+		if c.has(l.set.Owner, l) != nil {
+			c.mu.Unlock()
+			return nil, nil
+		}
+		entered = c.entered
+	}
+	t.ticket = c.newTicket()
+	t.queue = c.localQueueOf(l)
+	t.place = t.queue.turns.PushBack(t)
+	t.queue.admit()
+	c.mu.Unlock()
+
+	var err error
+	select {
+	case <-t.come:
+		return t, nil
+	case <-entered:
+	case <-ctx.Done():
+		err = ctx.Err()
+	case <-c.stopping:
+		err = quorumlock.ErrClosed
+	}
+	c.endTurn(t)
+	return nil, err
+}
+
+// endTurn takes a turn out of its queue, admitted or not, and admits the next.
+func (c *Client) endTurn(t *turn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := t.queue
+	q.turns.Remove(t.place)
+	q.admit()
+	if q.turns.Len() > 0 {
+		return
+	}
+	key := q.lock.cells[0]
+	if c.queues[key] = slices.DeleteFunc(c.queues[key], func(other *localQueue) bool { return other == q }); len(c.queues[key]) == 0 {
+		delete(c.queues, key)
+	}
+}
+
+// admit lets the first few go to the nodes. It is called with the client's mu held.
+func (q *localQueue) admit() {
+	e := q.turns.Front()
+	for range admitted {
+		if e == nil {
+			return
+		}
+		if t := e.Value.(*turn); !t.open {
+			t.open = true
+			close(t.come)
+		}
+		e = e.Next()
+	}
+}
+
+// callers returns how many calls a turn stands for at the nodes: the last one admitted stands for all behind it.
+func (c *Client) callers(t *turn) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	behind := 0
+	for e := t.place.Next(); e != nil; e = e.Next() {
+		if e.Value.(*turn).open {
+			return 1
+		}
+		behind++
+	}
+	return 1 + behind
+}
+
+// newTicket returns the time of a call, in wall-clock µs, and never the same twice. It is called with mu held.
+func (c *Client) newTicket() int64 {
+	c.ticket = max(c.ticket+1, c.now().UnixMicro())
+	return c.ticket
+}
+
+// localQueueOf is called with mu held.
+func (c *Client) localQueueOf(l *Lock) *localQueue {
+	key := l.cells[0]
+	for _, q := range c.queues[key] {
+		if q.lock.same(l) {
+			return q
+		}
+	}
+	q := &localQueue{lock: l}
+	c.queues[key] = append(c.queues[key], q)
+	return q
+}

@@ -1,0 +1,74 @@
+package simulation
+
+import (
+	"strings"
+	"time"
+)
+
+// span is a hold, or a TryLock, from its beginning to its end.
+type span struct {
+	names    []string
+	from, to time.Duration
+	who      string
+}
+
+// called notes that a call begins. Its ticket must be the time of the call.
+func (t *watch) called(p *process) {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	p.called = append(p.called, p.now().UnixMicro())
+}
+
+// ticketed checks that a waiter's ticket is the time of a call, or a little later if several came at one instant.
+func (t *watch) ticketed(m message) {
+	if m.script != "acquire" || m.place.waiter == "" {
+		return
+	}
+	const atOnce = 64
+	for _, at := range m.path.proc.called {
+		if late := int64(m.place.ticket) - at; late >= 0 && late < atOnce {
+			return
+		}
+	}
+	if !m.path.proc.stepped {
+		t.world.violateLocked(ticketOrder, "%v has the ticket %.0f, and nobody called then", m.waiter, m.place.ticket)
+	}
+}
+
+// refused notes that a TryLock was refused because somebody has the lock.
+func (t *watch) refused(k *worker, name string, began time.Duration) {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	t.refuse = append(t.refuse, span{strings.Split(name, "+"), began, t.world.now(), k.proc.id})
+}
+
+// tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,
+// one of the contenders wins.
+func (t *watch) tried() {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	if t.world.plan.Class != calm || t.multi { // a MultiLock that waits for one lock is the first in the queue of the other
+		return
+	}
+	for _, w := range t.world.plan.Workers {
+		for _, step := range w.Steps {
+			if step.Cancel > 0 || step.Told > 0 {
+				return // who has the lock at the nodes may give it up
+			}
+		}
+	}
+	soon := 20*time.Millisecond + 40*t.world.plan.Latency
+	for _, r := range t.refuse {
+		had := false
+		for _, h := range t.past {
+			for _, name := range h.names {
+				for _, tried := range r.names {
+					had = had || name == tried && h.from < r.to+soon && h.to > r.from-soon
+				}
+			}
+		}
+		if !had {
+			t.world.violateLocked(oneWins, "%s tried %v from %v to %v and was refused, and nobody had it", r.who, r.names, r.from, r.to)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package quorumlock_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		want []string // what the error says: why, and what to do
+	}{
+		{"", []string{"is empty", "use a name"}},
+		{scripts.TokenKey("x"), []string{`"redisson_lock_token:"`, "fencing tokens", "another beginning"}},
+		{scripts.UnlockChannel("x"), []string{`"redisson_lock__channel:"`, "releases", "another beginning"}},
+		{scripts.QueueKey("x"), []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{scripts.EntriesKey("{x}"), []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{scripts.WakeChannel("client"), []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{"quorumlock_promoted", []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{"redisson_lock_queue:{x}", []string{"fair lock", "another beginning"}},
+		{"redisson_lock_timeout:{x}", []string{"fair lock", "another beginning"}},
+		{"redisson_unlock_latch:{x}:request", []string{"outcome of a release", "another beginning"}},
+		{"redisson_rwlock:{x}", []string{"read-write locks", "another beginning"}},
+		{"{x}:uuid:7:rwlock_timeout:1", []string{`":rwlock_timeout:1"`, "reader", "another end"}},
+		{"redisson_lock_token:" + strings.Repeat("x", 1000), []string{"another beginning"}},
+	} {
+		t.Run(tt.name[:min(len(tt.name), 40)], func(t *testing.T) {
+			err := quorumlock.CheckName(tt.name)
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range append(tt.want, "quorumlock: ") {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+			if len(err.Error()) > 300 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func TestCheckNameTakesEveryOtherName(t *testing.T) {
+	for _, name := range []string{
+		"x", "{x}", "a{b", "{}", "two words", " ", "\t\n", "schloß/замок/锁🔒", "\xff\xfe\x00", "*", "a:b", "redisson_lock", "redisson_lock_token",
+		"my_redisson_lock_token:{x}", "Quorumlock_x", "quorumlock-demo:1", "rwlock_timeout:1", "x:rwlock_timeout:", "x:rwlock_timeout:now",
+		strings.Repeat("k", 1<<16),
+	} {
+		if err := quorumlock.CheckName(name); err != nil {
+			t.Errorf("%.40q: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// startFlood returns the address of a server that is no Redis, on the loopback interface until the end of the test.
+// After so many requests that it answers with an error, it sends first and then, if that is not empty, then again and
+// again.
+func startFlood(t *testing.T, after int, first, then string) (addr string) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunk := []byte(strings.Repeat(then, 1+(1<<16)/max(len(then), 1)))
+	var serving sync.WaitGroup
+	serve := func(conn net.Conn) {
+		defer conn.Close() //nolint:errcheck // the client has gone
+		for i := range after + 1 {
+			request := make([]byte, 4096)
+			n, err := conn.Read(request)
+			if err != nil {
+				return
+			}
+			if i < after {
+				commands := strings.Count(string(request[:n]), "\r\n*") + 1
+				_, _ = io.WriteString(conn, strings.Repeat("-ERR unknown command\r\n", commands))
+			}
+		}
+		for b := []byte(first); ; b = chunk {
+			if _, err := conn.Write(b); err != nil {
+				return
+			}
+			if then == "" {
+				_, _ = io.Copy(io.Discard, conn) // silent from here on
+				return
+			}
+		}
+	}
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() { serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+		serving.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// floods are what a server may send that is no reply of Redis, and what the error says then.
+var floods = map[string]struct{ first, then, want string }{
+	"a line without end":            {"+", "a", "a line of more than 65536 bytes"},
+	"a huge array":                  {"*2000000000\r\n", "", "a reply of 2000000000 elements"},
+	"a huge map":                    {"%1000000000\r\n", "", "a reply of 2000000000 elements"},
+	"a huge string":                 {"$2000000000\r\n", "", "a string of 2000000000 bytes"},
+	"arrays in arrays without end":  {"*1\r\n", "*1\r\n", "nested more than"},
+	"big arrays in big arrays":      {"*1000000\r\n", "*1000000\r\n", "a reply of 2000000 elements"},
+	"attributes without end":        {"|0\r\n", "|0\r\n", "attributes"},
+	"big strings in an array":       {"*100\r\n", "$1048576\r\n" + strings.Repeat("x", 1<<20) + "\r\n", "more than 16777216 bytes"},
+	"zeros":                         {"\x00", "\x00", `begins with '\x00'`},
+	"another protocol":              {"HTTP/1.1 400 Bad Request\r\n\r\n", "", `begins with 'H'`},
+	"a server that wants TLS":       {"\x15\x03\x01\x00\x02\x02\x0a", "", "use a rediss:// URL"},
+	"a length that is no number":    {"*1e9\r\n", "", "a length that is no number"},
+	"a length without end":          {"$", "1", "a length that is no number"},
+	"a message that nobody sent":    {">2000000000\r\n", "", "a reply of 2000000000 elements"},
+	"a huge error":                  {"!2000000000\r\n", "", "a string of 2000000000 bytes"},
+	"a length beyond every integer": {"*99999999999999999999\r\n", "", "a length that is no number"},
+}
+
+func TestAReplyThatIsNoneOfRedisEndsTheConnectionBeforeItCostsMemory(t *testing.T) {
+	for name, tt := range floods {
+		for when, after := range map[string]int{"at the handshake": 0, "at a script": 2} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				addr := startFlood(t, after, tt.first, tt.then)
+				n, err := node.Dial("redis://"+addr, node.WithTimeout(5*time.Second))
+				if err != nil {
+					t.Fatal(err)
+				}
+				allocated := allocation(t, func() { _, err = n.Acquire(t.Context(), "x", alice, ttl, 1) })
+				e, ok := errors.AsType[*quorumlock.NodeError](err)
+				// go-redis refuses some of it by itself, where it expects a reply of another kind.
+				if !ok || e.Node != addr || !strings.Contains(err.Error(), tt.want) && (after > 0 || !strings.Contains(err.Error(), ": redis: ")) {
+					t.Errorf("error %.300v, want a *NodeError that says %q", err, tt.want)
+				}
+				if allocated > 64<<20 {
+					t.Errorf("it took %d MB of memory", allocated>>20)
+				}
+				closesAtOnce(t, n)
+			})
+		}
+	}
+}
+
+func TestAFloodOnASubscriptionEndsItsConnection(t *testing.T) {
+	for when, after := range map[string]int{"at the handshake": 0, "when subscribing": 2} {
+		t.Run(when, func(t *testing.T) {
+			n, err := node.Dial("redis://" + startFlood(t, after, "*2000000000\r\n", ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			allocated := allocation(t, func() {
+				stop := n.Listen("channel", func(string) { t.Error("something was heard") })
+				defer stop()
+				time.Sleep(300 * time.Millisecond) // long enough for the first of its attempts
+			})
+			if allocated > 64<<20 {
+				t.Errorf("it took %d MB of memory", allocated>>20)
+			}
+			closesAtOnce(t, n)
+		})
+	}
+}
+
+// A server that is not Redis may be behind a tunnel, too.
+func TestTheConnectionsOfADialerAreBoundedToo(t *testing.T) {
+	addr := startFlood(t, 0, "+", "a")
+	n := dial(t, "redis://h", node.WithDialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}))
+	if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil || !strings.Contains(err.Error(), "a line of more than 65536 bytes") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// allocation is how many bytes of memory the program allocates while f runs.
+func allocation(t *testing.T, f func()) uint64 {
+	t.Helper()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+func closesAtOnce(t *testing.T, n *node.Node) {
+	t.Helper()
+	start := time.Now()
+	if err := n.Close(); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	if took := time.Since(start); took > 500*time.Millisecond {
+		t.Errorf("Close took %v", took)
+	}
+}

@@ -1,0 +1,200 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+const uuid = "8743c9c0-0795-4907-87fd-6c719a6b4586"
+
+// goodOwners have the form of all owners: they end in a colon and a number.
+var goodOwners = []quorumlock.Owner{
+	alice, quorumlock.NewOwner(),
+	uuid + ":42", // of a thread of Redisson's
+	uuid + ":1", "b5bf3b5c:44", "web-7.example.com-4711~" + uuid + ":18446744073709551615", "a:b:c:0", "A_b+c=d@e,f;g?h!i#j%k&l(m)n[o]p{q}r|s^t'u\"v<w>x$y\\z:1",
+}
+
+// badOwners are those that scripts and messages could take for something else.
+var badOwners = []quorumlock.Owner{
+	"*", "", "a b:1", "x/1", uuid + ":3/1", uuid + ":3/", "x/1:1", quorumlock.Owner(strings.Repeat("a", 298) + ":1"),
+	"**:1", "a*:1", "*:1", "a", "a:", "a:b", "a:1x", "a:-1", "a:+1", "a:1.5", "a:0x1", "a:1e3", " a:1", "a:1 ", "a\t:1", "a:1\n", "\x00a:1", "a\x7f:1", "é:1", "a:١", "\xff:1", "🔒:1",
+}
+
+// short is enough of an owner to know it by.
+func short(o quorumlock.Owner) string {
+	return strings.Trim(strconv.Quote(string(o[:min(len(o), 16)])), `"`)
+}
+
+func TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing(t *testing.T) {
+	for _, owner := range badOwners {
+		t.Run(fmt.Sprintf("%.20q", owner), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+				a, err := n.Acquire(t.Context(), "x", owner, ttl, 1)
+				switch {
+				case err == nil:
+					t.Errorf("Acquire for %.40q: %+v, want an error", owner, a)
+				case a.Granted || !strings.HasPrefix(err.Error(), "quorumlock: ") || !strings.Contains(err.Error(), "owner"):
+					t.Errorf("Acquire: %+v, %v, want an error about the owner", a, err)
+				case !strings.Contains(err.Error(), short(owner)):
+					t.Errorf("Acquire: %v, want the owner %.40q in it", err, owner)
+				}
+				if _, ok := errors.AsType[*quorumlock.NodeError](err); ok {
+					t.Errorf("Acquire: %v is a node's error: nothing should be sent", err)
+				}
+				if sent := s.Ran(); sent > 0 || len(s.Redis.Keys()) > 0 {
+					t.Errorf("%d scripts were sent, and there are the keys %q, want none", sent, s.Redis.Keys())
+				}
+			})
+		})
+	}
+}
+
+func TestAcquireAcceptsEveryOwnerThatEndsInANumber(t *testing.T) {
+	for _, owner := range goodOwners {
+		t.Run(string(owner), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+				for hold := 1; hold <= 2; hold++ {
+					if a, err := n.Acquire(t.Context(), "x", owner, ttl, hold); err != nil || !a.Granted {
+						t.Fatalf("Acquire %d: %+v, %v", hold, a, err)
+					}
+				}
+				if ok, err := n.Renew(t.Context(), "x", owner, ttl); !ok || err != nil {
+					t.Errorf("Renew: %v, %v", ok, err)
+				}
+				if got, err := n.Inspect(t.Context(), "x"); err != nil || got.Owner != owner || got.HoldCount != 2 {
+					t.Errorf("Inspect: %+v, %v", got, err)
+				}
+				for left := 1; left >= 0; left-- {
+					if got, err := n.Release(t.Context(), "x", owner, left+1); got != left || err != nil {
+						t.Errorf("Release: %d left, %v, want %d", got, err, left)
+					}
+				}
+				locktest.NoLocks(t, []*embedded.Server{s})
+			})
+		})
+	}
+}
+
+// The hold of whatever owner Acquire accepts is nobody else's to give back: not by waiters that come, try again, are
+// cancelled or run out of time, nor by those whose number is in the owner.
+func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
+	for _, owner := range append(append([]quorumlock.Owner{}, goodOwners...), badOwners...) {
+		t.Run(fmt.Sprintf("%.20q", owner), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+				if a, err := n.Acquire(t.Context(), "x", owner, time.Hour, 1); err != nil || !a.Granted {
+					return // it is refused, as TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing wants it
+				}
+				checkSurvival(t, s, n, owner)
+			})
+		})
+	}
+}
+
+// A waiter's number is known to those in the same queue, and the next ones are easily guessed: an owner that
+// looks like what is handed to a waiter must not be accepted, or must be safe.
+func TestAnOwnerThatLooksLikeAWaitersOwnIsRefusedOrSafe(t *testing.T) {
+	for ahead := range 12 {
+		t.Run(fmt.Sprint("the waiter's number and ", ahead), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+				mustAcquire(t, n, alice, 1)
+				ctx, cancel := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				wg.Go(func() { _, _ = n.Mutex("x").Lock(ctx) })
+				time.Sleep(20 * time.Millisecond)
+				in, err := n.Inspect(t.Context(), "x")
+				if err != nil || len(in.Queue) != 1 {
+					t.Fatalf("control: nobody waits: %+v, %v", in, err)
+				}
+				cancel()
+				wg.Wait()
+				time.Sleep(20 * time.Millisecond)
+				if _, err := n.Release(t.Context(), "x", alice, 1); err != nil {
+					t.Fatal(err)
+				}
+				colon := strings.LastIndexByte(string(in.Queue[0].Owner), ':')
+				number, err := strconv.Atoi(string(in.Queue[0].Owner)[colon+1:])
+				if err != nil {
+					t.Fatal(err)
+				}
+				owner := quorumlock.Owner(fmt.Sprintf("%s:%d/1", in.Queue[0].Owner[:colon], number+ahead))
+				a, err := n.Acquire(t.Context(), "x", owner, time.Hour, 1)
+				if err != nil || !a.Granted {
+					return
+				}
+				checkSurvival(t, s, n, owner)
+			})
+		})
+	}
+}
+
+// checkSurvival has waiters come and go in every way at the lock x, which owner holds.
+func checkSurvival(t *testing.T, s *embedded.Server, n *node.Node, owner quorumlock.Owner) {
+	t.Helper()
+	check := func(what string) {
+		t.Helper()
+		if got := s.Redis.HGet("x", string(owner)); got != "1" {
+			t.Fatalf("after %s, %.40q holds x %q times, want once", what, owner, got)
+		}
+	}
+	m := n.Mutex("x")
+	for range 3 {
+		if lease, err := m.TryLock(t.Context()); err == nil {
+			t.Fatalf("TryLock was granted token %d", lease.Token())
+		}
+		check("a TryLock")
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if lease, err := m.Lock(ctx); err == nil {
+				t.Errorf("Lock was granted token %d", lease.Token())
+			}
+		})
+		time.Sleep(20 * time.Millisecond)
+		check("a waiter's first attempt")
+		time.Sleep(2 * time.Second)
+		check("a waiter's further attempts")
+		cancel()
+		wg.Wait()
+		time.Sleep(20 * time.Millisecond)
+		check("a waiter was cancelled")
+		if lease, err := n.Mutex("x", quorumlock.WithWait(time.Second)).Lock(t.Context()); err == nil {
+			t.Errorf("Lock was granted token %d", lease.Token())
+		}
+		time.Sleep(20 * time.Millisecond)
+		check("a waiter ran out of time")
+	}
+	// Nor do waiters take each other's: the one that is left gets the lock when it is released.
+	got := make(chan *quorumlock.Lease, 1)
+	go func() {
+		lease, err := m.Lock(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	time.Sleep(20 * time.Millisecond)
+	check("another waiter came")
+	if _, err := n.Release(t.Context(), "x", owner, 1); err != nil {
+		t.Errorf("Release: %v", err)
+	}
+	select {
+	case lease := <-got:
+		if lease != nil {
+			mustUnlock(t, lease)
+		}
+	case <-time.After(2 * time.Second):
+		t.Error("the waiter has not got the lock in 2 s")
+	}
+	locktest.NoLocks(t, []*embedded.Server{s})
+}

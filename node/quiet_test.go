@@ -1,0 +1,149 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// said is what go-redis writes to its logger, which is one for the whole program.
+type said struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *said) Printf(_ context.Context, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+// quietly fails the test if go-redis says anything until its end. Afterwards it is silent again, as locktest.Main makes it.
+func quietly(t *testing.T) {
+	t.Helper()
+	s := &said{}
+	redis.SetLogger(s)
+	t.Cleanup(func() {
+		redis.SetLogger(silent{})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, line := range s.lines {
+			t.Errorf("go-redis says %q", line)
+		}
+	})
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// closedPort is the address of a port at which nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // nobody has connected
+	return listener.Addr().String()
+}
+
+func TestANodeThatCannotBeReachedIsAnErrorAndNothingOnStderr(t *testing.T) {
+	quietly(t)
+	addr := closedPort(t)
+	n := dial(t, "redis://"+addr, node.WithTimeout(time.Second))
+	stop := n.Listen("channel", func(string) { t.Error("something was heard") })
+	defer stop()
+	for range 50 { // more than its pool has connections
+		_, err := n.Inspect(t.Context(), "x")
+		if err == nil || !strings.Contains(err.Error(), "node "+addr+": dial tcp "+addr) {
+			t.Fatalf("error %v, want one that says where it dialled", err)
+		}
+		if !strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) {
+			t.Fatalf("error %v, want one that says why", err)
+		}
+	}
+}
+
+// A node that is back is used at once: no earlier failure is reported, and there is no pause in dialling.
+func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
+	quietly(t)
+	s := miniredis.NewMiniRedis()
+	addr := closedPort(t)
+	n := dial(t, "redis://"+addr)
+	for range 50 {
+		if _, err := n.Inspect(t.Context(), "x"); err == nil {
+			t.Fatal("there is a server")
+		}
+	}
+	if err := s.StartAddr(addr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	mustAcquire(t, n, alice, 1)
+}
+
+// A dial that takes longer than its call goes on, and what comes of it is for later calls: a failure is not.
+func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
+	s := miniredis.RunT(t)
+	var mu sync.Mutex
+	slow := true
+	n := dial(t, "redis://h", node.WithTimeout(50*time.Millisecond), node.WithDialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
+		mu.Lock()
+		fails := slow
+		mu.Unlock()
+		if fails {
+			time.Sleep(100 * time.Millisecond)
+			return nil, syscall.EHOSTUNREACH
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
+	}))
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() {
+			if _, err := n.Inspect(t.Context(), "x"); err == nil {
+				t.Error("the server was reached")
+			}
+		})
+	}
+	calls.Wait()
+	time.Sleep(200 * time.Millisecond) // all that was begun has failed
+	mu.Lock()
+	slow = false
+	mu.Unlock()
+	for range 8 {
+		if _, err := n.Inspect(t.Context(), "x"); err != nil {
+			t.Fatalf("error %v, want none: the server can be reached", err)
+		}
+	}
+}
+
+func TestANodeThatIsKilledAndRestartedLeavesNothingOnStderr(t *testing.T) {
+	quietly(t)
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		stop := n.Listen("channel", func(string) {})
+		defer stop()
+		for range 5 {
+			mustAcquire(t, n, alice, 1)
+			s.Kill()
+			for range 50 {
+				_, _ = n.Inspect(t.Context(), "x")
+			}
+			time.Sleep(time.Second)
+			s.Restart(true)
+			s.LoseReplies(1)
+			_, _ = n.Inspect(t.Context(), "x")
+		}
+	})
+}

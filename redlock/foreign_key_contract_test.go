@@ -1,0 +1,215 @@
+// The tests of this file need ErrNotALock, WithPrefix and WithLabel. Take the build tag out once they are there.
+
+package redlock_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+func init() {
+	notALock = func(err error) bool { return errors.Is(err, quorumlock.ErrNotALock) }
+}
+
+// keysOf are all keys that the lock of that key may have.
+func keysOf(key string) []string {
+	return []string{key, scripts.TokenKey(key), scripts.QueueKey(key), scripts.EntriesKey(key)}
+}
+
+// onlyKeysOf checks that the servers have the lock's key, and no keys but the lock's.
+func onlyKeysOf(t *testing.T, servers []*embedded.Server, keys ...string) {
+	t.Helper()
+	for _, s := range servers {
+		for _, key := range keys {
+			if !s.Redis.Exists(key) {
+				t.Errorf("%s has no %q, but %q", s.Name, key, s.Redis.Keys())
+			}
+		}
+		for _, have := range s.Redis.Keys() {
+			if !slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(keysOf(key), have) }) {
+				t.Errorf("%s has %q, want only keys of %q", s.Name, have, keys)
+			}
+		}
+	}
+}
+
+func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3, quorumlock.WithPrefix("app:"))
+		other, _ := another(t, servers, quorumlock.WithPrefix("app:"))
+		holder := locktest.Lock(t, c.Mutex("x"))
+		onlyKeysOf(t, servers, "app:x")
+		got := waits(t, other.Mutex("x"))
+		onlyKeysOf(t, servers, "app:x")
+		in, err := other.Inspect(t.Context(), "x")
+		if err != nil || in.State.Owner != holder.Owner() || len(in.State.Queue) != 1 {
+			t.Errorf("Inspect: %+v, %v, want the holder and one who waits", in.State, err)
+		}
+		time.Sleep(time.Minute) // renewed, and refreshed
+		locktest.Held(t, holder)
+		attempts := ran(servers, "acquire")
+		locktest.Unlock(t, holder)
+		next := <-got
+		if next == nil {
+			t.FailNow()
+		}
+		if n := ran(servers, "acquire") - attempts; n > 0 {
+			t.Errorf("%d attempts after Unlock, want the lock handed over", n)
+		}
+		if next.Token() <= holder.Token() {
+			t.Errorf("token %d after %d", next.Token(), holder.Token())
+		}
+		onlyKeysOf(t, servers, "app:x")
+		if err := c.Mutex("x").ForceUnlock(t.Context()); err != nil {
+			t.Errorf("ForceUnlock: %v", err)
+		}
+		locktest.Lost(t, next, quorumlock.DefaultTTL)
+		_ = next.Unlock(t.Context()) // it is lost
+
+		both, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := locktest.Lock(t, both)
+		onlyKeysOf(t, servers, "app:x", "app:y")
+		locktest.Unlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestANodesMutexTakesAPrefixToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 1)
+		lease := locktest.Lock(t, nodes[0].Mutex("x", quorumlock.WithPrefix("app:")))
+		onlyKeysOf(t, servers, "app:x")
+		if in, err := nodes[0].Mutex("x", quorumlock.WithPrefix("app:")).Inspect(t.Context()); err != nil || in.Owner != lease.Owner() {
+			t.Errorf("Inspect: %+v, %v", in, err)
+		}
+		locktest.Refused(t, nodes[0].Mutex("app:x"))
+		locktest.Unlock(t, locktest.TryLock(t, nodes[0].Mutex("x")))
+		if err := nodes[0].Mutex("x", quorumlock.WithPrefix("app:")).ForceUnlock(t.Context()); err != nil {
+			t.Errorf("ForceUnlock: %v", err)
+		}
+		locktest.NoLocks(t, servers)
+		locktest.Lost(t, lease, quorumlock.DefaultTTL)
+	})
+}
+
+// A lock is its key: with a prefix or without, those who mean the same key exclude each other, and no others.
+func TestLocksWithAndWithoutAPrefixExcludeEachOtherByTheirKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		plain, servers := start(t, 3)
+		app, _ := another(t, servers, quorumlock.WithPrefix("app:"))
+		deep, _ := another(t, servers, quorumlock.WithPrefix("app:x:"))
+		lease := locktest.Lock(t, app.Mutex("x:y"))
+		locktest.Refused(t, plain.Mutex("app:x:y"))
+		locktest.Refused(t, deep.Mutex("y"))
+		for _, free := range []quorumlock.Locker{plain.Mutex("x:y"), app.Mutex("y"), deep.Mutex("x:y")} {
+			locktest.Unlock(t, locktest.TryLock(t, free))
+		}
+		got := waits(t, deep.Mutex("y"))
+		locktest.Unlock(t, lease)
+		next := <-got
+		if next == nil {
+			t.FailNow()
+		}
+		if next.Token() <= lease.Token() {
+			t.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+		locktest.Unlock(t, next)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// It is the whole key that may not be one of the library's own.
+func TestAPrefixDoesNotMakeAKeyOfTheLibrarysOwn(t *testing.T) {
+	for prefix, name := range map[string]string{"redisson_lock_token:": "{x}", "quorumlock_queue:": "{x}", "quorumlock_": "waiters:{x}"} {
+		t.Run(prefix+name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, nodes := locktest.Nodes(t, 3)
+				c, err := redlock.New(nodes, quorumlock.WithPrefix(prefix))
+				if err != nil {
+					return // refused right there
+				}
+				t.Cleanup(func() { _ = c.Close() })
+				for call, do := range lockCalls {
+					if !strings.Contains(call, "node's") && do(t.Context(), c, nil, name) == nil {
+						t.Errorf("%s: no error", call)
+					}
+				}
+				if n := ranAll(servers); n > 0 {
+					t.Errorf("%d scripts were sent, want none", n)
+				}
+			})
+		})
+	}
+}
+
+// A key under the prefix that is no lock is reported just as without a prefix.
+func TestAKeyThatIsNoLockIsReportedUnderAPrefix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3, quorumlock.WithPrefix("app:"))
+		each(servers, func(s *embedded.Server) { s.Redis.HSet("app:x", "visits", "5") })
+		for call, do := range lockCalls {
+			if strings.Contains(call, "node's") {
+				continue
+			}
+			if err := do(t.Context(), c, nil, "x"); !errors.Is(err, quorumlock.ErrNotALock) {
+				t.Errorf("%s: %v, want ErrNotALock", call, err)
+			}
+		}
+		for _, s := range servers {
+			if got := s.Redis.HGet("app:x", "visits"); got != "5" {
+				t.Errorf("%s has %q visits, want 5", s.Name, got)
+			}
+		}
+	})
+}
+
+func TestWithLabelBeginsTheOwnersAndTheWakeChannel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 3)
+		var clients []*redlock.Client
+		for range 2 {
+			c, _ := another(t, servers, quorumlock.WithLabel("a.host"))
+			clients = append(clients, c)
+		}
+		holder := locktest.Lock(t, clients[0].Mutex("x"))
+		got := waits(t, clients[1].Mutex("x"))
+		in, err := clients[0].Inspect(t.Context(), "x")
+		if err != nil || len(in.State.Queue) != 1 || !strings.HasPrefix(string(in.State.Queue[0].Owner), "a.host~") {
+			t.Errorf("Inspect: %+v, %v, want one who waits as a.host~...", in.State, err)
+		}
+		for _, s := range servers {
+			if all, ours := s.Redis.PubSubChannels("quorumlock_wake:*"), s.Redis.PubSubChannels("quorumlock_wake:a.host~*"); len(all) != 1 || len(ours) != 1 {
+				t.Errorf("%s has the wake channels %q, want one that begins with the label", s.Name, all)
+			}
+		}
+		locktest.Unlock(t, holder)
+		next := <-got
+		if next == nil {
+			t.FailNow()
+		}
+		for _, lease := range []*quorumlock.Lease{holder, next} {
+			if !strings.HasPrefix(string(lease.Owner()), "a.host~") {
+				t.Errorf("the owner %s does not begin with the label", lease.Owner())
+			}
+		}
+		if holder.Owner() == next.Owner() {
+			t.Error("two clients of one label have one owner")
+		}
+		locktest.Unlock(t, next)
+		locktest.NoLocks(t, servers)
+	})
+}

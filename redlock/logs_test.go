@@ -1,0 +1,190 @@
+package redlock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+// logged is what a logger has written.
+type logged struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// lines returns those with all of the parts.
+func (l *logged) lines(parts ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		all := true
+		for _, p := range parts {
+			all = all && strings.Contains(line, p)
+		}
+		if all {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func logging() (*logged, quorumlock.Option) {
+	l := &logged{}
+	return l, quorumlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
+}
+
+func TestEveryEventIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, option := logging()
+		c, servers := start(t, 5, option)
+		const n = 200
+		for i := range n {
+			locktest.Lock(t, c.Mutex(fmt.Sprintf("x%d", i)))
+		}
+		time.Sleep(time.Minute)
+		if lines := log.lines(); len(lines) > 0 {
+			t.Errorf("%d lines while all is well: %s", len(lines), lines[0])
+		}
+		each(servers[:3], (*embedded.Server).Kill)
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		for what, want := range map[string]int{"node down": 3, "renewal late": n, "lease lost": n, "node up": 0, "": 2*n + 3} {
+			if got := len(log.lines(what)); got != want {
+				t.Errorf("%d lines with %q, want %d", got, what, want)
+			}
+		}
+		for _, s := range servers[:3] {
+			if len(log.lines("node down", "node="+s.Name, "error=")) != 1 {
+				t.Errorf("no line says that %s is down, and why: %q", s.Name, log.lines("node down"))
+			}
+			if len(log.lines("lease lost", "lock=x7 ", "not renewed in time", s.Name)) != 1 {
+				t.Errorf("the loss of x7 does not name %s", s.Name)
+			}
+		}
+		all := log.lines("lock=x7 ")
+		if len(all) != 2 || !strings.Contains(all[1], "lease lost") {
+			t.Errorf("the lines of x7 are %q, want none after its loss", all)
+		}
+		each(servers[:3], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
+		time.Sleep(time.Second)
+		if got := len(log.lines("node up")); got != 3 {
+			t.Errorf("%d lines say that a node is up, want 3", got)
+		}
+	})
+}
+
+func TestAFrozenNodeIsLoggedDownAndUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, option := logging()
+		c, servers := start(t, 5, option, quorumlock.WithTTL(3*time.Second))
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[1].Stall()
+		time.Sleep(5 * time.Second)
+		servers[1].Resume()
+		time.Sleep(5 * time.Second)
+		if lines := log.lines(); len(lines) != 2 || !strings.Contains(lines[0], "node down") || !strings.Contains(lines[1], "node up") || !strings.Contains(lines[0], "deadline exceeded") {
+			t.Errorf("logged %q, want that node-2 was down, why, and that it is up", lines)
+		}
+		locktest.Unlock(t, lease)
+	})
+}
+
+func TestALockThatWaitsForAQuorumSaysSoOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, option := logging()
+		c, servers := start(t, 3, option)
+		each(servers[:2], (*embedded.Server).Kill)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := c.Mutex("x").Lock(ctx); err == nil {
+			t.Fatal("granted without a quorum")
+		}
+		if lines := log.lines(); len(lines) != 3 || len(log.lines("no quorum")) != 1 || len(log.lines("node down")) != 2 {
+			t.Errorf("logged %q, want two nodes down and one call without a quorum", lines)
+		}
+	})
+}
+
+func TestTheCauseOfALossSaysWhyAndWhichNodes(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		opts   []quorumlock.Option
+		lose   func(servers []*embedded.Server)
+		reason string
+		nodes  int
+	}{
+		{"nodes down", nil, func(s []*embedded.Server) { each(s[:2], (*embedded.Server).Kill) }, "not renewed in time", 2},
+		{"keys gone", nil, func(s []*embedded.Server) { each(s[:2], func(s *embedded.Server) { s.Redis.Del("x") }) }, "too many nodes no longer have its key", 0},
+		{"not extended", []quorumlock.Option{quorumlock.WithoutRenewal()}, func([]*embedded.Server) {}, "not extended in time", 0},
+		{"held for too long", []quorumlock.Option{quorumlock.WithMaxHold(time.Minute)}, func([]*embedded.Server) {}, "WithMaxHold(1m0s)", 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3, tt.opts...)
+				lease := locktest.Lock(t, c.Mutex("x"))
+				tt.lose(servers)
+				<-lease.Context().Done()
+				for what, err := range map[string]error{"the cause": context.Cause(lease.Context()), "Unlock": lease.Unlock(t.Context())} {
+					lost, ok := errors.AsType[*quorumlock.LostError](err)
+					if !ok || !errors.Is(err, quorumlock.ErrLost) {
+						t.Errorf("%s: %v, want a LostError", what, err)
+						continue
+					}
+					if lost.Name != "x" || lost.Owner != lease.Owner() || !strings.Contains(lost.Reason, tt.reason) || len(lost.Nodes) != tt.nodes {
+						t.Errorf("%s: %+v, want %q and %d nodes", what, lost, tt.reason, tt.nodes)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestMaxHoldEndsALeaseThatIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		began := time.Now()
+		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithMaxHold(time.Minute)))
+		<-lease.Context().Done()
+		if held := time.Since(began); held < time.Minute || held > time.Minute+quorumlock.DefaultTTL {
+			t.Errorf("held for %v, want a minute and a TTL at most", held)
+		}
+		time.Sleep(quorumlock.DefaultTTL)
+		locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3)
+		lease := locktest.Lock(t, clients[0].Mutex("x"))
+		_, err := clients[1].Mutex("x").TryLock(t.Context())
+		held, ok := errors.AsType[*quorumlock.HeldError](err)
+		if !ok || !errors.Is(err, quorumlock.ErrHeld) || held.Name != "x" || held.Holder != lease.Owner() || held.TTL <= 9*time.Second || held.TTL > quorumlock.DefaultTTL || held.Position != 0 {
+			t.Errorf("TryLock: %#v, want one that names %s", err, lease.Owner())
+		}
+		_, err = clients[1].Mutex("x", quorumlock.WithWait(5*time.Second)).Lock(t.Context())
+		if held, ok = errors.AsType[*quorumlock.HeldError](err); !ok || held.Holder != lease.Owner() || held.Position != 1 {
+			t.Errorf("Lock: %#v, want the holder and the first position", err)
+		}
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}

@@ -1,0 +1,135 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+// Five processes start a job every minute, on clocks that differ by up to 30 ms. It takes a millisecond.
+func TestOnceRunsAJobOnceATick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 5, 5)
+		rng := rand.New(rand.NewPCG(1, 2))
+		for tick := range 50 {
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			runs, reported := 0, 0
+			for _, c := range clients {
+				late := time.Duration(rng.Int64N(int64(30 * time.Millisecond)))
+				wg.Go(func() {
+					time.Sleep(late)
+					ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Second, func(context.Context) error {
+						mu.Lock()
+						runs++
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						return nil
+					})
+					if err != nil {
+						t.Errorf("tick %d: %v", tick, err)
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					if ran {
+						reported++
+					}
+				})
+			}
+			wg.Wait()
+			if runs != 1 || reported != 1 {
+				t.Errorf("tick %d: %d runs, and %d processes say that theirs did, want one", tick, runs, reported)
+			}
+			time.Sleep(time.Minute)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestOnceKeepsTheLockAtLeastAndNoLonger(t *testing.T) {
+	failure := errors.New("the job failed")
+	for _, tt := range []struct {
+		name  string
+		takes time.Duration
+		free  time.Duration // after the grant
+		err   error
+	}{
+		{"a short job", time.Millisecond, time.Minute, nil},
+		{"a job that fails", time.Millisecond, time.Minute, failure},
+		{"a job longer than a TTL", 25 * time.Second, time.Minute, nil},
+		{"a job longer than that", 2 * time.Minute, 2 * time.Minute, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clients, servers := fleet(t, 2, 3)
+				start := time.Now()
+				ran, err := quorumlock.Once(t.Context(), clients[0].Mutex("job"), time.Minute, func(ctx context.Context) error {
+					time.Sleep(tt.takes)
+					if ctx.Err() != nil {
+						t.Error("the lease was lost")
+					}
+					return tt.err
+				})
+				if !ran || !errors.Is(err, tt.err) {
+					t.Errorf("ran %v, %v, want true, %v", ran, err, tt.err)
+				}
+				for time.Since(start) < tt.free-time.Second {
+					locktest.Refused(t, clients[1].Mutex("job"))
+					time.Sleep(900 * time.Millisecond)
+				}
+				time.Sleep(time.Until(start.Add(tt.free + 10*time.Millisecond)))
+				locktest.Unlock(t, locktest.TryLock(t, clients[1].Mutex("job")))
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3)
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job"), time.Minute, func(context.Context) error { panic("job") })
+			t.Error("the panic was swallowed")
+		}()
+		locktest.Refused(t, clients[1].Mutex("job"))
+		time.Sleep(time.Minute + 10*time.Millisecond)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// What a crash leaves ends with the TTL, and not with atLeast.
+func TestOnceSaysWhatItCannotKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
+			each(servers[:2], (*embedded.Server).Kill)
+			return nil
+		})
+		if _, few := errors.AsType[*quorumlock.QuorumError](err); !ran || !few {
+			t.Errorf("ran %v, %v, want true and a QuorumError", ran, err)
+		}
+		each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+		time.Sleep(quorumlock.DefaultTTL)
+		if n := locktest.Holds(servers[:2], "job", "") + len(locktest.Keys(servers[0])); n != 0 {
+			t.Errorf("%d keys outlive their TTL", n)
+		}
+		ran, err = quorumlock.Once(t.Context(), c.Mutex("job"), 0, func(ctx context.Context) error {
+			each(servers, func(s *embedded.Server) { s.Restart(false) })
+			<-ctx.Done()
+			return nil
+		})
+		if !ran || !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("ran %v, %v, want true and ErrLost", ran, err)
+		}
+	})
+}

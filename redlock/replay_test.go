@@ -1,0 +1,257 @@
+package redlock_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// A minority of the nodes hands the lock over: somebody else had it there. Their messages count for them alone.
+func TestAHandoffReplayedAtTheOtherNodesFakesNoHold(t *testing.T) {
+	forging(t, 2, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
+		const stranger quorumlock.Owner = "stranger:1"
+		var minority []*node.Node
+		for _, s := range servers[:(len(servers)-1)/2] {
+			n, err := s.Node()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer n.Close() //nolint:errcheck // a test's node
+			if a, err := n.Acquire(t.Context(), "x", stranger, time.Hour, 1); err != nil || !a.Granted {
+				t.Fatalf("Acquire: %+v, %v", a, err)
+			}
+			minority = append(minority, n)
+		}
+		_, first := f.handOver(c[0], c[1], "first") // it listens from then on
+		mustUnlock(t, first)
+		holder := mustLock(t, c[0].Mutex("x"))
+		got := waits(t, c[1].Mutex("x"))
+		g := genuine{name: "x", waiter: waiterFor(t, c[0], "x")}
+		g.channel = f.channelOf(g.waiter)
+		f.take("")
+		for _, n := range minority {
+			if _, err := n.Release(t.Context(), "x", stranger, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		g.messages = f.take(g.channel)
+		if len(g.messages) < len(minority) {
+			t.Fatalf("control: %d nodes told the waiter %+v", len(minority), g.messages)
+		}
+		for _, m := range g.messages {
+			for i := range servers {
+				if i == m.server {
+					continue
+				}
+				f.tell(i, g.channel, m.message)
+				for _, forgery := range g.renumbered(m, i) {
+					f.tell(i, g.channel, forgery)
+				}
+			}
+		}
+		none(t, got, holder)
+		time.Sleep(time.Minute)
+		none(t, got, holder)
+		locktest.Held(t, holder)
+		mustUnlock(t, holder)
+		mustUnlock(t, served(t, got, holder))
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// One node has handed the lock over, and the others are about to. The message of the first is sent again, with another
+// token.
+func TestAHandoffReplayedWithAnotherTokenDoesNotChangeTheToken(t *testing.T) {
+	forging(t, 2, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
+		g, lease := f.handOver(c[0], c[1], "template") // shows which number is the token
+		mustUnlock(t, lease)
+		holder := mustLock(t, c[0].Mutex("x"))
+		got := waits(t, c[1].Mutex("x"))
+		g.waiter, g.name = waiterFor(t, c[0], "x"), "x"
+		late := make(chan struct{})
+		for _, s := range servers[1:] {
+			blocks(s, "release", 1, late)
+		}
+		f.take("")
+		unlocked := make(chan error, 1)
+		go func() { unlocked <- holder.Unlock(t.Context()) }()
+		g.messages = f.take(g.channel)
+		if len(g.messages) == 0 {
+			t.Fatal("control: the first node has told nothing")
+		}
+		v, err := servers[0].Redis.Get(scripts.TokenKey("x"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g.token, err = strconv.ParseUint(v, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range g.messages {
+			for _, token := range []uint64{highToken, g.token + 1, g.token - 1, 1, 0} {
+				f.tell(m.server, g.channel, g.forged(m, g.waiter, token, "x"))
+				synctest.Wait()
+			}
+			f.tell(m.server, g.channel, g.forged(m, g.waiter, highToken, "x")) // once more, as the last
+		}
+		synctest.Wait()
+		close(late)
+		next := served(t, got, holder)
+		if err := <-unlocked; err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+		synctest.Wait()
+		sane(t, servers, "x")
+		mustUnlock(t, next)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// A subscription was down when the lock was handed over. Before the waiter has looked for itself, the forger repeats
+// what the waiter has missed, with another token.
+func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, n)
+				deaf, paths := another(t, servers)
+				f := eavesdrop(t, servers)
+				g, lease := f.handOver(c, deaf, "template")
+				mustUnlock(t, lease)
+				holder := mustLock(t, c.Mutex("x"))
+				got := waits(t, deaf.Mutex("x"))
+				g.waiter, g.name = waiterFor(t, c, "x"), "x"
+				f.take("")
+				each(paths, func(p *embedded.Server) { p.Kill() })
+				mustUnlock(t, holder)
+				g.messages = f.take(g.channel)
+				if len(g.messages) == 0 {
+					t.Fatal("control: nothing was told")
+				}
+				v, err := servers[0].Redis.Get(scripts.TokenKey("x"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if g.token, err = strconv.ParseUint(v, 10, 64); err != nil {
+					t.Fatal(err)
+				}
+				each(paths, func(p *embedded.Server) { p.Restart(true) })
+				var next *quorumlock.Lease
+				for range 4000 { // until it is back, and has looked
+					for _, m := range g.messages {
+						f.tell(m.server, g.channel, g.forged(m, g.waiter, highToken, "x"))
+					}
+					select {
+					case next = <-got:
+					case <-time.After(500 * time.Microsecond):
+						continue
+					}
+					break
+				}
+				if next == nil {
+					next = <-got
+				}
+				if next == nil {
+					t.FailNow()
+				}
+				if next.Token() <= holder.Token() {
+					t.Errorf("token %d after %d", next.Token(), holder.Token())
+				}
+				near(t, "the waiter", next.Token())
+				synctest.Wait()
+				sane(t, servers, "x")
+				mustUnlock(t, next)
+			})
+		})
+	}
+}
+
+// A server with two addresses has one vote, whatever number a forger gives to the other address.
+func TestAHandoffReplayedForAnotherCellDoesNotMakeASecondAddressCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 2)
+		client := func() *redlock.Client {
+			var nodes []*node.Node
+			for i, s := range []*embedded.Server{servers[0], servers[1], servers[0]} {
+				n, err := s.Node(node.WithName(fmt.Sprint("address-", i+1)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				nodes = append(nodes, n)
+			}
+			c, err := redlock.New(nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return c
+		}
+		first, second := client(), client()
+		f := eavesdrop(t, servers)
+		g, lease := f.handOver(first, second, "x")
+		for _, m := range g.messages {
+			for cell := range 3 {
+				for _, forgery := range g.renumbered(m, cell) {
+					f.tell(m.server, g.channel, forgery)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease)
+		servers[1].Kill()
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		if lease.Context().Err() == nil {
+			t.Error("the lease goes on with one server of three nodes")
+		}
+	})
+}
+
+// The messages of a handoff are sent again when the hold is over: to the same client and to others, while somebody
+// else holds the lock, and when the same client waits again.
+func TestHandoffsReplayedWhenTheHoldIsOverChangeNothing(t *testing.T) {
+	forging(t, 4, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
+		other := mustLock(t, c[0].Mutex("other"))
+		bystander := waits(t, c[3].Mutex("other"))
+		g, former := f.handOver(c[0], c[1], "x")
+		replay := func() {
+			for _, channel := range f.channels() {
+				for _, m := range g.messages {
+					f.tellAll(channel, m.message)
+				}
+			}
+		}
+		got := waits(t, c[2].Mutex("x"))
+		mustUnlock(t, former)
+		holder := served(t, got, former) // it was handed the lock, as the former one was
+		time.Sleep(100 * time.Millisecond)
+		replay()
+		untouched(t, servers, holder)
+
+		again := waits(t, c[1].Mutex("x"))
+		replay()
+		none(t, again, holder)
+		time.Sleep(time.Minute)
+		replay()
+		none(t, again, holder)
+		none(t, bystander, other)
+		untouched(t, servers, holder)
+		untouched(t, servers, other)
+		mustUnlock(t, holder)
+		last := served(t, again, holder)
+		replay()
+		time.Sleep(100 * time.Millisecond)
+		untouched(t, servers, last)
+		mustUnlock(t, last)
+		mustUnlock(t, other)
+		mustUnlock(t, served(t, bystander, other))
+		locktest.NoLocks(t, servers)
+	})
+}

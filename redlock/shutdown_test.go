@@ -1,0 +1,90 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+func TestShutdownWaitsForLeasesAndTakesNoNewOnes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3)
+		c := clients[0]
+		lease := locktest.Lock(t, c.Mutex("x"))
+		other := locktest.Lock(t, clients[1].Mutex("y"))
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Mutex("y").Lock(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
+				t.Errorf("a Lock that waits: %v, want ErrClosed", err)
+			}
+		})
+		time.Sleep(time.Second)
+		over := make(chan error)
+		go func() { over <- c.Shutdown(t.Context()) }()
+		wg.Wait()
+		for name, call := range map[string]func(context.Context) (*quorumlock.Lease, error){"Lock": c.Mutex("z").Lock, "TryLock": c.Mutex("z").TryLock} {
+			if _, err := call(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
+				t.Errorf("%s during a shutdown: %v, want ErrClosed", name, err)
+			}
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease) // it is renewed meanwhile
+		select {
+		case err := <-over:
+			t.Fatalf("Shutdown did not wait for the lease: %v", err)
+		default:
+		}
+		servers[2].Kill()
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		servers[2].Restart(true) // now the release that had failed arrives
+		if err := <-over; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		locktest.Unlock(t, other)
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestShutdownEndsWithItsContext(t *testing.T) {
+	for _, why := range []string{"a lease is held", "a node cannot be told"} {
+		t.Run(why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3, quorumlock.WithTTL(time.Hour))
+				lease := locktest.Lock(t, c.Mutex("x"))
+				if why != "a lease is held" {
+					servers[0].Kill()
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				began := time.Now()
+				if err := c.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Shutdown: %v, want DeadlineExceeded", err)
+				}
+				if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+					t.Errorf("it took %v", took)
+				}
+				if why == "a lease is held" && !errors.Is(context.Cause(lease.Context()), quorumlock.ErrLost) {
+					t.Error("the lease outlived the client")
+				}
+				each(servers[:1], func(s *embedded.Server) { s.Restart(true) })
+				var none context.Context
+				if err := c.Shutdown(none); !errors.Is(err, quorumlock.ErrNilContext) {
+					t.Errorf("Shutdown(nil): %v", err)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,250 @@
+package redlock_test
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+var trials = flag.Int("trials", 30, "how often contenders call TryLock at the same time, in each situation")
+
+// contender is a client that has a way of its own to each node.
+type contender struct {
+	client *redlock.Client
+	paths  []*embedded.Server
+}
+
+func contenders(t *testing.T, servers []*embedded.Server, n int) []contender {
+	t.Helper()
+	all := make([]contender, n)
+	for i := range all {
+		all[i].client, all[i].paths = roomy(t, servers)
+		warm(t, all[i].client)
+	}
+	return all
+}
+
+// spread gives contenders ways to the nodes of up to 4 ms, and returns the longest round trip. They are random, or the
+// longer the further their numbers are apart.
+func spread(all []contender, rng *rand.Rand, random bool) (longest time.Duration) {
+	for i, c := range all {
+		for j, p := range c.paths {
+			d := time.Duration(max(i-j, j-i)) * time.Millisecond
+			if random {
+				d = upTo(rng, 4*time.Millisecond)
+			}
+			longest = max(longest, 2*d)
+			p.Delay(d)
+		}
+	}
+	return longest
+}
+
+// outcome is what a contender got, and how long it took.
+type outcome struct {
+	lease *quorumlock.Lease
+	err   error
+	took  time.Duration
+}
+
+// tryTogether has all contenders call TryLock, each at a random moment of some span, and unlocks what they got when
+// all have returned.
+func tryTogether(t *testing.T, all []contender, rng *rand.Rand, span time.Duration) []outcome {
+	t.Helper()
+	got := make([]outcome, len(all))
+	var wg sync.WaitGroup
+	for i, c := range all {
+		pause := upTo(rng, span+1)
+		wg.Go(func() {
+			time.Sleep(pause)
+			begin := time.Now()
+			lease, err := c.client.Mutex("x").TryLock(t.Context())
+			got[i] = outcome{lease, err, time.Since(begin)}
+		})
+	}
+	wg.Wait()
+	for _, o := range got {
+		if o.err == nil {
+			mustUnlock(t, o.lease)
+		}
+	}
+	return got
+}
+
+func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
+	for _, tt := range []struct {
+		nodes, contenders, silent int
+		span                      time.Duration // within which they come
+		random                    bool          // their ways to the nodes
+	}{
+		{nodes: 3, contenders: 2},
+		{nodes: 3, contenders: 3},
+		{nodes: 5, contenders: 3},
+		{nodes: 5, contenders: 5},
+		{nodes: 5, contenders: 5, span: 3 * time.Millisecond},
+		{nodes: 3, contenders: 3, random: true},
+		{nodes: 5, contenders: 2, random: true},
+		{nodes: 5, contenders: 3, random: true},
+		{nodes: 5, contenders: 5, random: true},
+		{nodes: 3, contenders: 2, span: 3 * time.Millisecond, random: true},
+		{nodes: 3, contenders: 5, span: 3 * time.Millisecond, random: true},
+		{nodes: 5, contenders: 3, span: 3 * time.Millisecond, random: true},
+		{nodes: 5, contenders: 5, span: 3 * time.Millisecond, random: true},
+		{nodes: 3, contenders: 2, silent: 1},
+		{nodes: 3, contenders: 3, silent: 1, span: 3 * time.Millisecond, random: true},
+		{nodes: 5, contenders: 3, silent: 1, random: true},
+		{nodes: 5, contenders: 5, silent: 1, span: 3 * time.Millisecond, random: true},
+	} {
+		name := fmt.Sprintf("%d within %v at %d nodes", tt.contenders, tt.span, tt.nodes)
+		if tt.random {
+			name += ", at random distances"
+		}
+		if tt.silent > 0 {
+			name += ", one silent"
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, tt.nodes)
+				live, silent := servers[:tt.nodes-tt.silent], servers[tt.nodes-tt.silent:]
+				all := contenders(t, servers, tt.contenders)
+				each(silent, (*embedded.Server).Lose)
+				rng := rand.New(rand.NewPCG(uint64(tt.nodes), uint64(tt.contenders)))
+				var winnerless, slow int
+				var worst time.Duration
+				for range *trials {
+					longest := spread(all, rng, tt.random)
+					winners := 0
+					for _, o := range tryTogether(t, all, rng, tt.span) {
+						_, failed := errors.AsType[*quorumlock.QuorumError](o.err)
+						switch {
+						case o.err == nil:
+							winners++
+							worst = max(worst, o.took)
+							if o.took > 3*longest+tt.span+time.Millisecond+time.Duration(tt.silent)*quorumlock.DefaultTTL/20 { // those who come later may have to give way first
+								slow++
+							}
+						case failed && tt.silent == 0, !failed && !errors.Is(o.err, quorumlock.ErrHeld):
+							t.Errorf("TryLock: %v, want ErrHeld", o.err)
+						}
+					}
+					switch {
+					case winners == 0:
+						winnerless++
+					case winners > 1:
+						t.Errorf("%d have the lock", winners)
+					}
+					time.Sleep(20 * time.Millisecond)
+					locktest.NoLocks(t, live)
+				}
+				t.Logf("a winner took %v at most", worst)
+				if winnerless > 0 {
+					t.Errorf("nobody got the lock in %d of %d trials", winnerless, *trials)
+				}
+				if slow > 0 {
+					t.Errorf("the winner took more than three of the longest round trips in %d of %d trials, and %v once", slow, *trials, worst)
+				}
+				each(silent, (*embedded.Server).Resume)
+				time.Sleep(quorumlock.DefaultTTL)
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+// The callers of one client are contenders like any other: what they send takes ways that take different times.
+func TestOneOfThoseWhoTryAtTheSameTimeAtOneClientGetsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 5)
+		one := contenders(t, servers, 1)[0]
+		for i, p := range one.paths {
+			wander(p, uint64(i))
+		}
+		rng := rand.New(rand.NewPCG(1, 3))
+		winnerless := 0
+		for range *trials {
+			winners := 0
+			for _, o := range tryTogether(t, []contender{one, one, one, one}, rng, time.Millisecond) {
+				if o.err == nil {
+					winners++
+				} else if !errors.Is(o.err, quorumlock.ErrHeld) {
+					t.Errorf("TryLock: %v, want ErrHeld", o.err)
+				}
+			}
+			switch {
+			case winners == 0:
+				winnerless++
+			case winners > 1:
+				t.Errorf("%d have the lock", winners)
+			}
+			time.Sleep(20 * time.Millisecond)
+			locktest.NoLocks(t, servers)
+		}
+		if winnerless > 0 {
+			t.Errorf("nobody got the lock in %d of %d trials", winnerless, *trials)
+		}
+	})
+}
+
+// That one of several gets a free lock costs nothing where the lock is held: one round trip says so. A
+// second script at each node leaves the queue, when the call has returned.
+func TestTryLockOfAHeldLockTakesOneRoundTrip(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		waiters int
+		silent  int
+	}{{"alone", 0, 0}, {"with others waiting", 3, 0}, {"with a silent node", 0, 1}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 5)
+				holder, _ := another(t, servers)
+				all := contenders(t, servers, 3)
+				lease := locktest.Lock(t, holder.Mutex("x"))
+				crowd := crowdAt(t, servers)
+				crowd.come(t, tt.waiters, "x")
+				each(servers[:tt.silent], (*embedded.Server).Lose)
+				rng := rand.New(rand.NewPCG(1, 9))
+				for range 20 {
+					longest := spread(all, rng, true)
+					before := scriptsOf(all)
+					for i, o := range tryTogether(t, all, rng, 0) {
+						if !errors.Is(o.err, quorumlock.ErrHeld) {
+							t.Errorf("TryLock of a held lock: %v, want ErrHeld", o.err)
+						}
+						if o.took > longest {
+							t.Errorf("contender %d heard after %v that the lock is held, want %v, a round trip, at most", i, o.took, longest)
+						}
+					}
+					time.Sleep(20 * time.Millisecond)
+					if n := scriptsOf(all) - before; n > 2*len(servers)*len(all) {
+						t.Errorf("%d scripts ran for %d calls at %d nodes, want an acquire and a leave each", n, len(all), len(servers))
+					}
+				}
+				crowd.giveUp()
+				locktest.Held(t, lease)
+				locktest.Unlock(t, lease)
+				each(servers[:tt.silent], (*embedded.Server).Resume)
+				time.Sleep(quorumlock.DefaultTTL)
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+func scriptsOf(all []contender) (n int) {
+	for _, c := range all {
+		for _, p := range c.paths {
+			n += p.Ran()
+		}
+	}
+	return n
+}

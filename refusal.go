@@ -1,0 +1,84 @@
+package quorumlock
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// HeldError is a refusal and says who has the lock. errors.Is(err, [ErrHeld]) is true for it. Its fields
+// are what one node said when it refused, and may have changed since. The zero value of a field says that
+// the answer is not known.
+type HeldError struct {
+	Name     string        // the name of the lock
+	Holder   Owner         // who holds the lock; empty if that is not known, as when the lock is free but others are queued for it
+	TTL      time.Duration // until the holder's key expires, unless it is renewed; 0 if that is not known
+	Position int           // the caller's position in the queue, from 1; 0 if it is not queued
+}
+
+// Error says who holds the lock, for how long, and the caller's position, as far as they are known.
+func (e *HeldError) Error() string {
+	var b strings.Builder
+	b.WriteString("quorumlock: " + lockName(e.Name))
+	if e.Holder == "" {
+		b.WriteString(" is held or awaited by somebody else")
+	} else {
+		b.WriteString(" is held by " + e.Holder.name())
+	}
+	if e.TTL > 0 {
+		fmt.Fprintf(&b, " for another %v", max(e.TTL.Round(time.Millisecond), time.Millisecond))
+	}
+	if e.Position > 0 {
+		fmt.Fprintf(&b, "; this call is number %d in the queue", e.Position)
+	}
+	return b.String()
+}
+
+// Unwrap returns [ErrHeld].
+func (e *HeldError) Unwrap() error { return ErrHeld }
+
+// LostError says why a lease was lost. It is the [context.Cause] of the lease's context, and errors.Is(err,
+// [ErrLost]) is true for it.
+type LostError struct {
+	Name   string       // the name of the lock
+	Owner  Owner        // whose lease it was; empty if that is not known
+	Reason string       // why it ended, such as "it was not renewed in time"; empty if that is not known
+	Nodes  []*NodeError // the nodes that did not renew because they failed; empty if none did
+}
+
+// Error says why the lease ended, and what went wrong at which nodes.
+func (e *LostError) Error() string {
+	var b strings.Builder
+	b.WriteString("quorumlock: the lease of " + lockName(e.Name) + " was lost")
+	if e.Reason != "" {
+		b.WriteString(": " + e.Reason)
+	}
+	writeNodes(&b, e.Nodes)
+	return b.String()
+}
+
+// Unwrap returns [ErrLost] and the errors of the nodes, for [errors.Is] and [errors.As].
+func (e *LostError) Unwrap() []error {
+	errs := make([]error, 1, 1+len(e.Nodes))
+	errs[0] = ErrLost
+	for _, n := range e.Nodes {
+		errs = append(errs, n)
+	}
+	return errs
+}
+
+// lockName quotes the name of a lock for an error.
+func lockName(name string) string {
+	if name == "" {
+		return "the lock"
+	}
+	return fmt.Sprintf("the lock %q", name)
+}
+
+// writeNodes lists what went wrong at each node, after a colon.
+func writeNodes(b *strings.Builder, nodes []*NodeError) {
+	for i, n := range nodes {
+		b.WriteString([]string{": ", "; "}[min(i, 1)])
+		b.WriteString("node " + n.Node + ": " + n.Err.Error())
+	}
+}

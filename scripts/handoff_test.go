@@ -1,0 +1,215 @@
+package scripts_test
+
+import (
+	"crypto/sha1"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+const (
+	lent   = time.Second // the TTL of the handoffs
+	secret = "SECRET"    // of every waiter
+)
+
+// standWith is an attempt of a waiter that names a successor.
+func (c *crowd) standWith(waiter quorumlock.Owner, ticket int64, attempt int) scripts.Answer {
+	c.Helper()
+	return c.standFor(lent, waiter, ticket, attempt)
+}
+
+// standFor is standWith, with that TTL of the handoff.
+func (c *crowd) standFor(lent time.Duration, waiter quorumlock.Owner, ticket int64, attempt int) scripts.Answer {
+	c.Helper()
+	return c.queue(scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life,
+		Successor: scripts.Successor{Attempt: attempt, TTL: lent, Cell: 7, Secret: secret}})
+}
+
+// handoff is the message of a handoff at cell 7, with its proof.
+func handoff(waiter quorumlock.Owner, attempt int, token uint64, lock string) string {
+	proof := sha1.Sum(fmt.Appendf(nil, "%s %s %d 7 %d %s %s", secret, string(waiter), attempt, token, lock, secret))
+	return fmt.Sprintf("handoff %s %d 7 %d %x %s", string(waiter), attempt, token, proof, lock)
+}
+
+func TestAReleaseHandsOverToTheFirstInTheQueue(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 100)
+	c.standWith("bob:1", 200, 1)
+	c.standWith("alice:1", 100, 3)
+	c.wait(lent / 2)
+	c.release("x", "holder:1", 1)
+	c.checkHold("x", "alice:1/3.7", "1")
+	c.checkTTL("x", lent)
+	c.checkToken("x", "101")
+	c.checkTTL(scripts.TokenKey("x"), lent+day)
+	c.checkQueue("bob:1")
+	c.checkHeard(handoff("alice:1", 3, 101, "x"))
+	if !c.done(scripts.Renew("x", "alice:1/3.7", ttl)) {
+		t.Error("the successor cannot renew")
+	}
+	c.checkTTL("x", ttl)
+	c.wait(time.Millisecond)
+	c.release("x", "alice:1/3.7", 1)
+	c.checkHold("x", "bob:1", "") // bob came too long ago
+	c.checkHeard("turn bob:1 x")
+}
+
+func TestNothingIsHandedOverWithout(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		prepare func(c *crowd)
+	}{
+		{"a successor", func(c *crowd) { c.stand("alice:1", 100) }},
+		{"a waiter who came a moment ago", func(c *crowd) { c.standWith("alice:1", 100, 1); c.wait(lent/2 + time.Millisecond) }},
+		{"one who came 0.65 s ago at most, for however long", func(c *crowd) { c.standFor(1800*time.Millisecond, "alice:1", 100, 1); c.wait(651 * time.Millisecond) }},
+		{"a clock that goes forward", func(c *crowd) { c.standWith("alice:1", 100, 1); c.now = c.now.Add(-time.Minute); c.data.SetTime(c.now) }},
+		{"a counter", func(c *crowd) { c.standWith("alice:1", 100, 1); c.data.Del(scripts.TokenKey("x")) }},
+		{"a counter with a number to come", func(c *crowd) {
+			c.standWith("alice:1", 100, 1)
+			c.put(scripts.TokenKey("x"), "9007199254740991")
+		}},
+		{"a secret that proves it", func(c *crowd) {
+			c.queue(scripts.Entry{Waiter: "alice:1", Ticket: 100, TTL: life, Successor: scripts.Successor{Attempt: 1, TTL: lent, Cell: 7}})
+		}},
+		{"what is stored of the waiter", func(c *crowd) {
+			c.standWith("alice:1", 100, 1)
+			c.data.HSet(scripts.EntriesKey("x"), "alice:1", "99999999999999 1")
+		}},
+		{"Redisson's clients having their chance", func(c *crowd) {
+			c.standWith("alice:1", 100, 1)
+			confirmed := make(chan struct{}, 9)
+			c.Cleanup(c.node.Listen(scripts.UnlockChannel("x"), func(string) { confirmed <- struct{}{} }))
+			<-confirmed
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := gather(t)
+			c.grant("x", "holder:1", 1, 100)
+			tt.prepare(c)
+			c.release("x", "holder:1", 1)
+			c.checkHold("x", "", "")
+			c.checkQueue("alice:1")
+			c.checkHeard("turn alice:1 x")
+		})
+	}
+}
+
+func TestTheNextAttemptTakesOverEarlierHandoffs(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 100)
+	c.standWith("alice:1", 100, 9)
+	c.standWith("bob:1", 50, 1)
+	c.standWith("bob:1", 50, 2)
+	c.release("x", "holder:1", 1)
+	c.checkHold("x", "bob:1/2.7", "1")
+
+	if a := c.standWith("bob:1", 50, 1); a.Granted { // it comes late
+		t.Error("an earlier attempt took what a later one was handed")
+	}
+	if a := c.standWith("bob:1", 50, 2); a.Granted || a.Holder != "bob:1/2.7" {
+		t.Errorf("%+v: the same attempt took what it was handed", a)
+	}
+	if a := c.stand("bob:1", 50); a.Granted {
+		t.Error("an attempt without a successor took what an earlier one was handed")
+	}
+	if a := c.standWith("alice:1", 100, 10); a.Granted {
+		t.Error("somebody else took it")
+	}
+	c.checkHold("x", "bob:1/2.7", "1")
+	if a := c.standWith("bob:1", 50, 3); !a.Granted || a.Again || a.Token != 102 {
+		t.Errorf("%+v, want the lock with the next token", a)
+	}
+	c.checkHold("x", "hold:bob:1", "1")
+	c.checkTTL("x", ttl)
+	c.checkQueue("alice:1")
+}
+
+func TestAWaiterReleasesWhatItWasHanded(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		call scripts.Call
+		back bool
+	}{
+		{"leaves", scripts.Leave("x", "bob:1", true), true},
+		{"leaves, and its successor holds", scripts.Leave("x", "bob:1", false), false},
+		{"another with a name that begins like it leaves", scripts.Leave("x", "bob:", true), false},
+		{"another with a longer name leaves", scripts.Leave("x", "bob:11", true), false},
+		{"its successor leaves, as if it were a waiter", scripts.Leave("x", "bob:1/2", true), false},
+		{"nobody leaves", scripts.Leave("x", "", true), false},
+		{"releases what it acquired", scripts.ReleaseAndLeave("x", "bob:7", "bob:1", true), true},
+		{"releases what it acquired, and its successor holds", scripts.ReleaseAndLeave("x", "bob:7", "bob:1", false), false},
+		{"another releases", scripts.ReleaseAndLeave("x", "bob:7", "bob:11", true), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := gather(t)
+			c.grant("x", "holder:1", 1, 100)
+			c.standWith("bob:1", 50, 2)
+			c.stand("alice:1", 100)
+			c.release("x", "holder:1", 1)
+			c.checkHeard(handoff("bob:1", 2, 101, "x"))
+			if r := c.send(tt.call); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			if tt.back {
+				c.checkHold("x", "", "")
+				c.checkHeard("turn alice:1 x")
+			} else {
+				c.checkHold("x", "bob:1/2.7", "1")
+				c.checkHeard()
+			}
+		})
+	}
+}
+
+// An owner of unusual form is no successor, whoever leaves: a hold ends with its own release.
+func TestALeaveEndsNoHoldOfAnotherForm(t *testing.T) {
+	for _, tt := range []struct {
+		holder quorumlock.Owner
+		back   bool
+	}{
+		{"bob:1/2.7", true},
+		{"bob:1/12.0", true},
+		{"bob:1/2", false}, // of no cell
+		{"bob:1/.7", false},
+		{"bob:1/2/3.7", false},
+		{"bob:1/x:5", false},
+		{"bob:1", false},
+		{"bob:1.0", false},
+		{"bob:1/a:2.7", false},
+		{"bob:12/2.7", false},
+		{"xbob:1/2.7", false},
+		{"x/bob:1/2.7", false},
+	} {
+		t.Run(string(tt.holder), func(t *testing.T) {
+			c := gather(t)
+			c.data.HSet("x", string(tt.holder), "1")
+			c.send(scripts.Leave("x", "bob:1", true))
+			if got := c.data.Exists("x"); got == tt.back {
+				t.Errorf("held after the leave: %v", got)
+			}
+		})
+	}
+}
+
+func TestAYieldHandsOverToALowerTicketOnly(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "hold:bob:1", 1, 100)
+	c.standWith("alice:1", 200, 1)
+	if !c.yield("bob:1", 100) {
+		t.Error("not open to the lowest ticket")
+	}
+	c.checkHold("x", "", "")
+	c.checkHeard()
+
+	c.stand("bob:1", 100)
+	c.checkHold("x", "hold:bob:1", "1")
+	c.standWith("carol:1", 50, 4)
+	if c.yield("bob:1", 100) {
+		t.Error("open, though it was handed over")
+	}
+	c.checkHold("x", "carol:1/4.7", "1")
+	c.checkQueue("bob:1", "alice:1")
+}

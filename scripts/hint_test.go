@@ -1,0 +1,149 @@
+package scripts_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+const year = 365 * day
+
+func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
+	const now = 1_790_000_000_000_000 // µs
+	at := func(d time.Duration) uint64 { return uint64(now + d.Microseconds()) }
+	const none = 0
+	for _, tt := range []struct {
+		name   string
+		before uint64 // the counter
+		hint   uint64
+		want   uint64
+	}{
+		{"no counter, the same clock", none, now, now},
+		{"no counter, an hour ahead", none, at(time.Hour), at(time.Hour)},
+		{"no counter, more than an hour ahead", none, at(time.Hour) + 1, now},
+		{"no counter, a year ahead", none, at(year), now},
+		{"no counter, ahead of what can be counted", none, 1<<53 + 1, now},
+		{"no counter, an hour behind", none, at(-time.Hour), at(-time.Hour)},
+		{"no counter, more than an hour behind", none, at(-time.Hour) - 1, now},
+		{"no counter, 48 hours behind", none, at(-2 * day), now},
+		{"no counter, a year behind", none, at(-year), now},
+		{"no counter, no clock", none, 0, now},
+		{"the same clock", at(-day), now, now},
+		{"an hour ahead", at(-day), at(time.Hour), at(time.Hour)},
+		{"more than an hour ahead", at(-day), at(time.Hour) + 1, at(-day) + 1},
+		{"a year ahead", at(-day), at(year), at(-day) + 1},
+		{"ahead of what can be counted", at(-day), 1<<53 + 1, at(-day) + 1},
+		{"a year behind", at(-day), at(-year), at(-day) + 1},
+		{"behind the counter", at(30 * time.Minute), now, at(30*time.Minute) + 1},
+		{"ahead, and so is the counter", at(2 * day), at(year), at(2*day) + 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			s.data.SetTime(time.UnixMicro(now))
+			if tt.before != none {
+				s.put(scripts.TokenKey("x"), fmt.Sprint(tt.before))
+			}
+			if a := s.grant("x", alice, 1, tt.hint); a.Token != tt.want {
+				t.Errorf("token %d, want %d: off by %d µs", a.Token, tt.want, int64(a.Token-tt.want))
+			}
+		})
+	}
+}
+
+// The token of a hold that a node has lost is the quorum's: no clock is asked.
+func TestARestoredTokenIsTakenWhateverTheClock(t *testing.T) {
+	const now = 1_790_000_000_000_000 // µs
+	const years = uint64(now / 10)
+	for _, tt := range []struct {
+		name         string
+		before, hint uint64
+		want         uint64
+	}{
+		{"no counter, far ahead", 0, now + years, now + years},
+		{"no counter, far behind", 0, now - years, now - years},
+		{"no counter, and one of no clock", 0, 7, 7},
+		{"far ahead", now, now + years, now + years},
+		{"behind the counter", now, now - years, now + 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := start(t)
+			s.data.SetTime(time.UnixMicro(now))
+			if tt.before > 0 {
+				s.put(scripts.TokenKey("x"), fmt.Sprint(tt.before))
+			}
+			a, err := s.send(scripts.Restore("x", alice, ttl, tt.hint)).Acquired()
+			if err != nil || !a.Granted || a.Token != tt.want {
+				t.Errorf("answer %+v, %v, want token %d", a, err, tt.want)
+			}
+		})
+	}
+}
+
+// A holder whose counter was evicted gets a new token, under the same rule.
+func TestAHintOfAHolderCountsOnlyWithinAnHour(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.data.Del(scripts.TokenKey("x"))
+	a := s.acquire("x", alice, 1, uint64(epoch.Add(year).UnixMicro()))
+	if want := uint64(epoch.UnixMicro()); !a.Again || a.Token != want {
+		t.Errorf("answer %+v, want token %d", a, want)
+	}
+}
+
+// The counter is gone, and the client's clock is so far behind that its hint is below the last token.
+func TestATokenRisesAfterTheCounterExpiredThoughTheClientIsBehind(t *testing.T) {
+	for _, behind := range []time.Duration{time.Hour, time.Hour + time.Millisecond, 48 * time.Hour, year} {
+		c := gather(t)
+		c.now = time.UnixMilli(1_790_000_000_000)
+		c.data.SetTime(c.now)
+		first := c.grant("x", alice, 1, uint64(c.now.Add(time.Hour).UnixMicro()))
+		c.release("x", alice, 1)
+		c.wait(ttl + day + time.Hour)
+		if c.data.Exists(scripts.TokenKey("x")) {
+			t.Fatal("the counter is kept for more than a day and an hour")
+		}
+		if a := c.grant("x", bob, 1, uint64(c.now.Add(-behind).UnixMicro())); a.Token <= first.Token {
+			t.Errorf("%v behind: token %d after %d", behind, a.Token, first.Token)
+		}
+	}
+}
+
+// TestTokensRiseWhateverTheClientsClocksSay lets clients with all sorts of clocks take a lock in random order, with
+// pauses of up to days.
+func TestTokensRiseWhateverTheClientsClocksSay(t *testing.T) {
+	clocks := []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour, 61 * time.Minute, -61 * time.Minute, 48 * time.Hour, -48 * time.Hour, year, -year}
+	pauses := []time.Duration{time.Millisecond, time.Second, time.Hour, day, day + ttl, day + 2*time.Hour, 10 * day}
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			c := gather(t)
+			c.now = time.UnixMilli(1_790_000_000_000)
+			c.data.SetTime(c.now)
+			random := rand.New(rand.NewPCG(seed, 0))
+			last := uint64(0)
+			for step := range 60 {
+				owner := quorumlock.Owner(fmt.Sprintf("step:%d", step))
+				clock := clocks[random.IntN(len(clocks))]
+				a := c.grant("x", owner, 1, uint64(c.now.Add(clock).UnixMicro()))
+				if a.Token <= last {
+					t.Fatalf("step %d, by a clock that is %v ahead: token %d after %d", step, clock, a.Token, last)
+				}
+				if ahead := time.UnixMicro(int64(a.Token)).Sub(c.now); ahead > time.Hour+time.Millisecond {
+					t.Fatalf("step %d, by a clock that is %v ahead: the token is %v ahead", step, clock, ahead)
+				}
+				last = a.Token
+				if random.IntN(2) == 0 && !c.done(scripts.Renew("x", owner, ttl)) {
+					t.Fatal("not renewed")
+				}
+				if kept := c.data.TTL(scripts.TokenKey("x")); kept < ttl+day || kept > ttl+day+time.Hour+time.Millisecond {
+					t.Fatalf("step %d, by a clock that is %v ahead: the counter is kept for %v", step, clock, kept)
+				}
+				c.release("x", owner, 1)
+				c.wait(pauses[random.IntN(len(pauses))])
+			}
+		})
+	}
+}

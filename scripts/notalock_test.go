@@ -1,0 +1,154 @@
+package scripts_test
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// noLocks are values that a key may have which something else wrote.
+var noLocks = map[string]func(s *server, key string){
+	"a string":                   func(s *server, key string) { s.put(key, "not a lock") },
+	"a string with an expiry":    func(s *server, key string) { s.put(key, "not a lock"); s.data.SetTTL(key, time.Minute) },
+	"a list":                     func(s *server, key string) { _, _ = s.data.Push(key, "alice:1", "1") },
+	"a set":                      func(s *server, key string) { _, _ = s.data.SAdd(key, "alice:1") },
+	"a sorted set":               func(s *server, key string) { _, _ = s.data.ZAdd(key, 1, "alice:1") },
+	"a hash with an empty field": hash("", "5"),
+	"a hash with a fraction":     hash("sensor:1", "21.5"),
+	"a hash with hexadecimals":   hash("sensor:1", "0x1f"),
+	"a hash with an exponent":    hash("sensor:1", "1e3"),
+	"a hash with a spaced count": hash("sensor:1", " 1"),
+	"a hash with an infinity":    hash("sensor:1", "inf"),
+	"a hash with a NaN":          hash("sensor:1", "nan"),
+	"a hash with a negative":     hash("sensor:1", "-4"),
+	"a hash with a counter":      hash("visits", "5"),
+	"a hash with a name":         hash("name", "bob"),
+	"a hash of names":            hash("user:5", "bob"),
+	"a hash with numbers alone":  hash("5", "1"),
+	"a hash with a colon":        hash(":5", "1"),
+	"a hash with a space":        hash("user name:5", "1"),
+	"a hash with a letter":       hash("user:5a", "1"),
+	"a hash with no number":      hash("user:", "1"),
+	"a hash with a line break":   hash("user\r\n:5", "1"),
+	"a hash with no count":       hash("user:5", ""),
+	"a hash with more":           hash("dave:1", "1", "visits", "5"),
+	"a hash with more before":    hash("age", "5", "dave:1", "1"),
+	"a read lock of Redisson's":  hash("mode", "read", thread, "1"),
+	"two read locks of theirs":   hash("mode", "read", thread, "1", "6"+thread, "2"),
+	"a write lock of Redisson's": hash("mode", "write", thread+":write", "1"),
+}
+
+func hash(fields ...string) func(s *server, key string) {
+	return func(s *server, key string) { s.data.HSet(key, fields...) }
+}
+
+// isHash reports whether a value is a hash that is no lock because of its fields, and not a value of a wrong type.
+func isHash(what string) bool {
+	return strings.Contains(what, "hash") || strings.Contains(what, "Redisson") || strings.Contains(what, "theirs")
+}
+
+func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
+	parse := map[string]func(scripts.Reply) (any, error){
+		"inspect": parsers["Inspected"], "force release": parsers["Done"], "raise": parsers["Done"], "renew": parsers["Done"],
+		"leave": parsers["Done"], "release": parsers["Released"],
+	}
+	entry := scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: scripts.Successor{Attempt: 3, TTL: lent, Secret: secret}}
+	all := calls("x")
+	maps.Copy(all, map[string]scripts.Call{
+		"acquire as another": scripts.Acquire("x", "carol:1", ttl, 1, 100),
+		"acquire in turn":    scripts.AcquireInTurn("x", alice, ttl, 100, entry),
+		"enter again":        scripts.Acquire("x", alice, ttl, 2, 100),
+		"restore":            scripts.Restore("x", alice, ttl, 100),
+		"guarded in turn":    scripts.AcquireInTurn("x", alice, ttl, 100, entry).Guarded(ttl),
+	})
+	// The others only look for an owner, who is not there.
+	looks := map[string]bool{}
+	for _, call := range []string{"acquire", "guarded", "force release", "inspect"} {
+		looks[all[call].Script.SHA] = true
+	}
+	for what, put := range noLocks {
+		for call, c := range all {
+			t.Run(what+"/"+call, func(t *testing.T) {
+				s := start(t)
+				put(s, "x")
+				s.put(scripts.TokenKey("x"), "100")
+				before, ttl := s.data.Dump(), s.data.TTL("x")
+				read := parse[call]
+				if read == nil {
+					read = parsers["Acquired"]
+				}
+				got, err := read(s.send(c))
+				if reports := looks[c.Script.SHA] || !isHash(what); errors.Is(err, quorumlock.ErrNotALock) != reports || !reports && err != nil {
+					t.Errorf("%+v, %v, want ErrNotALock: %v", got, err, reports)
+				}
+				if after := s.data.Dump(); after != before {
+					t.Errorf("it wrote all the same:\n%s\nbefore:\n%s", after, before)
+				}
+				s.checkTTL("x", ttl)
+			})
+		}
+	}
+}
+
+func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
+	for _, tt := range []struct {
+		put  func(s *server, key string)
+		want string
+	}{
+		{hash("visits", "5"), `it is a hash with the field "visits"`},
+		{hash("name", "bob"), `it is a hash with the field "name"`},
+		{hash("mode", "read"), "it is a read-write lock of Redisson's"},
+		{hash(strings.Repeat("v", 5000), "5"), `it is a hash with the field "` + strings.Repeat("v", 100) + `"`},
+		{noLocks["a list"], "WRONGTYPE"},
+	} {
+		for call, c := range map[string]scripts.Call{
+			"acquire": scripts.Acquire("x", alice, ttl, 1, 100), "force release": scripts.ForceRelease("x"), "inspect": scripts.Inspect("x", 1),
+		} {
+			s := start(t)
+			tt.put(s, "x")
+			parse := map[string]func(scripts.Reply) (any, error){"acquire": parsers["Acquired"], "force release": parsers["Done"], "inspect": parsers["Inspected"]}[call]
+			_, err := parse(s.send(c))
+			if !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 500 {
+				t.Errorf("%s: %v, want ErrNotALock and %q", call, err, tt.want)
+			}
+			if n, ok := errors.AsType[*quorumlock.NodeError](err); call != "inspect" && (!ok || n.Node != "node-1") {
+				t.Errorf("%s: %v, want an error that names the node", call, err)
+			}
+		}
+	}
+}
+
+func TestLocksOfAllFormsAreLocks(t *testing.T) {
+	for _, owner := range []quorumlock.Owner{
+		"a:1", "a:1.0", "a:1/2", "a:1/2.3", "a:1/2.31", thread, "web-3~" + thread, "web-3~" + thread + "/12.4", "::1:5", "10.0.0.1:6379:4",
+	} {
+		s := start(t)
+		s.data.HSet("x", string(owner), "2")
+		if a := s.acquire("x", alice, 1, 100); a.Granted || a.Holder != owner {
+			t.Errorf("%s: answer %+v", owner, a)
+		}
+		if in, err := s.send(scripts.Inspect("x", 1)).Inspected(); err != nil || in.Owner != scripts.Base(owner) || in.HoldCount != 2 {
+			t.Errorf("%s: Inspect: %+v, %v", owner, in, err)
+		}
+		if !s.done(scripts.ForceRelease("x")) {
+			t.Errorf("%s: not released", owner)
+		}
+	}
+}
+
+func TestWhatIsNoLockKeepsNoWaiter(t *testing.T) {
+	c := gather(t)
+	c.data.HSet("x", "visits", "5")
+	e := scripts.Entry{Waiter: "bob:1", Ticket: 1, TTL: life}
+	if _, err := c.send(scripts.AcquireInTurn("x", "hold:bob:1", ttl, 1, e)).Acquired(); !errors.Is(err, quorumlock.ErrNotALock) {
+		t.Errorf("%v, want ErrNotALock", err)
+	}
+	if keys := c.data.Keys(); len(keys) != 1 {
+		t.Errorf("the keys are %q, want the application's alone", keys)
+	}
+}

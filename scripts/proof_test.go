@@ -1,0 +1,128 @@
+package scripts_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// handed returns what follows `handoff ` in the message of a real handoff of the lock to a waiter.
+func handed(t *testing.T, lock string, waiter quorumlock.Owner) string {
+	t.Helper()
+	w := gather(t).witness()
+	w.grant(lock, "holder:1", 1, 100)
+	e := scripts.Entry{Waiter: waiter, Ticket: 50, TTL: life, Successor: scripts.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}}
+	if r := w.send(scripts.AcquireInTurn(lock, "hold:1", ttl, 1, e)); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	w.release(lock, "holder:1", 1)
+	told := w.since()
+	if len(told) != 1 || !strings.HasPrefix(told[0], "handoff ") {
+		t.Fatalf("told %q, want a handoff", told)
+	}
+	return strings.TrimPrefix(told[0], "handoff ")
+}
+
+func TestAHandoffOfANodeIsProvenUnderAnyName(t *testing.T) {
+	for what, lock := range map[string]string{
+		"plain": "x", "braces": "{tenant}:x", "spaces": " two  words ", "unicode": "Zürich/銀行/🔒",
+		"line breaks": "a\r\nb\n", "Lua's quotes": `"]]..'--%s%d`, "numbers": "1 2 3",
+	} {
+		t.Run(what, func(t *testing.T) {
+			h, ok := scripts.ParseHandoff(handed(t, lock, "bob:1"))
+			if !ok || h.Waiter != "bob:1" || h.Attempt != 2 || h.Cell != 7 || h.Token != 101 || h.Lock != lock {
+				t.Errorf("got %+v, %v, want the handoff of %q", h, ok, lock)
+			}
+			if !h.ProvenBy(secret) {
+				t.Error("not proven by the waiter's secret")
+			}
+		})
+	}
+}
+
+// The proof is over the whole of the waiter, not over its label alone.
+func TestAHandoffOfANodeIsProvenForAnyWaiter(t *testing.T) {
+	for _, waiter := range []quorumlock.Owner{"bob:1", "web-3~" + thread, "::1:5", "10.0.0.1:6379:4", quorumlock.NewOwner()} {
+		h, ok := scripts.ParseHandoff(handed(t, "x", waiter))
+		if !ok || h.Waiter != waiter || !h.ProvenBy(secret) {
+			t.Errorf("%q: %+v, %v, proven %v", string(waiter), h, ok, h.ProvenBy(secret))
+		}
+		h.Waiter = "web-3~6" + thread
+		if h.ProvenBy(secret) {
+			t.Errorf("%q: proven for another waiter", string(waiter))
+		}
+	}
+}
+
+// Whoever may publish, and not read the lock's keys, has messages of earlier handoffs at most.
+func TestAForgedHandoffIsNotProven(t *testing.T) {
+	real := handed(t, "x", "bob:1")
+	f := strings.SplitN(real, " ", 6)
+	with := func(i int, v string) string {
+		g := append([]string(nil), f...)
+		g[i] = v
+		return strings.Join(g, " ")
+	}
+	for _, tt := range []struct{ name, message, secret string }{
+		{"another waiter", with(0, "bob:2"), secret},
+		{"another attempt", with(1, "3"), secret},
+		{"another cell", with(2, "8"), secret},
+		{"another token", with(3, "102"), secret},
+		{"no proof", with(4, ""), secret},
+		{"another proof", with(4, strings.Repeat("0", 40)), secret},
+		{"half of the proof", with(4, f[4][:20]), secret},
+		{"more than the proof", with(4, f[4]+"0"), secret},
+		{"the proof in capitals", with(4, strings.ToUpper(f[4])), secret},
+		{"another lock", with(5, "y"), secret},
+		{"a longer lock", with(5, "x "+secret), secret},
+		{"no lock", with(5, ""), secret},
+		{"another secret", real, "SECRETS"},
+		{"no secret", real, ""},
+		{"the secret in small letters", real, "secret"},
+		{"fields that change places", strings.Join([]string{f[0], f[2], f[1], f[3], f[4], f[5]}, " "), secret},
+	} {
+		h, ok := scripts.ParseHandoff(tt.message)
+		if !ok {
+			t.Errorf("%s: %q is not read", tt.name, tt.message)
+		}
+		if h.ProvenBy(tt.secret) {
+			t.Errorf("%s: %q is proven", tt.name, tt.message)
+		}
+	}
+	if h, _ := scripts.ParseHandoff(real); !h.ProvenBy(secret) {
+		t.Error("the message as it came is not proven")
+	}
+	if (scripts.Handoff{}).ProvenBy("") {
+		t.Error("nothing is proven by no secret")
+	}
+}
+
+func TestWhatIsNoHandoffIsNotRead(t *testing.T) {
+	for _, message := range []string{
+		"", " ", "bob:1", "bob:1 2 7 101 proof", "bob:1 2 7 101", "bob:1 two 7 101 proof x", "bob:1 2 - 101 proof x",
+		"bob:1 2 7 -1 proof x", "bob:1 2 7 1e3 proof x", "bob:1 2 7 18446744073709551616 proof x", "bob:1  2 7 101 proof x",
+		"bob:1 2.0 7 101 proof x", "bob:1 9223372036854775808 7 101 proof x",
+	} {
+		if h, ok := scripts.ParseHandoff(message); ok {
+			t.Errorf("%q is read as %+v", message, h)
+		}
+	}
+}
+
+func FuzzAHandoffIsReadOrRefused(f *testing.F) {
+	f.Add("bob:1 2 7 101 proof x", secret)
+	f.Add("", "")
+	f.Add("a b c d e f g", "é")
+	f.Add("a 1 1 1  ", " ")
+	f.Fuzz(func(t *testing.T, message, secret string) {
+		h, ok := scripts.ParseHandoff(message)
+		if ok && !strings.HasSuffix(message, h.Lock) {
+			t.Errorf("%q is of the lock %q", message, h.Lock)
+		}
+		if h.ProvenBy(secret) {
+			t.Errorf("%q is proven by %q", message, secret)
+		}
+	})
+}
