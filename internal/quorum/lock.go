@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -25,8 +25,11 @@ type Lock struct {
 	cells  []Cell
 	parts  []part // the cells by node: what goes to one node goes in one round trip
 	set    quorumlock.Settings
-	err    error         // what is wrong with the lock's name or options: its calls return it
-	seen   atomic.Uint64 // the highest token seen
+	err    error // what is wrong with the lock's name or options: its calls return it
+
+	seenMu sync.Mutex
+	seen   uint64    // the highest token seen
+	seenAt time.Time // when it was seen first
 }
 
 // part is what one node has to do with a lock.
@@ -119,15 +122,27 @@ func (l *Lock) same(m *Lock) bool {
 // slack is how much earlier than due a lease is renewed, if there is a round to join.
 func (l *Lock) slack() time.Duration { return l.set.TTL / 20 }
 
-// hint is the least token that an attempt asks for: one more than the highest seen of this lock, or the wall clock in
-// µs if that is higher. With it the nodes mostly agree at once. A node takes no hint that is far from its own clock.
-func (l *Lock) hint() uint64 { return max(l.seen.Load()+1, l.client.Hint()) }
+// hint is the least token that an attempt asks for: the wall clock in µs, or the highest token seen of this lock, which
+// goes on from then as time does, if that is higher. With it the nodes mostly agree at once. One more than the token seen
+// would not do: if the nodes forget their counters, somebody else may have been granted that token since. A node takes no
+// hint that is far from its own clock.
+func (l *Lock) hint() uint64 {
+	now := l.client.now()
+	l.seenMu.Lock()
+	defer l.seenMu.Unlock()
+	clock := uint64(max(now.UnixMicro(), 0))
+	if l.seen == 0 {
+		return clock
+	}
+	return max(clock, l.seen+1+uint64(max(now.Sub(l.seenAt).Microseconds(), 0)))
+}
 
 func (l *Lock) saw(token uint64) {
-	for old := l.seen.Load(); token > old; old = l.seen.Load() {
-		if l.seen.CompareAndSwap(old, token) {
-			return
-		}
+	now := l.client.now()
+	l.seenMu.Lock()
+	defer l.seenMu.Unlock()
+	if token > l.seen {
+		l.seen, l.seenAt = token, now
 	}
 }
 
