@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestShutdownWaitsForLeasesAndTakesNoNewOnes(t *testing.T) {
@@ -53,6 +54,69 @@ func TestShutdownWaitsForLeasesAndTakesNoNewOnes(t *testing.T) {
 		locktest.Unlock(t, other)
 		locktest.Nothing(t, servers)
 	})
+}
+
+// A shutdown ends an attempt that the nodes have granted, while their answers are on the way. A node fails before what
+// it has granted is given back there: Shutdown waits until the node is back.
+func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		held bool // by somebody else, so that the call leaves a queue
+		call func(m *redlock.Mutex, ctx context.Context) (*quorumlock.Lease, error)
+	}{
+		{"Lock", false, (*redlock.Mutex).Lock},
+		{"TryLock", false, (*redlock.Mutex).TryLock},
+		{"Lock that is queued", true, (*redlock.Mutex).Lock},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 3)
+				c, paths := another(t, servers, quorumlock.WithTTL(time.Hour))
+				other, _ := another(t, servers)
+				warm(t, c)
+				var holder *quorumlock.Lease
+				if tt.held {
+					holder = locktest.Lock(t, other.Mutex("x"))
+				}
+				each(paths, func(s *embedded.Server) { s.Delay(20 * time.Millisecond) })
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if _, err := tt.call(c.Mutex("x"), t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
+						t.Errorf("%v, want ErrClosed", err)
+					}
+				})
+				time.Sleep(30 * time.Millisecond) // the scripts have run, and nothing is answered
+				over := make(chan error, 1)
+				go func() { over <- c.Shutdown(t.Context()) }()
+				time.Sleep(20 * time.Millisecond) // the answers are there, and what gives back is on its way
+				paths[2].Kill()
+				time.Sleep(time.Second + 500*time.Millisecond)
+				select {
+				case err := <-over:
+					t.Fatalf("Shutdown returned %v while node 3 had yet to be told", err)
+				default:
+				}
+				paths[2].Restart(true)
+				if err := <-over; err != nil {
+					t.Errorf("Shutdown: %v", err)
+				}
+				want := 0
+				if tt.held {
+					want = 1 // the other's hold
+				}
+				for _, s := range servers {
+					if left := locktest.Keys(s); len(left) != want {
+						t.Errorf("when Shutdown returned, %s had %q", s.Name, left)
+					}
+				}
+				wg.Wait()
+				if tt.held {
+					locktest.Unlock(t, holder)
+				}
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
 }
 
 func TestShutdownEndsWithItsContext(t *testing.T) {

@@ -57,13 +57,13 @@ type Client struct {
 	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
 	calls    sync.WaitGroup // calls under way; none begins once closed
 	group    errgroup.Group // every goroutine; one starts only from a call or from another
+	running  atomic.Int64   // calls and goroutines under way; once it is 0, only a timer or a new call starts more
 
 	mu      sync.Mutex
 	closed  bool
 	stops   bool          // stopping is closed
 	ticket  int64         // the last given to a call
-	leaving int           // releases that are under way
-	idle    chan struct{} // closed when no lease and no release is left; set by Shutdown
+	idle    chan struct{} // closed when no lease is left and nothing is under way; set by Shutdown
 	held    map[quorumlock.Owner]*tenure
 	tries   map[quorumlock.Owner]bool      // attempts under way, and the waiters of TryLocks
 	kept    map[quorumlock.Owner]time.Time // until when the nodes keep what UnlockAfter has left
@@ -158,17 +158,24 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return c.debts.wait(ctx)
 }
 
-// releasing counts the releases that are under way.
-func (c *Client) releasing(change int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.leaving += change
-	c.checkIdle()
+// ran is called when a call or a goroutine is over. What an abandoned attempt has got is given back in goroutines, so
+// Shutdown waits for the last of them.
+func (c *Client) ran() {
+	if c.running.Add(-1) > 0 {
+		return
+	}
+	select {
+	case <-c.stopping:
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.checkIdle()
+	default:
+	}
 }
 
 // checkIdle is called with mu held.
 func (c *Client) checkIdle() {
-	if c.idle == nil || len(c.held)+c.leaving > 0 {
+	if c.idle == nil || len(c.held) > 0 || c.running.Load() > 0 {
 		return
 	}
 	select {
@@ -186,10 +193,14 @@ func (c *Client) begin() error {
 		return quorumlock.ErrClosed
 	}
 	c.calls.Add(1)
+	c.running.Add(1)
 	return nil
 }
 
-func (c *Client) end() { c.calls.Done() }
+func (c *Client) end() {
+	c.ran()
+	c.calls.Done()
+}
 
 func (c *Client) isClosed() bool {
 	c.mu.Lock()
@@ -209,7 +220,9 @@ func (c *Client) Go(f func()) error {
 
 // start is Go for those who have called begin, or are in a goroutine of the client.
 func (c *Client) start(f func()) {
+	c.running.Add(1)
 	c.group.Go(func() error {
+		defer c.ran()
 		growStack()
 		f()
 		return nil

@@ -272,10 +272,8 @@ func (t *tenure) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Durat
 		} else {
 			t.waiter.release()
 		}
-		t.lock.client.releasing(1)
 		t.lock.client.forget(t)
 		err = t.releaseAll(ctx, keep)
-		t.lock.client.releasing(-1)
 	}
 	if wasLost {
 		return t.lost()
