@@ -3,6 +3,8 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -292,3 +294,45 @@ func TestSharedOwnerWaitsTogether(t *testing.T) {
 
 // userKey is the key of a value that the caller of a lock has put into its context.
 type userKey struct{}
+
+// Callers who name an owner look up whenever a lock is acquired for some owner: it may be theirs. If it is not, they
+// keep their turns, and ask no node.
+func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3)
+		c := clients[0]
+		holder := locktest.Lock(t, clients[1].Mutex("x"))
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i := range 8 {
+			wg.Go(func() {
+				lease, err := c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner())).Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				mustUnlock(t, lease)
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		before := servers[0].Ran("acquire")
+		const others = 20
+		for range others {
+			locktest.Unlock(t, locktest.Lock(t, c.Mutex("y", quorumlock.WithOwner(quorumlock.NewOwner()))))
+		}
+		if n := servers[0].Ran("acquire") - before; n != others {
+			t.Errorf("%d attempts at a node while %d other locks were acquired", n, others)
+		}
+		locktest.Unlock(t, holder)
+		wg.Wait()
+		if !slices.IsSorted(order) || len(order) != 8 {
+			t.Errorf("served in the order %v, want that of the calls", order)
+		}
+		locktest.Nothing(t, servers)
+	})
+}

@@ -36,7 +36,7 @@ type turn struct {
 // together, past those who wait for its end.
 func (c *Client) enqueue(ctx context.Context, l *Lock) (*turn, error) {
 	t := &turn{come: make(chan struct{})}
-	var entered chan struct{}
+	var entered <-chan struct{}
 	c.mu.Lock()
 	if l.set.Owner != "" {
 		if c.has(l.set.Owner, l) != nil {
@@ -52,14 +52,17 @@ func (c *Client) enqueue(ctx context.Context, l *Lock) (*turn, error) {
 	c.mu.Unlock()
 
 	var err error
-	select {
-	case <-t.come:
-		return t, nil
-	case <-entered:
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-c.stopping:
-		err = quorumlock.ErrClosed
+	for has := false; err == nil && !has; {
+		select {
+		case <-t.come:
+			return t, nil
+		case <-entered: // by some owner, for some lock: the turn is kept unless it is this one's
+			has, entered = c.enters(l)
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-c.stopping:
+			err = quorumlock.ErrClosed
+		}
 	}
 	c.endTurn(t)
 	return nil, err

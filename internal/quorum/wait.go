@@ -289,8 +289,11 @@ func (w *waiter) wait(ctx context.Context, last error) error {
 			return nil
 		case <-pause.C:
 			return nil
-		case <-entered:
-			return nil
+		case <-entered: // by some owner, for some lock
+			var has bool
+			if has, entered = w.lock.client.enters(w.lock); has {
+				return nil
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-w.lock.client.stopping:
