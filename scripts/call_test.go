@@ -325,6 +325,11 @@ func TestALeaveTellsTheNewFirstThatItIsNext(t *testing.T) {
 		{"the second leaves", seldom, scripts.Leave("x", "bob:1", true), false, nil},
 		{"nobody leaves", seldom, scripts.Leave("x", "dead:7", true), false, nil},
 		{"the lock is free", seldom, leave, true, []string{"turn bob:1 x"}},
+		{"it releases, too", seldom, scripts.ReleaseAndLeave("x", "late:1", "alice:1", true), false, []string{"next bob:1 x"}},
+		{"it releases, too, and nothing is taken back", seldom, scripts.ReleaseAndLeave("x", "late:1", "alice:1", false), false, []string{"next bob:1 x"}},
+		{"it releases, and the next refreshes often", often, scripts.ReleaseAndLeave("x", "late:1", "alice:1", true), false, nil},
+		{"the second releases", seldom, scripts.ReleaseAndLeave("x", "late:1", "bob:1", true), false, nil},
+		{"it releases the lock", seldom, scripts.ReleaseAndLeave("x", "holder:1", "alice:1", true), false, []string{"turn bob:1 x"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := gather(t)
@@ -335,7 +340,9 @@ func TestALeaveTellsTheNewFirstThatItIsNext(t *testing.T) {
 			if tt.free {
 				c.data.Del("x")
 			}
-			c.done(tt.leave)
+			if r := c.send(tt.leave); r.Err != nil {
+				t.Fatal(r.Err)
+			}
 			c.checkHeard(tt.told...)
 		})
 	}

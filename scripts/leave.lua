@@ -20,9 +20,6 @@ local now = clock()
 if redis.call('exists', KEYS[1]) == 0 then
   wake(nil, now)
 elseif first then
-  local two, stored = front(nil, now)
-  if two[1] and deadline(stored[1]) > now + STRETCHED then
-    tell('next', two[1])
-  end
+  promote(now)
 end
 return stood

@@ -159,6 +159,15 @@ local function wake(me, now, hands)
   return false
 end
 
+-- promote is called when the first has left the queue of a lock that is held. It tells the new first that it is next, if
+-- it would not look by itself soon.
+local function promote(now)
+  local two, stored = front(nil, now)
+  if two[1] and deadline(stored[1]) > now + STRETCHED then
+    tell('next', two[1])
+  end
+end
+
 -- call is for a caller that finds the lock free and is not the first in the queue. The first may not know, or may
 -- be dead. So it is called. If it was called before and has not come, all waiters that are queued before me are
 -- called at once: however many are dead, their time is up together. It returns after how many ms I should come

@@ -37,15 +37,20 @@ end
 
 -- include queue.lua
 local now = clock()
+local stood = false -- the waiter was the first in the queue, and leaves
 if rejoins then
   join(waiter, string.match(ARGV[5], ' (.*)$'), now)
 elseif waiter then
+  stood = redis.call('zrange', KEYS[2], 0, 0)[1] == waiter
   drop(waiter)
   if ARGV[6] == 'all' then
     takeBack(waiter, ARGV[3])
   end
 end
 if left ~= 0 and redis.call('exists', KEYS[1]) == 1 then
+  if stood then
+    promote(now)
+  end
   return {left, 0}
 end
 -- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.
