@@ -21,8 +21,8 @@ var (
 	// locks that are still held. It is found in a [NodeError], which says for how long.
 	ErrQuarantined = errors.New("quorumlock: recently restarted or promoted: granting is paused because it may have lost locks")
 
-	// ErrNotALock says that the lock's key holds another kind of value, which something else wrote. No call
-	// changes or deletes it.
+	// ErrNotALock says that the lock's key, or a key of its queue, holds another kind of value, which something else
+	// wrote. No call changes or deletes it. The error says so if it is a key of the queue.
 	ErrNotALock = errors.New("quorumlock: the key is not a lock but another kind of value: use another name, or delete the key")
 
 	// ErrClosed says that the client was closed.

@@ -338,7 +338,7 @@ func TestAnswersOfAnotherScriptAreErrorsOfTheNode(t *testing.T) {
 		})))
 		for name, call := range calls {
 			err := call(t.Context(), n)
-			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || !strings.Contains(e.Error(), "unexpected reply OK") {
+			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || !strings.Contains(e.Error(), `unexpected reply "OK"`) {
 				t.Errorf("%s: %v, want a *NodeError with the reply", name, err)
 			}
 		}

@@ -32,7 +32,10 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   local pttl = redis.call('pttl', KEYS[1])
   local who = ''
   if pttl ~= -2 then
-    local held = redis.call('hgetall', KEYS[1])
+    local held = redis.pcall('hgetall', KEYS[1])
+    if held.err then
+      return string.find(held.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or held
+    end
     for i = 1, #held, 2 do
       local count = tonumber(held[i + 1])
       if #held > 2 or not string.find(held[i + 1], '^%d+$') or #held[i + 1] > 15 or not string.find(held[i], '^%S+:%d[%d/.]*$') then
@@ -74,7 +77,11 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
 end
 
 -- Everything that can fail is checked before the lock is written.
-local token = tonumber(redis.call('get', KEYS[4]) or 0)
+local counter = redis.pcall('get', KEYS[4]) or 0
+if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE', 1, true) then
+  return counter
+end
+local token = tonumber(counter)
 if not token or token ~= token then
   return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
 end

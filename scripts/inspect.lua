@@ -10,12 +10,18 @@
 --          owner and hold count, once for each owner; pttl is negative if the key has no expiry; token is '0'
 --          if none was given out lately; length is the length of the queue; waiters are the first in the queue,
 --          in order, each followed by its ticket; entries are what is stored of them
+local held, token = redis.pcall('hgetall', KEYS[1]), redis.pcall('get', KEYS[4]) or '0'
+if held.err then
+  return string.find(held.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or held
+elseif type(token) == 'table' then
+  return string.find(token.err, 'WRONGTYPE', 1, true) and redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4]) or token
+end
 local waiters = redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores')
 local entries = {}
 for i = 1, #waiters, 2 do
   entries[#entries + 1] = redis.call('hget', KEYS[3], waiters[i]) or ''
 end
 return {
-  redis.call('hgetall', KEYS[1]), redis.call('pttl', KEYS[1]), redis.call('get', KEYS[4]) or '0',
+  held, redis.call('pttl', KEYS[1]), token,
   redis.call('zcard', KEYS[2]), waiters, entries
 }

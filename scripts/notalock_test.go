@@ -123,6 +123,52 @@ func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
 	}
 }
 
+// An application has written to a key beside the lock's own. The error names that key, and not the lock's.
+func TestAKeyBesideTheLockThatIsOfAnotherTypeIsNamed(t *testing.T) {
+	entry := scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: scripts.Successor{Attempt: 3, TTL: lent, Secret: secret}}
+	for _, tt := range []struct {
+		what, key string
+		named     []string
+	}{
+		{"the token", scripts.TokenKey("x"), []string{scripts.TokenKey("x")}},
+		{"the queue", scripts.QueueKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
+		{"the entries", scripts.EntriesKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
+	} {
+		for call, c := range map[string]scripts.Call{
+			"acquire": scripts.Acquire("x", alice, ttl, 1, 100), "acquire in turn": scripts.AcquireInTurn("x", alice, ttl, 100, entry),
+			"inspect": scripts.Inspect("x", 1),
+		} {
+			t.Run(tt.what+"/"+call, func(t *testing.T) {
+				s := start(t)
+				_, _ = s.data.Push(tt.key, "a value")
+				if tt.what == "the entries" { // they are looked at only if somebody is queued
+					_, _ = s.data.ZAdd(scripts.QueueKey("x"), 1, "bob:1")
+				}
+				before := s.data.Dump()
+				parse := parsers["Acquired"]
+				if call == "inspect" {
+					parse = parsers["Inspected"]
+				}
+				_, err := parse(s.send(c))
+				if err == nil || strings.Contains(err.Error(), quorumlock.ErrNotALock.Error()) {
+					t.Fatalf("%v, want an error that is not about the lock's own key", err)
+				}
+				for _, name := range tt.named {
+					if !strings.Contains(err.Error(), name) {
+						t.Errorf("%v, want %q in it", err, name)
+					}
+				}
+				if _, ok := errors.AsType[*quorumlock.NodeError](err); !ok {
+					t.Errorf("%v, want an error that names the node", err)
+				}
+				if after := s.data.Dump(); after != before && tt.what == "the token" {
+					t.Errorf("it wrote all the same:\n%s\nbefore:\n%s", after, before)
+				}
+			})
+		}
+	}
+}
+
 func TestLocksOfAllFormsAreLocks(t *testing.T) {
 	for _, owner := range []quorumlock.Owner{
 		"a:1", "a:1.0", "a:1/2", "a:1/2.3", "a:1/2.31", thread, "web-3~" + thread, "web-3~" + thread + "/12.4", "::1:5", "10.0.0.1:6379:4",

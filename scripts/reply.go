@@ -31,6 +31,9 @@ type Answer struct {
 // kept the node from granting, and [quorumlock.ErrNotALock] if the key is something else. The node has changed
 // nothing then.
 func (r Reply) Acquired() (Answer, error) {
+	if r.Err != nil {
+		return Answer{}, r.lookFailure()
+	}
 	values, err := r.values()
 	if err != nil {
 		return Answer{}, err
@@ -85,6 +88,9 @@ func (r Reply) Yielded() (open bool, err error) {
 
 // Inspected reads the reply to Inspect.
 func (r Reply) Inspected() (quorumlock.State, error) {
+	if r.Err != nil {
+		return quorumlock.State{}, r.lookFailure()
+	}
 	fields, err := r.values()
 	if err != nil {
 		return quorumlock.State{}, err
@@ -208,34 +214,74 @@ func (r Reply) integers(want int) ([]int64, error) {
 
 // failure is why there is no value, as an error of this library if it is about the lock's key.
 func (r Reply) failure() error {
-	err := r.Err
-	n, _ := errors.AsType[*quorumlock.NodeError](err)
+	return r.explain(func(said string) error {
+		switch field, ours := strings.CutPrefix(said, "NOTALOCK "); {
+		case ours:
+			return notALock(field)
+		case strings.Contains(said, "WRONGTYPE"):
+			return notALock("WRONGTYPE")
+		}
+		return nil
+	})
+}
+
+// lookFailure is failure for the scripts that look at every key, and say NOTALOCK if the lock's own is of another type.
+func (r Reply) lookFailure() error {
+	return r.explain(func(said string) error {
+		if strings.HasPrefix(said, "NOTALOCK ") || !strings.Contains(said, "WRONGTYPE") {
+			return r.failure()
+		}
+		return badQueue{}
+	})
+}
+
+// badQueue is [quorumlock.ErrNotALock], but names the keys at fault.
+type badQueue struct{}
+
+func (badQueue) Error() string {
+	return fmt.Sprintf("a key of the lock's queue holds another kind of value: delete the keys of the lock that begin with %s and %s: WRONGTYPE", queuePrefix, entriesPrefix)
+}
+
+func (badQueue) Is(target error) bool { return target == quorumlock.ErrNotALock }
+
+// explain replaces what a node said, unless explanation returns nil.
+func (r Reply) explain(explanation func(said string) error) error {
+	n, _ := errors.AsType[*quorumlock.NodeError](r.Err)
+	said := r.Err
 	if n != nil {
-		err = n.Err
+		said = n.Err
 	}
-	said := err.Error()
-	switch field, ours := strings.CutPrefix(said, "NOTALOCK "); {
-	case ours:
-		err = notALock(field)
-	case strings.Contains(said, "WRONGTYPE"):
-		err = fmt.Errorf("%w: WRONGTYPE", quorumlock.ErrNotALock)
-	default:
+	err := explanation(said.Error())
+	switch {
+	case err == nil:
 		return r.Err
+	case n == nil:
+		return err
 	}
-	if n != nil {
-		return &quorumlock.NodeError{Node: n.Node, Err: err}
+	if _, ok := errors.AsType[*quorumlock.NodeError](err); ok {
+		return err
 	}
-	return err
+	return &quorumlock.NodeError{Node: n.Node, Err: err}
 }
 
 // notALock says what a key is that has a field that no lock has.
 func notALock(field string) error {
-	if field == "mode" {
+	switch field {
+	case "mode":
 		return fmt.Errorf("%w: it is a read-write lock of Redisson's", quorumlock.ErrNotALock)
+	case "WRONGTYPE": // it has no fields
+		return fmt.Errorf("%w: WRONGTYPE", quorumlock.ErrNotALock)
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
 }
 
+// maxShown is how much of an unexpected reply an error repeats, in bytes.
+const maxShown = 100
+
 func (r Reply) unexpected() error {
-	return fmt.Errorf("unexpected reply %v: is another script behind a proxy answering?", r.Value)
+	said := fmt.Sprintf("%.100v", r.Value) // bounds each string, not how many there are
+	if len(said) > maxShown {
+		said = said[:maxShown] + "..."
+	}
+	return fmt.Errorf("unexpected reply %q: is another script behind a proxy answering?", said)
 }

@@ -87,11 +87,16 @@ func TokenKey(name string) string { return prefixed("redisson_lock_token", name)
 // UnlockChannel returns the channel on which a release of the lock is published, with the message "0".
 func UnlockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
 
+const (
+	queuePrefix   = "quorumlock_queue"
+	entriesPrefix = "quorumlock_waiters"
+)
+
 // QueueKey returns the key of a lock's queue of waiters.
-func QueueKey(name string) string { return prefixed("quorumlock_queue"+braced(name), name) }
+func QueueKey(name string) string { return prefixed(queuePrefix+braced(name), name) }
 
 // EntriesKey returns the key of what a node stores of a lock's waiters.
-func EntriesKey(name string) string { return prefixed("quorumlock_waiters"+braced(name), name) }
+func EntriesKey(name string) string { return prefixed(entriesPrefix+braced(name), name) }
 
 // braced keeps the queues of x and {x} apart. (Redisson's keys of the two are the same.)
 func braced(name string) string {

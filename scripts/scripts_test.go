@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +154,21 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 			got, err := parsers[name](scripts.Reply{Value: v})
 			if err == nil || !strings.Contains(err.Error(), "unexpected reply") {
 				t.Errorf("%s of %#v = %+v, %v, want an error", name, v, got, err)
+			}
+		}
+	}
+}
+
+func TestAnErrorRepeatsNoMoreThanTheBeginningOfAReply(t *testing.T) {
+	for name, parse := range parsers {
+		for what, v := range map[string]any{
+			"a string":   strings.Repeat("v", 1<<20),
+			"a list":     slices.Repeat([]any{"value"}, 1<<16),
+			"a long one": []any{strings.Repeat("v", 1<<20)},
+			"controls":   strings.Repeat("\x1b[2J\n", 1<<10),
+		} {
+			if _, err := parse(scripts.Reply{Value: v}); err == nil || len(err.Error()) > 600 || strings.ContainsAny(err.Error(), "\x1b\n") {
+				t.Errorf("%s of %s: an error of %d bytes: %.200q", name, what, len(err.Error()), err)
 			}
 		}
 	}
