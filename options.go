@@ -105,8 +105,8 @@ func WithRedissonWakeups() Option { return func(s *Settings) { s.Redisson = true
 func WithPrefix(p string) Option { return func(s *Settings) { s.Prefix = p } }
 
 // WithLabel sets what the owners of a client begin with, so that [HeldError], Inspect and the logs show people who
-// holds a lock and who waits for it. It is given to the constructor of a client, and has 1 to 64 letters, digits,
-// dots, underscores and hyphens. It need not be unique. Whoever may read the nodes can see it. Default:
+// holds a lock and who waits for it. It is given to the constructor of a client, see package redlock, and has 1 to 64
+// letters, digits, dots, underscores and hyphens. Other locks refuse it. It need not be unique. Whoever may read the nodes can see it. Default:
 // [DefaultLabel].
 func WithLabel(l string) Option { return func(s *Settings) { s.Label = l } }
 

@@ -53,6 +53,9 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	if set.Prefix != "" {
 		return nil, errors.New("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
 	}
+	if set.Label != quorumlock.DefaultLabel() {
+		return nil, errors.New("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
+	}
 	if len(members) == 0 {
 		return nil, errors.New("quorumlock: multilock.New: no members: give at least one lock")
 	}

@@ -284,6 +284,7 @@ func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 		}
 		for name, opt := range map[string]quorumlock.Option{
 			"a quorum":    quorumlock.WithQuorum(2),
+			"a label":     quorumlock.WithLabel("billing"),
 			"a short TTL": quorumlock.WithTTL(time.Millisecond),
 		} {
 			if _, err := multilock.New([]quorumlock.Locker{a, b}, opt); err == nil {

@@ -27,6 +27,9 @@ func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	if err == nil && set.Quorum != 0 {
 		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
 	}
+	if err == nil && set.Label != quorumlock.DefaultLabel() {
+		err = errors.New("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
+	}
 	key := set.Prefix + name
 	return &Mutex{n, key, quorum.New(n.locks, name, quorum.Tree{}, []quorum.Cell{{Node: n, Name: key}}, set, err)}
 }

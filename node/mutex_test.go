@@ -159,6 +159,7 @@ func TestAMutexThatCannotWorkSaysSoWhenItIsUsed(t *testing.T) {
 			"no name":  {n.Mutex(""), "the name of the lock is empty: use a name"},
 			"option":   {n.Mutex("x", quorumlock.WithTTL(1)), "WithTTL(1ns) is too short"},
 			"a quorum": {n.Mutex("x", quorumlock.WithQuorum(1)), "WithQuorum is for package redlock"},
+			"a label":  {n.Mutex("x", quorumlock.WithLabel("billing")), "WithLabel is for redlock.New"},
 		} {
 			_, err := tt.m.Lock(t.Context())
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
