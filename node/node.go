@@ -29,6 +29,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // DefaultTimeout bounds a call of a Node's own methods when no [WithTimeout] is given. Locks are bound
@@ -189,6 +190,18 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 func (n *Node) Guardable() error {
 	if n.cluster {
 		return fmt.Errorf("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.name)
+	}
+	return nil
+}
+
+// CheckName returns why the node can keep no lock of that name, or nil: what [quorumlock.CheckName] says, and in a cluster
+// all keys of a lock must be at one server.
+func (n *Node) CheckName(name string) error {
+	if err := quorumlock.CheckName(name); err != nil {
+		return err
+	}
+	if n.cluster && !scripts.SameSlot(name) {
+		return fmt.Errorf("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n.name)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 // The methods of this file are the lock primitive of one node: one script each, sent once, for those
 // who build locks of their own. They return when ctx is done, or after the node's timeout. A name is that of the key:
-// quorumlock.WithPrefix does not apply. Names that quorumlock.CheckName refuses are refused before anything is sent.
+// quorumlock.WithPrefix does not apply. Names that CheckName refuses are refused before anything is sent.
 
 // Acquire makes owner the holder of the lock name for ttl. hold is the count of entries that the owner
 // wants to have: 1 acquires, and 2, 3 and so on enter again what the owner holds. Counts are absolute,
@@ -23,7 +23,7 @@ import (
 // do so yet: use another owner for the next try, and let the key end at its TTL. If ctx is done first, a
 // grant that comes after that is undone.
 func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (scripts.Answer, error) {
-	if err := checkEntry(ctx, name, owner, hold); err != nil {
+	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
 		return scripts.Answer{}, err
 	}
 	if err := owner.Validate(); err != nil {
@@ -45,7 +45,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 
 // Renew gives the lock a fresh ttl and reports whether owner holds it: if not, nothing is changed.
 func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration) (bool, error) {
-	if err := checkEntry(ctx, name, owner, 1); err != nil {
+	if err := n.checkEntry(ctx, name, owner, 1); err != nil {
 		return false, err
 	}
 	if ttl < quorumlock.MinTTL {
@@ -58,7 +58,7 @@ func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, t
 // Release leaves the entry hold of owner and returns how many are left: hold−1, and with hold 1 the
 // lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry.
 func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {
-	if err := checkEntry(ctx, name, owner, hold); err != nil {
+	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
 		return 0, err
 	}
 	left, held, err := n.call(ctx, scripts.Release(name, owner, hold), nil).Released()
@@ -71,7 +71,7 @@ func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner,
 // ForceRelease frees the lock, whoever holds it, and reports whether somebody did. The holder learns
 // of it when it renews.
 func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
-	if err := checkCall(ctx, name); err != nil {
+	if err := n.checkCall(ctx, name); err != nil {
 		return false, err
 	}
 	ok, err := n.call(ctx, scripts.ForceRelease(name), nil).Done()
@@ -84,7 +84,7 @@ const maxWaiters = 100
 // Inspect returns who holds the lock, how often, for how long yet, the last fencing token, and the
 // queue: the number of waiters, and the first hundred of them.
 func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
-	if err := checkCall(ctx, name); err != nil {
+	if err := n.checkCall(ctx, name); err != nil {
 		return quorumlock.State{}, err
 	}
 	s, err := n.call(ctx, scripts.Inspect(name, maxWaiters), nil).Inspected()
@@ -92,17 +92,17 @@ func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, erro
 }
 
 // checkCall refuses what no call can work with.
-func checkCall(ctx context.Context, name string) error {
+func (n *Node) checkCall(ctx context.Context, name string) error {
 	if ctx == nil {
 		return quorumlock.ErrNilContext
 	}
-	return quorumlock.CheckName(name)
+	return n.CheckName(name)
 }
 
 // checkEntry is checkCall for calls of an owner. An owner of another form than Acquire takes may have been there
 // before: it can be renewed and released.
-func checkEntry(ctx context.Context, name string, owner quorumlock.Owner, hold int) error {
-	if err := checkCall(ctx, name); err != nil {
+func (n *Node) checkEntry(ctx context.Context, name string, owner quorumlock.Owner, hold int) error {
+	if err := n.checkCall(ctx, name); err != nil {
 		return err
 	}
 	switch {

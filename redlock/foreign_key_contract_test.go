@@ -56,7 +56,7 @@ func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
 		if err != nil || in.State.Owner != holder.Owner() || len(in.State.Queue) != 1 {
 			t.Errorf("Inspect: %+v, %v, want the holder and one who waits", in.State, err)
 		}
-		time.Sleep(time.Minute) // renewed, and refreshed
+		time.Sleep(time.Minute + 100*time.Millisecond) // renewed, and refreshed; no refresh is under way
 		locktest.Held(t, holder)
 		attempts := ran(servers, "acquire")
 		locktest.Unlock(t, holder)

@@ -311,6 +311,47 @@ func TestTTLBeyondTheGuardIsAnErrorWhereverItIsGiven(t *testing.T) {
 	told("node", err)
 }
 
+// The keys of such a lock would be at several servers of the cluster, which refuses scripts then.
+func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"h:1"}})
+	t.Cleanup(func() { _ = client.Close() })
+	n := node.New(client)
+	c, err := redlock.New([]*node.Node{n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	for _, name := range []string{"a}b", "a{b", "{}x", "}", "x{}{y}"} {
+		told := func(where string, err error) {
+			t.Helper()
+			if err == nil || !strings.Contains(err.Error(), "makes no hash tag") || !strings.Contains(err.Error(), "cluster h:1") {
+				t.Errorf("%s of %q: %v", where, name, err)
+			}
+		}
+		_, err := c.Mutex(name).TryLock(t.Context())
+		told("TryLock", err)
+		_, err = c.Mutex(name).Lock(t.Context())
+		told("Lock", err)
+		_, err = c.Inspect(t.Context(), name)
+		told("Inspect", err)
+		told("ForceUnlock", c.Mutex(name).ForceUnlock(t.Context()))
+		_, err = n.Mutex(name).TryLock(t.Context())
+		told("a node's TryLock", err)
+		_, err = n.Acquire(t.Context(), name, quorumlock.NewOwner(), time.Second, 1)
+		told("Acquire", err)
+		_, err = n.Inspect(t.Context(), name)
+		told("a node's Inspect", err)
+		_, err = multilock.New([]quorumlock.Locker{n.Mutex(name)})
+		told("multilock.New", err)
+	}
+	if err := n.CheckName("{billing}:7"); err != nil {
+		t.Errorf("CheckName of a name with a tag: %v", err)
+	}
+	if single, _ := node.Dial("redis://h"); single.CheckName("a}b") != nil {
+		t.Error("a single server refuses a name with a brace")
+	}
+}
+
 func TestGuardOfAClusterIsAnError(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"h:1"}})
 	t.Cleanup(func() { _ = client.Close() })

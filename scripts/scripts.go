@@ -73,8 +73,8 @@ func newScript(source string) *Script {
 	return &Script{Source: source, SHA: hex.EncodeToString(sum[:])}
 }
 
-// Call is one run of a script: what to send to a node. All its keys are in one cluster slot, unless the
-// lock's name has a brace that makes no hash tag, such as "a{b": a cluster refuses those.
+// Call is one run of a script: what to send to a node. All its keys are in one cluster slot if [SameSlot] is true for
+// the name of the lock.
 type Call struct {
 	Script *Script
 	Keys   []string
@@ -116,6 +116,16 @@ func prefixed(prefix, name string) string {
 		return prefix + ":" + name
 	}
 	return prefix + ":{" + name + "}"
+}
+
+// SameSlot reports whether a cluster keeps all keys of a lock of that name at one server. It does not if the name has a
+// brace that makes no hash tag, such as "a{b" or "a}b": the keys have Redisson's form, which takes the name for the tag.
+func SameSlot(name string) bool {
+	_, tag, braced := strings.Cut(name, "{")
+	if !braced {
+		return !strings.Contains(name, "}")
+	}
+	return strings.IndexByte(tag, '}') > 0
 }
 
 // Entry is a waiter's entry in the queue of a lock at one node.

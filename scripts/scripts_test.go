@@ -159,6 +159,36 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	}
 }
 
+// hashTag is the part of a key that decides its slot (redis.io, "Redis cluster specification").
+func hashTag(key string) string {
+	if _, after, ok := strings.Cut(key, "{"); ok {
+		if tag, _, ok := strings.Cut(after, "}"); ok && tag != "" {
+			return tag
+		}
+	}
+	return key
+}
+
+func TestSameSlotIsTrueForTheNamesWhoseKeysStayTogether(t *testing.T) {
+	names := []string{""}
+	for i := 0; i < len(names) && len(names[i]) < 6; i++ {
+		for _, c := range []string{"a", "{", "}"} {
+			names = append(names, names[i]+c)
+		}
+	}
+	for _, name := range names[1:] {
+		together := true
+		for _, c := range calls(name) {
+			for _, key := range c.Keys {
+				together = together && hashTag(key) == hashTag(name)
+			}
+		}
+		if got := scripts.SameSlot(name); got != together {
+			t.Errorf("SameSlot(%q) = %v, want %v", name, got, together)
+		}
+	}
+}
+
 func TestAnErrorRepeatsNoMoreThanTheBeginningOfAReply(t *testing.T) {
 	for name, parse := range parsers {
 		for what, v := range map[string]any{

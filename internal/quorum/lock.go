@@ -43,6 +43,9 @@ func New(client *Client, name string, tree Tree, cells []Cell, set quorumlock.Se
 	l := &Lock{client: client, name: name, tree: tree, cells: cells, set: set, err: err}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
 		l.err = quorumlock.CheckName(cells[i].Name)
+		if n, ok := cells[i].Node.(interface{ CheckName(string) error }); ok && l.err == nil {
+			l.err = n.CheckName(cells[i].Name)
+		}
 	}
 	for i, c := range cells {
 		l.addTo(c.Node, i)
