@@ -404,3 +404,68 @@ func libraryGoroutines() []string {
 		return !strings.Contains(stack, "quorumlock/internal/quorum.") && !strings.Contains(stack, "quorumlock/node.")
 	})
 }
+
+// What a node refuses to do is not owed: it would refuse again.
+func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
+	for name, refuse := range map[string]func(s *embedded.Server){
+		"no permission": func(s *embedded.Server) { s.Deny("hget") },
+		"a wrong type": func(s *embedded.Server) {
+			s.Redis.Del("x")
+			_ = s.Redis.Set("x", "an application's")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3)
+				lease := locktest.Lock(t, c.Mutex("x"))
+				refuse(servers[0])
+				locktest.Unlock(t, lease)
+				before := servers[0].Ran("release")
+				for range 20 { // it answers, so that what is owed would be paid
+					locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
+					time.Sleep(time.Second)
+				}
+				if n := servers[0].Ran("release") - before - 20; n > 0 {
+					t.Errorf("what the node refused was sent %d times more", n)
+				}
+			})
+		})
+	}
+}
+
+// Somebody closes the client while its Shutdown waits for a node that is to be told: both return, and nothing runs on.
+func TestCloseDuringAShutdownEndsIt(t *testing.T) {
+	for _, tt := range blips {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 3)
+				c, paths := roomy(t, servers)
+				warm(t, c)
+				for i := range 20 {
+					lease := mustLock(t, c.Mutex(fmt.Sprint(i)))
+					synctest.Wait()
+					tt.begin(paths[0])
+					mustUnlock(t, lease)
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if err := c.Shutdown(t.Context()); err != nil {
+						t.Error("Shutdown:", err)
+					}
+				})
+				time.Sleep(70 * time.Millisecond)
+				wg.Go(func() {
+					if err := c.Close(); err != nil {
+						t.Error("Close:", err)
+					}
+				})
+				wg.Wait()
+				if left := libraryGoroutines(); len(left) > 0 {
+					t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
+				}
+				time.Sleep(blip + quorumlock.DefaultTTL)
+				locktest.NoLocks(t, servers)
+			})
+		})
+	}
+}

@@ -325,7 +325,7 @@ func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
 		told := func(where string, err error) {
 			t.Helper()
 			if err == nil || !strings.Contains(err.Error(), "makes no hash tag") || !strings.Contains(err.Error(), "cluster h:1") {
-				t.Errorf("%s of %q: %v", where, name, err)
+				t.Fatalf("%s of %q: %v", where, name, err)
 			}
 		}
 		_, err := c.Mutex(name).TryLock(t.Context())

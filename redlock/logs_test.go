@@ -50,6 +50,37 @@ func logging() (*logged, quorumlock.Option) {
 	return l, quorumlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
 }
 
+// stuck is a log that writes nothing until it is closed.
+type stuck chan struct{}
+
+func (s stuck) Write(p []byte) (int, error) {
+	<-s
+	return len(p), nil
+}
+
+func TestALogThatIsStuckHoldsUpNoNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := make(stuck)
+		c, servers := start(t, 3, quorumlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[0].Kill()
+		time.Sleep(time.Minute)
+		locktest.Held(t, lease) // renewed by the others
+		for range 3 {
+			other, err := c.Mutex("y").Lock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustUnlock(t, other)
+		}
+		servers[0].Restart(true)
+		close(log)
+		locktest.Unlock(t, lease)
+		time.Sleep(quorumlock.DefaultTTL)
+		locktest.Nothing(t, servers)
+	})
+}
+
 func TestEveryEventIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()

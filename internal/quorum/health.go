@@ -3,7 +3,7 @@ package quorum
 import (
 	"errors"
 	"log/slog"
-	"strings"
+	"regexp"
 	"sync"
 	"time"
 
@@ -40,7 +40,18 @@ func (c *Client) answered(n Node, replies []scripts.Reply, took time.Duration, l
 	}
 }
 
+// note logs without holding mu: a log that is slow, or that uses a lock itself, must not hold up the answers of all nodes.
 func (h *health) note(n Node, err error, took time.Duration, log *slog.Logger) {
+	switch up, down := h.change(n, err, took); {
+	case up:
+		log.Info("quorumlock: node up", "node", n)
+	case down:
+		log.Warn("quorumlock: node down", "node", n, "error", err)
+	}
+}
+
+// change reports whether the node is up, or down, from now on, and was not before.
+func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.nodes[n]
@@ -56,16 +67,14 @@ func (h *health) note(n Node, err error, took time.Duration, log *slog.Logger) {
 		if s.trip < took/4 { // the first one
 			s.trip = took
 		}
-		if s.down {
-			log.Info("quorumlock: node up", "node", n)
-		}
+		up = s.down
 		s.failed, s.down = 0, false
-		return
+		return up, false
 	}
-	if s.failed++; s.failed == downAfter {
-		s.down = true
-		log.Warn("quorumlock: node down", "node", n, "error", err)
-	}
+	s.failed++
+	down = s.failed == downAfter
+	s.down = s.down || down
+	return false, down
 }
 
 // roundTrip returns how long round trips to a node took lately. It returns 0 if all have failed so far, and unasked if
@@ -101,10 +110,10 @@ func isDown(err error) bool {
 	if !ok {
 		return true
 	}
-	for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "BUSY", "OOM"} {
-		if strings.Contains(said.Error(), prefix) {
-			return true
-		}
-	}
-	return false
+	return passing.MatchString(said.Error())
 }
+
+// passing is what a server answers that does not serve for now. Up to Redis 6 the error of a script has the server's own
+// behind a hyphen: "ERR Error running script (call to f_...): @user_script:1: -OOM command not allowed". Elsewhere a text may
+// repeat the name of a lock or of a user, which says nothing.
+var passing = regexp.MustCompile(`^(ERR Error running script .*: -)?((LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|OOM|MISCONF)\b|ERR max number of clients)`)

@@ -1,0 +1,62 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// said is an error that a server has answered.
+type said string
+
+func (s said) Error() string { return string(s) }
+func (said) RedisError()     {}
+
+var _ redis.Error = said("")
+
+// What a server refuses is no reason to send it again; that it does not serve is. A name in the text of an error says
+// nothing.
+func TestANodeIsDownIfItDoesNotServe(t *testing.T) {
+	old := "ERR Error running script (call to f_5b3f): @user_script:71: @user_script: 71: "
+	for err, want := range map[error]bool{
+		io.EOF:                   true,
+		context.DeadlineExceeded: true,
+		said("LOADING Redis is loading the dataset in memory"):                                            true,
+		said("READONLY You can't write against a read only replica. script: 5b3f, on @user_script:20."):   true,
+		said("MASTERDOWN Link with MASTER is down"):                                                       true,
+		said("CLUSTERDOWN The cluster is down"):                                                           true,
+		said("NOREPLICAS Not enough good replicas to write."):                                             true,
+		said("BUSY Redis is busy running a script."):                                                      true,
+		said("OOM command not allowed when used memory > 'maxmemory'. script: 5b3f, on @user_script:20."): true,
+		said("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist."):  true,
+		said("ERR max number of clients reached"):                                                         true,
+		said(old + "-OOM command not allowed when used memory > 'maxmemory'."):                            true,
+		said(old + "-READONLY You can't write against a read only replica."):                              true,
+		said("WRONGTYPE Operation against a key holding the wrong kind of value"):                         false,
+		said("NOPERM this user has no permissions to run the 'evalsha' command"):                          false,
+		said("NOPERM User OOM has no permissions to run the 'evalsha' command"):                           false,
+		said("NOAUTH Authentication required."):                                                           false,
+		said("NOTALOCK BUSY:1"):                                                                           false,
+		said("ERR the fencing token is not a number: delete redisson_lock_token:{ROOM}"):                  false,
+		said("ERR the fencing token is not a number: delete redisson_lock_token:{LOADING}"):               false,
+		said(old + "WRONGTYPE Operation against a key holding the wrong kind of value"):                   false,
+		said(old + "the fencing token is not a number: delete redisson_lock_token:{OOM}"):                 false,
+		quorumlock.ErrClosed: false,
+		fmt.Errorf("%w: WRONGTYPE", quorumlock.ErrNotALock): false,
+	} {
+		for _, e := range []error{err, &quorumlock.NodeError{Node: "n", Err: err}, fmt.Errorf("no answer: %w", err)} {
+			if got := isDown(e); got != want {
+				t.Errorf("isDown(%v) = %v, want %v", e, got, want)
+			}
+		}
+	}
+	if isDown(errors.Join(quorumlock.ErrNotALock, io.EOF)) {
+		t.Error("a key that is no lock makes no node down")
+	}
+}
