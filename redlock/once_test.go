@@ -133,3 +133,49 @@ func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 		}
 	})
 }
+
+// The callers of one process are told apart as those of several are, although the one that has the lock is of the same
+// client, and so is the one whose time is over and for which the nodes keep it.
+func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
+	for _, delay := range []time.Duration{0, 5 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			c, servers := start(t, 3)
+			warm(t, c)
+			each(servers[:2], func(s *embedded.Server) { s.Delay(delay) })
+			runs := make(chan bool, 100)
+			once := func() bool {
+				ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
+					runs <- true
+					time.Sleep(time.Millisecond)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				return ran
+			}
+			began := time.Now()
+			var wg sync.WaitGroup
+			for range 5 { // at once
+				wg.Go(func() { once() })
+			}
+			wg.Wait()
+			for time.Since(began) < time.Minute-time.Second { // one after the other
+				if once() {
+					t.Errorf("it ran again after %v", time.Since(began))
+				}
+				time.Sleep(700 * time.Millisecond)
+			}
+			if len(runs) != 1 {
+				t.Errorf("%d runs within atLeast, want one", len(runs))
+			}
+			time.Sleep(2 * time.Second)
+			if !once() {
+				t.Error("it did not run after atLeast")
+			}
+			time.Sleep(time.Minute)
+			each(servers[:2], func(s *embedded.Server) { s.Delay(0) })
+			locktest.Nothing(t, servers)
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -247,4 +248,64 @@ func scriptsOf(all []contender) (n int) {
 		}
 	}
 	return n
+}
+
+// Each contender calls again and again, and gives up soon: its calls are cut short at any point, or refused. What such a
+// call leaves behind would refuse the others, as theirs would refuse it.
+func TestPollersWhoGiveUpSoonDoNotRefuseEachOtherForEver(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		patience time.Duration // within which a call is cut short
+		slow     time.Duration // the way to one node, another for each contender
+	}{
+		{"calls cut short", 12 * time.Millisecond, 0},
+		{"calls cut short, a node slow", 12 * time.Millisecond, 3 * time.Millisecond},
+		{"calls refused", time.Minute, 0},
+		{"calls refused, a node slow", time.Minute, 20 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 3)
+				all := contenders(t, servers, 3)
+				for i, c := range all {
+					for j, p := range c.paths {
+						wander(p, uint64(10*i+j))
+						if j == i {
+							p.Delay(tt.slow)
+						}
+					}
+				}
+				var mu sync.Mutex
+				last, worst, granted := time.Now(), time.Duration(0), 0
+				var wg sync.WaitGroup
+				for i, c := range all {
+					rng := rand.New(rand.NewPCG(uint64(i), 44))
+					wg.Go(func() {
+						for range 300 {
+							ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond+upTo(rng, tt.patience))
+							lease, err := c.client.Mutex("x").TryLock(ctx)
+							cancel()
+							if err == nil {
+								mu.Lock()
+								worst, last, granted = max(worst, time.Since(last)), time.Now(), granted+1
+								mu.Unlock()
+								mustUnlock(t, lease)
+							}
+							time.Sleep(upTo(rng, 10*time.Millisecond))
+						}
+					})
+				}
+				wg.Wait()
+				worst = max(worst, time.Since(last))
+				t.Logf("%d calls of %d got the lock, and %v passed without at most", granted, 300*len(all), worst)
+				if worst > 2*time.Second || granted < 30 {
+					t.Errorf("%d calls got the lock, and for %v none did", granted, worst)
+				}
+				time.Sleep(time.Second)
+				locktest.NoLocks(t, servers)
+				locktest.Unlock(t, locktest.TryLock(t, all[0].client.Mutex("x")))
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
 }
