@@ -24,18 +24,19 @@ type panel struct {
 }
 
 type line struct {
-	name string
-	ys   []float64 // 0 or less: nothing to draw there
+	name   string
+	colour int       // of colours
+	ys     []float64 // 0 or less: nothing to draw there
 }
 
 // The colours are told apart by those who see few, and in print (Okabe and Ito, 2008).
-var colours = []string{"#0072b2", "#d55e00", "#7f7f7f", "#009e73", "#cc79a7"}
+var colours = []string{"#0072b2", "#d55e00", "#7f7f7f", "#009e73", "#cc79a7", "#b58900", "#56b4e9"}
 
 const (
 	panelWidth, panelHeight = 400, 300
 	marginLeft, marginTop   = 64, 100
-	marginRight             = 104 // the names of the last panel's lines reach into it
-	gap                     = 112
+	marginRight             = 144 // the names of the last panel's lines reach into it
+	gap                     = 200
 	footer                  = 56
 )
 
@@ -75,8 +76,8 @@ func (p panel) draw(b *strings.Builder, left, top int) {
 		text(b, x(i), float64(top+panelHeight+20), "middle", "#57606a", "", name)
 	}
 	text(b, float64(left)+panelWidth/2, float64(top+panelHeight+42), "middle", "#57606a", "", p.xName)
-	for i, l := range p.lines {
-		l.draw(b, colours[i%len(colours)], x, y)
+	for _, l := range p.lines {
+		l.draw(b, colours[l.colour%len(colours)], x, y)
 	}
 	p.names(b, x(len(p.xs)-1)+10, y)
 }
@@ -97,7 +98,7 @@ func (l line) draw(b *strings.Builder, colour string, x func(int) float64, y fun
 	for i, v := range l.ys {
 		if v > 0 {
 			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"><title>%s: %s</title></circle>`+"\n",
-				x(i), y(v), colour, html.EscapeString(l.name), count(v))
+				x(i), y(v), colour, html.EscapeString(l.name), number("", v))
 		}
 	}
 }
@@ -125,7 +126,7 @@ func (p panel) names(b *strings.Builder, x float64, y func(float64) float64) {
 		taken[next] = true
 		at[next] = max(y(p.lines[next].last()), previous+apart)
 		previous = at[next]
-		text(b, x, at[next]+4, "start", colours[next%len(colours)], `font-weight="600" font-size="12"`, p.lines[next].name)
+		text(b, x, at[next]+4, "start", colours[p.lines[next].colour%len(colours)], `font-weight="600" font-size="12"`, p.lines[next].name)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 func TestChartIsWellFormedAndNamesEveryLine(t *testing.T) {
 	c := chart{title: "a < b & c", panels: []panel{{
 		title: "wait", xName: "contenders", xs: []string{"4", "16"},
-		lines: []line{{"<line>", []float64{1, 100}}, {"starved", []float64{0, 0.5}}, {"nothing", []float64{0, 0}}},
+		lines: []line{{"<line>", 0, []float64{1, 100}}, {"starved", 1, []float64{0, 0.5}}, {"nothing", 2, []float64{0, 0}}},
 	}}}
 	var texts []string
 	marks := 0
@@ -47,11 +47,11 @@ func TestChartIsWellFormedAndNamesEveryLine(t *testing.T) {
 }
 
 func TestDecadesHoldAllValues(t *testing.T) {
-	low, high := panel{lines: []line{{"", []float64{0.3, 0, 12}}, {"", []float64{4000}}}}.decades()
+	low, high := panel{lines: []line{{"", 0, []float64{0.3, 0, 12}}, {"", 1, []float64{4000}}}}.decades()
 	if low != -1 || high != 4 {
 		t.Errorf("10^%d to 10^%d, want 10^-1 to 10^4", low, high)
 	}
-	if low, high := (panel{lines: []line{{"", []float64{10}}}}).decades(); low >= high {
+	if low, high := (panel{lines: []line{{"", 0, []float64{10}}}}).decades(); low >= high {
 		t.Errorf("one value has no room: 10^%d to 10^%d", low, high)
 	}
 }

@@ -5,22 +5,18 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// commandStats is how often servers ran each command, and for how long, by the command's lower-case
-// name.
-type commandStats map[string]commandStat
+// commandStats is how often servers ran each command, by the command's lower-case name.
+type commandStats map[string]int64
 
-type commandStat struct {
-	calls int64
-	usec  int64 // within the server: neither the network nor the parsing is in it
-}
-
-// commandStats returns the sum over all servers since they were started.
-func (s *servers) commandStats(ctx context.Context) (commandStats, error) {
+// sumCommandStats returns the sum over all servers since they were started.
+func sumCommandStats(ctx context.Context, servers []*redis.Client) (commandStats, error) {
 	sum := make(commandStats)
-	for _, one := range s.all {
-		info, err := one.admin.Info(ctx, "commandstats").Result()
+	for _, s := range servers {
+		info, err := s.Info(ctx, "commandstats").Result()
 		if err != nil {
 			return nil, err
 		}
@@ -28,8 +24,8 @@ func (s *servers) commandStats(ctx context.Context) (commandStats, error) {
 		if err != nil {
 			return nil, err
 		}
-		for name, st := range stats {
-			sum[name] = commandStat{sum[name].calls + st.calls, sum[name].usec + st.usec}
+		for name, calls := range stats {
+			sum[name] += calls
 		}
 	}
 	return sum, nil
@@ -46,35 +42,20 @@ func parseCommandStats(info string) (commandStats, error) {
 			continue
 		}
 		name, fields, _ := strings.Cut(line, ":")
-		var st commandStat
-		for field := range strings.SplitSeq(fields, ",") {
-			key, value, _ := strings.Cut(field, "=")
-			var to *int64
-			switch key {
-			case "calls":
-				to = &st.calls
-			case "usec":
-				to = &st.usec
-			default:
-				continue
-			}
-			n, err := strconv.ParseInt(value, 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("commandstats: %q: %w", line, err)
-			}
-			*to = n
+		calls, _, _ := strings.Cut(strings.TrimPrefix(fields, "calls="), ",")
+		n, err := strconv.ParseInt(calls, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("commandstats: %q: %w", line, err)
 		}
-		stats[name] = st
+		stats[name] = n
 	}
 	return stats, nil
 }
 
-// since is what was run between before and s, of the named commands together.
-func (s commandStats) since(before commandStats, names ...string) commandStat {
-	var sum commandStat
+// since is how often the named commands together were run between before and s.
+func (s commandStats) since(before commandStats, names ...string) (calls int64) {
 	for _, name := range names {
-		sum.calls += s[name].calls - before[name].calls
-		sum.usec += s[name].usec - before[name].usec
+		calls += s[name] - before[name]
 	}
-	return sum
+	return calls
 }

@@ -15,8 +15,8 @@ func TestCommandStatsCountOnlyTheNamedCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := after.since(before, "evalsha", "eval"), (commandStat{calls: 5, usec: 108}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	if got, want := after.since(before, "evalsha", "eval"), int64(5); got != want {
+		t.Errorf("%d calls, want %d", got, want)
 	}
 }
 

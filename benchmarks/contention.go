@@ -12,52 +12,25 @@ import (
 	"time"
 )
 
-// scene is one contention: so many contenders who want one lock again as soon as they have left it.
-type scene struct {
-	contenders int
-	hold       time.Duration
-	duration   time.Duration // what is measured, after a warm-up
-}
-
-// warmUp is when waiters subscribe and the first crowd is dispersed.
-func (s scene) warmUp() time.Duration { return min(s.duration/2, time.Second) }
-
-// outcome is what came of a scene with one variant.
-type outcome struct {
-	grants, handoffs float64 // a second; a handoff is a grant to another contender than had the lock before
-	perGrant         float64 // scripts, and other commands to acquire and release, over all nodes
-	perHandoff       float64
-	p50, p99, most   time.Duration
-	jain             float64
-}
-
-// unwinding is how long contenders have to stop when a scene is over.
-const unwinding = 30 * time.Second
-
 // maxGrants ends a contender that a defect makes spin.
 const maxGrants = 1_000_000
 
-// grant is one wait and its end.
-type grant struct{ asked, got time.Time }
+// grant is one wait, and the hold after it.
+type grant struct{ asked, got, left time.Time }
 
-// contend plays a scene. It fails if two contenders are ever in the lock at once.
-func contend(ctx context.Context, srv *servers, v variant, s scene, seed uint64) (outcome, error) {
-	if err := srv.clear(ctx); err != nil {
-		return outcome{}, err
-	}
-	clients, err := openAll(v, srv.addrs(), s.contenders)
+// contend has contenders, each with a client of its own, want one lock again as soon as they have left
+// it. It fails if two of them are ever in the lock at once.
+func (j job) contend(ctx context.Context, d design) (answer, error) {
+	clients, err := d.openAll(j.Addrs, j.Callers)
 	if err != nil {
-		return outcome{}, err
+		return answer{}, err
 	}
 	err = connect(ctx, clients)
-	var out outcome
+	var f figures
 	if err == nil {
-		out, err = s.play(ctx, srv, v, clients, seed)
+		f, err = j.play(ctx, d, clients)
 	}
-	if err != nil {
-		err = fmt.Errorf("%s, %d contenders, hold %v: %w", v.name, s.contenders, s.hold, err)
-	}
-	return out, errors.Join(err, closeAll(clients))
+	return answer{Figures: f}, errors.Join(err, closeAll(clients))
 }
 
 // connect has every client lock a name of its own once, some at a time: how long it takes to connect
@@ -79,70 +52,68 @@ func connect(ctx context.Context, clients []client) error {
 	return cmp.Or(errs...)
 }
 
-func (s scene) play(ctx context.Context, srv *servers, v variant, clients []client, seed uint64) (outcome, error) {
-	ctx, stop := context.WithTimeout(ctx, s.warmUp()+s.duration+time.Minute)
+func (j job) play(ctx context.Context, d design, clients []client) (figures, error) {
+	ctx, stop := context.WithTimeout(ctx, j.Warm+j.Time+time.Minute)
 	defer stop()
-	c := contest{name: fmt.Sprintf("contended:%d", seed), hold: s.hold, stop: stop}
+	c := arena{name: "contended", hold: j.Hold, stop: stop}
 	results := make([]contender, len(clients))
 	var running sync.WaitGroup
-	random := rand.New(rand.NewPCG(seed, uint64(len(clients))))
 	for i, cl := range clients {
-		late := time.Duration(random.Int64N(int64(20 * time.Millisecond)))
+		late := rand.N(20 * time.Millisecond)
 		running.Go(func() { results[i].run(ctx, &c, cl, late) })
 	}
-
-	var from, to time.Time
-	var before, after commandStats
-	statsErr := pause(ctx, s.warmUp())
-	if statsErr == nil {
-		before, statsErr = srv.commandStats(ctx)
-		from = time.Now()
-	}
-	if statsErr == nil {
-		statsErr = pause(ctx, s.duration)
-	}
-	if statsErr == nil {
-		after, statsErr = srv.commandStats(ctx)
-		to = time.Now()
-	}
+	from, to, scripts, err := j.watch(ctx, d)
 	stop()
 	done := make(chan struct{})
 	go func() { running.Wait(); close(done) }()
 	select {
 	case <-done:
 	case <-time.After(unwinding):
-		return outcome{}, fmt.Errorf("some contenders did not stop within %v", unwinding)
+		return nil, fmt.Errorf("some contenders did not stop within %v", unwinding)
 	}
 	if err := c.failure(); err != nil {
-		return outcome{}, err
+		return nil, err
 	}
-	if statsErr != nil {
-		return outcome{}, statsErr
+	if err != nil {
+		return nil, err
 	}
-	return measure(results, from, to, after.since(before, v.commands...).calls), nil
+	return measure(results, from, to, scripts), nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+// watch waits until it is over, and returns how many scripts the servers have run from one time to the other.
+func (j job) watch(ctx context.Context, d design) (from, to time.Time, scripts int64, err error) {
+	admins := plainClients(j.Redis)
+	defer func() { err = errors.Join(err, closeClients(admins)) }()
+	var before, after commandStats
+	if err = pause(ctx, j.Warm); err != nil {
+		return
 	}
+	if before, err = sumCommandStats(ctx, admins); err != nil {
+		return
+	}
+	from = time.Now()
+	if err = pause(ctx, j.Time); err != nil {
+		return
+	}
+	to = time.Now()
+	if after, err = sumCommandStats(ctx, admins); err != nil {
+		return
+	}
+	return from, to, after.since(before, d.commands...), nil
 }
 
-// contest is what the contenders of a scene share.
-type contest struct {
+// arena is what the contenders share.
+type arena struct {
 	name   string
 	hold   time.Duration
 	inside atomic.Int32 // contenders in the lock: 0 or 1
 	stop   context.CancelFunc
 
 	mu  sync.Mutex
-	err error // the first failure, which ends the scene
+	err error // the first failure, which ends it all
 }
 
-func (c *contest) fail(err error) {
+func (c *arena) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err == nil {
@@ -151,7 +122,7 @@ func (c *contest) fail(err error) {
 	c.stop()
 }
 
-func (c *contest) failure() error {
+func (c *arena) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -163,7 +134,7 @@ type contender struct {
 	waiting time.Time // since when, if its run ended in a wait; else zero
 }
 
-func (r *contender) run(ctx context.Context, c *contest, cl client, late time.Duration) {
+func (r *contender) run(ctx context.Context, c *arena, cl client, late time.Duration) {
 	if pause(ctx, late) != nil {
 		return
 	}
@@ -177,7 +148,7 @@ func (r *contender) run(ctx context.Context, c *contest, cl client, late time.Du
 			}
 			return
 		}
-		r.grants = append(r.grants, grant{asked, time.Now()})
+		g := grant{asked: asked, got: time.Now()}
 		if c.inside.Add(1) != 1 {
 			c.fail(errors.New("two contenders hold the lock at once"))
 		}
@@ -185,6 +156,8 @@ func (r *contender) run(ctx context.Context, c *contest, cl client, late time.Du
 			holdFor(c.hold)
 		}
 		c.inside.Add(-1)
+		g.left = time.Now()
+		r.grants = append(r.grants, g)
 		if err := unlock(context.WithoutCancel(ctx)); err != nil {
 			c.fail(fmt.Errorf("unlock: %w", err))
 			return
@@ -198,17 +171,19 @@ func (r *contender) run(ctx context.Context, c *contest, cl client, late time.Du
 
 // measure counts the grants from one time to the other. Who waits at the end has its wait so far
 // counted: otherwise a lock could hide those it starves.
-func measure(contenders []contender, from, to time.Time, commands int64) outcome {
+func measure(contenders []contender, from, to time.Time, scripts int64) figures {
 	type holder struct {
 		grant
 		contender int
 	}
 	var holders []holder
 	var waits sample
+	var inside time.Duration
 	served := make([]int, len(contenders))
 	for i, r := range contenders {
 		for _, g := range r.grants {
 			holders = append(holders, holder{g, i})
+			inside += overlap(g.got, g.left, from, to)
 			switch {
 			case !g.got.Before(from) && !g.got.After(to):
 				served[i]++
@@ -222,20 +197,32 @@ func measure(contenders []contender, from, to time.Time, commands int64) outcome
 		}
 	}
 	slices.SortFunc(holders, func(a, b holder) int { return a.got.Compare(b.got) })
-	grants, handoffs := 0, 0
+	granted, passed := 0, 0
 	for i, h := range holders {
 		if h.got.Before(from) || h.got.After(to) {
 			continue
 		}
-		grants++
+		granted++
 		if i > 0 && holders[i-1].contender != h.contender {
-			handoffs++
+			passed++
 		}
 	}
 	seconds := to.Sub(from).Seconds()
-	out := outcome{grants: float64(grants) / seconds, handoffs: float64(handoffs) / seconds, jain: jain(served)}
-	out.perGrant = float64(commands) / float64(max(grants, 1))
-	out.perHandoff = float64(commands) / float64(max(handoffs, 1))
-	out.p50, out.p99, out.most = waits.quantile(0.5), waits.quantile(0.99), waits.quantile(1)
-	return out
+	f := figures{grants: float64(granted) / seconds, handoffs: float64(passed) / seconds, fairness: jain(served),
+		held: 100 * inside.Seconds() / seconds, p50: millis(waits.quantile(0.5)), p99: millis(waits.quantile(0.99))}
+	if scripts > 0 {
+		f[scriptsAHandoff] = float64(scripts) / float64(max(passed, 1))
+	}
+	return f
+}
+
+// overlap is how much of the time from a to b lies from one time to the other.
+func overlap(a, b, from, to time.Time) time.Duration {
+	if a.Before(from) {
+		a = from
+	}
+	if b.After(to) {
+		b = to
+	}
+	return max(b.Sub(a), 0)
 }

@@ -3,78 +3,68 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// goroutines is what many leases of one client cost while they are held and renewed.
-type goroutines struct {
-	before       int // with no client
-	median, most int // over more than one TTL
-	lost         int // leases that were not kept
+// besideLeases runs the load while the first client holds leases and renews them. It leaves the client open:
+// to release the leases would take seconds, the process ends anyway, and the servers are emptied.
+func (j job) besideLeases(ctx context.Context, clients []client) (answer, error) {
+	leases, err := holdLeases(ctx, clients[0], j.Leases)
+	if err != nil {
+		return answer{}, err
+	}
+	idle := quietGoroutines(ctx)
+	a, err := j.run(ctx, clients)
+	if err != nil {
+		return a, err
+	}
+	a.Figures[goroutines], a.Figures[lost] = float64(idle), float64(lostOf(leases))
+	return a, nil
 }
 
-// measureGoroutines holds so many leases of one client for a little more than one TTL.
-func measureGoroutines(ctx context.Context, srv *servers, leases int) (goroutines, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
-	defer cancel()
-	if err := srv.clear(ctx); err != nil {
-		return goroutines{}, err
-	}
-	g := goroutines{before: runtime.NumGoroutine()}
-	nodes, err := dialNodes(srv.addrs())
-	if err != nil {
-		return g, err
-	}
-	c, err := redlock.New(nodes)
-	if err != nil {
-		return g, err
-	}
-	held, err := lockMany(ctx, c, leases)
-	if err != nil {
-		return g, errors.Join(err, c.Close())
-	}
-
-	var counts []int
-	for from := time.Now(); time.Since(from) < quorumlock.DefaultTTL*6/5; {
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return g, errors.Join(err, c.Close())
+// quietGoroutines returns how many goroutines there are most of the time, when no call is under way.
+func quietGoroutines(ctx context.Context) int {
+	var counts []float64
+	for range 50 {
+		if pause(ctx, 5*time.Millisecond) != nil {
+			break
 		}
-		counts = append(counts, runtime.NumGoroutine())
+		counts = append(counts, float64(runtime.NumGoroutine()))
 	}
-	slices.Sort(counts)
-	g.median, g.most = counts[len(counts)/2], counts[len(counts)-1]
-	for _, l := range held {
-		if l.Context().Err() != nil {
-			g.lost++
-		}
-	}
-	if err := srv.clear(ctx); err != nil { // sooner than to unlock them all
-		return g, errors.Join(err, c.Close())
-	}
-	return g, c.Close()
+	return int(median(counts))
 }
 
-// lockMany takes names of which nobody has heard, some at a time.
-func lockMany(ctx context.Context, c *redlock.Client, n int) ([]*quorumlock.Lease, error) {
-	const callers = 16
-	held := make([]*quorumlock.Lease, n)
-	errs := make([]error, callers)
+// holdLeases takes so many names for the client, some at a time. Only quorumlock's client can.
+func holdLeases(ctx context.Context, c client, n int) ([]*quorumlock.Lease, error) {
+	q, ok := c.(*quorumlockClient)
+	if !ok {
+		return nil, fmt.Errorf("%T has no leases that are renewed", c)
+	}
+	const together = 16
+	leases := make([]*quorumlock.Lease, n)
+	errs := make([]error, together)
 	var running sync.WaitGroup
-	for caller := range callers {
+	for first := range together {
 		running.Go(func() {
-			for i := caller; i < n && errs[caller] == nil; i += callers {
-				held[i], errs[caller] = c.Mutex(fmt.Sprintf("lease:%d", i)).Lock(ctx)
+			for i := first; i < n && errs[first] == nil; i += together {
+				leases[i], errs[first] = q.locks.Mutex(fmt.Sprintf("lease:%d", i)).Lock(ctx)
 			}
 		})
 	}
 	running.Wait()
-	return held, cmp.Or(errs...) // one says it all
+	return leases, cmp.Or(errs...) // one says it all
+}
+
+func lostOf(leases []*quorumlock.Lease) (n int) {
+	for _, l := range leases {
+		if l.Context().Err() != nil {
+			n++
+		}
+	}
+	return n
 }

@@ -16,22 +16,18 @@ import (
 	"time"
 )
 
-// nodes is how many servers a lock has in all measurements.
-const nodes = 5
-
 // config is what the flags say.
 type config struct {
-	parts      []string
-	contenders []int
-	holds      []time.Duration
-	duration   time.Duration
-	seeds      []uint64
-	callers    []int
-	svg        string
-	check      bool
+	plan
+	parts       []part
+	stores      []store
+	least, most int // rounds
+	charts      string
+	against     string
+	check       bool
+	quick       bool
+	worker      bool
 }
-
-var allParts = []string{"single", "uncontended", "contention"}
 
 func main() {
 	cfg, err := parseFlags(os.Args[1:], os.Stderr)
@@ -40,7 +36,11 @@ func main() {
 	}
 	if err == nil {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		err = run(ctx, cfg, os.Stdout, os.Stderr)
+		if cfg.worker {
+			err = worker(ctx, os.Stdin, os.Stdout)
+		} else {
+			err = run(ctx, cfg, os.Stdout, os.Stderr)
+		}
 		stop()
 	}
 	if err != nil {
@@ -52,47 +52,90 @@ func main() {
 func parseFlags(args []string, stderr io.Writer) (config, error) {
 	f := flag.NewFlagSet("benchmarks", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	parts := f.String("part", strings.Join(allParts, ","), "what to measure")
-	contenders := f.String("contenders", "4,16,64,256", "how many contend for one lock, each with connections of its own")
-	holds := f.String("hold", "0s,1ms", "for how long a contender holds the lock")
-	duration := f.Duration("duration", 5*time.Second, "for how long each contention and each load is measured")
-	seeds := f.String("seeds", "1", "one round for each, in which its variants take their turns in another order; the table has the medians")
+	cfg := config{plan: plan{leases: 10_000, leaseTime: 3500 * time.Millisecond}}
+	parts := f.String("part", partNames(), "what to measure")
+	stores := f.String("store", "memory,durable", "where the nodes keep their data: memory, or durable (every write synced), or both")
 	callers := f.String("callers", "1,16,256", "how many lock and unlock names of their own")
-	svg := f.String("svg", "", "the file to draw the contention's chart to")
-	check := f.Bool("check", false, "end with an error if a promise is missed")
+	contenders := f.String("contenders", "64,256", "how many contend for one lock, each with connections of its own")
+	f.DurationVar(&cfg.time, "time", time.Second, "how long one turn of a load is measured; contention takes three times as long")
+	f.IntVar(&cfg.least, "rounds", 5, "how many turns each design has; the tables have the medians")
+	f.IntVar(&cfg.most, "most", 0, "how many turns if a bound lies within the spread (default: three times -rounds)")
+	f.StringVar(&cfg.charts, "charts", "", "the directory to draw the charts to")
+	f.StringVar(&cfg.against, "against", "", "another checkout of quorumlock, which is measured in turns with this one")
+	f.BoolVar(&cfg.check, "check", false, "end with status 1 if a promise is missed or was not measured")
+	f.BoolVar(&cfg.quick, "quick", false, "run everything once and for a moment, to see that it works: judges nothing")
+	f.BoolVar(&cfg.worker, "worker", false, "read one job from the standard input and do it: the benchmark runs itself so")
 	if err := f.Parse(args); err != nil {
-		return config{}, err
-	}
-	cfg := config{duration: *duration, svg: *svg, check: *check, parts: strings.Split(*parts, ",")}
-	for _, p := range cfg.parts {
-		if !slices.Contains(allParts, p) {
-			return cfg, fmt.Errorf("-part: %q is none of %s", p, strings.Join(allParts, ", "))
-		}
-	}
-	if cfg.duration < 100*time.Millisecond || cfg.duration > time.Minute {
-		return cfg, fmt.Errorf("-duration: %v: use 100ms to 1m", cfg.duration)
-	}
-	// More than that would measure the machine's sockets.
-	number := func(s string) (int, error) {
-		n, err := strconv.Atoi(s)
-		if err == nil && (n < 1 || n > 1000) {
-			err = fmt.Errorf("%d is not from 1 to 1000", n)
-		}
-		return n, err
-	}
-	hold := func(s string) (time.Duration, error) {
-		d, err := time.ParseDuration(s)
-		if err == nil && (d < 0 || d > time.Second) {
-			err = fmt.Errorf("%v is not from 0s to 1s", d)
-		}
-		return d, err
+		return cfg, err
 	}
 	var errs [4]error
-	cfg.contenders, errs[0] = list("contenders", *contenders, number)
-	cfg.callers, errs[1] = list("callers", *callers, number)
-	cfg.holds, errs[2] = list("hold", *holds, hold)
-	cfg.seeds, errs[3] = list("seeds", *seeds, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) })
-	return cfg, errors.Join(errs[:]...)
+	cfg.parts, errs[0] = list("part", *parts, partNamed)
+	cfg.stores, errs[1] = list("store", *stores, storeNamed)
+	cfg.callers, errs[2] = list("callers", *callers, crowd)
+	cfg.contenders, errs[3] = list("contenders", *contenders, crowd)
+	if err := errors.Join(errs[:]...); err != nil {
+		return cfg, err
+	}
+	switch {
+	case cfg.time < 10*time.Millisecond || cfg.time > time.Minute:
+		return cfg, fmt.Errorf("-time: %v is not from 10ms to 1m", cfg.time)
+	case cfg.least < 1:
+		return cfg, fmt.Errorf("-rounds: %d: use at least 1", cfg.least)
+	case cfg.most != 0 && cfg.most < cfg.least:
+		return cfg, fmt.Errorf("-most: %d is less than -rounds", cfg.most)
+	case cfg.quick && cfg.check:
+		return cfg, errors.New("-check: -quick is too short to judge anything")
+	}
+	if cfg.most == 0 {
+		cfg.most = 3 * cfg.least
+	}
+	if cfg.quick {
+		cfg.beQuick()
+	}
+	return cfg, nil
+}
+
+// beQuick leaves every part, but little of each.
+func (c *config) beQuick() {
+	c.least, c.most = 1, 1
+	c.plan = plan{callers: []int{1, 16}, contenders: []int{16}, time: 100 * time.Millisecond, leases: 200, leaseTime: 200 * time.Millisecond}
+	c.parts = slices.DeleteFunc(slices.Clone(c.parts), func(p part) bool { return p.name == "tests" })
+}
+
+func partNames() string {
+	names := make([]string, len(allParts))
+	for i, p := range allParts {
+		names[i] = p.name
+	}
+	return strings.Join(names, ",")
+}
+
+func partNamed(name string) (part, error) {
+	for _, p := range allParts {
+		if p.name == name {
+			return p, nil
+		}
+	}
+	return part{}, fmt.Errorf("%q is none of %s", name, partNames())
+}
+
+func storeNamed(name string) (store, error) {
+	switch name {
+	case "memory":
+		return inMemory, nil
+	case "durable":
+		return durable, nil
+	}
+	return "", fmt.Errorf("%q is neither memory nor durable", name)
+}
+
+// crowd reads a number of callers. More than so many would measure the machine's sockets.
+func crowd(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err == nil && (n < 1 || n > 500) {
+		err = fmt.Errorf("%d is not from 1 to 500", n)
+	}
+	return n, err
 }
 
 func list[T any](name, s string, parse func(string) (T, error)) ([]T, error) {
@@ -109,27 +152,80 @@ func list[T any](name, s string, parse func(string) (T, error)) ([]T, error) {
 
 // run starts the servers and measures the parts. Tables go to out, progress to log.
 func run(ctx context.Context, cfg config, out, log io.Writer) (err error) {
-	srv, err := startServers(ctx, nodes)
+	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, srv.close()) }()
-	version, err := srv.version(ctx)
+	var other string
+	if cfg.against != "" {
+		if other, err = buildAgainst(ctx, cfg.against); err != nil {
+			return err
+		}
+		defer os.Remove(other) //nolint:errcheck // a temporary file
+	}
+	fleets := make(map[store]*fleet)
+	var all []*fleet
+	for _, s := range cfg.stores {
+		f, err := newFleet(ctx, s)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.close()) }()
+		fleets[s], all = f, append(all, f)
+	}
+	synced, err := syncTime(all[0].dir)
 	if err != nil {
 		return err
 	}
-	machine := fmt.Sprintf("%d CPUs, Redis %s, %s, %s/%s", runtime.NumCPU(), version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	fmt.Fprintf(out, "%d redis-server processes and all clients on one machine: %s\n", nodes, machine)
+	fmt.Fprintf(out, "All servers and clients on one machine, over loopback: %s\n", describe(ctx, all[0]))
+	fmt.Fprintf(out, "To write and sync 4 KB takes %.2f ms here (median). Medians of %d rounds or more, each of %v.\n", millis(synced), cfg.least, cfg.time)
 
-	r := report{srv: srv, cfg: cfg, machine: machine, out: out, log: log}
-	parts := map[string]func(context.Context) error{"single": r.single, "uncontended": r.uncontended, "contention": r.contention}
+	r := report{out: out, judged: !cfg.quick, counts: make(map[verdict]int)}
+	ref := referee{least: cfg.least, most: cfg.most,
+		progress: func(format string, args ...any) {
+			fmt.Fprintf(log, "%s  "+format+"\n", append([]any{time.Now().Format(time.TimeOnly)}, args...)...)
+		},
+		clear: func(ctx context.Context, c *contest) error { return fleets[c.store].redis.clear(ctx) },
+		work: func(ctx context.Context, p string, j job) (answer, error) {
+			if p == "" {
+				p = program
+			}
+			return work(ctx, p, j)
+		}}
 	for _, p := range cfg.parts {
-		if err := parts[p](ctx); err != nil {
-			return fmt.Errorf("%s: %w", p, err)
+		began := listen(all)
+		var contests []*contest
+		for _, f := range all {
+			some, err := p.contests(ctx, cfg.plan, f)
+			if err != nil {
+				return fmt.Errorf("%s: %w", p.name, err)
+			}
+			for _, c := range some {
+				c.part, c.store = p.name, f.store
+				if other != "" {
+					c.addAgainst(other)
+				}
+				if err := ref.run(ctx, c); err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+			}
+			contests = append(contests, some...)
+		}
+		r.part(p, contests)
+		fmt.Fprintf(out, "\nOther programs used %.0f %% of the processors meanwhile.\n", 100*began.others())
+		if cfg.charts != "" {
+			subtitle := fmt.Sprintf("medians; servers and clients on one machine: %d CPUs, %s/%s", runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
+			if err := drawCharts(cfg.charts, subtitle, p, contests); err != nil {
+				return err
+			}
 		}
 	}
-	if cfg.check && r.missed > 0 {
-		return fmt.Errorf("%d promises were missed: see MISSED above", r.missed)
+	if cfg.quick {
+		return nil
 	}
-	return nil
+	err = r.sum()
+	if !cfg.check {
+		return nil
+	}
+	return err
 }

@@ -1,27 +1,118 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"io"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestFlagsThatCannotWorkAreNamed(t *testing.T) {
-	for _, args := range []string{"-part lunch", "-contenders 0", "-contenders 4,x", "-hold -1s", "-duration 1h", "-callers 100000", "-seeds one"} {
+	for _, args := range []string{"-part lunch", "-store tape", "-contenders 0", "-contenders 4,x", "-callers 100000", "-time 1h", "-rounds 0", "-most 3", "-check -quick"} {
 		_, err := parseFlags(strings.Fields(args), io.Discard)
 		if flag, _, _ := strings.Cut(args, " "); err == nil || !strings.Contains(err.Error(), flag) {
 			t.Errorf("%s: error %v does not name %s", args, err, flag)
 		}
 	}
-	if _, err := parseFlags(nil, io.Discard); err != nil {
-		t.Errorf("the defaults: %v", err)
+	cfg, err := parseFlags(nil, io.Discard)
+	if err != nil || cfg.least < 5 || cfg.most < cfg.least || len(cfg.parts) != len(allParts) {
+		t.Errorf("the defaults: %+v, %v", cfg, err)
 	}
 }
 
-func TestMissingRedisIsSaidInWords(t *testing.T) {
+func TestMissingServersAreSaidInWords(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	_, err := startServers(t.Context(), 1)
-	if err == nil || !strings.Contains(err.Error(), "install Redis") {
+	_, err := startRedis(t.Context(), t.TempDir(), 1, false)
+	var missing *notInstalled
+	if !errors.As(err, &missing) || !strings.Contains(err.Error(), "apt-get install redis-server") {
 		t.Errorf("error %v does not say what to install", err)
+	}
+	if _, err := startEtcd(t.Context(), t.TempDir()); !errors.As(err, &missing) {
+		t.Errorf("etcd: %v", err)
+	}
+}
+
+// needRedis returns servers of one store.
+func needRedis(t *testing.T, s store) *fleet {
+	t.Helper()
+	if _, err := exec.LookPath("redis-server"); err != nil {
+		t.Skip("redis-server is not in the PATH: nothing was measured")
+	}
+	f, err := newFleet(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+// Each kind of job, as a worker does it, gives the figures that tables and promises read.
+func TestWorkerMeasuresWhatThePromisesAsk(t *testing.T) {
+	f := needRedis(t, durable)
+	p := plan{callers: []int{1, 256}, contenders: []int{4}, time: 200 * time.Millisecond, leases: 20, leaseTime: 200 * time.Millisecond}
+	for _, part := range allParts {
+		if part.name == "tests" {
+			continue
+		}
+		for _, d := range []string{ours, redsyncName} {
+			t.Run(part.name+"/"+d, func(t *testing.T) {
+				f.missing[onEtcd], f.missing[onPostgres], f.missing[onZooKeeper] = io.EOF, io.EOF, io.EOF
+				contests, err := part.contests(t.Context(), p, f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := contests[0]
+				for _, e := range c.entries {
+					if e.job.Design == d {
+						c.checkWorker(t, e, f)
+					}
+				}
+			})
+		}
+	}
+}
+
+func (c *contest) checkWorker(t *testing.T, e entry, f *fleet) {
+	t.Helper()
+	if err := f.redis.clear(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	asked, err := json.Marshal(e.job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := worker(t.Context(), bytes.NewReader(asked), &out); err != nil {
+		t.Fatal(err)
+	}
+	var a answer
+	if err := json.Unmarshal(out.Bytes(), &a); err != nil {
+		t.Fatal(err)
+	}
+	if a.Err != "" || a.Failure != "" {
+		t.Fatalf("%s: %s %s", e.name, a.Err, a.Failure)
+	}
+	for _, m := range c.columns {
+		if _, ok := a.Figures[m]; !ok && m != goroutines && m != lost && m != serverCPU && m != reads && m != writes {
+			t.Errorf("%s: no figure for %q", e.name, m)
+		}
+	}
+}
+
+func TestWorkerSaysWhatWentWrong(t *testing.T) {
+	var out bytes.Buffer
+	if err := worker(t.Context(), strings.NewReader(`{"Kind":"load","Design":"no such"}`), &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "no such") {
+		t.Errorf("the answer is %s", &out)
 	}
 }

@@ -12,25 +12,24 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// The scripts of a lock without a line of waiters, kept here so that the price of a line can be told:
-// acquire and release as they were before there was one.
+// The scripts of a lock that has fencing tokens and re-entry, but no queue.
 //
-//go:embed lineless/acquire.lua
-var linelessAcquire string
+//go:embed plain/acquire.lua
+var plainAcquire string
 
-//go:embed lineless/release.lua
-var linelessRelease string
+//go:embed plain/release.lua
+var plainRelease string
 
 var (
-	acquireScript = redis.NewScript(linelessAcquire)
-	releaseScript = redis.NewScript(linelessRelease)
+	acquireScript = redis.NewScript(plainAcquire)
+	releaseScript = redis.NewScript(plainRelease)
 )
 
 // plainClient is what a lock costs at the least: an EVALSHA at all nodes in parallel to acquire, and
 // one to release, both waiting for all. It has no deadlines, no renewal and no care for failures.
 type plainClient struct{ clients []*redis.Client }
 
-func openPlain(addrs []string) (client, error) { return &plainClient{plainClients(addrs)}, nil }
+func openPlain(addrs []string, _ int) (client, error) { return &plainClient{plainClients(addrs)}, nil }
 
 // plainClients are go-redis clients with nothing but defaults.
 func plainClients(addrs []string) []*redis.Client {

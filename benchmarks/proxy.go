@@ -2,18 +2,22 @@ package main
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"time"
 )
 
-// slowProxy passes connections on to a server, what the client sends later by a delay. The order and
+// slowProxy passes connections on to a server, and what the client sends later by a delay. The order and
 // the rate stay the same: it is a long way, not a narrow one.
 type slowProxy struct {
 	target   string
 	delay    time.Duration
 	listener net.Listener
-	running  sync.WaitGroup
+	running  sync.WaitGroup // what accepts and reads
+	parcels  chan parcel
+
+	delivering sync.WaitGroup
 
 	mu     sync.Mutex
 	closed bool
@@ -25,8 +29,9 @@ func startSlowProxy(target string, delay time.Duration) (*slowProxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &slowProxy{target: target, delay: delay, listener: l}
+	p := &slowProxy{target: target, delay: delay, listener: l, parcels: make(chan parcel, 1<<14)}
 	p.running.Go(p.accept)
+	p.delivering.Go(p.deliver)
 	return p, nil
 }
 
@@ -42,6 +47,8 @@ func (p *slowProxy) close() error {
 	}
 	p.mu.Unlock()
 	p.running.Wait()
+	close(p.parcels)
+	p.delivering.Wait()
 	return err
 }
 
@@ -66,8 +73,8 @@ func (p *slowProxy) accept() {
 		if !p.track(client, server) {
 			return
 		}
-		p.running.Go(func() { pass(server, client, p.delay) })
-		p.running.Go(func() { pass(client, server, 0) })
+		p.running.Go(func() { p.forward(client, server) })
+		p.running.Go(func() { answerTo(client, server) })
 	}
 }
 
@@ -89,31 +96,41 @@ func (p *slowProxy) track(conns ...net.Conn) bool {
 type parcel struct {
 	due  time.Time
 	data []byte
+	to   net.Conn
 }
 
-// pass copies from one connection to the other, each parcel delay after it was read.
-func pass(to, from net.Conn, delay time.Duration) {
-	parcels := make(chan parcel, 1024)
-	var writing sync.WaitGroup
-	writing.Go(func() {
-		for p := range parcels {
-			time.Sleep(time.Until(p.due))
-			if _, err := to.Write(p.data); err != nil {
-				_ = from.Close() // ends the reading below
-			}
+// deliver writes the parcels of all connections when they are due. All are delayed by the same time, so
+// they are due in the order in which they were read. It sleeps as exactly as the machine can.
+func (p *slowProxy) deliver() {
+	for one := range p.parcels {
+		if d := time.Until(one.due); d > 0 {
+			holdFor(d)
 		}
-		_ = to.Close()
-	})
+		if len(one.data) == 0 {
+			_ = one.to.Close() // the client has gone
+			continue
+		}
+		_, _ = one.to.Write(one.data) // if the server has gone, its answers end
+	}
+}
+
+// forward reads what a client sends, until it has gone.
+func (p *slowProxy) forward(client, server net.Conn) {
 	for {
 		buffer := make([]byte, 16<<10)
-		n, err := from.Read(buffer)
+		n, err := client.Read(buffer)
 		if n > 0 {
-			parcels <- parcel{time.Now().Add(delay), buffer[:n]}
+			p.parcels <- parcel{time.Now().Add(p.delay), buffer[:n], server}
 		}
 		if err != nil {
-			break
+			p.parcels <- parcel{time.Now().Add(p.delay), nil, server}
+			return
 		}
 	}
-	close(parcels)
-	writing.Wait()
+}
+
+// answerTo copies what the server sends, at once.
+func answerTo(client, server net.Conn) {
+	_, _ = io.Copy(client, server)
+	_ = client.Close()
 }

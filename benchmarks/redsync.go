@@ -16,7 +16,7 @@ type redsyncClient struct {
 	sync    *redsync.Redsync
 }
 
-func openRedsync(addrs []string) (client, error) {
+func openRedsync(addrs []string, _ int) (client, error) {
 	c := &redsyncClient{clients: plainClients(addrs)}
 	pools := make([]redsyncpool.Pool, len(c.clients))
 	for i, rdb := range c.clients {

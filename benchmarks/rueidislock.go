@@ -7,13 +7,11 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockNote says how it is measured, since it is no lock over independent nodes.
-const rueidislockNote = "rueidislock keeps all its keys on one Redis (or one cluster): it is given one of the nodes, and a majority of 3 of 5 keys there."
-
-// rueidislockClient is rueidislock on the first server.
+// rueidislockClient is rueidislock on the first server, since it is no lock over independent nodes: it
+// keeps all its keys on one Redis or one cluster, and takes a majority of 3 of 5 keys there.
 type rueidislockClient struct{ locker rueidislock.Locker }
 
-func openRueidislock(addrs []string) (client, error) {
+func openRueidislock(addrs []string, _ int) (client, error) {
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{
 		ClientOption: rueidis.ClientOption{InitAddress: addrs[:1]},
 		KeyMajority:  3,

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -42,31 +41,15 @@ func (t *table) print(w io.Writer) {
 	}
 }
 
-// ms prints a duration in milliseconds with three digits that say something.
-func ms(d time.Duration) string {
-	v := float64(d) / float64(time.Millisecond)
+// number prints a figure with as many decimals as say something.
+func number(m metric, v float64) string {
 	switch {
-	case v >= 100:
-		return fmt.Sprintf("%.0f ms", v)
-	case v >= 10:
-		return fmt.Sprintf("%.1f ms", v)
-	default:
-		return fmt.Sprintf("%.2f ms", v)
-	}
-}
-
-// count prints a number with as many decimals as matter.
-func count(v float64) string {
-	if v >= 100 {
+	case m == fairness || m == roundTripsALock:
+		return fmt.Sprintf("%.3f", v)
+	case m == lost || m == failed || m == goroutines || v >= 100:
 		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
 	}
-	return fmt.Sprintf("%.1f", v)
-}
-
-// verdict says whether a promise is kept.
-func verdict(kept bool) string {
-	if kept {
-		return "kept"
-	}
-	return "MISSED"
+	return fmt.Sprintf("%.2f", v)
 }

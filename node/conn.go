@@ -6,19 +6,20 @@ import (
 	"syscall"
 )
 
-// bounding returns a dialer whose connections have the limits of replies.
-func bounding(dial Dialer) Dialer {
+// bounding returns a dialer whose connections have the limits of replies. If wrote is not nil, it is told of what is
+// written to them.
+func bounding(dial Dialer, wrote func(b *bounded, n int)) Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return bound(conn), nil
+		return bound(conn, wrote), nil
 	}
 }
 
-func bound(conn net.Conn) net.Conn {
-	b := &bounded{Conn: conn}
+func bound(conn net.Conn, wrote func(b *bounded, n int)) net.Conn {
+	b := &bounded{Conn: conn, wrote: wrote}
 	if socket, ok := conn.(syscall.Conn); ok {
 		return &boundedSocket{b, socket}
 	}
@@ -30,6 +31,16 @@ type bounded struct {
 	net.Conn
 	replies replies
 	err     error // of replies
+	wrote   func(b *bounded, n int)
+}
+
+// Write implements net.Conn.
+func (b *bounded) Write(p []byte) (int, error) {
+	n, err := b.Conn.Write(p)
+	if b.wrote != nil {
+		b.wrote(b, n)
+	}
+	return n, err
 }
 
 // Read never returns the byte at which a reply breaks a limit: go-redis would allocate what the reply announces.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -31,7 +32,7 @@ func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 		err = errors.New("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
 	}
 	key := set.Prefix + name
-	return &Mutex{n, key, quorum.New(n.locks, name, quorum.Tree{}, []quorum.Cell{{Node: n, Name: key}}, set, err)}
+	return &Mutex{n, key, quorum.New(n.locks, name, core.Tree{}, []quorum.Cell{{Node: n, Name: key}}, set, err)}
 }
 
 // Name returns the name of the lock.

@@ -178,7 +178,7 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 		fault func(*embedded.Server)
 		want  string
 	}{
-		"down":       {(*embedded.Server).Kill, "closed pipe"},
+		"down":       {(*embedded.Server).Kill, "connection refused"},
 		"stalled":    {(*embedded.Server).Stall, "context deadline exceeded"},
 		"wrong type": {func(s *embedded.Server) { _ = s.Redis.Set("x", "a value") }, "WRONGTYPE"},
 		"read only":  {func(s *embedded.Server) { s.Redis.SetError("READONLY") }, "READONLY"},

@@ -26,6 +26,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -49,10 +50,16 @@ type Node struct {
 	tls     *tls.Config
 	dialer  Dialer
 
-	connector connector
+	lanes    [2]*lane       // by quorum.Lane; nil if the calls go alone
+	load     load           // of the lanes
+	workers  errgroup.Group // of the lanes
+	patience time.Duration  // for how long a lane tries to connect
 
-	locks *quorum.Client // of the node's own Mutexes, and of its own goroutines
-	hub   hub
+	connector connector // of calls that go alone
+
+	single single         // of a client that New was given
+	locks  *quorum.Client // of the node's own Mutexes, and of its own goroutines
+	hub    hub
 }
 
 // An Option changes how a Node is reached.
@@ -116,14 +123,22 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 	if dial == nil {
 		dial = redis.NewDialer(o)
 	}
-	o.Dialer = quiet(bounding(dial))
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	n.patience = max(n.timeout, o.DialTimeout)
+	for i := range n.lanes {
+		n.lanes[i] = newLane(n, *o, dial)
+	}
+	o.Dialer = quiet(bounding(dial, nil))
 	return n.start(redis.NewClient(o)), nil
 }
 
 // New returns a node over the caller's own client, which may be one of a sentinel group or a cluster.
 // The client's retries do not apply to locks. Close leaves the client open. If the node cannot work,
 // for example without a client, [Node.Err], every call of the node, and redlock.New say so.
+//
+// The calls of a node that Dial made share pipelines. Those of a node that New made go one by one over the connections
+// of the client, as its other commands do: its hooks see each of them, and a cluster's go to the server that has the key. Calls for one
+// waiter go one after the other.
 //
 // If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes longer than a call may
 // take, the node makes the connection with a PING of its own. The limits that [Dial] sets on replies do not apply.
@@ -181,6 +196,7 @@ func (n *Node) apply(opts []Option) error {
 
 func (n *Node) start(client redis.UniversalClient) *Node {
 	n.client = client
+	n.single.node = n
 	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)
 	return n
@@ -216,6 +232,12 @@ func (n *Node) Client() redis.UniversalClient { return n.client }
 // Mutexes that are still held are lost: unlock first. A client that New was given stays open.
 func (n *Node) Close() error {
 	n.locks.Close()
+	for _, l := range n.lanes {
+		if l != nil {
+			l.close()
+		}
+	}
+	_ = n.workers.Wait() // its functions return no error
 	n.hub.close()
 	defer n.connector.running.Wait()
 	n.connector.stop()

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
@@ -118,41 +120,38 @@ func (n *Node) checkEntry(ctx context.Context, name string, owner quorumlock.Own
 // send after an answer whose caller has gone before it came.
 func (n *Node) call(ctx context.Context, c scripts.Call, undo func(scripts.Reply) *scripts.Call) scripts.Reply {
 	if err := ctx.Err(); err != nil {
-		return scripts.Reply{Err: n.failure(ctx, err)}
+		return scripts.Reply{Err: n.failure(err, false)}
 	}
-	answered := make(chan scripts.Reply) // unbuffered: an answer is taken, or the caller has gone
-	gone := make(chan struct{})
-	defer close(gone)
-	err := n.locks.Go(func() {
-		own := context.WithoutCancel(ctx)
-		r := n.sendOne(own, c)
-		select {
-		case answered <- r:
-			return
-		case <-gone:
-		}
-		if undo == nil {
-			return
-		}
-		if u := undo(r); u != nil {
-			n.sendOne(own, *u)
-		}
-	})
+	err := n.locks.Begin()
 	if err != nil {
 		return scripts.Reply{Err: err}
 	}
+	answered := make(chan scripts.Reply, 1)
+	var taken atomic.Bool // by the caller, or by undo
+	n.Do(ctx, quorum.Foreground, time.Now().Add(n.timeout), []scripts.Call{c}, func(rs []scripts.Reply) {
+		r := rs[0].Boxed()
+		if taken.CompareAndSwap(false, true) {
+			answered <- r
+			n.locks.End()
+			return
+		}
+		if undo != nil {
+			if u := undo(r); u != nil {
+				n.Do(ctx, quorum.Foreground, time.Now().Add(n.timeout), []scripts.Call{*u}, func([]scripts.Reply) { n.locks.End() })
+				return
+			}
+		}
+		n.locks.End()
+	})
 	select {
 	case r := <-answered:
 		return r
 	case <-ctx.Done():
-		return scripts.Reply{Err: n.failure(ctx, ctx.Err())}
+		if taken.CompareAndSwap(false, true) {
+			return scripts.Reply{Err: n.failure(ctx.Err(), false)}
+		}
+		return <-answered
 	}
-}
-
-func (n *Node) sendOne(ctx context.Context, c scripts.Call) scripts.Reply {
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
-	defer cancel()
-	return n.Send(ctx, c)[0]
 }
 
 // typed makes a reply that could not be read an error of this node, as the others are.

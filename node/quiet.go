@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"net"
-	"runtime"
 	"syscall"
 	"time"
 )
@@ -18,7 +17,7 @@ import (
 // Besides, go-redis stops dialling after several failures in a row: it refuses every call for up to a second, in which
 // a node that is back has no vote. It does not count the failures of these connections.
 func quiet(dial Dialer) Dialer {
-	if !looksAtIdle() {
+	if !looksAtIdle { // a dial may outlast its call: a later call would get the error of an old dial
 		return dial
 	}
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -28,16 +27,6 @@ func quiet(dial Dialer) Dialer {
 		}
 		return conn, nil
 	}
-}
-
-// looksAtIdle reports whether go-redis checks an idle connection before it uses it. A dial may outlast its call, and
-// then go-redis keeps its connection idle. Without the check, a later call would get the error of an old dial.
-func looksAtIdle() bool {
-	switch runtime.GOOS {
-	case "linux", "darwin", "dragonfly", "freebsd", "netbsd", "openbsd", "solaris", "illumos":
-		return true
-	}
-	return false
 }
 
 // unreachable stands for a connection that could not be made.

@@ -92,7 +92,7 @@ func FuzzRepliesComeThroughInPiecesOfAnySize(f *testing.F) {
 		}
 		rng := rand.New(rand.NewPCG(seed, 1))
 		conn := &pieces{rest: stream, rng: rng}
-		b := bound(conn)
+		b := bound(conn, nil)
 		var got []byte
 		for {
 			p := make([]byte, rng.IntN(2*len(stream)+2))

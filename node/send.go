@@ -6,117 +6,73 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// once is a command that go-redis never sends a second time: it retries a lost reply otherwise, and
-// the script may have run.
-type once struct{ *redis.Cmd }
-
-func (once) NoRetry() bool { return true }
-
-// Send runs scripts at the node, all in one round trip, each exactly once, and returns their replies
-// in order. It returns at ctx's deadline at the latest, with errors for the calls that are not
-// answered: those may or may not have run, or may run still. It need not notice that ctx is cancelled. Every error is a *[quorumlock.NodeError].
-func (n *Node) Send(ctx context.Context, calls ...scripts.Call) []scripts.Reply {
-	if n.err != nil {
-		return n.unanswered(ctx, calls, n.err)
+// Do runs scripts at the node, each exactly once, and calls answer with their replies in the order of the calls. It
+// does not wait. answer is called once, at the deadline at the latest, perhaps before Do returns; then the calls that
+// are not answered have errors: those may or may not have run, or may run still, unless the error says that they
+// were not sent. Every error is a *[quorumlock.NodeError]. answer must not block, and must not keep the slice.
+//
+// ctx is for the hooks of a client that New was given: its values, not its end, matter.
+func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+	switch {
+	case len(calls) == 0:
+		answer(nil)
+	case n.err != nil:
+		answer(n.unanswered(len(calls), n.err))
+	case n.lanes[0] != nil:
+		n.lanes[lane].do(deadline, calls, answer)
+	default:
+		n.single.do(&errand{ctx: ctx, line: line{lane, calls[0].Waiter()}, deadline: deadline, calls: detached(calls), answer: answer})
 	}
-	if n.prompt {
-		replies := n.roundTrip(ctx, calls)
-		if ctx.Err() != nil && len(calls) > 0 {
-			n.connect(calls[0].Keys[0])
-		}
-		return replies
+}
+
+// detached returns calls that may be read after Do has returned, and after they are answered.
+func detached(calls []scripts.Call) []scripts.Call {
+	own := make([]scripts.Call, len(calls))
+	for i, c := range calls {
+		own[i] = c.Detached()
+	}
+	return own
+}
+
+// Send is Do for a caller that waits for the replies, until ctx's deadline, or for the node's timeout if it has none.
+// It need not notice that ctx is cancelled.
+func (n *Node) Send(ctx context.Context, calls ...scripts.Call) []scripts.Reply {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(n.timeout)
 	}
 	answered := make(chan []scripts.Reply, 1)
-	err := n.locks.Go(func() { answered <- n.roundTrip(ctx, calls) })
-	if err == nil {
-		select {
-		case replies := <-answered:
-			return replies
-		case <-ctx.Done(): // the goroutine lasts for as long as the client's own timeouts let it
-			err = ctx.Err()
+	n.Do(ctx, quorum.Foreground, deadline, calls, func(rs []scripts.Reply) {
+		replies := make([]scripts.Reply, len(rs))
+		for i, r := range rs {
+			replies[i] = r.Boxed()
 		}
-	}
-	return n.unanswered(ctx, calls, err)
+		answered <- replies
+	})
+	return <-answered
 }
 
-func (n *Node) unanswered(ctx context.Context, calls []scripts.Call, err error) []scripts.Reply {
-	replies := make([]scripts.Reply, len(calls))
+func (n *Node) unanswered(calls int, err error) []scripts.Reply {
+	replies := make([]scripts.Reply, calls)
 	for i := range replies {
-		replies[i].Err = n.failure(ctx, err)
+		replies[i].Err = n.failure(err, false)
 	}
 	return replies
-}
-
-// roundTrip asks for the scripts by their SHA, and sends the source of those the node does not know:
-// they have not run.
-func (n *Node) roundTrip(ctx context.Context, calls []scripts.Call) []scripts.Reply {
-	cmds := make([]once, len(calls))
-	for i, c := range calls {
-		cmds[i] = command(ctx, "evalsha", c.Script.SHA, c)
-	}
-	n.process(ctx, cmds)
-
-	var unknown []once
-	var at []int
-	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-			unknown, at = append(unknown, command(ctx, "eval", calls[i].Script.Source, calls[i])), append(at, i)
-		}
-	}
-	if len(unknown) > 0 {
-		n.process(ctx, unknown)
-		for i, cmd := range unknown {
-			cmds[at[i]] = cmd
-		}
-	}
-
-	replies := make([]scripts.Reply, len(calls))
-	for i, cmd := range cmds {
-		if err := cmd.Err(); err != nil {
-			replies[i].Err = n.failure(ctx, err)
-			continue
-		}
-		replies[i].Value = cmd.Val()
-	}
-	return replies
-}
-
-func command(ctx context.Context, verb, script string, c scripts.Call) once {
-	args := make([]any, 0, 3+len(c.Keys)+len(c.Args))
-	args = append(args, verb, script, len(c.Keys))
-	for _, k := range c.Keys {
-		args = append(args, k)
-	}
-	cmd := redis.NewCmd(ctx, append(args, c.Args...)...)
-	cmd.SetFirstKeyPos(3)
-	return once{cmd}
-}
-
-func (n *Node) process(ctx context.Context, cmds []once) {
-	if len(cmds) == 1 {
-		_ = n.client.Process(ctx, cmds[0]) // the command keeps its error
-		return
-	}
-	pipe := n.client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, cmd)
-	}
-	_, _ = pipe.Exec(ctx)
 }
 
 // failure says what went wrong at this node. A deadline shows up in several guises.
-func (n *Node) failure(ctx context.Context, err error) *quorumlock.NodeError {
+func (n *Node) failure(err error, late bool) *quorumlock.NodeError {
 	err = namingPassword(withoutArguments(err))
-	// The connection has the same deadline as ctx, and may come to it first.
-	late := errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
-	if late && !errors.Is(err, context.DeadlineExceeded) {
+	if (late || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
 	return &quorumlock.NodeError{Node: n.name, Err: err}

@@ -23,7 +23,7 @@ import (
 func count(key string) scripts.Call {
 	const source = `return redis.call('incr', KEYS[1])`
 	sum := sha1.Sum([]byte(source))
-	return scripts.Call{Script: &scripts.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, Keys: []string{key}}
+	return scripts.NewCall(&scripts.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{key})
 }
 
 // clients are the ways in which a node may reach a server: dialled, and over clients of the caller's

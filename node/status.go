@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +45,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 		return Status{}, quorumlock.ErrNilContext
 	}
 	if n.err != nil {
-		return Status{}, n.failure(ctx, n.err)
+		return Status{}, n.failure(n.err, false)
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.timeout)
 	defer cancel()
@@ -63,7 +64,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 		a.err = ctx.Err()
 	}
 	if a.err != nil {
-		return Status{}, n.failure(ctx, a.err)
+		return Status{}, n.failure(a.err, errors.Is(ctx.Err(), context.DeadlineExceeded))
 	}
 	return a.s, nil
 }

@@ -285,7 +285,7 @@ func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 // Two waiters are handed a part each, where all nodes are needed. They do not sleep on it: the lower ticket gets all.
 func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 3, 3, quorumlock.WithQuorum(3))
+		clients, servers := overtaking(t, 3, 3, quorumlock.WithQuorum(3))
 		holder := mustLock(t, clients[0].Mutex("x"))
 		warm(t, clients[1])
 		late := make(chan struct{})
@@ -296,6 +296,8 @@ func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
 		higher := waits(t, clients[2].Mutex("x"))
 		start := time.Now()
 		mustUnlock(t, holder)
+		synctest.Wait() // each has a part
+		close(late)
 		select {
 		case lease := <-lower:
 			mustUnlock(t, lease)
@@ -308,7 +310,6 @@ func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
 		if d := time.Since(start); d > 100*time.Millisecond {
 			t.Errorf("both had the lock after %v: they slept on their parts", d)
 		}
-		close(late)
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -343,7 +344,7 @@ func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 // attempt.
 func TestAHandoffLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3, quorumlock.WithNodeTimeout(50*time.Millisecond))
+		clients, servers := overtaking(t, 2, 3, quorumlock.WithNodeTimeout(50*time.Millisecond))
 		holder := mustLock(t, clients[0].Mutex("x"))
 		warm(t, clients[1])
 		synctest.Wait()

@@ -312,8 +312,8 @@ func blocks(s *embedded.Server, script string, nth int32, until <-chan struct{})
 	})
 }
 
-// The request of an attempt may be so late that a later attempt has the lock when it joins the queue. The waiter
-// learns of it before the later attempt is decided, and leaves every queue when it wins.
+// The request of an attempt may be so late that a later attempt has the lock when it joins the queue. Its answer was
+// not waited for, so the winner leaves every queue.
 func TestAWinnerLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cs, servers := fleet(t, 2, 3)
@@ -330,13 +330,13 @@ func TestAWinnerLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		// Without renewal nothing is handed over: it takes a second attempt.
 		got := make(chan *quorumlock.Lease)
 		go func() {
-			got <- mustLock(t, cs[1].Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithNodeTimeout(5*time.Second)))
+			got <- mustLock(t, cs[1].Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithNodeTimeout(50*time.Millisecond)))
 		}()
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond) // the third node has not answered the first attempt in time
 		mustUnlock(t, holder)
-		time.Sleep(20 * time.Millisecond) // the second attempt has the third node, and waits for the others
+		time.Sleep(10 * time.Millisecond) // the second attempt has the third node, and waits for the others
 		close(joins)
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
 		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
 			t.Error("control: the first attempt has not joined the queue")
 		}

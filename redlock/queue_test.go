@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
@@ -23,13 +25,30 @@ import (
 // fleet returns so many clients over the same n servers.
 func fleet(t *testing.T, clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
 	t.Helper()
+	return fleetOver(t, (*embedded.Server).Node, clients, n, opts...)
+}
+
+// overtaking is fleet, but all clients except the first reach the nodes over clients of their own. Each call has a
+// connection to itself there, so that a later one may overtake it.
+func overtaking(t *testing.T, clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
+	t.Helper()
+	over := func(s *embedded.Server, opts ...node.Option) (*node.Node, error) {
+		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = client.Close() })
+		return node.New(client, append(opts, node.WithName(s.Name))...), nil
+	}
+	return fleetOver(t, over, clients, n, opts...)
+}
+
+func fleetOver(t *testing.T, connect func(*embedded.Server, ...node.Option) (*node.Node, error), clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
+	t.Helper()
 	c, servers := start(t, n, opts...)
 	all := []*redlock.Client{c}
 	for len(all) < clients {
 		nodes := make([]*node.Node, n)
 		for i, s := range servers {
 			var err error
-			if nodes[i], err = s.Node(); err != nil {
+			if nodes[i], err = connect(s); err != nil {
 				t.Fatal(err)
 			}
 		}

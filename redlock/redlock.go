@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -113,7 +114,7 @@ func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	for i, n := range c.nodes {
 		cells[i] = quorum.Cell{Node: n, Name: key}
 	}
-	lock := quorum.New(c.locks, name, quorum.Majority(set.Quorum, len(c.nodes)), cells, set, err)
+	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), cells, set, err)
 	return &Mutex{client: c, lock: lock, key: key, quorum: set.Quorum, err: lock.Err()}
 }
 

@@ -300,6 +300,7 @@ type userKey struct{}
 func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 2, 3)
+		each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
 		c := clients[0]
 		holder := locktest.Lock(t, clients[1].Mutex("x"))
 		var mu sync.Mutex

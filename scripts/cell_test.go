@@ -13,18 +13,18 @@ func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
 	for _, tt := range []struct{ owner, base quorumlock.Owner }{
 		{"", ""},
 		{"c:1", "c:1"},
-		{"c:1.0", "c:1"},
-		{"c:1.12", "c:1"},
+		{"c:1.0", "c:1.0"},
+		{"c:1.1.0", "c:1.1"},
+		{"c:1.3.12", "c:1.3"},
 		{"w:7/3", "w:7/3"},
 		{"w:7/3.2", "w:7/3"},
-		{"w:7/3.2.5", "w:7/3.2"},
 		{"c:1.", "c:1."},
 		{"c:1.x", "c:1.x"},
 		{"c:1.2x", "c:1.2x"},
 		{"10.0.0.1:6", "10.0.0.1:6"},
-		{"10.0.0.1:6.2", "10.0.0.1:6"},
+		{"10.0.0.1:6.2.4", "10.0.0.1:6.2"},
 		{thread, thread},
-		{thread + ".3", thread},
+		{thread + ".3.1", thread + ".3"},
 		{"web-3~" + thread + "/4.3", "web-3~" + thread + "/4"},
 		{"12", "12"},
 		{".", "."},
@@ -36,7 +36,7 @@ func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
 }
 
 func TestAnOwnerOfACellIsOfItsBase(t *testing.T) {
-	for _, owner := range []quorumlock.Owner{"c:1", "10.0.0.1:6", thread, scripts.SuccessorOf("w:7", 3), quorumlock.NewOwner()} {
+	for _, owner := range []quorumlock.Owner{scripts.OwnerOf("c:1", 1), scripts.OwnerOf("10.0.0.1:6", 12), scripts.OwnerOf(thread, 3), scripts.SuccessorOf("w:7", 3)} {
 		seen := make(map[quorumlock.Owner]bool)
 		for _, cell := range []int{0, 1, 9, 10, 255} {
 			o := scripts.OfCell(owner, cell)
@@ -44,8 +44,8 @@ func TestAnOwnerOfACellIsOfItsBase(t *testing.T) {
 				t.Errorf("two cells of %s have the owner %s", owner, o)
 			}
 			seen[o] = true
-			if got := scripts.Base(o); got != owner {
-				t.Errorf("Base(%q) = %q, want %q", o, got, owner)
+			if got := scripts.Base(o); got != owner || scripts.Base(got) != owner {
+				t.Errorf("Base(%q) = %q, and its base is %q, want %q", o, got, scripts.Base(got), owner)
 			}
 		}
 	}
@@ -105,7 +105,7 @@ func TestTwoCellsOfOneServerDoNotBothGrant(t *testing.T) {
 
 func TestInspectShowsForHowManyCallersAnEntryStands(t *testing.T) {
 	c := gather(t)
-	c.grant("x", scripts.OfCell("c:1", 2), 1, 100)
+	c.grant("x", scripts.OfCell("c:1.1", 2), 1, 100)
 	successor := scripts.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}
 	c.queue(scripts.Entry{Waiter: "alice:1", Ticket: 1_700_000_000_000_001, TTL: life, Callers: 256, Successor: successor})
 	c.queue(scripts.Entry{Waiter: "bob:1", Ticket: 1_700_000_000_000_002, TTL: life})
@@ -124,8 +124,8 @@ func TestInspectShowsForHowManyCallersAnEntryStands(t *testing.T) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
-	check("c:1", 1, ttl, 256, 1, 3, 1, 1)
-	check("c:1", 1, ttl, 256)
+	check("c:1.1", 1, ttl, 256, 1, 3, 1, 1)
+	check("c:1.1", 1, ttl, 256)
 	c.data.Del("x")
 	c.queue(scripts.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 4}) // which calls alice
 	c.checkHeard("turn alice:1 x")

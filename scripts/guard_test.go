@@ -204,7 +204,7 @@ func TestGuardThatCannotSeeGrantsNothingAndNamesTheFix(t *testing.T) {
 
 func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 	c := scripts.Acquire("x", alice, ttl, 1, 100)
-	if got := c.Guarded(0); got.Script != c.Script || len(got.Args) != len(c.Args) {
+	if got := c.Guarded(0); got.Script != c.Script || len(got.Args()) != len(c.Args()) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}
 	if c.Guarded(quarantine).Script.SHA == c.Script.SHA {

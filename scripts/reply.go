@@ -12,8 +12,40 @@ import (
 
 // Reply is what came back for one Call: the script's value, or why there is none.
 type Reply struct {
-	Value any
+	Value any // nil in a reply of Integer or Integers: see Boxed
 	Err   error
+
+	n       [maxIntegers]int64 // most replies are a few integers, which need no allocation here
+	count   int8               // how many of n there are; 0 if the value is in Value
+	isArray bool
+}
+
+// maxIntegers is how many integers a reply has at most that is kept without an allocation.
+const maxIntegers = 3
+
+// Integer returns the reply of a script that returns an integer.
+func Integer(n int64) Reply { return Reply{n: [maxIntegers]int64{n}, count: 1} }
+
+// Integers returns the reply of a script that returns an array of one to three integers.
+func Integers(n ...int64) Reply {
+	r := Reply{isArray: true}
+	r.count = int8(copy(r.n[:], n))
+	return r
+}
+
+// Boxed returns the reply with its value in Value.
+func (r Reply) Boxed() Reply {
+	switch {
+	case r.count == 0:
+		return r
+	case !r.isArray:
+		return Reply{Value: r.n[0], Err: r.Err}
+	}
+	values := make([]any, r.count)
+	for i := range values {
+		values[i] = r.n[i]
+	}
+	return Reply{Value: values, Err: r.Err}
 }
 
 // Answer is a node's answer to Acquire.
@@ -34,16 +66,9 @@ func (r Reply) Acquired() (Answer, error) {
 	if r.Err != nil {
 		return Answer{}, r.lookFailure()
 	}
-	values, err := r.values()
-	if err != nil {
-		return Answer{}, err
-	}
-	n := make([]int64, min(len(values), 3))
-	for i := range n {
-		var ok bool
-		if n[i], ok = values[i].(int64); !ok {
-			return Answer{}, r.unexpected()
-		}
+	n, values, ok := r.leading()
+	if !ok {
+		return Answer{}, r.unexpected()
 	}
 	switch {
 	case len(n) == 2 && (n[0] == 1 || n[0] == 2) && n[1] > 0:
@@ -73,17 +98,17 @@ func (r Reply) Done() (bool, error) {
 // Released reads the reply to Release: the entries that are left, and whether the one to leave was
 // held.
 func (r Reply) Released() (left int, held bool, err error) {
-	fields, err := r.integers(2)
+	n, _, err := r.two()
 	if err != nil {
 		return 0, false, err
 	}
-	return int(max(fields[0], 0)), fields[0] >= 0, nil
+	return int(max(n, 0)), n >= 0, nil
 }
 
 // Yielded reads the reply to Yield: whether the lock is free and the yielder the first in the queue.
 func (r Reply) Yielded() (open bool, err error) {
-	fields, err := r.integers(2)
-	return err == nil && fields[1] == 1, err
+	_, first, err := r.two()
+	return first == 1, err
 }
 
 // Inspected reads the reply to Inspect.
@@ -114,6 +139,22 @@ func (r Reply) Inspected() (quorumlock.State, error) {
 	}
 	s.Queue, err = r.queue(waiters, entries)
 	return s, err
+}
+
+// leading returns the integers that a reply begins with, three at most, and all of its values if these are more. It
+// reports whether the reply is a list whose first values are integers.
+func (r *Reply) leading() (n []int64, values []any, ok bool) {
+	if r.count > 0 {
+		return r.n[:r.count], nil, r.isArray
+	}
+	values, ok = r.Value.([]any)
+	n = r.n[:min(len(values), maxIntegers)]
+	for i := range n {
+		if n[i], ok = values[i].(int64); !ok {
+			return nil, nil, false
+		}
+	}
+	return n, values, ok
 }
 
 // holder reads a lock's hash: owners, each followed by its count.
@@ -176,6 +217,9 @@ func (r Reply) integer() (int64, error) {
 	if r.Err != nil {
 		return 0, r.failure()
 	}
+	if r.count == 1 && !r.isArray {
+		return r.n[0], nil
+	}
 	n, ok := r.Value.(int64)
 	if !ok {
 		return 0, r.unexpected()
@@ -187,29 +231,23 @@ func (r Reply) values() ([]any, error) {
 	if r.Err != nil {
 		return nil, r.failure()
 	}
-	values, ok := r.Value.([]any)
+	values, ok := r.Boxed().Value.([]any)
 	if !ok {
 		return nil, r.unexpected()
 	}
 	return values, nil
 }
 
-func (r Reply) integers(want int) ([]int64, error) {
-	values, err := r.values()
-	if err != nil {
-		return nil, err
+// two reads a reply of two integers.
+func (r Reply) two() (first, second int64, err error) {
+	if r.Err != nil {
+		return 0, 0, r.failure()
 	}
-	if len(values) != want {
-		return nil, r.unexpected()
+	n, values, ok := r.leading()
+	if !ok || len(n) != 2 || len(values) > 2 {
+		return 0, 0, r.unexpected()
 	}
-	ns := make([]int64, want)
-	for i, v := range values {
-		var ok bool
-		if ns[i], ok = v.(int64); !ok {
-			return nil, r.unexpected()
-		}
-	}
-	return ns, nil
+	return n[0], n[1], nil
 }
 
 // failure is why there is no value, as an error of this library if it is about the lock's key.
@@ -279,7 +317,7 @@ func notALock(field string) error {
 const maxShown = 100
 
 func (r Reply) unexpected() error {
-	said := fmt.Sprintf("%.100v", r.Value) // bounds each string, not how many there are
+	said := fmt.Sprintf("%.100v", r.Boxed().Value) // bounds each string, not how many there are
 	if len(said) > maxShown {
 		said = said[:maxShown] + "..."
 	}

@@ -73,30 +73,28 @@ func newScript(source string) *Script {
 	return &Script{Source: source, SHA: hex.EncodeToString(sum[:])}
 }
 
-// Call is one run of a script: what to send to a node. All its keys are in one cluster slot if [SameSlot] is true for
-// the name of the lock.
-type Call struct {
-	Script *Script
-	Keys   []string
-	Args   []any
-}
-
-// TokenKey returns the key of a lock's fencing token.
-func TokenKey(name string) string { return prefixed("redisson_lock_token", name) }
-
-// UnlockChannel returns the channel on which a release of the lock is published, with the message "0".
-func UnlockChannel(name string) string { return prefixed("redisson_lock__channel", name) }
-
 const (
+	tokenPrefix   = "redisson_lock_token"
+	channelPrefix = "redisson_lock__channel"
 	queuePrefix   = "quorumlock_queue"
 	entriesPrefix = "quorumlock_waiters"
 )
 
+// TokenKey returns the key of a lock's fencing token.
+func TokenKey(name string) string { return string(appendPrefixed(nil, tokenPrefix, "", name)) }
+
+// UnlockChannel returns the channel on which a release of the lock is published, with the message "0".
+func UnlockChannel(name string) string { return string(appendPrefixed(nil, channelPrefix, "", name)) }
+
 // QueueKey returns the key of a lock's queue of waiters.
-func QueueKey(name string) string { return prefixed(queuePrefix+braced(name), name) }
+func QueueKey(name string) string {
+	return string(appendPrefixed(nil, queuePrefix, braced(name), name))
+}
 
 // EntriesKey returns the key of what a node stores of a lock's waiters.
-func EntriesKey(name string) string { return prefixed(entriesPrefix+braced(name), name) }
+func EntriesKey(name string) string {
+	return string(appendPrefixed(nil, entriesPrefix, braced(name), name))
+}
 
 // braced keeps the queues of x and {x} apart. (Redisson's keys of the two are the same.)
 func braced(name string) string {
@@ -109,13 +107,15 @@ func braced(name string) string {
 // WakeChannel returns the channel on which a client's waiters are called.
 func WakeChannel(client string) string { return "quorumlock_wake:" + client }
 
-// prefixed puts name in braces, so that a cluster keeps the key beside the lock's own; a name with
+// appendPrefixed puts name in braces, so that a cluster keeps the key beside the lock's own; a name with
 // braces of its own is used as it is. (Redisson: RedissonObject.prefixName.)
-func prefixed(prefix, name string) string {
+func appendPrefixed(b []byte, prefix, suffix, name string) []byte {
+	b = append(append(b, prefix...), suffix...)
 	if strings.Contains(name, "{") {
-		return prefix + ":" + name
+		return append(append(b, ':'), name...)
 	}
-	return prefix + ":{" + name + "}"
+	b = append(append(b, ":{"...), name...)
+	return append(b, '}')
 }
 
 // SameSlot reports whether a cluster keeps all keys of a lock of that name at one server. It does not if the name has a
@@ -148,10 +148,15 @@ type Successor struct {
 // OfCell returns the owner as one cell of a lock stores it. Each cell has its own, so two addresses of one
 // server cannot both say that they granted.
 func OfCell(owner quorumlock.Owner, cell int) quorumlock.Owner {
-	return owner + "." + quorumlock.Owner(strconv.Itoa(cell))
+	return quorumlock.Owner(appendOfCell(nil, string(owner), cell))
 }
 
-// Base returns the owner of a hold, given the owner at one of its cells.
+func appendOfCell(b []byte, owner string, cell int) []byte {
+	b = append(append(b, owner...), '.')
+	return strconv.AppendInt(b, int64(cell), 10)
+}
+
+// Base returns the owner of a hold, given the owner at one of its cells. An owner without a cell is its own base.
 func Base(owner quorumlock.Owner) quorumlock.Owner {
 	end := len(owner)
 	for end > 0 && '0' <= owner[end-1] && owner[end-1] <= '9' {
@@ -160,7 +165,16 @@ func Base(owner quorumlock.Owner) quorumlock.Owner {
 	if end == len(owner) || end == 0 || owner[end-1] != '.' {
 		return owner
 	}
-	return owner[:end-1]
+	base := owner[:end-1]
+	if i := strings.LastIndexByte(string(base), ':'); i < 0 || !strings.ContainsAny(string(base[i:]), "./") {
+		return owner // what ends it is an attempt
+	}
+	return base
+}
+
+// OwnerOf returns the owner of a waiter's attempt.
+func OwnerOf(waiter quorumlock.Owner, attempt int) quorumlock.Owner {
+	return waiter + "." + quorumlock.Owner(strconv.Itoa(attempt))
 }
 
 // SuccessorOf returns the owner that is the successor of a waiter's attempt.
@@ -201,84 +215,78 @@ func (h Handoff) ProvenBy(secret string) bool {
 }
 
 // String returns the entry in the form that the scripts take.
-func (e Entry) String() string {
-	b := make([]byte, 0, 192)
+func (e Entry) String() string { return string(e.appendAt(nil, e.Successor.Cell)) }
+
+// appendAt appends the entry as one cell of the lock has it.
+func (e *Entry) appendAt(b []byte, cell int) []byte {
 	b = append(append(b, e.Waiter...), ' ')
 	b = append(strconv.AppendInt(b, e.Ticket, 10), ' ')
 	b = append(strconv.AppendInt(b, milliseconds(e.TTL), 10), ' ')
 	b = append(strconv.AppendInt(b, int64(max(e.Callers, 1)), 10), ' ')
 	if s := e.Successor; s.TTL > 0 {
 		b = append(strconv.AppendInt(b, milliseconds(s.TTL), 10), ' ')
-		b = append(strconv.AppendInt(b, int64(s.Cell), 10), ' ')
+		b = append(strconv.AppendInt(b, int64(cell), 10), ' ')
 		b = append(strconv.AppendInt(b, int64(s.Attempt), 10), ' ')
 		b = append(b, s.Secret...)
 	}
-	return string(b)
+	return b
 }
 
 // Acquire makes owner the holder of the lock name for ttl (hold 1), or enters it once more (hold n
 // when n−1 entries are held), if nobody is queued. A new grant's token is at least hint.
 func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
-	return acquireAs("try", name, owner, ttl, hold, hint)
+	return acquireAs(text("try"), name, owner, ttl, hold, hint)
 }
 
 // AcquireInTurn is Acquire for a waiter: if it is not granted, it is queued with that entry.
 func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, e Entry) Call {
-	return acquireAs(e.String(), name, owner, ttl, 1, hint)
+	return AcquireQueued(name, owner, ttl, hint, &e, e.Successor.Cell)
+}
+
+// AcquireQueued is AcquireInTurn with the entry as one cell of the lock has it. The entry must not change until
+// the call is sent.
+func AcquireQueued(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, e *Entry, cell int) Call {
+	return acquireAs(arg{kind: aEntry, entry: e, number: int64(cell)}, name, owner, ttl, 1, hint)
 }
 
 // Restore is Acquire for a holder whose key the node has lost. It passes the queue.
 func Restore(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
-	return acquireAs("keep", name, owner, ttl, 1, token)
+	return acquireAs(text("keep"), name, owner, ttl, 1, token)
 }
 
-// Guarded makes the server refuse the acquisition for that long after its start, unless it has the lock.
-// With 0 the call does not change.
-func (c Call) Guarded(quarantine time.Duration) Call {
-	if quarantine == 0 {
-		return c
-	}
-	return Call{guarded, c.Keys, append(c.Args[:len(c.Args):len(c.Args)], milliseconds(quarantine))}
-}
-
-func acquireAs(how, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
-	return Call{acquire, append(queueKeys(name), TokenKey(name)), []any{string(owner), milliseconds(ttl), hold, hint, how}}
-}
-
-func queueKeys(name string) []string {
-	return []string{name, QueueKey(name), EntriesKey(name)}
+func acquireAs(how arg, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
+	return newCall(acquire, name, lockAll, who(owner), ms(ttl), number(hold), number(hint), how)
 }
 
 // Raise brings the token counter of a lock that owner holds from own, the token it got at this node,
 // to token.
 func Raise(name string, owner quorumlock.Owner, ttl time.Duration, own, token uint64) Call {
-	return Call{raise, []string{name, TokenKey(name)}, []any{string(owner), milliseconds(ttl), own, token}}
+	return newCall(raise, name, lockToken, who(owner), ms(ttl), number(own), number(token))
 }
 
 // Renew gives a lock that owner holds a fresh ttl.
 func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
-	return Call{renew, []string{name, TokenKey(name)}, []any{string(owner), milliseconds(ttl)}}
+	return newCall(renew, name, lockToken, who(owner), ms(ttl))
 }
 
 // Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock.
 func Release(name string, owner quorumlock.Owner, hold int) Call {
-	return Call{release, append(queueKeys(name), TokenKey(name)), []any{string(owner), hold, UnlockChannel(name), "", ""}}
+	return newCall(release, name, lockAll, who(owner), number(hold), channel(), text(""), text(""))
 }
 
 // ReleaseAndLeave is Release and Leave in one. If all is true, it also releases what was handed to the waiter's
 // successors.
 func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call {
-	c := Release(name, owner, 1)
-	c.Args[3] = string(waiter)
+	c := newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""))
 	if all {
-		c.Args = append(c.Args, "all")
+		c.add(text("all"))
 	}
 	return c
 }
 
 // Yield releases what an attempt has got of the lock, if anything, and queues its waiter again.
 func Yield(name string, owner quorumlock.Owner, e Entry) Call {
-	return Call{release, append(queueKeys(name), TokenKey(name)), []any{string(owner), 1, UnlockChannel(name), string(e.Waiter), e.String()}}
+	return newCall(release, name, lockAll, who(owner), number(1), channel(), who(e.Waiter), text(e.String()))
 }
 
 // Leave takes waiter out of the queue. If all is true, it also releases what was handed to any successor of
@@ -288,17 +296,17 @@ func Leave(name string, waiter quorumlock.Owner, all bool) Call {
 	if all {
 		which = "all"
 	}
-	return Call{leave, queueKeys(name), []any{string(waiter), which, UnlockChannel(name)}}
+	return newCall(leave, name, lockQueue, who(waiter), text(which), channel())
 }
 
 // ForceRelease releases the lock, whoever holds it.
 func ForceRelease(name string) Call {
-	return Call{forceRelease, queueKeys(name), []any{UnlockChannel(name)}}
+	return newCall(forceRelease, name, lockQueue, channel())
 }
 
 // Inspect reads the state of a lock and the first of its waiters.
 func Inspect(name string, waiters int) Call {
-	return Call{inspect, append(queueKeys(name), TokenKey(name)), []any{waiters}}
+	return newCall(inspect, name, lockAll, number(waiters))
 }
 
 // milliseconds rounds up: a key must not expire before its TTL.

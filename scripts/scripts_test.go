@@ -179,7 +179,7 @@ func TestSameSlotIsTrueForTheNamesWhoseKeysStayTogether(t *testing.T) {
 	for _, name := range names[1:] {
 		together := true
 		for _, c := range calls(name) {
-			for _, key := range c.Keys {
+			for _, key := range c.Keys() {
 				together = together && hashTag(key) == hashTag(name)
 			}
 		}

@@ -1,28 +1,30 @@
-// Package quorum is the one engine of all kinds of locks: k of n members, nested, in parallel. A
-// node's Mutex is one cell, a RedLock is a majority of cells, a MultiLock is every one of its members.
+// Package quorum is the shell around the engine of all kinds of locks, package core: k of n members, nested, in parallel.
+// A node's Mutex is one cell, a RedLock is a majority of cells, a MultiLock is every one of its members.
 //
 // The life of a lease, and where to read it:
 //
-//	lock.go        Lock, TryLock: re-entrancy, attempts, waiting between them
-//	localqueue.go  the callers of this process, of which a few go to the nodes
-//	wait.go        waiting in the queues of the nodes
-//	wake.go        the messages that wake waiters
-//	hand.go        taking over a lock that was handed over, without another attempt
-//	attempt.go     one whole attempt: fan-out, tally, fencing, validity
-//	tenure.go      holds: leases, deadline, loss
-//	release.go     giving back what was held, and what a failed attempt had got
-//	renew.go       rounds of renewal, for the watchdog and Extend
-//	client.go      what the locks of one client share: its identity, goroutines, watchdog
-//	debts.go       giving back later what could not be sent to a node at once
-//	health.go      which nodes are down; each change is logged once
-//	tree.go        which votes win (pure)
+//	lock.go           Lock, TryLock: re-entrancy, the local queue, one call
+//	call.go           a call: its machine, what it sends, its timer
+//	hold.go           its leases, Extend, Unlock
+//	errors.go         its errors
+//	subscriptions.go  the messages that wake waiters
+//	localqueue.go     the callers of this process, of which a few go to the nodes
+//	client.go         what the locks of one client share: its identity, its calls, Close
+//	debts.go          giving back later what could not be sent to a node at once
+//	health.go         which nodes are down; each change is logged once
+//
+// The order of the mutexes: subscriptions, or one of a node's, before that of a call; a call's before the client's, that of
+// the debts, of the health, and of what a lock has seen, which are taken one at a time. No node is called with a mutex held
+// but that of the subscriptions.
 package quorum
 
 import (
-	"container/heap"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -31,6 +33,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
@@ -38,96 +41,122 @@ import (
 type Node interface {
 	fmt.Stringer
 
-	// Send runs scripts in one round trip, each exactly once, and returns a reply for each, at ctx's
-	// deadline at the latest.
-	Send(ctx context.Context, calls ...scripts.Call) []scripts.Reply
+	// Do runs scripts in this order, each exactly once, and calls answer once with a reply for each, at the deadline at the
+	// latest. It keeps nothing of calls. What several Dos ask for one lock in one lane runs in the order of the Dos, unless
+	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns.
+	Do(ctx context.Context, lane Lane, deadline time.Time, calls []scripts.Call, answer func(replies []scripts.Reply))
 
 	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
 	Listen(channel string, heard func(message string)) (stop func())
 }
 
+// Lane is one of the ways to a node. They do not wait for each other.
+type Lane uint8
+
+const (
+	Foreground Lane = iota // somebody waits for it
+	Background             // renewals, and what was owed
+)
+
 // Client is what the locks of one client share. It is safe for concurrent use.
 type Client struct {
 	id     string        // `<label>~<uuid>`: the client in its owners
-	tenure atomic.Uint64 // the last number given to an owner
+	number atomic.Uint64 // the last given to a call
 
+	base   time.Time                         // the clocks of the machines count from here
 	now    func() time.Time                  // both clocks
-	jitter func(time.Duration) time.Duration // see jitter
+	jitter func(time.Duration) time.Duration // nil but in simulations
 
 	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
-	calls    sync.WaitGroup // calls under way; none begins once closed
+	running  sync.WaitGroup // calls under way, here and at the nodes; none begins once closed
 	group    errgroup.Group // every goroutine; one starts only from a call or from another
-	running  atomic.Int64   // calls and goroutines under way; once it is 0, only a timer or a new call starts more
+	flight   atomic.Int64   // how many of those
 
 	mu      sync.Mutex
 	closed  bool
-	stops   bool          // stopping is closed
-	ticket  int64         // the last given to a call
-	idle    chan struct{} // closed when no lease is left and nothing is under way; set by Shutdown
-	held    map[quorumlock.Owner]*tenure
-	tries   map[quorumlock.Owner]bool      // attempts under way, and the waiters of TryLocks
-	kept    map[quorumlock.Owner]time.Time // until when the nodes keep what UnlockAfter has left
-	named   map[quorumlock.Owner][]*tenure // those acquired for a WithOwner
-	entered chan struct{}                  // closed, and replaced, when a lock is acquired for a WithOwner
-	queues  map[Cell][]*localQueue         // the local queues, by the first cell of their lock
-	ears    map[Node]*ear
-	due     schedule    // the tenures to renew, except those in a round
-	timer   *time.Timer // the watchdog's next tick
-	next    time.Time   // when that is; zero if none is set
-	seen    time.Time   // both clocks at the last tick
+	stops   bool                         // stopping is closed
+	ticket  int64                        // the last given to a call
+	held    int                          // holds that are not over
+	idle    chan struct{}                // closed when nothing is held and nothing under way; made by Shutdown
+	live    map[uint64]*call             // those that wait or hold
+	kept    map[uint64]time.Time         // until when the nodes keep what UnlockAfter has left
+	named   map[quorumlock.Owner][]*call // those acquired for a WithOwner
+	entered chan struct{}                // closed, and replaced, when a lock is acquired for a WithOwner
+	queues  map[Cell][]*localQueue       // the local queues, by the first cell of their lock
+	clock   *time.Timer                  // compares the clocks while something is held
+	seen    time.Time                    // both clocks when they were compared last
 
-	waitersMu sync.Mutex // apart from mu: nodes call heard from Listen, which is called with mu held
-	waiters   map[quorumlock.Owner]*waiter
-
-	debts  debts
-	health health
+	subscriptions subscriptions
+	renewals      renewals
+	debts         debts
+	health        health
 }
 
 // NewClient returns a client with an identity of its own, which begins with the label. It starts nothing.
 func NewClient(label string) *Client {
 	return &Client{
 		id:       label + "~" + quorumlock.NewID(),
+		base:     time.Now(),
 		now:      time.Now,
-		jitter:   jitter,
 		stopping: make(chan struct{}),
-		held:     make(map[quorumlock.Owner]*tenure),
-		tries:    make(map[quorumlock.Owner]bool),
-		kept:     make(map[quorumlock.Owner]time.Time),
-		named:    make(map[quorumlock.Owner][]*tenure),
+		live:     make(map[uint64]*call),
+		kept:     make(map[uint64]time.Time),
+		named:    make(map[quorumlock.Owner][]*call),
 		entered:  make(chan struct{}),
 		queues:   make(map[Cell][]*localQueue),
-		ears:     make(map[Node]*ear),
-		waiters:  make(map[quorumlock.Owner]*waiter),
 	}
 }
 
 // Simulate replaces the clock and the random pauses of c: a simulation gives every client a wall clock of its
 // own, and the same pauses in every run. It is called before c is used.
 func (c *Client) Simulate(now func() time.Time, jitter func(time.Duration) time.Duration) {
-	c.now, c.jitter = now, jitter
+	c.now, c.jitter, c.base = now, jitter, now()
+}
+
+// time is now, as the machines count it.
+func (c *Client) time() core.Time {
+	now := c.now()
+	return core.Time{Mono: now.Sub(c.base), Wall: now.Round(0).Sub(c.base.Round(0))}
 }
 
 // Close makes every lease that is still held count as lost, ends the calls that wait, and returns when
 // no goroutine is left. The keys of those leases stay until their TTL: their holders may still be at work.
 func (c *Client) Close() {
 	c.mu.Lock()
+	first := !c.closed
+	if first {
+		c.enter()
+	}
 	c.closed = true
 	c.stop()
-	var held []*tenure
-	for _, t := range c.held {
-		held = append(held, t)
-	}
-	if c.timer != nil {
-		c.timer.Stop()
-	}
-	c.deafen()
 	c.mu.Unlock()
-	for _, t := range held {
-		t.lose("the client was closed")
+	if first {
+		for _, w := range c.all() {
+			w.step(core.Event{Kind: core.Close})
+		}
+		c.mu.Lock()
+		if c.clock != nil {
+			c.clock.Stop()
+		}
+		c.mu.Unlock()
+		c.subscriptions.close()
+		c.forgive()
+		c.End()
 	}
-	c.forgive()
-	c.calls.Wait()
+	c.running.Wait()
 	_ = c.group.Wait() // its functions return no error
+}
+
+// all returns the calls that wait or hold.
+func (c *Client) all() []*call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := make([]*call, 0, len(c.live))
+	for _, w := range c.live {
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.number, b.number) })
+	return all
 }
 
 // stop ends acquiring. It is called with mu held.
@@ -158,24 +187,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return c.debts.wait(ctx)
 }
 
-// ran is called when a call or a goroutine is over. What an abandoned attempt has got is given back in goroutines, so
-// Shutdown waits for the last of them.
-func (c *Client) ran() {
-	if c.running.Add(-1) > 0 {
-		return
-	}
-	select {
-	case <-c.stopping:
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.checkIdle()
-	default:
-	}
-}
-
 // checkIdle is called with mu held.
 func (c *Client) checkIdle() {
-	if c.idle == nil || len(c.held) > 0 || c.running.Load() > 0 {
+	if c.idle == nil || len(c.live) > 0 || c.flight.Load() > 0 {
 		return
 	}
 	select {
@@ -185,21 +199,37 @@ func (c *Client) checkIdle() {
 	}
 }
 
-// begin is called before anything that may start goroutines, and end after it.
-func (c *Client) begin() error {
+// Begin is called before anything that may ask the nodes, and End after it. It returns ErrClosed once the client is closed.
+// Close waits for those that have begun.
+func (c *Client) Begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return quorumlock.ErrClosed
 	}
-	c.calls.Add(1)
-	c.running.Add(1)
+	c.enter()
 	return nil
 }
 
-func (c *Client) end() {
-	c.ran()
-	c.calls.Done()
+func (c *Client) End() {
+	if c.flight.Add(-1) == 0 {
+		c.mu.Lock()
+		c.checkIdle()
+		c.mu.Unlock()
+	}
+	c.running.Done()
+}
+
+// enter is Begin for those who are between Begin and End already.
+func (c *Client) enter() {
+	c.running.Add(1)
+	c.flight.Add(1)
+}
+
+// send asks a node, for somebody who has begun. answer ends with End.
+func (c *Client) send(n Node, lane Lane, deadline time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+	c.enter()
+	n.Do(context.Background(), lane, deadline, calls, answer)
 }
 
 func (c *Client) isClosed() bool {
@@ -210,41 +240,65 @@ func (c *Client) isClosed() bool {
 
 // Go runs f in a goroutine that Close waits for, or returns ErrClosed.
 func (c *Client) Go(f func()) error {
-	if err := c.begin(); err != nil {
+	if err := c.Begin(); err != nil {
 		return err
 	}
-	defer c.end()
+	defer c.End()
 	c.start(f)
 	return nil
 }
 
 // start is Go for those who have called begin, or are in a goroutine of the client.
 func (c *Client) start(f func()) {
-	c.running.Add(1)
+	c.enter()
 	c.group.Go(func() error {
-		defer c.ran()
-		growStack()
+		defer c.End()
 		f()
 		return nil
 	})
 }
 
-// growStack makes room on the goroutine's stack for a round trip while there is little on it to copy: it
-// would grow several times on the way down through the Redis client otherwise.
-//
-//go:noinline
-func growStack() {
-	var room [5 << 10]byte
-	use(&room)
+// waiterOf is the waiter of a call.
+func (c *Client) waiterOf(number uint64) quorumlock.Owner {
+	b := make([]byte, 0, len(c.id)+12)
+	b = append(append(b, c.id...), ':')
+	return quorumlock.Owner(strconv.AppendUint(b, number, 10))
 }
 
-//go:noinline
-func use(*[5 << 10]byte) {}
+// numberOf returns the number of the call that an owner belongs to, if it is of this client.
+func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
+	rest, ok := strings.CutPrefix(string(o), c.id+":")
+	if !ok {
+		return 0, false
+	}
+	digits := 0
+	for digits < len(rest) && '0' <= rest[digits] && rest[digits] <= '9' {
+		digits++
+	}
+	number, err := strconv.ParseUint(rest[:digits], 10, 64)
+	return number, err == nil
+}
 
-// newOwner returns an owner that no earlier attempt has used: a message of an earlier attempt that is still
-// under way cannot touch the next.
-func (c *Client) newOwner() quorumlock.Owner {
-	return quorumlock.Owner(fmt.Sprintf("%s:%d", c.id, c.tenure.Add(1)))
+// waiter returns the call that an owner of this client belongs to, if it waits or holds.
+func (c *Client) waiter(o quorumlock.Owner) *call {
+	n, ok := c.numberOf(o)
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[n]
+}
+
+// ended reports whether an owner is one of this client's that neither holds nor is trying to.
+func (c *Client) ended(o quorumlock.Owner) bool {
+	n, ok := c.numberOf(o)
+	if !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[n] == nil && !time.Now().Before(c.kept[n])
 }
 
 // Hint returns the wall clock in µs, as the least token to ask for.
@@ -256,91 +310,106 @@ func (c *Client) nextTicket() int64 {
 	return c.newTicket()
 }
 
-// trying notes that an attempt is under way, or is over.
-func (c *Client) trying(o quorumlock.Owner, is bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if is {
-		c.tries[o] = true
-	} else {
-		delete(c.tries, o)
-	}
-}
-
-// ended reports whether an owner is one of this client's that neither holds nor is trying to.
-func (c *Client) ended(o quorumlock.Owner) bool {
-	if !strings.HasPrefix(string(o), c.id+":") || c.waiter(o) != nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.held[o] == nil && !c.tries[o] && !time.Now().Before(c.kept[o])
-}
-
-// keeps notes that the nodes keep the lock of an owner for that long, though its hold has ended.
-func (c *Client) keeps(o quorumlock.Owner, d time.Duration) {
+// keeps notes that the nodes keep the lock of a call for that long, though its hold has ended.
+func (c *Client) keeps(number uint64, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(c.kept, func(_ quorumlock.Owner, until time.Time) bool { return until.Before(now) })
-	c.kept[o] = now.Add(d)
+	maps.DeleteFunc(c.kept, func(_ uint64, until time.Time) bool { return until.Before(now) })
+	c.kept[number] = now.Add(d)
 }
 
-// holderOf returns the owner of this client that holds l, if any.
-func (c *Client) holderOf(l *Lock) quorumlock.Owner {
+// enlist makes a call known: messages reach it.
+func (c *Client) enlist(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for o, t := range c.held {
-		if t.lock.same(l) {
-			return o
-		}
-	}
-	return ""
+	c.live[w.number] = w
 }
 
-// track starts renewing a hold that was won.
-func (c *Client) track(t *tenure, due time.Time) error {
+// hold notes that a call has the lock, unless the client has been stopped.
+func (c *Client) hold(w *call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || c.stops {
+	if c.stops {
 		return quorumlock.ErrClosed
 	}
-	c.held[t.owner] = t
-	if o := t.lock.set.Owner; o != "" {
-		c.named[o] = append(c.named[o], t)
+	if c.live[w.number] != w { // it is lost already
+		return nil
+	}
+	w.holds = true
+	c.held++
+	if o := w.lock.set.Owner; o != "" {
+		c.named[o] = append(c.named[o], w)
 		close(c.entered)
 		c.entered = make(chan struct{})
 	}
-	c.reschedule(t, due)
+	if c.clock == nil {
+		c.clock = time.AfterFunc(clockCheck, c.compareClocks)
+		c.seen = c.now()
+	} else if c.held == 1 {
+		c.clock.Reset(clockCheck)
+		c.seen = c.now()
+	}
 	return nil
 }
 
-// forget is called when a tenure is over.
-func (c *Client) forget(t *tenure) {
+// forget is called when a call has failed, or its hold is over or lost. It may be called again.
+func (c *Client) forget(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.held, t.owner)
-	if o := t.lock.set.Owner; o != "" {
-		if rest := without(c.named[o], t); len(rest) > 0 {
-			c.named[o] = rest
-		} else {
-			delete(c.named, o)
+	if c.live[w.number] != w {
+		return
+	}
+	delete(c.live, w.number)
+	if w.holds {
+		c.held--
+		if c.held == 0 {
+			c.clock.Stop()
 		}
 	}
-	if t.index >= 0 {
-		heap.Remove(&c.due, t.index)
+	if o := w.lock.set.Owner; o != "" {
+		rest := slices.DeleteFunc(c.named[o], func(other *call) bool { return other == w })
+		c.named[o] = rest
+		if len(rest) == 0 {
+			delete(c.named, o)
+		}
 	}
 	c.checkIdle()
 }
 
-func without(ts []*tenure, t *tenure) []*tenure {
-	rest := ts[:0:0]
-	for _, u := range ts {
-		if u != t {
-			rest = append(rest, u)
+// clockCheck is how often the wall clock is compared with the monotonic one while something is held: the monotonic clock
+// may stand still while the machine is suspended, and with it every timer.
+const clockCheck = time.Second
+
+// compareClocks has every hold look at its deadline when the clocks have gone apart.
+func (c *Client) compareClocks() {
+	if c.Begin() != nil {
+		return
+	}
+	defer c.End()
+	c.mu.Lock()
+	now := c.now()
+	stepped := now.Round(0).Sub(c.seen.Round(0))-now.Sub(c.seen) > clockCheck/10
+	c.seen = now
+	if c.held > 0 {
+		c.clock.Reset(clockCheck)
+	}
+	c.mu.Unlock()
+	if stepped {
+		for _, w := range c.all() {
+			w.step(core.Event{Kind: core.Tick})
 		}
 	}
-	return rest
+}
+
+// holderOf returns the owner of this client that holds l, if any.
+func (c *Client) holderOf(l *Lock) quorumlock.Owner {
+	for _, w := range c.all() {
+		if w.lock.same(l) && w.alive() {
+			return w.Owner()
+		}
+	}
+	return ""
 }
 
 // enters reports whether the named owner of l has l. It also returns a channel that is closed when a lock is next
@@ -351,21 +420,23 @@ func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
 	return c.has(l.set.Owner, l) != nil, c.entered
 }
 
-// find returns the tenure of lock that o has, if any.
-func (c *Client) find(o quorumlock.Owner, lock *Lock) *tenure {
+// find returns the hold of a lock that an owner has, if any.
+func (c *Client) find(o quorumlock.Owner, l *Lock) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.has(o, lock)
+	return c.has(o, l)
 }
 
 // has is find, called with mu held.
-func (c *Client) has(o quorumlock.Owner, lock *Lock) *tenure {
-	if t := c.held[o]; t != nil && t.lock.same(lock) {
-		return t
+func (c *Client) has(o quorumlock.Owner, l *Lock) *call {
+	if n, ok := c.numberOf(o); ok {
+		if w := c.live[n]; w != nil && w.holds && w.lock.same(l) {
+			return w
+		}
 	}
-	for _, t := range c.named[o] {
-		if t.lock.same(lock) {
-			return t
+	for _, w := range c.named[o] {
+		if w.lock.same(l) {
+			return w
 		}
 	}
 	return nil

@@ -79,10 +79,10 @@ func (c *Client) owe(n Node, call scripts.Call, lasts time.Duration, err error) 
 
 // pay sends what is owed to a node.
 func (c *Client) pay(n Node) {
-	if c.begin() != nil {
+	if c.Begin() != nil {
 		return
 	}
-	defer c.end()
+	defer c.End()
 	d := &c.debts
 	d.mu.Lock()
 	o := d.of[n]
@@ -113,13 +113,17 @@ func (c *Client) settle(n Node, o *debt, due []owed) {
 		for i, w := range some {
 			calls[i] = w.call
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), lastTry)
-		for i, r := range n.Send(ctx, calls...) {
-			if r.Err != nil && isDown(r.Err) {
-				left = append(left, some[i])
+		answered := make(chan struct{})
+		c.send(n, Background, time.Now().Add(lastTry), calls, func(replies []scripts.Reply) {
+			for i, r := range replies {
+				if r.Err != nil && isDown(r.Err) {
+					left = append(left, some[i])
+				}
 			}
-		}
-		cancel()
+			close(answered)
+			c.End()
+		})
+		<-answered
 	}
 
 	d := &c.debts

@@ -34,19 +34,17 @@ func (c *Client) answered(n Node, replies []scripts.Reply, took time.Duration, l
 			err = r.Err
 		}
 	}
-	c.health.note(n, err, took, log)
+	if up, down := c.health.change(n, err, took); up || down {
+		c.start(func() { // a log that is slow, or that uses a lock itself, must not hold up the answers of a node
+			if up {
+				log.Info("quorumlock: node up", "node", n)
+			} else {
+				log.Warn("quorumlock: node down", "node", n, "error", err)
+			}
+		})
+	}
 	if err == nil {
 		c.hurry(n)
-	}
-}
-
-// note logs without holding mu: a log that is slow, or that uses a lock itself, must not hold up the answers of all nodes.
-func (h *health) note(n Node, err error, took time.Duration, log *slog.Logger) {
-	switch up, down := h.change(n, err, took); {
-	case up:
-		log.Info("quorumlock: node up", "node", n)
-	case down:
-		log.Warn("quorumlock: node down", "node", n, "error", err)
 	}
 }
 

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/dialect"
 )
 
 // Cell is one name at one node.
@@ -21,25 +24,24 @@ type Cell struct {
 type Lock struct {
 	client *Client
 	name   string
-	tree   Tree
+	tree   core.Tree
 	cells  []Cell
-	parts  []part // the cells by node: what goes to one node goes in one round trip
+	nodes  []Node // of the cells, each once: what goes to one node goes together
 	set    quorumlock.Settings
-	err    error // what is wrong with the lock's name or options: its calls return it
+
+	terms dialect.Terms
+	lock  core.Config // of calls of Lock
+	try   core.Config // of calls of TryLock
+
+	err error // what is wrong with the lock's name or options: its calls return it
 
 	seenMu sync.Mutex
 	seen   uint64    // the highest token seen
 	seenAt time.Time // when it was seen first
 }
 
-// part is what one node has to do with a lock.
-type part struct {
-	node  Node
-	cells []int
-}
-
 // New returns a lock over cells. A non-nil err is returned by every call on it.
-func New(client *Client, name string, tree Tree, cells []Cell, set quorumlock.Settings, err error) *Lock {
+func New(client *Client, name string, tree core.Tree, cells []Cell, set quorumlock.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, tree: tree, cells: cells, set: set, err: err}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
 		l.err = quorumlock.CheckName(cells[i].Name)
@@ -47,30 +49,27 @@ func New(client *Client, name string, tree Tree, cells []Cell, set quorumlock.Se
 			l.err = n.CheckName(cells[i].Name)
 		}
 	}
-	for i, c := range cells {
-		l.addTo(c.Node, i)
+	l.nodes = make([]Node, 0, len(cells))
+	for _, c := range cells {
+		if !slices.Contains(l.nodes, c.Node) {
+			l.nodes = append(l.nodes, c.Node)
+		}
 	}
-	for _, p := range l.parts {
-		if n, ok := p.node.(interface{ Guardable() error }); ok && set.MaxTTL > 0 && l.err == nil {
+	for _, node := range l.nodes {
+		if n, ok := node.(interface{ Guardable() error }); ok && set.MaxTTL > 0 && l.err == nil {
 			l.err = n.Guardable()
 		}
 	}
+	l.terms = dialect.TermsOf(&set)
+	l.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: l.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
+	l.try = l.lock
+	l.try.Tries = true
 	return l
-}
-
-func (l *Lock) addTo(n Node, cell int) {
-	for i := range l.parts {
-		if l.parts[i].node == n {
-			l.parts[i].cells = append(l.parts[i].cells, cell)
-			return
-		}
-	}
-	l.parts = append(l.parts, part{n, []int{cell}})
 }
 
 // All returns the lock that holds all of the members, at the client of the first.
 func All(name string, members []*Lock, set quorumlock.Settings) (*Lock, error) {
-	trees := make([]Tree, len(members))
+	trees := make([]core.Tree, len(members))
 	var cells []Cell
 	for i, m := range members {
 		if m.err != nil {
@@ -84,7 +83,7 @@ func All(name string, members []*Lock, set quorumlock.Settings) (*Lock, error) {
 		trees[i] = m.tree
 		cells = append(cells, m.cells...)
 	}
-	l := New(members[0].client, name, Every(trees), cells, set, nil)
+	l := New(members[0].client, name, core.Every(trees), cells, set, nil)
 	return l, l.err
 }
 
@@ -111,7 +110,7 @@ func (l *Lock) same(m *Lock) bool {
 	if l == m {
 		return true
 	}
-	if len(l.cells) != len(m.cells) || !l.tree.equal(m.tree) {
+	if len(l.cells) != len(m.cells) || !l.tree.Equal(m.tree) {
 		return false
 	}
 	for i := range l.cells {
@@ -121,9 +120,6 @@ func (l *Lock) same(m *Lock) bool {
 	}
 	return true
 }
-
-// slack is how much earlier than due a lease is renewed, if there is a round to join.
-func (l *Lock) slack() time.Duration { return l.set.TTL / 20 }
 
 // hint is the least token that an attempt asks for: the wall clock in µs, or the highest token seen of this lock, which
 // goes on from then as time does, if that is higher. With it the nodes mostly agree at once. One more than the token seen
@@ -156,37 +152,14 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err
 	}
-	defer l.client.end()
-	if lease, err := l.reenter(ctx); lease != nil || err != nil {
-		return lease, err
-	}
-	w := newWaiter(l, l.client.nextTicket(), func() int { return 1 })
-	w.tries = true
-	l.client.trying(w.id, true)
-	defer l.client.trying(w.id, false)
-	defer w.finish()
-	start := time.Now()
+	defer l.client.End()
 	for {
-		lease, err := l.attempt(ctx, ctx, w)
-		if err == nil {
-			return lease, nil
+		if lease, err := l.reenter(ctx); lease != nil || err != nil {
+			return lease, err
 		}
-		undecided, met := w.undecided()
-		if time.Since(start) > l.set.NodeTimeout || !undecided || errors.Is(err, quorumlock.ErrClosed) {
-			w.leave(ctx)
-			return nil, err
-		}
-		w.met = met
-		pause := time.NewTimer(time.Millisecond) // for the others to give up what they have
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-		case <-l.client.stopping:
-		}
-		pause.Stop()
-		if err := ctx.Err(); err != nil {
-			w.leave(ctx)
-			return nil, err
+		c := l.newCall(&l.try, l.client.nextTicket(), nil)
+		if lease, err := c.run(ctx, ctx, nil); lease != nil || err != nil {
+			return lease, err
 		}
 	}
 }
@@ -196,7 +169,7 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err
 	}
-	defer l.client.end()
+	defer l.client.End()
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if l.set.Wait > 0 {
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
@@ -217,39 +190,17 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		}
 	}
 	defer l.client.endTurn(turn)
-
-	w := newWaiter(l, turn.ticket, func() int { return l.client.callers(turn) })
-	w.register()
-	defer w.close()
-	var last error // why the last whole attempt failed
 	for {
-		if l.set.Owner != "" { // another call may have acquired for the same owner meanwhile
+		var entered <-chan struct{}
+		if l.set.Owner != "" { // another call may acquire for the same owner meanwhile
+			_, entered = l.client.enters(l)
 			if lease, err := l.reenter(ctx); lease != nil || err != nil {
-				w.leave(ctx)
 				return lease, err
 			}
 		}
-		if lease := l.inherit(ctx, waiting, w); lease != nil {
-			return lease, nil
-		}
-		if err := waiting.Err(); err != nil {
-			w.leave(ctx)
-			return nil, errors.Join(err, last)
-		}
-		lease, err := l.attempt(ctx, waiting, w)
-		if err == nil {
-			return lease, nil
-		}
-		if _, hopeless := errors.AsType[*notALock](err); hopeless || errors.Is(err, quorumlock.ErrClosed) {
-			w.leave(ctx)
-			return nil, err
-		}
-		if gone := waiting.Err(); gone == nil || !errors.Is(err, gone) {
-			last = err
-		}
-		if err := w.wait(waiting, last); err != nil {
-			w.leave(ctx)
-			return nil, errors.Join(err, last)
+		c := l.newCall(&l.lock, turn.ticket, turn)
+		if lease, err := c.run(ctx, waiting, entered); lease != nil || err != nil {
+			return lease, err
 		}
 	}
 }
@@ -269,17 +220,17 @@ func (l *Lock) start(ctx context.Context) error {
 	case <-l.client.stopping:
 		return quorumlock.ErrClosed
 	default:
-		return l.client.begin()
+		return l.client.Begin()
 	}
 }
 
-// heldKey finds the tenures in a context that descends from their leases.
+// heldKey finds the holds in a context that descends from their leases.
 type heldKey struct{}
 
-// holds is a list of tenures, the innermost first.
+// holds is a list of calls that hold, the innermost first.
 type holds struct {
-	tenure *tenure
-	outer  *holds
+	call  *call
+	outer *holds
 }
 
 // reenter enters the hold of the lock that ctx or the lock's owner already has. It returns no lease and
@@ -294,16 +245,16 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	}
 	h, _ := ctx.Value(heldKey{}).(*holds)
 	for ; h != nil; h = h.outer {
-		if !h.tenure.alive() {
+		if !h.call.alive() {
 			continue
 		}
-		if l.set.Owner == "" && h.tenure.lock.same(l) {
-			return enterAgain(ctx, h.tenure)
+		if l.set.Owner == "" && h.call.lock.same(l) {
+			return enterAgain(ctx, h.call)
 		}
 		for _, c := range l.cells {
-			if indexOf(h.tenure.lock.cells, c) >= 0 {
+			if indexOf(h.call.lock.cells, c) >= 0 {
 				return nil, fmt.Errorf("%w: by this very context, whose lease of %q has %q at node %s, so that %q would wait for itself: take both with one MultiLock, or use a context that does not descend from the lease",
-					&quorumlock.HeldError{Name: l.name, Holder: h.tenure.owner}, h.tenure.lock.name, c.Name, c.Node, l.name)
+					&quorumlock.HeldError{Name: l.name, Holder: h.call.Owner()}, h.call.lock.name, c.Name, c.Node, l.name)
 			}
 		}
 	}
@@ -312,8 +263,8 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 
 // enterAgain enters a hold. If the hold ends meanwhile, it returns no lease and no error, as if the call had come a
 // moment later.
-func enterAgain(ctx context.Context, t *tenure) (*quorumlock.Lease, error) {
-	lease, err := t.reenter(ctx)
+func enterAgain(ctx context.Context, c *call) (*quorumlock.Lease, error) {
+	lease, err := c.enter(ctx)
 	if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil {
 		return nil, nil
 	}

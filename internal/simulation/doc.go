@@ -44,7 +44,7 @@
 //     difference.
 //   - Connecting takes no time, and a connection that is idle when its node goes away is replaced unseen, as
 //     go-redis does. TLS, sentinels and clusters are left to the tests on real servers.
-//   - Lua is run in states that are kept (interpreter.go), not by miniredis: a test compares the two.
+//   - Lua is run in states that are kept (internal/redislua), not by miniredis: a test compares the two.
 //
 // # Determinism
 //

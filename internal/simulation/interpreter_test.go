@@ -11,6 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redislua"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
@@ -19,31 +20,28 @@ func TestInterpreterAgreesWithMiniredis(t *testing.T) {
 	for seed := range uint64(50) {
 		g := newGenerator(seed)
 		ours, theirs := newServer(t), newServer(t)
-		in := newInterpreter()
-		in.redis, in.peer, in.publish = ours.Server(), server.NewPeer(in.sent), func(string, string) int { return 0 }
+		in := redislua.New()
+		in.Attach(redislua.Node{Redis: ours.Server(), Publish: func(string, string) (int, error) { return 0, nil }})
 		var reply bytes.Buffer
 		peer := server.NewPeer(bufio.NewWriter(&reply))
 		now := time.UnixMilli(1e12)
 		for range 100 {
 			c := anyCall(g)
-			argv := make([]string, len(c.Args))
-			for i, a := range c.Args {
-				argv[i] = fmt.Sprint(a)
-			}
+			keys, argv := c.Keys(), c.Args()
 			now = now.Add(g.between(0, 300*time.Millisecond))
 			for _, m := range []*miniredis.Miniredis{ours, theirs} {
 				m.SetTime(now)
 				m.FastForward(100 * time.Millisecond)
 			}
-			got := in.run(c.Script.Source, c.Keys, argv)
+			got := in.Run(c.Script.Source, keys, argv)
 			reply.Reset()
-			theirs.Server().Dispatch(peer, append(append([]string{"eval", c.Script.Source, fmt.Sprint(len(c.Keys))}, c.Keys...), argv...))
+			theirs.Server().Dispatch(peer, append(append([]string{"eval", c.Script.Source, fmt.Sprint(len(keys))}, keys...), argv...))
 			peer.Flush()
 			if !bytes.Equal(got, reply.Bytes()) {
-				t.Fatalf("seed %d: %v %v: %q, and %q by miniredis", seed, c.Keys, argv, got, reply.Bytes())
+				t.Fatalf("seed %d: %v %v: %q, and %q by miniredis", seed, keys, argv, got, reply.Bytes())
 			}
 			if a, b := ours.Dump(), theirs.Dump(); a != b {
-				t.Fatalf("seed %d: %v %v has left\n%s\nand by miniredis\n%s", seed, c.Keys, argv, a, b)
+				t.Fatalf("seed %d: %v %v has left\n%s\nand by miniredis\n%s", seed, keys, argv, a, b)
 			}
 		}
 	}

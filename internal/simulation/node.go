@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 
+	"github.com/quorumlock/quorumlock/internal/redislua"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
@@ -20,7 +20,7 @@ type node struct {
 	world  *world
 	number int
 	redis  *miniredis.Miniredis
-	in     *interpreter
+	in     *redislua.Interpreter
 	loaded map[string]string  // scripts by their SHA
 	paths  []*path            // of all processes, to here
 	heard  map[string][]*conn // subscribers of a channel, in the order in which they came
@@ -45,19 +45,25 @@ var redises = sync.Pool{New: func() any {
 	return m
 }}
 
+// interpreters keeps interpreters for the next run, with the scripts that they know.
+var interpreters = sync.Pool{New: func() any { return redislua.New() }}
+
 func newNode(w *world, number int, c clock) *node {
 	n := &node{
 		world: w, number: number, clock: c,
 		redis:  redises.Get().(*miniredis.Miniredis),
-		in:     interpreters.Get().(*interpreter),
+		in:     interpreters.Get().(*redislua.Interpreter),
 		loaded: make(map[string]string),
 		heard:  make(map[string][]*conn), histories: 1,
 	}
 	n.clock.last = n.clock.now()
 	n.started = n.clock.last.Add(-time.Hour)
 	n.redis.SetTime(n.clock.last)
-	n.in.redis, n.in.publish, n.in.info = n.redis.Server(), n.publish, n.info
-	n.in.peer = server.NewPeer(n.in.sent)
+	n.in.Attach(redislua.Node{
+		Redis:   n.redis.Server(),
+		Publish: func(channel, message string) (int, error) { return n.publish(channel, message), nil },
+		Info:    func(section string) (string, error) { return n.info(section), nil },
+	})
 	return n
 }
 
@@ -65,7 +71,7 @@ func newNode(w *world, number int, c clock) *node {
 func (n *node) close() {
 	n.redis.FlushAll()
 	redises.Put(n.redis)
-	n.in.redis, n.in.publish, n.in.info, n.in.peer = nil, nil, nil, nil
+	n.in.Attach(redislua.Node{})
 	interpreters.Put(n.in)
 }
 
@@ -252,7 +258,7 @@ func with(set map[string]bool, s string) map[string]bool {
 
 func (n *node) script(m message, source string) {
 	before := n.world.watch.before(n, m)
-	reply := n.in.run(source, m.args[3:len(m.args)-len(m.argv)], m.argv)
+	reply := n.in.Run(source, m.args[3:len(m.args)-len(m.argv)], m.argv)
 	n.world.watch.after(n, m, before, string(reply))
 	n.reply(m, reply)
 }

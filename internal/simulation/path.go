@@ -95,8 +95,8 @@ func (p *path) request(c *conn, args []string) {
 	m := message{path: p, conn: c, args: args}
 	verb := strings.ToLower(args[0])
 	switch verb {
-	case "hello": // as an old server, which go-redis takes for one without; and at once, see dial
-		c.take([]byte("-ERR unknown command 'HELLO'\r\n"))
+	case "hello", "client": // as an old server, which go-redis takes for one without; and at once, see dial
+		c.take([]byte("-ERR unknown command\r\n"))
 		return
 	case "evalsha", "eval":
 		m.script, m.lock, m.argv = named[args[1]], args[3], args[3+count(args[2]):]

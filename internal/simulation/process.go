@@ -22,7 +22,7 @@ type process struct {
 	world  *world
 	id     string
 	client *redlock.Client
-	redis  []*redis.Client
+	redis  []*redis.Client // of the nodes that are given a client
 	paths  []*path
 	uuid   string       // of its owners; known once it has sent one
 	wall   atomic.Int64 // ns that its wall clock is ahead of the truth
@@ -51,14 +51,17 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 		path := &path{world: w, proc: p, node: n, conns: make(map[*conn]bool), sent: make(map[string]int)}
 		n.paths = append(n.paths, path)
 		p.paths = append(p.paths, path)
-		timeout := time.Second
 		if plan.Prompt {
-			timeout = -1 // it has the deadline of each call
+			var err error
+			if nodes[i], err = qnode.Dial("redis://"+n.String()+"?protocol=2", qnode.WithName(n.String()), qnode.WithDialer(path.dial)); err != nil {
+				return nil, err
+			}
+			continue
 		}
-		// As node.Dial has it, but for retries: that nothing is sent twice must not depend on the client.
+		// With retries: that nothing is sent twice must not depend on the client.
 		c := redis.NewClient(&redis.Options{
 			Addr: n.String(), Dialer: path.dial, Protocol: 2, DisableIdentity: true,
-			DialerRetries: 1, ContextTimeoutEnabled: plan.Prompt, ReadTimeout: timeout,
+			DialerRetries: 1, ReadTimeout: time.Second,
 			ReadBufferSize: 1 << 9, WriteBufferSize: 1 << 10, PipelinePoolSize: -1, PoolSize: 256,
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})

@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// buildAgainst builds this benchmark with the library of another checkout, and returns the program. The
+// checkout is not changed.
+func buildAgainst(ctx context.Context, dir string) (program string, err error) {
+	dir, err = filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	temp, err := os.MkdirTemp("", "quorumlock-against-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(temp) //nolint:errcheck // a temporary directory
+	mod := filepath.Join(temp, "go.mod")
+	for from, to := range map[string]string{"go.mod": mod, "go.sum": filepath.Join(temp, "go.sum")} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			return "", fmt.Errorf("-against: run this in the folder benchmarks: %w", err)
+		}
+		if err := os.WriteFile(to, text, 0o600); err != nil {
+			return "", err
+		}
+	}
+	out, err := os.CreateTemp("", "quorumlock-bench-against-")
+	if err != nil {
+		return "", err
+	}
+	if err := out.Close(); err != nil {
+		return "", err
+	}
+	for _, args := range [][]string{
+		{"mod", "edit", "-replace=github.com/quorumlock/quorumlock=" + dir, mod},
+		{"build", "-mod=mod", "-modfile=" + mod, "-o", out.Name(), "."},
+	} {
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Env = append(os.Environ(), "GOWORK=off")
+		if text, err := cmd.CombinedOutput(); err != nil {
+			_ = os.Remove(out.Name())
+			return "", fmt.Errorf("-against: %w: %s", err, text)
+		}
+	}
+	return out.Name(), nil
+}
+
+// addAgainst adds, for every entry of quorumlock, the same with the other program.
+func (c *contest) addAgainst(program string) {
+	for _, e := range c.entries {
+		if e.job.Design == ours && e.missing == nil {
+			e.name += " (against)"
+			e.program = program
+			c.entries = append(c.entries, e)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// job is one measurement of one design. A process of its own does it, so that what one design leaves
+// behind, such as garbage and goroutines, costs no other.
+type job struct {
+	Kind       jobKind
+	Design     string
+	Addrs      []string      // the servers, as the design is to reach them
+	Servers    []int         // processes whose time is counted
+	Redis      []string      // servers whose scripts are counted
+	Callers    int           // callers or contenders
+	Names      int           // 0: each caller has a name of its own; else each takes one of so many at random
+	Clients    int           // clients that the callers share; 0: one
+	Hold       time.Duration // of a contender
+	Leases     int           // held and renewed by the same client
+	Freeze     []int         // processes to stop when it has warmed up, and to let go on at the end
+	Warm, Time time.Duration // before, and while, it is measured
+}
+
+type jobKind string
+
+const (
+	loadJob       jobKind = "load"
+	contentionJob jobKind = "contention"
+	distanceJob   jobKind = "distance"
+	testsJob      jobKind = "tests"
+)
+
+// metric names a figure; its unit is part of the name.
+type metric string
+
+const (
+	pairs      metric = "pairs/s" // a pair is a lock and its unlock
+	p50        metric = "p50 ms"
+	p99        metric = "p99 ms"
+	allocs     metric = "allocs"
+	kilobytes  metric = "KB"
+	clientCPU  metric = "client µs"
+	serverCPU  metric = "server µs"
+	reads      metric = "reads"
+	writes     metric = "writes"
+	goroutines metric = "goroutines" // while nothing is asked of the leases
+	lost       metric = "lost leases"
+	failed     metric = "failed pairs"
+
+	held            metric = "held %" // share of the time in which somebody has the lock
+	grants          metric = "grants/s"
+	handoffs        metric = "handoffs/s" // a grant to another contender than had it before
+	scriptsAHandoff metric = "scripts/handoff"
+	fairness        metric = "Jain"
+	roundTrip       metric = "round trip ms" // to the quorum-th nearest node
+	roundTripsALock metric = "ratio"         // lock and unlock to two of those
+	seconds         metric = "seconds"
+)
+
+// figures are what came of one job.
+type figures map[metric]float64
+
+// answer is what a worker process prints.
+type answer struct {
+	Figures figures
+	Failure string // the first pair that failed, if any did
+	Err     string
+}
+
+// work does a job in a process of its own, of the given program.
+func work(ctx context.Context, program string, j job) (answer, error) {
+	asked, err := json.Marshal(j)
+	if err != nil {
+		return answer{}, err
+	}
+	cmd := exec.CommandContext(ctx, program, "-worker")
+	cmd.Stdin, cmd.Stderr = strings.NewReader(string(asked)), os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = unwinding
+	out, err := cmd.Output()
+	err = errors.Join(err, thaw(j.Freeze))
+	if err != nil {
+		return answer{}, fmt.Errorf("worker: %w", err)
+	}
+	var a answer
+	if err := json.Unmarshal(out, &a); err != nil {
+		return answer{}, fmt.Errorf("worker: %w: %q", err, out)
+	}
+	if a.Err != "" {
+		return a, errors.New(a.Err)
+	}
+	return a, nil
+}
+
+// worker reads a job, does it and prints the answer.
+func worker(ctx context.Context, in io.Reader, out io.Writer) error {
+	var j job
+	if err := json.NewDecoder(in).Decode(&j); err != nil {
+		return err
+	}
+	a, err := j.do(ctx)
+	if err != nil {
+		a.Err = fmt.Sprintf("%s, %s, %d callers: %v", j.Kind, j.Design, j.Callers, err)
+	}
+	return json.NewEncoder(out).Encode(a)
+}
+
+func (j job) do(ctx context.Context) (answer, error) {
+	if j.Kind == testsJob {
+		return runTests(ctx)
+	}
+	d, err := designNamed(j.Design)
+	if err != nil {
+		return answer{}, err
+	}
+	switch j.Kind {
+	case loadJob:
+		return j.load(ctx, d)
+	case contentionJob:
+		return j.contend(ctx, d)
+	case distanceJob:
+		return j.distance(ctx, d)
+	}
+	return answer{}, fmt.Errorf("there is no job %q", j.Kind)
+}
+
+// freeze stops the processes it is to stop, and returns how to let them go on.
+func (j job) freeze() (thawAgain func() error, err error) {
+	for _, pid := range j.Freeze {
+		err = cmp.Or(err, syscall.Kill(pid, syscall.SIGSTOP))
+	}
+	return func() error { return thaw(j.Freeze) }, err
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// unwinding is how long after the end a caller may wait for its last lock: longer than any TTL.
+const unwinding = 30 * time.Second
+
+// load has many callers lock and unlock at the same time, and measures the pairs that begin in time.
+func (j job) load(ctx context.Context, d design) (answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute+j.Warm+j.Time+unwinding)
+	defer cancel()
+	clients := make([]client, max(j.Clients, 1))
+	for i := range clients {
+		c, err := d.open(j.Addrs, (j.Callers+len(clients)-1)/len(clients))
+		if err != nil {
+			return answer{}, errors.Join(err, closeAll(clients[:i]))
+		}
+		clients[i] = c
+	}
+	if err := connect(ctx, clients); err != nil {
+		return answer{}, errors.Join(err, closeAll(clients))
+	}
+	if j.Leases > 0 {
+		return j.besideLeases(ctx, clients) // which goes without closing
+	}
+	a, err := j.run(ctx, clients)
+	return a, errors.Join(err, closeAll(clients))
+}
+
+func (j job) run(ctx context.Context, clients []client) (answer, error) {
+	var pairsDone atomic.Int64
+	from := time.Now().Add(j.Warm)
+	to := from.Add(j.Time)
+	callers := make([]caller, j.Callers)
+	var running sync.WaitGroup
+	for i := range callers {
+		c := &callers[i]
+		c.names, c.own, c.done = j.Names, i, &pairsDone
+		running.Go(func() { c.run(ctx, clients[i%len(clients)], from, to) })
+	}
+	spent, err := j.meter(ctx, from, to, &pairsDone)
+	running.Wait()
+
+	var all sample
+	var a answer
+	failures := 0
+	for _, c := range callers {
+		all = append(all, c.took...)
+		failures += c.failed
+		if c.failure != nil {
+			a.Failure = cmp.Or(a.Failure, c.failure.Error())
+		}
+	}
+	if err == nil && len(all) == 0 {
+		err = fmt.Errorf("no pair was done; %d failed: %s", failures, a.Failure)
+	}
+	a.Figures = spent
+	if err == nil {
+		a.Figures[p50], a.Figures[p99] = millis(all.quantile(0.5)), millis(all.quantile(0.99))
+		a.Figures[failed] = float64(failures)
+	}
+	return a, errors.Join(err, ctx.Err())
+}
+
+// meter returns what was spent on a pair from one time to the other.
+func (j job) meter(ctx context.Context, from, to time.Time, done *atomic.Int64) (spent figures, err error) {
+	if err := pause(ctx, time.Until(from)); err != nil {
+		return nil, err
+	}
+	thawAgain, err := j.freeze()
+	defer func() { err = errors.Join(err, thawAgain()) }()
+	if err != nil {
+		return nil, err
+	}
+	start, before := time.Now(), done.Load()
+	used := usageNow(j.Servers)
+	if err := pause(ctx, time.Until(to)); err != nil {
+		return nil, err
+	}
+	used = usageNow(j.Servers).since(used)
+	n := float64(done.Load() - before)
+	spent = used.each(max(n, 1))
+	spent[pairs] = n / time.Since(start).Seconds()
+	return spent, nil
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// caller is one of those who lock and unlock, and what it has seen.
+type caller struct {
+	own, names int
+	done       *atomic.Int64
+
+	took    sample
+	failed  int
+	failure error
+}
+
+func (c *caller) name() string {
+	if c.names > 0 {
+		return fmt.Sprintf("shared:%d", rand.IntN(c.names))
+	}
+	return fmt.Sprintf("free:%d", c.own)
+}
+
+func (c *caller) run(ctx context.Context, cl client, from, to time.Time) {
+	for {
+		start := time.Now()
+		if !start.Before(to) || ctx.Err() != nil {
+			return
+		}
+		took, err := lockUnlock(ctx, cl, c.name())
+		if err != nil {
+			c.failed++
+			c.failure = cmp.Or(c.failure, err)
+			if pause(ctx, time.Millisecond) != nil { // a lock that fails at once must not count as work
+				return
+			}
+			continue
+		}
+		c.done.Add(1)
+		if !start.Before(from) {
+			c.took = append(c.took, took)
+		}
+	}
+}
+
+// lockUnlock returns how long it takes to lock and unlock.
+func lockUnlock(ctx context.Context, c client, name string) (time.Duration, error) {
+	start := time.Now()
+	unlock, err := c.lock(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if err := unlock(ctx); err != nil {
+		return 0, err
+	}
+	return time.Since(start), nil
+}

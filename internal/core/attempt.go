@@ -1,0 +1,354 @@
+package core
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// ask begins an attempt: it asks every cell for the lock, for an owner of its own. The attempt also names a successor, an
+// owner to whom a cell hands the lock when the waiter's turn comes. Either may win.
+//
+// This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with the nodes asked at the same time, and
+// with a fencing token that a quorum of them agrees on.
+func (m *Machine) ask(now Time) {
+	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
+	m.asked = now
+	m.silence, m.due, m.grace = 0, 0, 0
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: c.former, pending: c.pending + 1}
+		m.call(Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt})
+	}
+}
+
+// acquired takes an answer to an attempt.
+func (m *Machine) acquired(now Time, call Call, r Reply) {
+	c := &m.Cells[call.Cell]
+	c.pending--
+	got := r.Err == nil && r.OK || r.Err != nil && !r.Unsent && !r.Quarantined // it has the lock there, or may have it
+	if call.Attempt != m.attempt {
+		m.outdated(call, got, r.Err != nil)
+		return
+	}
+	if c.State == Asked {
+		m.note(now, c, r)
+	}
+	switch m.phase {
+	case Asking:
+		if c.State == Queued && m.silence == 0 {
+			m.silence = now.Mono + m.tolerance()
+		}
+		m.count(now)
+	case Agreeing, Holding, Losing:
+		switch {
+		case m.successor:
+			if got {
+				m.straggled(call, r.Err != nil)
+			}
+		case m.phase != Agreeing && (c.State != Granted || !r.OK) && !m.neverQueued(c):
+			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
+		}
+	case Yielding, Waiting:
+		if got {
+			c.State = Unknown // until the yield is answered
+			m.yield(int(call.Cell))
+		}
+		m.review(now)
+	case Releasing, Over: // a release is on its way behind it
+		restored := c.State == Granted && !r.OK && !r.Unsent  // the key, but the waiter may be queued
+		if c.bare && (c.Refused || c.Duplicate) || restored { // which does not take the waiter out of the queue
+			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: !m.successorHolds()})
+		}
+		if m.keep && c.State == Granted { // a renewal has said so, and the key is kept
+			return
+		}
+		if r.Err != nil && got || c.overtaken && !r.Unsent {
+			m.straggled(call, true)
+		}
+	}
+}
+
+// outdated takes an answer to an attempt before the current one. If the current one was answered first, the two have
+// overtaken each other: the waiter may be queued where it should not be.
+func (m *Machine) outdated(call Call, got, lost bool) {
+	c := &m.Cells[call.Cell]
+	overtaken := c.State != Asked
+	switch {
+	case got:
+		m.straggled(call, lost || overtaken)
+	case overtaken:
+		c.stray = true
+		if m.phase >= Holding {
+			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: call.Attempt, All: !m.successorHolds()})
+		}
+	}
+}
+
+// straggled gives back what an attempt has got, or may have, when that is of no use any more. If its answer was lost, the
+// calls may have overtaken each other: an attempt may run yet.
+func (m *Machine) straggled(call Call, lost bool) {
+	c := &m.Cells[call.Cell]
+	c.stray = c.stray || lost
+	switch {
+	case m.phase == Asking, m.phase == Yielding, m.phase == Waiting, m.phase == Agreeing && !m.successor:
+		// The current attempt has queued the waiter. A yield would do so once more, perhaps when the waiter has gone.
+		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt})
+	default:
+		m.call(Call{Do: ReleaseAndLeave, Cell: call.Cell, Attempt: call.Attempt, All: !m.successorHolds()})
+	}
+}
+
+// note records a cell's answer to the current attempt.
+func (m *Machine) note(now Time, c *Cell, r Reply) {
+	switch {
+	case r.Quarantined, r.Unsent:
+		c.State = Untouched
+	case r.Err != nil:
+		c.State, c.NotALock, c.stray = Unknown, r.NotALock, true
+	case r.OK && r.Again, !r.OK && r.Ours:
+		// Only this attempt uses its owner, and nothing is sent twice. So the call has reached this server at another
+		// address, too.
+		c.State, c.Duplicate, c.Err = Unknown, true, ErrDuplicate
+	case r.OK:
+		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
+	default:
+		c.State, c.Refused, c.Refusal, c.Position, c.Err = Queued, true, r, r.Position, nil
+		if r.TTL > 0 {
+			c.expires = now.Mono + r.TTL
+		}
+	}
+}
+
+// count decides the attempt as soon as its votes do.
+func (m *Machine) count(now Time) {
+	if m.handedOver() {
+		m.inherit(now)
+		return
+	}
+	result := m.tally(func(c *Cell) Vote {
+		switch c.State {
+		case Asked:
+			return Unanswered
+		case Granted:
+			return Yes
+		}
+		return No
+	})
+	switch {
+	case result == VoteWon:
+		m.agree(now)
+	case result == VoteLost && !m.isUnclear():
+		m.giveWay(now, m.refusal())
+	case m.together():
+		m.giveWay(now, m.contested())
+	}
+}
+
+// together reports whether the cells of the attempt, those of its successor, and those that have called the waiter since
+// they refused, would win the lock. Then the next attempt has it, and a node that is silent is not waited for.
+func (m *Machine) together() bool {
+	told := false
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		told = told || c.Handed > 0 || c.State == Queued && c.Called
+	}
+	return told && m.won(func(c *Cell) bool { return c.Handed > 0 || c.State == Queued && c.Called || c.State == Granted })
+}
+
+// tolerance is how long an attempt that was refused somewhere waits for the nodes that have not answered. Otherwise
+// contenders that have some of the living nodes each would all wait for the silent ones. It is a few round trips, as
+// these nodes took lately, and doubles with every attempt: in the end a node that has become slow gets its time.
+func (m *Machine) tolerance() time.Duration {
+	limit := m.cfg.NodeTimeout
+	longest := grace
+	if m.cfg.Tries { // a TryLock has only one attempt if nobody contends
+		longest = limit / 24
+	}
+	for i := range m.Cells {
+		if m.Cells[i].State == Asked {
+			longest = max(longest, 3*m.trip(i))
+		}
+	}
+	m.contests++
+	return min(longest<<min(m.contests-1, 10), limit)
+}
+
+// agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from
+// there. Usually all agree already.
+//
+// Why tokens rise with every grant: two grants share a node that granted both. Before the first grant was over, the
+// counter of that node was at least at the first grant's token, so the second grant got a higher one there. Only cells
+// that granted are raised, and only while the owner has the lock there: a late raise could set the counter to a token
+// that another holder has.
+func (m *Machine) agree(now Time) {
+	m.phase, m.token = Agreeing, 0
+	for i := range m.Cells {
+		m.token = max(m.token, m.tokenAt(i))
+	}
+	for i := range m.Cells {
+		switch m.tokenAt(i) {
+		case m.token:
+			m.votes[i] = Yes
+		case 0:
+			m.votes[i] = No
+		default:
+			m.votes[i] = Unanswered
+		}
+	}
+	if m.cfg.Tree.Tally(m.votes) == VoteWon {
+		m.hold(now)
+		return
+	}
+	for i := range m.Cells {
+		if m.votes[i] == Unanswered {
+			m.call(Call{Do: Raise, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, From: m.tokenAt(i), Token: m.token})
+		}
+	}
+}
+
+// tokenAt is the token of the owner that is about to hold, at a cell; 0 if it does not have it.
+func (m *Machine) tokenAt(i int) uint64 {
+	c := &m.Cells[i]
+	switch {
+	case m.successor:
+		return c.Handed
+	case c.State == Granted:
+		return c.Token
+	}
+	return 0
+}
+
+func (m *Machine) raised(now Time, call Call, r Reply) {
+	if m.phase != Agreeing || call.Attempt != m.attempt || call.Successor != m.successor {
+		return
+	}
+	vote := No
+	if r.Err == nil && r.OK {
+		vote = Yes
+	}
+	m.votes[call.Cell] = vote
+	switch m.cfg.Tree.Tally(m.votes) {
+	case VoteWon:
+		m.hold(now)
+	case VoteLost:
+		m.disagree(now)
+	}
+}
+
+// disagree ends an attempt whose token no quorum has.
+func (m *Machine) disagree(now Time) {
+	if m.successor {
+		m.successor = false
+		for i := range m.Cells { // what the attempt's own owner has got is of no use
+			if s := m.Cells[i].State; s == Granted || s == Unknown {
+				m.call(Call{Do: Release, Cell: int32(i), Attempt: m.attempt})
+			}
+		}
+		m.ask(now) // the next attempt takes over what was handed to the successor
+		return
+	}
+	m.giveWay(now, NoQuorum)
+}
+
+// refusal says why no quorum can grant the attempt.
+func (m *Machine) refusal() Reason {
+	own := m.refusedByItsOwn()
+	never := func(is func(*Cell) bool) bool {
+		return m.tally(func(c *Cell) Vote {
+			if is(c) {
+				return No
+			}
+			return Yes
+		}) == VoteLost
+	}
+	failed := func(c *Cell) bool { return c.State == Unknown || c.State == Untouched }
+	switch {
+	case never(func(c *Cell) bool { return c.NotALock && c.State == Unknown }):
+		return NotALock
+	case never(func(c *Cell) bool { return c.State == Queued && !own }):
+		return Held
+	case never(func(c *Cell) bool { return failed(c) || c.State == Queued && own }):
+		return NoQuorum
+	}
+	return HeldOrNone
+}
+
+// contested is the reason of an attempt that is given up before it is decided: the next one wins the lock, or one of the
+// contenders does. All give way to the lowest ticket.
+func (m *Machine) contested() Reason { return Held }
+
+// refusedByItsOwn reports whether a TryLock was refused only because of holds of this client that have ended.
+func (m *Machine) refusedByItsOwn() bool {
+	own := false
+	for i := range m.Cells {
+		if c := &m.Cells[i]; c.State == Queued {
+			if own = m.cfg.Tries && c.Refusal.Ended; !own {
+				return false
+			}
+		}
+	}
+	return own
+}
+
+// isUnclear reports whether a TryLock that was refused should hear more nodes: who has the lock is not known yet.
+func (m *Machine) isUnclear() bool {
+	if !m.cfg.Tries {
+		return false
+	}
+	asked := false
+	for i := range m.Cells {
+		asked = asked || m.Cells[i].State == Asked
+	}
+	if !asked {
+		return false
+	}
+	undecided, _ := m.isUndecided()
+	return undecided
+}
+
+// isUndecided reports whether an attempt of a TryLock was refused although it is not certain that somebody has the
+// lock, or will have it: no single contender has enough of the nodes. A hold of this client that has ended does not
+// count; its release may not have arrived everywhere.
+//
+// Whoever has one member of a MultiLock may be another contender, which lacks the members that this one has. So such a
+// refusal is final only if this contender has nothing, or meets the same one again. It returns who was met.
+func (m *Machine) isUndecided() (is bool, met quorumlock.Owner) {
+	refusals, grants := 0, 0
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		if c.Won {
+			grants++
+		}
+		if !c.Refused {
+			continue
+		}
+		refusals++
+		who := c.Refusal.Holder
+		if who == "" || c.Refusal.Free || c.Refusal.Ended {
+			continue
+		}
+		has := func(d *Cell) bool { return d.Refused && !d.Refusal.Free && d.Refusal.Holder == who }
+		rest := m.won(func(d *Cell) bool { return !has(d) })
+		switch {
+		case m.won(has):
+			return false, who
+		case !m.breaks(has) && rest:
+		case who == m.met:
+			return false, who
+		default:
+			met = who
+		}
+	}
+	return refusals > 0 && (grants > 0 || met == ""), met
+}
+
+// breaks reports whether somebody else could hold the lock, or a part of it, if he has those cells.
+func (m *Machine) breaks(has func(*Cell) bool) bool {
+	var room [16]bool
+	taken := room[:0]
+	for i := range m.Cells {
+		taken = append(taken, has(&m.Cells[i]))
+	}
+	return m.cfg.Tree.Broken(taken)
+}

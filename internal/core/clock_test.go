@@ -1,0 +1,45 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// What counts is the clock that says more: the monotonic one may stand still in suspend, and the wall clock may be
+// stepped. A wall clock stepped back changes nothing.
+func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
+	for name, tt := range map[string]struct{ mono, wall, want time.Duration }{
+		"both agree":               {5 * time.Second, 5 * time.Second, 5 * time.Second},
+		"suspended":                {time.Minute, time.Hour, time.Hour},
+		"wall stepped forward":     {0, time.Hour, time.Hour},
+		"wall stepped back":        {time.Hour, time.Second, time.Hour},
+		"wall stepped before then": {time.Second, -time.Hour, time.Second},
+	} {
+		start := Time{Mono: 7 * time.Hour, Wall: 1000 * time.Hour}
+		if got := (Time{start.Mono + tt.mono, start.Wall + tt.wall}).Since(start); got != tt.want {
+			t.Errorf("%s: elapsed is %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// The machine was suspended, and every timer with it. A renewal's answer comes before the timer of the deadline does: the
+// lease is over all the same.
+func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
+	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
+	m := New(c, func(int) time.Duration { return 0 }, 1)
+	now := Time{Mono: time.Hour, Wall: time.Hour}
+	fx := m.Step(now, Event{Kind: Start})
+	m.Step(now, Event{Kind: Replied, Call: fx.Calls[0], Reply: Reply{OK: true, Token: 1}})
+	fx = m.Step(now, Event{Kind: Extend})
+	renew := fx.Calls[0]
+	until := m.Until()
+	now = Time{now.Mono + time.Millisecond, now.Wall + c.TTL}
+	if fx = m.Step(now, Event{Kind: Replied, Call: renew, Reply: Reply{OK: true}}); fx.Lost != NotRenewed {
+		t.Errorf("loss %d, want %d: the lease had ended when the answer came", fx.Lost, NotRenewed)
+	}
+	if m.Until() != until {
+		t.Error("the deadline of a lease that had ended was moved")
+	}
+}

@@ -1,0 +1,153 @@
+package core
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Time is a moment by both clocks of a client, each as the time since any fixed moment.
+type Time struct {
+	Mono time.Duration // never steps, but may stand still while the machine is suspended
+	Wall time.Duration // may step
+}
+
+// Since is the time from u to t by the clock that says more. A wall clock that is stepped forward ends a lease early;
+// one stepped back changes nothing.
+func (t Time) Since(u Time) time.Duration { return max(t.Mono-u.Mono, t.Wall-u.Wall) }
+
+// Add returns the moment d later.
+func (t Time) Add(d time.Duration) Time { return Time{t.Mono + d, t.Wall + d} }
+
+// Do is what a Call asks of a node.
+type Do uint8
+
+const (
+	Acquire         Do = iota + 1 // the lock for the attempt's owner; otherwise queue the waiter
+	Raise                         // the token counter from From to Token
+	Yield                         // what the attempt has got, and queue the waiter again
+	Release                       // the owner's hold
+	ReleaseAndLeave               // the owner's hold, and take the waiter out of the queue
+	Leave                         // take the waiter out of the queue
+	Renew                         // the owner's hold, for the whole TTL
+	Restore                       // the hold, with its token, where the node has lost it
+	Keep                          // the owner's hold for that long, and then let it expire
+)
+
+// GivesBack reports whether the call takes away something that would stay at the node until its TTL. If such a call
+// fails, the shell sends it again as soon as the node answers.
+func (d Do) GivesBack() bool { return d == Yield || d == Release || d == ReleaseAndLeave || d == Leave }
+
+// Queues reports whether the call may queue the waiter.
+func (d Do) Queues() bool { return d == Acquire || d == Yield }
+
+// Renews reports whether the call renews a hold. Such calls may be sent apart from the others, and be overtaken by them.
+func (d Do) Renews() bool { return d == Renew }
+
+// Call is one call to one cell. The shell returns it with the reply.
+type Call struct {
+	Do        Do
+	Successor bool // the owner is the attempt's successor, not the attempt's own
+	All       bool // for the two that leave: also release what the waiter's successors have got
+	Cell      int32
+	Attempt   int32 // whose owner it is
+	Round     int32 // of a Renew
+	From      uint64
+	Token     uint64
+	For       time.Duration // of a Keep
+}
+
+// Reply is what came of a Call.
+type Reply struct {
+	Err         error // there is no answer: the call may have run, or may run later
+	Unsent      bool  // with Err: the call has not run and never will
+	NotALock    bool  // with Err: the key is something else
+	Quarantined bool  // with Err: the restart guard keeps the node from granting
+
+	OK    bool   // granted, raised, renewed; for a release: the owner had it
+	Again bool   // granted, but the owner had it already
+	Token uint64 // granted: its token
+	First bool   // of a Yield: the lock is free there and the waiter is the first
+
+	// Of an Acquire that was refused:
+	Holder   quorumlock.Owner // who has the lock there, or is the first in the queue if it is free
+	Free     bool
+	Ours     bool          // Holder is this attempt's own owner
+	Ended    bool          // Holder is of this client, and its hold has ended: its release is on its way
+	TTL      time.Duration // how long the refusal may last; 0 if unknown
+	Position int           // in the queue, from 0
+}
+
+// Event is something that has happened. Its zero value has no meaning.
+type Event struct {
+	Kind    EventKind
+	Cell    int32
+	Attempt int32         // of a Handoff
+	Token   uint64        // of a Handoff
+	Keep    time.Duration // of an Unlock: how long the nodes keep the lock
+	Call    Call          // of a Replied
+	Reply   Reply
+}
+
+// EventKind says what has happened.
+type EventKind uint8
+
+const (
+	Start   EventKind = iota + 1 // the call begins
+	Replied                      // a node has answered Call
+	Turn                         // a cell has called the waiter
+	Handoff                      // a cell has handed the lock to the successor of Attempt
+	Next                         // the waiter is the second in some queue
+	Tick                         // the time of Machine.Wake has come
+	Cancel                       // the caller has gone
+	Extend                       // renew at once
+	Unlock                       // the holder is done
+	Close                        // the client is closed: a hold counts as lost
+)
+
+// Outcome is how a call ends.
+type Outcome uint8
+
+const (
+	Undecided Outcome = iota
+	Acquired          // the machine holds the lock
+	Failed            // see Effects.Reason
+)
+
+// Reason says why an attempt, or a call, has failed.
+type Reason uint8
+
+const (
+	NoReason    Reason = iota
+	Held               // somebody else has the lock, or is just taking it
+	NoQuorum           // too few nodes answered
+	HeldOrNone         // too few nodes to tell which
+	NotALock           // the keys are something else at too many nodes
+	TooLate            // it was granted, but nothing is left of its validity
+	Cancelled          // by Cancel or Close
+	NotRenewed         // a loss: no renewal in time
+	Gone               // a loss: too many nodes no longer have its key
+	OverMaxHold        // a loss: it was held for longer than MaxHold
+	Closed             // a loss: by Close
+)
+
+// Effects is what the shell does after a step. Calls are sent in this order; those to one node may go together.
+type Effects struct {
+	Calls    []Call
+	Outcome  Outcome
+	Reason   Reason  // why the call failed, or why the last attempt did
+	Listen   bool    // the waiter waits now: subscribe to the messages of the nodes
+	Waiting  bool    // an attempt failed and the machine waits, for Reason
+	Lost     Reason  // the hold is lost
+	Late     bool    // the first renewal in a row that found no quorum
+	Won      int     // with Late: how many members it found
+	Rounds   []Round // renewals that are decided
+	Released bool    // an Unlock is decided: see Machine.Release
+}
+
+// Round is a renewal that is decided.
+type Round struct {
+	ID      int32
+	Won     bool
+	Members int // that were renewed
+}

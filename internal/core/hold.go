@@ -1,0 +1,245 @@
+package core
+
+import (
+	"slices"
+	"time"
+)
+
+// renewHanded is how long after a handoff the lease is renewed, for its whole TTL. Most locks are held for less.
+const renewHanded = 10 * time.Millisecond
+
+// minRetry keeps a failed renewal from being tried again in a busy loop.
+const minRetry = 2 * time.Millisecond
+
+// round is one renewal at all cells. Several may be under way when an Extend crosses the watchdog's.
+type round struct {
+	id      int32
+	start   Time // before it was sent: what the new validity counts from
+	votes   []Vote
+	gone    []bool // cells that did not have the key
+	decided bool
+	pending int
+}
+
+// hold makes a won attempt a hold, if any validity is left of it.
+func (m *Machine) hold(now Time) {
+	m.start, m.ttl = m.asked, m.cfg.TTL
+	if m.successor {
+		m.ttl = m.cfg.HandTTL
+	}
+	left := m.Remaining(now)
+	if left <= 0 {
+		if m.successor {
+			m.disagree(now)
+		} else {
+			m.giveWay(now, TooLate)
+		}
+		return
+	}
+	m.phase, m.since = Holding, now
+	m.fx.Outcome = Acquired
+	m.renew = m.start.Mono + m.renewAfter()
+	if m.successor {
+		m.renew = now.Mono + min(renewHanded, left/3)
+	}
+	if !m.cfg.Renew {
+		m.renew = 0
+	}
+	for i := range m.Cells {
+		m.leaveQueue(i)
+	}
+}
+
+// renewAfter is how long after its start a renewal is followed by the next.
+func (m *Machine) renewAfter() time.Duration { return m.cfg.TTL / 3 }
+
+// leaveQueue takes the waiter of a new hold out of a queue: a holder that is first in a queue would keep the others
+// waiting.
+func (m *Machine) leaveQueue(i int) {
+	c := &m.Cells[i]
+	if m.successor {
+		own := c.State == Asked || c.State == Granted || c.State == Unknown
+		switch {
+		case own: // what the attempt's own owner has got there is of no use
+			m.call(Call{Do: ReleaseAndLeave, Cell: int32(i), Attempt: m.attempt})
+		case c.stray, c.pending > 0:
+			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt})
+		}
+		if c.former > 0 {
+			m.call(Call{Do: Release, Cell: int32(i), Attempt: c.former, Successor: true})
+		}
+		switch {
+		case c.Handed > 0:
+			c.State, c.Token = Granted, c.Handed
+		case own:
+			c.State = Left
+		}
+		return
+	}
+	switch c.State {
+	case Asked: // see acquired
+	case Granted:
+		if c.stray { // an earlier attempt may have queued it since
+			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt, All: true})
+		}
+	default:
+		if !m.neverQueued(c) {
+			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt, All: true})
+		}
+	}
+}
+
+// neverQueued reports whether no attempt has reached the cell.
+func (m *Machine) neverQueued(c *Cell) bool { return c.State == Untouched && m.attempt == 1 }
+
+// checkDeadline ends the hold if its validity is over. It needs no node for that.
+func (m *Machine) checkDeadline(now Time) {
+	if m.Remaining(now) > 0 {
+		return
+	}
+	if m.overheld(now) {
+		m.lose(OverMaxHold)
+	} else {
+		m.lose(NotRenewed)
+	}
+}
+
+// overheld reports whether the hold has lasted for its MaxHold, and is not renewed any more.
+func (m *Machine) overheld(now Time) bool {
+	return m.cfg.MaxHold > 0 && now.Since(m.since) >= m.cfg.MaxHold
+}
+
+func (m *Machine) lose(why Reason) {
+	m.phase, m.lost = Losing, why
+	m.fx.Lost = why
+	m.endRounds()
+}
+
+// endRounds tells whoever waits for a renewal that it has failed.
+func (m *Machine) endRounds() {
+	for _, r := range m.rounds {
+		m.endRound(r)
+	}
+}
+
+func (m *Machine) endRound(r *round) {
+	if !r.decided {
+		r.decided = true
+		m.fx.Rounds = append(m.fx.Rounds, Round{r.id, false, 0})
+	}
+}
+
+// LastRound returns the number of the last renewal that was begun.
+func (m *Machine) LastRound() int32 { return m.last }
+
+// renewAll begins a renewal at all cells.
+func (m *Machine) renewAll(now Time) {
+	m.renew = 0
+	m.last++
+	r := &round{id: m.last, start: now, votes: make([]Vote, len(m.Cells)), gone: make([]bool, len(m.Cells)), pending: len(m.Cells)}
+	m.rounds = append(m.rounds, r)
+	for i := range m.Cells {
+		m.call(Call{Do: Renew, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Round: r.id})
+	}
+}
+
+// renewed takes a cell's answer to a renewal. A cell that says yes counts even if its grant was never heard: it has the
+// owner of this very cell.
+func (m *Machine) renewed(now Time, call Call, reply Reply) {
+	if m.keep && m.phase >= Releasing && !reply.Unsent && (reply.Err != nil || reply.OK) {
+		m.keepNoLonger(now, call)
+	}
+	i := slices.IndexFunc(m.rounds, func(r *round) bool { return r.id == call.Round })
+	if i < 0 {
+		return
+	}
+	r := m.rounds[i]
+	if r.pending--; r.pending == 0 {
+		defer func() { m.rounds = slices.Delete(m.rounds, i, i+1) }()
+	}
+	if m.phase != Holding {
+		return
+	}
+	c := &m.Cells[call.Cell]
+	vote := No
+	if reply.Err == nil {
+		if !c.Duplicate {
+			c.Err = nil
+			r.gone[call.Cell] = !reply.OK
+		}
+		if reply.OK {
+			vote, c.State = Yes, Granted
+		} else if m.successor && c.State == Queued { // it did not hand over, and a holder may not be queued
+			c.State = Left
+			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
+		}
+	}
+	r.votes[call.Cell] = vote
+	if m.cfg.Tree.Broken(r.gone) {
+		m.lose(Gone)
+		m.endRound(r) // it is no longer among the others if this was its last answer
+		return
+	}
+	if r.decided {
+		if r.gone[call.Cell] {
+			m.restore(int(call.Cell))
+		}
+		return
+	}
+	result := m.cfg.Tree.Tally(r.votes)
+	if result == VotePending {
+		return
+	}
+	r.decided = true
+	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, m.members(r.votes)})
+	if result == VoteWon {
+		m.extend(r)
+	} else {
+		m.fx.Late, m.fx.Won = !m.late, m.members(r.votes)
+		m.late = true
+		m.schedule(now, now.Mono+max(m.ttl/50, minRetry))
+	}
+	// The vote of a cell that is asked to grant again counts from the next renewal on: during this one somebody else may
+	// have had the lock there.
+	for i, gone := range r.gone {
+		if gone {
+			m.restore(i)
+		}
+	}
+	if result == VoteWon {
+		m.schedule(now, r.start.Mono+m.renewAfter())
+	}
+}
+
+// extend moves the deadline. A lost hold stays lost: this is only called while the validity lasts.
+func (m *Machine) extend(r *round) {
+	if r.start.Mono > m.start.Mono {
+		m.start, m.ttl, m.late = r.start, m.cfg.TTL, false
+	}
+}
+
+// schedule sets when the next renewal is due.
+func (m *Machine) schedule(now Time, at time.Duration) {
+	if m.cfg.Renew && !m.overheld(now) {
+		m.renew = at
+	}
+}
+
+// restore asks a cell to grant again what it has lost.
+func (m *Machine) restore(i int) {
+	m.call(Call{Do: Restore, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Token: m.token})
+}
+
+// restored takes the answer to it. If the hold is over, the restore may have overtaken the release.
+func (m *Machine) restored(now Time, call Call, r Reply) {
+	c := &m.Cells[call.Cell]
+	switch {
+	case r.Err == nil && !r.OK && r.Ours:
+		c.Duplicate = true
+	case m.phase < Releasing || r.Unsent || r.Err == nil && !r.OK:
+	case m.keep:
+		m.keepNoLonger(now, call)
+	default:
+		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})
+	}
+}

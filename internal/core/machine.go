@@ -1,0 +1,325 @@
+// Package core decides everything in the life of one call of Lock: from its first attempt, through waiting in the queues
+// of the nodes, to the hold that it leads to, its renewals, its loss and its release. It is a pure state machine: it has
+// no goroutine, no mutex, no context, no clock and no I/O. The shell, package quorum, tells it what has happened and
+// does what it says.
+//
+//	machine.go   the machine, its phases, Step
+//	event.go     what goes in and comes out
+//	attempt.go   one attempt: votes, fencing token, validity
+//	wait.go      giving way, waiting, handoffs
+//	hold.go      renewal, deadline, loss
+//	release.go   giving back
+//	tree.go      which votes win
+//
+// The phases, and those in which one step may end that began in them:
+//
+//	Idle      -> Asking                                      Start
+//	Asking    -> Agreeing, Holding                           a quorum has granted, or handed over
+//	Asking    -> Yielding, Waiting                           none can grant, or somebody else must go first
+//	Agreeing  -> Holding                                     a quorum has the token
+//	Agreeing  -> Yielding, Asking                            it cannot
+//	Yielding  -> Waiting                                     every node that granted has the lock back
+//	Yielding  -> Agreeing, Holding, Asking                   a quorum has handed over, or it is the waiter's turn
+//	Waiting   -> Asking                                      it may be the waiter's turn, or time to refresh
+//	Waiting   -> Agreeing, Holding                           a quorum has handed over
+//	Holding   -> Losing                                      the validity is over, or the keys are gone
+//	Holding   -> Releasing                                   Unlock
+//	Losing    -> Releasing                                   Unlock
+//	Releasing -> Over                                        a quorum of every member has confirmed, or cannot
+//	Asking    -> Over                                        Cancel, or a TryLock has failed
+//	Agreeing  -> Over                                        Cancel, or a TryLock has failed
+//	Yielding  -> Over                                        Cancel, or a TryLock has failed
+//	Waiting   -> Over                                        Cancel
+//
+// A machine that is over still gives back what late answers have got.
+//
+// Calls of one machine to one node are run in the order in which they are sent, but for renewals, as long as its
+// connection stands. So a call can be sent to give back what an unanswered call before it will have got. If the answer is
+// lost, or comes later than those to later calls, the order is lost, too: then the machine gives back once more.
+package core
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Config is what all calls on one lock have in common. It is immutable.
+type Config struct {
+	Tree        Tree
+	TTL         time.Duration
+	HandTTL     time.Duration // of a handoff; 0 if nothing may be handed over
+	NodeTimeout time.Duration // within which every call is answered, be it with an error
+	MaxHold     time.Duration // how long a hold is renewed; 0 for as long as it lasts
+	Drift       quorumlock.Drift
+	Renew       bool
+	Tries       bool // a TryLock: it waits for nobody
+}
+
+// Phase is where a machine is in its life.
+type Phase uint8
+
+const (
+	Idle Phase = iota
+	Asking
+	Agreeing
+	Yielding
+	Waiting
+	Holding
+	Losing
+	Releasing
+	Over
+)
+
+// State is what a cell last said to the current attempt.
+type State uint8
+
+const (
+	Asked     State = iota // it has not answered
+	Granted                // the owner has the lock there
+	Queued                 // it refused, and the waiter is in its queue
+	Free                   // the lock is free there, and the waiter is the first in the queue
+	Unknown                // it failed: the call may have run, or may run later
+	Untouched              // the call was not sent, or the restart guard keeps the cell from granting
+	Left                   // the waiter has left it
+)
+
+// Cell is what the machine knows of one cell.
+type Cell struct {
+	State     State
+	Won       bool          // it granted the current attempt, though that may be given back since
+	Duplicate bool          // another cell of this lock is on the same server: this one never votes
+	NotALock  bool          // its key is something else
+	Called    bool          // it has called the waiter since the attempt began
+	Handed    uint64        // the token with which the attempt's successor has the lock there; 0 if it has not
+	former    int32         // an earlier attempt whose successor has the lock there; 0 if none is known
+	Token     uint64        // the owner's token there, if granted
+	Refused   bool          // it refused the current attempt
+	Refusal   Reply         // if it refused
+	Position  int           // in its queue
+	Err       error         // what went wrong there last
+	expires   time.Duration // when the key that made it refuse should expire, by the monotonic clock; 0 if unknown
+	bare      bool          // it was released while Asked, without leaving its queue
+	pending   int16         // calls without an answer that may queue the waiter there
+	overtaken bool          // it has answered a release, but not what was sent before that
+	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
+}
+
+// Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
+// not usable: see New. It is not safe for concurrent use.
+type Machine struct {
+	cfg   *Config
+	trip  func(cell int) time.Duration
+	rand  uint64
+	phase Phase
+	Cells []Cell
+
+	attempt   int32
+	began     Time // the call
+	asked     Time // before the last attempt was sent: what the validity counts from
+	successor bool // the hold, or what is about to be one, is the successor's of the last attempt
+	contests  int  // attempts that were refused somewhere
+	met       quorumlock.Owner
+	undecided bool // a TryLock: it is not certain that somebody has the lock
+	soon      bool // told to look often
+	reason    Reason
+	yields    int // cells that granted and have not confirmed that they have the lock back
+
+	silence time.Duration // when nodes that do not answer are no longer waited for; 0 if there is no such moment
+	due     time.Duration // of the next attempt
+	grace   time.Duration // when missing wake-ups are no longer waited for; 0 if none is
+	from    time.Duration // when waiting began
+
+	token  uint64
+	votes  []Vote // on what is being asked: the raise, or the release
+	since  Time   // when the hold began
+	start  Time   // before the attempt or renewal was sent that the validity counts from
+	ttl    time.Duration
+	renew  time.Duration // when the next renewal is due
+	late   bool          // the last renewal found no quorum
+	rounds []*round
+	last   int32 // the number of the last round
+	lost   Reason
+
+	gone     []bool        // cells that did not have the key when it was released
+	keep     bool          // Unlock left the key for a while
+	kept     time.Duration // until when, by the monotonic clock
+	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
+
+	fx Effects
+}
+
+// New returns a machine that has done nothing yet. trip says how long round trips to a cell's node took lately; seed
+// makes its pauses differ from those of others.
+func New(c *Config, trip func(cell int) time.Duration, seed uint64) *Machine {
+	m := &Machine{cfg: c, trip: trip, rand: seed | 1}
+	m.Cells = make([]Cell, c.Tree.Cells())
+	m.votes = make([]Vote, len(m.Cells))
+	m.fx.Calls = make([]Call, 0, len(m.Cells))
+	return m
+}
+
+// Phase returns where the machine is.
+func (m *Machine) Phase() Phase { return m.phase }
+
+// Attempt returns the number of the last attempt, from 1, and whether its successor has the lock.
+func (m *Machine) Attempt() (n int32, successor bool) { return m.attempt, m.successor }
+
+// Token returns the fencing token of the hold.
+func (m *Machine) Token() uint64 { return m.token }
+
+// Tree returns the tree of the lock.
+func (m *Machine) Tree() Tree { return m.cfg.Tree }
+
+// Remaining is how much validity the hold has left.
+func (m *Machine) Remaining(now Time) time.Duration {
+	return m.cfg.Drift.Validity(m.ttl, now.Since(m.start))
+}
+
+// Until is the end of the hold's validity by the monotonic clock.
+func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Validity(m.ttl, 0) }
+
+// Step tells the machine what has happened, and returns what to do. What it returns is valid until the next step.
+func (m *Machine) Step(now Time, e Event) *Effects {
+	m.fx = Effects{Calls: m.fx.Calls[:0], Rounds: m.fx.Rounds[:0]}
+	if m.phase == Holding {
+		m.checkDeadline(now)
+	}
+	switch e.Kind {
+	case Start:
+		m.began = now
+		m.ask(now)
+	case Replied:
+		m.replied(now, e.Call, e.Reply)
+	case Turn:
+		m.Cells[e.Cell].Called = true
+		m.review(now)
+	case Handoff:
+		m.handed(now, int(e.Cell), e.Attempt, e.Token)
+	case Next:
+		m.next(now)
+	case Tick:
+		m.tick(now)
+	case Cancel:
+		m.cancel()
+	case Extend:
+		if m.phase == Holding {
+			m.renewAll(now)
+		}
+	case Unlock:
+		m.unlock(now, e.Keep)
+	case Close:
+		if m.phase == Holding {
+			m.lose(Closed)
+		} else {
+			m.cancel()
+		}
+	}
+	return &m.fx
+}
+
+// Wake returns when the next Tick is due, by the monotonic clock; 0 if none is.
+func (m *Machine) Wake() time.Duration {
+	switch m.phase {
+	case Asking:
+		return m.silence
+	case Waiting:
+		return earlier(m.due, m.grace)
+	case Holding:
+		return earlier(m.Until(), m.renew)
+	}
+	return 0
+}
+
+// earlier returns the lesser of two moments, of which 0 is none.
+func earlier(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+func (m *Machine) tick(now Time) {
+	switch m.phase {
+	case Asking:
+		if m.silence != 0 && now.Mono >= m.silence {
+			m.giveWay(now, m.contested())
+		}
+	case Waiting:
+		if at := m.Wake(); now.Mono >= at {
+			m.ask(now)
+		}
+	case Holding:
+		if m.renew != 0 && now.Mono >= m.renew {
+			m.renew = 0
+			if !m.overheld(now) {
+				m.renewAll(now)
+			}
+		}
+	}
+}
+
+// review looks whether what the nodes have said makes it time to do something.
+func (m *Machine) review(now Time) {
+	switch m.phase {
+	case Asking:
+		m.count(now)
+	case Yielding:
+		if m.handedOver() {
+			m.inherit(now)
+		}
+	case Waiting:
+		m.look(now)
+	}
+}
+
+func (m *Machine) replied(now Time, c Call, r Reply) {
+	if r.Err != nil {
+		m.Cells[c.Cell].Err = r.Err
+	}
+	switch c.Do {
+	case Acquire:
+		m.acquired(now, c, r)
+	case Raise:
+		m.raised(now, c, r)
+	case Yield:
+		m.yielded(now, c, r)
+	case Renew:
+		m.renewed(now, c, r)
+	case Restore:
+		m.restored(now, c, r)
+	case Release, ReleaseAndLeave, Keep:
+		m.gaveBack(c, r)
+	}
+}
+
+// call adds a call to what is to be sent.
+func (m *Machine) call(c Call) { m.fx.Calls = append(m.fx.Calls, c) }
+
+// tally counts the cells for which yes says so.
+func (m *Machine) tally(vote func(*Cell) Vote) Result {
+	var room [16]Vote
+	votes := room[:0]
+	for i := range m.Cells {
+		votes = append(votes, vote(&m.Cells[i]))
+	}
+	return m.cfg.Tree.Tally(votes)
+}
+
+// won reports whether the cells for which is says so are a quorum.
+func (m *Machine) won(is func(*Cell) bool) bool {
+	return m.tally(func(c *Cell) Vote {
+		if is(c) {
+			return Yes
+		}
+		return No
+	}) == VoteWon
+}
+
+// jitter returns a random duration between half of d and one and a half times d.
+func (m *Machine) jitter(d time.Duration) time.Duration {
+	m.rand ^= m.rand << 13
+	m.rand ^= m.rand >> 7
+	m.rand ^= m.rand << 17
+	return d/2 + time.Duration(m.rand%uint64(d))
+}

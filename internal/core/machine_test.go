@@ -1,0 +1,255 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+var phases = []string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
+
+// driver feeds a machine with whatever could happen to it, sensible or not.
+type driver struct {
+	t     *testing.T
+	rng   *rand.Rand
+	m     *Machine
+	now   Time
+	calls []Call // not answered
+
+	outcome  Outcome
+	unlocked bool
+	released bool
+	lost     bool
+	extends  map[int32]bool // rounds that are not decided
+	moves    map[string]bool
+}
+
+func (d *driver) step(e Event) {
+	d.t.Helper()
+	from, round := d.m.Phase(), d.m.LastRound()
+	fx := d.m.Step(d.now, e)
+	if to := d.m.Phase(); to != from {
+		d.moves[phases[from]+" -> "+phases[to]] = true
+	}
+	for id := round + 1; id <= d.m.LastRound(); id++ {
+		d.extends[id] = true
+	}
+	for _, r := range fx.Rounds {
+		if !d.extends[r.ID] {
+			d.t.Fatalf("round %d is decided, though it is not under way", r.ID)
+		}
+		delete(d.extends, r.ID)
+	}
+	if fx.Outcome != Undecided {
+		if d.outcome != Undecided {
+			d.t.Fatalf("outcome %d after %d", fx.Outcome, d.outcome)
+		}
+		d.outcome = fx.Outcome
+	}
+	if fx.Lost != NoReason {
+		if d.lost || d.outcome != Acquired || d.released {
+			d.t.Fatal("a loss of what is not held")
+		}
+		d.lost = true
+	}
+	if fx.Released {
+		if d.released || !d.unlocked {
+			d.t.Fatal("released, though nobody has unlocked")
+		}
+		d.released = true
+	}
+	for _, c := range fx.Calls {
+		if c.Cell < 0 || int(c.Cell) >= len(d.m.Cells) || c.Do < Acquire || c.Do > Keep || c.Attempt < 1 {
+			d.t.Fatalf("an impossible call: %+v", c)
+		}
+		d.calls = append(d.calls, c)
+	}
+	if d.m.Phase() == Holding && d.m.Remaining(d.now) <= 0 && e.Kind != Start {
+		d.t.Fatal("a hold after its validity")
+	}
+}
+
+// answer answers one call, the first of its cell more often than not.
+func (d *driver) answer(well bool) {
+	i := d.rng.IntN(len(d.calls))
+	if d.rng.IntN(8) > 0 {
+		for j := range i {
+			if d.calls[j].Cell == d.calls[i].Cell {
+				i = j
+				break
+			}
+		}
+	}
+	c := d.calls[i]
+	d.calls = slices.Delete(d.calls, i, i+1)
+	d.step(Event{Kind: Replied, Call: c, Reply: d.reply(c, well)})
+}
+
+func (d *driver) reply(c Call, well bool) Reply {
+	r := Reply{OK: d.rng.IntN(3) > 0 || well, Token: uint64(1 + d.rng.IntN(3)), First: d.rng.IntN(2) == 0}
+	if well {
+		return r
+	}
+	switch d.rng.IntN(10) {
+	case 0:
+		return Reply{Err: errors.New("lost")}
+	case 1:
+		return Reply{Err: errors.New("not sent"), Unsent: true}
+	case 2:
+		return Reply{Err: errors.New("no lock"), NotALock: true}
+	case 3:
+		return Reply{Err: errors.New("restarted"), Quarantined: true}
+	}
+	if !r.OK {
+		r.Holder = quorumlock.Owner(fmt.Sprint("c:", d.rng.IntN(3)))
+		r.Free, r.Ours, r.Ended = d.rng.IntN(3) == 0, d.rng.IntN(9) == 0, d.rng.IntN(9) == 0
+		r.TTL, r.Position = time.Duration(d.rng.IntN(1000))*time.Millisecond, d.rng.IntN(40)
+	}
+	return r
+}
+
+func (d *driver) pass(max time.Duration) {
+	by := time.Duration(d.rng.Int64N(int64(max)))
+	d.now = d.now.Add(by)
+	if d.rng.IntN(20) == 0 {
+		d.now.Wall += time.Duration(d.rng.Int64N(int64(2*max))) - max
+	}
+}
+
+// any has something happen.
+func (d *driver) any() {
+	d.pass(40 * time.Millisecond)
+	cell := int32(d.rng.IntN(len(d.m.Cells)))
+	attempt, _ := d.m.Attempt()
+	switch n := d.rng.IntN(100); {
+	case n < 55 && len(d.calls) > 0:
+		d.answer(false)
+	case n < 65:
+		d.step(Event{Kind: Turn, Cell: cell})
+	case n < 75:
+		d.step(Event{Kind: Handoff, Cell: cell, Attempt: max(attempt-int32(d.rng.IntN(2)), 1), Token: uint64(1 + d.rng.IntN(3))})
+	case n < 78:
+		d.step(Event{Kind: Next})
+	case n < 90:
+		if at := d.m.Wake(); at > d.now.Mono && d.rng.IntN(2) == 0 {
+			d.now = d.now.Add(at - d.now.Mono)
+		}
+		d.step(Event{Kind: Tick})
+	case n < 94:
+		d.step(Event{Kind: Extend})
+	case n < 96 && d.outcome == Acquired && !d.unlocked:
+		d.unlocked = true
+		d.step(Event{Kind: Unlock, Keep: time.Duration(d.rng.IntN(2)) * time.Second})
+	case n == 96:
+		d.step(Event{Kind: Cancel})
+	case n == 97 && d.rng.IntN(4) == 0:
+		d.step(Event{Kind: Close})
+	}
+}
+
+// end cancels, unlocks and answers everything. Then nothing may be left to do.
+func (d *driver) end() {
+	d.step(Event{Kind: Cancel})
+	if d.outcome == Acquired && !d.unlocked {
+		d.unlocked = true
+		d.step(Event{Kind: Unlock})
+	}
+	for n := 0; len(d.calls) > 0; n++ {
+		if n == 10000 {
+			d.t.Fatal("it never ends")
+		}
+		d.answer(true)
+	}
+	switch {
+	case d.m.Phase() != Over:
+		d.t.Fatalf("it ends in phase %s", phases[d.m.Phase()])
+	case d.outcome == Undecided:
+		d.t.Fatal("no outcome")
+	case d.outcome == Acquired && !d.released:
+		d.t.Fatal("Unlock has no outcome")
+	case len(d.extends) > 0:
+		d.t.Fatalf("renewals %v are not decided", d.extends)
+	case d.m.Wake() != 0:
+		d.t.Fatal("it wants to be woken")
+	}
+}
+
+// Whatever happens, in whatever order: a machine has one outcome, decides each renewal and each Unlock once, holds nothing
+// past its validity, and ends when everything is answered. Its phases follow each other as the package comment says.
+func TestWhateverHappensAMachineEnds(t *testing.T) {
+	trees := []Tree{{}, Majority(2, 3), Majority(3, 5), Majority(3, 3), Every([]Tree{Majority(2, 3), {}})}
+	moves := make(map[string]bool)
+	for seed := range uint64(20000) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		c := &Config{Tree: trees[rng.IntN(len(trees))], TTL: time.Second, NodeTimeout: 50 * time.Millisecond,
+			Drift: quorumlock.DefaultDrift(), Renew: rng.IntN(4) > 0, Tries: rng.IntN(4) == 0}
+		if c.Renew && !c.Tries {
+			c.HandTTL = time.Second
+		}
+		if rng.IntN(8) == 0 {
+			c.MaxHold = 500 * time.Millisecond
+		}
+		m := New(c, func(int) time.Duration { return time.Millisecond }, seed)
+		d := &driver{t: t, rng: rng, m: m, extends: make(map[int32]bool), moves: moves}
+		d.step(Event{Kind: Start})
+		for range 30 + rng.IntN(150) {
+			d.any()
+		}
+		d.end()
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+	source, err := os.ReadFile("machine.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := make(map[string]bool)
+	for _, row := range regexp.MustCompile(`(?m)^//\t(\w+) +-> (.*?)(  .*)?$`).FindAllStringSubmatch(string(source), -1) {
+		for to := range strings.SplitSeq(row[2], ", ") {
+			table[row[1]+" -> "+strings.TrimSpace(to)] = true
+		}
+	}
+	if seen, want := slices.Sorted(maps.Keys(moves)), slices.Sorted(maps.Keys(table)); !slices.Equal(seen, want) {
+		t.Errorf("the steps were\n%s\nand the package comment has\n%s", strings.Join(seen, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// What Unlock leaves for a while stays where the node has lost the key and has just got it back.
+func TestRestoreDoesNotEndAKeep(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1, 2)
+	m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
+	fx := m.Step(at(time.Second), answer(Restore, 1, Reply{OK: true, Token: 7}))
+	if len(fx.Calls) != 1 || fx.Calls[0].Do != Keep || fx.Calls[0].For != 2*time.Second {
+		t.Errorf("%+v", fx.Calls)
+	}
+}
+
+// A cell that refused an attempt may have the key from a Restore by the time its answer comes: the waiter is queued there.
+func TestLateRefusalOfARestoredCellLeavesTheQueue(t *testing.T) {
+	for _, unlocked := range []bool{false, true} {
+		m := start(2, 3)
+		granted(m, 0, 1)
+		m.Step(at(time.Second), Event{Kind: Extend})
+		e := answer(Renew, 2, Reply{OK: true})
+		e.Call.Round = m.LastRound()
+		m.Step(at(time.Second), e)
+		if unlocked {
+			m.Step(at(time.Second), Event{Kind: Unlock})
+		}
+		fx := m.Step(at(time.Second), answer(Acquire, 2, Reply{Holder: "other:1", TTL: time.Second}))
+		if got := calls(fx, 2); len(got) == 0 || got[0] != Leave {
+			t.Errorf("unlocked %v: it is asked for %v, want it to leave", unlocked, got)
+		}
+	}
+}

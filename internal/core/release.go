@@ -1,0 +1,128 @@
+package core
+
+import "time"
+
+// unlock ends the hold and gives back at every cell. It also ends a hold that was lost: nothing of it may be left. If keep
+// is positive, the cells that have granted keep the key for that long instead.
+func (m *Machine) unlock(now Time, keep time.Duration) {
+	if m.phase != Holding && m.phase != Losing {
+		return
+	}
+	m.phase, m.keep, m.kept, m.released = Releasing, keep > 0, now.Mono+keep, Unanswered
+	m.endRounds()
+	m.gone = make([]bool, len(m.Cells))
+	contended := false
+	for i := range m.Cells {
+		m.votes[i] = Unanswered
+		contended = contended || m.Cells[i].Refused
+	}
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}
+		switch {
+		case keep > 0 && c.State == Granted:
+			call.Do, call.For = Keep, keep
+		case c.State == Asked && !contended && m.attempt == 1: // most likely it has granted
+			c.bare = true
+		case c.State != Granted || c.stray:
+			call.Do = ReleaseAndLeave
+		}
+		call.All = call.Do == ReleaseAndLeave && !m.successor
+		m.call(call)
+	}
+}
+
+// keepNoLonger gives the key that Unlock left for a while its time once more: a renewal may have overtaken the Keep, and
+// would leave it for the whole TTL.
+func (m *Machine) keepNoLonger(now Time, call Call) {
+	again := Call{Do: Keep, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor, For: m.kept - now.Mono}
+	if again.For <= 0 {
+		again.Do, again.For = Release, 0
+	}
+	m.call(again)
+}
+
+// gaveBack takes the answer to a release, or to a Keep.
+func (m *Machine) gaveBack(call Call, r Reply) {
+	if c := &m.Cells[call.Cell]; c.pending > 0 { // what was sent before it is yet to be answered
+		c.overtaken = true
+	}
+	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || m.votes[call.Cell] != Unanswered {
+		return
+	}
+	m.votes[call.Cell] = No
+	if r.Err == nil {
+		m.Cells[call.Cell].Err = nil
+		kept := call.Do == Keep
+		m.gone[call.Cell] = !r.OK && (!kept || m.Cells[call.Cell].State == Granted)
+		if m.keep == kept && (r.OK || !kept) {
+			m.votes[call.Cell] = Yes
+		}
+	}
+	if result := m.cfg.Tree.Tally(m.votes); result != VotePending && m.cfg.Tree.Settled(m.votes) {
+		m.phase, m.fx.Released = Over, true
+		m.released = Vote(result)
+	}
+}
+
+// Released returns what came of an Unlock: whether a quorum of every member has confirmed it, and whether somebody had
+// taken the keys away before, and could have held the lock since.
+func (m *Machine) Released() (confirmed, broken bool) {
+	return m.released == Yes, m.cfg.Tree.Broken(m.gone)
+}
+
+// Confirmed returns how many members have confirmed the release.
+func (m *Machine) Confirmed() int { return m.members(m.votes) }
+
+// successorHolds reports whether what the waiter's successors have got must stay.
+func (m *Machine) successorHolds() bool {
+	return m.successor && (m.phase == Agreeing || m.phase == Holding || m.phase == Losing || m.phase == Releasing || m.keep)
+}
+
+// cancel gives up a call that has not got the lock.
+func (m *Machine) cancel() {
+	if m.phase != Idle && m.phase < Holding {
+		m.fail(Cancelled)
+	}
+}
+
+// fail ends a call without the lock: everything that it has got is released, and the waiter leaves every queue.
+func (m *Machine) fail(why Reason) {
+	m.fx.Outcome, m.fx.Reason = Failed, why
+	m.phase, m.successor = Over, false
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		do := Leave
+		switch {
+		case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0:
+			do = ReleaseAndLeave
+		case c.State == Left, m.neverQueued(c):
+			continue
+		}
+		m.call(Call{Do: do, Cell: int32(i), Attempt: m.attempt, All: true})
+	}
+}
+
+// Granted returns how many members the attempt has won.
+func (m *Machine) Granted() int {
+	votes := make([]Vote, len(m.Cells))
+	for i := range m.Cells {
+		votes[i] = No
+		if m.Cells[i].Won {
+			votes[i] = Yes
+		}
+	}
+	return m.members(votes)
+}
+
+func (m *Machine) members(votes []Vote) int {
+	t := m.cfg.Tree
+	if len(t.Members) == 0 {
+		if t.Tally(votes) == VoteWon {
+			return 1
+		}
+		return 0
+	}
+	n, _ := t.count(votes)
+	return n
+}

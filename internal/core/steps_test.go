@@ -1,0 +1,200 @@
+package core
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// start returns a machine that has asked a quorum of the cells, at the time 1 s.
+func start(need, cells int) *Machine {
+	c := &Config{Tree: Majority(need, cells), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
+	m := New(c, func(int) time.Duration { return time.Millisecond }, 1)
+	m.Step(at(0), Event{Kind: Start})
+	return m
+}
+
+func at(d time.Duration) Time { return Time{time.Second + d, time.Second + d} }
+
+func answer(do Do, cell int32, r Reply) Event {
+	return Event{Kind: Replied, Call: Call{Do: do, Cell: cell, Attempt: 1}, Reply: r}
+}
+
+// calls is what a step asks of a cell.
+func calls(fx *Effects, cell int32) (all []Do) {
+	for _, c := range fx.Calls {
+		if c.Cell == cell {
+			all = append(all, c.Do)
+		}
+	}
+	return all
+}
+
+func granted(m *Machine, cells ...int32) {
+	for _, cell := range cells {
+		m.Step(at(0), answer(Acquire, cell, Reply{OK: true, Token: 7}))
+	}
+}
+
+// Extend returns, whichever answer shows that the hold is lost.
+func TestLastAnswerThatEndsTheHoldEndsItsRound(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1, 2)
+	m.Step(at(time.Second), Event{Kind: Extend})
+	for cell := range int32(3) {
+		e := answer(Renew, cell, Reply{OK: cell == 0})
+		e.Call.Round = m.LastRound()
+		fx := m.Step(at(time.Second), e)
+		if cell == 2 && (fx.Lost != Gone || len(fx.Rounds) != 1 || fx.Rounds[0].Won) {
+			t.Errorf("%+v", fx)
+		}
+	}
+}
+
+// A cell that turns out to be on the server of another one has queued the waiter.
+func TestLateDuplicateLeavesTheQueue(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	m.Step(at(0), Event{Kind: Unlock})
+	fx := m.Step(at(0), answer(Acquire, 2, Reply{Ours: true}))
+	if got := calls(fx, 2); len(got) != 1 || got[0] != Leave {
+		t.Errorf("it is asked for %v, want it to leave", got)
+	}
+}
+
+// What is handed over too late to be taken does not stop the waiter from asking again.
+func TestWaiterGoesOnAfterALateHandoff(t *testing.T) {
+	m := start(2, 2)
+	granted(m, 0)
+	late := at(900 * time.Millisecond) // too little is left of the handoff to renew it in time
+	m.Step(late, answer(Acquire, 1, Reply{Holder: "other:1", TTL: time.Second}))
+	for cell := range int32(2) {
+		m.Step(late, Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
+	}
+	if m.Phase() != Yielding {
+		t.Fatalf("phase %d, want it to wait for the yield", m.Phase())
+	}
+	m.Step(late, answer(Yield, 0, Reply{}))
+	if n, _ := m.Attempt(); n != 2 || m.Phase() != Asking {
+		t.Errorf("phase %d of attempt %d, want it to ask again", m.Phase(), n)
+	}
+}
+
+// A lock that Unlock keeps for a while is not kept for the whole TTL by a renewal that was under way.
+func TestRenewalDoesNotLengthenAKeep(t *testing.T) {
+	for left, want := range map[time.Duration]Do{time.Second: Keep, -time.Second: Release} {
+		m := start(2, 3)
+		granted(m, 0, 1, 2)
+		m.Step(at(0), Event{Kind: Extend})
+		m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
+		e := answer(Renew, 1, Reply{OK: true})
+		e.Call.Round = m.LastRound()
+		fx := m.Step(at(3*time.Second-left), e)
+		if len(fx.Calls) != 1 || fx.Calls[0].Do != want || fx.Calls[0].Cell != 1 || fx.Calls[0].For != max(left, 0) {
+			t.Errorf("%v left: %+v", left, fx.Calls)
+		}
+	}
+}
+
+// inherited is a hold that two of three cells have handed over, while the waiter is still queued at the third.
+func inherited() *Machine {
+	m := start(2, 3)
+	for cell := range int32(3) {
+		m.Step(at(0), answer(Acquire, cell, Reply{Holder: "other:1", TTL: time.Second}))
+	}
+	for cell := range int32(2) {
+		m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
+	}
+	return m
+}
+
+// A call that is over is in no queue, though the nodes keep its lock for a while.
+func TestKeepLeavesTheQueues(t *testing.T) {
+	m := inherited()
+	fx := m.Step(at(0), Event{Kind: Unlock, Keep: time.Second})
+	for cell, want := range []Do{Keep, Keep, ReleaseAndLeave} {
+		if got := calls(fx, int32(cell)); len(got) != 1 || got[0] != want {
+			t.Errorf("cell %d is asked for %v, want %v", cell, got, want)
+		}
+	}
+}
+
+// A cell may hand over to the successor of an earlier attempt, since the last one did not reach it.
+func TestSuccessorReleasesEarlierHandoffs(t *testing.T) {
+	m := start(2, 3)
+	m.attempt = 2
+	late := Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 8}
+	for cell := range int32(3) {
+		e := answer(Acquire, cell, Reply{Holder: "other:1", TTL: time.Second})
+		if e.Call.Attempt = 2; cell == 2 {
+			e.Reply = Reply{Err: quorumlock.ErrClosed, Unsent: true}
+		}
+		m.Step(at(0), e)
+	}
+	check := func(fx *Effects) {
+		t.Helper()
+		if len(fx.Calls) != 1 || fx.Calls[0] != (Call{Do: Release, Cell: 2, Attempt: 1, Successor: true}) {
+			t.Errorf("%+v", fx.Calls)
+		}
+	}
+	m.Step(at(0), late)
+	m.Step(at(0), Event{Kind: Handoff, Cell: 0, Attempt: 2, Token: 9})
+	check(m.Step(at(0), Event{Kind: Handoff, Cell: 1, Attempt: 2, Token: 9}))
+	check(m.Step(at(0), late))
+}
+
+// What Unlock leaves for a while is not taken back because a late answer needs a release.
+func TestStragglerDoesNotEndAKeep(t *testing.T) {
+	m := inherited()
+	m.Step(at(0), Event{Kind: Unlock, Keep: time.Second})
+	for cell := range int32(3) {
+		m.Step(at(0), answer(Keep, cell, Reply{OK: cell < 2}))
+	}
+	fx := m.Step(at(0), Event{Kind: Replied, Call: Call{Do: Acquire, Attempt: 0, Cell: 0}, Reply: Reply{Err: quorumlock.ErrClosed}})
+	for _, c := range fx.Calls {
+		if c.All {
+			t.Errorf("%+v takes back the hold that is kept", c)
+		}
+	}
+}
+
+// A raise that was asked for the attempt's own owner says nothing about its successor.
+func TestALateRaiseOfTheOwnOwnerDoesNotCountForItsSuccessor(t *testing.T) {
+	m := start(3, 5)
+	for i, token := range []uint64{5, 6, 7} {
+		m.Step(at(0), answer(Acquire, int32(i), Reply{OK: true, Token: token}))
+	}
+	for i := int32(3); i < 5; i++ {
+		m.Step(at(0), answer(Acquire, i, Reply{Holder: "o:1", TTL: time.Second}))
+	}
+	m.Step(at(0), answer(Raise, 0, Reply{}))
+	for i, token := range []uint64{1: 8, 2: 9, 3: 20} {
+		if token > 0 {
+			m.Step(at(0), Event{Kind: Handoff, Cell: int32(i), Attempt: 1, Token: token})
+		}
+	}
+	m.Step(at(0), answer(Raise, 1, Reply{OK: true}))
+	e := answer(Raise, 2, Reply{OK: true})
+	e.Call.Successor = true
+	if m.Step(at(0), e); m.Phase() == Holding {
+		t.Error("it holds with a token that only two cells have")
+	}
+}
+
+// What the attempt's own owner has got is released if its successor was to hold, and no quorum has the token.
+func TestASuccessorThatCannotAgreeLeavesNothingOfItsAttempt(t *testing.T) {
+	m := start(2, 3)
+	m.Step(at(0), answer(Acquire, 0, Reply{OK: true, Token: 7}))
+	m.Step(at(0), Event{Kind: Handoff, Cell: 1, Attempt: 1, Token: 8})
+	m.Step(at(0), Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 9})
+	e := answer(Raise, 1, Reply{Err: errors.New("lost")})
+	e.Call.Successor = true
+	for _, c := range m.Step(at(0), e).Calls {
+		if c.Cell == 0 && c.Do == Release && !c.Successor && c.Attempt == 1 {
+			return
+		}
+	}
+	t.Error("nothing releases the attempt's own owner at the first cell")
+}

@@ -1,0 +1,248 @@
+package core
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// shape is a second, deliberately dumb description of a lock: what it is, rather than how votes on it
+// are counted. Its methods only ask what holds when everybody has answered.
+type shape struct {
+	need    int // of cells, if it is a RedLock
+	cells   int
+	members []shape // if it is a MultiLock
+}
+
+func redLock(need, cells int) shape    { return shape{need: need, cells: cells} }
+func nodeLock() shape                  { return shape{need: 1, cells: 1} }
+func multiLock(members ...shape) shape { return shape{members: members} }
+
+func (s shape) size() int {
+	n := s.cells
+	for _, m := range s.members {
+		n += m.size()
+	}
+	return n
+}
+
+func (s shape) String() string {
+	if s.members == nil {
+		return fmt.Sprintf("%d of %d", s.need, s.cells)
+	}
+	names := make([]string, len(s.members))
+	for i, m := range s.members {
+		names[i] = m.String()
+	}
+	return "all(" + strings.Join(names, ", ") + ")"
+}
+
+func (s shape) tree() Tree {
+	switch {
+	case s.members != nil:
+		trees := make([]Tree, len(s.members))
+		for i, m := range s.members {
+			trees[i] = m.tree()
+		}
+		return Every(trees)
+	case s.cells == 1:
+		return Tree{}
+	}
+	return Majority(s.need, s.cells)
+}
+
+// heldBy reports whether whoever has the cells that are true has the lock.
+func (s shape) heldBy(has []bool) bool {
+	if s.members == nil {
+		n := 0
+		for _, h := range has[:s.cells] {
+			if h {
+				n++
+			}
+		}
+		return n >= s.need
+	}
+	for _, m := range s.members {
+		if !m.heldBy(has[:m.size()]) {
+			return false
+		}
+		has = has[m.size():]
+	}
+	return true
+}
+
+// parts are the locks that somebody might take: the lock itself, its members, and theirs. Each comes
+// with the index of its first cell.
+func (s shape) parts(first int) map[int][]shape {
+	all := map[int][]shape{first: {s}}
+	for _, m := range s.members {
+		for at, locks := range m.parts(first) {
+			all[at] = append(all[at], locks...)
+		}
+		first += m.size()
+	}
+	return all
+}
+
+// shapes are all kinds of locks that are small enough to try everything on.
+func shapes() []shape {
+	all := []shape{nodeLock()}
+	for n := 2; n <= 6; n++ {
+		for need := 1; need <= n; need++ {
+			all = append(all, redLock(need, n))
+		}
+	}
+	two, three := redLock(2, 2), redLock(2, 3)
+	return append(all,
+		multiLock(nodeLock()),
+		multiLock(nodeLock(), nodeLock()),
+		multiLock(nodeLock(), nodeLock(), nodeLock(), nodeLock()),
+		multiLock(three, three),
+		multiLock(nodeLock(), three, nodeLock()),
+		multiLock(three, redLock(3, 4)),
+		multiLock(redLock(3, 5), three),
+		multiLock(multiLock(nodeLock(), three), nodeLock(), two),
+		multiLock(three, multiLock(two, multiLock(nodeLock(), nodeLock()))),
+		multiLock(multiLock(multiLock(three))),
+	)
+}
+
+// everyVote calls f with every way in which n cells can have voted.
+func everyVote(n int, f func(votes []Vote)) {
+	votes := make([]Vote, n)
+	var next func(i int)
+	next = func(i int) {
+		if i == n {
+			f(votes)
+			return
+		}
+		for _, votes[i] = range []Vote{Unanswered, Yes, No} {
+			next(i + 1)
+		}
+	}
+	next(0)
+}
+
+// dumbTally tries all completions of the votes: VoteWon if all of them win, VoteLost if none does.
+func dumbTally(s shape, votes []Vote) Result {
+	has := make([]bool, len(votes))
+	wins, loses := false, false
+	var next func(i int)
+	next = func(i int) {
+		if i == len(votes) {
+			if s.heldBy(has) {
+				wins = true
+			} else {
+				loses = true
+			}
+			return
+		}
+		for _, yes := range []bool{false, true} {
+			if votes[i] == Unanswered || yes == (votes[i] == Yes) {
+				has[i] = yes
+				next(i + 1)
+			}
+		}
+	}
+	next(0)
+	switch {
+	case wins && loses:
+		return VotePending
+	case wins:
+		return VoteWon
+	}
+	return VoteLost
+}
+
+func TestTallyDecidesExactlyWhenNoAnswerCanChangeIt(t *testing.T) {
+	for _, s := range shapes() {
+		t.Run(s.String(), func(t *testing.T) {
+			tree := s.tree()
+			everyVote(s.size(), func(votes []Vote) {
+				if got, want := tree.Tally(votes), dumbTally(s, votes); got != want {
+					t.Errorf("Tally(%v) = %v, want %v", votes, got, want)
+				}
+			})
+		})
+	}
+}
+
+func TestBrokenExactlyWhenSomebodyElseCouldHoldAPart(t *testing.T) {
+	for _, s := range shapes() {
+		t.Run(s.String(), func(t *testing.T) {
+			tree, parts := s.tree(), s.parts(0)
+			for set := range 1 << s.size() {
+				gone := make([]bool, s.size())
+				for i := range gone {
+					gone[i] = set>>i&1 == 1
+				}
+				want := false
+				for first, locks := range parts {
+					for _, lock := range locks {
+						want = want || lock.heldBy(gone[first:first+lock.size()])
+					}
+				}
+				if got := tree.Broken(gone); got != want {
+					t.Errorf("Broken(%v) = %v, want %v", gone, got, want)
+				}
+			}
+		})
+	}
+}
+
+// With a quorum that is a majority, the cells that are left and those that are gone never both suffice.
+func TestAMajorityThatIsHeldIsNotBroken(t *testing.T) {
+	for _, s := range []shape{nodeLock(), redLock(2, 3), redLock(3, 4), redLock(3, 5), redLock(4, 5), multiLock(redLock(2, 3), nodeLock(), redLock(3, 4))} {
+		t.Run(s.String(), func(t *testing.T) {
+			tree := s.tree()
+			everyVote(s.size(), func(votes []Vote) {
+				gone := make([]bool, len(votes))
+				for i, v := range votes {
+					gone[i] = v == No
+				}
+				if tree.Tally(votes) == VoteWon && tree.Broken(gone) {
+					t.Errorf("%v is both won and broken", votes)
+				}
+			})
+		})
+	}
+}
+
+func TestCellsAreCountedAndNumberedAsTheyStand(t *testing.T) {
+	for _, s := range shapes() {
+		tree := s.tree()
+		if got := tree.Cells(); got != s.size() {
+			t.Errorf("%v: %d cells, want %d", s, got, s.size())
+		}
+		var numbers []int
+		var walk func(Tree)
+		walk = func(t Tree) {
+			if len(t.Members) == 0 {
+				numbers = append(numbers, t.cell)
+			}
+			for _, m := range t.Members {
+				walk(m)
+			}
+		}
+		walk(tree)
+		for i, n := range numbers {
+			if n != i {
+				t.Errorf("%v: cells are numbered %v", s, numbers)
+				break
+			}
+		}
+	}
+}
+
+// A Tree may be a member of several others: making one must not renumber what it is made of.
+func TestEveryLeavesItsMembersAsTheyAre(t *testing.T) {
+	three := Majority(2, 3)
+	inner := Every([]Tree{three, three})
+	Every([]Tree{three, inner, inner})
+	if got := three.Tally([]Vote{Yes, Yes, Unanswered}); got != VoteWon {
+		t.Errorf("the member alone: %v, want VoteWon", got)
+	}
+	if got := inner.Tally([]Vote{Yes, Yes, No, No, Yes, Yes}); got != VoteWon {
+		t.Errorf("the inner tree alone: %v, want VoteWon", got)
+	}
+}

@@ -1,0 +1,306 @@
+package core
+
+import (
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+const (
+	// refresh is how often a waiter refreshes its entry in the queue. Behind nearPositions it does so less often, in
+	// proportion: a long queue must not keep the nodes busy.
+	refresh       = 600 * time.Millisecond
+	nearPositions = 16
+	maxRefresh    = 30 * time.Second
+
+	// entryLife is how many refreshes may fail before an entry is lost.
+	entryLife = 10.0 / 3
+
+	// spread is how much later than the waiter before it a waiter looks when the holder's key should have expired.
+	spread    = time.Millisecond
+	maxSpread = 100 * time.Millisecond
+
+	// grace is how long a waiter waits for the missing votes after the first wake-up, if the quorum can do without
+	// some of them.
+	grace = 3 * time.Millisecond
+
+	// afterFailure is the average pause while there is no quorum to ask.
+	afterFailure = 100 * time.Millisecond
+
+	// betweenTries is how long a TryLock waits for the others to give up what they have.
+	betweenTries = time.Millisecond
+)
+
+// ErrDuplicate is what a cell says that was asked at another address already.
+var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?")
+
+// giveWay ends an attempt that has failed. What it has got goes back, and the waiter is queued again with its ticket: after
+// a split vote every node has the lowest ticket first. The next attempt waits until the cells that granted have the lock
+// back, so that the waiter knows where it is queued.
+func (m *Machine) giveWay(now Time, why Reason) {
+	m.reason = why
+	m.undecided, m.met = m.undecide()
+	m.phase, m.yields = Yielding, 0
+	m.silence = 0
+	if m.isFinal(now) {
+		m.fail(why)
+		return
+	}
+	for i := range m.Cells {
+		switch m.Cells[i].State {
+		case Granted:
+			m.yields++
+			m.yield(i)
+		case Unknown:
+			m.yield(i)
+		}
+	}
+	if !m.cfg.Tries {
+		m.fx.Listen = true
+		m.fx.Waiting, m.fx.Reason = true, why
+	}
+	if m.yields == 0 {
+		m.wait(now)
+	}
+}
+
+// isFinal reports whether no other attempt can help.
+func (m *Machine) isFinal(now Time) bool {
+	return m.reason == NotALock || m.cfg.Tries && (!m.undecided || now.Since(m.began) > m.cfg.NodeTimeout)
+}
+
+// undecide looks, for a TryLock, whether another attempt may help, before the answers are forgotten.
+func (m *Machine) undecide() (bool, quorumlock.Owner) {
+	if !m.cfg.Tries {
+		return false, ""
+	}
+	undecided, met := m.isUndecided()
+	if !undecided {
+		met = m.met
+	}
+	return undecided, met
+}
+
+func (m *Machine) yield(i int) {
+	m.Cells[i].pending++
+	m.call(Call{Do: Yield, Cell: int32(i), Attempt: m.attempt})
+}
+
+// yielded takes the answer to a Yield.
+func (m *Machine) yielded(now Time, call Call, r Reply) {
+	c := &m.Cells[call.Cell]
+	c.pending--
+	if r.Err != nil { // the shell sends a release again; the next attempt finds out where it is queued
+		c.stray = true
+	}
+	if call.Attempt != m.attempt || m.phase != Yielding && m.phase != Waiting {
+		return
+	}
+	granted := c.State == Granted
+	switch {
+	case r.Err != nil:
+		c.State = Unknown
+	case r.First:
+		c.State = Free
+	default:
+		c.State = Queued
+	}
+	if m.phase == Waiting {
+		m.look(now)
+		return
+	}
+	if granted {
+		m.yields--
+	}
+	switch {
+	case m.handedOver():
+		m.inherit(now)
+	case m.yields == 0:
+		m.wait(now)
+	}
+}
+
+// wait waits for the time of the next attempt.
+func (m *Machine) wait(now Time) {
+	if m.isFinal(now) {
+		m.fail(m.reason)
+		return
+	}
+	if m.cfg.Tries {
+		m.phase, m.due = Waiting, now.Mono+betweenTries
+		return
+	}
+	m.phase, m.from = Waiting, now.Mono
+	m.due = now.Mono + m.pause(now)
+	m.look(now)
+}
+
+// look begins the next attempt, or takes the lock, if the messages of the nodes say that it is time.
+func (m *Machine) look(now Time) {
+	if m.cfg.Tries {
+		return
+	}
+	if m.handedOver() {
+		m.inherit(now)
+		return
+	}
+	called, handed := false, false
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		handed = handed || c.Handed > 0
+		called = called || c.State == Queued && c.Called
+	}
+	ready := m.won(isOpen)
+	if ready && (called || handed) {
+		m.ask(now)
+		return
+	}
+	// Free cells alone can make a quorum: the attempt met leftovers of the one before, which are gone by now. And handoffs
+	// that make no quorum must not be kept: somebody else may have the rest.
+	if m.grace == 0 && (ready || handed || called && m.isPromising()) {
+		m.grace = now.Mono + grace
+	}
+}
+
+// isOpen reports whether the next attempt should have the cell.
+func isOpen(c *Cell) bool {
+	return c.State == Free || c.State == Queued && c.Called || c.Handed > 0
+}
+
+func (m *Machine) isPromising() bool {
+	var room [16]Vote
+	votes := room[:0]
+	for i := range m.Cells {
+		vote := No
+		if isOpen(&m.Cells[i]) {
+			vote = Yes
+		}
+		votes = append(votes, vote)
+	}
+	return m.cfg.Tree.Promising(votes)
+}
+
+// next notes that the waiter is the second in a queue: it refreshes as often as the first.
+func (m *Machine) next(now Time) {
+	if m.soon || m.phase >= Holding {
+		return
+	}
+	m.soon = true
+	if m.phase == Waiting {
+		m.due = min(m.due, max(now.Mono, m.from+refresh))
+	}
+}
+
+// Life is how long the entries of the waiter are kept without a refresh.
+func (m *Machine) Life() time.Duration { return time.Duration(entryLife * float64(m.refreshAfter())) }
+
+// refreshAfter is how long after the last attempt the waiter refreshes its entry, by the position it had then.
+func (m *Machine) refreshAfter() time.Duration {
+	furthest := 0
+	for i := range m.Cells {
+		furthest = max(furthest, m.Cells[i].Position)
+		if m.Cells[i].State == Free { // it is the first there, and would be taken for dead
+			return refresh
+		}
+	}
+	if furthest <= nearPositions || m.soon {
+		return refresh
+	}
+	return min(refresh*time.Duration(furthest)/nearPositions, maxRefresh)
+}
+
+// pause is the longest time to wait: until the entry is due for a refresh, or until the holder's keys expire if they are
+// not renewed. It is shorter while there is no quorum to ask.
+func (m *Machine) pause(now Time) time.Duration {
+	if m.reason != Held {
+		return m.jitter(afterFailure)
+	}
+	pause := m.refreshAfter()
+	if expiry, furthest := m.expiry(); expiry > 0 {
+		pause = min(pause, max(expiry-now.Mono, 0)+spread+min(time.Duration(furthest)*spread, maxSpread))
+	}
+	return pause
+}
+
+// expiry returns when the lock may be free at a quorum because keys expire, 0 if unknown, and the furthest position in
+// the queues.
+func (m *Machine) expiry() (at time.Duration, furthest int) {
+	for i := range m.Cells {
+		if c := &m.Cells[i]; c.State == Queued {
+			furthest = max(furthest, c.Position)
+		}
+	}
+	for {
+		free := func(c *Cell) bool {
+			return c.State == Free || c.Handed > 0 || c.State == Queued && c.expires > 0 && c.expires <= at
+		}
+		if m.won(free) {
+			return at, furthest
+		}
+		next := time.Duration(0)
+		for i := range m.Cells {
+			if c := &m.Cells[i]; !free(c) && c.State == Queued && c.expires > 0 {
+				next = earlier(next, c.expires)
+			}
+		}
+		if next == 0 {
+			return 0, furthest
+		}
+		at = next
+	}
+}
+
+// handed notes that a cell has handed the lock to a successor. That counts if it is the successor of the last attempt;
+// the next attempt takes over earlier handoffs. If there is no next attempt, since the last one's successor has the lock,
+// they are given back. If the waiter has gone, or another owner of its has the lock, leaving has given them back.
+func (m *Machine) handed(now Time, cell int, attempt int32, token uint64) {
+	if m.phase == Idle || m.cfg.Tries {
+		return
+	}
+	c := &m.Cells[cell]
+	if m.phase >= Holding {
+		if m.successor && attempt < m.attempt {
+			m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})
+		}
+		return
+	}
+	if attempt < m.attempt {
+		c.former = attempt
+	}
+	switch {
+	case attempt == m.attempt:
+		c.Handed = token
+	case attempt < m.attempt && c.State == Queued: // the attempt since then did not find this handoff
+		c.Called = true
+	}
+	m.review(now)
+}
+
+// handedOver reports whether a quorum of the cells has handed the lock to the successor of the last attempt.
+func (m *Machine) handedOver() bool {
+	some := false
+	for i := range m.Cells {
+		some = some || m.Cells[i].Handed > 0
+	}
+	return some && m.won(func(c *Cell) bool { return c.Handed > 0 })
+}
+
+// inherit makes the successor of the last attempt the holder. It is an attempt like any other, except that the nodes have
+// voted without being asked. What makes it safe is the same: the owner is used once, the validity counts from before the
+// owner was sent to any node, and a quorum agrees on the token.
+func (m *Machine) inherit(now Time) {
+	if m.cfg.Drift.Validity(m.cfg.HandTTL, now.Since(m.asked)) < m.cfg.NodeTimeout { // the renewal might come too late
+		switch {
+		case m.phase == Waiting:
+			m.ask(now)
+		case m.phase == Asking:
+			m.giveWay(now, Held)
+		case m.phase == Yielding && m.yields == 0:
+			m.wait(now)
+		}
+		return
+	}
+	m.successor = true
+	m.agree(now)
+}

@@ -1,0 +1,253 @@
+package coretier
+
+import (
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/fleet"
+	"github.com/quorumlock/quorumlock/internal/scriptmodel"
+)
+
+const refresh = 600 * time.Millisecond // of wait.go
+
+func isPause(k fleet.FaultKind) bool {
+	return k == fleet.Pause || k == fleet.Sleep || k == fleet.StepWall || k == closes
+}
+
+// slack is how long what a call leaves behind may take to be undone, after it was last heard of.
+func (t *tier) slack() time.Duration { return 3*t.plan.NodeTimeout + 20*t.plan.Latency }
+
+// audit looks for what was left behind, for holders who believe too long, and for waiters of a free lock.
+func (t *tier) audit() {
+	w := &t.watch
+	for n := range t.plan.Nodes {
+		node, now := t.world.Node(n)
+		ms := int64(now / 1000)
+		for name := range names {
+			if w.names[name].count == 0 && len(t.calls) == 0 {
+				continue
+			}
+			w.is.take(node, now, name)
+			for i := range w.is.holders {
+				who := w.is.holders[i].Name
+				after := t.slack()
+				if strings.Contains(who, "/") {
+					after += refresh // until its waiter looks, if it is not called
+				}
+				if heir := strings.Contains(who, "/"); heir && t.plan.Class == beyond {
+					continue // the clock of a node may be as slow, and nobody but its waiter gives a handoff back
+				}
+				if t.idle(t.callOf(who), n, after) {
+					t.violate(nothingLeft, "n%d has %s for %s", n+1, names[name], who)
+				}
+			}
+			for _, m := range w.is.queue {
+				if w.is.deadline(m.Name) > ms && t.idle(t.callOf(m.Name), n, refresh+t.slack()) {
+					t.violate(nothingLeft, "n%d has %s in the queue of %s", n+1, m.Name, names[name])
+				}
+			}
+		}
+	}
+	for _, h := range w.holds {
+		p := h.call.process
+		if p.dead || p.closed || t.world.Paused(p.number) {
+			continue
+		}
+		if m := h.call.machine; m.Phase() == core.Holding && m.Remaining(t.now(p.number)) < 0 && t.now(p.number).Mono > m.Until()+time.Microsecond {
+			t.violate(lossTold, "%s was not told that its lease is over", h.call.caller.Waiter)
+		}
+	}
+}
+
+// idle reports whether nothing is to be expected of a call, which could have cleared up.
+func (t *tier) idle(c *call, n int, after time.Duration) bool {
+	if c == nil || !c.finished || c.process.dead || c.process.closed || c.late&(1<<n) != 0 || t.world.Paused(c.process.number) {
+		return false
+	}
+	p := c.process
+	if kept := c.kept - offset; kept > 0 && t.keeps(c, p, kept) {
+		return false
+	}
+	last, now := c.last, t.world.Now()
+	for a := range t.plan.Nodes {
+		if t.server(a) != n {
+			continue
+		}
+		tr := &t.troubles[p.number*t.plan.Nodes+a]
+		if tr.now > 0 {
+			return false
+		}
+		if tr.last >= c.first && c.kept > 0 {
+			return false // a Keep that has failed leaves the key until its TTL: rather too long than too short
+		}
+		if tr.last >= c.first { // what it owes is sent again and again
+			last = max(last, tr.last)
+			after = max(after, t.slack()+refresh+time.Duration(float64(2*lastTry)*1.3))
+		}
+	}
+	return now-last > after
+}
+
+// keeps reports whether the nodes may still have a lock that Unlock has left there.
+func (t *tier) keeps(c *call, p *process, kept time.Duration) bool {
+	for i := range t.plan.Faults {
+		if t.plan.Faults[i].Kind == fleet.Step {
+			return true // the node may keep it for longer
+		}
+	}
+	rate := 1.3
+	if t.plan.Class == beyond {
+		rate = 4 // the clock of a node may be as slow
+	}
+	return t.now(p.number).Mono-offset < kept+time.Duration((rate-1)*float64(c.lock.terms.TTL))+t.plan.NodeTimeout
+}
+
+// handoff is called when a lock may have become free. Where nothing fails, one of those who wait has it soon: long
+// before anybody would look for himself.
+func (t *tier) handoff(name int) {
+	if t.plan.Class != calm || t.isMulti() || !t.free(name) {
+		return
+	}
+	soon := 20*time.Millisecond + 40*t.plan.Latency
+	before, now := t.watch.names[name].count, t.world.Now()
+	t.world.At(now+soon, func() {
+		if t.watch.names[name].count > before || !t.free(name) {
+			return
+		}
+		for _, c := range t.waiting(name) {
+			if !c.tries && now-c.first > 10*t.plan.Latency && c.process.now.Mono > 0 && !c.worker.gone {
+				t.violate(promptly, "%s was free for %v, while %s waits since %v", names[name], soon, c.caller.Waiter, c.first)
+				return
+			}
+		}
+	})
+}
+
+// waiting are the calls that wait for a lock.
+func (t *tier) waiting(name int) (all []*call) {
+	for _, p := range t.procs {
+		for _, c := range p.live {
+			if !c.holds && c.lock.has(name) && c.machine.Phase() != core.Over {
+				all = append(all, c)
+			}
+		}
+	}
+	return all
+}
+
+func (t *tier) isMulti() bool { return t.locks[4] != nil || t.locks[5] != nil }
+
+func (t *tier) free(name int) bool {
+	for _, h := range t.watch.holds {
+		if h.call.lock.has(name) {
+			return false
+		}
+	}
+	for _, c := range t.calls {
+		if c.lock.has(name) && c.kept > 0 && t.now(c.process.number).Mono < c.kept+t.plan.TTL {
+			return false
+		}
+	}
+	return true
+}
+
+// probes has a last caller lock x and y, when all is well again: it gets them as soon as what others left has expired.
+func (t *tier) probes() {
+	if len(t.violations) > 0 {
+		return
+	}
+	p := t.procs[len(t.procs)-1]
+	least := time.Second + 3*t.plan.NodeTimeout
+	limit := least
+	for n := range t.plan.Nodes {
+		node, now := t.world.Node(n)
+		ms := int64(now / 1000)
+		for name := range names {
+			t.watch.is.take(node, now, name)
+			if s := &t.watch.is; len(s.holders) > 0 || len(s.queue) > 0 {
+				last := s.expires
+				for _, m := range s.queue {
+					last = max(last, s.deadline(m.Name))
+				}
+				limit = max(limit, least+t.world.NodeWhen(n, scriptmodel.Time(last*1000))-t.world.Now())
+			}
+			_ = ms
+		}
+	}
+	limit += 2 * t.plan.quarantine()
+	steps := []Step{{Names: 0, Limit: limit}, {Names: 1, Limit: limit}}
+	k := &worker{process: p, number: len(t.plan.Workers), steps: steps}
+	t.probe = k
+	t.outside(p, k.next)
+	for last := t.world.Now() + 2*limit + 2*t.plan.TTL + time.Second; !k.ended && len(t.violations) == 0 && t.world.Now() < last; {
+		t.advance(100 * time.Millisecond)
+	}
+	for name := range names {
+		if t.watch.names[name].count == 0 || len(t.violations) > 0 {
+			continue
+		}
+	}
+	if k.got < 2 && len(t.violations) == 0 {
+		t.violate(acquires, "when all nodes were well, nobody did within %v", limit)
+	}
+	t.tried()
+}
+
+// tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,
+// one of the contenders wins.
+func (t *tier) tried() {
+	if t.plan.Class != calm || t.isMulti() { // a MultiLock that waits for one lock is the first in the queue of the other
+		return
+	}
+	for _, w := range t.plan.Workers {
+		for i := range w.Steps {
+			if s := &w.Steps[i]; s.Cancel > 0 || s.Told > 0 || s.Limit > 0 || s.Keep > 0 {
+				return // who has the lock at the nodes may give it up
+			}
+		}
+	}
+	soon := 20*time.Millisecond + 40*t.plan.Latency
+	for _, r := range t.watch.refused {
+		had := false
+		for _, h := range t.watch.spans {
+			for _, name := range r.lock.names {
+				had = had || h.lock.has(name) && h.from < r.to+soon && h.to > r.from-soon
+			}
+		}
+		if !had {
+			t.violate(oneWins, "somebody tried from %v to %v and was refused, and nobody had it", r.from, r.to)
+		}
+	}
+}
+
+// quiet is how long it takes until all is expired.
+func (t *tier) quiet() time.Duration {
+	longest := time.Duration(0)
+	for n := range t.plan.Nodes {
+		node, now := t.world.Node(n)
+		for _, k := range node.Keys(now) {
+			if v, _ := node.Peek(now, k); v.Expires > 0 && isShort(k) {
+				longest = max(longest, t.world.NodeWhen(n, scriptmodel.Time(v.Expires*1000+1000))-t.world.Now())
+			}
+		}
+	}
+	return longest + time.Millisecond
+}
+
+func isShort(key string) bool {
+	return key != "quorumlock_promoted" && !strings.HasPrefix(key, "redisson_lock_token:")
+}
+
+// empty checks that nothing is left.
+func (t *tier) empty() {
+	for n := range t.plan.Nodes {
+		node, now := t.world.Node(n)
+		for _, k := range node.Keys(now) {
+			v, _ := node.Peek(now, k)
+			if isShort(k) || k != "quorumlock_promoted" && v.Expires == 0 {
+				t.violate(nothingStays, "n%d has %s", n+1, k)
+			}
+		}
+	}
+}

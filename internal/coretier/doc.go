@@ -1,0 +1,17 @@
+// Package coretier is the core tier of the simulation: the machines of package core, without a goroutine, against the Go
+// model of the scripts (package scriptmodel) on the network of package fleet. It promises what package simulation does,
+// in the same words, and plays many times as many schedules. One seed makes one schedule, to the last event.
+//
+//	go test ./internal/coretier                              a sample of seeds, and of the planted bugs
+//	go test ./internal/coretier -run Seeds -seeds 1000000 -timeout 60m
+//	go test ./internal/coretier -run Seeds -seeds 1000000 -all     goes on after a seed that fails
+//	go test ./internal/coretier -run Seeds -seed 42          one seed, with its trace
+//	go test ./internal/coretier -run Planted -planted all -v -timeout 30m
+//
+// A process (process.go) is the shell of its machines, as package quorum is, made of events: workers (worker.go), the lanes
+// to the nodes (lane.go), what is owed to them (debts.go), calls (call.go). The words of the calls are shared with the
+// shell: package dialect. The invariants (invariant.go) are checked at every script (watch.go), at every grant, step and
+// end of a call (hold.go), and now and then (audit.go). The plans (plan.go) are like those of the wire tier.
+//
+// The local queue, re-entrancy and named owners are not here: they are the shell's.
+package coretier

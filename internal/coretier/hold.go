@@ -1,0 +1,273 @@
+package coretier
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/fleet"
+)
+
+// hold is a lease that was granted.
+type hold struct {
+	call     *call
+	attempt  int32
+	heir     bool
+	token    uint64
+	released bool // its Unlock has begun
+	lost     bool
+	span     int
+	at       time.Duration
+	until    time.Duration // seen last
+}
+
+// span is a hold, or a TryLock, from its beginning to its end.
+type span struct {
+	lock     *lock
+	from, to time.Duration
+}
+
+const forever = time.Duration(1 << 62)
+
+// granted is told of a new lease.
+func (t *tier) granted(c *call) *hold {
+	w, m := &t.watch, c.machine
+	h := &hold{call: c, token: m.Token(), at: t.world.Now(), until: m.Until()}
+	h.attempt, h.heir = m.Attempt()
+	w.grants++
+	if t.traces {
+		t.note("p%d: w%d is granted %v: %s attempt %d, successor %v, token %d, for %v", c.process.number+1, c.worker.number+1, c.lock.names, c.caller.Waiter, h.attempt, h.heir, h.token, m.Remaining(c.process.now))
+	}
+	if m.Remaining(c.process.now) <= 0 {
+		t.violate(notOver, "%s was granted a lease that was over %v ago", c.caller.Waiter, -m.Remaining(c.process.now))
+	}
+	bound := t.plan.Class != beyond
+	for _, other := range w.holds {
+		if bound && w.live(other) && (c.lock.has(other.call.lock.names[0]) || other.call.lock.has(c.lock.names[0])) {
+			t.violate(mutualExclusion, "%s was granted the lock while %s holds it for %v yet", c.caller.Waiter, other.call.caller.Waiter, other.call.machine.Remaining(t.now(other.call.process.number)))
+		}
+	}
+	for _, s := range w.kept {
+		if bound && t.world.Now() < s.to && (c.lock.has(s.lock.names[0]) || s.lock.has(c.lock.names[0])) {
+			t.violate(keptOn, "%s was granted the lock, which is kept from %v to %v", c.caller.Waiter, s.from, s.to)
+		}
+	}
+	for _, name := range c.lock.names {
+		g := &w.names[name]
+		for _, other := range g.tokens {
+			switch {
+			case other.token == h.token:
+				t.violate(tokensUnique, "%s was granted %s with token %d, as somebody was at %v", c.caller.Waiter, names[name], h.token, other.at)
+			case other.token > h.token && (bound || other.at < m0(c)):
+				t.violate(tokensRise, "%s was granted %s with token %d after token %d", c.caller.Waiter, names[name], h.token, other.token)
+			}
+		}
+		g.tokens = append(g.tokens, token{h.token, t.world.Now()})
+		g.count++
+	}
+	w.holds = append(w.holds, h)
+	h.span = len(w.spans)
+	w.spans = append(w.spans, span{c.lock, t.world.Now(), forever})
+	t.backed(h)
+	return h
+}
+
+// m0 is when the call began.
+func m0(c *call) time.Duration { return c.first }
+
+// backed checks that a lease lasts no longer than a quorum of the nodes have promised: so many have granted or
+// renewed since the time that its validity counts from.
+func (t *tier) backed(h *hold) {
+	c, p := h.call, t.plan
+	until := c.machine.Until()
+	i := 0
+	if h.heir {
+		i = 1
+	}
+	for member := range c.lock.names {
+		n := 0
+		for node := range p.Nodes {
+			if t.promises(c, member*p.Nodes+node, i, h.attempt, until) && (t.server(node) == node || !t.promises(c, member*p.Nodes+node-1, i, h.attempt, until)) {
+				n++
+			}
+		}
+		if n < p.Quorum {
+			t.violate(backed, "%s has the lock until %v, which %d nodes have promised", c.caller.Waiter, until-offset, n)
+		}
+	}
+}
+
+// promises reports whether a cell has promised an owner the lock until then.
+func (t *tier) promises(c *call, cell, heir int, attempt int32, until time.Duration) bool {
+	d, pr := &t.plan.Drift, &c.promises[cell][heir]
+	drift := time.Duration(d.Rate*float64(pr.ttl)) + d.Floor
+	return pr.attempt == attempt && pr.at+pr.ttl >= until+drift-time.Microsecond
+}
+
+// stepped is told of every step of every machine.
+func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects) {
+	if t.traces {
+		t.note("p%d: %s: event %d cell %d, phase %d -> %d, %d calls, call %+v, OK %v, %v", c.process.number+1, c.caller.Waiter, e.Kind, max(e.Cell, e.Call.Cell), was, c.machine.Phase(), len(fx.Calls), e.Call, e.Reply.OK, e.Reply.Err)
+	}
+	if fx.Lost != core.NoReason {
+		t.lostAt(c, fx.Lost)
+	}
+	h := c.worker.hold
+	if h == nil || h.call != c || h.released || c.machine.Phase() != core.Holding {
+		return
+	}
+	if until := c.machine.Until(); until > h.until {
+		h.until = until
+		t.backed(h)
+	}
+}
+
+// lostAt checks that a loss is told in time, and is one.
+func (t *tier) lostAt(c *call, why core.Reason) {
+	if t.traces {
+		t.note("p%d: %s has lost the lock: %d", c.process.number+1, c.caller.Waiter, why)
+	}
+	h := c.worker.hold
+	if h == nil || h.call != c {
+		return
+	}
+	if late := c.process.now.Mono - c.machine.Until(); late > time.Microsecond && !t.wasPaused(c.process.number, c.process.now.Mono-late) {
+		t.violate(lossTold, "%s was told %v late", c.caller.Waiter, late)
+	}
+	if t.plan.Class == calm && c.machineRenews() && !h.released {
+		t.violate(nothingFails, "%s has lost the lock: %d", c.caller.Waiter, why)
+	}
+	if why == core.Gone && !h.released && !t.mayForget() {
+		t.violate(nothingFails, "%s has lost the lock although no node forgets", c.caller.Waiter)
+	}
+}
+
+// expires reports whether a hold may end by itself.
+func (t *tier) expires() bool {
+	for _, l := range t.locks {
+		if l != nil && (!l.lock.Renew || l.lock.MaxHold > 0) {
+			return true
+		}
+	}
+	return false
+}
+
+// nodesKeepTime reports whether no clock of a node is stepped, so that a key is kept for as long as it was promised.
+func (t *tier) nodesKeepTime() bool {
+	for i := range t.plan.Faults {
+		if t.plan.Faults[i].Kind == fleet.Step {
+			return false
+		}
+	}
+	return true
+}
+
+// mayForget reports whether a node may lose a key before its time.
+func (t *tier) mayForget() bool {
+	return t.plan.Class != calm // a key may end before a renewal is heard of
+}
+
+func (c *call) machineRenews() bool { return c.lock.lock.Renew && c.lock.lock.MaxHold == 0 }
+
+// wasPaused reports whether a process stood still since, or its clock was stepped.
+func (t *tier) wasPaused(process int, _ time.Duration) bool {
+	for i := range t.plan.Faults {
+		f := &t.plan.Faults[i]
+		if isPause(f.Kind) && f.Client == process && f.At <= t.world.Now() {
+			return true
+		}
+	}
+	return false
+}
+
+// releasing is told that an Unlock begins.
+func (t *tier) releasing(h *hold) {
+	h.released = true
+	t.watch.spans[h.span].to = t.world.Now()
+	t.watch.drop(h)
+	if t.traces {
+		t.note("p%d: %s releases", h.call.process.number+1, h.call.caller.Waiter)
+	}
+}
+
+// released is told that an Unlock is decided.
+func (t *tier) released(k *worker) {
+	c, h := k.call, k.hold
+	confirmed, broken := c.machine.Released()
+	if t.traces {
+		t.note("p%d: w%d has unlocked: confirmed %v, broken %v, lost %v", k.process.number+1, k.number+1, confirmed, broken, h.lost)
+	}
+	if t.plan.Class == calm && !h.lost && (!confirmed || broken) {
+		t.violate(nothingFails, "w%d cannot unlock: confirmed %v, broken %v", k.number+1, confirmed, broken)
+	}
+	if confirmed && !h.lost && c.kept > 0 && t.nodesKeepTime() {
+		w := &t.watch
+		end := t.world.Now() - (k.process.now.Mono - k.unlocks) + time.Duration(float64(k.step.Keep)*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
+		w.kept = append(w.kept, span{c.lock, t.world.Now(), end})
+	}
+	for _, name := range c.lock.names {
+		if k.step.Keep == 0 {
+			t.handoff(name)
+		}
+	}
+}
+
+func (t *tier) extended(k *worker, took time.Duration, r core.Round) {
+	t.inTime(k, "Extend", took-k.limit)
+	if took > t.plan.NodeTimeout+slackOfClocks && !t.wasPaused(k.process.number, 0) {
+		t.violate(inTime, "Extend of w%d took %v", k.number+1, took)
+	}
+	if r.Won && !k.hold.lost {
+		t.backed(k.hold)
+	}
+}
+
+const slackOfClocks = time.Microsecond
+
+// inTime checks that a call took no longer than it may.
+func (t *tier) inTime(k *worker, call string, took time.Duration) {
+	if t.wasPaused(k.process.number, 0) {
+		return
+	}
+	most := k.limit
+	switch {
+	case call == "Unlock":
+		most = t.plan.NodeTimeout
+	case call == "Extend":
+		return
+	case k.step.Try && (most == 0 || most > 3*t.plan.NodeTimeout):
+		most = 3 * t.plan.NodeTimeout
+	case most == 0:
+		return
+	}
+	if took > most+slackOfClocks {
+		t.violate(inTime, "%s of w%d took %v, and may take %v", call, k.number+1, took, most)
+	}
+}
+
+// failed checks why a call has failed.
+func (t *tier) failed(k *worker, c *call, took time.Duration) {
+	if t.traces {
+		t.note("p%d: w%d fails after %v: %d", k.process.number+1, k.number+1, took, c.reason)
+	}
+	t.inTime(k, "Lock", took)
+	held := c.reason == core.Held || c.reason == core.HeldOrNone
+	if c.reason == core.NoQuorum && k.step.Try && t.expires() {
+		return // a hold of the same process has ended and is not unlocked
+	}
+	few := c.reason == core.NoQuorum || c.reason == core.HeldOrNone || c.reason == core.TooLate
+	switch {
+	case k.gone, k.process.closed:
+	case k.step.Try && (held || few && t.plan.Class != calm):
+	default:
+		t.violate(ridesOut, "w%d fails for %d", k.number+1, c.reason)
+	}
+	if t.plan.Class == calm && few {
+		t.violate(nothingFails, "w%d fails for %d", k.number+1, c.reason)
+	}
+	if k.step.Try && held && !k.gone {
+		t.watch.refused = append(t.watch.refused, span{c.lock, t.world.Now() - took, t.world.Now()})
+	}
+	for _, name := range c.lock.names {
+		t.handoff(name)
+	}
+}

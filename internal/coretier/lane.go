@@ -1,0 +1,232 @@
+package coretier
+
+import (
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/fleet"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// lane is one of the ways from a process to a node, as package node has it: what is asked while a flight is under way goes
+// with the next one. What was written to a connection that breaks has an unknown outcome; what was not moves on.
+type lane struct {
+	process *process
+	node    int
+	number  int
+	queue   []*batch
+	flight  []*batch
+	flights int
+	out     int     // calls of the flight that are under way
+	again   []*item // those that the node did not know
+}
+
+// batch is what is asked of a node at one time. It is answered once.
+type batch struct {
+	items    []item
+	deadline time.Duration
+	limit    time.Duration
+	sent     time.Duration
+	left     int
+	answered bool
+	answer   func(*batch)
+}
+
+// item is one call of a batch.
+type item struct {
+	batch  *batch
+	flight int
+	call   *call
+	k      core.Call
+	script scripts.Call
+	until  time.Duration // of one that is owed
+	owed   bool
+	got    bool
+	reply  scripts.Reply
+}
+
+type unsent struct{ error }
+
+// NotSent is what package quorum asks for.
+func (unsent) NotSent() {}
+
+var (
+	errUnsent  = unsent{errors.New("not sent")}
+	errTimeout = errors.New("no reply in time")
+)
+
+func (l *lane) send(b *batch, limit time.Duration, answer func(*batch)) {
+	p := l.process
+	b.deadline, b.limit, b.sent, b.left, b.answer = p.now.Mono+limit, limit, p.now.Mono, len(b.items), answer
+	for i := range b.items {
+		b.items[i].batch = b
+	}
+	l.queue = append(l.queue, b)
+	p.at(b.deadline, func() { l.expire(b) })
+	l.pump()
+}
+
+// pump writes what is queued, if nothing is under way.
+func (l *lane) pump() {
+	p := l.process
+	if len(l.flight) > 0 || len(l.queue) == 0 {
+		return
+	}
+	l.flights++
+	limit, waiting := time.Duration(0), l.queue[:0]
+	for _, b := range l.queue {
+		if b.deadline > p.now.Mono {
+			l.flight = append(l.flight, b)
+			limit = max(limit, b.limit)
+		} else {
+			waiting = append(waiting, b)
+		}
+	}
+	clear(l.queue[len(waiting):])
+	l.queue = waiting
+	if len(l.flight) == 0 {
+		return
+	}
+	flight := l.flights
+	p.after(limit, func() { l.timeout(flight) })
+	for _, b := range l.flight {
+		for i := range b.items {
+			l.write(&b.items[i], false)
+		}
+	}
+}
+
+func (l *lane) write(it *item, source bool) {
+	p := l.process
+	it.flight = l.flights
+	l.out++
+	number := p.tier.send(l, it)
+	if source {
+		p.to.SendSource(p.tier.server(l.node), l.fleetLane(), number, it.script)
+	} else {
+		p.to.Send(p.tier.server(l.node), l.fleetLane(), number, it.script)
+	}
+}
+
+// fleetLane is the lane of the network. Two addresses of one server share it.
+func (l *lane) fleetLane() int { return l.number }
+
+// timeout gives up a connection that does not answer.
+func (l *lane) timeout(flight int) {
+	if l.flights != flight || len(l.flight) == 0 {
+		return
+	}
+	p := l.process
+	p.to.Reconnect(p.tier.server(l.node), l.fleetLane())
+	l.land(errTimeout)
+}
+
+// replied takes a reply of the network.
+func (l *lane) replied(number int, reply scripts.Reply) {
+	it := l.process.tier.sent[number].item
+	if own := l.process.tier.sent[number].lane; own != l {
+		own.replied(number, reply)
+		return
+	}
+	if it.flight != l.flights || len(l.flight) == 0 {
+		return
+	}
+	l.out--
+	switch {
+	case errors.Is(reply.Err, fleet.ErrRefused):
+		l.give(it, scripts.Reply{Err: errUnsent})
+	case errors.Is(reply.Err, fleet.ErrNoScript):
+		l.again = append(l.again, it)
+	default:
+		l.give(it, reply)
+	}
+	if len(l.flight) == 0 || l.out > 0 {
+		return
+	}
+	again := l.again
+	l.again = nil
+	for _, it := range again { // it has not run; what was written after it has
+		if !it.batch.answered {
+			l.write(it, true)
+		}
+	}
+	if l.out == 0 {
+		l.land(errTimeout)
+	}
+}
+
+// land ends a flight. What has no reply yet has failed.
+func (l *lane) land(err error) {
+	over := l.flight
+	l.flight, l.again, l.out = nil, nil, 0
+	l.flights++
+	for _, b := range over {
+		l.fail(b, err)
+	}
+	l.pump()
+}
+
+// fail answers what has no reply.
+func (l *lane) fail(b *batch, err error) {
+	for i := range b.items {
+		if !b.items[i].got {
+			l.give(&b.items[i], scripts.Reply{Err: err})
+		}
+	}
+}
+
+func (l *lane) give(it *item, r scripts.Reply) {
+	b := it.batch
+	if b.answered || it.got {
+		return
+	}
+	it.reply, it.got = r, true
+	if b.left--; b.left > 0 {
+		return
+	}
+	b.answered = true
+	l.process.answered(l.node, b)
+	b.answer(b)
+}
+
+// expire answers a batch at its deadline.
+func (l *lane) expire(b *batch) {
+	if b.answered {
+		return
+	}
+	for i, other := range l.queue {
+		if other == b {
+			l.queue = append(l.queue[:i], l.queue[i+1:]...)
+			l.fail(b, errUnsent)
+			return
+		}
+	}
+	l.fail(b, errTimeout)
+}
+
+// answered notes how long a round trip took, and pays what the node is owed.
+func (p *process) answered(node int, b *batch) {
+	for i := range b.items {
+		if err := b.items[i].reply.Err; err != nil && isDown(err) {
+			p.tier.trouble(p.number, node)
+			if p.trips[node] < 0 {
+				p.trips[node] = 0
+			}
+			return
+		}
+	}
+	took := p.now.Mono - b.sent
+	s := max(p.trips[node], 0)
+	if s += (took - s) / 4; s < took/4 {
+		s = took
+	}
+	p.trips[node] = s
+	p.debts[node].hurry()
+}
+
+// isDown reports whether a call failed because the node does not serve: what a script says is another matter.
+func isDown(err error) bool {
+	_, sent := errors.AsType[unsent](err)
+	return sent || errors.Is(err, errTimeout) || errors.Is(err, fleet.ErrBroken)
+}

@@ -1,0 +1,108 @@
+package coretier
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+var (
+	oneSeed = flag.Int64("seed", -1, "run this seed alone, and print its trace")
+	seeds   = flag.Int("seeds", defaultSeeds, "how many seeds to run")
+	shrunk  = flag.Bool("shrink", true, "show the smallest form of a seed that fails")
+	from    = flag.Int("from", 0, "the first of them")
+	all     = flag.Bool("all", false, "go on after a seed that fails, and count what fails")
+)
+
+const defaultSeeds = 5000
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	debug.SetGCPercent(1000)
+	debug.SetMemoryLimit(512 << 20)
+	os.Exit(m.Run())
+}
+
+// Everything that is promised, under hostile schedules.
+func TestSeeds(t *testing.T) {
+	if *oneSeed >= 0 {
+		p := newPlan(uint64(*oneSeed))
+		out := run(p, true)
+		fmt.Print(newPlan(uint64(*oneSeed)), out.Trace)
+		for _, v := range out.Violations {
+			t.Error(v)
+		}
+		return
+	}
+	var next, grants, ran, bad atomic.Int64
+	next.Store(int64(*from))
+	end := int64(*from + *seeds)
+	start := time.Now()
+	t.Run("all", func(t *testing.T) {
+		for i := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint(i+1), func(t *testing.T) {
+				t.Parallel()
+				for *all || bad.Load() == 0 {
+					seed := next.Add(1) - 1
+					if seed >= end {
+						return
+					}
+					out := play(uint64(seed))
+					grants.Add(int64(out.Grants))
+					ran.Add(int64(out.Scripts))
+					if len(out.Violations) == 0 {
+						continue
+					}
+					if n := bad.Add(1); n == 1 && !*all {
+						report(t, uint64(seed), out)
+					} else if *all {
+						t.Errorf("seed %d: %v", seed, out.Violations[0])
+					}
+				}
+			})
+		}
+	})
+	n, took := *seeds, time.Since(start)
+	t.Logf("%d seeds in %v, %.0f a second; %.1f grants and %.0f scripts a seed; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
+		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), bad.Load())
+}
+
+func play(seed uint64) Outcome {
+	defer func() {
+		if r := recover(); r != nil {
+			panic(fmt.Sprintf("seed %d: %v\n%s", seed, r, debug.Stack()))
+		}
+	}()
+	return run(newPlan(seed), false)
+}
+
+// report shows why a seed fails, in the smallest form that is easily found.
+func report(t *testing.T, seed uint64, out Outcome) {
+	v := out.Violations[0]
+	t.Errorf("seed %d: %v", seed, v)
+	if !*shrunk {
+		return
+	}
+	small := shrink(newPlan(seed), v.Invariant)
+	t.Logf("what is left of it:\n%v%s", small, run(small, true).Trace)
+	t.Logf("go test ./internal/coretier -run TestSeeds -seed %d", seed)
+}
+
+// One seed is one schedule.
+func TestSameSeedHasTheSameTrace(t *testing.T) {
+	for seed := range uint64(300) {
+		a, b := run(newPlan(seed), true), run(newPlan(seed), true)
+		if a.Trace != b.Trace || a.Trace == "" {
+			t.Errorf("seed %d has two traces", seed)
+		}
+		c := run(newPlan(seed), false)
+		if c.Scripts != a.Scripts || c.Grants != a.Grants {
+			t.Errorf("seed %d plays another schedule when it is traced", seed)
+		}
+	}
+}

@@ -1,0 +1,331 @@
+package coretier
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/scriptmodel"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// watch looks at every script that runs and knows every hold.
+type watch struct {
+	*tier
+	grants  int
+	scripts int
+	was, is shot
+	me      []byte // the first argument of the script that runs: the owner, or the waiter that leaves
+	holds   []*hold
+	names   [len(names)]granted
+	spans   []span
+	kept    []span // of locks that Unlock has left for a while
+	refused []span
+}
+
+// The keys of a lock.
+type keys struct{ lock, queue, entries, token string }
+
+var keysOf = func() (all [len(names)]keys) {
+	for i, name := range names {
+		all[i] = keys{name, scripts.QueueKey(name), scripts.EntriesKey(name), scripts.TokenKey(name)}
+	}
+	return all
+}()
+
+// shot is what a node has of a lock.
+type shot struct {
+	holders []scriptmodel.Field
+	expires int64
+	token   string
+	queue   []scriptmodel.Member
+	entries []scriptmodel.Field
+}
+
+func (s *shot) take(n *scriptmodel.Node, now scriptmodel.Time, name int) {
+	k := &keysOf[name]
+	v, _ := n.Peek(now, k.lock)
+	s.holders, s.expires = append(s.holders[:0], v.Fields...), v.Expires
+	v, _ = n.Peek(now, k.token)
+	s.token = v.Text
+	v, _ = n.Peek(now, k.queue)
+	s.queue = append(s.queue[:0], v.Members...)
+	v, _ = n.Peek(now, k.entries)
+	s.entries = append(s.entries[:0], v.Fields...)
+}
+
+func (s *shot) holder(who []byte) string {
+	for i := range s.holders {
+		if string(who) == s.holders[i].Name {
+			return s.holders[i].Value
+		}
+	}
+	return ""
+}
+
+func (s *shot) entry(waiter string) string {
+	for i := range s.entries {
+		if s.entries[i].Name == waiter {
+			return s.entries[i].Value
+		}
+	}
+	return ""
+}
+
+// deadline is until when a waiter's entry is kept, ms of the node's clock.
+func (s *shot) deadline(waiter string) int64 {
+	at := int64(0)
+	for _, c := range []byte(s.entry(waiter)) {
+		if c < '0' || c > '9' {
+			break
+		}
+		at = at*10 + int64(c-'0')
+	}
+	return at
+}
+
+// heir is the owner to whom the lock may be handed, as the node stores it; empty if there is none.
+func (s *shot) heir(waiter string) string {
+	f := strings.Fields(s.entry(waiter))
+	if len(f) != 7 {
+		return ""
+	}
+	return waiter + "/" + f[5] + "." + f[4]
+}
+
+func (s *shot) ticket(waiter string) (float64, bool) {
+	for i := range s.queue {
+		if s.queue[i].Name == waiter {
+			return s.queue[i].Score, true
+		}
+	}
+	return 0, false
+}
+
+// granted is what is known of a lock's grants.
+type granted struct {
+	tokens []token
+	count  int
+}
+
+type token struct {
+	token uint64
+	at    time.Duration
+}
+
+// activity is what was done for a call.
+type activity struct {
+	first    time.Duration
+	last     time.Duration // when a script of it was last sent, ran or was answered
+	finished bool
+	late     uint64 // nodes at which a script ran whose connection had been given up, as bits
+	ran      map[int64]bool
+	promises [][2]promise // of each cell, to the attempt's owner and to its successor
+}
+
+// promise is a TTL that a node gave a lock.
+type promise struct {
+	attempt int32
+	at      time.Duration // by the monotonic clock of the process
+	ttl     time.Duration
+}
+
+func (a *activity) begin(t *tier, c *call) {
+	a.first, a.last = t.world.Now(), t.world.Now()
+	a.promises = make([][2]promise, c.lock.cells())
+}
+
+// finish notes that nothing more is asked for the call.
+func (a *activity) finish(t *tier) { a.finished, a.last = true, t.world.Now() }
+
+func (w *watch) begin(t *tier) { w.tier = t }
+
+// before is called before a script runs.
+func (w *watch) before(node, number int) {
+	it := w.sent[number].item
+	n, now := w.world.Node(node)
+	w.was.take(n, now, it.call.lock.nameNumber(int(it.k.Cell)))
+}
+
+// after is called after a script ran, and checks what it has done.
+func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply) {
+	w.scripts++
+	l, it := w.sent[number].lane, w.sent[number].item
+	c, k := it.call, &it.k
+	n, now := w.world.Node(node)
+	name := c.lock.nameNumber(int(k.Cell))
+	w.is.take(n, now, name)
+	w.me = s.AppendArg(w.me[:0], 0)
+	c.last = w.world.Now()
+	if it.flight != l.flights || it.batch.answered || c.process.dead {
+		c.late |= 1 << node
+	}
+	if w.traces {
+		w.note("n%d: %s attempt %d of %s, cell %d, owed %v: %v -> %v %v", node+1, names[name], k.Attempt, c.caller.Waiter, k.Cell, it.owed, s.Args(), reply.Boxed().Value, reply.Err)
+	}
+	if reply.Err != nil {
+		w.violate(yesToHolder, "n%d failed: %v", node+1, reply.Err)
+		return
+	}
+	ok, anew := false, false
+	switch k.Do {
+	case core.Acquire, core.Restore:
+		a, err := reply.Acquired()
+		ok = err == nil && a.Granted
+		anew = ok && !a.Again
+	case core.Raise, core.Renew, core.Keep:
+		ok, _ = reply.Done()
+	}
+	if ok && w.is.holder(w.me) == "" {
+		w.violate(yesToHolder, "n%d said yes to %s, who does not hold", node+1, w.me)
+	}
+	ms := now.Add(0) / 1000
+	if ok && k.Do != core.Raise {
+		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), time.Duration(w.is.expires-int64(ms))*time.Millisecond)
+	}
+	w.once(node, c, k, name)
+	w.untouched(node, int64(ms), c, k)
+	w.handed(node, int64(ms), k)
+	if anew && k.Do == core.Acquire {
+		w.inTurn(node, int64(ms), c)
+	}
+	if len(w.is.holders) > 0 && w.is.expires == 0 {
+		w.violate(nothingStays, "n%d has %s without an expiry", node+1, names[name])
+	}
+}
+
+func (c *call) promised(t *tier, attempt int32, successor bool, cell int, ttl time.Duration) {
+	i := 0
+	if successor {
+		i = 1
+	}
+	p := &c.promises[cell][i]
+	if attempt >= p.attempt {
+		*p = promise{attempt, t.now(c.process.number).Mono, ttl}
+	}
+}
+
+// once checks that a script of which an owner sends one ran once.
+func (w *watch) once(node int, c *call, k *core.Call, name int) {
+	if k.Do != core.Acquire && k.Do != core.Raise {
+		return
+	}
+	key := int64(k.Attempt)<<20 | int64(k.Cell)<<8 | int64(node)<<2 | int64(k.Do)
+	if k.Successor {
+		key |= 1 << 60
+	}
+	if c.ran == nil {
+		c.ran = make(map[int64]bool, 8)
+	}
+	if c.ran[key] {
+		w.violate(once, "n%d ran %d of %s for %s again", node+1, k.Do, names[name], w.me)
+	}
+	c.ran[key] = true
+}
+
+// untouched checks that a script has changed nothing of anybody else's.
+func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
+	waiter := string(c.caller.Waiter)
+	others := false
+	for i := range w.was.holders {
+		h := &w.was.holders[i]
+		if string(w.me) == h.Name || (k.Do == core.Acquire || k.All) && isSuccessorOf(h.Name, waiter) {
+			continue
+		}
+		others = true
+		if w.is.holder([]byte(h.Name)) != h.Value {
+			w.violate(othersHold, "n%d: what %s sent changed the hold of %s", node+1, waiter, h.Name)
+		}
+	}
+	if others && (w.is.expires != w.was.expires || w.is.token != w.was.token || len(w.is.holders) > len(w.was.holders)) {
+		w.violate(othersHold, "n%d: what %s sent changed somebody else's hold: %+v, %+v", node+1, waiter, w.was, w.is)
+	}
+	if len(w.is.token) < len(w.was.token) || len(w.is.token) == len(w.was.token) && w.is.token < w.was.token {
+		w.violate(tokensRise, "n%d: what %s sent set the counter from %s to %s", node+1, waiter, w.was.token, w.is.token)
+	}
+	for i := range w.was.queue {
+		who := w.was.queue[i].Name
+		if i < len(w.is.queue) && w.is.queue[i].Name == who || who == waiter {
+			continue
+		}
+		if _, stays := w.is.ticket(who); !stays && w.was.deadline(who) > now && w.is.holder([]byte(w.was.heir(who))) == "" {
+			w.violate(othersPlace, "n%d: what %s sent took %s out of the queue", node+1, waiter, who)
+		}
+	}
+}
+
+func isSuccessorOf(owner, waiter string) bool {
+	return len(owner) > len(waiter) && owner[len(waiter)] == '/' && owner[:len(waiter)] == waiter
+}
+
+// inTurn checks that nobody is granted a lock past those who wait for it.
+func (w *watch) inTurn(node int, now int64, c *call) {
+	waiter := string(c.caller.Waiter)
+	for i := range w.was.holders {
+		if isSuccessorOf(w.was.holders[i].Name, waiter) {
+			return // it was granted before, in turn
+		}
+	}
+	for _, m := range w.was.queue {
+		if m.Name != waiter && m.Score < float64(c.caller.Ticket) && w.was.deadline(m.Name) > now {
+			w.violate(ticketOrder, "n%d granted the lock to %s past %s", node+1, w.me, m.Name)
+		}
+	}
+}
+
+// handed checks that the lock is granted only to the owner that asks, or to the one to whom a release hands it: the
+// successor of the first in the queue.
+func (w *watch) handed(node int, now int64, k *core.Call) {
+	for i := range w.is.holders {
+		who := w.is.holders[i].Name
+		if w.was.holder([]byte(who)) != "" || (k.Do == core.Acquire || k.Do == core.Restore) && bytes.Equal(w.me, []byte(who)) {
+			continue
+		}
+		to, ticket := "", math.Inf(1)
+		for _, m := range w.was.queue {
+			if w.was.heir(m.Name) == who {
+				to, ticket = m.Name, m.Score
+			}
+		}
+		if to == "" || k.Do != core.Release && k.Do != core.ReleaseAndLeave && k.Do != core.Yield {
+			w.violate(othersHold, "n%d granted the lock to %s", node+1, who)
+			continue
+		}
+		for _, m := range w.was.queue {
+			if m.Name != to && m.Score < ticket && w.was.deadline(m.Name) > now && !bytes.Equal([]byte(m.Name), []byte(waiterOf(k, w))) {
+				w.violate(ticketOrder, "n%d handed the lock to %s past %s", node+1, to, m.Name)
+			}
+		}
+		if c := w.callOf(to); c != nil {
+			var attempt, cell int
+			_, _ = fmt.Sscanf(who[len(to):], "/%d.%d", &attempt, &cell)
+			c.promised(w.tier, int32(attempt), true, cell, time.Duration(w.is.expires-now)*time.Millisecond)
+			c.last = w.world.Now()
+		}
+	}
+}
+
+// waiterOf is the waiter whose call has run, if it leaves the queue with it.
+func waiterOf(k *core.Call, w *watch) string {
+	if k.Do != core.ReleaseAndLeave {
+		return ""
+	}
+	c := w.callOf(string(w.me))
+	if c == nil {
+		return ""
+	}
+	return string(c.caller.Waiter)
+}
+
+func (w *watch) live(h *hold) bool {
+	c := h.call
+	return !h.released && c.machine.Phase() == core.Holding && c.machine.Remaining(w.now(c.process.number)) > 0
+}
+
+func (w *watch) drop(h *hold) {
+	w.holds = slices.DeleteFunc(w.holds, func(o *hold) bool { return o == h })
+}

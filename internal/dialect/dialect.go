@@ -1,0 +1,133 @@
+// Package dialect puts the calls of package core into the words of the nodes, the scripts, and reads what they answer. The
+// shell of the engine and the core tier of the simulation both speak it.
+package dialect
+
+import (
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// Terms are what all calls on one lock have in common.
+type Terms struct {
+	TTL        time.Duration
+	HandTTL    time.Duration // of a handoff; 0 if nothing may be handed over
+	Quarantine time.Duration // of the restart guard; 0 if there is none
+}
+
+const (
+	// maxHandTTL caps the TTL of a handoff: if the new holder is dead, the next waiter waits this long. It counts
+	// from the waiter's last attempt, which is no longer ago than fresh, so that more than a second is left.
+	maxHandTTL = 1800 * time.Millisecond
+	fresh      = 650 * time.Millisecond // FRESH in queue.lua
+)
+
+// TermsOf returns the terms of a lock with these settings. HandTTL is 0, and nothing is handed over, without renewal;
+// if no time for a renewal might be left; and under the restart guard, since a node hands over without a look at
+// itself.
+func TermsOf(set *quorumlock.Settings) Terms {
+	t := Terms{TTL: set.TTL, HandTTL: min(set.TTL, maxHandTTL), Quarantine: set.Quarantine()}
+	if !set.Renew || t.Quarantine > 0 || set.Drift.Validity(t.HandTTL, min(fresh, t.HandTTL/2)) < set.NodeTimeout {
+		t.HandTTL = 0
+	}
+	return t
+}
+
+// Caller is one call of Lock or TryLock, as the nodes know it.
+type Caller struct {
+	Waiter quorumlock.Owner
+	Ticket int64
+	Secret string // proves that a handoff comes from a node; empty for a TryLock, which is handed nothing
+}
+
+// Script is a call as the nodes know it. owner is that of its attempt, see Owner. For an Acquire and a Yield, hint is the
+// least token to ask for, and e is the entry, which must not change until the call is sent.
+func (c *Caller) Script(t *Terms, name string, k *core.Call, owner quorumlock.Owner, e *scripts.Entry, hint uint64) scripts.Call {
+	cell := int(k.Cell)
+	if k.Do.Queues() {
+		e.Successor = scripts.Successor{}
+		if c.Secret != "" {
+			e.Successor = scripts.Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: cell, Secret: c.Secret}
+		}
+	}
+	switch k.Do {
+	case core.Acquire:
+		return scripts.AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell).Guarded(t.Quarantine)
+	case core.Raise:
+		return scripts.Raise(name, owner, t.TTL, k.From, k.Token).At(cell)
+	case core.Yield:
+		return scripts.Yield(name, owner, *e).At(cell)
+	case core.Release:
+		return scripts.Release(name, owner, 1).At(cell)
+	case core.ReleaseAndLeave:
+		return scripts.ReleaseAndLeave(name, owner, c.Waiter, k.All).At(cell)
+	case core.Leave:
+		return scripts.Leave(name, c.Waiter, k.All)
+	case core.Restore:
+		return scripts.Restore(name, owner, t.TTL, k.Token).At(cell).Guarded(t.Quarantine)
+	case core.Keep:
+		return scripts.Renew(name, owner, k.For).At(cell)
+	}
+	return scripts.Renew(name, owner, t.TTL).At(cell)
+}
+
+// Owner is the owner of an attempt, or its successor.
+func (c *Caller) Owner(attempt int32, successor bool) quorumlock.Owner {
+	if successor {
+		return scripts.SuccessorOf(c.Waiter, int(attempt))
+	}
+	return scripts.OwnerOf(c.Waiter, int(attempt))
+}
+
+// Read reads the reply to a call. ended reports whether an owner is one of this client's that neither holds nor is
+// trying to.
+func (c *Caller) Read(k *core.Call, reply scripts.Reply, ended func(quorumlock.Owner) bool) core.Reply {
+	var r core.Reply
+	switch k.Do {
+	case core.Acquire, core.Restore:
+		var a scripts.Answer
+		a, r.Err = reply.Acquired()
+		r.OK, r.Again, r.Token = a.Granted, a.Again, a.Token
+		if r.Err == nil && !a.Granted {
+			who := scripts.Base(a.Holder)
+			r.Holder, r.Free, r.TTL, r.Position = who, a.Free, a.TTL, a.Position
+			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
+			r.Ended = ended(who)
+		}
+	case core.Yield:
+		r.First, r.Err = reply.Yielded()
+	case core.Release, core.ReleaseAndLeave:
+		_, r.OK, r.Err = reply.Released()
+	default:
+		r.OK, r.Err = reply.Done()
+	}
+	if r.Err != nil {
+		r.Unsent = isUnsent(r.Err)
+		r.NotALock, r.Quarantined = errors.Is(r.Err, quorumlock.ErrNotALock), errors.Is(r.Err, quorumlock.ErrQuarantined)
+	}
+	return r
+}
+
+// isUnsent reports whether a call that failed has certainly not run, and never will.
+func isUnsent(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		NotSent()
+	}](err)
+	return ok
+}
+
+// Owed is the call that is sent again if a call that gives something back has failed. A waiter that goes on waiting finds
+// out with its next attempt where it is queued; but what an attempt has got must not be in its way.
+func Owed(k core.Call, phase core.Phase) core.Call {
+	if k.Do == core.Yield {
+		k.Do = core.Release
+		if phase >= core.Holding {
+			k.Do = core.ReleaseAndLeave
+		}
+	}
+	return k
+}

@@ -1,0 +1,373 @@
+package quorum
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	mathrand "math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/dialect"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// call is the shell of one machine of the core: a call of Lock or TryLock, and the hold that it leads to. It tells the
+// machine what has happened, sends what the machine asks for, and has its timer.
+//
+// Steps may come from any goroutine. What a step asks for is done without the mutex, in the order of the steps, by one
+// goroutine at a time: see step.
+type call struct {
+	lock    *Lock
+	number  uint64
+	caller  dialect.Caller
+	turn    *turn         // in the local queue; nil for a TryLock
+	decided chan struct{} // closed when the call has the lock, or has failed
+	waits   chan struct{} // has a value when the call should listen to the nodes; capacity 1
+	holds   bool          // counted by the client, and of its mutex
+
+	mu       sync.Mutex
+	machine  *core.Machine
+	outcome  core.Outcome
+	last     error // why the last attempt failed
+	timer    *time.Timer
+	armed    time.Duration // when the timer fires; 0 if it does not
+	todo     []core.Call   // to be sent
+	spare    []core.Call   // the memory of what was sent last
+	busy     bool          // somebody does what is to be done
+	failures int           // waits in a row for want of a quorum, for the log
+	hold     hold
+
+	listens bool     // to its client's channel; of the goroutine of the call, as the next
+	foreign []func() // stop listening to Redisson's channel
+}
+
+// newCall returns a call that has not begun.
+func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn) *call {
+	c := &call{lock: l, turn: turn, decided: make(chan struct{})}
+	if turn != nil {
+		c.caller.Secret, c.waits = rand.Text(), make(chan struct{}, 1)
+	}
+	c.number = l.client.number.Add(1)
+	c.caller.Waiter, c.caller.Ticket = l.client.waiterOf(c.number), ticket
+	c.machine = core.New(config, c.trip, l.client.seed())
+	return c
+}
+
+// trip is how long round trips to a cell's node took lately.
+func (c *call) trip(cell int) time.Duration {
+	return c.lock.client.health.roundTrip(c.lock.cells[cell].Node, c.lock.set.NodeTimeout/24)
+}
+
+// step tells the machine what has happened, and does what it asks for. If another goroutine is doing that already, it
+// also does this.
+func (c *call) step(events ...core.Event) {
+	c.mu.Lock()
+	for _, e := range events {
+		c.take(e)
+	}
+	c.flush()
+}
+
+// take is one step. It is called with mu held, and flush follows.
+func (c *call) take(e core.Event) {
+	client := c.lock.client
+	fx := c.machine.Step(client.time(), e)
+	c.todo = append(c.todo, fx.Calls...)
+	if fx.Listen {
+		select {
+		case c.waits <- struct{}{}:
+		default:
+		}
+	}
+	if fx.Late {
+		owner, until, err := c.ownerOf(c.machine.Attempt()), c.validUntil(), c.quorumError(fx.Won)
+		c.log(func(log *slog.Logger) {
+			log.Warn("quorumlock: renewal late, trying again until the lease ends",
+				"lock", c.lock.name, "owner", owner, "until", until, "error", err)
+		})
+	}
+	if fx.Waiting {
+		c.last = c.failure(fx.Reason)
+		if fx.Reason == core.Held {
+			c.failures = 0
+		} else if c.failures++; c.failures == 1 {
+			err := c.last
+			c.log(func(log *slog.Logger) {
+				log.Warn("quorumlock: no quorum, trying again until there is one", "lock", c.lock.name, "error", err)
+			})
+		}
+	}
+	if fx.Lost != core.NoReason {
+		c.tellLoss(c.lostError(fx.Lost))
+	}
+	for _, r := range fx.Rounds {
+		c.hold.renewed(r)
+	}
+	if fx.Released {
+		close(c.hold.released)
+	}
+	if fx.Outcome != core.Undecided {
+		c.outcome = fx.Outcome
+		if fx.Outcome == core.Failed && fx.Reason != core.Cancelled {
+			c.last = c.failure(fx.Reason)
+		}
+		close(c.decided)
+	}
+	c.arm()
+}
+
+// arm sets the timer to when the machine wants to be told the time. It fires too early rather than too late.
+func (c *call) arm() {
+	wake := c.machine.Wake()
+	if wake == 0 || c.armed != 0 && c.armed <= wake {
+		return
+	}
+	c.armed = wake
+	in := wake - c.lock.client.time().Mono
+	if c.timer == nil {
+		c.timer = time.AfterFunc(in, c.tick)
+	} else {
+		c.timer.Reset(in)
+	}
+}
+
+func (c *call) tick() {
+	if c.lock.client.Begin() != nil {
+		return
+	}
+	defer c.lock.client.End()
+	c.mu.Lock()
+	c.armed = 0
+	c.take(core.Event{Kind: core.Tick})
+	c.flush()
+}
+
+// flush sends what is to be sent, and returns when nothing is left. It is called with mu held and releases it.
+func (c *call) flush() {
+	if c.busy {
+		c.mu.Unlock()
+		return
+	}
+	c.busy = true
+	for len(c.todo) > 0 {
+		now := c.todo
+		c.todo = c.spare[:0]
+		c.mu.Unlock()
+		c.send(now)
+		c.mu.Lock()
+		c.spare = now
+	}
+	c.busy = false
+	c.mu.Unlock()
+}
+
+// send sends calls, those to one node together.
+func (c *call) send(calls []core.Call) {
+	m := mail{call: c}
+	renews := false
+	for i := range calls {
+		renews = renews || calls[i].Do.Renews()
+		if calls[i].Do.Queues() && m.entry.Waiter == "" {
+			m.hint, m.entry = c.lock.hint(), c.entry()
+		}
+	}
+	if renews {
+		c.lock.client.renew(c, calls)
+	}
+	deadline := time.Now().Add(c.lock.set.NodeTimeout)
+	for _, n := range c.lock.nodes {
+		b := newBatch(c, n)
+		b.entry = m.entry
+		for i := range calls {
+			if k := &calls[i]; !k.Do.Renews() && c.lock.cells[k.Cell].Node == n {
+				b.calls = append(b.calls, *k)
+				b.scripts = append(b.scripts, m.script(k, &b.entry))
+			}
+		}
+		if len(b.calls) == 0 {
+			b.free()
+			continue
+		}
+		c.lock.client.send(n, Foreground, deadline, b.scripts, b.answered)
+	}
+}
+
+// entry is what the nodes store of the waiter.
+func (c *call) entry() scripts.Entry {
+	c.mu.Lock()
+	life := c.machine.Life()
+	c.mu.Unlock()
+	return scripts.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: life, Callers: c.callers()}
+}
+
+// mail makes scripts of the calls of one call.
+type mail struct {
+	call  *call
+	hint  uint64
+	entry scripts.Entry
+
+	owner     quorumlock.Owner // of the last script
+	attempt   int32
+	successor bool
+}
+
+// script is a call as the nodes know it. It refers to the entry, if the call queues the waiter.
+func (m *mail) script(k *core.Call, e *scripts.Entry) scripts.Call {
+	c := m.call
+	if m.owner == "" || k.Attempt != m.attempt || k.Successor != m.successor {
+		m.owner, m.attempt, m.successor = c.ownerOf(k.Attempt, k.Successor), k.Attempt, k.Successor
+	}
+	return c.caller.Script(&c.lock.terms, c.lock.cells[k.Cell].Name, k, m.owner, e, m.hint)
+}
+
+// ownerOf is the owner of an attempt, or its successor.
+func (c *call) ownerOf(attempt int32, successor bool) quorumlock.Owner {
+	return c.caller.Owner(attempt, successor)
+}
+
+// batch is what a call asks of one node at one time.
+type batch struct {
+	call     *call
+	node     Node
+	calls    []core.Call
+	scripts  []scripts.Call // of the calls
+	entry    scripts.Entry  // which these refer to
+	sent     time.Time
+	answered func([]scripts.Reply)
+}
+
+// batches are those that are over. A batch keeps its memory for the next.
+var batches sync.Pool
+
+func newBatch(c *call, n Node) *batch {
+	b, ok := batches.Get().(*batch)
+	if !ok {
+		b = &batch{}
+		b.answered = b.take
+	}
+	b.call, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], time.Now()
+	return b
+}
+
+func (b *batch) free() {
+	b.call, b.node = nil, nil
+	clear(b.scripts)
+	batches.Put(b)
+}
+
+// take takes the replies of the node.
+func (b *batch) take(replies []scripts.Reply) {
+	c := b.call
+	client := c.lock.client
+	defer client.End()
+	client.answered(b.node, replies, time.Since(b.sent), c.lock.set.Logger)
+	c.mu.Lock()
+	for i := range replies {
+		c.reply(&b.calls[i], replies[i])
+	}
+	b.free()
+	c.flush()
+}
+
+// replied is reply for a single one, without mu.
+func (c *call) replied(k *core.Call, reply scripts.Reply) {
+	c.mu.Lock()
+	c.reply(k, reply)
+	c.flush()
+}
+
+// reply gives a reply to the machine. It is called with mu held, and flush follows.
+func (c *call) reply(k *core.Call, reply scripts.Reply) {
+	r := c.read(k, reply)
+	if r.Err != nil && k.Do.GivesBack() {
+		c.owe(k, r.Err)
+	}
+	c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
+}
+
+// read reads a reply.
+func (c *call) read(k *core.Call, reply scripts.Reply) core.Reply {
+	r := c.caller.Read(k, reply, c.lock.client.ended)
+	if k.Do == core.Acquire && r.OK {
+		c.lock.saw(r.Token)
+	}
+	return r
+}
+
+// owe has a call that gives something back sent again.
+func (c *call) owe(k *core.Call, err error) {
+	l, again := c.lock, dialect.Owed(*k, c.machine.Phase())
+	l.client.owe(l.cells[k.Cell].Node, (&mail{call: c}).script(&again, nil), max(l.set.TTL, c.machine.Life()), err)
+}
+
+// callers is how many calls of this process it stands for.
+func (c *call) callers() int {
+	if c.turn == nil {
+		return 1
+	}
+	return c.lock.client.callers(c.turn)
+}
+
+// run makes the call. See await.
+func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
+	c.lock.client.enlist(c)
+	defer c.unlisten()
+	c.step(core.Event{Kind: core.Start})
+	return c.await(ctx, waiting, entered)
+}
+
+// await returns a lease when the call has the lock, and an error when it has failed. It gives up when waiting is done.
+// A nil lease without an error means that the call should look again whether it may enter a hold.
+func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
+	client := c.lock.client
+	var why error
+	again := false
+	for wait := true; wait; {
+		wait = false
+		select {
+		case <-c.decided:
+		case <-c.waits:
+			c.listen()
+			wait = true
+		case <-waiting.Done():
+			why = waiting.Err()
+		case <-client.stopping:
+			why = quorumlock.ErrClosed
+		case <-entered: // by some owner, for some lock
+			again, entered = client.enters(c.lock)
+			wait = !again
+		}
+	}
+	if why != nil || again {
+		c.step(core.Event{Kind: core.Cancel})
+		<-c.decided
+	}
+	c.mu.Lock()
+	acquired := c.outcome == core.Acquired
+	c.mu.Unlock()
+	if acquired {
+		return c.begin(ctx)
+	}
+	client.forget(c)
+	switch {
+	case again:
+		return nil, nil
+	case errors.Is(why, quorumlock.ErrClosed), why != nil && c.turn == nil:
+		return nil, why
+	case why != nil:
+		return nil, errors.Join(why, c.last)
+	}
+	return nil, c.last
+}
+
+// seed makes the pauses of a machine differ from those of others.
+func (c *Client) seed() uint64 {
+	if c.jitter != nil {
+		return uint64(c.jitter(time.Duration(1 << 40)))
+	}
+	return mathrand.Uint64()
+}

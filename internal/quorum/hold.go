@@ -1,0 +1,261 @@
+package quorum
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+)
+
+// hold is what a call has of the lock: its leases. It is guarded by the mutex of its call.
+type hold struct {
+	leases   map[*quorumlock.Lease]context.CancelCauseFunc
+	loss     *quorumlock.LostError
+	over     bool          // the last lease was unlocked
+	released chan struct{} // closed when the release is decided
+	waiting  []extension   // calls of Extend
+}
+
+// extension is a call of Extend that waits for a round.
+type extension struct {
+	round int32
+	done  chan core.Round
+}
+
+func (h *hold) renewed(r core.Round) {
+	for i, w := range h.waiting {
+		if w.round == r.ID {
+			w.done <- r
+			h.waiting = append(h.waiting[:i], h.waiting[i+1:]...)
+			return
+		}
+	}
+}
+
+var _ quorumlock.Tenure = (*call)(nil)
+
+func (c *call) Name() string { return c.lock.name }
+
+func (c *call) Owner() quorumlock.Owner {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ownerOf(c.machine.Attempt())
+}
+
+func (c *call) Token() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.Token()
+}
+
+func (c *call) HoldCount() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.hold.leases)
+}
+
+func (c *call) ValidUntil() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.validUntil()
+}
+
+// validUntil is called with mu held.
+func (c *call) validUntil() time.Time {
+	now := c.lock.client.now() // whose wall clock may have been set since the hold began
+	return now.Add(c.machine.Until() - now.Sub(c.lock.client.base))
+}
+
+// alive reports whether the lock is held.
+func (c *call) alive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.isAlive()
+}
+
+// isAlive is called with mu held.
+func (c *call) isAlive() bool {
+	return c.machine.Phase() == core.Holding && c.machine.Remaining(c.lock.client.time()) > 0
+}
+
+// begin returns the first lease of a lock that was acquired. If the hold was lost already, it returns no lease and no
+// error: nobody has had it.
+func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
+	err := c.lock.client.hold(c)
+	c.mu.Lock()
+	var lease *quorumlock.Lease
+	if err == nil && c.isAlive() {
+		lease = c.lease(ctx)
+	}
+	c.mu.Unlock()
+	if lease == nil {
+		c.giveUp()
+	}
+	return lease, err
+}
+
+// lease adds a lease to the hold. It is called with mu held.
+func (c *call) lease(ctx context.Context) *quorumlock.Lease {
+	outer, _ := ctx.Value(heldKey{}).(*holds)
+	lease, lose := quorumlock.NewLease(context.WithValue(ctx, heldKey{}, &holds{c, outer}), c)
+	if c.hold.leases == nil {
+		c.hold.leases = make(map[*quorumlock.Lease]context.CancelCauseFunc, 1)
+	}
+	c.hold.leases[lease] = lose
+	return lease
+}
+
+// enter returns another lease of a hold. It costs nothing while at least half of the TTL is left, and tries to extend the
+// hold first otherwise.
+func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
+	c.mu.Lock()
+	extend := c.isAlive() && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
+	c.mu.Unlock()
+	if extend {
+		err := c.extend(ctx)
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		if err != nil && c.alive() {
+			c.lock.set.Logger.Warn("quorumlock: entered a lease that could not be extended", "lock", c.lock.name, "owner", c.Owner(), "until", c.ValidUntil(), "error", err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isAlive() || c.hold.over {
+		return nil, quorumlock.ErrLost
+	}
+	return c.lease(ctx), nil
+}
+
+// tellLoss ends the leases of a hold that is lost. It is called with mu held: it must wait for nothing.
+func (c *call) tellLoss(loss *quorumlock.LostError) {
+	c.hold.loss = loss
+	for _, lose := range c.hold.leases {
+		lose(loss)
+	}
+	c.lock.client.forget(c)
+	c.log(func(log *slog.Logger) {
+		log.Warn("quorumlock: lease lost", "lock", c.lock.name, "owner", loss.Owner, "error", loss)
+	})
+}
+
+// log logs from a goroutine of its own: a log that is slow, or that uses a lock itself, must hold up nothing.
+func (c *call) log(f func(log *slog.Logger)) {
+	c.lock.client.start(func() { f(c.lock.set.Logger) })
+}
+
+// Leave is quorumlock.Tenure's.
+func (c *call) Leave(_ context.Context, l *quorumlock.Lease, keep time.Duration) error {
+	client := c.lock.client
+	if client.Begin() != nil {
+		return quorumlock.ErrLost // Close has told the lease so
+	}
+	defer client.End()
+	c.mu.Lock()
+	delete(c.hold.leases, l)
+	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	last := len(c.hold.leases) == 0 && !c.hold.over
+	if last { // before the mutex is let go: nobody may enter a hold that is about to end
+		c.unlock(keep)
+	}
+	c.flush()
+	var err error
+	if last {
+		err = c.confirmed()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hold.loss != nil {
+		return c.hold.loss
+	}
+	return err
+}
+
+// giveUp releases a hold that nobody has.
+func (c *call) giveUp() {
+	c.mu.Lock()
+	if c.hold.over {
+		c.mu.Unlock()
+		return
+	}
+	c.unlock(0)
+	c.flush()
+	_ = c.confirmed()
+}
+
+// unlock ends the hold and has it released. It is called with mu held, and flush follows.
+func (c *call) unlock(keep time.Duration) {
+	c.hold.over = true
+	c.hold.released = make(chan struct{})
+	if keep > 0 {
+		c.lock.client.keeps(c.number, keep)
+	}
+	c.lock.client.forget(c) // before the release is sent: whoever is refused by it knows that it is on its way
+	c.take(core.Event{Kind: core.Unlock, Keep: keep})
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+}
+
+// confirmed returns when a quorum of each member has confirmed the release. It does not end with a ctx: every node answers
+// by its timeout.
+func (c *call) confirmed() error {
+	<-c.hold.released
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	confirmed, broken := c.machine.Released()
+	switch {
+	case broken: // somebody took the keys away, and could have held the lock since
+		return quorumlock.ErrLost
+	case !confirmed:
+		return c.quorumError(c.machine.Confirmed())
+	}
+	return nil
+}
+
+// Extend is quorumlock.Tenure's.
+func (c *call) Extend(ctx context.Context) error {
+	if c.lock.client.Begin() != nil {
+		return quorumlock.ErrLost // Close has told the lease so
+	}
+	defer c.lock.client.End()
+	return c.extend(ctx)
+}
+
+// extend renews at once, whatever the watchdog is doing.
+func (c *call) extend(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	done := make(chan core.Round, 1)
+	before := c.machine.LastRound()
+	c.take(core.Event{Kind: core.Extend})
+	id := c.machine.LastRound()
+	if id != before {
+		c.hold.waiting = append(c.hold.waiting, extension{id, done})
+	}
+	c.flush()
+	var r core.Round
+	if id != before {
+		select {
+		case r = <-done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.hold.loss != nil:
+		return c.hold.loss
+	case !c.isAlive():
+		return quorumlock.ErrLost
+	case !r.Won:
+		return c.quorumError(r.Members)
+	}
+	return nil
+}

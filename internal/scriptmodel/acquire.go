@@ -1,0 +1,136 @@
+package scriptmodel
+
+import (
+	"math"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+const lastToken = 1<<53 - 1 // the last integer Lua can count to
+
+const exhausted failure = "ERR the fencing token is exhausted: use another lock name"
+
+// acquire is acquire.lua.
+func (n *Node) acquire() scripts.Reply {
+	owner, how := n.text(1), n.text(5)
+	hold := n.number(3)
+	again := false
+	former := ""
+	if hold != 1 || n.lock.exists() || n.queue.exists() {
+		waiter, entry, _ := cut(how)
+		pttl := n.pttl(n.lock)
+		who := ""
+		if pttl != -2 {
+			held := n.fieldsOf(n.lock)
+			for _, h := range held {
+				if len(held) > 1 || !isHold(h) {
+					panic(failure("NOTALOCK " + h.Name))
+				}
+				count, _ := digits(h.Value)
+				again = h.Name == owner && (count == hold || count == hold-1)
+				if waiter != "" && isSuccessor(h.Name, waiter, entry) {
+					former, pttl = h.Name, -2
+				}
+				who = h.Name
+			}
+		}
+		free := pttl == -2 && hold == 1
+		if !again {
+			mine := free && (former != "" || how == "keep" || n.queue.first() == waiter)
+			if !mine {
+				now := n.clock()
+				stood := waiter != "" && n.join(waiter, entry, now)
+				first := ""
+				if free || stood {
+					first = n.front(waiter, now).name
+					mine = free && first != "" && first == waiter
+				}
+				mine = mine || free && first == ""
+				if !mine {
+					status := int64(0)
+					if free {
+						status, who, pttl = 4, first, int64(n.call(waiter, now))
+					}
+					position := -1
+					if waiter != "" {
+						position = n.queue.zrank(waiter)
+					}
+					return scripts.Reply{Value: []any{status, pttl, int64(position), who}}
+				}
+			}
+			if waiter != "" {
+				n.drop(waiter)
+			}
+		}
+	}
+
+	token := n.count()
+	now := float64(n.now)
+	if !again || token == 0 {
+		hint := n.number(4)
+		if math.Abs(hint-now) > 3600000000 && how != "keep" {
+			hint = 0
+			if token == 0 {
+				hint = now
+			}
+		}
+		token = max(token+1, hint)
+		if token > lastToken {
+			panic(exhausted)
+		}
+	}
+	if former != "" {
+		n.lock.hdel(former)
+	}
+	n.lock.hset(owner, n.text(3))
+	n.pexpire(n.lock, n.whole(2))
+	ahead := max(0, (token-now)/1000)
+	n.setFor(n.token, whole(token), n.number(2)+86400000+ahead)
+	if again {
+		return scripts.Integers(2, int64(token))
+	}
+	return scripts.Integers(1, int64(token))
+}
+
+// count reads the token counter.
+func (n *Node) count() float64 {
+	if !n.token.exists() {
+		return 0
+	}
+	token, ok := tonumber(n.counter())
+	if !ok || token != token {
+		panic(n.badToken())
+	}
+	return token
+}
+
+// counter is the text of the token, which is there.
+func (n *Node) counter() string {
+	if n.token.kind != text {
+		panic(n.badToken())
+	}
+	return n.token.text
+}
+
+func (n *Node) badToken() failure {
+	return failure("ERR the fencing token is not a number: delete " + n.name[3])
+}
+
+// fieldsOf are the fields of a lock, which is a hash or not there.
+func (n *Node) fieldsOf(lock *key) []Field {
+	if lock.kind != hash && lock.exists() {
+		panic(failure("NOTALOCK WRONGTYPE"))
+	}
+	return lock.fields
+}
+
+// isHold reports whether a field of the lock's hash may be an owner and its count.
+func isHold(f Field) bool {
+	if f.Value == "" || len(f.Value) > 15 || decimal(f.Value) != f.Value || word(f.Name) != f.Name {
+		return false
+	}
+	i := strings.LastIndexByte(f.Name, ':')
+	number := f.Name[i+1:]
+	return i > 0 && number != "" && number[0]-'0' <= 9 && strings.Trim(number, "0123456789/.") == ""
+}

@@ -1,0 +1,195 @@
+package scriptmodel_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+var (
+	allBroken = flag.Bool("broken", false, "break every line of the scripts in every way, not only delete some of them")
+	budget    = flag.Int("budget", 300_000, "how many commands may pass until a broken line is noticed")
+	match     = flag.String("match", "", "with -broken: only what matches this regular expression")
+)
+
+// Whatever is broken in the scripts, the comparison notices: so the commands reach every line, and both sides of every
+// comparison. What changes nothing that anybody could see is listed in equivalent_test.go, each with the reason.
+func TestBrokenScriptsAreNoticed(t *testing.T) {
+	real, m := newLua(t), &model{eager: true}
+	only := regexp.MustCompile(*match)
+	began, tried, alike, slowest := time.Now(), 0, 0, 0
+	known := make(map[string]bool)
+	sample := 0
+	for _, b := range broken(t) {
+		if equivalent[b.String()] != "" {
+			known[b.String()] = true
+		}
+		if b.now == "" {
+			sample++
+		}
+		if !*allBroken && (b.now != "" || sample%6 != 4) || !only.MatchString(b.String()) {
+			continue
+		}
+		if equivalent[b.String()] != "" {
+			alike++
+			continue
+		}
+		tried++
+		real.instead = b.instead
+		after := notice(real, m, *budget)
+		slowest = max(slowest, after)
+		if after < 0 {
+			t.Errorf("not noticed: %v", b)
+		} else if testing.Verbose() && after > *budget/10 {
+			t.Logf("noticed after %d commands: %v", after, b)
+		}
+	}
+	if len(known) != len(equivalent) {
+		t.Errorf("%d of what equivalent_test.go lists is not in the scripts any more", len(equivalent)-len(known))
+	}
+	t.Logf("%d broken scripts, each noticed within %d commands; %d more are equivalent; %v", tried, slowest, alike, time.Since(began).Round(time.Second))
+}
+
+// notice returns after how many commands the sides differ, -1 if they do not.
+func notice(real *lua, m *model, budget int) int {
+	played := 0
+	for s := uint64(1); played < budget; s++ {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a broken loop may not end
+		real.in.SetContext(ctx)
+		sequence, differs := play(real, m, s)
+		cancel()
+		played += len(sequence)
+		if differs != "" {
+			return played
+		}
+	}
+	return -1
+}
+
+// breakage is one way to break one line.
+type breakage struct {
+	file    string
+	was     string // the line
+	now     string // the line afterwards, empty if it is deleted
+	nth     int    // of the lines of the file that are alike
+	instead map[*scripts.Script]string
+}
+
+func (b breakage) String() string {
+	s := b.file + ": " + strings.TrimRight(b.was, " ") + " => " + strings.TrimSpace(b.now)
+	if b.nth > 1 {
+		s += fmt.Sprintf(" (%d)", b.nth)
+	}
+	return s
+}
+
+// broken breaks all lines of all scripts, in all ways.
+func broken(t *testing.T) (all []breakage) {
+	queue := read(t, "queue")
+	for _, file := range []string{"acquire", "guard", "queue", "release", "leave", "force_release", "raise", "renew", "inspect"} {
+		source := read(t, file)
+		whole := func(source string) string { return strings.Replace(source, "-- include queue.lua\n", queue, 1) }
+		lines := strings.Split(source, "\n")
+		alike := make(map[string]int)
+		for i, line := range lines {
+			alike[line]++
+			for _, now := range breakLine(line) {
+				changed := slices.Clone(lines)
+				changed[i] = now
+				instead := make(map[*scripts.Script]string)
+				for s := range named {
+					if strings.Contains(s.Source, whole(source)) {
+						instead[s] = strings.Replace(s.Source, whole(source), whole(strings.Join(changed, "\n")), 1)
+					}
+				}
+				if len(instead) == 0 {
+					t.Fatalf("%s.lua is in no script", file)
+				}
+				all = append(all, breakage{file + ".lua", line, now, alike[line], instead})
+			}
+		}
+	}
+	return all
+}
+
+func read(t *testing.T, file string) string {
+	b, err := os.ReadFile("../../scripts/" + file + ".lua")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// part is what a line is made of: a string, a number, a word or a sign.
+var part = regexp.MustCompile(`'[^']*'|[A-Za-z_][A-Za-z_0-9.]*|\d+|==|~=|<=|>=|\.\.|\S`)
+
+var (
+	blocks   = regexp.MustCompile(`^(if|elseif|else|end|for|while|local function|return \{$|return redis\.|\})`)
+	guards   = regexp.MustCompile(`^(\s*(?:else)?if )(.*)( then.*)$`)
+	opposite = map[string][]string{
+		"==": {"~="}, "~=": {"=="}, "<": {"<=", ">"}, ">": {">=", "<"}, "<=": {"<"}, ">=": {">"}, "and": {"or"}, "or": {"and"},
+		"+": {"-"}, "-": {"+"}, "*": {"/"}, "/": {"*"}, "not": {""}, "true": {"false"}, "false": {"true"}, "math.max": {"math.min"}, "math.min": {"math.max"},
+		"math.floor": {""}, "math.abs": {""}, "redis.pcall": {"redis.call"},
+	}
+)
+
+func breakLine(line string) (broken []string) {
+	code, _, _ := strings.Cut(line, " -- ")
+	trimmed := strings.TrimSpace(code)
+	if trimmed == "" || strings.HasPrefix(trimmed, "--") {
+		return nil
+	}
+	if !blocks.MatchString(trimmed) {
+		broken = append(broken, "")
+	}
+	if m := guards.FindStringSubmatch(code); m != nil {
+		for _, condition := range []string{"not (" + m[2] + ")", "true", "false"} {
+			broken = append(broken, m[1]+condition+m[3])
+		}
+	}
+	for _, at := range part.FindAllStringIndex(code, -1) {
+		for _, now := range breakPart(code[at[0]:at[1]]) {
+			broken = append(broken, code[:at[0]]+now+code[at[1]:])
+		}
+	}
+	return broken
+}
+
+// breakPart returns what else could stand there.
+func breakPart(p string) []string {
+	if n, err := strconv.Atoi(p); err == nil {
+		return []string{strconv.Itoa(n + 1), strconv.Itoa(n - 1)}
+	}
+	if p[0] != '\'' {
+		return opposite[p]
+	}
+	s := p[1 : len(p)-1]
+	var others []string
+	if strings.HasPrefix(s, "^") {
+		others = append(others, s[1:])
+	}
+	if strings.HasSuffix(s, "$") {
+		others = append(others, s[:len(s)-1])
+	}
+	for i := range s {
+		if s[i] == '+' && i > 0 && strings.Contains(s, "(") {
+			others = append(others, s[:i]+"*"+s[i+1:])
+		}
+	}
+	if !strings.ContainsAny(s, "%(") && s != "" {
+		others = append(others, s+"z")
+	}
+	for i := range others {
+		others[i] = "'" + others[i] + "'"
+	}
+	return others
+}

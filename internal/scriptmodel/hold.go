@@ -1,0 +1,61 @@
+package scriptmodel
+
+import "github.com/quorumlock/quorumlock/scripts"
+
+// renew is renew.lua.
+func (n *Node) renew() scripts.Reply {
+	if !n.lock.hexists(n.text(1)) {
+		return scripts.Integer(0)
+	}
+	n.pexpire(n.lock, n.whole(2))
+	if keep := n.whole(2) + 86400000; n.pttl(n.token) < keep {
+		n.pexpire(n.token, keep)
+	}
+	return scripts.Integer(1)
+}
+
+// raise is raise.lua.
+func (n *Node) raise() scripts.Reply {
+	if !n.lock.hexists(n.text(1)) {
+		return scripts.Integer(0)
+	}
+	token := 0.0
+	if s, ok := n.token.get(); ok {
+		if token, ok = tonumber(s); !ok {
+			return scripts.Integer(0)
+		}
+	}
+	if token != n.number(3) {
+		return scripts.Integer(0)
+	}
+	ahead := max(0, n.number(4)/1000-float64(n.now/1000000*1000))
+	n.setFor(n.token, n.text(4), n.number(2)+86400000+ahead)
+	return scripts.Integer(1)
+}
+
+// inspect is inspect.lua.
+func (n *Node) inspect() scripts.Reply {
+	fields := n.fieldsOf(n.lock)
+	token := "0"
+	if n.token.exists() {
+		token = n.counter()
+	}
+	all := n.queue.ranked()
+	queue := all
+	if count := int(n.number(1)); count > 0 {
+		queue = all[:min(len(all), count)]
+	}
+	entries := make([]any, len(queue))
+	for i, m := range queue {
+		entries[i] = n.stored(m.Name).stored
+	}
+	held := make([]any, 0, 2)
+	for _, f := range fields {
+		held = append(held, f.Name, f.Value)
+	}
+	waiters := make([]any, 0, 2*len(queue))
+	for _, m := range queue {
+		waiters = append(waiters, m.Name, score(m.Score))
+	}
+	return scripts.Reply{Value: []any{held, n.pttl(n.lock), token, int64(len(all)), waiters, entries}}
+}

@@ -1,0 +1,210 @@
+package scriptmodel_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/scriptmodel"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// mischief writes to a lock's keys what no script has written: as a Redisson client may, or somebody who uses the same names.
+func (g *generator) mischief() command {
+	key, v := g.name, scriptmodel.Value{}
+	field := func(name, value string) { v.Fields = append(v.Fields, scriptmodel.Field{Name: name, Value: value}) }
+	what := g.IntN(16)
+	if g.crowds && g.chance(0.3) {
+		what = 9
+	} else if what == 9 {
+		what = 10
+	}
+	if g.set.info.Former != scriptmodel.NoHistory && g.chance(0.2) {
+		what = 11
+	}
+	switch what {
+	case 0:
+		key, v.Text = pick(g, g.keys()...), "text"
+	case 1:
+		key = pick(g, g.keys()...)
+		field("some", "field")
+	case 2:
+		key = pick(g, g.keys()...)
+		v.Members = []scriptmodel.Member{{Name: "c0:1", Score: 5.5}}
+	case 3, 4:
+		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41", pick(g, "1", "2", "0", "007", "123456789012345"))
+	case 5:
+		field(string(g.owner()), pick(g, "1", "2", "", "x", "1x", "-1", "1.5", "1234567890123456"))
+	case 6:
+		field(pick(g, "mode", "nobody", ":1", "a b:1", "a:1b", "a:", "a:/1", "a:1/.", "a:b:1", " a:1", "a:1 ", "a:1.0/", "c0:1/1", "c0:1/x.0", "c0:1/x1.0", "c0:1/12.0", string(g.waiter())+"//1.0"), "1")
+	case 7:
+		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41", "1")
+		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41:write", "1")
+		if g.chance(0.5) {
+			field("mode", "write")
+		}
+	case 8, 12, 13:
+		key = scripts.TokenKey(g.name)
+		if g.chance(0.1) {
+			field("some", "field")
+			break
+		}
+		v.Text = pick(g, "", "0", "5", "-5", "1.5", " 7 ", "seven", "12x", "9007199254740989", "9007199254740990", "9007199254740991", "9007199254740992", "1000000000000000000000000000000.0",
+			strconv.FormatInt(int64(g.now)+g.Int64N(1e12), 10))
+	case 9:
+		return g.crowd()
+	case 10:
+		return g.strayEntry()
+	case 14, 15:
+		return g.strayHeir()
+	case 11:
+		key = "quorumlock_promoted"
+		g.follow = func() scripts.Call {
+			return scripts.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint()).Guarded(time.Second)
+		}
+		if !g.chance(0.1) {
+			v.Text = pick(g, g.set.info.History+" ", g.set.info.History+" ", "x"+g.set.info.History+" ", " ", "", g.set.info.History+" x") + pick(g, "", strconv.FormatInt(int64(g.now/1000)-pick[int64](g, -1000, -1, 0, 1, 1000, 5000), 10)) +
+				pick(g, "", "", "x")
+		} else {
+			field("some", "field")
+		}
+	}
+	if g.model.fixed != nil && key == scripts.TokenKey(g.name) && g.chance(0.3) { // miniredis's Lua reads these in another way
+		v.Text, v.Fields = pick(g, "1e3", "1e300", "nan", "999999999999999999", "1_000", "0e0", "-0", " \v7"), nil
+	}
+	if g.chance(0.8) {
+		v.Expires = int64(g.now/1000) + pick[int64](g, 1, 10, 1000, 30_000)
+	}
+	return put(key, v)
+}
+
+func put(key string, v scriptmodel.Value) command {
+	if len(v.Fields) > 1 { // a server may list them in an order of its own
+		slices.SortFunc(v.Fields, func(a, b scriptmodel.Field) int {
+			if a.Name < b.Name {
+				return -1
+			}
+			return 1
+		})
+	}
+	return command{does: fmt.Sprintf("%q becomes %+v", key, v), do: func(s side) { s.put(key, v) }}
+}
+
+// crowd is a long queue, of waiters of which some are dead.
+func (g *generator) crowd() command {
+	n := pick(g, 3, 20, 100, 101, 101, 101, 102, 200, 201, 250)
+	spread := pick[int64](g, 1, 100, 2000, 5000)
+	soonest := pick[int64](g, -3000, -200, 0, 200, 900, 990, 1500)
+	first := pick[int64](g, 0, 1, 100, 340, 350, 360) // the first was called, and has some ms left
+	var queue, entries scriptmodel.Value
+	now := int64(g.now / 1000)
+	for i := range n {
+		name := fmt.Sprintf("c%d:%d", i%3, i)
+		queue.Members = append(queue.Members, scriptmodel.Member{Name: name, Score: float64(int64(epoch) + int64(i/2))})
+		stored := fmt.Sprintf("%d 1", now+soonest+g.Int64N(spread))
+		if i == 0 && first > 0 {
+			stored = fmt.Sprintf("%d 1", now+first)
+		} else if g.chance(0.3) {
+			stored += fmt.Sprintf(" %d 1800 0 1 s", now-g.Int64N(800))
+		}
+		if i == 0 || g.chance(0.97) {
+			entries.Fields = append(entries.Fields, scriptmodel.Field{Name: name, Value: stored})
+		}
+	}
+	queue.Expires, entries.Expires = now+5000, now+5001
+	name := g.name
+	g.follow = g.behind
+	slices.SortFunc(queue.Members, byScore)
+	return command{does: fmt.Sprintf("%q is free, its queue becomes %+v, with the entries %+v", name, queue, entries), do: func(s side) {
+		s.forget(name)
+		s.put(scripts.QueueKey(name), queue)
+		s.put(scripts.EntriesKey(name), entries)
+	}}
+}
+
+// behind is a call of one who comes to a crowd: at its end, somewhere in it, or without a ticket.
+func (g *generator) behind() scripts.Call {
+	e := g.entry()
+	switch g.IntN(4) {
+	case 0:
+		return scripts.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint())
+	case 1:
+		e.Ticket = int64(epoch) + g.Int64N(120)
+	default:
+		e.Ticket = int64(g.now)
+	}
+	return scripts.AcquireInTurn(g.name, g.owner(), g.ttl(), g.hint(), e)
+}
+
+// strayEntry changes or removes the entry of one waiter.
+func (g *generator) strayEntry() command {
+	key := scripts.EntriesKey(g.name)
+	name := g.name
+	g.follow = func() scripts.Call {
+		g.name = name
+		return scripts.Release(name, g.owner(), 1)
+	}
+	v, _ := g.peek(key)
+	v.Fields = slices.Clone(v.Fields)
+	if v.Text != "" || len(v.Members) > 0 || len(v.Fields) == 0 {
+		v = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: string(g.waiter())}}}
+	}
+	i := g.IntN(len(v.Fields))
+	if queue, ok := g.peek(scripts.QueueKey(g.name)); ok && len(queue.Members) > 0 && g.chance(0.5) {
+		i = max(0, slices.IndexFunc(v.Fields, func(f scriptmodel.Field) bool { return f.Name == queue.Members[0].Name }))
+	}
+	if len(v.Fields) > 1 && g.chance(0.4) {
+		v.Fields = slices.Delete(v.Fields, i, i+1)
+		return put(key, v)
+	}
+	ms := int64(g.now / 1000)
+	deadline := strconv.FormatInt(ms+pick[int64](g, -1, 0, 1, 300, 1000, 1001, 2500, 2501, 9000), 10)
+	came := strconv.FormatInt(ms-pick[int64](g, -1, 0, 1, 649, 650, 651), 10)
+	stored := pick(g, deadline+" 1", deadline+" 1 "+came+" 1800 0 1 s")
+	switch g.IntN(3) {
+	case 0:
+		stored = g.garbled(stored)
+	case 1:
+		stored = pick(g, "", " ", "soon 1", " "+deadline+" 1", deadline+" 1 never 1800 0 1 s", deadline+" 1 "+came+" soon 0 1 s",
+			deadline+" 1 "+came+" 1800.5 0 1 s", deadline+" 1 "+came+" 1800.5 0 1 s")
+	}
+	v.Fields[i].Value = stored
+	return put(key, v)
+}
+
+// strayHeir is a lock that is held and has one waiter, of whom something strange is stored. The next call is likely to be
+// the release, which would hand the lock over.
+func (g *generator) strayHeir() command {
+	name, holder, waiter, ms := g.name, quorumlock.Owner("c9:1.0"), "c0:1", int64(g.now/1000)
+	g.follow = func() scripts.Call {
+		g.name = name
+		return scripts.Release(name, holder, 1)
+	}
+	deadline, came := strconv.FormatInt(ms+5000, 10), strconv.FormatInt(ms-pick[int64](g, 0, 1, 2, 649, 650, 651), 10)
+	words := []string{deadline, "1", came, pick(g, "1800", "1800", "3", "1800.5"), "0", "1", "s"}
+	switch i := g.IntN(8); i {
+	case 0: // nothing is strange
+	case 7:
+		words = append([]string{deadline}, words...)
+	default:
+		words[i] = ""
+	}
+	stored := strings.Join(words, " ")
+	expires := ms + 5000
+	hold := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: string(holder), Value: "1"}}, Expires: expires}
+	queue := scriptmodel.Value{Members: []scriptmodel.Member{{Name: waiter, Score: 5}}, Expires: expires}
+	entries := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: waiter, Value: stored}}, Expires: expires}
+	token := scriptmodel.Value{Text: pick(g, "7", "7", "9007199254740989", "9007199254740990", "9007199254740991")}
+	if g.chance(0.1) {
+		token = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "some", Value: "field"}}}
+	}
+	return command{does: fmt.Sprintf("%q is held by %q with the token %+v, and %q waits with %q", name, holder, token, waiter, stored), do: func(s side) {
+		s.put(name, hold)
+		s.put(scripts.TokenKey(name), token)
+		s.put(scripts.QueueKey(name), queue)
+		s.put(scripts.EntriesKey(name), entries)
+	}}
+}

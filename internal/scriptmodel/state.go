@@ -1,0 +1,85 @@
+package scriptmodel
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Value is what a key has: a text, the fields of a hash, or the members of a sorted set.
+type Value struct {
+	Text    string
+	Fields  []Field
+	Members []Member
+	Expires int64 // ms since 1970, by the clock of the node; 0 never
+}
+
+// Put gives a key a value, whatever it had. A value without fields and members is a text. A key that is to expire now is not made.
+func (n *Node) Put(now Time, name string, v Value) {
+	n.now = now
+	k := n.key(name)
+	k.set(v.Text)
+	if len(v.Fields) > 0 {
+		k.kind, k.fields = hash, append(k.fields, v.Fields...)
+	} else if len(v.Members) > 0 {
+		k.kind, k.members = zset, append(k.members, v.Members...)
+		slices.SortFunc(k.members, compareMembers)
+	}
+	if k.expires = v.Expires; k.expires != 0 && k.expires <= now.ms() {
+		k.del()
+	}
+}
+
+// Forget removes a key, as an eviction does. It reports whether there was one.
+func (n *Node) Forget(now Time, name string) bool {
+	n.now = now
+	k := n.key(name)
+	there := k.exists()
+	k.del()
+	return there
+}
+
+// Flush removes all keys.
+func (n *Node) Flush() {
+	for _, k := range n.keys {
+		k.del()
+	}
+}
+
+// Restart says that the server was started at the time now, and writes a history of its own. Its keys stay: call
+// Flush or Forget, too, if it has lost them.
+func (n *Node) Restart(now Time, history string) {
+	n.Info.Started, n.Info.History, n.Info.Former = now, history, NoHistory
+}
+
+// Promote says that the server was a replica until now, and goes on from the history that it had.
+func (n *Node) Promote(history string) {
+	n.Info.History, n.Info.Former = history, n.Info.History
+}
+
+// Keys returns the names of all keys, sorted.
+func (n *Node) Keys(now Time) []string {
+	n.now = now
+	var names []string
+	for name := range n.keys {
+		if n.key(name).exists() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Peek returns the value of a key, which is valid until the next change, and whether there is one.
+func (n *Node) Peek(now Time, name string) (v Value, ok bool) {
+	n.now = now
+	k := n.key(name)
+	return Value{k.text, k.fields, k.members, k.expires}, k.exists()
+}
+
+// score is how a sorted set shows a score.
+func score(v float64) string {
+	if i := int64(v); float64(i) == v {
+		return strconv.FormatInt(i, 10)
+	}
+	return strconv.FormatFloat(v, 'g', 17, 64)
+}

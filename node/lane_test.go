@@ -1,0 +1,405 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// asked collects what Do answers.
+type asked struct {
+	mu      sync.Mutex
+	answers map[string]int
+	errs    map[string]error
+	order   []string
+	at      map[string]time.Duration
+	began   time.Time
+}
+
+func newAsked() *asked {
+	return &asked{answers: make(map[string]int), errs: make(map[string]error), at: make(map[string]time.Duration), began: time.Now()}
+}
+
+// do asks the node to count for a key, within a limit.
+func (a *asked) do(n *node.Node, key string, limit time.Duration) {
+	n.Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []scripts.Call{count(key)}, func(rs []scripts.Reply) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.answers[key]++
+		a.errs[key] = rs[0].Err
+		a.at[key] = time.Since(a.began)
+		a.order = append(a.order, key)
+	})
+}
+
+// check checks that each key was answered once, after so long, with or without an error.
+func (a *asked) check(t *testing.T, key string, at time.Duration, fails bool) {
+	t.Helper()
+	synctest.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.answers[key] != 1 || a.at[key] != at || (a.errs[key] != nil) != fails {
+		t.Errorf("%s: %d answers, after %v, error %v: want one after %v, error: %v", key, a.answers[key], a.at[key], a.errs[key], at, fails)
+	}
+	if _, ok := errors.AsType[*quorumlock.NodeError](a.errs[key]); fails && !ok {
+		t.Errorf("%s: error %v, want a *NodeError", key, a.errs[key])
+	}
+}
+
+// settle lets so much time pass, and all that happens then.
+func settle(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// notSent reports whether an error says that the call was not sent.
+func notSent(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		NotSent()
+	}](err)
+	return ok
+}
+
+// tap is a dialer to a server, and what was written to each of its connections. The first write of a connection that
+// begins with a text fails.
+type tap struct {
+	s      *embedded.Server
+	mu     sync.Mutex
+	writes []string // of scripts
+	dials  int
+	fail   int // so many writes of scripts fail before anything is sent
+}
+
+func (p *tap) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := p.s.DialContext(ctx, network, addr)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dials++
+	return tapped{conn, p}, err
+}
+
+type tapped struct {
+	net.Conn
+	tap *tap
+}
+
+func (c tapped) Write(b []byte) (int, error) {
+	c.tap.mu.Lock()
+	fails := false
+	if strings.Contains(string(b), "eval") {
+		if fails = c.tap.fail > 0; fails {
+			c.tap.fail--
+		} else {
+			c.tap.writes = append(c.tap.writes, string(b))
+		}
+	}
+	c.tap.mu.Unlock()
+	if fails {
+		_ = c.Conn.Close()
+		return 0, io.ErrClosedPipe
+	}
+	return c.Conn.Write(b)
+}
+
+// inTap runs a test with a node whose connections are seen, and whose round trip takes 20 ms. It is connected, and
+// the server knows the script.
+func inTap(t *testing.T, test func(t *testing.T, p *tap, n *node.Node)) {
+	t.Helper()
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		p := &tap{s: s}
+		n := dial(t, "redis://h", node.WithDialer(p.dial))
+		for range 2 {
+			a := newAsked()
+			a.do(n, "warm", time.Second)
+			synctest.Wait()
+		}
+		s.Delay(10 * time.Millisecond)
+		p.mu.Lock()
+		p.writes, p.dials = nil, 0
+		p.mu.Unlock()
+		test(t, p, n)
+	})
+}
+
+func (p *tap) sent(key string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	times := 0
+	for _, w := range p.writes {
+		times += strings.Count(w, "\r\n"+key+"\r\n")
+	}
+	return times
+}
+
+// A lone call is sent at once. What is asked until it is answered goes together.
+func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		a := newAsked()
+		a.do(n, "alone", time.Second)
+		synctest.Wait()
+		for i := range 100 {
+			a.do(n, fmt.Sprint("key-", i), time.Second)
+		}
+		settle(40 * time.Millisecond)
+		a.check(t, "alone", 20*time.Millisecond, false)
+		for i := range 100 {
+			a.check(t, fmt.Sprint("key-", i), 40*time.Millisecond, false)
+			if got := a.order[i+1]; got != fmt.Sprint("key-", i) {
+				t.Errorf("answer %d is that of %s", i+1, got)
+			}
+		}
+		if len(p.writes) != 2 || p.dials != 0 {
+			t.Errorf("%d writes and %d new connections, want 2 and none", len(p.writes), p.dials)
+		}
+	})
+}
+
+// Whatever was sent on a connection that breaks has an unknown outcome, and is not sent again. What was not sent moves
+// on.
+func TestWhatWasSentOnAConnectionThatBrokeIsNotSentAgain(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		a := newAsked()
+		p.s.LoseReplies(1)
+		a.do(n, "sent", time.Second)
+		synctest.Wait()
+		a.do(n, "queued", time.Second)
+		settle(500 * time.Millisecond)
+		a.check(t, "sent", 10*time.Millisecond, true)
+		if notSent(a.errs["sent"]) {
+			t.Errorf("error %v says that it was not sent", a.errs["sent"])
+		}
+		if a.answers["queued"] != 1 || a.errs["queued"] != nil {
+			t.Errorf("queued: %d answers, %v", a.answers["queued"], a.errs["queued"])
+		}
+		for _, key := range []string{"sent", "queued"} {
+			if got, _ := p.s.Redis.Get(key); got != "1" || p.sent(key) != 1 {
+				t.Errorf("%s was sent %d times, and ran %q times", key, p.sent(key), got)
+			}
+		}
+	})
+}
+
+// A connection may turn out to be broken before anything was sent on it. The calls move on, once.
+func TestWhatWasNotSentMovesOnToTheNextConnectionOnce(t *testing.T) {
+	for _, broken := range []int{1, 2} {
+		inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+			a := newAsked()
+			p.mu.Lock()
+			p.fail = broken
+			p.mu.Unlock()
+			a.do(n, "a", time.Second)
+			settle(time.Second / 2)
+			want := broken - 1 // errors
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if err := a.errs["a"]; a.answers["a"] != 1 || (err != nil) != (want == 1) || err != nil && !notSent(err) {
+				t.Errorf("%d broken connections: %d answers, %v", broken, a.answers["a"], err)
+			}
+			if got := p.sent("a"); got != 1-want {
+				t.Errorf("%d broken connections: it was sent %d times", broken, got)
+			}
+		})
+	}
+}
+
+// A node that does not answer costs the calls that it was sent. Those that were queued behind them are not sent when
+// their own deadline has passed; the others go as soon as the connection is given up.
+func TestAFrozenNodeCostsItsOwnCallsAndSendsNothingLate(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		p.s.Stall()
+		a := newAsked()
+		a.do(n, "flight", 100*time.Millisecond)
+		synctest.Wait()
+		a.do(n, "brief", 30*time.Millisecond)
+		a.do(n, "patient", time.Second)
+		settle(200 * time.Millisecond)
+		a.check(t, "flight", 100*time.Millisecond, true)
+		a.check(t, "brief", 30*time.Millisecond, true)
+		if !notSent(a.errs["brief"]) || notSent(a.errs["flight"]) {
+			t.Errorf("brief: %v, flight: %v: the first was not sent, the second was", a.errs["brief"], a.errs["flight"])
+		}
+		p.s.Resume()
+		settle(time.Second)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.answers["patient"] != 1 || a.errs["patient"] != nil {
+			t.Errorf("patient: %d answers, %v", a.answers["patient"], a.errs["patient"])
+		}
+		if p.sent("brief") != 0 || p.sent("flight") != 1 || p.sent("patient") != 1 {
+			t.Errorf("sent %d, %d and %d times", p.sent("brief"), p.sent("flight"), p.sent("patient"))
+		}
+	})
+}
+
+// The memory that a frozen node costs is bounded.
+func TestTheQueueIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		what string
+		key  string
+		most int
+	}{
+		{"calls", "k", 8192},
+		{"bytes", strings.Repeat("k", 64<<10), 63},
+	} {
+		inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+			p.s.Stall()
+			waits, refused := 0, 0
+			for range tt.most + 10 {
+				answered := false
+				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []scripts.Call{count(tt.key)}, func(rs []scripts.Reply) {
+					answered = true
+					if !notSent(rs[0].Err) && refused > 0 {
+						return // by Close
+					}
+					refused++
+				})
+				if !answered {
+					waits++
+				}
+			}
+			if waits != tt.most || refused != 10 {
+				t.Errorf("%s: %d calls wait and %d are refused at once, want %d and 10", tt.what, waits, refused, tt.most)
+			}
+			p.s.Resume()
+			settle(time.Minute / 2)
+			a := newAsked()
+			a.do(n, "after", time.Second)
+			settle(time.Second)
+			if a.errs["after"] != nil || a.answers["after"] != 1 {
+				t.Errorf("%s: after that: %v", tt.what, a.errs["after"])
+			}
+		})
+	}
+}
+
+// What the node does not know goes again with its source, once for all of the pipeline, and keeps its order.
+func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		a := newAsked()
+		a.do(n, "first", time.Second)
+		synctest.Wait()
+		for i := range 20 {
+			a.do(n, fmt.Sprint("key-", i), time.Second)
+		}
+		settle(15 * time.Millisecond)
+		p.s.FlushScripts()
+		settle(time.Second)
+		if len(a.order) != 21 {
+			t.Fatalf("%d answers", len(a.order))
+		}
+		for i := range 20 {
+			key := fmt.Sprint("key-", i)
+			if got, _ := p.s.Redis.Get(key); got != "1" || a.errs[key] != nil || a.order[i+1] != key {
+				t.Errorf("%s ran %q times: %v; answer %d is that of %s", key, got, a.errs[key], i+1, a.order[i+1])
+			}
+		}
+		if all := strings.Join(p.writes, ""); strings.Count(all, "return redis.call('incr'") != 1 {
+			t.Errorf("the source was sent %d times", strings.Count(all, "return redis.call('incr'"))
+		}
+	})
+}
+
+// Close answers whoever waits, whether the call was sent or not.
+func TestCloseAnswersEveryCall(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		p.s.Stall()
+		a := newAsked()
+		a.do(n, "flight", time.Minute)
+		synctest.Wait()
+		a.do(n, "queued", time.Minute)
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		a.do(n, "late", time.Minute)
+		for _, key := range []string{"flight", "queued", "late"} {
+			a.check(t, key, 0, true)
+		}
+		if !errors.Is(a.errs["queued"], quorumlock.ErrClosed) || !errors.Is(a.errs["late"], quorumlock.ErrClosed) {
+			t.Errorf("queued: %v, late: %v, want ErrClosed", a.errs["queued"], a.errs["late"])
+		}
+		p.s.Resume()
+	})
+}
+
+// A refused connection fails all who wait, at once. One that takes its time fails nobody whose deadline has not come.
+func TestAConnectionThatIsRefusedFailsWhoeverWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		s.Kill()
+		a := newAsked()
+		for i := range 10 {
+			a.do(n, fmt.Sprint("key-", i), time.Second)
+		}
+		for i := range 10 {
+			key := fmt.Sprint("key-", i)
+			a.check(t, key, 0, true)
+			if !notSent(a.errs[key]) || !strings.Contains(a.errs[key].Error(), "refused") {
+				t.Errorf("%s: %v", key, a.errs[key])
+			}
+		}
+	})
+}
+
+func TestAConnectionThatTakesTooLongFailsNobodyEarly(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		s.Stall()
+		a := newAsked()
+		a.do(n, "a", 3*time.Second) // and a connection may take one
+		settle(2500 * time.Millisecond)
+		s.Resume()
+		a.check(t, "a", 2500*time.Millisecond, false)
+	})
+}
+
+// A server that has become a replica is asked at another connection: its name may lead to the new master by then.
+func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		a := newAsked()
+		p.s.Redis.SetError("READONLY You can't write against a read only replica.")
+		a.do(n, "a", time.Second)
+		settle(500 * time.Millisecond)
+		p.s.Redis.SetError("")
+		a.do(n, "b", time.Second)
+		settle(500 * time.Millisecond)
+		if a.errs["a"] == nil || a.errs["b"] != nil || a.answers["b"] != 1 {
+			t.Errorf("a: %v, b: %v", a.errs["a"], a.errs["b"])
+		}
+		if p.dials == 0 {
+			t.Error("the connection to the replica was used again")
+		}
+	})
+}
+
+// Renewals have a way of their own: a full one does not delay a lock.
+func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		many := make([]scripts.Call, 500)
+		for i := range many {
+			many[i] = count("many")
+		}
+		done := false
+		n.Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, func([]scripts.Reply) { done = true })
+		synctest.Wait()
+		a := newAsked()
+		a.do(n, "a", time.Second)
+		settle(30 * time.Millisecond)
+		a.check(t, "a", 20*time.Millisecond, false)
+		settle(time.Second)
+		if !done {
+			t.Error("the others were not answered")
+		}
+	})
+}
