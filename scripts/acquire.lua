@@ -5,15 +5,15 @@
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
--- ARGV[3]  hold: the count the owner wants to have, 1 to acquire
--- ARGV[4]  token hint, in µs of the client's clock: see below
--- ARGV[5]  how the queue is met:
+-- ARGV[3]  token hint, in µs of the client's clock: see below
+-- ARGV[4]  how the queue is met:
 --          'try'   acquires if nobody is queued
+--          <n>     enters again: the owner's count becomes n, if it is n - 1
 --          'keep'  acquires past the queue: a holder gets back what this node has lost
 --          <entry> acquires for a waiter if it is the first, and queues it otherwise. What was granted
 --                  to a successor of an earlier attempt becomes the owner's
 --
--- Reply    {1, token}  granted; the owner did not have the lock before
+-- Reply    token       granted; the owner did not have the lock before
 --          {2, token}  granted; the owner had the lock already
 --          {0, ms, position, who}  refused: who holds it, and ms until its key expires, negative if
 --                      unknown; the waiter's position in the queue from 0, -1 if it has none
@@ -21,14 +21,14 @@
 --                      waiter should come again in ms
 --
 -- The count is set, not added to: the same call twice changes nothing the second time.
-local hold = tonumber(ARGV[3])
+local hold = tonumber(ARGV[4]) or 1
 local again = false
 local former -- a successor of the waiter that has the lock
 
 -- Most locks are free and have no queue. They skip this part.
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   -- include queue.lua
-  local waiter, entry = string.match(ARGV[5], '^(%S+) (.*)$') -- nil for the other two
+  local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
   local pttl = redis.call('pttl', KEYS[1])
   local who = ''
   if pttl ~= -2 then
@@ -50,7 +50,7 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   end
   local free = pttl == -2 and hold == 1
   if not again then
-    local mine = free and (former or ARGV[5] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
+    local mine = free and (former or ARGV[4] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
     if not mine then
       local now = clock()
       -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
@@ -81,21 +81,22 @@ local counter = redis.pcall('get', KEYS[4]) or 0
 if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE', 1, true) then
   return counter
 end
-local token = tonumber(counter)
-if not token or token ~= token then
+local last = tonumber(counter)
+if not last or last ~= last then
   return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
 end
 local time = redis.call('time')
 local now = time[1] * 1000000 + time[2]
-if not again or token == 0 then
+local asked, token = tonumber(ARGV[3]), last
+if not again or last == 0 then
   -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
   -- clock is wrong by more than an hour counts for nothing: this node's clock takes its place, if there is
   -- no counter to go on from.
-  local hint = tonumber(ARGV[4])
-  if math.abs(hint - now) > 3600000000 and ARGV[5] ~= 'keep' then
-    hint = token == 0 and now or 0
+  local hint = asked
+  if math.abs(hint - now) > 3600000000 and ARGV[4] ~= 'keep' then
+    hint = last == 0 and now or 0
   end
-  token = math.max(token + 1, hint)
+  token = math.max(last + 1, hint)
   if token > 9007199254740991 then -- 2^53 - 1, the last integer Lua can count to
     return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
   end
@@ -104,10 +105,15 @@ end
 if former then
   redis.call('hdel', KEYS[1], former)
 end
-redis.call('hset', KEYS[1], ARGV[1], hold)
-redis.call('pexpire', KEYS[1], ARGV[2])
 -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
--- next token may come from the clock alone.
-local ahead = math.max(0, (token - now) / 1000)
-redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
-return {again and 2 or 1, token}
+-- next token may come from the clock alone. Most tokens are the hint itself, which is at most an hour ahead, and
+-- most locks are held for less than an hour: what Lua need not turn into text is written faster.
+if token == asked and token - now <= 3600000000 and tonumber(ARGV[2]) <= 3600000 then
+  redis.call('set', KEYS[4], ARGV[3], 'px', '93600000')
+else
+  local ahead = math.max(0, (token - now) / 1000)
+  redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
+end
+redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4])
+redis.call('pexpire', KEYS[1], ARGV[2])
+return again and {2, token} or token

@@ -16,7 +16,7 @@ func TestAcquireOfAFreeLockIsGranted(t *testing.T) {
 	s.checkHold("x", alice, "1")
 	s.checkTTL("x", ttl)
 	s.checkToken("x", "100")
-	s.checkTTL(scripts.TokenKey("x"), ttl+day)
+	s.checkTTL(scripts.TokenKey("x"), kept)
 }
 
 func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
@@ -166,25 +166,27 @@ func TestAcquireThatCannotCountWritesNothing(t *testing.T) {
 }
 
 func TestTTLIsRoundedUpToTheMillisecond(t *testing.T) {
-	for _, tt := range []struct{ ttl, want time.Duration }{
-		{10 * time.Millisecond, 10 * time.Millisecond},
-		{10*time.Millisecond + 1, 11 * time.Millisecond},
-		{11*time.Millisecond - 1, 11 * time.Millisecond},
-		{1500 * time.Microsecond, 2 * time.Millisecond},
-		{30 * day, 30 * day},
+	for _, tt := range []struct{ ttl, want, kept, renewed time.Duration }{
+		{10 * time.Millisecond, 10 * time.Millisecond, kept, kept - 5*time.Millisecond},
+		{10*time.Millisecond + 1, 11 * time.Millisecond, kept, kept - 5500*time.Microsecond},
+		{11*time.Millisecond - 1, 11 * time.Millisecond, kept, kept - 5500*time.Microsecond},
+		{1500 * time.Microsecond, 2 * time.Millisecond, kept, kept - time.Millisecond},
+		{time.Hour, time.Hour, kept, kept - 30*time.Minute},
+		{time.Hour + 1, time.Hour + time.Millisecond, day + time.Hour + time.Millisecond, day + time.Hour + time.Millisecond},
+		{30 * day, 30 * day, 31 * day, 31 * day},
 	} {
 		s := start(t)
 		if _, err := s.send(scripts.Acquire("x", alice, tt.ttl, 1, 1)).Acquired(); err != nil {
 			t.Fatal(err)
 		}
 		s.checkTTL("x", tt.want)
-		s.checkTTL(scripts.TokenKey("x"), tt.want+day)
+		s.checkTTL(scripts.TokenKey("x"), tt.kept)
 		s.data.FastForward(tt.want / 2)
 		if !s.done(scripts.Renew("x", alice, tt.ttl)) {
 			t.Error("not renewed")
 		}
 		s.checkTTL("x", tt.want)
-		s.checkTTL(scripts.TokenKey("x"), tt.want+day)
+		s.checkTTL(scripts.TokenKey("x"), tt.renewed)
 	}
 }
 

@@ -66,13 +66,16 @@ func (r Reply) Acquired() (Answer, error) {
 	if r.Err != nil {
 		return Answer{}, r.lookFailure()
 	}
+	if token, err := r.integer(); err == nil && token > 0 {
+		return Answer{Granted: true, Token: uint64(token), Position: -1}, nil
+	}
 	n, values, ok := r.leading()
 	if !ok {
 		return Answer{}, r.unexpected()
 	}
 	switch {
-	case len(n) == 2 && (n[0] == 1 || n[0] == 2) && n[1] > 0:
-		return Answer{Granted: true, Again: n[0] == 2, Token: uint64(n[1]), Position: -1}, nil
+	case len(n) == 2 && n[0] == 2 && n[1] > 0:
+		return Answer{Granted: true, Again: true, Token: uint64(n[1]), Position: -1}, nil
 	case len(values) == 4 && (n[0] == 0 || n[0] == 4):
 		who, ok := values[3].(string)
 		if !ok {
@@ -98,7 +101,7 @@ func (r Reply) Done() (bool, error) {
 // Released reads the reply to Release: the entries that are left, and whether the one to leave was
 // held.
 func (r Reply) Released() (left int, held bool, err error) {
-	n, _, err := r.two()
+	n, err := r.integer()
 	if err != nil {
 		return 0, false, err
 	}

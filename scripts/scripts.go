@@ -235,7 +235,11 @@ func (e *Entry) appendAt(b []byte, cell int) []byte {
 // Acquire makes owner the holder of the lock name for ttl (hold 1), or enters it once more (hold n
 // when n−1 entries are held), if nobody is queued. A new grant's token is at least hint.
 func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
-	return acquireAs(text("try"), name, owner, ttl, hold, hint)
+	how := text("try")
+	if hold > 1 {
+		how = number(hold)
+	}
+	return acquireAs(how, name, owner, ttl, hint)
 }
 
 // AcquireInTurn is Acquire for a waiter: if it is not granted, it is queued with that entry.
@@ -246,16 +250,16 @@ func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint 
 // AcquireQueued is AcquireInTurn with the entry as one cell of the lock has it. The entry must not change until
 // the call is sent.
 func AcquireQueued(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, e *Entry, cell int) Call {
-	return acquireAs(arg{kind: aEntry, entry: e, number: int64(cell)}, name, owner, ttl, 1, hint)
+	return acquireAs(arg{kind: aEntry, entry: e, number: int64(cell)}, name, owner, ttl, hint)
 }
 
 // Restore is Acquire for a holder whose key the node has lost. It passes the queue.
 func Restore(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
-	return acquireAs(text("keep"), name, owner, ttl, 1, token)
+	return acquireAs(text("keep"), name, owner, ttl, token)
 }
 
-func acquireAs(how arg, name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
-	return newCall(acquire, name, lockAll, who(owner), ms(ttl), number(hold), number(hint), how)
+func acquireAs(how arg, name string, owner quorumlock.Owner, ttl time.Duration, hint uint64) Call {
+	return newCall(acquire, name, lockAll, who(owner), ms(ttl), number(hint), how)
 }
 
 // Raise brings the token counter of a lock that owner holds from own, the token it got at this node,
@@ -271,17 +275,16 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 
 // Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock.
 func Release(name string, owner quorumlock.Owner, hold int) Call {
-	return newCall(release, name, lockAll, who(owner), number(hold), channel(), text(""), text(""))
+	return newCall(release, name, lockAll, who(owner), number(hold), channel())
 }
 
 // ReleaseAndLeave is Release and Leave in one. If all is true, it also releases what was handed to the waiter's
 // successors.
 func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call {
-	c := newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""))
 	if all {
-		c.add(text("all"))
+		return newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""), text("all"))
 	}
-	return c
+	return newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""))
 }
 
 // Yield releases what an attempt has got of the lock, if anything, and queues its waiter again.

@@ -138,12 +138,12 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		t.Fatalf("%v, want no error before anything is wrong", err)
 	}
 	for name, values := range map[string][]any{
-		"Acquired": {nil, "OK", n(1), list{}, list{n(1)}, list{n(1), "2"}, list{"1", n(2)}, list{n(1), n(0)}, list{n(1), n(-7)}, list{n(2), n(0)},
+		"Acquired": {nil, "OK", n(0), n(-1), "1", list{}, list{n(1)}, list{n(1), n(7)}, list{n(1), "2"}, list{"1", n(2)}, list{n(1), n(0)}, list{n(1), n(-7)}, list{n(2), n(0)},
 			list{n(1), n(2), n(-1)}, list{n(1), n(2), n(-1), "w:1"}, list{n(0), n(7)}, list{n(0), n(7), n(-1)}, list{n(0), n(7), n(-1), n(1)},
 			list{n(0), n(7), "0", "w:1"}, list{n(0), "7", n(0), "w:1"}, list{n(3), n(0), n(-1)}, list{n(3), n(7)}, list{n(4), n(7), n(-1)},
 			list{n(4), n(7), n(-1), nil}, list{n(5), n(7), n(-1), "w:1"}, list{n(-1), n(7), n(-1), "w:1"}, list{n(0), n(7), n(-1), "w:1", n(1)}},
 		"Done":     {nil, "1", 1.0, list{n(1)}, true},
-		"Released": {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
+		"Released": {nil, "0", list{n(0)}, list{n(0), n(0)}},
 		"Yielded":  {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
 		"Inspected": {nil, "x", n(1), list{}, with(0, nil)[:5], append(with(0, list{}), n(1)),
 			with(0, nil), with(0, "a:1"), with(0, list{n(1), "2"}), with(0, list{"a:1", n(2)}), with(1, "7"), with(2, n(5)), with(2, "-1"),
@@ -209,10 +209,10 @@ func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
 	n := func(i int64) any { return i }
 	for _, tt := range []struct {
 		name  string
-		reply list
+		reply any
 		want  scripts.Answer
 	}{
-		{"granted", list{n(1), n(7)}, scripts.Answer{Granted: true, Token: 7, Position: -1}},
+		{"granted", n(7), scripts.Answer{Granted: true, Token: 7, Position: -1}},
 		{"granted again", list{n(2), n(7)}, scripts.Answer{Granted: true, Again: true, Token: 7, Position: -1}},
 		{"refused", list{n(0), n(1500), n(3), "w:7/3.2"}, scripts.Answer{Holder: "w:7/3.2", TTL: 1500 * time.Millisecond, Position: 3}},
 		{"refused without expiry", list{n(0), n(-1), n(-1), "w:7"}, scripts.Answer{Holder: "w:7", Position: -1}},
@@ -228,7 +228,7 @@ func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
 	if a, err := (scripts.Reply{Value: list{n(3), n(1500), n(-1)}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
 		t.Errorf("quarantined: %+v, %v", a, err)
 	}
-	if left, held, err := (scripts.Reply{Value: list{n(-1), n(0)}}).Released(); left != 0 || held || err != nil {
+	if left, held, err := (scripts.Reply{Value: n(-1)}).Released(); left != 0 || held || err != nil {
 		t.Errorf("not held: %d, %v, %v", left, held, err)
 	}
 	if ok, err := (scripts.Reply{Value: n(0)}).Done(); ok || err != nil {

@@ -35,9 +35,9 @@ var bugs = []bug{
 	{"a renewal lengthens what Unlock keeps", "internal/core/hold.go", "	if m.keep && m.phase >= Releasing && !reply.Unsent", "	if false && m.phase >= Releasing && !reply.Unsent", 40000},
 	{"Unlock that keeps stays in the queue", "internal/core/release.go", "case keep > 0 && c.State == Granted:", "case keep > 0 && c.State != Asked:", 40000},
 	{"Unlock ends what it was to keep", "internal/core/release.go", "			call.Do, call.For = Keep, keep\n", "			call.For = keep\n", 4000},
-	{"release without the check of the owner", "internal/scriptmodel/release.go", "	if count <= left {", "	if count <= left && !n.lock.exists() {", 4000},
-	{"the token does not rise", "internal/scriptmodel/acquire.go", "token = max(token+1, hint)", "token = max(token, hint)", 4000},
-	{"a release wakes nobody", "internal/scriptmodel/release.go", "	first := n.wake(waiter, now, hands)\n", "	first := false\n	_ = hands\n", 4000},
+	{"release without the check of the owner", "internal/scriptmodel/release.go", "		if n.lock.hdel(owner) {\n", "		if was := n.lock.exists(); was {\n			n.lock.del()\n", 4000},
+	{"the token does not rise", "internal/scriptmodel/acquire.go", "token = max(last+1, hint)", "token = max(last, hint)", 4000},
+	{"a release wakes nobody", "internal/scriptmodel/release.go", "		open = n.wake(waiter, now, hands)\n", "		_ = hands\n", 4000},
 	{"a server that has just started grants", "internal/scriptmodel/guard.go", "	left = quarantine - (uptime-1)*1000\n", "	left = -1 + 0*quarantine*uptime\n", 20000},
 	{"a handoff is believed without its proof", "internal/coretier/process.go", " || !h.ProvenBy(c.caller.Secret)", "", 20000},
 }

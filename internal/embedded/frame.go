@@ -58,13 +58,18 @@ func (q frame) skewed(run Run, ahead time.Duration) frame {
 		}
 		return strconv.FormatInt(n+ahead.Microseconds(), 10)
 	}
-	if run.Script == "acquire" {
-		argv[3] = later(argv[3]) // the hint
+	entry := len(argv)
+	switch run.Script {
+	case "acquire":
+		argv[2] = later(argv[2]) // the hint
+		entry = 3
+	case "release":
+		entry = 4
 	}
-	if run.Script == "acquire" || run.Script == "release" {
-		if place := strings.SplitN(argv[4], " ", 3); len(place) == 3 { // the waiter's, with its ticket
+	if entry < len(argv) {
+		if place := strings.SplitN(argv[entry], " ", 3); len(place) == 3 { // the waiter's, with its ticket
 			place[1] = later(place[1])
-			argv[4] = strings.Join(place, " ")
+			argv[entry] = strings.Join(place, " ")
 		}
 	}
 	raw := fmt.Appendf(nil, "*%d\r\n", len(args))

@@ -35,9 +35,9 @@ func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []scrip
 	for i, c := range calls {
 		switch c.Script {
 		case scripts.Acquire("", "", 0, 0, 0).Script:
-			replies[i].Value = []any{int64(1), int64(1)}
+			replies[i].Value = int64(1)
 		case scripts.Release("", "", 0).Script:
-			replies[i].Value = []any{int64(0), int64(0)}
+			replies[i].Value = int64(0)
 		default:
 			replies[i].Value = int64(1)
 		}

@@ -13,8 +13,11 @@ const exhausted failure = "ERR the fencing token is exhausted: use another lock 
 
 // acquire is acquire.lua.
 func (n *Node) acquire() scripts.Reply {
-	owner, how := n.text(1), n.text(5)
-	hold := n.number(3)
+	owner, how := n.text(1), n.text(4)
+	hold, enters := tonumber(how)
+	if !enters {
+		hold = 1
+	}
 	again := false
 	former := ""
 	if hold != 1 || n.lock.exists() || n.queue.exists() {
@@ -65,17 +68,17 @@ func (n *Node) acquire() scripts.Reply {
 		}
 	}
 
-	token := n.count()
-	now := float64(n.now)
-	if !again || token == 0 {
-		hint := n.number(4)
+	last := n.count()
+	now, asked, token := float64(n.now), n.number(3), last
+	if !again || last == 0 {
+		hint := asked
 		if math.Abs(hint-now) > 3600000000 && how != "keep" {
 			hint = 0
-			if token == 0 {
+			if last == 0 {
 				hint = now
 			}
 		}
-		token = max(token+1, hint)
+		token = max(last+1, hint)
 		if token > lastToken {
 			panic(exhausted)
 		}
@@ -83,14 +86,21 @@ func (n *Node) acquire() scripts.Reply {
 	if former != "" {
 		n.lock.hdel(former)
 	}
-	n.lock.hset(owner, n.text(3))
+	if token == asked && token-now <= 3600000000 && n.number(2) <= 3600000 {
+		n.setFor(n.token, n.text(3), 93600000)
+	} else {
+		n.setFor(n.token, whole(token), n.number(2)+86400000+max(0, (token-now)/1000))
+	}
+	count := "1"
+	if hold != 1 {
+		count = how
+	}
+	n.lock.hset(owner, count)
 	n.pexpire(n.lock, n.whole(2))
-	ahead := max(0, (token-now)/1000)
-	n.setFor(n.token, whole(token), n.number(2)+86400000+ahead)
 	if again {
 		return scripts.Integers(2, int64(token))
 	}
-	return scripts.Integers(1, int64(token))
+	return scripts.Integer(int64(token))
 }
 
 // count reads the token counter.

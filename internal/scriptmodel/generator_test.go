@@ -182,7 +182,7 @@ func (g *generator) ttl() time.Duration {
 	if g.chance(0.01) {
 		return pick(g, 0, 0, -25*time.Hour)
 	}
-	return time.Duration(pick(g, 1, 2, 10, 100, 500, 1000, 1800, 10_000, 30_000, 30_000, 200_000, 1_000_000)) * time.Millisecond
+	return time.Duration(pick(g, 1, 2, 10, 100, 500, 1000, 1800, 10_000, 30_000, 30_000, 200_000, 1_000_000, 3_600_000, 3_600_001)) * time.Millisecond
 }
 
 func (g *generator) entry() scripts.Entry {
@@ -247,7 +247,7 @@ func (g *generator) call() scripts.Call {
 		c := scripts.Acquire(g.name, owner, g.ttl(), g.hold(owner), g.hint())
 		return g.guarded(c)
 	case p < 0.42:
-		return g.broken(g.guarded(scripts.AcquireInTurn(g.name, owner, g.ttl(), g.hint(), g.entry())), 4)
+		return g.broken(g.guarded(scripts.AcquireInTurn(g.name, owner, g.ttl(), g.hint(), g.entry())), 3)
 	case p < 0.45:
 		return g.guarded(scripts.Restore(g.name, owner, g.ttl(), g.hint()))
 	case p < 0.50:

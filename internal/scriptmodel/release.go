@@ -9,27 +9,31 @@ import (
 // release is release.lua.
 func (n *Node) release() scripts.Reply {
 	owner, channel, waiter, entry := n.text(1), n.text(3), n.text(4), n.text(5)
-	left := n.number(2) - 1
-	count := 0.0
-	if s, ok := n.lock.hget(owner); ok {
-		count = must(tonumber(s))
-	}
-	hands := false
-	if count <= left {
-		left = -1
-	} else if left > 0 {
-		n.lock.hset(owner, whole(left))
+	left, hands := 0.0, false
+	if n.text(2) == "1" {
+		if n.lock.hdel(owner) {
+			hands = n.publish(channel, "0") == 0
+		} else {
+			left = -1
+		}
 	} else {
-		n.lock.del()
-		hands = n.publish(channel, "0") == 0
+		left = n.number(2) - 1
+		count := 0.0
+		if s, ok := n.lock.hget(owner); ok {
+			count = must(tonumber(s))
+		}
+		if count <= left {
+			left = -1
+		} else {
+			n.lock.hset(owner, whole(left))
+		}
 	}
 
-	rejoins := entry != ""
-	stood := false
 	if waiter == "" && !n.queue.exists() {
-		return released(left, false)
+		return scripts.Integer(int64(left))
 	}
 	now := n.clock()
+	rejoins, stood := entry != "", false
 	if rejoins {
 		_, rest, _ := strings.Cut(entry, " ")
 		n.join(waiter, rest, now)
@@ -40,17 +44,15 @@ func (n *Node) release() scripts.Reply {
 			n.takeBack(waiter, channel)
 		}
 	}
-	if left != 0 && n.lock.exists() {
-		if stood {
-			n.promote(now)
-		}
-		return released(left, false)
+	open := false
+	if !n.lock.exists() {
+		open = n.wake(waiter, now, hands)
+	} else if stood {
+		n.promote(now)
 	}
-	first := n.wake(waiter, now, hands)
-	return released(left, rejoins && first)
-}
-
-func released(left float64, open bool) scripts.Reply {
+	if !rejoins {
+		return scripts.Integer(int64(left))
+	}
 	return scripts.Integers(int64(left), integerOf(open))
 }
 

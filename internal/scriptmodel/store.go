@@ -149,14 +149,16 @@ func (k *key) hset(field, value string) {
 	}
 }
 
-func (k *key) hdel(field string) {
+func (k *key) hdel(field string) bool {
 	k.must(hash)
-	if i := k.find(field); i >= 0 {
+	i := k.find(field)
+	if i >= 0 {
 		k.fields = slices.Delete(k.fields, i, i+1)
 		if len(k.fields) == 0 {
 			k.del()
 		}
 	}
+	return i >= 0
 }
 
 // ranked returns the members in order, which are valid until the next write.
