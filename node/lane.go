@@ -183,19 +183,22 @@ func (l *lane) expire() {
 	}
 }
 
-// wait returns when something is queued, and whether the worker had to wait for it. It returns false when the lane is
+// rest is how long a connection must have been idle to be looked at before it is used. A look costs a system call.
+const rest = 10 * time.Millisecond
+
+// wait returns when something is queued, and whether the connection was idle before. It returns false when the lane is
 // closed.
 func (l *lane) wait() (more, rested bool) {
-	for {
+	began := time.Now()
+	for waited := false; ; waited = true {
 		l.mu.Lock()
 		closed, some := l.closed, len(l.queue) > 0
 		l.idle = !closed && !some
 		l.mu.Unlock()
 		if closed || some {
-			return !closed, rested
+			return !closed, waited && time.Since(began) >= rest
 		}
 		<-l.wake
-		rested = true
 	}
 }
 
