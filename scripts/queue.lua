@@ -131,11 +131,16 @@ local function hand(waiter, stored, now)
   if not token or token ~= token or token >= 9007199254740991 then
     return false
   end
+  -- See acquire.lua for how long the counter is kept.
+  local kept, ahead = '93600000', (token + 1) / 1000 - now
+  if ahead > 3600000 or tonumber(ttl) > 3600000 then
+    kept = string.format('%.0f', ttl + 86400000 + math.max(0, ahead))
+  end
   token = string.format('%.0f', token + 1)
   drop(waiter)
   redis.call('hset', KEYS[1], waiter .. '/' .. attempt .. '.' .. cell, 1)
   redis.call('pexpire', KEYS[1], ttl)
-  redis.call('set', KEYS[4], token, 'px', string.format('%.0f', ttl + 86400000 + math.max(0, token / 1000 - now)))
+  redis.call('set', KEYS[4], token, 'px', kept)
   local handoff = attempt .. ' ' .. cell .. ' ' .. token .. ' '
   local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)
   tell('handoff', waiter, handoff .. proof .. ' ')

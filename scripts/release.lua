@@ -53,7 +53,7 @@ elseif waiter then
   end
 end
 local open = 0
-if redis.call('exists', KEYS[1]) == 1 then
+if left ~= 0 and redis.call('exists', KEYS[1]) == 1 then
   if stood then
     promote(now)
   end

@@ -182,11 +182,15 @@ func (n *Node) hand(w queued, now float64) bool {
 	if !ok || last != last || last >= lastToken {
 		return false
 	}
+	kept, ahead := 93600000.0, (last+1)/1000-now
+	if ttl := must(tonumber(s.ttl)); ahead > 3600000 || ttl > 3600000 {
+		kept = ttl + 86400000 + max(0, ahead)
+	}
 	token := whole(last + 1)
 	n.drop(w.name)
 	n.lock.hset(w.name+"/"+s.attempt+"."+s.cell, "1")
 	n.pexpire(n.lock, integer(s.ttl))
-	n.setFor(n.token, token, must(tonumber(s.ttl))+86400000+max(0, must(tonumber(token))/1000-now))
+	n.setFor(n.token, token, kept)
 	handoff := s.attempt + " " + s.cell + " " + token + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name[0] + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
