@@ -56,10 +56,10 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	return fn(lease.Context())
 }
 
-// Tenure is the time from a lock's grant to its release or loss, as its kind of lock keeps it; a
-// [Lease] is a handle on one. Programs need it only to write a Locker of their own, such as a fake
-// for their tests.
-type Tenure interface {
+// Hold is one owner's time with a lock, from the grant to the release or the loss, as its kind of lock keeps
+// it. A [Lease] is a handle on one. Programs need it only to write a [Locker] of their own, such as a fake for
+// their tests.
+type Hold interface {
 	Name() string
 	Owner() Owner
 	Token() uint64
@@ -69,47 +69,47 @@ type Tenure interface {
 	// Extend is Lease.Extend.
 	Extend(ctx context.Context) error
 
-	// Leave takes l out of the tenure, and ends the tenure if no other lease is in it. It is called
-	// once for every lease. If keep is positive, the lock stays taken for that long after the tenure.
+	// Leave takes l out of the hold, and ends the hold if no other lease is in it. It is called
+	// once for every lease. If keep is positive, the lock stays taken for that long after the hold.
 	Leave(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
-// Lease is a hold on a lock that Lock or TryLock has granted, bounded in time. Every call that entered
+// Lease is a handle on a hold that Lock or TryLock has got, bounded in time. Every call that entered
 // has a Lease of its own, and leaves with its Unlock. A Lease is safe for concurrent use; its zero
 // value is not usable.
 type Lease struct {
-	tenure Tenure
+	hold   Hold
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	left   atomic.Bool
 }
 
-// NewLease returns a lease of t whose context descends from parent, and the function that cancels
-// that context with a cause, [ErrLost], when t is lost. It is for packages that implement [Locker].
-func NewLease(parent context.Context, t Tenure) (*Lease, context.CancelCauseFunc) {
+// NewLease returns a lease of h whose context descends from parent, and the function that cancels
+// that context with a cause, [ErrLost], when h is lost. It is for packages that implement [Locker].
+func NewLease(parent context.Context, h Hold) (*Lease, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	return &Lease{tenure: t, ctx: ctx, cancel: cancel}, cancel
+	return &Lease{hold: h, ctx: ctx, cancel: cancel}, cancel
 }
 
 // Name returns the name of the lock.
-func (l *Lease) Name() string { return l.tenure.Name() }
+func (l *Lease) Name() string { return l.hold.Name() }
 
 // Owner returns the owner of the hold, as Inspect shows it. On the nodes it ends in the number of a cell, see [Owner].
-func (l *Lease) Owner() Owner { return l.tenure.Owner() }
+func (l *Lease) Owner() Owner { return l.hold.Owner() }
 
 // Token returns the fencing token: a number that is unique among the grants of a lock and higher than
 // that of every earlier one. Send it along with every write, and let the resource that the lock
 // protects refuse a write whose token is lower than one it has seen. (Kleppmann, "How to do
 // distributed locking", 2016.) It stays the same for as long as the lease lasts.
-func (l *Lease) Token() uint64 { return l.tenure.Token() }
+func (l *Lease) Token() uint64 { return l.hold.Token() }
 
 // ValidUntil returns the time until which the lease is good if it is not extended again, on this
 // process's clock. It moves with every renewal. A lock that was handed over by the holder before is good for
 // 1.8 s at most at first, and renewed for its whole TTL 10 ms later.
-func (l *Lease) ValidUntil() time.Time { return l.tenure.ValidUntil() }
+func (l *Lease) ValidUntil() time.Time { return l.hold.ValidUntil() }
 
 // HoldCount returns how many leases of the same hold have been entered and not left.
-func (l *Lease) HoldCount() int { return l.tenure.HoldCount() }
+func (l *Lease) HoldCount() int { return l.hold.HoldCount() }
 
 // Context returns a context for the work that the lock protects. It is done when the lease is lost,
 // and [context.Cause] is [ErrLost] then; when it is unlocked; or when its parent, the ctx given to
@@ -127,7 +127,7 @@ func (l *Lease) Extend(ctx context.Context) error {
 	if l.left.Load() {
 		return ErrNotHeld
 	}
-	return l.tenure.Extend(ctx)
+	return l.hold.Extend(ctx)
 }
 
 // Unlock leaves the lock; the last lease of a hold to leave releases it. It cancels the lease's
@@ -150,13 +150,13 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return ErrNotHeld
 	}
 	l.cancel(nil)
-	return l.tenure.Leave(ctx, l, max(d, 0))
+	return l.hold.Leave(ctx, l, max(d, 0))
 }
 
 // String describes the lease in one line, for people: the lock, the owner, the fencing token and until when the
 // lease is valid.
 func (l *Lease) String() string {
-	if l == nil || l.tenure == nil {
+	if l == nil || l.hold == nil {
 		return "no lease"
 	}
 	return fmt.Sprintf("lease of %q by %s, token %d, valid until %s", l.Name(), l.Owner().name(), l.Token(), l.ValidUntil().Format(time.RFC3339Nano))
@@ -165,7 +165,7 @@ func (l *Lease) String() string {
 // LogValue returns the lock, the owner, the fencing token and until when the lease is valid, as a group. It makes a
 // Lease a [slog.LogValuer].
 func (l *Lease) LogValue() slog.Value {
-	if l == nil || l.tenure == nil {
+	if l == nil || l.hold == nil {
 		return slog.StringValue(l.String())
 	}
 	return slog.GroupValue(

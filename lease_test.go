@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// fakeLock is a Locker in the process, and the Tenure of the one lease it gives.
+// fakeLock is a Locker in the process, and the Hold of the one lease it gives.
 type fakeLock struct {
 	lockErr   error // what Lock returns
 	extendErr error // what Extend returns
@@ -66,7 +66,7 @@ func (f *fakeLock) mustLock(t *testing.T) *quorumlock.Lease {
 	return lease
 }
 
-func TestLeaseReportsItsTenure(t *testing.T) {
+func TestLeaseReportsItsHold(t *testing.T) {
 	lease := (&fakeLock{}).mustLock(t)
 	defer lease.Unlock(t.Context()) //nolint:errcheck // it is a fake
 	if lease.Name() != "fake" || lease.Owner() != "owner:1" || lease.Token() != 7 ||
@@ -75,7 +75,7 @@ func TestLeaseReportsItsTenure(t *testing.T) {
 	}
 }
 
-func TestUnlockCancelsTheContextBeforeTheTenureIsLeft(t *testing.T) {
+func TestUnlockCancelsTheContextBeforeTheHoldIsLeft(t *testing.T) {
 	f := &fakeLock{}
 	lease := f.mustLock(t)
 	if err := lease.Context().Err(); err != nil {
@@ -85,7 +85,7 @@ func TestUnlockCancelsTheContextBeforeTheTenureIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !f.leftDone {
-		t.Error("the tenure was left while the work could still run")
+		t.Error("the hold was left while the work could still run")
 	}
 	if cause := context.Cause(lease.Context()); cause != context.Canceled {
 		t.Errorf("the cause is %v, want context.Canceled: an unlock is no loss", cause)
@@ -118,7 +118,7 @@ func TestExtendAfterUnlockIsRefused(t *testing.T) {
 	f := &fakeLock{extendErr: io.EOF}
 	lease := f.mustLock(t)
 	if err := lease.Extend(t.Context()); err != io.EOF {
-		t.Errorf("Extend: %v, want the tenure's error", err)
+		t.Errorf("Extend: %v, want the hold's error", err)
 	}
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestExtendAfterUnlockIsRefused(t *testing.T) {
 		t.Errorf("Extend after Unlock: %v, want ErrNotHeld", err)
 	}
 	if f.extends != 1 {
-		t.Errorf("the tenure was extended %d times, want 1", f.extends)
+		t.Errorf("the hold was extended %d times, want 1", f.extends)
 	}
 }
 

@@ -55,7 +55,7 @@ type soak struct {
 
 // round has a workload under faults until the end of the round or of the soak.
 //
-// The quorum is four of five: up to two nodes may forget within one tenure, and two are struck at most before
+// The quorum is four of five: up to two nodes may forget within one hold, and two are struck at most before
 // everybody has ended what they were at. One may be down while all goes on.
 func (s *soak) round(t *testing.T, end time.Time) {
 	if e := time.Now().Add(round); e.Before(end) {

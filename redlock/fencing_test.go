@@ -109,9 +109,9 @@ func TestTokenCostsNoRaiseUsually(t *testing.T) {
 	})
 }
 
-// A raise that arrives when its owner's tenure is over changes no counter, whoever holds by then:
+// A raise that arrives when its owner's hold is over changes no counter, whoever holds by then:
 // otherwise the next grant could get the token of the one before.
-func TestLateRaiseLandsInNoOtherTenure(t *testing.T) {
+func TestLateRaiseLandsInNoOtherHold(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lock held meanwhile %v", held), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -164,8 +164,8 @@ func counters(t *testing.T, servers []*embedded.Server, name string) string {
 	return all
 }
 
-// raise.lua looks at the tenure: the owner holds, and the counter is still the one it got.
-func TestRaiseChangesNothingInAnotherTenure(t *testing.T) {
+// raise.lua looks at the hold: the owner holds, and the counter is still the one it got.
+func TestRaiseChangesNothingInAnotherHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
 		s, n := servers[0], nodes[0]

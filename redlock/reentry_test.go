@@ -146,7 +146,7 @@ func TestContextWithoutCancelAcquiresAgainAfterUnlock(t *testing.T) {
 		}
 		anew := lockIn(t, detached, c.Mutex("x"))
 		if anew.Owner() == lease.Owner() || anew.Token() <= lease.Token() {
-			t.Errorf("owner %s with token %d after %s with %d: want a new tenure", anew.Owner(), anew.Token(), lease.Owner(), lease.Token())
+			t.Errorf("owner %s with token %d after %s with %d: want a new hold", anew.Owner(), anew.Token(), lease.Owner(), lease.Token())
 		}
 		locktest.Refused(t, c.Mutex("x"))
 		locktest.Unlock(t, anew)

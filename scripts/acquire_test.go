@@ -80,7 +80,7 @@ func TestOnlyTheNextEntryOrTheSameIsGranted(t *testing.T) {
 				t.Errorf("answer %+v", a)
 			}
 			if a.Granted && a.Again && a.Token != 100 {
-				t.Errorf("token %d within one tenure, want 100 still", a.Token)
+				t.Errorf("token %d within one hold, want 100 still", a.Token)
 			}
 			s.checkHold("x", alice, tt.after)
 		})

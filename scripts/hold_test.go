@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-func TestRaiseNeedsTheTenureAndItsToken(t *testing.T) {
+func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		owner   quorumlock.Owner
@@ -42,9 +42,9 @@ func TestRaiseNeedsTheTenureAndItsToken(t *testing.T) {
 	}
 }
 
-// This is what a raise that comes late would do without its checks: land in the next tenure, whose
+// This is what a raise that comes late would do without its checks: land in the next hold, whose
 // token the grant after that would then be given again.
-func TestALateRaiseDoesNotTouchTheNextTenure(t *testing.T) {
+func TestALateRaiseDoesNotTouchTheNextHold(t *testing.T) {
 	s := start(t)
 	first := s.grant("x", alice, 1, 100)
 	s.release("x", alice, 1)

@@ -132,7 +132,7 @@ func TestHoldCountsAreCommon(t *testing.T) {
 	s.checkHold("x", thread, "")
 }
 
-func TestTokensRiseAcrossRedissonsTenures(t *testing.T) {
+func TestTokensRiseAcrossRedissonsHolds(t *testing.T) {
 	s := start(t)
 	first := s.grant("x", alice, 1, 100)
 	s.release("x", alice, 1)

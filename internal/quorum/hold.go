@@ -34,7 +34,7 @@ func (h *hold) renewed(r core.Round) {
 	}
 }
 
-var _ quorumlock.Tenure = (*call)(nil)
+var _ quorumlock.Hold = (*call)(nil)
 
 func (c *call) Name() string { return c.lock.name }
 
@@ -147,7 +147,7 @@ func (c *call) log(f func(log *slog.Logger)) {
 	c.lock.client.start(func() { f(c.lock.set.Logger) })
 }
 
-// Leave is quorumlock.Tenure's.
+// Leave is quorumlock.Hold's.
 func (c *call) Leave(_ context.Context, l *quorumlock.Lease, keep time.Duration) error {
 	client := c.lock.client
 	if client.Begin() != nil {
@@ -216,7 +216,7 @@ func (c *call) confirmed() error {
 	return nil
 }
 
-// Extend is quorumlock.Tenure's.
+// Extend is quorumlock.Hold's.
 func (c *call) Extend(ctx context.Context) error {
 	if c.lock.client.Begin() != nil {
 		return quorumlock.ErrLost // Close has told the lease so

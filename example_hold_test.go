@@ -21,7 +21,7 @@ func (f *alwaysFree) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 
 func (f *alwaysFree) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return f.Lock(ctx) }
 
-// grant is the Tenure of one lease.
+// grant is the Hold of one lease.
 type grant struct{ token uint64 }
 
 func (g *grant) Name() string                                                  { return "fake" }
@@ -32,7 +32,7 @@ func (g *grant) HoldCount() int                                                {
 func (g *grant) Extend(context.Context) error                                  { return nil }
 func (g *grant) Leave(context.Context, *quorumlock.Lease, time.Duration) error { return nil }
 
-func ExampleTenure() {
+func ExampleHold() {
 	lock := new(alwaysFree)
 	for range 2 {
 		lease, err := lock.Lock(context.Background())
