@@ -103,7 +103,7 @@ func (p *path) request(c *conn, args []string) {
 		m.place = placeOf(m.script, m.argv)
 		p.proc.meet(&m)
 		if verb = ""; m.script == "acquire" {
-			if verb = m.argv[4]; m.place.waiter != "" {
+			if verb = m.argv[3]; m.place.waiter != "" {
 				verb = "wait"
 			}
 		}

@@ -94,7 +94,9 @@ func (p *process) meet(m *message) {
 	case "acquire":
 		waiter = m.place.waiter
 	case "release":
-		waiter = m.argv[3]
+		if len(m.argv) > 3 {
+			waiter = m.argv[3]
+		}
 	case "leave":
 		owner, waiter = "", m.argv[0]
 	}
@@ -133,10 +135,11 @@ type place struct {
 }
 
 func placeOf(script string, argv []string) (p place) {
-	if script != "acquire" && script != "release" {
+	at := map[string]int{"acquire": 3, "release": 4}[script]
+	if at == 0 || at >= len(argv) {
 		return p
 	}
-	fields := strings.Fields(argv[4])
+	fields := strings.Fields(argv[at])
 	if len(fields) > 1 {
 		p.waiter = fields[0]
 		p.ticket, _ = strconv.ParseFloat(fields[1], 64)

@@ -99,7 +99,7 @@ func (t *watch) active(m message, change func(*activity)) {
 // asked is when the client began to ask for what a message asks: an attempt may have been sent for the second time, with
 // the script's source.
 func (t *watch) asked(m message) time.Time {
-	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.argv[4] != "keep" {
+	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.argv[3] != "keep" {
 		return a.first
 	}
 	return m.at
@@ -177,7 +177,7 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	ok := false // the script did for the owner what it is for
 	switch m.script {
 	case "acquire":
-		ok = strings.HasPrefix(reply, "*2\r\n:1") || strings.HasPrefix(reply, "*2\r\n:2")
+		ok = strings.HasPrefix(reply, ":") || strings.HasPrefix(reply, "*2\r\n:2")
 	case "raise", "renew":
 		ok = reply == ":1\r\n"
 	}
@@ -192,7 +192,7 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	t.untouched(n, m, name, owner, was, is)
 	t.handed(n, m, name, owner, was, is)
 	t.ticketed(m)
-	t.inTurn(n, m, name, strings.HasPrefix(reply, "*2\r\n:1"), was)
+	t.inTurn(n, m, name, strings.HasPrefix(reply, ":"), was)
 	if len(is.holders) > 0 && is.ttl <= 0 {
 		t.world.violateLocked(nothingStays, "%v has %s without an expiry after %s for %s", n, name, m.script, owner)
 	}
@@ -205,7 +205,7 @@ func (t *watch) wire(m message, alias string) string {
 
 // once checks that a script of which an owner sends one ran once.
 func (t *watch) once(n *node, m message, name, owner string) {
-	if m.script == "acquire" && m.argv[4] == "keep" || m.script != "acquire" && m.script != "raise" {
+	if m.script == "acquire" && m.argv[3] == "keep" || m.script != "acquire" && m.script != "raise" {
 		return
 	}
 	key := fmt.Sprint(m.script, n, name, owner)
@@ -247,7 +247,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 // inTurn checks that nobody is granted a lock past those who wait for it.
 func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
 	argv, p := m.argv, m.place
-	if m.script != "acquire" || !anew || argv[4] == "keep" {
+	if m.script != "acquire" || !anew || argv[3] == "keep" {
 		return
 	}
 	for who := range was.holders {
@@ -260,7 +260,7 @@ func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
 		if was.places[who] <= now {
 			continue // it has gone
 		}
-		if argv[4] == "try" || who != p.waiter && ticket < p.ticket {
+		if argv[3] == "try" || who != p.waiter && ticket < p.ticket {
 			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %s", n, name, m.owner, t.alias(who))
 		}
 	}
