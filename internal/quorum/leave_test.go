@@ -1,0 +1,117 @@
+package quorum_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// hooked is a node that does something before it is next asked.
+type hooked struct {
+	*node.Node
+	next atomic.Pointer[func()]
+}
+
+func (n *hooked) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+	if f := n.next.Swap(nil); f != nil {
+		(*f)()
+	}
+	n.Node.Do(ctx, lane, deadline, calls, answer)
+}
+
+// stepped is a clock that a test can move ahead of all timers.
+type stepped struct{ ahead atomic.Int64 }
+
+func (s *stepped) now() time.Time { return time.Now().Add(time.Duration(s.ahead.Load())) }
+
+// world is a client over three hooked servers.
+type world struct {
+	client  *quorum.Client
+	servers []*embedded.Server
+	nodes   []*hooked
+	clock   stepped
+}
+
+func newWorld(t *testing.T) *world {
+	servers, nodes := locktest.Nodes(t, 3)
+	w := &world{client: quorum.NewClient("test"), servers: servers}
+	for _, n := range nodes {
+		w.nodes = append(w.nodes, &hooked{Node: n})
+	}
+	w.client.Simulate(w.clock.now, nil)
+	t.Cleanup(w.client.Close)
+	return w
+}
+
+func (w *world) lock(t *testing.T, name string, opts ...quorumlock.Option) *quorum.Lock {
+	t.Helper()
+	set, err := quorumlock.Resolve(opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := make([]quorum.Cell, len(w.nodes))
+	for i, n := range w.nodes {
+		cells[i] = quorum.Cell{Node: n, Name: name}
+	}
+	return quorum.New(w.client, name, core.Majority(2, 3), cells, set, nil)
+}
+
+// The first thing that a node hears of the last Unlock is a renewal, if one is due at that moment, or the release. Whoever
+// comes then, for the same owner or with a context of the lease, gets a hold of its own and not the one that is released.
+func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
+	owner := quorumlock.WithOwner(quorumlock.NewOwner())
+	for _, tt := range []struct {
+		name string
+		opts []quorumlock.Option
+		ctx  func(t *testing.T, l *quorumlock.Lease) context.Context
+	}{
+		{"by owner", []quorumlock.Option{owner}, func(t *testing.T, _ *quorumlock.Lease) context.Context { return t.Context() }},
+		{"by context", nil, func(_ *testing.T, l *quorumlock.Lease) context.Context { return context.WithoutCancel(l.Context()) }},
+	} {
+		for what, ahead := range map[string]time.Duration{"a renewal is due": quorumlock.DefaultTTL / 3, "no renewal is due": 0} {
+			t.Run(tt.name+", "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					l := w.lock(t, "x", tt.opts...)
+					first := locktest.Lock(t, l)
+					ctx := tt.ctx(t, first)
+					came := make(chan *quorumlock.Lease, 1)
+					come := func() {
+						go func() {
+							lease, err := l.Lock(ctx)
+							if err != nil {
+								t.Error(err)
+							}
+							came <- lease
+						}()
+						synctest.Wait()
+					}
+					w.nodes[0].next.Store(&come)
+					w.clock.ahead.Add(int64(ahead))
+					locktest.Unlock(t, first)
+					second := <-came
+					if second == nil {
+						return
+					}
+					if second.Token() <= first.Token() {
+						t.Errorf("it entered the hold with token %d, which is being released", first.Token())
+					}
+					locktest.Held(t, second)
+					locktest.HoldsAll(t, w.servers, second)
+					locktest.Unlock(t, second)
+					locktest.Nothing(t, w.servers)
+				})
+			})
+		}
+	}
+}
