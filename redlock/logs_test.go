@@ -50,18 +50,24 @@ func logging() (*logged, quorumlock.Option) {
 	return l, quorumlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
 }
 
-// stuck is a log that writes nothing until it is closed.
+// stuck is a log whose handler returns when it is closed. It has no mutex: time stands still in a bubble while a goroutine
+// waits for one.
 type stuck chan struct{}
 
-func (s stuck) Write(p []byte) (int, error) {
+func (stuck) Enabled(context.Context, slog.Level) bool { return true }
+
+func (s stuck) Handle(context.Context, slog.Record) error {
 	<-s
-	return len(p), nil
+	return nil
 }
+
+func (s stuck) WithAttrs([]slog.Attr) slog.Handler { return s }
+func (s stuck) WithGroup(string) slog.Handler      { return s }
 
 func TestALogThatIsStuckHoldsUpNoNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := make(stuck)
-		c, servers := start(t, 3, quorumlock.WithLogger(slog.New(slog.NewTextHandler(log, nil))))
+		c, servers := start(t, 3, quorumlock.WithLogger(slog.New(log)))
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Kill()
 		time.Sleep(time.Minute)
@@ -79,6 +85,54 @@ func TestALogThatIsStuckHoldsUpNoNode(t *testing.T) {
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.Nothing(t, servers)
 	})
+}
+
+// The answer of a node says that the keys are gone. The loss is told, and logged, by whoever reads that answer.
+func TestALossIsToldInTimeAndHoldsUpNoNodeThoughTheLogIsStuck(t *testing.T) {
+	for name, lose := range map[string]func(s *embedded.Server){
+		"keys gone":  func(s *embedded.Server) { s.Redis.Del("x") },
+		"nodes down": (*embedded.Server).Kill,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := make(stuck)
+				c, servers := start(t, 3, quorumlock.WithLogger(slog.New(log)))
+				goOn := sync.OnceFunc(func() { close(log) })
+				t.Cleanup(goOn)
+				lost := locktest.Lock(t, c.Mutex("x"))
+				time.Sleep(time.Second) // so that the two are not renewed together
+				kept := locktest.Lock(t, c.Mutex("y"))
+				time.Sleep(time.Minute)
+				each(servers[:2], lose)
+				locktest.Lost(t, lost, time.Until(lost.ValidUntil())+time.Nanosecond)
+				if name == "keys gone" {
+					before := make([]int, len(servers))
+					for i, s := range servers {
+						before[i] = s.Ran("renew")
+					}
+					if err := kept.Extend(t.Context()); err != nil {
+						t.Errorf("Extend of another lease: %v", err)
+					}
+					synctest.Wait()
+					for i, s := range servers { // the worker of one has told the loss
+						if s.Ran("renew") == before[i] {
+							t.Errorf("%s was sent no renewal of another lease: the log holds it up", s.Name)
+						}
+					}
+				}
+				each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+				began := time.Now()
+				locktest.Unlock(t, locktest.Lock(t, c.Mutex("z")))
+				if took := time.Since(began); took > 0 {
+					t.Errorf("another lock took %v", took)
+				}
+				goOn()
+				_ = lost.Unlock(t.Context())
+				_ = kept.Unlock(t.Context())
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
 }
 
 func TestEveryEventIsLoggedOnce(t *testing.T) {
