@@ -28,6 +28,7 @@ func (m *Machine) hold(now Time) {
 		m.ttl = m.cfg.HandTTL
 	}
 	left := m.Remaining(now)
+	m.compareClocks(now)
 	if left <= 0 {
 		if m.successor {
 			m.disagree(now)
@@ -94,6 +95,7 @@ func (m *Machine) neverQueued(c *Cell) bool { return c.State == Untouched && m.a
 
 // checkDeadline ends the hold if its validity is over. It needs no node for that.
 func (m *Machine) checkDeadline(now Time) {
+	m.compareClocks(now)
 	if m.Remaining(now) > 0 {
 		return
 	}
@@ -103,6 +105,10 @@ func (m *Machine) checkDeadline(now Time) {
 		m.lose(NotRenewed)
 	}
 }
+
+// compareClocks notes by how much earlier the monotonic clock comes to the end of the validity: it may have stood still while
+// the machine was suspended.
+func (m *Machine) compareClocks(now Time) { m.ahead = now.Since(m.start) - (now.Mono - m.start.Mono) }
 
 // overheld reports whether the hold has lasted for its MaxHold, and is not renewed any more.
 func (m *Machine) overheld(now Time) bool {

@@ -18,7 +18,7 @@ var bugs = []bug{
 	{"one member of a MultiLock is enough", "internal/core/tree.go", "Tree{Need: len(members), Breaks: 1,", "Tree{Need: 1, Breaks: 1,", 4000},
 	{"the wall clock alone says what has elapsed", "internal/core/event.go", "return max(t.Mono-u.Mono, t.Wall-u.Wall)", "return t.Wall - u.Wall", 20000},
 	{"the monotonic clock alone says what has elapsed", "internal/core/event.go", "return max(t.Mono-u.Mono, t.Wall-u.Wall)", "return t.Mono - u.Mono", 40000},
-	{"loss is noticed by a failed renewal only", "internal/core/machine.go", "		return earlier(m.Until(), m.renew)", "		return m.renew", 4000},
+	{"loss is noticed by a failed renewal only", "internal/core/machine.go", "		return earlier(m.Until()-m.ahead, m.renew)", "		return m.renew", 4000},
 	{"a lost hold is resurrected by a late renewal", "internal/core/hold.go", "	if m.Remaining(now) > 0 {\n		return\n	}\n	if m.overheld", "	if m.Remaining(now) > -m.cfg.TTL {\n		return\n	}\n	if m.overheld", 4000},
 	{"the holder stays in the queue", "internal/core/hold.go", "	for i := range m.Cells {\n		m.leaveQueue(i)\n	}\n", "", 4000},
 	{"what is handed over counts from when it is told", "internal/core/hold.go", "		m.ttl = m.cfg.HandTTL\n", "		m.start, m.ttl = now, m.cfg.HandTTL\n", 4000},

@@ -114,8 +114,9 @@ func (c *Client) Simulate(now func() time.Time, jitter func(time.Duration) time.
 }
 
 // time is now, as the machines count it.
-func (c *Client) time() core.Time {
-	now := c.now()
+func (c *Client) time() core.Time { return c.timeOf(c.now()) }
+
+func (c *Client) timeOf(now time.Time) core.Time {
 	return core.Time{Mono: now.Sub(c.base), Wall: now.Round(0).Sub(c.base.Round(0))}
 }
 

@@ -65,7 +65,7 @@ func (c *call) ValidUntil() time.Time {
 // validUntil is called with mu held.
 func (c *call) validUntil() time.Time {
 	now := c.lock.client.now() // whose wall clock may have been set since the hold began
-	return now.Add(c.machine.Until() - now.Sub(c.lock.client.base))
+	return now.Add(c.machine.Remaining(c.lock.client.timeOf(now)))
 }
 
 // alive reports whether the lock is held.
@@ -111,8 +111,12 @@ func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 // hold first otherwise.
 func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
 	c.mu.Lock()
-	extend := c.isAlive() && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
-	c.mu.Unlock()
+	alive := c.isAlive()
+	extend := alive && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
+	if !alive { // which may not have been noticed: the next look must not find the hold again
+		c.take(core.Event{Kind: core.Tick})
+	}
+	c.flush()
 	if extend {
 		err := c.extend(ctx)
 		if ctx.Err() != nil {

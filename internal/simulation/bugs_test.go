@@ -24,7 +24,7 @@ var bugs = []bug{
 	{"a yielder takes a new ticket", "internal/quorum/call.go", "Ticket: c.caller.Ticket,", "Ticket: c.lock.client.now().UnixMicro(),", 400},
 	{"a dead head is never dropped", "scripts/queue.lua", "deadline(stored[1]) > now then", "deadline(stored[1]) > 0 then", 400},
 	{"the wall clock alone says what has elapsed", "internal/quorum/client.go", "core.Time{Mono: now.Sub(c.base), Wall:", "core.Time{Mono: now.Round(0).Sub(c.base.Round(0)), Wall:", 4000},
-	{"loss is noticed by a failed renewal only", "internal/core/machine.go", "\t\treturn earlier(m.Until(), m.renew)", "\t\treturn m.renew", 400},
+	{"loss is noticed by a failed renewal only", "internal/core/machine.go", "\t\treturn earlier(m.Until()-m.ahead, m.renew)", "\t\treturn m.renew", 400},
 	{"no expiry at the key", "scripts/acquire.lua", "redis.call('pexpire', KEYS[1], ARGV[2])", "", 200},
 	{"the holder stays in the queue", "internal/core/hold.go", "\tfor i := range m.Cells {\n\t\tm.leaveQueue(i)\n\t}\n", "", 1200},
 	{"Unlock of an inner lease releases", "internal/quorum/hold.go", "last := len(c.hold.leases) == 0 && !c.hold.over", "last := !c.hold.over", 400},

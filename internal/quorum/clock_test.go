@@ -1,0 +1,110 @@
+package quorum_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wallclock"
+)
+
+// NTP may set the wall clock while a lock is held. ValidUntil is what that clock will show when the validity is over. If it is
+// set forward, the time that it skips counts: it could be that of a suspension.
+func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		step time.Duration
+		cost time.Duration
+	}{
+		{"an hour back", -time.Hour, 0},
+		{"a second forward", time.Second, time.Second},
+		{"not at all", 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				var wall atomic.Int64
+				now := func() time.Time { return wallclock.Now(time.Duration(wall.Load())) }
+				w.client.Simulate(now, nil)
+				lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
+				time.Sleep(3 * time.Second)
+				wall.Store(int64(tt.step))
+				want := quorumlock.DefaultTTL*99/100 - 2*time.Millisecond - 3*time.Second - tt.cost
+				if left := lease.ValidUntil().Round(0).Sub(now().Round(0)); left != want {
+					t.Errorf("%v left by the wall clock, want %v", left, want)
+				}
+				locktest.Unlock(t, lease)
+			})
+		})
+	}
+}
+
+// suspended returns a world whose machine is suspended once: its wall clock runs on meanwhile, and its monotonic clock does not.
+func suspended(t *testing.T) (w *world, suspend func(time.Duration)) {
+	w = newWorld(t)
+	var wall atomic.Int64
+	w.client.Simulate(func() time.Time { return wallclock.Now(time.Duration(wall.Load())) }, nil)
+	return w, func(d time.Duration) { wall.Add(int64(d)) }
+}
+
+// Timers stand still while the machine is suspended. If the validity is not over when it wakes up, it is over that much
+// earlier by its monotonic clock.
+func TestALossAfterASuspensionIsToldWithinASecondOfTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		asleep  time.Duration
+		through bool // through the end of the validity
+	}{
+		{"it ends while the machine is suspended", time.Hour, true},
+		{"it ends after the machine woke up", 5 * time.Second, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, suspend := suspended(t)
+				lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
+				time.Sleep(3 * time.Second)
+				suspend(tt.asleep)
+				left := max(quorumlock.DefaultTTL*99/100-2*time.Millisecond-3*time.Second-tt.asleep, 0)
+				if !tt.through {
+					time.Sleep(left - time.Millisecond)
+					locktest.Held(t, lease)
+					if until := time.Until(wallclock.Instant(lease.ValidUntil())); until != time.Millisecond {
+						t.Errorf("valid for %v more, want a millisecond", until)
+					}
+					left = time.Millisecond
+				}
+				locktest.Lost(t, lease, left+time.Second+time.Nanosecond)
+				_ = lease.Unlock(t.Context())
+			})
+		})
+	}
+}
+
+// A hold that is over, but was not noticed to be, is not waited for by those of its owner.
+func TestALockByOwnerDoesNotSpinWhileALossIsNotNoticed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, suspend := suspended(t)
+		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()))
+		first := locktest.Lock(t, l)
+		time.Sleep(time.Second + 500*time.Millisecond)
+		for _, s := range w.servers { // the keys have expired meanwhile
+			s.StepClock(time.Hour)
+		}
+		suspend(time.Hour)
+		asked := time.Now()
+		second := locktest.Lock(t, l)
+		if took := time.Since(asked); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+		locktest.Lost(t, first, 0)
+		if second.Token() <= first.Token() {
+			t.Errorf("token %d after %d", second.Token(), first.Token())
+		}
+		_ = first.Unlock(t.Context())
+		locktest.HoldsAll(t, w.servers, second)
+		locktest.Unlock(t, second)
+	})
+}
