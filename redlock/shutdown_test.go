@@ -119,6 +119,33 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 	}
 }
 
+// Unlock returns when a quorum has released. The node that has not answered yet may fail: Shutdown waits for what comes of it.
+func TestShutdownWaitsForTheAnswersToTheLastRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3, quorumlock.WithTTL(time.Hour))
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[2].Lose()
+		mustUnlock(t, lease)
+		over := make(chan error, 1)
+		go func() { over <- c.Shutdown(t.Context()) }()
+		time.Sleep(5 * time.Second)
+		select {
+		case err := <-over:
+			t.Fatalf("Shutdown returned %v while node 3 had yet to be told", err)
+		default:
+		}
+		servers[2].Resume()
+		if err := <-over; err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		for _, s := range servers {
+			if left := locktest.Keys(s); len(left) > 0 {
+				t.Errorf("when Shutdown returned, %s had %q", s.Name, left)
+			}
+		}
+	})
+}
+
 func TestShutdownEndsWithItsContext(t *testing.T) {
 	for _, why := range []string{"a lease is held", "a node cannot be told"} {
 		t.Run(why, func(t *testing.T) {
