@@ -273,3 +273,30 @@ func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
 		locktest.Nothing(t, servers)
 	})
 }
+
+// A waiter that was refused by a quorum gives back what it has got elsewhere. Its ctx ends before the node has confirmed that.
+func TestARefusalSaysWhoHoldsTheLockThoughTheCallerGoesWhileItGivesWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := fleet(t, 2, 3)
+		lease := locktest.Lock(t, clients[0].Mutex("x"))
+		servers[2].Redis.Del("x") // which grants it to the waiter, as one of three
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan struct{})
+		servers[2].Before(func(r embedded.Run) {
+			if r.Script == "release" {
+				cancel()
+				<-returned
+			}
+		})
+		_, err := clients[1].Mutex("x").Lock(ctx)
+		servers[2].Before(nil)
+		close(returned)
+		held, ok := errors.AsType[*quorumlock.HeldError](err)
+		if !ok || held.Holder != lease.Owner() || !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v, want that it was cancelled, and who holds the lock", err)
+		}
+		synctest.Wait()
+		_ = lease.Unlock(t.Context())
+		locktest.Nothing(t, servers)
+	})
+}
