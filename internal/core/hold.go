@@ -175,7 +175,8 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		}
 		if reply.OK {
 			vote, c.State = Yes, Granted
-		} else if m.successor && c.State == Queued { // it did not hand over, and a holder may not be queued
+		} else if m.successor && c.State != Granted && c.State != Left && !m.neverQueued(c) {
+			// It did not hand over, and a holder may not be queued.
 			c.State = Left
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
 		}

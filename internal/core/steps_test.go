@@ -198,3 +198,45 @@ func TestASuccessorThatCannotAgreeLeavesNothingOfItsAttempt(t *testing.T) {
 	}
 	t.Error("nothing releases the attempt's own owner at the first cell")
 }
+
+// A holder is in no queue: whatever a cell that did not hand over said before, the renewal that finds out takes the
+// waiter out of the queue there.
+func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
+	refused, granted := Reply{Holder: "other:1", TTL: time.Second}, Reply{OK: true, Token: 7}
+	for name, answers := range map[string][]Event{
+		"queued":          {answer(Acquire, 4, refused)},
+		"free":            {answer(Acquire, 4, granted), answer(Acquire, 3, granted), answer(Yield, 4, Reply{First: true})},
+		"not asked again": {answer(Acquire, 4, Reply{Err: quorumlock.ErrClosed, Unsent: true})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := start(3, 5)
+			m.attempt = 2 // the first has reached all cells
+			step := func(e Event) *Effects {
+				e.Call.Attempt, e.Attempt = 2, 2
+				return m.Step(at(0), e)
+			}
+			last := len(answers) - 1
+			for _, e := range answers[:max(last, 1)] {
+				step(e)
+			}
+			for cell := range int32(3) {
+				step(answer(Acquire, cell, refused))
+			}
+			if last > 0 {
+				step(answers[last])
+			}
+			for cell := range int32(3) {
+				step(Event{Kind: Handoff, Cell: cell, Token: 9})
+			}
+			if m.Phase() != Holding {
+				t.Fatalf("phase %d, want it to hold", m.Phase())
+			}
+			step(Event{Kind: Extend})
+			e := answer(Renew, 4, Reply{})
+			e.Call.Successor, e.Call.Round = true, m.LastRound()
+			if got := calls(step(e), 4); len(got) == 0 || got[0] != Leave {
+				t.Errorf("the cell is asked for %v, want it to let the waiter leave", got)
+			}
+		})
+	}
+}
