@@ -187,6 +187,7 @@ func (c *call) send(calls []core.Call) {
 	}
 	p := c.process
 	entry := scripts.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
+	var hints [len(names)]uint64
 	for node := range p.tier.plan.Nodes {
 		var batches [fleet.Lanes]*batch
 		for i := range calls {
@@ -203,7 +204,11 @@ func (c *call) send(calls []core.Call) {
 				b = &batch{items: make([]item, 0, 2)}
 				batches[lane] = b
 			}
-			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry)})
+			hint := &hints[c.lock.nameNumber(int(k.Cell))]
+			if *hint == 0 && k.Do == core.Acquire {
+				*hint = p.hint(c.lock.nameNumber(int(k.Cell)))
+			}
+			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry, *hint)})
 		}
 		for lane := fleet.Lanes - 1; lane >= 0; lane-- {
 			if b := batches[lane]; b != nil {
@@ -213,11 +218,7 @@ func (c *call) send(calls []core.Call) {
 	}
 }
 
-func (c *call) script(k *core.Call, entry *scripts.Entry) scripts.Call {
-	hint := uint64(0)
-	if k.Do == core.Acquire {
-		hint = c.process.hint(c.lock.nameNumber(int(k.Cell)))
-	}
+func (c *call) script(k *core.Call, entry *scripts.Entry, hint uint64) scripts.Call {
 	return c.caller.Script(&c.lock.terms, c.lock.nameOf(int(k.Cell)), k, c.caller.Owner(k.Attempt, k.Successor), entry, hint)
 }
 
@@ -233,7 +234,7 @@ func (c *call) answered(b *batch) {
 		}
 		if r.Err != nil && k.Do.GivesBack() && isDown(it.reply.Err) {
 			owed := dialect.Owed(*k, c.machine.Phase())
-			p.debts[p.tier.nodeOf(int(k.Cell))].owe(item{call: c, k: owed, script: c.script(&owed, nil)}, max(p.tier.plan.TTL, c.machine.Life()))
+			p.debts[p.tier.nodeOf(int(k.Cell))].owe(item{call: c, k: owed, script: c.script(&owed, nil, 0)}, max(p.tier.plan.TTL, c.machine.Life()))
 		}
 		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	}

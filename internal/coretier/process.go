@@ -40,8 +40,9 @@ type process struct {
 
 // seen is the highest token that a process has seen of a lock.
 type seen struct {
-	token uint64
-	at    time.Duration
+	token  uint64
+	at     time.Duration
+	hinted uint64 // the last hint
 }
 
 type timer struct {
@@ -157,15 +158,19 @@ func (p *process) newTicket() int64 {
 func (p *process) hint(name int) uint64 {
 	clock := uint64(max(p.tier.world.Clock(p.number).Wall, 0))
 	s := &p.seen[name]
-	if s.token == 0 {
-		return clock
+	if s.token > 0 {
+		clock = max(clock, s.token+1+uint64(max((p.now.Mono-s.at).Microseconds(), 0)))
 	}
-	return max(clock, s.token+1+uint64(max((p.now.Mono-s.at).Microseconds(), 0)))
+	if clock <= s.hinted && s.hinted-clock < 1000 {
+		clock = s.hinted + 1
+	}
+	s.hinted = clock
+	return clock
 }
 
 func (p *process) saw(name int, token uint64) {
-	if token > p.seen[name].token {
-		p.seen[name] = seen{token, p.now.Mono}
+	if s := &p.seen[name]; token > s.token {
+		s.token, s.at = token, p.now.Mono
 	}
 }
 

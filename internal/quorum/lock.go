@@ -38,6 +38,7 @@ type Lock struct {
 	seenMu sync.Mutex
 	seen   uint64    // the highest token seen
 	seenAt time.Time // when it was seen first
+	hinted uint64    // the last hint
 }
 
 // New returns a lock over cells. A non-nil err is returned by every call on it.
@@ -121,19 +122,27 @@ func (l *Lock) same(m *Lock) bool {
 	return true
 }
 
+// sameHint is how far, in µs, a hint may be below the last one and still go on from it. What is further below comes from a
+// clock that was set back.
+const sameHint = 1000
+
 // hint is the least token that an attempt asks for: the wall clock in µs, or the highest token seen of this lock, which
 // goes on from then as time does, if that is higher. With it the nodes mostly agree at once. One more than the token seen
-// would not do: if the nodes forget their counters, somebody else may have been granted that token since. A node takes no
-// hint that is far from its own clock.
+// would not do: if the nodes forget their counters, somebody else may have been granted that token since. For the same
+// reason, attempts of one microsecond have different hints. A node takes no hint that is far from its own clock.
 func (l *Lock) hint() uint64 {
 	now := l.client.now()
 	l.seenMu.Lock()
 	defer l.seenMu.Unlock()
-	clock := uint64(max(now.UnixMicro(), 0))
-	if l.seen == 0 {
-		return clock
+	hint := uint64(max(now.UnixMicro(), 0))
+	if l.seen > 0 {
+		hint = max(hint, l.seen+1+uint64(max(now.Sub(l.seenAt).Microseconds(), 0)))
 	}
-	return max(clock, l.seen+1+uint64(max(now.Sub(l.seenAt).Microseconds(), 0)))
+	if hint <= l.hinted && l.hinted-hint < sameHint {
+		hint = l.hinted + 1
+	}
+	l.hinted = hint
+	return hint
 }
 
 func (l *Lock) saw(token uint64) {
