@@ -106,7 +106,7 @@ func (t *tier) promises(c *call, cell, heir int, attempt int32, until time.Durat
 // stepped is told of every step of every machine.
 func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects) {
 	if t.traces {
-		t.note("p%d: %s: event %d cell %d, phase %d -> %d, %d calls, call %+v, OK %v, %v", c.process.number+1, c.caller.Waiter, e.Kind, max(e.Cell, e.Call.Cell), was, c.machine.Phase(), len(fx.Calls), e.Call, e.Reply.OK, e.Reply.Err)
+		t.note("p%d: %s: %s", c.process.number+1, c.caller.Waiter, telling(c, was, e, fx))
 	}
 	if fx.Lost != core.NoReason {
 		t.lostAt(c, fx.Lost)
