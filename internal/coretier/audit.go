@@ -81,12 +81,29 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 		if tr.last >= c.first && c.kept > 0 {
 			return false // a Keep that has failed leaves the key until its TTL: rather too long than too short
 		}
+		if tr.last >= c.first && t.outlasts(n) {
+			return false // its keys outlast their TTL, and what it is owed ends with the TTL
+		}
 		if tr.last >= c.first { // what it owes is sent again and again
 			last = max(last, tr.last)
 			after = max(after, t.slack()+refresh+time.Duration(float64(2*lastTry)*1.3))
 		}
 	}
 	return now-last > after
+}
+
+// outlasts reports whether a node may keep a key for longer than its TTL and the drift: its clock is set back, or is
+// slower than the drift allows for.
+func (t *tier) outlasts(node int) bool {
+	if t.plan.Clocks[node].Rate < 1-t.plan.Drift.Rate {
+		return true
+	}
+	for i := range t.plan.Faults {
+		if f := &t.plan.Faults[i]; f.Kind == fleet.Step && f.Node == node && f.By < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // keeps reports whether the nodes may still have a lock that Unlock has left there.
@@ -112,7 +129,7 @@ func (t *tier) handoff(name int) {
 	soon := 20*time.Millisecond + 40*t.plan.Latency
 	before, now := t.watch.names[name].count, t.world.Now()
 	t.world.At(now+soon, func() {
-		if t.watch.names[name].count > before || !t.free(name) {
+		if t.watch.names[name].count > before || !t.free(name) || t.isMulti() {
 			return
 		}
 		for _, c := range t.waiting(name) {

@@ -201,7 +201,9 @@ func (t *tier) released(k *worker) {
 	}
 	if confirmed && !h.lost && c.kept > 0 && t.nodesKeepTime() {
 		w := &t.watch
-		end := t.world.Now() - (k.process.now.Mono - k.unlocks) + time.Duration(float64(k.step.Keep)*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
+		// The nodes count from when they were asked, however long the process was suspended since: then its own clock
+		// would make it longer.
+		end := k.unlocked + time.Duration(float64(k.step.Keep)*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
 		w.kept = append(w.kept, span{c.lock, t.world.Now(), end})
 	}
 	for _, name := range c.lock.names {

@@ -8,24 +8,25 @@ import (
 
 // worker is one caller of a process: it takes the steps of a plan, one after another.
 type worker struct {
-	process *process
-	number  int
-	steps   []Step
-	at      int // the next step
-	use     int // the next use of the hold
-	step    *Step
-	call    *call // that waits or holds
-	lock    *lock
-	ticket  int64
-	began   time.Duration // the call, by the monotonic clock
-	limit   time.Duration // of the call; 0 if there is none
-	id      int           // counts what timers are for
-	waits   bool          // the call has not been decided
-	gone    bool          // the caller has cancelled
-	unlocks time.Duration
-	hold    *hold
-	ended   bool
-	got     int // holds
+	process  *process
+	number   int
+	steps    []Step
+	at       int // the next step
+	use      int // the next use of the hold
+	step     *Step
+	call     *call // that waits or holds
+	lock     *lock
+	ticket   int64
+	began    time.Duration // the call, by the monotonic clock
+	limit    time.Duration // of the call; 0 if there is none
+	id       int           // counts what timers are for
+	waits    bool          // the call has not been decided
+	gone     bool          // the caller has cancelled
+	unlocks  time.Duration // when Unlock began, by the monotonic clock
+	unlocked time.Duration // the same in true time
+	hold     *hold
+	ended    bool
+	got      int // holds
 }
 
 // after has something done unless the worker does something else by then.
@@ -170,7 +171,7 @@ func (k *worker) lost() {
 func (k *worker) unlock() {
 	k.id++
 	c, p := k.call, k.process
-	k.unlocks = p.now.Mono
+	k.unlocks, k.unlocked = p.now.Mono, p.tier.world.Now()
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
 	p.tier.releasing(k.hold)
 	c.flush()
