@@ -22,13 +22,11 @@ func (t *tier) slack() time.Duration { return 3*t.plan.NodeTimeout + 20*t.plan.L
 func (t *tier) audit() {
 	w := &t.watch
 	for n := range t.plan.Nodes {
-		node, now := t.world.Node(n)
-		ms := int64(now / 1000)
 		for name := range names {
 			if w.names[name].count == 0 && len(t.calls) == 0 {
 				continue
 			}
-			w.is.take(node, now, name)
+			ms := w.is.take(w, n, name)
 			for i := range w.is.holders {
 				who := w.is.holders[i].Name
 				after := t.slack()
@@ -178,10 +176,8 @@ func (t *tier) probes() {
 	least := time.Second + 3*t.plan.NodeTimeout
 	limit := least
 	for n := range t.plan.Nodes {
-		node, now := t.world.Node(n)
-		ms := int64(now / 1000)
 		for name := range names {
-			t.watch.is.take(node, now, name)
+			t.watch.is.take(&t.watch, n, name)
 			if s := &t.watch.is; len(s.holders) > 0 || len(s.queue) > 0 {
 				last := s.expires
 				for _, m := range s.queue {
@@ -189,7 +185,6 @@ func (t *tier) probes() {
 				}
 				limit = max(limit, least+t.world.NodeWhen(n, scriptmodel.Time(last*1000))-t.world.Now())
 			}
-			_ = ms
 		}
 	}
 	limit += 2 * t.plan.quarantine()
@@ -199,11 +194,6 @@ func (t *tier) probes() {
 	t.outside(p, k.next)
 	for last := t.world.Now() + 2*limit + 2*t.plan.TTL + time.Second; !k.ended && len(t.violations) == 0 && t.world.Now() < last; {
 		t.advance(100 * time.Millisecond)
-	}
-	for name := range names {
-		if t.watch.names[name].count == 0 || len(t.violations) > 0 {
-			continue
-		}
 	}
 	if k.got < 2 && len(t.violations) == 0 {
 		t.violate(acquires, "when all nodes were well, nobody did within %v", limit)

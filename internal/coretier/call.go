@@ -201,7 +201,7 @@ func (c *call) send(calls []core.Call) {
 			}
 			b := batches[lane]
 			if b == nil {
-				b = &batch{items: make([]item, 0, 2)}
+				b = p.tier.newBatch(c.lock.names)
 				batches[lane] = b
 			}
 			hint := &hints[c.lock.nameNumber(int(k.Cell))]

@@ -46,6 +46,21 @@ type item struct {
 	reply  scripts.Reply
 }
 
+// newBatch returns a batch with room for one call for each name.
+func (t *tier) newBatch(names []int) *batch {
+	const some = 32
+	if len(t.batches) == 0 {
+		t.batches = make([]batch, some)
+	}
+	if len(t.items) < len(names) {
+		t.items = make([]item, some)
+	}
+	b := &t.batches[0]
+	b.items = t.items[:0:len(names)]
+	t.batches, t.items = t.batches[1:], t.items[len(names):]
+	return b
+}
+
 type unsent struct{ error }
 
 // NotSent is what package quorum asks for.
@@ -103,9 +118,9 @@ func (l *lane) write(it *item, source bool) {
 	l.out++
 	number := p.tier.send(l, it)
 	if source {
-		p.to.SendSource(p.tier.server(l.node), l.fleetLane(), number, it.script)
+		p.to.SendSource(p.tier.server(l.node), l.fleetLane(), number, &it.script)
 	} else {
-		p.to.Send(p.tier.server(l.node), l.fleetLane(), number, it.script)
+		p.to.Send(p.tier.server(l.node), l.fleetLane(), number, &it.script)
 	}
 }
 

@@ -32,6 +32,8 @@ type tier struct {
 	probe      *worker
 	fired      int           // timers
 	base       []fleet.Clock // of each process
+	batches    []batch       // that are not used yet, as the items
+	items      []item
 }
 
 // sent is a call on its way.

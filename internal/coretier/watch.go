@@ -25,6 +25,7 @@ type watch struct {
 	spans   []span
 	kept    []span // of locks that Unlock has left for a while
 	refused []span
+	places  [][len(names)]places // by node
 }
 
 // The keys of a lock.
@@ -46,16 +47,32 @@ type shot struct {
 	entries []scriptmodel.Field
 }
 
-func (s *shot) take(n *scriptmodel.Node, now scriptmodel.Time, name int) {
-	k := &keysOf[name]
-	v, _ := n.Peek(now, k.lock)
+// places are where a node has the keys of a lock.
+type places struct{ lock, queue, entries, token scriptmodel.Place }
+
+// take looks at a lock at a node, and returns what the clock of the node shows, in ms.
+func (s *shot) take(w *watch, node, name int) (ms int64) {
+	n, now := w.world.Node(node)
+	if w.places == nil {
+		w.places = make([][len(names)]places, w.plan.Nodes)
+		for i := range w.places {
+			n, _ := w.world.Node(i)
+			for j := range names {
+				k := &keysOf[j]
+				w.places[i][j] = places{n.Place(k.lock), n.Place(k.queue), n.Place(k.entries), n.Place(k.token)}
+			}
+		}
+	}
+	p := &w.places[node][name]
+	v, _ := n.Look(now, p.lock)
 	s.holders, s.expires = append(s.holders[:0], v.Fields...), v.Expires
-	v, _ = n.Peek(now, k.token)
+	v, _ = n.Look(now, p.token)
 	s.token = v.Text
-	v, _ = n.Peek(now, k.queue)
+	v, _ = n.Look(now, p.queue)
 	s.queue = append(s.queue[:0], v.Members...)
-	v, _ = n.Peek(now, k.entries)
+	v, _ = n.Look(now, p.entries)
 	s.entries = append(s.entries[:0], v.Fields...)
+	return int64(now / 1000)
 }
 
 func (s *shot) holder(who []byte) string {
@@ -147,8 +164,7 @@ func (w *watch) begin(t *tier) { w.tier = t }
 // before is called before a script runs.
 func (w *watch) before(node, number int) {
 	it := w.sent[number].item
-	n, now := w.world.Node(node)
-	w.was.take(n, now, it.call.lock.nameNumber(int(it.k.Cell)))
+	w.was.take(w, node, it.call.lock.nameNumber(int(it.k.Cell)))
 }
 
 // after is called after a script ran, and checks what it has done.
@@ -156,9 +172,8 @@ func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply)
 	w.scripts++
 	l, it := w.sent[number].lane, w.sent[number].item
 	c, k := it.call, &it.k
-	n, now := w.world.Node(node)
 	name := c.lock.nameNumber(int(k.Cell))
-	w.is.take(n, now, name)
+	ms := w.is.take(w, node, name)
 	w.me = s.AppendArg(w.me[:0], 0)
 	c.last = w.world.Now()
 	if it.flight != l.flights || it.batch.answered || c.process.dead {
@@ -183,15 +198,14 @@ func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply)
 	if ok && w.is.holder(w.me) == "" {
 		w.violate(yesToHolder, "n%d said yes to %s, who does not hold", node+1, w.me)
 	}
-	ms := now.Add(0) / 1000
 	if ok && k.Do != core.Raise {
-		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), time.Duration(w.is.expires-int64(ms))*time.Millisecond)
+		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), time.Duration(w.is.expires-ms)*time.Millisecond)
 	}
 	w.once(node, c, k, name)
-	w.untouched(node, int64(ms), c, k)
-	w.handed(node, int64(ms), k)
+	w.untouched(node, ms, c, k)
+	w.handed(node, ms, k)
 	if anew && k.Do == core.Acquire {
-		w.inTurn(node, int64(ms), c)
+		w.inTurn(node, ms, c)
 	}
 	if len(w.is.holders) > 0 && w.is.expires == 0 {
 		w.violate(nothingStays, "n%d has %s without an expiry", node+1, names[name])

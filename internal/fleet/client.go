@@ -61,13 +61,14 @@ type Effects struct {
 // Lanes is how many connections a client has to each node.
 const Lanes = 2
 
-// Send sends a call to a node, after those that were sent before on this lane. The number comes back with the reply.
-func (to *Effects) Send(node, lane, number int, c scripts.Call) {
+// Send sends a call to a node, after those that were sent before on this lane. The number comes back with the reply. The
+// call must not change any more.
+func (to *Effects) Send(node, lane, number int, c *scripts.Call) {
 	to.world.send(to.client, node, lane, number, c, false)
 }
 
 // SendSource is Send with the source of the script along, which the node then knows.
-func (to *Effects) SendSource(node, lane, number int, c scripts.Call) {
+func (to *Effects) SendSource(node, lane, number int, c *scripts.Call) {
 	to.world.send(to.client, node, lane, number, c, true)
 }
 

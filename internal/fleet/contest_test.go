@@ -87,7 +87,7 @@ func (c *contender) try(now Clock, to *Effects) {
 	c.state, c.began, c.until, c.granted = acquiring, now.Mono, now.Mono+timeout, 0
 	for i := range c.silent {
 		c.silent[i] = true
-		to.Send(i, 0, c.attempt, scripts.Acquire("x", c.owner(), ttl, 1, uint64(now.Wall)))
+		to.Send(i, 0, c.attempt, new(scripts.Acquire("x", c.owner(), ttl, 1, uint64(now.Wall))))
 	}
 	to.Wake(c.until)
 }
@@ -108,7 +108,7 @@ func (c *contender) giveBack(to *Effects) {
 		if silent {
 			to.Reconnect(i, 0)
 		}
-		to.Send(i, 0, -1, scripts.Release("x", c.owner(), 1))
+		to.Send(i, 0, -1, new(scripts.Release("x", c.owner(), 1)))
 	}
 }
 

@@ -27,7 +27,7 @@ func (c *talker) Step(now Clock, e Event, to *Effects) {
 			c.asks(to)
 		}
 		for i := range c.calls {
-			to.Send(0, 0, i, scripts.Inspect("x", 1))
+			to.Send(0, 0, i, new(scripts.Inspect("x", 1)))
 		}
 	case Woke:
 		c.woke = append(c.woke, now)
@@ -69,7 +69,7 @@ func TestACrashEndsWhatIsUnderWay(t *testing.T) {
 	c := &talker{calls: 2}
 	w := talk(Config{Faults: []Fault{{Kind: Crash, For: time.Second}}}, c)
 	w.Run(time.Second / 2)
-	w.send(0, 0, 0, 2, scripts.Inspect("x", 1), false)
+	w.send(0, 0, 0, 2, new(scripts.Inspect("x", 1)), false)
 	w.Run(time.Minute)
 	if want := []error{ErrBroken, ErrBroken, ErrRefused}; !slices.Equal(c.failed, want) {
 		t.Errorf("%v, want %v", c.failed, want)
@@ -95,7 +95,7 @@ func TestMessagesReachSubscribersUntilTheNodeEnds(t *testing.T) {
 	w := talk(Config{Faults: []Fault{{Kind: CrashLoss, At: time.Second, For: time.Second}}}, ear)
 	w.Run(500 * time.Millisecond)
 	run := func(c scripts.Call) {
-		w.send(0, 0, 0, 7, c, false)
+		w.send(0, 0, 0, 7, &c, false)
 		w.Run(w.Now() + 100*time.Millisecond)
 	}
 	run(scripts.Acquire("x", "a:1", ttl, 1, 1))
@@ -112,7 +112,7 @@ func TestWhatANodeKeeps(t *testing.T) {
 		Crash: {true, true}, Failover: {true, true}, CrashLoss: {false, true},
 		Forget: {false, false}, Evict: {false, false}, Freeze: {true, false}, Step: {false, false},
 	} {
-		c := &talker{asks: func(to *Effects) { to.Send(0, 0, 0, scripts.Acquire("x", "a:1", time.Hour, 1, 1)) }}
+		c := &talker{asks: func(to *Effects) { to.Send(0, 0, 0, new(scripts.Acquire("x", "a:1", time.Hour, 1, 1))) }}
 		w := talk(Config{Faults: []Fault{{Kind: kind, At: time.Second, For: time.Second, Key: "x", By: 2 * time.Hour}}}, c)
 		w.Run(3 * time.Second)
 		n, now := w.Node(0)
@@ -126,7 +126,7 @@ func TestWhatANodeKeeps(t *testing.T) {
 }
 
 func TestAPausedClientSeesWhatCameMeanwhile(t *testing.T) {
-	c := &talker{asks: func(to *Effects) { to.Wake(time.Second); to.Send(0, 0, 0, scripts.Inspect("x", 1)) }}
+	c := &talker{asks: func(to *Effects) { to.Wake(time.Second); to.Send(0, 0, 0, new(scripts.Inspect("x", 1))) }}
 	w := talk(Config{Faults: []Fault{{Kind: Pause, At: time.Microsecond, For: 5 * time.Second}}}, c)
 	if w.Run(4 * time.Second); len(c.woke)+len(c.replied) > 0 {
 		t.Error("it works while it is paused")

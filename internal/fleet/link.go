@@ -53,7 +53,7 @@ func (w *World) rough() bool { return w.calm == 0 || w.now < w.calm }
 
 func (w *World) chance(p float64) bool { return p > 0 && w.rough() && w.random.Float64() < p }
 
-func (w *World) send(client, node, lane, number int, c scripts.Call, source bool) {
+func (w *World) send(client, node, lane, number int, c *scripts.Call, source bool) {
 	l := w.link(client, node, lane)
 	l.waiting = append(l.waiting, number)
 	l.lostThere = l.lostThere || l.cutThere > 0 || w.chance(w.network.Lose)
@@ -107,9 +107,9 @@ func (w *World) run(e *event) scripts.Reply {
 	if w.Runs != nil {
 		w.Runs(e.node, e.of.Call)
 	}
-	reply, told := n.model.Do(n.time(w.now), &e.call)
+	reply, told := n.model.Do(n.time(w.now), e.call)
 	if w.Ran != nil {
-		w.Ran(e.client, e.node, e.of.Call, &e.call, reply)
+		w.Ran(e.client, e.node, e.of.Call, e.call, reply)
 	}
 	for _, m := range told {
 		w.publish(e.node, m)

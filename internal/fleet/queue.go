@@ -30,7 +30,7 @@ type event struct {
 	on     *connection
 	source bool // the call has the source of its script along
 	do     func()
-	call   scripts.Call
+	call   *scripts.Call
 	of     Event
 	fault  *Fault
 	next   *event // in the list of unused ones

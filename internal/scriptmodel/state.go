@@ -76,6 +76,21 @@ func (n *Node) Peek(now Time, name string) (v Value, ok bool) {
 	return Value{k.text, k.fields, k.members, k.expires}, k.exists()
 }
 
+// Place is where a key is, or may be, at a node.
+type Place struct{ *key }
+
+// Place returns the place of a key, which is always the same.
+func (n *Node) Place(name string) Place { return Place{n.key(name)} }
+
+// Look is Peek for a key whose place is known. It takes the node, to which the place belongs.
+func (n *Node) Look(now Time, p Place) (v Value, ok bool) {
+	n.now = now
+	if p.expires != 0 && p.over(now.ms(), n.Eager) {
+		p.del()
+	}
+	return Value{p.text, p.fields, p.members, p.expires}, p.exists()
+}
+
 // score is how a sorted set shows a score.
 func score(v float64) string {
 	if i := int64(v); float64(i) == v {
