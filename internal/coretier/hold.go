@@ -57,7 +57,7 @@ func (t *tier) granted(c *call) *hold {
 			switch {
 			case other.token == h.token:
 				t.violate(tokensUnique, "%s was granted %s with token %d, as somebody was at %v", c.caller.Waiter, names[name], h.token, other.at)
-			case other.token > h.token && (bound || other.at < m0(c)):
+			case other.token > h.token && (bound || !h.heir && other.at < m0(c)):
 				t.violate(tokensRise, "%s was granted %s with token %d after token %d", c.caller.Waiter, names[name], h.token, other.token)
 			}
 		}

@@ -15,7 +15,9 @@ const (
 	notOver = "no lease that is over"
 
 	// A grant's token is nobody else's, and higher than those of all earlier grants. When more nodes lost their
-	// counters than the quorum allows for, earlier grants are those that were returned before this attempt began.
+	// counters than the quorum allows for, earlier grants are those that were returned before this attempt began. Then a
+	// handoff has no order: it goes on from the counter of the nodes, which a late call may have set since, by the clock
+	// of the time when it was sent.
 	tokensUnique = "tokens are unique"
 	tokensRise   = "tokens rise"
 
