@@ -43,14 +43,14 @@ type Plan struct {
 	Length      time.Duration // nothing new begins after that, and all faults are over
 	Clocks      []fleet.Computer
 	Processes   []fleet.Computer
-	Workers     []WorkerPlan
-	Faults      []fleet.Fault
+	Workers     []WorkerPlan  `shrink:"drop"`
+	Faults      []fleet.Fault `shrink:"drop"`
 }
 
 // WorkerPlan is what one caller of a process does.
 type WorkerPlan struct {
 	Process int
-	Steps   []Step
+	Steps   []Step `shrink:"drop"`
 }
 
 // Step is one acquisition and what is done with it.
@@ -58,12 +58,12 @@ type Step struct {
 	After   time.Duration // before the call
 	Names   int           // 0 is x, 1 is y, 2 is a MultiLock of both
 	Try     bool
-	NoRenew bool
-	Limit   time.Duration // how long Lock may wait; 0 for ever
-	Cancel  time.Duration // when the call is cancelled instead; 0: it is not
-	Told    time.Duration // it is cancelled this long after it was called; 0: it is not
-	Hold    []Use
-	Keep    time.Duration // Unlock leaves the lock for so long; 0: it does not
+	NoRenew bool          `shrink:"0"`
+	Limit   time.Duration `shrink:"0"` // how long Lock may wait; 0 for ever
+	Cancel  time.Duration `shrink:"0"` // when the call is cancelled instead; 0: it is not
+	Told    time.Duration `shrink:"0"` // it is cancelled this long after it was called; 0: it is not
+	Hold    []Use         `shrink:"drop"`
+	Keep    time.Duration `shrink:"0"` // Unlock leaves the lock for so long; 0: it does not
 }
 
 // Use is something that is done while holding.

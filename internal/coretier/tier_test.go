@@ -6,9 +6,12 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/shrink"
 )
 
 var (
@@ -89,7 +92,9 @@ func report(t *testing.T, seed uint64, out Outcome) {
 	if !*shrunk {
 		return
 	}
-	small := shrink(newPlan(seed), v.Invariant)
+	small := shrink.Plan(newPlan(seed), func(p *Plan) bool {
+		return slices.ContainsFunc(run(p, false).Violations, func(w Violation) bool { return w.Invariant == v.Invariant })
+	})
 	t.Logf("what is left of it:\n%v%s", small, run(small, true).Trace)
 	t.Logf("go test ./internal/coretier -run TestSeeds -seed %d", seed)
 }

@@ -21,16 +21,16 @@ type Config struct {
 // Computer is what a node or a client runs on.
 type Computer struct {
 	Wall scriptmodel.Time // what the wall clock shows at the beginning
-	Rate float64          // of the clocks; 0 means 1
+	Rate float64          `shrink:"1"` // of the clocks; 0 means 1
 }
 
 // Network is what happens to messages.
 type Network struct {
 	MinDelay, MaxDelay time.Duration // of most messages, one way
-	Slow               float64       // the share of those that take longer
+	Slow               float64       `shrink:"0"` // the share of those that take longer
 	MaxSlow            time.Duration // and how long at most
-	Lose               float64       // the share of calls with which the connection goes dark on the way to the node
-	LoseReply          float64       // the share of replies with which it goes dark on the way back
+	Lose               float64       `shrink:"0"` // the share of calls with which the connection goes dark on the way to the node
+	LoseReply          float64       `shrink:"0"` // the share of replies with which it goes dark on the way back
 }
 
 // World is a fleet of clients and nodes, and what is under way between them. It is not safe for concurrent use.

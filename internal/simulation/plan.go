@@ -33,15 +33,15 @@ type Plan struct {
 	Idle        bool          // at the end nobody calls for a day, and then every process does
 	Guard       bool          // all clients have the restart guard: any node may restart without its data
 	Latency     time.Duration // one way, on average
-	Slow        float64       // the share of messages that take much longer
+	Slow        float64       `shrink:"0"` // the share of messages that take much longer
 	SlowBy      time.Duration // up to so much
-	Drop        float64       // the share of scripts that vanish on their way
-	LoseReply   float64       // the share of replies that vanish
+	Drop        float64       `shrink:"0"` // the share of scripts that vanish on their way
+	LoseReply   float64       `shrink:"0"` // the share of replies that vanish
 	Length      time.Duration // nothing new begins after that, and all faults are over
 	Clocks      []ClockPlan
 	Processes   []ProcessPlan
-	Workers     []WorkerPlan
-	Faults      []Fault
+	Workers     []WorkerPlan `shrink:"drop"`
+	Faults      []Fault      `shrink:"drop"`
 }
 
 // guard is the option for it.
@@ -55,19 +55,19 @@ func (p *Plan) guard() quorumlock.Option {
 // ClockPlan is how a node's clock goes.
 type ClockPlan struct {
 	Offset time.Duration
-	Rate   float64
+	Rate   float64 `shrink:"1"`
 }
 
 // ProcessPlan is a client.
 type ProcessPlan struct {
-	Wall   time.Duration // that its wall clock is ahead
+	Wall   time.Duration `shrink:"0"` // that its wall clock is ahead
 	Prompt bool          // whether its go-redis heeds the deadline of a context
 }
 
 // WorkerPlan is one goroutine of a process.
 type WorkerPlan struct {
 	Process int
-	Steps   []Step
+	Steps   []Step `shrink:"drop"`
 }
 
 // Step is one acquisition and what is done with it.
@@ -75,12 +75,12 @@ type Step struct {
 	After   time.Duration // before the call
 	Name    string        // "x", "y", or "x+y" for a MultiLock
 	Try     bool
-	NoRenew bool
+	NoRenew bool          `shrink:"0"`
 	Limit   time.Duration // of the call's context
 	Wait    bool          // the limit is for waiting only, and not for the lease's context
-	Cancel  time.Duration // when the context is cancelled instead; 0: it is not
-	Told    time.Duration // it is cancelled this long after its process heard that it was called; 0: it is not
-	Hold    []Use
+	Cancel  time.Duration `shrink:"0"` // when the context is cancelled instead; 0: it is not
+	Told    time.Duration `shrink:"0"` // it is cancelled this long after its process heard that it was called; 0: it is not
+	Hold    []Use         `shrink:"drop"`
 }
 
 // Use is something that is done while holding.

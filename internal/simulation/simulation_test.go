@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/shrink"
 )
 
 var (
@@ -89,7 +91,15 @@ func report(t *testing.T, p *Plan, out Outcome) {
 	if !*shrunk {
 		return
 	}
-	small, last := shrink(t, p, v.Invariant)
+	last := out
+	small := shrink.Plan(p, func(p *Plan) bool {
+		out := play(t, p)
+		fails := slices.ContainsFunc(out.Violations, func(w Violation) bool { return w.Invariant == v.Invariant })
+		if fails {
+			last = out
+		}
+		return fails
+	})
 	t.Logf("what is left of it:\n%v%s", small, last.Trace)
 	t.Logf("go test ./internal/simulation -run TestSeeds -seed %d", p.Seed)
 }
