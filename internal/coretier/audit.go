@@ -52,8 +52,29 @@ func (t *tier) audit() {
 		if p.dead || p.closed || t.world.Paused(p.number) {
 			continue
 		}
+		t.restores(h)
 		if m := h.call.machine; m.Phase() == core.Holding && m.Remaining(t.now(p.number)) < 0 && t.now(p.number).Mono > m.Until()+time.Microsecond {
 			t.violate(lossTold, "%s was not told that its lease is over", h.call.caller.Waiter)
+		}
+	}
+}
+
+// restores checks that a hold that is renewed has its key at every node that has been well for long enough.
+func (t *tier) restores(h *hold) {
+	c, p, now := h.call, h.call.process, t.world.Now()
+	long := t.plan.TTL + 2*t.slack() // two renewals
+	if !c.machineRenews() || c.machine.Phase() != core.Holding || now-h.at < long || t.wasPaused(p.number, 0) || t.plan.Guard || t.plan.Class == beyond || t.plan.Twins {
+		return
+	}
+	for cell := range c.lock.cells() {
+		n := t.nodeOf(cell)
+		if tr := &t.troubles[p.number*t.plan.Nodes+n]; tr.now > 0 || tr.last+long > now {
+			continue
+		}
+		s := &t.watch.is
+		s.take(&t.watch, n, c.lock.nameNumber(cell))
+		if len(s.holders) == 0 {
+			t.violate(restored, "n%d does not have %s for %s", n+1, names[c.lock.nameNumber(cell)], c.caller.Waiter)
 		}
 	}
 }

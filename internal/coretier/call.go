@@ -64,6 +64,7 @@ type call struct {
 	kept    time.Duration // until when the nodes keep the lock though the hold has ended
 	waits   []extension
 	loss    core.Reason
+	behind  bool // the last renewal found no quorum
 
 	activity
 }

@@ -34,6 +34,11 @@ func (t *tier) granted(c *call) *hold {
 	h := &hold{call: c, token: m.Token(), at: t.world.Now(), until: m.Until()}
 	h.attempt, h.heir = m.Attempt()
 	w.grants++
+	if h.heir {
+		w.heirs++
+	}
+	w.attempts += int(h.attempt)
+	w.waited += t.world.Now() - c.first
 	if t.traces {
 		t.note("p%d: w%d is granted %v: %s attempt %d, successor %v, token %d, for %v", c.process.number+1, c.worker.number+1, c.lock.names, c.caller.Waiter, h.attempt, h.heir, h.token, m.Remaining(c.process.now))
 	}
@@ -110,6 +115,15 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 	}
 	if fx.Lost != core.NoReason {
 		t.lostAt(c, fx.Lost)
+	}
+	for _, r := range fx.Rounds {
+		if c.machine.Phase() != core.Holding {
+			break
+		}
+		if !r.Won && fx.Late == c.behind {
+			t.violate(lateTold, "%s was told of a late renewal: %v", c.caller.Waiter, fx.Late)
+		}
+		c.behind = !r.Won
 	}
 	h := c.worker.hold
 	if h == nil || h.call != c || h.released || c.machine.Phase() != core.Holding {
@@ -220,6 +234,9 @@ func (t *tier) extended(k *worker, took time.Duration, r core.Round) {
 	}
 	if r.Won && !k.hold.lost {
 		t.backed(k.hold)
+	}
+	if !r.Won && !k.hold.lost && t.plan.Class == calm {
+		t.violate(nothingFails, "Extend of w%d fails", k.number+1)
 	}
 }
 

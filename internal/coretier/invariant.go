@@ -59,6 +59,13 @@ const (
 	nothingFails = "nothing fails while nothing is wrong"
 	promptly     = "the next waiter is told"
 
+	// A renewal without a quorum is told, once until there is a quorum again.
+	lateTold = "a late renewal is told"
+
+	// A node that has lost the key of a hold gets it again, with the next renewal but one, unless somebody else has the
+	// lock there.
+	restored = "what a node has lost it gets again"
+
 	// When all nodes are well, somebody acquires as soon as the leftovers have expired.
 	acquires = "somebody acquires"
 

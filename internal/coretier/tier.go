@@ -61,7 +61,10 @@ func (v Violation) String() string { return fmt.Sprintf("%s: at %v, %s", v.Invar
 type Outcome struct {
 	Violations []Violation
 	Grants     int
+	Handed     int // of the grants
 	Scripts    int
+	Attempts   int           // of those who were granted the lock
+	Waited     time.Duration // by them
 	Trace      string
 	Hash       uint64 // of the trace, if there is one
 }
@@ -100,7 +103,7 @@ func run(p *Plan, traces bool) Outcome {
 		}
 	}
 	t.play()
-	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Scripts: t.watch.scripts, Trace: t.trace.String()}
+	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.heirs, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Trace: t.trace.String()}
 	if traces {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(out.Trace))

@@ -16,16 +16,19 @@ import (
 // watch looks at every script that runs and knows every hold.
 type watch struct {
 	*tier
-	grants  int
-	scripts int
-	was, is shot
-	me      []byte // the first argument of the script that runs: the owner, or the waiter that leaves
-	holds   []*hold
-	names   [len(names)]granted
-	spans   []span
-	kept    []span // of locks that Unlock has left for a while
-	refused []span
-	places  [][len(names)]places // by node
+	grants   int
+	heirs    int           // grants to successors
+	attempts int           // of those who were granted the lock
+	waited   time.Duration // by them
+	scripts  int
+	was, is  shot
+	me       []byte // the first argument of the script that runs: the owner, or the waiter that leaves
+	holds    []*hold
+	names    [len(names)]granted
+	spans    []span
+	kept     []span // of locks that Unlock has left for a while
+	refused  []span
+	places   [][len(names)]places // by node
 }
 
 // The keys of a lock.
