@@ -45,6 +45,9 @@ func (p *Planted) AreCaught(t *testing.T, seeds int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, b := range p.Bugs { // those too that are not tried now
+		source(t, b)
+	}
 	if len(bugs) < len(p.Bugs) {
 		t.Logf("%d of the %d planted bugs; -planted all tries every one", len(bugs), len(p.Bugs))
 	}
@@ -94,14 +97,7 @@ func unquoted(s string) string { return strings.NewReplacer(`\n`, "\n", `\t`, "\
 
 // caught runs the simulation with a bug, and returns what became of it as a row of a table.
 func (p *Planted) caught(t *testing.T, b Bug) string {
-	source, err := os.ReadFile(filepath.Join(root(t), b.File))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(source), b.Old); n != 1 {
-		t.Fatalf("%s: %d times %q in %s, want once: has the code changed?", b.Name, n, b.Old, b.File)
-	}
-	bin, err := build(t, p.Package, map[string]string{b.File: strings.Replace(string(source), b.Old, b.Bad, 1)})
+	bin, err := build(t, p.Package, map[string]string{b.File: strings.Replace(source(t, b), b.Old, b.Bad, 1)})
 	if err != nil {
 		t.Fatalf("%s: %v", b.Name, err)
 	}
@@ -115,4 +111,17 @@ func (p *Planted) caught(t *testing.T, b Bug) string {
 	}
 	t.Logf("%s: seed %d: %s: %s", b.Name, f.seed, f.by, f.text)
 	return fmt.Sprintf("| %s | %s | %s | %d |", b.Name, b.File, f.by, f.seed)
+}
+
+// source is the file that a bug is planted in.
+func source(t *testing.T, b Bug) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root(t), b.File))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), b.Old); n != 1 {
+		t.Errorf("%s: %d times %q in %s, want once: has the code changed?", b.Name, n, b.Old, b.File)
+	}
+	return string(text)
 }
