@@ -13,9 +13,9 @@
 //	debts.go          giving back later what could not be sent to a node at once
 //	health.go         which nodes are down; each change is logged once
 //
-// The order of the mutexes: subscriptions, or one of a node's, before that of a call; a call's before the client's, that of
-// the debts, of the health, and of what a lock has seen, which are taken one at a time. No node is called with a mutex held
-// but that of the subscriptions.
+// The order of the mutexes is that of package lockorder, which a test of the simulation checks: whoever has one takes only
+// those that come after it. Subscriptions come first, then a call, then what calls share, then a lane. Messages of the nodes
+// come with the mutex of a hub held. Apart from that, no node is called with a mutex held.
 package quorum
 
 import (

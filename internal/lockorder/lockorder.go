@@ -1,0 +1,97 @@
+// Package lockorder checks the order in which the mutexes of the library are taken. TestMutexesAreTakenInOrder, in the
+// simulation, builds the library with a [Mutex] in place of every sync.Mutex, and plays hostile schedules with it.
+package lockorder
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// The mutexes, by what they guard.
+type (
+	Subscriptions struct{} // a client's subscriptions
+	Hub           struct{} // a node's subscriptions
+	Call          struct{} // the machine of a call, and its hold
+	Renewals      struct{} // the renewals that are queued
+	Debts         struct{} // the calls that are owed
+	Client        struct{} // what the locks of a client share
+	Seen          struct{} // the highest token seen of a lock
+	Health        struct{} // which nodes are down
+	Lane          struct{} // the queue of a lane
+	Single        struct{} // the calls of a node without lanes
+	Connect       struct{} // the connections that such a node makes
+)
+
+// order is the order of the mutexes: whoever has one takes only those that come after it, and so no second one of a kind.
+var order = []reflect.Type{
+	reflect.TypeFor[Subscriptions](),
+	reflect.TypeFor[Hub](),
+	reflect.TypeFor[Call](),
+	reflect.TypeFor[Renewals](),
+	reflect.TypeFor[Debts](),
+	reflect.TypeFor[Client](),
+	reflect.TypeFor[Seen](),
+	reflect.TypeFor[Health](),
+	reflect.TypeFor[Lane](),
+	reflect.TypeFor[Single](),
+	reflect.TypeFor[Connect](),
+}
+
+// Mutex is a sync.Mutex that panics if it is taken out of order. T says which one it is. Its zero value is unlocked.
+type Mutex[T any] struct{ mu sync.Mutex }
+
+// Lock panics if the goroutine has a mutex that comes later in the order, or another of this kind.
+func (m *Mutex[T]) Lock() {
+	take(reflect.TypeFor[T]())
+	m.mu.Lock()
+}
+
+// Unlock must be called by the goroutine that has locked m.
+func (m *Mutex[T]) Unlock() {
+	m.mu.Unlock()
+	release(reflect.TypeFor[T]())
+}
+
+var (
+	mu   sync.Mutex
+	held = make(map[int][]reflect.Type) // by goroutine
+)
+
+func take(t reflect.Type) {
+	g := goroutine()
+	mu.Lock()
+	defer mu.Unlock()
+	for _, h := range held[g] {
+		if slices.Index(order, h) >= slices.Index(order, t) {
+			panic(fmt.Sprintf("the mutex of %s is taken by whoever has that of %s", t.Name(), h.Name()))
+		}
+	}
+	held[g] = append(held[g], t)
+}
+
+func release(t reflect.Type) {
+	g := goroutine()
+	mu.Lock()
+	defer mu.Unlock()
+	rest := slices.DeleteFunc(held[g], func(h reflect.Type) bool { return h == t })
+	if held[g] = rest; len(rest) == 0 {
+		delete(held, g)
+	}
+}
+
+// goroutine returns the number of this goroutine, which only a stack trace says: `goroutine 7 [running]:`.
+func goroutine() int {
+	var room [64]byte
+	_, after, _ := bytes.Cut(room[:runtime.Stack(room[:], false)], []byte(" "))
+	digits, _, _ := bytes.Cut(after, []byte(" "))
+	n, err := strconv.Atoi(string(digits))
+	if err != nil {
+		panic(fmt.Sprintf("a stack trace begins with %q", room[:]))
+	}
+	return n
+}

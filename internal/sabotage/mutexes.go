@@ -1,0 +1,80 @@
+package sabotage
+
+import (
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/lockorder"
+)
+
+// mutexes says where the mutexes of the library are, and which of package lockorder's each is.
+var mutexes = map[string]reflect.Type{
+	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
+	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Client](),
+	"internal/quorum/debts.go":         reflect.TypeFor[lockorder.Debts](),
+	"internal/quorum/health.go":        reflect.TypeFor[lockorder.Health](),
+	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Seen](),
+	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),
+	"internal/quorum/subscriptions.go": reflect.TypeFor[lockorder.Subscriptions](),
+	"node/connect.go":                  reflect.TypeFor[lockorder.Connect](),
+	"node/hub.go":                      reflect.TypeFor[lockorder.Hub](),
+	"node/lane.go":                     reflect.TypeFor[lockorder.Lane](),
+	"node/single.go":                   reflect.TypeFor[lockorder.Single](),
+}
+
+var mutex = regexp.MustCompile(`\bsync\.Mutex\b`)
+
+// TakesMutexesInOrder plays seeds of a simulation with the mutexes of the library replaced by those of package lockorder,
+// and fails if one is taken out of order.
+func TakesMutexesInOrder(t *testing.T, pkg string, seeds int) {
+	root, files := root(t), make(map[string]string)
+	for _, folder := range []string{"internal/quorum", "node"} {
+		sources, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
+		if err != nil || len(sources) == 0 {
+			t.Fatalf("no sources in %s: %v", folder, err)
+		}
+		for _, path := range sources {
+			name := folder + "/" + filepath.Base(path)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, kind := len(mutex.FindAll(text, -1)), mutexes[name]
+			switch {
+			case strings.HasSuffix(name, "_test.go"), n == 0 && kind == nil:
+			case n != 1 || kind == nil:
+				t.Errorf("%s has %d mutexes: want one that package lockorder knows", name, n)
+			default:
+				files[name] = ordered(t, string(text), kind.Name())
+			}
+		}
+	}
+	if len(files) != len(mutexes) {
+		t.Fatalf("%d of %d files with mutexes were found", len(files), len(mutexes))
+	}
+	bin, err := build(t, pkg, files)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := run(t, bin, pkg, seeds, 5*time.Minute); f.by != "" {
+		t.Errorf("seed %d: %s: %s", f.seed, f.by, f.text)
+	}
+}
+
+// ordered is a file with a mutex of package lockorder.
+func ordered(t *testing.T, text, kind string) string {
+	f, err := parser.ParseFile(token.NewFileSet(), "", text, parser.PackageClauseOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := int(f.Name.End()) - 1
+	text = mutex.ReplaceAllString(text[at:], "lockorder.Mutex[lockorder."+kind+"]")
+	return "package " + f.Name.Name + "\n\nimport \"github.com/quorumlock/quorumlock/internal/lockorder\"\n" + text + "\nvar _ sync.Locker\n"
+}
