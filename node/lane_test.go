@@ -2,6 +2,8 @@ package node_test
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -379,6 +381,36 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 		}
 		if p.dials == 0 {
 			t.Error("the connection to the replica was used again")
+		}
+	})
+}
+
+// A server that does not know one of the scripts of a pipeline may be none to ask: the answer to another script says so.
+// What it did not know has not run, and is not sent to it again.
+func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		const source = `return redis.error_reply("READONLY You can't write against a read only replica.")`
+		sum := sha1.Sum([]byte(source))
+		writes := scripts.NewCall(&scripts.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{"a"})
+		p.s.FlushScripts()
+		if err := n.Client().ScriptLoad(t.Context(), source).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for name, calls := range map[string][]scripts.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
+			for i, r := range n.Send(t.Context(), calls...) {
+				if r.Err == nil || notSent(r.Err) != (calls[i].Script != writes.Script) {
+					t.Errorf("READONLY %s: reply %d: %v", name, i, r.Err)
+				}
+			}
+		}
+		if got, _ := p.s.Redis.Get("a"); got != "" {
+			t.Errorf("the unknown script ran %s times", got)
+		}
+		a := newAsked()
+		a.do(n, "b", time.Second)
+		settle(500 * time.Millisecond)
+		if a.errs["b"] != nil || a.answers["b"] != 1 {
+			t.Errorf("b: %v", a.errs["b"])
 		}
 	})
 }

@@ -15,6 +15,9 @@ import (
 // errUnsent is the error of a call whose turn did not come before its deadline.
 var errUnsent = notSent{errors.New("not sent: the node was not connected to, or busy with earlier calls, until the deadline")}
 
+// errStale is the error of a call whose script was unknown to a server that turned out to be none to ask.
+var errStale = notSent{errors.New("not sent: the node did not know the script, and its connection is of no use any more")}
+
 // notSent is the error of a call that was not sent, and never will be: there is nothing to undo.
 type notSent struct{ error }
 
@@ -209,6 +212,9 @@ func (l *lane) fail(err error) {
 			l.give(c, scripts.Reply{Err: l.node.failure(cause, false)})
 		case !c.done || c.again && err != nil:
 			l.give(c, scripts.Reply{Err: l.node.failure(err, false)})
+			c.again = false
+		case c.again && l.stale:
+			l.give(c, scripts.Reply{Err: l.node.failure(errStale, false)})
 			c.again = false
 		}
 	}
