@@ -17,7 +17,11 @@ func (m *Machine) ask(now Time) {
 	m.silence, m.due, m.grace = 0, 0, 0
 	for i := range m.Cells {
 		c := &m.Cells[i]
-		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: c.former, pending: c.pending + 1}
+		former := c.former
+		if c.Handed > 0 {
+			former = m.attempt - 1
+		}
+		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1}
 		m.call(Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt})
 	}
 }

@@ -240,3 +240,34 @@ func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 		})
 	}
 }
+
+// A handoff that made no quorum is for the next attempt to take over. If that does not reach the node, and hands the lock to
+// its own successor, the earlier one is given back.
+func TestAHandoffOfTheAttemptBeforeIsGivenBack(t *testing.T) {
+	m := start(2, 3)
+	held := Reply{Holder: "other:1", TTL: time.Second}
+	for cell := range int32(3) {
+		m.Step(at(0), answer(Acquire, cell, held))
+	}
+	m.Step(at(0), Event{Kind: Handoff, Cell: 0, Attempt: 1, Token: 8})
+	m.Step(at(grace), Event{Kind: Tick})
+	if n, _ := m.Attempt(); n != 2 {
+		t.Fatalf("attempt %d, want the second", n)
+	}
+	for cell := int32(1); cell < 3; cell++ {
+		e := answer(Acquire, cell, held)
+		e.Call.Attempt = 2
+		m.Step(at(grace), e)
+	}
+	m.Step(at(grace), Event{Kind: Handoff, Cell: 1, Attempt: 2, Token: 9})
+	fx := m.Step(at(grace), Event{Kind: Handoff, Cell: 2, Attempt: 2, Token: 9})
+	if m.Phase() != Holding {
+		t.Fatalf("phase %d, want it to hold", m.Phase())
+	}
+	for _, c := range fx.Calls {
+		if c.Cell == 0 && c.Do == Release && c.Successor && c.Attempt == 1 {
+			return
+		}
+	}
+	t.Errorf("node 1 keeps what it handed to the successor of attempt 1: %+v", fx.Calls)
+}
