@@ -271,3 +271,17 @@ func TestAHandoffOfTheAttemptBeforeIsGivenBack(t *testing.T) {
 	}
 	t.Errorf("node 1 keeps what it handed to the successor of attempt 1: %+v", fx.Calls)
 }
+
+// Two addresses of one server never make a quorum together, however free the lock is there. The waiter does not ask again
+// and again.
+func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksSeldom(t *testing.T) {
+	m := start(2, 2)
+	granted(m, 0)
+	m.Step(at(0), answer(Acquire, 1, Reply{Ours: true}))
+	for cell := range int32(2) {
+		m.Step(at(0), answer(Yield, cell, Reply{First: true}))
+	}
+	if wait := m.Wake() - at(0).Mono; m.Phase() != Waiting || wait < afterFailure/2 {
+		t.Errorf("phase %d, asks again after %v, want %v at least", m.Phase(), wait, afterFailure/2)
+	}
+}

@@ -163,9 +163,10 @@ func (m *Machine) look(now Time) {
 	}
 }
 
-// isOpen reports whether the next attempt should have the cell.
+// isOpen reports whether the next attempt should have the cell. A cell that turned out to be on the server of another one
+// says the same as that one, and will not vote.
 func isOpen(c *Cell) bool {
-	return c.State == Free || c.State == Queued && c.Called || c.Handed > 0
+	return c.Handed > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
 }
 
 func (m *Machine) isPromising() bool {
