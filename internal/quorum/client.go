@@ -212,6 +212,18 @@ func (c *Client) Begin() error {
 	return nil
 }
 
+// beginCall is Begin for a call of Lock or TryLock. It returns ErrClosed from Shutdown on, which waits for those that began
+// before it.
+func (c *Client) beginCall() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stops {
+		return quorumlock.ErrClosed
+	}
+	c.enter()
+	return nil
+}
+
 func (c *Client) End() {
 	if c.flight.Add(-1) == 0 {
 		c.mu.Lock()

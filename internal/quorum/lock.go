@@ -225,12 +225,7 @@ func (l *Lock) start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	select {
-	case <-l.client.stopping:
-		return quorumlock.ErrClosed
-	default:
-		return l.client.Begin()
-	}
+	return l.client.beginCall()
 }
 
 // heldKey finds the holds in a context that descends from their leases.

@@ -1,0 +1,73 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// counting is a node where somebody else has every lock, and counts what it is asked.
+type counting struct{ asked atomic.Int64 }
+
+func (*counting) String() string                            { return "node" }
+func (*counting) Listen(string, func(string)) (stop func()) { return func() {} }
+
+func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+	n.asked.Add(1)
+	replies := make([]scripts.Reply, len(calls))
+	for i, c := range calls {
+		switch c.Script {
+		case scripts.Acquire("", "", 0, 0, 0).Script:
+			replies[i].Value = []any{int64(0), int64(1000), int64(-1), "other:1"}
+		case scripts.Release("", "", 0).Script:
+			replies[i].Value = []any{int64(-1), int64(0)}
+		default:
+			replies[i].Value = int64(0)
+		}
+	}
+	answer(replies)
+}
+
+// A call either begins before Shutdown looks whether anything is under way, or is refused.
+func TestNothingIsAskedOnceShutdownHasReturned(t *testing.T) {
+	set, err := quorumlock.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 1000 {
+		n := &counting{}
+		c := quorum.NewClient("test")
+		l := quorum.New(c, "x", core.Majority(1, 1), []quorum.Cell{{Node: n, Name: "x"}}, set, nil)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for {
+					if _, err := l.TryLock(t.Context()); errors.Is(err, quorumlock.ErrClosed) {
+						return
+					}
+				}
+			})
+		}
+		for n.asked.Load() < 10 {
+			runtime.Gosched()
+		}
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		before := n.asked.Load()
+		wg.Wait()
+		c.Close()
+		if after := n.asked.Load(); after != before {
+			t.Fatalf("a node was asked %d times after Shutdown had returned", after-before)
+		}
+	}
+}
