@@ -70,7 +70,7 @@ type Hold interface {
 	Extend(ctx context.Context) error
 
 	// Leave takes l out of the hold, and ends the hold if no other lease is in it. It is called
-	// once for every lease. If keep is positive, the lock stays taken for that long after the hold.
+	// once for every lease. If keep is positive, the lock stays taken for that long, even if the hold ends before.
 	Leave(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
@@ -140,8 +140,9 @@ func (l *Lease) Extend(ctx context.Context) error {
 func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0) }
 
 // UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds it: it is not
-// renewed, and expires by itself. It returns when a quorum of the nodes has confirmed that. If d is 0 or less, or if
-// other leases of the hold are still entered, it is Unlock.
+// renewed, and expires by itself. It returns when a quorum of the nodes has confirmed that. If too few do, those that have
+// confirmed keep it all the same. If other leases of the hold are still entered, it returns at once, and the last to leave
+// keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
 		return errors.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))

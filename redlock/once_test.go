@@ -93,6 +93,43 @@ func TestOnceKeepsTheLockAtLeastAndNoLonger(t *testing.T) {
 	}
 }
 
+// A job may enter a hold that its caller has. The lock is kept for as long as the job wants, whenever the caller leaves.
+func TestOnceWithinAHoldKeepsTheLockAtLeast(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		outer time.Duration // how much longer the caller holds
+		free  time.Duration // after the grant to the job
+	}{
+		{"the caller leaves at once", 0, time.Minute},
+		{"the caller leaves later", 40 * time.Second, time.Minute},
+		{"the caller leaves after that", 2 * time.Minute, 2 * time.Minute},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clients, servers := fleet(t, 2, 3)
+				outer := locktest.Lock(t, clients[0].Mutex("job"))
+				start := time.Now()
+				for _, atLeast := range []time.Duration{time.Minute, time.Second} {
+					ran, err := quorumlock.Once(outer.Context(), clients[0].Mutex("job"), atLeast, func(context.Context) error { return nil })
+					if !ran || err != nil {
+						t.Errorf("ran %v, %v", ran, err)
+					}
+				}
+				time.Sleep(tt.outer)
+				locktest.Held(t, outer)
+				locktest.Unlock(t, outer)
+				time.Sleep(time.Until(start.Add(tt.free - 10*time.Millisecond)))
+				if tt.outer < tt.free {
+					locktest.Refused(t, clients[1].Mutex("job"))
+				}
+				time.Sleep(20 * time.Millisecond)
+				locktest.Unlock(t, locktest.TryLock(t, clients[1].Mutex("job")))
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
 func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 2, 3)

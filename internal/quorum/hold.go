@@ -14,6 +14,7 @@ type hold struct {
 	leases   map[*quorumlock.Lease]context.CancelCauseFunc
 	loss     *quorumlock.LostError
 	over     bool          // the last lease was unlocked
+	kept     time.Duration // until when the nodes keep the lock at least, by the monotonic clock
 	released chan struct{} // closed when the release is decided
 	waiting  []extension   // calls of Extend
 }
@@ -160,10 +161,14 @@ func (c *call) Leave(_ context.Context, l *quorumlock.Lease, keep time.Duration)
 	defer client.End()
 	c.mu.Lock()
 	delete(c.hold.leases, l)
+	now := client.time().Mono
+	if keep > 0 { // and others may hold it for less long
+		c.hold.kept = max(c.hold.kept, now+keep)
+	}
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
 	last := len(c.hold.leases) == 0 && !c.hold.over
 	if last { // before the mutex is let go: nobody may enter a hold that is about to end
-		c.unlock(keep)
+		c.unlock(max(c.hold.kept-now, 0))
 	}
 	c.flush()
 	var err error
