@@ -1,0 +1,65 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// An acquire and the release behind it go to a node in one pipeline. The node knows the script of the release only: it runs the
+// release first, and the acquire when it has been sent its source.
+func TestAReleaseThatRunsBeforeAnAcquireOfAnUnknownScriptIsSentAgain(t *testing.T) {
+	for _, unlocks := range []bool{false, true} {
+		name := "the caller goes"
+		if unlocks {
+			name = "the caller unlocks"
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3)
+				warm(t, c)
+				unknowing := servers
+				if unlocks { // the others grant
+					unknowing = servers[2:]
+				}
+				each(unknowing, func(s *embedded.Server) {
+					s.FlushScripts()
+					n, err := s.Node()
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer n.Close() //nolint:errcheck // nothing is on its way
+					if err := n.Client().ScriptLoad(t.Context(), scripts.Release("", "", 0).Script.Source).Err(); err != nil {
+						t.Fatal(err)
+					}
+					s.Delay(10 * time.Millisecond)
+				})
+				go func() { _, _ = c.Mutex("y").Inspect(t.Context()) }() // what is asked meanwhile goes in one pipeline
+				synctest.Wait()
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(time.Millisecond, cancel)
+				before := servers[2].Ran("release")
+				lease, err := c.Mutex("x").Lock(ctx)
+				switch {
+				case unlocks && err == nil:
+					mustUnlock(t, lease)
+				case unlocks || !errors.Is(err, context.Canceled):
+					t.Errorf("Lock: %v", err)
+				}
+				time.Sleep(time.Second)
+				if servers[2].Ran("release") < before+2 {
+					t.Error("control: the release did not run before the acquire")
+				}
+				locktest.NoLocks(t, servers)
+				each(servers, func(s *embedded.Server) { s.Delay(0) })
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
