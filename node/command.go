@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// command is a script call as go-redis sends it and reads its reply. It is used again and again, so that a call
+// command is a script call as it is sent, and its reply as it is read. It is used again and again, so that a call
 // allocates nothing here:
 //
-//   - Args returns pointers into one buffer, where a Cmd would hold a box for every argument;
+//   - it has the bytes to send, see covered; go-redis would want every argument in a box;
 //   - Write gets the reply as it was sent, where a Cmd would make values of it;
 //   - SetErr is called by go-redis when the reply has been read, or cannot be: it gives the reply to its task.
 //
@@ -25,25 +25,16 @@ type command struct {
 	index  int // in the task
 	script *scripts.Script
 
-	sent  []byte // the arguments, one after the other
-	words []word // and where each is
-	args  []any  // what Args returns: the verb, the script, and pointers to the words
+	sent  []byte // as it goes over the wire
+	after int    // where the script ends in sent
+	count int    // of the arguments, those that say which script it is included
 	reply []byte // as the server sent it
 	err   error  // of the connection: there is no reply
 	done  bool   // there is a reply, or an error
 	again bool   // the node does not know the script: it has not run
-	spelt bool   // send the source, not the SHA
+	spelt bool   // the source is sent, not the SHA
 	got   bool   // the task has the reply; of the lane's mutex
 }
-
-// word is one argument.
-type word struct {
-	in       *command
-	from, to int
-}
-
-// MarshalBinary is how go-redis reads an argument.
-func (w *word) MarshalBinary() ([]byte, error) { return w.in.sent[w.from:w.to], nil }
 
 var (
 	_ redis.Cmder   = (*command)(nil)
@@ -61,32 +52,56 @@ func newCommand() *command {
 func (c *command) set(t *task, index int, call *scripts.Call) {
 	c.task, c.index, c.script = t, index, call.Script
 	c.spelt, c.got = false, false
-	c.sent, c.words, c.args = c.sent[:0], c.words[:0], c.args[:0]
 	keys, args := call.KeyCount(), call.ArgCount()
-	c.sent = strconv.AppendInt(c.sent, int64(keys), 10)
-	c.end()
+	c.count = 3 + keys + args
+	c.sent = appendArray(c.sent[:0], c.count)
+	c.sent = appendBulk(c.sent, "evalsha")
+	c.sent = appendBulk(c.sent, c.script.SHA)
+	c.after = len(c.sent)
+	c.sent = closeBulk(strconv.AppendInt(openBulk(c.sent), int64(keys), 10), c.after)
 	for i := range keys {
-		c.sent = call.AppendKey(c.sent, i)
-		c.end()
+		at := len(c.sent)
+		c.sent = closeBulk(call.AppendKey(openBulk(c.sent), i), at)
 	}
 	for i := range args {
-		c.sent = call.AppendArg(c.sent, i)
-		c.end()
-	}
-	c.args = append(c.args, "evalsha", &c.script.SHA)
-	for i := range c.words {
-		c.args = append(c.args, &c.words[i])
+		at := len(c.sent)
+		c.sent = closeBulk(call.AppendArg(openBulk(c.sent), i), at)
 	}
 	c.renew()
 }
 
-// end ends a word.
-func (c *command) end() {
-	from := 0
-	if n := len(c.words); n > 0 {
-		from = c.words[n-1].to
+// appendArray begins a command of n arguments (redis.io, "Redis serialization protocol specification").
+func appendArray(b []byte, n int) []byte {
+	return append(strconv.AppendInt(append(b, '*'), int64(n), 10), "\r\n"...)
+}
+
+func appendBulk(b []byte, s string) []byte {
+	at := len(b)
+	return closeBulk(append(openBulk(b), s...), at)
+}
+
+// openBulk begins an argument that is appended next, and leaves room for a length of two digits, as most have.
+func openBulk(b []byte) []byte { return append(b, "$00\r\n"...) }
+
+// closeBulk ends the argument that begins at that place.
+func closeBulk(b []byte, at int) []byte {
+	begins := at + len("$00\r\n")
+	n := len(b) - begins
+	digit := func(n int) byte { return '0' + byte(n%10) }
+	switch {
+	case n < 10:
+		b[at+1] = digit(n)
+		b = slices.Delete(b, at+2, at+3)
+	case n < 100:
+		b[at+1], b[at+2] = digit(n/10), digit(n)
+	case n < 1000:
+		b = append(b, 0)
+		copy(b[at+4:], b[at+3:])
+		b[at+1], b[at+2], b[at+3] = digit(n/100), digit(n/10), digit(n)
+	default:
+		b = slices.Replace(b, at+1, at+3, strconv.AppendInt(nil, int64(n), 10)...)
 	}
-	c.words = append(c.words, word{c, from, len(c.sent)})
+	return append(b, "\r\n"...)
 }
 
 // renew makes it ready to be sent.
@@ -100,14 +115,14 @@ func (c *command) renew() {
 // spell makes it send the source of the script.
 func (c *command) spell() {
 	c.spelt = true
-	c.args[0], c.args[1] = "eval", &c.script.Source
+	b := appendArray(nil, c.count)
+	b = appendBulk(b, "eval")
+	b = appendBulk(b, c.script.Source)
+	c.sent, c.after = append(b, c.sent[c.after:]...), len(b)
 }
 
-// size is how many bytes are sent, roughly.
-func (c *command) size() int { return len(c.sent) + 64 }
-
-// Args implements redis.Cmder.
-func (c *command) Args() []any { return c.args }
+// Args implements redis.Cmder. See covered.
+func (c *command) Args() []any { return coverArgs }
 
 // maxKept is how many bytes of a reply are kept. Those of the scripts are far shorter. What is longer cannot be read
 // then, but its end is found.

@@ -29,6 +29,7 @@ func bound(conn net.Conn, wrote func(b *bounded, n int)) net.Conn {
 // bounded is a connection whose reads fail, for good, at the first reply that no Redis sends.
 type bounded struct {
 	net.Conn
+	covered covered
 	replies replies
 	err     error // of replies
 	wrote   func(b *bounded, n int)
@@ -36,11 +37,21 @@ type bounded struct {
 
 // Write implements net.Conn.
 func (b *bounded) Write(p []byte) (int, error) {
-	n, err := b.Conn.Write(p)
+	out, err := b.covered.by(p)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(out) == 0: // all is sent already
+		return len(p), nil
+	}
+	n, err := b.Conn.Write(out)
 	if b.wrote != nil {
 		b.wrote(b, n)
 	}
-	return n, err
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // Read never returns the byte at which a reply breaks a limit: go-redis would allocate what the reply announces.

@@ -50,6 +50,7 @@ type lane struct {
 
 	// Of the worker.
 	cmds  []redis.Cmder // of the pipeline
+	out   []byte        // what is sent of them
 	over  []*task       // to be freed
 	stale bool          // the server that is connected is none to ask
 }

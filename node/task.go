@@ -39,7 +39,7 @@ func newTask(l *lane, deadline time.Time, calls []scripts.Call, answer func([]sc
 			t.cmds = append(t.cmds, newCommand())
 		}
 		t.cmds[i].set(t, i, &calls[i])
-		t.size += t.cmds[i].size()
+		t.size += len(t.cmds[i].sent)
 		t.replies = append(t.replies, scripts.Reply{})
 	}
 	return t

@@ -107,11 +107,12 @@ func (w *wire) check() {
 	}
 }
 
-// exec sends the commands and reads their replies, until the deadline. It reports whether any of it may have been sent.
-// After an error the connection is of no use.
-func (w *wire) exec(deadline time.Time, cmds []redis.Cmder) (sent bool, err error) {
+// exec sends the commands, which are out, and reads their replies, until the deadline. It reports whether any of it may have
+// been sent. After an error the connection is of no use.
+func (w *wire) exec(deadline time.Time, cmds []redis.Cmder, out []byte) (sent bool, err error) {
 	w.until.at = deadline
 	before := w.wrote.Load()
+	w.last.Load().covered.expect(out, len(cmds))
 	if len(cmds) == 1 {
 		err = w.conn.Process(&w.until, cmds[0])
 	} else {

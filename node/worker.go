@@ -116,7 +116,11 @@ func (l *lane) run() {
 	}
 	deadline := time.Now().Add(limit)
 	for again := false; len(l.cmds) > 0; again = true {
-		sent, err := l.wire.exec(deadline, l.cmds)
+		l.out = l.out[:0]
+		for _, c := range l.cmds {
+			l.out = append(l.out, c.(*command).sent...)
+		}
+		sent, err := l.wire.exec(deadline, l.cmds, l.out)
 		if err != nil || l.stale {
 			l.wire.drop()
 		}

@@ -73,9 +73,11 @@ func (c *call) step(events ...core.Event) {
 }
 
 // take is one step. It is called with mu held, and flush follows.
-func (c *call) take(e core.Event) {
-	client := c.lock.client
-	fx := c.machine.Step(client.time(), e)
+func (c *call) take(e core.Event) { c.takeAt(c.lock.client.time(), e) }
+
+// takeAt is take for those who know what time it is.
+func (c *call) takeAt(now core.Time, e core.Event) {
+	fx := c.machine.Step(now, e)
 	c.todo = append(c.todo, fx.Calls...)
 	if fx.Listen {
 		select {
@@ -117,17 +119,17 @@ func (c *call) take(e core.Event) {
 		}
 		close(c.decided)
 	}
-	c.arm()
+	c.arm(now)
 }
 
 // arm sets the timer to when the machine wants to be told the time. It fires too early rather than too late.
-func (c *call) arm() {
+func (c *call) arm(now core.Time) {
 	wake := c.machine.Wake()
 	if wake == 0 || c.armed != 0 && c.armed <= wake {
 		return
 	}
 	c.armed = wake
-	in := wake - c.lock.client.time().Mono
+	in := wake - now.Mono
 	if c.timer == nil {
 		c.timer = time.AfterFunc(in, c.tick)
 	} else {
@@ -178,9 +180,10 @@ func (c *call) send(calls []core.Call) {
 	if renews {
 		c.lock.client.renew(c, calls)
 	}
-	deadline := time.Now().Add(c.lock.set.NodeTimeout)
+	now := time.Now()
+	deadline := now.Add(c.lock.set.NodeTimeout)
 	for _, n := range c.lock.nodes {
-		b := newBatch(c, n)
+		b := newBatch(c, n, now)
 		b.entry = m.entry
 		for i := range calls {
 			if k := &calls[i]; !k.Do.Renews() && c.lock.cells[k.Cell].Node == n {
@@ -243,13 +246,13 @@ type batch struct {
 // batches are those that are over. A batch keeps its memory for the next.
 var batches sync.Pool
 
-func newBatch(c *call, n Node) *batch {
+func newBatch(c *call, n Node, now time.Time) *batch {
 	b, ok := batches.Get().(*batch)
 	if !ok {
 		b = &batch{}
 		b.answered = b.take
 	}
-	b.call, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], time.Now()
+	b.call, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], now
 	return b
 }
 
@@ -266,8 +269,9 @@ func (b *batch) take(replies []scripts.Reply) {
 	defer client.End()
 	client.answered(b.node, replies, time.Since(b.sent), c.lock.set.Logger)
 	c.mu.Lock()
+	now := client.time()
 	for i := range replies {
-		c.reply(&b.calls[i], replies[i])
+		c.reply(now, &b.calls[i], replies[i])
 	}
 	b.free()
 	c.flush()
@@ -276,17 +280,17 @@ func (b *batch) take(replies []scripts.Reply) {
 // replied is reply for a single one, without mu.
 func (c *call) replied(k *core.Call, reply scripts.Reply) {
 	c.mu.Lock()
-	c.reply(k, reply)
+	c.reply(c.lock.client.time(), k, reply)
 	c.flush()
 }
 
 // reply gives a reply to the machine. It is called with mu held, and flush follows.
-func (c *call) reply(k *core.Call, reply scripts.Reply) {
+func (c *call) reply(now core.Time, k *core.Call, reply scripts.Reply) {
 	r := c.read(k, reply)
 	if r.Err != nil && k.Do.GivesBack() {
 		c.owe(k, r.Err)
 	}
-	c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
+	c.takeAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
 }
 
 // read reads a reply.
