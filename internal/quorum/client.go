@@ -68,9 +68,9 @@ type Client struct {
 	jitter func(time.Duration) time.Duration // nil but in simulations
 
 	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
-	running  sync.WaitGroup // calls under way, here and at the nodes; none begins once closed
+	flight   atomic.Int64   // calls under way, here and at the nodes; none begins once closed
+	gone     chan struct{}  // closed when the client is closed and none is under way
 	group    errgroup.Group // every goroutine; one starts only from a call or from another
-	flight   atomic.Int64   // how many of those
 
 	mu      sync.Mutex
 	closed  bool
@@ -99,6 +99,7 @@ func NewClient(label string) *Client {
 		base:     time.Now(),
 		now:      time.Now,
 		stopping: make(chan struct{}),
+		gone:     make(chan struct{}),
 		live:     make(map[uint64]*call),
 		kept:     make(map[uint64]time.Time),
 		named:    make(map[quorumlock.Owner][]*call),
@@ -144,7 +145,7 @@ func (c *Client) Close() {
 		c.forgive()
 		c.End()
 	}
-	c.running.Wait()
+	<-c.gone
 	_ = c.group.Wait() // its functions return no error
 }
 
@@ -190,13 +191,23 @@ func (c *Client) Shutdown(ctx context.Context) error {
 
 // checkIdle is called with mu held.
 func (c *Client) checkIdle() {
-	if c.idle == nil || len(c.live) > 0 || c.flight.Load() > 0 {
+	if c.flight.Load() > 0 {
 		return
 	}
+	if c.closed {
+		closeOnce(c.gone)
+	}
+	if c.idle != nil && len(c.live) == 0 {
+		closeOnce(c.idle)
+	}
+}
+
+// closeOnce closes a channel that may be closed already. A mutex guards it.
+func closeOnce(ch chan struct{}) {
 	select {
-	case <-c.idle:
+	case <-ch:
 	default:
-		close(c.idle)
+		close(ch)
 	}
 }
 
@@ -230,12 +241,11 @@ func (c *Client) End() {
 		c.checkIdle()
 		c.mu.Unlock()
 	}
-	c.running.Done()
 }
 
-// enter is Begin for those who are between Begin and End already.
+// enter is Begin for those who are between Begin and End already: so none is under way once the last has ended after the
+// client was closed.
 func (c *Client) enter() {
-	c.running.Add(1)
 	c.flight.Add(1)
 }
 

@@ -202,9 +202,5 @@ func (d *debts) checkDone() {
 	if d.done == nil || len(d.of) > 0 {
 		return
 	}
-	select {
-	case <-d.done:
-	default:
-		close(d.done)
-	}
+	closeOnce(d.done)
 }
