@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,6 +111,67 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 			}
 			n.mu.Unlock()
 		}
+		for _, l := range held {
+			locktest.Held(t, l)
+		}
+	})
+}
+
+// frozen is a node that answers nothing for a while: calls fail at their deadline.
+type frozen struct {
+	yes
+	still atomic.Bool
+}
+
+func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+	if !n.still.Load() {
+		n.yes.Do(ctx, lane, deadline, calls, answer)
+		return
+	}
+	replies := make([]scripts.Reply, len(calls))
+	for i := range replies {
+		replies[i].Err = context.DeadlineExceeded
+	}
+	time.AfterFunc(time.Until(deadline), func() { answer(replies) })
+}
+
+// A node that is frozen for long is not owed the renewals of all that time: each is over when the next is due.
+func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 2000
+		set, err := quorumlock.Resolve(quorumlock.WithNodeTimeout(5 * time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := quorum.NewClient("test")
+		defer c.Close()
+		n := &frozen{yes: yes{name: "frozen"}}
+		others := []*yes{{name: "node-2"}, {name: "node-3"}}
+		var held []*quorumlock.Lease
+		for i := range leases {
+			name := fmt.Sprint("lease-", i)
+			cells := []quorum.Cell{{Node: n, Name: name}, {Node: others[0], Name: name}, {Node: others[1], Name: name}}
+			lease, err := quorum.New(c, name, core.Majority(2, 3), cells, set, nil).TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = append(held, lease)
+		}
+		n.still.Store(true)
+		time.Sleep(2 * time.Minute)
+		n.still.Store(false)
+		n.mu.Lock()
+		n.asked = 0
+		n.mu.Unlock()
+		time.Sleep(set.TTL)
+		n.mu.Lock()
+		if most := 5 * leases; n.asked > most { // those that were due, and three times each since then
+			t.Errorf("a node that is back was sent %d renewals of %d leases, want %d at most", n.asked, leases, most)
+		}
+		if n.asked < 2*leases {
+			t.Errorf("it was sent %d renewals", n.asked)
+		}
+		n.mu.Unlock()
 		for _, l := range held {
 			locktest.Held(t, l)
 		}

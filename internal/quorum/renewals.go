@@ -1,6 +1,8 @@
 package quorum
 
 import (
+	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -8,6 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/scripts"
 )
+
+// errLate is the error of a renewal that was queued for too long.
+var errLate = fmt.Errorf("not sent: %d other renewals were under way until the next one was due: %w", maxRenewals, context.DeadlineExceeded)
 
 // maxRenewals is how many renewals are under way at a node at one time. More would keep the node's other clients waiting.
 const maxRenewals = 500
@@ -30,7 +35,12 @@ type renewer struct {
 type renewal struct {
 	call *call
 	do   core.Call
+	at   time.Time // when it was queued
 }
+
+// isOver reports whether a renewal has been queued for so long that the next one of its hold is queued as well. Otherwise those
+// for a node that is frozen would pile up.
+func (r *renewal) isOver(now time.Time) bool { return now.Sub(r.at) >= r.call.lock.set.TTL/3 }
 
 // renew sends those of the calls that are renewals, for somebody who has begun.
 func (c *Client) renew(w *call, calls []core.Call) {
@@ -47,7 +57,7 @@ func (c *Client) renew(w *call, calls []core.Call) {
 		}
 		for i := range calls {
 			if calls[i].Do.Renews() && w.lock.cells[calls[i].Cell].Node == n {
-				r.queue = append(r.queue, renewal{w, calls[i]})
+				r.queue = append(r.queue, renewal{w, calls[i], time.Now()})
 			}
 		}
 		rs.mu.Unlock()
@@ -55,12 +65,17 @@ func (c *Client) renew(w *call, calls []core.Call) {
 	}
 }
 
-// send sends what is queued, of holds that are not over.
+// send sends what is queued, of holds that are not over, and answers what has been queued for too long.
 func (r *renewer) send() {
 	for {
 		rs := &r.client.renewals
 		rs.mu.Lock()
-		n := min(len(r.queue), maxRenewals-r.flight)
+		now := time.Now()
+		over := 0
+		for over < len(r.queue) && r.queue[over].isOver(now) {
+			over++
+		}
+		n := over + max(min(len(r.queue)-over, maxRenewals-r.flight), 0)
 		if n <= 0 {
 			rs.mu.Unlock()
 			return
@@ -74,8 +89,15 @@ func (r *renewer) send() {
 		var calls []scripts.Call
 		var limit time.Duration
 		for _, w := range some {
-			if !w.call.alive() { // it was unlocked while it was queued
-				w.call.step(core.Event{Kind: core.Replied, Call: w.do, Reply: core.Reply{Err: quorumlock.ErrLost, Unsent: true}})
+			var err error
+			switch {
+			case !w.call.alive(): // it was unlocked while it was queued
+				err = quorumlock.ErrLost
+			case w.isOver(now):
+				err = nodeError(r.node, errLate)
+			}
+			if err != nil {
+				w.call.step(core.Event{Kind: core.Replied, Call: w.do, Reply: core.Reply{Err: err, Unsent: true}})
 				r.landed(1)
 				continue
 			}
