@@ -120,8 +120,8 @@ func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
 	c.flush()
 	if extend {
 		err := c.extend(ctx)
-		if ctx.Err() != nil {
-			return nil, err
+		if gone := ctx.Err(); gone != nil {
+			return nil, gone
 		}
 		if err != nil && c.alive() {
 			c.lock.set.Logger.Warn("quorumlock: entered a lease that could not be extended", "lock", c.lock.name, "owner", c.Owner(), "until", c.ValidUntil(), "error", err)

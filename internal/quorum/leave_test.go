@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -114,4 +115,41 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 			})
 		}
 	}
+}
+
+// ending is a context that ends once it has been asked so often whether it has.
+type ending struct {
+	context.Context
+	left atomic.Int64
+}
+
+func (e *ending) Err() error {
+	if e.left.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// Entering a hold of which little is left extends it first. The caller's context may end just then.
+func TestWhoeverGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()), quorumlock.WithoutRenewal())
+		first := locktest.Lock(t, l)
+		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
+		for _, s := range w.servers {
+			s.Before(func(r embedded.Run) {
+				if r.Script == "acquire" {
+					t.Error("the nodes were asked for another hold")
+				}
+			})
+		}
+		ctx := &ending{Context: t.Context()}
+		ctx.left.Store(2) // at the beginning, and before the hold is extended
+		if _, err := l.TryLock(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("TryLock: %v, want context.Canceled", err)
+		}
+		locktest.Held(t, first)
+		locktest.Unlock(t, first)
+	})
 }
