@@ -135,6 +135,36 @@ func TestALossIsToldInTimeAndHoldsUpNoNodeThoughTheLogIsStuck(t *testing.T) {
 	}
 }
 
+func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := make(stuck)
+		c, servers := start(t, 3, quorumlock.WithLogger(slog.New(log)), quorumlock.WithoutRenewal())
+		goOn := sync.OnceFunc(func() { close(log) })
+		t.Cleanup(goOn)
+		outer := locktest.Lock(t, c.Mutex("x"))
+		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
+		each(servers[:2], (*embedded.Server).Kill) // it cannot be extended, which is logged
+		entered := make(chan *quorumlock.Lease, 1)
+		go func() {
+			inner, err := c.Mutex("x").Lock(outer.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			entered <- inner
+		}()
+		select {
+		case inner := <-entered:
+			_ = inner.Unlock(t.Context())
+		case <-time.After(quorumlock.DefaultTTL / 10):
+			t.Error("the caller waits for the log")
+			goOn()
+			_ = (<-entered).Unlock(t.Context())
+		}
+		goOn()
+		_ = outer.Unlock(t.Context())
+	})
+}
+
 func TestEveryEventIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()

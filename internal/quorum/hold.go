@@ -124,7 +124,10 @@ func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
 			return nil, gone
 		}
 		if err != nil && c.alive() {
-			c.lock.set.Logger.Warn("quorumlock: entered a lease that could not be extended", "lock", c.lock.name, "owner", c.Owner(), "until", c.ValidUntil(), "error", err)
+			owner, until := c.Owner(), c.ValidUntil()
+			c.log(func(log *slog.Logger) {
+				log.Warn("quorumlock: entered a lease that could not be extended", "lock", c.lock.name, "owner", owner, "until", until, "error", err)
+			})
 		}
 	}
 	c.mu.Lock()
