@@ -13,9 +13,17 @@
 //	debts.go          giving back later what could not be sent to a node at once
 //	health.go         which nodes are down; each change is logged once
 //
-// The order of the mutexes is that of package lockorder, which a test of the simulation checks: whoever has one takes only
-// those that come after it. Subscriptions come first, then a call, then what calls share, then a lane. Messages of the nodes
-// come with the mutex of a hub held. Apart from that, no node is called with a mutex held.
+// The order of the mutexes, from the outside in, which is that of package lockorder; a test of the simulation checks it:
+//
+//	subscriptions.mu  while a caller begins or ends to listen
+//	hub.mu            of package node, while it is told who listens, and while it passes on messages
+//	call.mu           during a step
+//	debts.mu          during a step, when a call that gives something back has failed
+//	Client.mu         and those of the renewals, the health, what a lock has seen, and a node's lanes: one at a time
+//
+// No node is called with the mutex of a call held, or with one below it. subscriptions.mu and hub.mu may be held: whoever hears
+// a message sends what it leads to. So a Node's Do waits for nothing, and takes neither of the two. No answer is given while the
+// mutex of a lane is held.
 package quorum
 
 import (
