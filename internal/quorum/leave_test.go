@@ -108,7 +108,9 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 						t.Errorf("it entered the hold with token %d, which is being released", first.Token())
 					}
 					locktest.Held(t, second)
-					locktest.HoldsAll(t, w.servers, second)
+					if n := locktest.Holds(w.servers, "x", second.Owner()); n < 2 {
+						t.Errorf("%d of 3 servers have its hold, want a quorum", n)
+					}
 					locktest.Unlock(t, second)
 					locktest.Nothing(t, w.servers)
 				})
