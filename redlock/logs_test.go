@@ -208,7 +208,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 func TestAFrozenNodeIsLoggedDownAndUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()
-		c, servers := start(t, 5, option, quorumlock.WithTTL(3*time.Second))
+		c, servers := start(t, 5, option) // the TTL is 10 s: one renewal finds that the node is frozen
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[1].Stall()
 		time.Sleep(5 * time.Second)

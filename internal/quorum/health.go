@@ -11,9 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// downAfter is how many round trips to a node fail in a row before it is said to be down: one may be an accident.
-const downAfter = 2
-
 // health knows which nodes are up and how fast they answer. The zero value is ready to use.
 type health struct {
 	mu    sync.Mutex
@@ -22,8 +19,7 @@ type health struct {
 
 type nodeHealth struct {
 	trip   time.Duration // the round trip, averaged over the last few
-	failed int           // round trips that failed, in a row
-	down   bool          // the node is logged as down: once, however many calls fail
+	down   bool          // the last round trip failed; that is logged once, however many fail
 }
 
 // answered takes the outcome of a round trip: it notes whether the node is up, and pays what the node is owed.
@@ -66,12 +62,11 @@ func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
 			s.trip = took
 		}
 		up = s.down
-		s.failed, s.down = 0, false
+		s.down = false
 		return up, false
 	}
-	s.failed++
-	down = s.failed == downAfter
-	s.down = s.down || down
+	down = !s.down
+	s.down = true
 	return false, down
 }
 
@@ -92,7 +87,7 @@ func (h *health) fails(n Node) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.nodes[n]
-	return s != nil && s.failed > 0
+	return s != nil && s.down
 }
 
 // isDown reports whether a call failed because the node does not serve, rather than for what the call asked: the same
