@@ -23,6 +23,7 @@ type Server struct {
 	faults  faults
 	hooks   hooks
 	info    info
+	lua     lua
 	ran     map[string]int
 	changed chan struct{} // closed and replaced when the faults change
 	links   map[*link]struct{}

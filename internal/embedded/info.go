@@ -71,7 +71,9 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 	s.mu.Unlock()
 	switch {
 	case slices.Contains(i.denied, strings.ToLower(cmd)):
-		c.WriteError("NOPERM this user has no permissions to run the '" + strings.ToLower(cmd) + "' command")
+		c.WriteError(noPermission(strings.ToLower(cmd)))
+	case cmd == "EVAL" || cmd == "EVALSHA" || cmd == "SCRIPT":
+		s.script(c, cmd, args)
 	case cmd == "INFO":
 		c.WriteBulk(i.text(args))
 	case cmd == "CONFIG" && len(args) == 2 && strings.EqualFold(args[0], "get"):

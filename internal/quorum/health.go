@@ -18,8 +18,8 @@ type health struct {
 }
 
 type nodeHealth struct {
-	trip   time.Duration // the round trip, averaged over the last few
-	down   bool          // the last round trip failed; that is logged once, however many fail
+	trip time.Duration // the round trip, averaged over the last few
+	down bool          // the last round trip failed; that is logged once, however many fail
 }
 
 // answered takes the outcome of a round trip: it notes whether the node is up, and pays what the node is owed.

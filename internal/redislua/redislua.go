@@ -36,6 +36,7 @@ type Interpreter struct {
 // Node is what redis.call reaches.
 type Node struct {
 	Redis   *server.Server
+	Peer    *server.Peer // whose database and rights the scripts have; nil for database 0
 	Publish func(channel, message string) (receivers int, err error)
 	Info    func(section string) (string, error)
 }
@@ -96,6 +97,9 @@ func mendMatch(l *lua.LState) {
 // Attach says which node the next scripts run at. The zero Node detaches the interpreter.
 func (in *Interpreter) Attach(n Node) {
 	in.node, in.peer = n, server.NewPeer(in.sent)
+	if n.Peer != nil {
+		in.peer.Ctx = n.Peer.Ctx
+	}
 }
 
 // SetContext makes scripts fail once ctx is done. They run more slowly then.
