@@ -275,7 +275,7 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 	}
 	few := c.reason == core.NoQuorum || c.reason == core.HeldOrNone || c.reason == core.TooLate
 	switch {
-	case k.gone, k.process.closed:
+	case k.gone, k.process.closed, c.reason == core.NotALock && t.occupied():
 	case k.step.Try && (held || few && t.plan.Class != calm):
 	default:
 		t.violate(ridesOut, "w%d fails for %d", k.number+1, c.reason)

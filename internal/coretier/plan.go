@@ -78,13 +78,14 @@ const (
 	closes
 	forge
 	disconnect
+	foreign
 )
 
 var kinds = map[fleet.FaultKind]string{
 	fleet.Crash: "crash", fleet.CrashLoss: "crash losing", fleet.Failover: "failover", fleet.Freeze: "freeze", fleet.Forget: "forget",
 	fleet.Evict: "evict", fleet.Step: "step", fleet.Cut: "cut", fleet.CutThere: "cut there", fleet.CutBack: "cut back", fleet.Stall: "stall",
 	fleet.Pause: "pause", fleet.Sleep: "sleep", fleet.StepWall: "set wall clock", fleet.ForgetScripts: "forget scripts",
-	die: "die", closes: "close", forge: "forge", disconnect: "disconnect",
+	die: "die", closes: "close", forge: "forge", disconnect: "disconnect", foreign: "foreign key",
 }
 
 func describe(f *fleet.Fault) string {
@@ -154,6 +155,13 @@ func newPlan(seed uint64) *Plan {
 	if p.Class != calm {
 		for range g.IntN(6) {
 			p.Faults = append(p.Faults, g.fault(p))
+		}
+	}
+	if h := (generator{rand.New(rand.NewPCG(seed, 0xf0e))}); p.Class != calm && h.chance(0.03) {
+		// Somebody has a key of the lock's name at some nodes that is no lock.
+		for _, node := range h.Perm(p.Nodes)[:1+h.IntN(p.Nodes)] {
+			at := h.between(0, p.Length/2)
+			p.Faults = append(p.Faults, fleet.Fault{Kind: foreign, At: at, For: h.between(0, p.Length-at), Node: node, Client: -1, Key: "x"})
 		}
 	}
 	sleeps := false // both clocks must not be wrong at the same time

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/fleet"
+	"github.com/quorumlock/quorumlock/internal/scriptmodel"
 )
 
 var names = [...]string{"x", "y"}
@@ -100,6 +101,9 @@ func run(p *Plan, traces bool) Outcome {
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Kind >= die {
 			t.world.At(f.At, func() { t.suffer(f, false); t.own(f) })
+			if f.Kind == foreign {
+				t.world.At(f.At+f.For, func() { t.suffer(f, true); t.vacate(f) })
+			}
 		}
 	}
 	t.play()
@@ -243,7 +247,7 @@ func (t *tier) suffer(f *fleet.Fault, ended bool) {
 		for n := range t.plan.Nodes {
 			tr := &t.troubles[p*t.plan.Nodes+n]
 			switch f.Kind {
-			case fleet.Crash, fleet.CrashLoss, fleet.Failover, fleet.Freeze, fleet.Forget, fleet.Evict, fleet.Step, fleet.ForgetScripts, forge:
+			case fleet.Crash, fleet.CrashLoss, fleet.Failover, fleet.Freeze, fleet.Forget, fleet.Evict, fleet.Step, fleet.ForgetScripts, forge, foreign:
 				if f.Node != t.server(n) {
 					continue
 				}
@@ -256,7 +260,7 @@ func (t *tier) suffer(f *fleet.Fault, ended bool) {
 					continue
 				}
 			}
-			if f.Kind < die {
+			if f.Kind < die || f.Kind == foreign {
 				tr.now += by
 			}
 			tr.last = t.world.Now()
@@ -266,6 +270,10 @@ func (t *tier) suffer(f *fleet.Fault, ended bool) {
 
 // own has a fault happen that the network does not know.
 func (t *tier) own(f *fleet.Fault) {
+	if f.Kind == foreign {
+		t.occupy(f)
+		return
+	}
 	p := t.procs[f.Client]
 	switch f.Kind {
 	case die:
@@ -277,6 +285,32 @@ func (t *tier) own(f *fleet.Fault) {
 	case forge:
 		t.forges(f.Node, p)
 	}
+}
+
+// occupy has somebody put a key of a lock's name at a node, unless there is one.
+func (t *tier) occupy(f *fleet.Fault) {
+	n, now := t.world.Node(f.Node)
+	if _, taken := n.Peek(now, f.Key); !taken {
+		n.Put(now, f.Key, scriptmodel.Value{Text: "mine"})
+	}
+}
+
+// vacate has him delete it.
+func (t *tier) vacate(f *fleet.Fault) {
+	n, now := t.world.Node(f.Node)
+	if v, _ := n.Peek(now, f.Key); v.Text == "mine" {
+		n.Forget(now, f.Key)
+	}
+}
+
+// occupied reports whether somebody has, or had, a key of a lock's name at some node that is no lock.
+func (t *tier) occupied() bool {
+	for i := range t.plan.Faults {
+		if t.plan.Faults[i].Kind == foreign {
+			return true
+		}
+	}
+	return false
 }
 
 // outside has something done by a process that no event of the fleet brings about.

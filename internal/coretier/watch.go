@@ -185,6 +185,10 @@ func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply)
 	if w.traces {
 		w.note("n%d: %s attempt %d of %s, cell %d, owed %v: %v -> %v %v", node+1, names[name], k.Attempt, c.caller.Waiter, k.Cell, it.owed, s.Args(), reply.Boxed().Value, reply.Err)
 	}
+	if reply.Err != nil && w.occupied() {
+		w.untouchable(node, name)
+		return
+	}
 	if reply.Err != nil {
 		w.violate(yesToHolder, "n%d failed: %v", node+1, reply.Err)
 		return
@@ -212,6 +216,14 @@ func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply)
 	}
 	if len(w.is.holders) > 0 && w.is.expires == 0 {
 		w.violate(nothingStays, "n%d has %s without an expiry", node+1, names[name])
+	}
+}
+
+// untouchable checks that a key that is no lock stays as it is.
+func (w *watch) untouchable(node, name int) {
+	n, now := w.world.Node(node)
+	if v, ok := n.Peek(now, keysOf[name].lock); ok && v.Text != "mine" {
+		w.violate(othersHold, "n%d: a key that is no lock has become %+v", node+1, v)
 	}
 }
 
