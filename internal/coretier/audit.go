@@ -27,6 +27,9 @@ func (t *tier) audit() {
 				continue
 			}
 			ms := w.is.take(w, n, name)
+			if len(w.is.holders) > 0 {
+				w.taken[n][name] = t.world.Now()
+			}
 			for i := range w.is.holders {
 				who := w.is.holders[i].Name
 				after := t.slack()
@@ -71,10 +74,8 @@ func (t *tier) restores(h *hold) {
 		if tr := &t.troubles[p.number*t.plan.Nodes+n]; tr.now > 0 || tr.last+long > now {
 			continue
 		}
-		s := &t.watch.is
-		s.take(&t.watch, n, c.lock.nameNumber(cell))
-		if len(s.holders) == 0 {
-			t.violate(restored, "n%d does not have %s for %s", n+1, names[c.lock.nameNumber(cell)], c.caller.Waiter)
+		if name := c.lock.nameNumber(cell); now-t.watch.taken[n][name] > long {
+			t.violate(restored, "n%d does not have %s for %s", n+1, names[name], c.caller.Waiter)
 		}
 	}
 }

@@ -67,7 +67,8 @@ type call struct {
 	kept    time.Duration // until when the nodes keep the lock though the hold has ended
 	waits   []extension
 	loss    core.Reason
-	behind  bool // the last renewal found no quorum
+	behind  bool           // the last renewal found no quorum
+	rounds  map[int32]bool // renewals that are decided
 
 	activity
 }

@@ -117,8 +117,15 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 		t.lostAt(c, fx.Lost)
 	}
 	for _, r := range fx.Rounds {
+		if c.rounds[r.ID] {
+			t.violate(roundsOnce, "%s was told of renewal %d again", c.caller.Waiter, r.ID)
+		}
+		if c.rounds == nil {
+			c.rounds = make(map[int32]bool)
+		}
+		c.rounds[r.ID] = true
 		if c.machine.Phase() != core.Holding {
-			break
+			continue
 		}
 		if !r.Won && fx.Late == c.behind {
 			t.violate(lateTold, "%s was told of a late renewal: %v", c.caller.Waiter, fx.Late)
@@ -235,7 +242,7 @@ func (t *tier) extended(k *worker, took time.Duration, r core.Round) {
 	if r.Won && !k.hold.lost {
 		t.backed(k.hold)
 	}
-	if !r.Won && !k.hold.lost && t.plan.Class == calm {
+	if !r.Won && !k.hold.lost && t.plan.Class == calm && k.call.machineRenews() {
 		t.violate(nothingFails, "Extend of w%d fails", k.number+1)
 	}
 }

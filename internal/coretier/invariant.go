@@ -62,6 +62,9 @@ const (
 	// A renewal without a quorum is told, once until there is a quorum again.
 	lateTold = "a late renewal is told"
 
+	// A renewal is decided once.
+	roundsOnce = "a renewal is decided once"
+
 	// A node that has lost the key of a hold gets it again, with the next renewal but one, unless somebody else has the
 	// lock there.
 	restored = "what a node has lost it gets again"

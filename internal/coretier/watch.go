@@ -28,7 +28,8 @@ type watch struct {
 	spans    []span
 	kept     []span // of locks that Unlock has left for a while
 	refused  []span
-	places   [][len(names)]places // by node
+	places   [][len(names)]places        // by node
+	taken    [][len(names)]time.Duration // by node: when an audit found a holder last
 }
 
 // The keys of a lock.
@@ -162,7 +163,9 @@ func (a *activity) begin(t *tier, c *call) {
 // finish notes that nothing more is asked for the call.
 func (a *activity) finish(t *tier) { a.finished, a.last = true, t.world.Now() }
 
-func (w *watch) begin(t *tier) { w.tier = t }
+func (w *watch) begin(t *tier) {
+	w.tier, w.taken = t, make([][len(names)]time.Duration, t.plan.Nodes)
+}
 
 // before is called before a script runs.
 func (w *watch) before(node, number int) {
