@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -44,6 +45,8 @@ func TestSeeds(t *testing.T) {
 		return
 	}
 	var next, grants, ran, bad atomic.Int64
+	var mu sync.Mutex
+	var first [len(firstCost)]cost
 	next.Store(int64(*from))
 	end := int64(*from + *seeds)
 	start := time.Now()
@@ -56,7 +59,13 @@ func TestSeeds(t *testing.T) {
 					if seed >= end {
 						return
 					}
-					out := play(uint64(seed))
+					p := newPlan(uint64(seed))
+					out := play(p)
+					if seed < firstSeeds {
+						mu.Lock()
+						first[p.Class].add(&out)
+						mu.Unlock()
+					}
 					grants.Add(int64(out.Grants))
 					ran.Add(int64(out.Scripts))
 					if len(out.Violations) == 0 {
@@ -71,18 +80,21 @@ func TestSeeds(t *testing.T) {
 			})
 		}
 	})
+	if *from == 0 && *seeds >= firstSeeds && bad.Load() == 0 {
+		costsNoMore(t, &first)
+	}
 	n, took := *seeds, time.Since(start)
 	t.Logf("%d seeds in %v, %.0f a second; %.1f grants and %.0f scripts a seed; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
 		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), bad.Load())
 }
 
-func play(seed uint64) Outcome {
+func play(p *Plan) Outcome {
 	defer func() {
 		if r := recover(); r != nil {
-			panic(fmt.Sprintf("seed %d: %v\n%s", seed, r, debug.Stack()))
+			panic(fmt.Sprintf("seed %d: %v\n%s", p.Seed, r, debug.Stack()))
 		}
 	}()
-	return run(newPlan(seed), false)
+	return run(p, false)
 }
 
 // report shows why a seed fails, in the smallest form that is easily found.
