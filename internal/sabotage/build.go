@@ -74,11 +74,11 @@ type finding struct {
 var firstFailure = regexp.MustCompile(`seed (\d+): ([^:\n]+): (.*)|seed (\d+) (hangs)|(panic): (.*)`)
 
 // run runs the seeds of a simulation until one fails.
-func run(t testing.TB, bin, pkg string, seeds int, limit time.Duration, env ...string) finding {
+func run(t testing.TB, bin, pkg string, from, seeds int, limit time.Duration, env ...string) finding {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, bin, "-test.run=^TestSeeds$", "-test.timeout=0", "-shrink=false", fmt.Sprintf("-seeds=%d", seeds))
+	cmd := exec.CommandContext(ctx, bin, "-test.run=^TestSeeds$", "-test.timeout=0", "-shrink=false", fmt.Sprintf("-from=%d", from), fmt.Sprintf("-seeds=%d", seeds))
 	cmd.Dir, cmd.Env = filepath.Join(root(t), pkg), append(os.Environ(), env...)
 	out, err := cmd.CombinedOutput()
 	switch {

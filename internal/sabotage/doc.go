@@ -3,5 +3,6 @@
 //
 //	planted.go   bugs of a table: one text of one file is replaced by another
 //	mutation.go  every statement of a package is left out, one at a time
+//	mutexes.go   the mutexes of the library note in which order they are taken
 //	build.go     builds and runs the simulation
 package sabotage

@@ -63,7 +63,7 @@ func TakesMutexesInOrder(t *testing.T, pkg string, seeds int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := run(t, bin, pkg, seeds, 5*time.Minute); f.by != "" {
+	if f := run(t, bin, pkg, 0, seeds, 5*time.Minute); f.by != "" {
 		t.Errorf("seed %d: %s: %s", f.seed, f.by, f.text)
 	}
 }

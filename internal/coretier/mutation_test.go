@@ -1,0 +1,18 @@
+package coretier
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/sabotage"
+)
+
+// Whatever statement of the core is left out, some schedule goes wrong, or costs more. A plain run leaves out some of them.
+func TestMutationsAreNoticed(t *testing.T) {
+	m := &sabotage.Mutations{
+		Package: "internal/coretier", Of: "internal/core",
+		Seeds: 5000, Rare: 60000, Unfinished: 6 * time.Second,
+		Unnoticed: unnoticed, Open: open,
+	}
+	m.AreNoticed(t)
+}
