@@ -184,7 +184,6 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	r.votes[call.Cell] = vote
 	if m.cfg.Tree.Broken(r.gone) {
 		m.lose(Gone)
-		m.endRound(r) // it is no longer among the others if this was its last answer
 		return
 	}
 	if r.decided {

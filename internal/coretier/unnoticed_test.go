@@ -113,7 +113,6 @@ var open = []string{
 	"hold.go: leaveQueue: if c.former > 0 { ...",
 	"hold.go: leaveQueue: m.call(Call{Do: Release, Cell: int32(i), Attempt: c.former, Successor: true})",
 	"hold.go: endRound: r.decided = true",
-	"hold.go: renewed: m.endRound(r)",
 	"hold.go: restored: m.keepNoLonger(now, call)",
 	"hold.go: restored: m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})",
 	"release.go: keepNoLonger: if again.For <= 0 { ...",
