@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"errors"
 )
 
@@ -27,6 +28,9 @@ var errUncovered = errors.New("go-redis has written something else than the comm
 // by returns what to send in place of p, which go-redis writes.
 func (c *covered) by(p []byte) ([]byte, error) {
 	if c.bytes == 0 {
+		if bytes.HasPrefix(p, []byte(cover)) { // of what another connection is to send
+			return nil, errUncovered
+		}
 		return p, nil
 	}
 	at := (len(cover) - c.bytes%len(cover)) % len(cover) // of the cover that is under way

@@ -90,6 +90,15 @@ func TestNothingIsSentInPlaceOfAnotherCommand(t *testing.T) {
 	}
 }
 
+// A cover is never sent itself, though the connection was not told what it stands for.
+func TestACoverIsNeverSent(t *testing.T) {
+	s := &sink{}
+	b := bound(s, nil).(*bounded)
+	if n, err := b.Write([]byte(cover + cover)); err != errUncovered || n != 0 || s.Len() > 0 {
+		t.Errorf("%d, %v, sent %q, want an error", n, err, s.String())
+	}
+}
+
 func TestAWriteThatFailsIsToldToGoRedis(t *testing.T) {
 	b := bound(&sink{err: io.ErrClosedPipe}, nil).(*bounded)
 	b.covered.expect([]byte("commands"), 1)
