@@ -132,7 +132,7 @@ local function hand(waiter, stored, now)
     return false
   end
   -- See acquire.lua for how long the counter is kept.
-  local kept, ahead = '93600000', (token + 1) / 1000 - now
+  local kept, ahead = '93600000', token / 1000 - now
   if ahead > 3600000 or tonumber(ttl) > 3600000 then
     kept = string.format('%.0f', ttl + 86400000 + math.max(0, ahead))
   end

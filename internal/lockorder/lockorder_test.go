@@ -12,6 +12,7 @@ func TestAMutexIsTakenInOrderOnly(t *testing.T) {
 		other  Mutex[Call]
 		client Mutex[Client]
 	)
+	entered := 0
 	said := func(f func()) (what string) {
 		defer func() {
 			if r := recover(); r != nil {
@@ -23,6 +24,7 @@ func TestAMutexIsTakenInOrderOnly(t *testing.T) {
 	}
 	call.Lock()
 	client.Lock()
+	entered++
 	client.Unlock()
 	call.Unlock()
 	client.Lock() // nothing is left of what was unlocked
@@ -32,9 +34,13 @@ func TestAMutexIsTakenInOrderOnly(t *testing.T) {
 	var elsewhere sync.WaitGroup
 	elsewhere.Go(func() { // another goroutine has nothing
 		call.Lock()
+		entered++
 		call.Unlock()
 	})
 	elsewhere.Wait()
+	if entered != 2 {
+		t.Errorf("entered %d times, want twice", entered)
+	}
 	client.Unlock()
 	call.Lock()
 	defer call.Unlock()

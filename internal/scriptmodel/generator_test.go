@@ -196,7 +196,7 @@ func (g *generator) entry() scripts.Entry {
 		e.TTL = 0
 	}
 	if g.chance(0.7) {
-		ttl := time.Duration(pick(g, 1, 2, 3, 100, 1000, 1299, 1300, 1301, 1800, 1800, 1800)) * time.Millisecond
+		ttl := time.Duration(pick(g, 1, 2, 3, 100, 1000, 1299, 1300, 1301, 1800, 1800, 1800, 3_600_000, 3_600_001)) * time.Millisecond
 		e.Successor = scripts.Successor{Attempt: pick(g, 1, 1, 2, 3, 4, 10), TTL: ttl, Cell: g.IntN(3), Secret: pick(g, "s1", "s2")}
 	}
 	return e

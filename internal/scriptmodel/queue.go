@@ -182,7 +182,7 @@ func (n *Node) hand(w queued, now float64) bool {
 	if !ok || last != last || last >= lastToken {
 		return false
 	}
-	kept, ahead := 93600000.0, (last+1)/1000-now
+	kept, ahead := 93600000.0, last/1000-now
 	if ttl := must(tonumber(s.ttl)); ahead > 3600000 || ttl > 3600000 {
 		kept = ttl + 86400000 + max(0, ahead)
 	}
