@@ -56,9 +56,9 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	return fn(lease.Context())
 }
 
-// Hold is one owner's time with a lock, from the grant to the release or the loss, as its kind of lock keeps
-// it. A [Lease] is a handle on one. Programs need it only to write a [Locker] of their own, such as a fake for
-// their tests.
+// Hold is one owner's time with a lock, from the grant to the release or the loss. Each kind of lock implements
+// it. A [Lease] is a handle on a Hold. Programs need Hold only to write a [Locker] of their own, such as a fake
+// for their tests.
 type Hold interface {
 	Name() string
 	Owner() Owner
@@ -70,12 +70,12 @@ type Hold interface {
 	Extend(ctx context.Context) error
 
 	// Leave takes l out of the hold, and ends the hold if no other lease is in it. It is called
-	// once for every lease. If keep is positive, the lock stays taken for that long, even if the hold ends before.
+	// once for every lease. If keep is positive, the lock stays taken for that long, even if the hold ends sooner.
 	Leave(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
-// Lease is a handle on a hold that Lock or TryLock has got, bounded in time. Every call that entered
-// has a Lease of its own, and leaves with its Unlock. A Lease is safe for concurrent use; its zero
+// Lease is a handle on a hold, which is bounded in time. Every successful call of Lock or TryLock returns
+// a Lease of its own, and its Unlock leaves the hold. A Lease is safe for concurrent use; its zero
 // value is not usable.
 type Lease struct {
 	hold   Hold
@@ -139,10 +139,10 @@ func (l *Lease) Extend(ctx context.Context) error {
 // releases all the same, and returns [ErrNilContext], joined with the error of the release if there is one.
 func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0) }
 
-// UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds it: it is not
-// renewed, and expires by itself. It returns when a quorum of the nodes has confirmed that. If too few do, those that have
-// confirmed keep it all the same. If other leases of the hold are still entered, it returns at once, and the last to leave
-// keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
+// UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds it. The lock is not
+// renewed, and expires by itself. UnlockAfter returns when a quorum of the nodes has confirmed that. If too few do, those
+// that have confirmed keep the lock all the same. If other leases of the hold are still entered, UnlockAfter returns at once,
+// and the last to leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
 		return errors.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))

@@ -55,8 +55,8 @@ type soak struct {
 
 // round has a workload under faults until the end of the round or of the soak.
 //
-// The quorum is four of five: up to two nodes may forget within one hold, and two are struck at most before
-// everybody has ended what they were at. One may be down while all goes on.
+// The quorum is four of five: up to two nodes may forget within one hold, and at most two are struck before
+// everybody has finished what they were doing. One may be down all the time.
 func (s *soak) round(t *testing.T, end time.Time) {
 	if e := time.Now().Add(round); e.Before(end) {
 		end = e

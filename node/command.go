@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// command is a script call as it is sent, and its reply as it is read. It is used again and again, so that a call
+// command is a script call as it is sent, and its reply as it is read. It is reused, so that a call
 // allocates nothing here:
 //
-//   - it has the bytes to send, see covered; go-redis would want every argument in a box;
+//   - it has the bytes to send, see covered; go-redis would box every argument;
 //   - Write gets the reply as it was sent, where a Cmd would make values of it;
 //   - SetErr is called by go-redis when the reply has been read, or cannot be: it gives the reply to its task.
 //
@@ -27,7 +27,7 @@ type command struct {
 
 	sent  []byte // as it goes over the wire
 	after int    // where the script ends in sent
-	count int    // of the arguments, those that say which script it is included
+	count int    // of all arguments, including those that name the script
 	reply []byte // as the server sent it
 	err   error  // of the connection: there is no reply
 	done  bool   // there is a reply, or an error
@@ -80,10 +80,10 @@ func appendBulk(b []byte, s string) []byte {
 	return closeBulk(append(openBulk(b), s...), at)
 }
 
-// openBulk begins an argument that is appended next, and leaves room for a length of two digits, as most have.
+// openBulk begins an argument, to be appended next. It leaves room for a length of two digits, which most have.
 func openBulk(b []byte) []byte { return append(b, "$00\r\n"...) }
 
-// closeBulk ends the argument that begins at that place.
+// closeBulk ends the argument that begins at b[at].
 func closeBulk(b []byte, at int) []byte {
 	begins := at + len("$00\r\n")
 	n := len(b) - begins

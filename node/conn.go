@@ -41,7 +41,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case len(out) == 0: // all is sent already
+	case len(out) == 0: // everything is sent already
 		return len(p), nil
 	}
 	n, err := b.Conn.Write(out)

@@ -28,7 +28,7 @@ func TestAConnectionThatEndedWhileIdleIsNotUsed(t *testing.T) {
 				if err := s.Restart(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(50 * time.Millisecond) // what has just been used is not looked at
+				time.Sleep(50 * time.Millisecond) // a connection that was just used is not checked
 			}
 		})
 	}

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// covered is how the commands of a lane are sent in the form in which they wait, with no argument copied or looked at again:
-// go-redis writes a short cover for each of them, and the connection sends the commands instead. Everything else that
+// covered sends the commands of a lane in the form in which they wait, so that no argument is encoded again. go-redis writes
+// a short cover for each command, and the connection sends the commands in place of the covers. Everything else that
 // go-redis writes, such as its handshake, is sent as it is. The zero value covers nothing.
 type covered struct {
 	out   []byte // what is to be sent
@@ -18,12 +18,12 @@ const cover = "*1\r\n$1\r\n!\r\n"
 
 var coverArgs = []any{"!"}
 
-// expect has out sent in place of the covers of so many commands.
+// expect makes the connection send out in place of the covers of that many commands.
 func (c *covered) expect(out []byte, commands int) {
 	c.out, c.bytes = out, commands*len(cover)
 }
 
-var errUncovered = errors.New("go-redis has written something else than the commands that it was given")
+var errUncovered = errors.New("go-redis wrote something other than the commands that it was given")
 
 // by returns what to send in place of p, which go-redis writes.
 func (c *covered) by(p []byte) ([]byte, error) {
@@ -33,7 +33,7 @@ func (c *covered) by(p []byte) ([]byte, error) {
 		}
 		return p, nil
 	}
-	at := (len(cover) - c.bytes%len(cover)) % len(cover) // of the cover that is under way
+	at := (len(cover) - c.bytes%len(cover)) % len(cover) // within the cover that is under way
 	for i := range p {
 		if i >= c.bytes || p[i] != cover[(at+i)%len(cover)] {
 			return nil, errUncovered

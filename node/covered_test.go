@@ -49,8 +49,8 @@ func (s *sink) Write(p []byte) (int, error) {
 
 func (s *sink) Read(p []byte) (int, error) { return s.Buffer.Read(p) }
 
-// What is covered is sent once, however go-redis cuts the covers to pieces, and all else is sent as it is.
-func TestWhatIsCoveredIsSentOnce(t *testing.T) {
+// Covered commands are sent once, however go-redis cuts the covers into pieces. Everything else is sent as it is.
+func TestCoveredCommandsAreSentOnce(t *testing.T) {
 	for cut := 1; cut <= 3*len(cover); cut++ {
 		s := &sink{}
 		b := bound(s, nil).(*bounded)

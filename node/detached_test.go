@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// stalling holds back the first script, and says then that the server does not know it. It keeps what is sent after that.
+// stalling holds back the first script, and then says that the server does not know it. It keeps what is sent after that.
 type stalling struct {
 	until <-chan struct{}
 
@@ -58,9 +58,9 @@ type unknownScript struct{}
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// A client that does not heed deadlines may be at work on calls that are answered, at their deadline. Whoever asked for them
-// uses their memory for other calls by then.
-func TestCallsMayBeChangedOnceTheyAreAnsweredThoughTheClientIsStillAtThem(t *testing.T) {
+// A client that does not heed deadlines may still be working on calls that were answered at their deadline. By then, the
+// caller may use their memory for other calls.
+func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T) {
 	for name, heeds := range map[string]bool{"deadlines are heeded": true, "deadlines are not heeded": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,7 @@ type lane struct {
 
 	// Of the worker.
 	cmds  []redis.Cmder // of the pipeline
-	out   []byte        // what is sent of them
+	out   []byte        // their bytes
 	over  []*task       // to be freed
 	stale bool          // the server that is connected is none to ask
 }
@@ -184,11 +184,11 @@ func (l *lane) expire() {
 	}
 }
 
-// rest is how long a connection must have been idle to be looked at before it is used. A look costs a system call.
+// rest is how long a connection must have been idle to be checked before it is used. A check costs a system call.
 const rest = 10 * time.Millisecond
 
-// wait returns when something is queued, and whether the connection was idle before. It returns false when the lane is
-// closed.
+// wait returns when something is queued, and reports whether the connection was idle for long. It returns false when the
+// lane is closed.
 func (l *lane) wait() (more, rested bool) {
 	began := time.Now()
 	for waited := false; ; waited = true {

@@ -385,8 +385,8 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 	})
 }
 
-// A server that does not know one of the scripts of a pipeline may be none to ask: the answer to another script says so.
-// What it did not know has not run, and is not sent to it again.
+// The answer to one script of a pipeline may show that the server must not be asked. A script of the pipeline that it did
+// not know has not run, and is not sent to it again.
 func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		const source = `return redis.error_reply("READONLY You can't write against a read only replica.")`

@@ -107,7 +107,7 @@ func (w *wire) check() {
 	}
 }
 
-// exec sends the commands, which are out, and reads their replies, until the deadline. It reports whether any of it may have
+// exec sends the commands, whose bytes are out, and reads their replies, until the deadline. It reports whether any of it may have
 // been sent. After an error the connection is of no use.
 func (w *wire) exec(deadline time.Time, cmds []redis.Cmder, out []byte) (sent bool, err error) {
 	w.until.at = deadline

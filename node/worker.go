@@ -15,8 +15,8 @@ import (
 // errUnsent is the error of a call whose turn did not come before its deadline.
 var errUnsent = notSent{errors.New("not sent: the node was not connected to, or busy with earlier calls, until the deadline")}
 
-// errStale is the error of a call whose script was unknown to a server that turned out to be none to ask.
-var errStale = notSent{errors.New("not sent: the node did not know the script, and its connection is of no use any more")}
+// errStale is the error of a call whose script the server did not know, and whose connection turned out to be unusable.
+var errStale = notSent{errors.New("not sent: the node did not know the script, and the connection to it cannot be used any more")}
 
 // notSent is the error of a call that was not sent, and never will be: there is nothing to undo.
 type notSent struct{ error }

@@ -164,7 +164,7 @@ func counters(t *testing.T, servers []*embedded.Server, name string) string {
 	return all
 }
 
-// raise.lua looks at the hold: the owner holds, and the counter is still the one it got.
+// raise.lua checks the hold: the owner holds, and the counter is still the one it got.
 func TestRaiseChangesNothingInAnotherHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)

@@ -50,7 +50,7 @@ func logging() (*logged, quorumlock.Option) {
 	return l, quorumlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
 }
 
-// stuck is a log whose handler returns when it is closed. It has no mutex: time stands still in a bubble while a goroutine
+// stuck is a log handler that returns only when it is closed. It has no mutex: time stands still in a bubble while a goroutine
 // waits for one.
 type stuck chan struct{}
 
@@ -87,8 +87,8 @@ func TestALogThatIsStuckHoldsUpNoNode(t *testing.T) {
 	})
 }
 
-// The answer of a node says that the keys are gone. The loss is told, and logged, by whoever reads that answer.
-func TestALossIsToldInTimeAndHoldsUpNoNodeThoughTheLogIsStuck(t *testing.T) {
+// The answer of a node says that the keys are gone. Whoever reads that answer reports the loss, and logs it.
+func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 	for name, lose := range map[string]func(s *embedded.Server){
 		"keys gone":  func(s *embedded.Server) { s.Redis.Del("x") },
 		"nodes down": (*embedded.Server).Kill,
@@ -114,7 +114,7 @@ func TestALossIsToldInTimeAndHoldsUpNoNodeThoughTheLogIsStuck(t *testing.T) {
 						t.Errorf("Extend of another lease: %v", err)
 					}
 					synctest.Wait()
-					for i, s := range servers { // the worker of one has told the loss
+					for i, s := range servers { // the worker of one has reported the loss
 						if s.Ran("renew") == before[i] {
 							t.Errorf("%s was sent no renewal of another lease: the log holds it up", s.Name)
 						}
@@ -304,12 +304,12 @@ func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
 	})
 }
 
-// A waiter that was refused by a quorum gives back what it has got elsewhere. Its ctx ends before the node has confirmed that.
-func TestARefusalSaysWhoHoldsTheLockThoughTheCallerGoesWhileItGivesWay(t *testing.T) {
+// A waiter that was refused by a quorum yields what it was granted elsewhere. Its ctx ends before the node has confirmed that.
+func TestARefusalSaysWhoHoldsTheLockEvenIfTheCallerGoesDuringAYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := fleet(t, 2, 3)
 		lease := locktest.Lock(t, clients[0].Mutex("x"))
-		servers[2].Redis.Del("x") // which grants it to the waiter, as one of three
+		servers[2].Redis.Del("x") // this node grants it to the waiter, as one of three
 		ctx, cancel := context.WithCancel(t.Context())
 		returned := make(chan struct{})
 		servers[2].Before(func(r embedded.Run) {

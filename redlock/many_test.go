@@ -72,7 +72,7 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 			renewed = append(renewed, r.Keys[0])
 			first := len(renewed) == 1
 			mu.Unlock()
-			if first { // until as many as may be are on their way, and the others wait
+			if first { // until as many as allowed are on their way, and the others wait
 				time.Sleep(time.Millisecond)
 			}
 			for _, l := range leases[:300] { // the last in the heap are those

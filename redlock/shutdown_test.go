@@ -119,7 +119,7 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 	}
 }
 
-// Unlock returns when a quorum has released. The node that has not answered yet may fail: Shutdown waits for what comes of it.
+// Unlock returns when a quorum has released. A node that has not answered yet may fail: Shutdown waits for the outcome.
 func TestShutdownWaitsForTheAnswersToTheLastRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3, quorumlock.WithTTL(time.Hour))

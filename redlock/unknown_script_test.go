@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// An acquire and the release behind it go to a node in one pipeline. The node knows the script of the release only: it runs the
-// release first, and the acquire when it has been sent its source.
+// An acquire and the release behind it go to a node in one pipeline. The node knows only the script of the release: it runs the
+// release first, and the acquire once it has been sent the source.
 func TestAReleaseThatRunsBeforeAnAcquireOfAnUnknownScriptIsSentAgain(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		name := "the caller goes"

@@ -107,7 +107,7 @@ if former then
 end
 -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
 -- next token may come from the clock alone. Most tokens are the hint itself, which is at most an hour ahead, and
--- most locks are held for less than an hour: what Lua need not turn into text is written faster.
+-- most TTLs are at most an hour. Then 26 hours are enough, and Lua saves the time to format the numbers.
 if token == asked and token - now <= 3600000000 and tonumber(ARGV[2]) <= 3600000 then
   redis.call('set', KEYS[4], ARGV[3], 'px', '93600000')
 else

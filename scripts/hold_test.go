@@ -42,8 +42,8 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 	}
 }
 
-// This is what a raise that comes late would do without its checks: land in the next hold, whose
-// token the grant after that would then be given again.
+// Without its checks, a late raise would land in the next hold, and the grant after that would get
+// the same token again.
 func TestALateRaiseDoesNotTouchTheNextHold(t *testing.T) {
 	s := start(t)
 	first := s.grant("x", alice, 1, 100)

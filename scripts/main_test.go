@@ -21,7 +21,7 @@ const (
 	ttl = 10 * time.Second
 	day = 24 * time.Hour
 
-	// kept is for how long a counter is kept after most grants: a day, the hour that a hint may be ahead, and the
+	// kept is how long a counter is kept after most grants: a day, the hour that a hint may be ahead, and the
 	// longest TTL of those grants.
 	kept = day + 2*time.Hour
 )

@@ -11,8 +11,8 @@
 -- ARGV[6]  'all' if what was handed to the waiter's successors is released, too
 --
 -- Reply    left: the count that is left, or -1 if the owner did not hold that entry
---          {left, open} if the waiter is queued again: open is 1 if the lock is free and the waiter is the first
---          in the queue now, 0 if not
+--          {left, open} if the waiter is queued again: open is 1 if the lock is free and the waiter is now
+--          the first in the queue, 0 if not
 --
 -- The count is set, not subtracted from: the same call twice changes nothing the second time. The
 -- last entry deletes at once, without a write that a node out of memory would refuse.

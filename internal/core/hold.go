@@ -106,8 +106,8 @@ func (m *Machine) checkDeadline(now Time) {
 	}
 }
 
-// compareClocks notes by how much earlier the monotonic clock comes to the end of the validity: it may have stood still while
-// the machine was suspended.
+// compareClocks notes how far the wall clock has got ahead of the monotonic clock since start. The monotonic clock may have
+// stood still while the computer was suspended: by that clock, the validity ends that much earlier.
 func (m *Machine) compareClocks(now Time) { m.ahead = now.Since(m.start) - (now.Mono - m.start.Mono) }
 
 // overheld reports whether the hold has lasted for its MaxHold, and is not renewed any more.

@@ -134,7 +134,7 @@ type Machine struct {
 	votes  []Vote        // on what is being asked: the raise, or the release
 	since  Time          // when the hold began
 	start  Time          // before the attempt or renewal was sent that the validity counts from
-	ahead  time.Duration // by how much more the wall clock has gone on since start, when it was last looked at
+	ahead  time.Duration // how much more time had passed since start by the wall clock, when the clocks were last compared
 	ttl    time.Duration
 	renew  time.Duration // when the next renewal is due
 	late   bool          // the last renewal found no quorum
@@ -177,7 +177,7 @@ func (m *Machine) Remaining(now Time) time.Duration {
 	return m.cfg.Drift.Validity(m.ttl, now.Since(m.start))
 }
 
-// Until is the end of the hold's validity by the monotonic clock, unless that stands still before.
+// Until is the end of the hold's validity by the monotonic clock, unless that clock stands still before then.
 func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Validity(m.ttl, 0) }
 
 // Step tells the machine what has happened, and returns what to do. What it returns is valid until the next step.

@@ -199,8 +199,8 @@ func TestASuccessorThatCannotAgreeLeavesNothingOfItsAttempt(t *testing.T) {
 	t.Error("nothing releases the attempt's own owner at the first cell")
 }
 
-// A holder is in no queue: whatever a cell that did not hand over said before, the renewal that finds out takes the
-// waiter out of the queue there.
+// A holder is in no queue. If a cell did not hand over, the renewal finds out, and takes the waiter out of the queue there,
+// whatever the cell said before.
 func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 	refused, granted := Reply{Holder: "other:1", TTL: time.Second}, Reply{OK: true, Token: 7}
 	for name, answers := range map[string][]Event{
@@ -235,15 +235,15 @@ func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 			e := answer(Renew, 4, Reply{})
 			e.Call.Successor, e.Call.Round = true, m.LastRound()
 			if got := calls(step(e), 4); len(got) == 0 || got[0] != Leave {
-				t.Errorf("the cell is asked for %v, want it to let the waiter leave", got)
+				t.Errorf("the cell is asked for %v, want a leave", got)
 			}
 		})
 	}
 }
 
-// A handoff that made no quorum is for the next attempt to take over. If that does not reach the node, and hands the lock to
-// its own successor, the earlier one is given back.
-func TestAHandoffOfTheAttemptBeforeIsGivenBack(t *testing.T) {
+// The next attempt takes over a handoff that made no quorum. If that attempt does not reach the node, but its own successor
+// gets the lock from the others, the earlier handoff is released.
+func TestAHandoffToThePreviousAttemptIsReleased(t *testing.T) {
 	m := start(2, 3)
 	held := Reply{Holder: "other:1", TTL: time.Second}
 	for cell := range int32(3) {
@@ -272,9 +272,9 @@ func TestAHandoffOfTheAttemptBeforeIsGivenBack(t *testing.T) {
 	t.Errorf("node 1 keeps what it handed to the successor of attempt 1: %+v", fx.Calls)
 }
 
-// Two addresses of one server never make a quorum together, however free the lock is there. The waiter does not ask again
-// and again.
-func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksSeldom(t *testing.T) {
+// Two addresses of one server never make a quorum together, even while the lock is free there. The waiter must not keep
+// asking.
+func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksRarely(t *testing.T) {
 	m := start(2, 2)
 	granted(m, 0)
 	m.Step(at(0), answer(Acquire, 1, Reply{Ours: true}))

@@ -163,8 +163,8 @@ func (m *Machine) look(now Time) {
 	}
 }
 
-// isOpen reports whether the next attempt should have the cell. A cell that turned out to be on the server of another one
-// says the same as that one, and will not vote.
+// isOpen reports whether the next attempt should have the cell. A cell that turned out to share its server with
+// another one says the same as that one, and does not vote.
 func isOpen(c *Cell) bool {
 	return c.Handed > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
 }

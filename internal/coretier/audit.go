@@ -62,7 +62,7 @@ func (t *tier) audit() {
 	}
 }
 
-// restores checks that a hold that is renewed has its key at every node that has been well for long enough.
+// restores checks that a renewed hold has its key at every node that has been well for long enough.
 func (t *tier) restores(h *hold) {
 	c, p, now := h.call, h.call.process, t.world.Now()
 	long := t.plan.TTL + 2*t.slack() // two renewals
@@ -75,7 +75,7 @@ func (t *tier) restores(h *hold) {
 			continue
 		}
 		if name := c.lock.nameNumber(cell); now-t.watch.taken[n][name] > long {
-			t.violate(restored, "n%d does not have %s for %s", n+1, names[name], c.caller.Waiter)
+			t.violate(restored, "n%d does not have the key of %s for %s", n+1, names[name], c.caller.Waiter)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 	return now-last > after
 }
 
-// outlasts reports whether a node may keep a key for longer than its TTL and the drift: its clock is set back, or is
+// outlasts reports whether a node may keep a key for longer than its TTL and the drift: its clock is set back, or runs
 // slower than the drift allows for.
 func (t *tier) outlasts(node int) bool {
 	if t.plan.Clocks[node].Rate < 1-t.plan.Drift.Rate {

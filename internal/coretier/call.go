@@ -24,7 +24,7 @@ func (t *tier) newLock(names []int, renew bool) *lock {
 	set := p.settings(renew)
 	l := &lock{names: names, nodes: p.Nodes, terms: dialect.TermsOf(&set)}
 	tree := core.Majority(p.Quorum, p.Nodes)
-	if p.Nodes == 1 && p.Seed%2 == 0 { // as package node has it
+	if p.Nodes == 1 && p.Seed%2 == 0 { // as in package node
 		tree = core.Tree{}
 	}
 	if len(names) > 1 {
@@ -68,7 +68,7 @@ type call struct {
 	waits   []extension
 	loss    core.Reason
 	behind  bool           // the last renewal found no quorum
-	rounds  map[int32]bool // renewals that are decided
+	rounds  map[int32]bool // renewals that have been decided
 
 	activity
 }

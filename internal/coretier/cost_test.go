@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// cost is what schedules cost, all together.
+// cost is what several schedules cost, in total.
 type cost struct {
 	grants, handed, attempts, scripts int
 	waited                            time.Duration
@@ -19,9 +19,9 @@ func (c *cost) add(out *Outcome) {
 	c.waited += out.Waited
 }
 
-// Many rules of the core only make it faster: without them a waiter asks more often, or later. What the first schedules
-// cost is always the same, so that it shows if a rule goes missing. After a change that is meant to cost more, or that
-// changes what happens by chance, write the new numbers here.
+// Many rules of the core only make it faster: without them, a waiter asks more often, or later. The first schedules always
+// cost the same, so it shows if a rule goes missing. After a change that is meant to cost more, or that changes what
+// happens by chance, write the new numbers here.
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
@@ -30,13 +30,13 @@ var firstCost = [...]cost{
 	beyond:  {5699, 539, 12492, 116341, 2208379254553},
 }
 
-// costsNoMore checks what the first schedules cost.
+// costsNoMore fails if the first schedules cost more than firstCost.
 func costsNoMore(t *testing.T, all *[len(firstCost)]cost) {
 	for i, want := range firstCost {
 		got := all[i]
 		more := func(what string, got, want float64) {
 			if got > 1.003*want {
-				t.Errorf("seed %d: it costs more: %v: %s: %.6g, and it was %.6g", firstSeeds, class(i), what, got, want)
+				t.Errorf("seed %d: it costs more: %v: %s: %.6g, was %.6g", firstSeeds, class(i), what, got, want)
 			}
 		}
 		more("scripts", float64(got.scripts), float64(want.scripts))

@@ -35,7 +35,7 @@ func (t *tier) granted(c *call) *hold {
 	h.attempt, h.heir = m.Attempt()
 	w.grants++
 	if h.heir {
-		w.heirs++
+		w.successors++
 	}
 	w.attempts += int(h.attempt)
 	w.waited += t.world.Now() - c.first
@@ -118,7 +118,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 	}
 	for _, r := range fx.Rounds {
 		if c.rounds[r.ID] {
-			t.violate(roundsOnce, "%s was told of renewal %d again", c.caller.Waiter, r.ID)
+			t.violate(roundsOnce, "%s got the outcome of renewal %d twice", c.caller.Waiter, r.ID)
 		}
 		if c.rounds == nil {
 			c.rounds = make(map[int32]bool)
@@ -128,7 +128,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 			continue
 		}
 		if !r.Won && fx.Late == c.behind {
-			t.violate(lateTold, "%s was told of a late renewal: %v", c.caller.Waiter, fx.Late)
+			t.violate(lateTold, "%s: a renewal found no quorum: told late %v", c.caller.Waiter, fx.Late)
 		}
 		c.behind = !r.Won
 	}
@@ -222,8 +222,8 @@ func (t *tier) released(k *worker) {
 	}
 	if confirmed && !h.lost && c.kept > 0 && t.nodesKeepTime() {
 		w := &t.watch
-		// The nodes count from when they were asked, however long the process was suspended since: then its own clock
-		// would make it longer.
+		// The nodes count from when they were asked, however long the process has been suspended since. By the
+		// process's own clock, the end would come too late.
 		end := k.unlocked + time.Duration(float64(k.step.Keep)*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
 		w.kept = append(w.kept, span{c.lock, t.world.Now(), end})
 	}

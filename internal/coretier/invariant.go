@@ -14,10 +14,10 @@ const (
 	// Nobody is given a lease whose validity is over.
 	notOver = "no lease that is over"
 
-	// A grant's token is nobody else's, and higher than those of all earlier grants. When more nodes lost their
-	// counters than the quorum allows for, earlier grants are those that were returned before this attempt began. Then a
-	// handoff has no order: it goes on from the counter of the nodes, which a late call may have set since, by the clock
-	// of the time when it was sent.
+	// A grant's token is nobody else's, and higher than those of all earlier grants. If more nodes have lost
+	// their counters than the quorum allows for, only grants that were returned before this attempt began are earlier,
+	// and handoffs have no order: a handoff counts on from the nodes' counters, and a late call may have set these since,
+	// from the clock as it was when the call was sent.
 	tokensUnique = "tokens are unique"
 	tokensRise   = "tokens rise"
 
@@ -59,15 +59,15 @@ const (
 	nothingFails = "nothing fails while nothing is wrong"
 	promptly     = "the next waiter is told"
 
-	// A renewal without a quorum is told, once until there is a quorum again.
-	lateTold = "a late renewal is told"
+	// The machine reports a renewal without a quorum, once until there is a quorum again.
+	lateTold = "a late renewal is reported"
 
 	// A renewal is decided once.
 	roundsOnce = "a renewal is decided once"
 
-	// A node that has lost the key of a hold gets it again, with the next renewal but one, unless somebody else has the
+	// A node that has lost the key of a hold gets it back by the second renewal after that, unless somebody else has the
 	// lock there.
-	restored = "what a node has lost it gets again"
+	restored = "a node gets back what it has lost"
 
 	// When all nodes are well, somebody acquires as soon as the leftovers have expired.
 	acquires = "somebody acquires"

@@ -46,7 +46,7 @@ type item struct {
 	reply  scripts.Reply
 }
 
-// newBatch returns a batch with room for one call for each name.
+// newBatch returns a batch with room for one call per name.
 func (t *tier) newBatch(names []int) *batch {
 	const some = 32
 	if len(t.batches) == 0 {

@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/sabotage"
 )
 
-// Whatever statement of the core is left out, some schedule goes wrong, or costs more. A plain run leaves out some of them.
+// Whichever statement of the core is left out, some schedule goes wrong, or costs more. A plain run tries a sample of them.
 func TestMutationsAreNoticed(t *testing.T) {
 	m := &sabotage.Mutations{
 		Package: "internal/coretier", Of: "internal/core",

@@ -13,7 +13,7 @@ var (
 	does   = [...]string{"", "acquire", "raise", "yield", "release", "release and leave", "leave", "renew", "restore", "keep"}
 )
 
-// telling is a step of a machine, for the trace.
+// telling describes a step of a machine, for the trace.
 func telling(c *call, was core.Phase, e *core.Event, fx *core.Effects) string {
 	var b strings.Builder
 	b.WriteString(events[e.Kind])
@@ -45,7 +45,7 @@ func telling(c *call, was core.Phase, e *core.Event, fx *core.Effects) string {
 	return b.String()
 }
 
-// ask is a call of a machine, for the trace.
+// ask describes a call of a machine, for the trace.
 func ask(k *core.Call) string {
 	s := fmt.Sprintf("%s n%d %d", does[k.Do], k.Cell+1, k.Attempt)
 	if k.Successor {

@@ -33,7 +33,7 @@ type tier struct {
 	probe      *worker
 	fired      int           // timers
 	base       []fleet.Clock // of each process
-	batches    []batch       // that are not used yet, as the items
+	batches    []batch       // not used yet, like the items
 	items      []item
 }
 
@@ -62,9 +62,9 @@ func (v Violation) String() string { return fmt.Sprintf("%s: at %v, %s", v.Invar
 type Outcome struct {
 	Violations []Violation
 	Grants     int
-	Handed     int // of the grants
+	Handed     int // how many of the grants were handoffs
 	Scripts    int
-	Attempts   int           // of those who were granted the lock
+	Attempts   int           // by those who were granted the lock
 	Waited     time.Duration // by them
 	Trace      string
 	Hash       uint64 // of the trace, if there is one
@@ -107,7 +107,7 @@ func run(p *Plan, traces bool) Outcome {
 		}
 	}
 	t.play()
-	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.heirs, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Trace: t.trace.String()}
+	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Trace: t.trace.String()}
 	if traces {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(out.Trace))
@@ -287,7 +287,7 @@ func (t *tier) own(f *fleet.Fault) {
 	}
 }
 
-// occupy has somebody put a key of a lock's name at a node, unless there is one.
+// occupy puts a key that is no lock under a lock's name at a node, unless there is a key already.
 func (t *tier) occupy(f *fleet.Fault) {
 	n, now := t.world.Node(f.Node)
 	if _, taken := n.Peek(now, f.Key); !taken {
@@ -295,7 +295,7 @@ func (t *tier) occupy(f *fleet.Fault) {
 	}
 }
 
-// vacate has him delete it.
+// vacate deletes that key.
 func (t *tier) vacate(f *fleet.Fault) {
 	n, now := t.world.Node(f.Node)
 	if v, _ := n.Peek(now, f.Key); v.Text == "mine" {
@@ -303,7 +303,7 @@ func (t *tier) vacate(f *fleet.Fault) {
 	}
 }
 
-// occupied reports whether somebody has, or had, a key of a lock's name at some node that is no lock.
+// occupied reports whether the plan puts a key that is no lock under a lock's name at some node, at any time.
 func (t *tier) occupied() bool {
 	for i := range t.plan.Faults {
 		if t.plan.Faults[i].Kind == foreign {

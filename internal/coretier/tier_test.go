@@ -27,7 +27,7 @@ const defaultSeeds = 5000
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// What a schedule leaves is garbage as a whole: rare and large collections are the cheapest.
+	// Everything that a schedule leaves is garbage, so rare and large collections are the cheapest.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(512 << 20)
 	os.Exit(m.Run())

@@ -1,20 +1,20 @@
 package coretier
 
-// Why a statement of the core may be left out without any schedule going wrong.
+// Why no schedule goes wrong if a statement of the core is left out.
 const (
-	texts   = "only the texts of errors and logs, which the shell writes, depend on it"
-	costs   = "it saves calls or time, less than what the first schedules show"
+	texts   = "only the texts of errors and logs depend on it, which the shell writes"
+	costs   = "it saves calls or time, but too little for the first schedules to show it"
 	memory  = "it keeps memory from growing"
-	safe    = "it cannot happen: a mistake of the shell would not do harm"
+	safe    = "its case cannot happen: it keeps a mistake of the shell from doing harm"
 	short   = "it is for queues of more than 16 waiters, and a schedule has five callers"
-	tries   = "it is for a TryLock among MultiLocks or silent nodes, of which the schedules do not demand that one wins: see redlock/trylock_test.go"
-	alone   = "an Extend may wait while somebody else unlocks: a caller of a schedule does one thing at a time"
-	twins   = "two addresses of one server are played only while nothing fails"
-	closing = "nobody looks at a process that is closed"
-	broken  = "what Unlock says of somebody who has taken the keys is checked only while nothing fails"
+	tries   = "it is for a TryLock among MultiLocks or silent nodes, where the schedules do not demand that one wins: see redlock/trylock_test.go"
+	alone   = "it is for an Extend that waits while somebody else unlocks, and a caller in a schedule does one thing at a time"
+	twins   = "schedules have two addresses of one server only where nothing fails"
+	closing = "nobody looks at a closed process"
+	broken  = "what Unlock says when somebody else has taken the keys is checked only while nothing fails"
 )
 
-// unnoticed are the statements of the core that no schedule misses, and why.
+// unnoticed has the statements of the core whose absence no schedule notices, and says why.
 var unnoticed = map[string]string{
 	"attempt.go: refusal: return NoQuorum":                                             texts,
 	"attempt.go: refusedByItsOwn: for i := range m.Cells { ...":                        texts,
@@ -87,8 +87,8 @@ var unnoticed = map[string]string{
 	"release.go: gaveBack: m.gone[call.Cell] = !r.OK && (!kept || m.Cells[call.Cell].State == Granted)": broken,
 }
 
-// open are the statements that a schedule should miss, and no schedule of the first 5,000 does: most of them are for calls
-// that overtake each other, or get lost. The tests of package core have many of them.
+// open has the statements whose absence a schedule should notice, but no schedule of the first 5,000 does. Most of them are
+// for calls that overtake each other, or get lost. The tests of package core cover many of them.
 var open = []string{
 	"attempt.go: ask: if c.Handed > 0 { ...",
 	"attempt.go: ask: former = m.attempt - 1",

@@ -16,20 +16,20 @@ import (
 // watch looks at every script that runs and knows every hold.
 type watch struct {
 	*tier
-	grants   int
-	heirs    int           // grants to successors
-	attempts int           // of those who were granted the lock
-	waited   time.Duration // by them
-	scripts  int
-	was, is  shot
-	me       []byte // the first argument of the script that runs: the owner, or the waiter that leaves
-	holds    []*hold
-	names    [len(names)]granted
-	spans    []span
-	kept     []span // of locks that Unlock has left for a while
-	refused  []span
-	places   [][len(names)]places        // by node
-	taken    [][len(names)]time.Duration // by node: when an audit found a holder last
+	grants     int
+	successors int           // grants to successors
+	attempts   int           // by those who were granted the lock
+	waited     time.Duration // by them
+	scripts    int
+	was, is    shot
+	me         []byte // the first argument of the script that runs: the owner, or the waiter that leaves
+	holds      []*hold
+	names      [len(names)]granted
+	spans      []span
+	kept       []span // of locks that Unlock has left for a while
+	refused    []span
+	places     [][len(names)]places        // by node
+	taken      [][len(names)]time.Duration // by node: when an audit last found a holder
 }
 
 // The keys of a lock.
@@ -51,10 +51,10 @@ type shot struct {
 	entries []scriptmodel.Field
 }
 
-// places are where a node has the keys of a lock.
+// places says where a node has the keys of a lock.
 type places struct{ lock, queue, entries, token scriptmodel.Place }
 
-// take looks at a lock at a node, and returns what the clock of the node shows, in ms.
+// take looks at a lock at a node, and returns the time by the node's clock, in ms.
 func (s *shot) take(w *watch, node, name int) (ms int64) {
 	n, now := w.world.Node(node)
 	if w.places == nil {

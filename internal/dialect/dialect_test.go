@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/dialect"
 )
 
-// What is owed may run at any later time. As long as the waiter waits, it must not be taken out of the queue.
-func TestWhatIsOwedLeavesNoQueueForAWaiterThatGoesOn(t *testing.T) {
+// A call that is owed may run at any later time. While its waiter waits, the call must not take it out of the queue.
+func TestAnOwedCallDoesNotTakeAWaiterThatGoesOnOutOfItsQueue(t *testing.T) {
 	for _, tt := range []struct {
 		do    core.Do
 		phase core.Phase

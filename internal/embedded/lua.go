@@ -15,14 +15,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redislua"
 )
 
-// lua runs the scripts of one server, one at a time, in a Lua that is kept: miniredis would make a new one for every run,
-// which takes ten times as long as the script does.
+// lua runs the scripts of one server, one at a time, in an interpreter that is reused. miniredis would make a new one for
+// every run, which takes ten times as long as the script does.
 type lua struct {
 	mu     sync.Mutex
 	loaded map[string]string // sources by their SHA-1
 }
 
-// interpreters are those that run no script now.
+// interpreters are the idle ones, of all servers.
 var interpreters = sync.Pool{New: func() any { return redislua.New() }}
 
 // script answers EVAL, EVALSHA and SCRIPT.

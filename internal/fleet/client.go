@@ -62,7 +62,7 @@ type Effects struct {
 const Lanes = 2
 
 // Send sends a call to a node, after those that were sent before on this lane. The number comes back with the reply. The
-// call must not change any more.
+// call must not change after that.
 func (to *Effects) Send(node, lane, number int, c *scripts.Call) {
 	to.world.send(to.client, node, lane, number, c, false)
 }

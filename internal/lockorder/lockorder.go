@@ -27,7 +27,7 @@ type (
 	Connect       struct{} // the connections that such a node makes
 )
 
-// order is the order of the mutexes: whoever has one takes only those that come after it, and so no second one of a kind.
+// order is the order of the mutexes: whoever holds one takes only later ones, and so never two of a kind.
 var order = []reflect.Type{
 	reflect.TypeFor[Subscriptions](),
 	reflect.TypeFor[Hub](),
@@ -45,7 +45,7 @@ var order = []reflect.Type{
 // Mutex is a sync.Mutex that panics if it is taken out of order. T says which one it is. Its zero value is unlocked.
 type Mutex[T any] struct{ mu sync.Mutex }
 
-// Lock panics if the goroutine has a mutex that comes later in the order, or another of this kind.
+// Lock panics if the goroutine holds a mutex that comes later in the order, or another of this kind.
 func (m *Mutex[T]) Lock() {
 	take(reflect.TypeFor[T]())
 	m.mu.Lock()
@@ -68,7 +68,7 @@ func take(t reflect.Type) {
 	defer mu.Unlock()
 	for _, h := range held[g] {
 		if slices.Index(order, h) >= slices.Index(order, t) {
-			panic(fmt.Sprintf("the mutex of %s is taken by whoever has that of %s", t.Name(), h.Name()))
+			panic(fmt.Sprintf("the mutex of %s is taken while that of %s is held", t.Name(), h.Name()))
 		}
 	}
 	held[g] = append(held[g], t)
@@ -84,7 +84,7 @@ func release(t reflect.Type) {
 	}
 }
 
-// goroutine returns the number of this goroutine, which only a stack trace says: `goroutine 7 [running]:`.
+// goroutine returns the number of this goroutine, which only a stack trace shows: `goroutine 7 [running]:`.
 func goroutine() int {
 	var room [64]byte
 	_, after, _ := bytes.Cut(room[:runtime.Stack(room[:], false)], []byte(" "))

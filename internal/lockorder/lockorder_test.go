@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestAMutexIsTakenInOrderOnly(t *testing.T) {
+func TestMutexesMustBeTakenInOrder(t *testing.T) {
 	var (
 		call   Mutex[Call]
 		other  Mutex[Call]
@@ -27,12 +27,12 @@ func TestAMutexIsTakenInOrderOnly(t *testing.T) {
 	entered++
 	client.Unlock()
 	call.Unlock()
-	client.Lock() // nothing is left of what was unlocked
-	if what := said(call.Lock); !strings.Contains(what, "Call is taken by whoever has that of Client") {
+	client.Lock() // the mutexes that were unlocked do not count
+	if what := said(call.Lock); !strings.Contains(what, "Call is taken while that of Client is held") {
 		t.Errorf("the wrong order: %q", what)
 	}
 	var elsewhere sync.WaitGroup
-	elsewhere.Go(func() { // another goroutine has nothing
+	elsewhere.Go(func() { // another goroutine holds nothing
 		call.Lock()
 		entered++
 		call.Unlock()
@@ -44,7 +44,7 @@ func TestAMutexIsTakenInOrderOnly(t *testing.T) {
 	client.Unlock()
 	call.Lock()
 	defer call.Unlock()
-	if what := said(other.Lock); !strings.Contains(what, "Call is taken by whoever has that of Call") {
+	if what := said(other.Lock); !strings.Contains(what, "Call is taken while that of Call is held") {
 		t.Errorf("two of a kind: %q", what)
 	}
 }

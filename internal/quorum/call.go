@@ -75,7 +75,7 @@ func (c *call) step(events ...core.Event) {
 // take is one step. It is called with mu held, and flush follows.
 func (c *call) take(e core.Event) { c.takeAt(c.lock.client.time(), e) }
 
-// takeAt is take for those who know what time it is.
+// takeAt is take for callers that have read the clock already.
 func (c *call) takeAt(now core.Time, e core.Event) {
 	fx := c.machine.Step(now, e)
 	c.todo = append(c.todo, fx.Calls...)

@@ -13,17 +13,17 @@
 //	debts.go          giving back later what could not be sent to a node at once
 //	health.go         which nodes are down; each change is logged once
 //
-// The order of the mutexes, from the outside in, which is that of package lockorder; a test of the simulation checks it:
+// The mutexes are taken in this order. Package lockorder has the same order, and a test of the simulation checks it:
 //
-//	subscriptions.mu  while a caller begins or ends to listen
-//	hub.mu            of package node, while it is told who listens, and while it passes on messages
+//	subscriptions.mu  while a caller starts or stops listening
+//	hub.mu            of package node, while somebody starts or stops listening, and while it passes on messages
 //	call.mu           during a step
 //	debts.mu          during a step, when a call that gives something back has failed
 //	Client.mu         and those of the renewals, the health, what a lock has seen, and a node's lanes: one at a time
 //
-// No node is called with the mutex of a call held, or with one below it. subscriptions.mu and hub.mu may be held: whoever hears
-// a message sends what it leads to. So a Node's Do waits for nothing, and takes neither of the two. No answer is given while the
-// mutex of a lane is held.
+// No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and hub.mu may be held: whoever hears
+// a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two. No answer is
+// delivered while the mutex of a lane is held.
 package quorum
 
 import (
@@ -210,7 +210,7 @@ func (c *Client) checkIdle() {
 	}
 }
 
-// closeOnce closes a channel that may be closed already. A mutex guards it.
+// closeOnce closes a channel that may be closed already. The caller holds the mutex that guards it.
 func closeOnce(ch chan struct{}) {
 	select {
 	case <-ch:
@@ -231,8 +231,8 @@ func (c *Client) Begin() error {
 	return nil
 }
 
-// beginCall is Begin for a call of Lock or TryLock. It returns ErrClosed from Shutdown on, which waits for those that began
-// before it.
+// beginCall is Begin for a call of Lock or TryLock. Once Shutdown has begun, it returns ErrClosed. Shutdown waits for the
+// calls that began before.
 func (c *Client) beginCall() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,8 +251,8 @@ func (c *Client) End() {
 	}
 }
 
-// enter is Begin for those who are between Begin and End already: so none is under way once the last has ended after the
-// client was closed.
+// enter is Begin for those who are between Begin and End already. So once the client is closed and the last call has ended,
+// none is under way again.
 func (c *Client) enter() {
 	c.flight.Add(1)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // NTP may set the wall clock while a lock is held. ValidUntil is what that clock will show when the validity is over. If it is
-// set forward, the time that it skips counts: it could be that of a suspension.
+// set forward, the skipped time counts as elapsed: the computer may have been suspended.
 func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -42,7 +42,7 @@ func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 	}
 }
 
-// suspended returns a world whose machine is suspended once: its wall clock runs on meanwhile, and its monotonic clock does not.
+// suspended returns a world, and a function that suspends its computer: the wall clock runs on meanwhile, the monotonic one does not.
 func suspended(t *testing.T) (w *world, suspend func(time.Duration)) {
 	w = newWorld(t)
 	var wall atomic.Int64
@@ -50,16 +50,16 @@ func suspended(t *testing.T) (w *world, suspend func(time.Duration)) {
 	return w, func(d time.Duration) { wall.Add(int64(d)) }
 }
 
-// Timers stand still while the machine is suspended. If the validity is not over when it wakes up, it is over that much
-// earlier by its monotonic clock.
-func TestALossAfterASuspensionIsToldWithinASecondOfTheEnd(t *testing.T) {
+// Timers stand still while the computer is suspended. If the validity is not over when the computer wakes up, it ends that
+// much earlier by the monotonic clock.
+func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		asleep  time.Duration
 		through bool // through the end of the validity
 	}{
-		{"it ends while the machine is suspended", time.Hour, true},
-		{"it ends after the machine woke up", 5 * time.Second, false},
+		{"it ends while the computer is suspended", time.Hour, true},
+		{"it ends after the computer woke up", 5 * time.Second, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -83,8 +83,8 @@ func TestALossAfterASuspensionIsToldWithinASecondOfTheEnd(t *testing.T) {
 	}
 }
 
-// A hold that is over, but was not noticed to be, is not waited for by those of its owner.
-func TestALockByOwnerDoesNotSpinWhileALossIsNotNoticed(t *testing.T) {
+// A caller with the same owner does not wait for a hold that is over, even if nobody has noticed that yet.
+func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, suspend := suspended(t)
 		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Attempts of one microsecond must not share a token if the nodes forget their counters in between.
-func TestAttemptsOfOneMomentHaveDifferentHints(t *testing.T) {
+// Attempts in one microsecond must not share a token if the nodes forget their counters in between.
+func TestAttemptsInOneMicrosecondHaveDifferentHints(t *testing.T) {
 	now := time.Now()
 	c := NewClient("test")
 	c.now = func() time.Time { return now }
@@ -25,7 +25,7 @@ func TestAttemptsOfOneMomentHaveDifferentHints(t *testing.T) {
 	}
 }
 
-// A clock that was set right after it was ahead is believed.
+// A clock that was ahead, and was then set back, is believed.
 func TestHintFollowsAClockThatIsSetBack(t *testing.T) {
 	now := time.Now()
 	c := NewClient("test")

@@ -14,7 +14,7 @@ type hold struct {
 	leases   map[*quorumlock.Lease]context.CancelCauseFunc
 	loss     *quorumlock.LostError
 	over     bool          // the last lease was unlocked
-	kept     time.Duration // until when the nodes keep the lock at least, by the monotonic clock
+	kept     time.Duration // the nodes keep the lock until then at least, by the monotonic clock
 	released chan struct{} // closed when the release is decided
 	waiting  []extension   // calls of Extend
 }
@@ -114,7 +114,7 @@ func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
 	c.mu.Lock()
 	alive := c.isAlive()
 	extend := alive && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
-	if !alive { // which may not have been noticed: the next look must not find the hold again
+	if !alive { // the loss may not have been noticed: the next look must not find the hold again
 		c.take(core.Event{Kind: core.Tick})
 	}
 	c.flush()
@@ -165,7 +165,7 @@ func (c *call) Leave(_ context.Context, l *quorumlock.Lease, keep time.Duration)
 	c.mu.Lock()
 	delete(c.hold.leases, l)
 	now := client.time().Mono
-	if keep > 0 { // and others may hold it for less long
+	if keep > 0 { // another lease may have asked for longer
 		c.hold.kept = max(c.hold.kept, now+keep)
 	}
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed

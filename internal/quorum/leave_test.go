@@ -68,7 +68,7 @@ func (w *world) lock(t *testing.T, name string, opts ...quorumlock.Option) *quor
 }
 
 // The first thing that a node hears of the last Unlock is a renewal, if one is due at that moment, or the release. Whoever
-// comes then, for the same owner or with a context of the lease, gets a hold of its own and not the one that is released.
+// comes then, for the same owner or with a context of the lease, gets a hold of its own, and not the one that is being released.
 func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 	owner := quorumlock.WithOwner(quorumlock.NewOwner())
 	for _, tt := range []struct {
@@ -119,7 +119,7 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 	}
 }
 
-// ending is a context that ends once it has been asked so often whether it has.
+// ending is a context that ends once Err has been called so many times.
 type ending struct {
 	context.Context
 	left atomic.Int64
@@ -132,8 +132,8 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// Entering a hold of which little is left extends it first. The caller's context may end just then.
-func TestWhoeverGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
+// Entering a hold with little time left extends it first. The caller's context may end just then.
+func TestACallerThatGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()), quorumlock.WithoutRenewal())

@@ -122,14 +122,14 @@ func (l *Lock) same(m *Lock) bool {
 	return true
 }
 
-// sameHint is how far, in µs, a hint may be below the last one and still go on from it. What is further below comes from a
-// clock that was set back.
+// sameHint is how far, in µs, a hint may be below the last one and still go on from it. A hint further below comes from a clock
+// that was set back.
 const sameHint = 1000
 
 // hint is the least token that an attempt asks for: the wall clock in µs, or the highest token seen of this lock, which
 // goes on from then as time does, if that is higher. With it the nodes mostly agree at once. One more than the token seen
 // would not do: if the nodes forget their counters, somebody else may have been granted that token since. For the same
-// reason, attempts of one microsecond have different hints. A node takes no hint that is far from its own clock.
+// reason, attempts in one microsecond have different hints. A node takes no hint that is far from its own clock.
 func (l *Lock) hint() uint64 {
 	now := l.client.now()
 	l.seenMu.Lock()

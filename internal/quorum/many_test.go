@@ -135,7 +135,7 @@ func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, c
 	time.AfterFunc(time.Until(deadline), func() { answer(replies) })
 }
 
-// A node that is frozen for long is not owed the renewals of all that time: each is over when the next is due.
+// Renewals for a frozen node do not pile up: each is dropped when the next one of its hold is due.
 func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 2000

@@ -38,8 +38,8 @@ type renewal struct {
 	at   time.Time // when it was queued
 }
 
-// isOver reports whether a renewal has been queued for so long that the next one of its hold is queued as well. Otherwise those
-// for a node that is frozen would pile up.
+// isOver reports whether a renewal has been queued for so long that the next one of its hold is queued as well. Otherwise the
+// renewals for a frozen node would pile up.
 func (r *renewal) isOver(now time.Time) bool { return now.Sub(r.at) >= r.call.lock.set.TTL/3 }
 
 // renew sends those of the calls that are renewals, for somebody who has begun.

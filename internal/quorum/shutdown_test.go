@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// counting is a node where somebody else has every lock, and counts what it is asked.
+// counting is a node that counts how often it is asked. Somebody else has every lock there.
 type counting struct{ asked atomic.Int64 }
 
 func (*counting) String() string                            { return "node" }

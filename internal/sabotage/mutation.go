@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-var mutations = flag.String("mutations", "4", "`how many` statements to leave out, one at a time; or all; or those of file.go or at file.go:line, with commas in between")
+var mutations = flag.String("mutations", "4", "`how many` statements to leave out, one at a time; or all; or a list of file.go and file.go:line, separated by commas")
 
-// Mutations are all statements of a package, each of which a simulation must miss if it is left out.
+// Mutations leaves out every statement of a package, one at a time. A simulation must notice each time.
 type Mutations struct {
 	Package    string            // of the simulation, from the root of the module
 	Of         string            // the package whose statements are left out
@@ -41,8 +41,8 @@ type statement struct {
 	skipped    bool   // without it the package does not compile
 }
 
-// AreNoticed fails if the simulation does not notice that a statement is left out, unless Unnoticed says why that may be.
-// All statements are in one build, which leaves out the one that a variable of the environment names.
+// AreNoticed fails if the simulation does not notice that a statement is left out, unless Unnoticed says why it need not, or
+// Open lists it. There is one build for all: an environment variable says which statement it leaves out.
 func (m *Mutations) AreNoticed(t *testing.T) {
 	all := m.statements(t)
 	bin := m.build(t, all)
@@ -74,14 +74,14 @@ func (m *Mutations) AreNoticed(t *testing.T) {
 				case f.by != "":
 					rows[i].noticed = 1
 					if known && *mutations == "all" {
-						t.Logf("%s: is noticed by %s in seed %d, and need not be", s.name, f.by, f.seed)
+						t.Logf("%s: noticed by %s in seed %d, though it need not be", s.name, f.by, f.seed)
 					}
 				case known:
 					rows[i].excused = 1
 					t.Logf("%s: %s", s.name, reason)
 				case slices.Contains(m.Open, s.name):
 					rows[i].open = 1
-					t.Logf("nothing notices yet that it is left out: %s", s.name)
+					t.Logf("nothing notices yet that this is left out: %s", s.name)
 				default:
 					rows[i].missed = 1
 					t.Errorf("nothing notices within %d seeds that line %d is left out:\n%s", max(m.Seeds, m.Rare), s.line, s.name)
@@ -134,7 +134,7 @@ func (m *Mutations) some(all []*statement, which string) ([]*statement, error) {
 	return these, nil
 }
 
-// checkNames fails if Unnoticed knows a statement that is not there any more.
+// checkNames fails if Unnoticed or Open has a statement that is not there any more.
 func (m *Mutations) checkNames(t *testing.T, all []*statement) {
 	for _, name := range slices.AppendSeq(slices.Clone(m.Open), maps.Keys(m.Unnoticed)) {
 		if !slices.ContainsFunc(all, func(s *statement) bool { return s.name == name }) {
@@ -143,7 +143,7 @@ func (m *Mutations) checkNames(t *testing.T, all []*statement) {
 	}
 }
 
-// statements returns all statements of the package but definitions, which the rest needs.
+// statements returns all statements of the package except definitions, which the rest needs.
 func (m *Mutations) statements(t *testing.T) (all []*statement) {
 	names, err := filepath.Glob(filepath.Join(root(t), m.Of, "*.go"))
 	if err != nil {
@@ -186,7 +186,7 @@ func (m *Mutations) statements(t *testing.T) (all []*statement) {
 	return all
 }
 
-// lists are the statements of a function that stand in some list, those within others among them.
+// lists returns the statements of a function that are in the list of a block or a case, nested ones included.
 func lists(f *ast.FuncDecl) (all []ast.Stmt) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		var list []ast.Stmt
@@ -217,12 +217,12 @@ func lists(f *ast.FuncDecl) (all []ast.Stmt) {
 	return all
 }
 
-// variable is that of the environment which names the statement to leave out.
+// variable is the environment variable that has the number of the statement to leave out.
 const variable = "QUORUMLOCK_MUTATION"
 
 var missing = regexp.MustCompile(`(?m)([\w-]+\.go):(\d+):\d+: missing return`)
 
-// build builds the simulation. What the package does not compile without, it marks as skipped.
+// build builds the simulation. It marks as skipped the statements without which the package does not compile.
 func (m *Mutations) build(t *testing.T, all []*statement) (bin string) {
 	for range 20 {
 		bin, err := build(t, m.Package, m.sources(t, all))
@@ -241,7 +241,7 @@ func (m *Mutations) build(t *testing.T, all []*statement) (bin string) {
 	return ""
 }
 
-// skip marks the last statements before the end of a function, which is in this line of a file, as far as they end there.
+// skip marks as skipped the last statement of the function that ends at this line of a file.
 func (m *Mutations) skip(t *testing.T, all []*statement, file, line string) {
 	end, err := strconv.Atoi(line)
 	if err != nil {
@@ -262,8 +262,8 @@ func (m *Mutations) skip(t *testing.T, all []*statement, file, line string) {
 	last.skipped = true
 }
 
-// sources are the files of the package, in which each statement is done unless it is the one that is left out. Lines stay
-// where they are.
+// sources returns the files of the package, changed so that each statement runs unless it is the one to leave out. Lines
+// keep their numbers.
 func (m *Mutations) sources(t *testing.T, all []*statement) map[string]string {
 	files := make(map[string]string)
 	byFile := make(map[string][]*statement)

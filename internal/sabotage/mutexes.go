@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/lockorder"
 )
 
-// mutexes says where the mutexes of the library are, and which of package lockorder's each is.
+// mutexes says which files of the library have a mutex, and which one of package lockorder it is.
 var mutexes = map[string]reflect.Type{
 	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
 	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Client](),
@@ -68,7 +68,7 @@ func TakesMutexesInOrder(t *testing.T, pkg string, seeds int) {
 	}
 }
 
-// ordered is a file with a mutex of package lockorder.
+// ordered returns the text of a file with its mutex replaced by one of package lockorder.
 func ordered(t *testing.T, text, kind string) string {
 	f, err := parser.ParseFile(token.NewFileSet(), "", text, parser.PackageClauseOnly)
 	if err != nil {

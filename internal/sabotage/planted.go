@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	plant = flag.String("plant", "", "break the library and see what notices: `file: old => new`, and no planted bug of the table")
-	many  = flag.String("planted", "2", "`how many` of the planted bugs to try, of those that are soon found, or all")
+	plant = flag.String("plant", "", "break the library and see what notices: `file: old => new`, instead of the planted bugs of the table")
+	many  = flag.String("planted", "2", "`how many` of the planted bugs to try, of those that are found soon; or all")
 )
 
 // Bug is a known-bad variant of the library: one text of one of its files, replaced by another.
@@ -38,14 +38,14 @@ type Planted struct {
 	Soon    int // a plain run tries bugs that are caught within so many seeds
 }
 
-// AreCaught fails unless every bug is caught within its number of seeds. Each takes a build of the library, so that a plain
-// run has a sample of them. The bug of -plant, if there is one, has so many seeds.
+// AreCaught fails unless every bug is caught within its number of seeds. Each takes a build of the library, so a plain run
+// tries a sample of them. The bug of -plant, if there is one, must be caught within seeds.
 func (p *Planted) AreCaught(t *testing.T, seeds int) {
 	bugs, err := p.some(*many)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, b := range p.Bugs { // those too that are not tried now
+	for _, b := range p.Bugs { // even those that are not tried now
 		source(t, b)
 	}
 	if len(bugs) < len(p.Bugs) {
@@ -71,7 +71,7 @@ func (p *Planted) AreCaught(t *testing.T, seeds int) {
 	t.Logf("what is caught, and within how many seeds:\n\n| planted bug | in | caught by | seed |\n|---|---|---|---|\n%s", strings.Join(rows, "\n"))
 }
 
-// some returns all bugs, or as many, spread over the table, of those that are caught soon.
+// some returns all bugs, or that many of those that are caught soon, spread over the table.
 func (p *Planted) some(howMany string) ([]Bug, error) {
 	if howMany == "all" {
 		return p.Bugs, nil
@@ -83,7 +83,7 @@ func (p *Planted) some(howMany string) ([]Bug, error) {
 	return spread(slices.DeleteFunc(slices.Clone(p.Bugs), func(b Bug) bool { return b.Seeds > p.Soon }), n), nil
 }
 
-// spread returns n of them, or all, from everywhere in the table.
+// spread returns n elements from all over the list, or all if it has fewer.
 func spread[T any](all []T, n int) []T {
 	n = min(n, len(all))
 	sample := make([]T, n)
@@ -95,7 +95,7 @@ func spread[T any](all []T, n int) []T {
 
 func unquoted(s string) string { return strings.NewReplacer(`\n`, "\n", `\t`, "\t").Replace(s) }
 
-// caught runs the simulation with a bug, and returns what became of it as a row of a table.
+// caught runs the simulation with a bug, and returns the outcome as a row of a table.
 func (p *Planted) caught(t *testing.T, b Bug) string {
 	bin, err := build(t, p.Package, map[string]string{b.File: strings.Replace(source(t, b), b.Old, b.Bad, 1)})
 	if err != nil {

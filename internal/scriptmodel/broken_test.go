@@ -56,7 +56,7 @@ func TestBrokenScriptsAreNoticed(t *testing.T) {
 	if len(known) != len(equivalent) {
 		for e := range equivalent {
 			if !known[e] {
-				t.Errorf("equivalent_test.go lists what is not in the scripts any more: %s", e)
+				t.Errorf("equivalent_test.go lists a line that is not in the scripts any more: %s", e)
 			}
 		}
 	}

@@ -79,10 +79,10 @@ func (n *Node) Peek(now Time, name string) (v Value, ok bool) {
 // Place is where a key is, or may be, at a node.
 type Place struct{ *key }
 
-// Place returns the place of a key, which is always the same.
+// Place returns the place of a key, which never changes.
 func (n *Node) Place(name string) Place { return Place{n.key(name)} }
 
-// Look is Peek for a key whose place is known. It takes the node, to which the place belongs.
+// Look is Peek for a key whose place at the node is known.
 func (n *Node) Look(now Time, p Place) (v Value, ok bool) {
 	n.now = now
 	if p.expires != 0 && p.over(now.ms(), n.Eager) {

@@ -1,7 +1,7 @@
 // Package shrink makes plans of simulations smaller. Only tests use it.
 //
-// The tags of a plan's fields say what may be taken away from it: of a slice with `shrink:"drop"`, each element; of a field
-// with `shrink:"0"`, or another number, its value, instead of which it gets that number.
+// The tags of a plan's fields say what may be taken away from it. Each element of a slice with `shrink:"drop"` may be
+// dropped. A field with `shrink:"0"`, or another number, may be set to that number.
 package shrink
 
 import (
@@ -11,7 +11,7 @@ import (
 )
 
 // Plan takes away from a plan what it does not need to fail, one thing after another, and returns what is left. The plan
-// that it is given stays as it is.
+// that it is given does not change.
 func Plan[P any](p *P, fails func(*P) bool) *P {
 	for again := true; again; {
 		again = false
@@ -25,7 +25,7 @@ func Plan[P any](p *P, fails func(*P) bool) *P {
 	return p
 }
 
-// smaller are plans with one thing less. They share what they have not changed.
+// smaller returns plans with one thing less. They share with p what is the same.
 func smaller[P any](p *P) (all []*P) {
 	less(reflect.ValueOf(p).Elem(), "", func(v reflect.Value) {
 		q := new(P)
@@ -35,7 +35,7 @@ func smaller[P any](p *P) (all []*P) {
 	return all
 }
 
-// less gives every value to take that has one thing less than v, the largest things first.
+// less passes every value to take that has one thing less than v, the largest things first.
 func less(v reflect.Value, tag string, take func(reflect.Value)) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -74,7 +74,7 @@ func clone(v reflect.Value) reflect.Value {
 	return reflect.AppendSlice(reflect.MakeSlice(v.Type(), 0, v.Len()), v)
 }
 
-// number is a number of a numeric type; of another type, its zero value.
+// number returns n as a value of type t, or the zero value if t is not numeric.
 func number(t reflect.Type, n int) reflect.Value {
 	if slices.Contains([]reflect.Kind{reflect.Int, reflect.Int64, reflect.Float64}, t.Kind()) {
 		return reflect.ValueOf(n).Convert(t)

@@ -23,8 +23,8 @@ type node struct {
 	Rate float64 `shrink:"1"`
 }
 
-// What is left is what the failure needs, and what no tag gives away.
-func TestWhatTheFailureDoesNotNeedGoes(t *testing.T) {
+// What is left is what the failure needs, and what no tag allows to take away.
+func TestPlanDropsWhatTheFailureDoesNotNeed(t *testing.T) {
 	p := plan{Seed: 7, Rate: 2, Calls: []call{{1, true, 1}, {2, true, 2}, {3, true, 3}}, Nodes: []node{{0.5}, {2}}}
 	old := plan{Seed: 7, Rate: 2, Calls: []call{{1, true, 1}, {2, true, 2}, {3, true, 3}}, Nodes: []node{{0.5}, {2}}}
 	got := Plan(&p, func(p *plan) bool {

@@ -116,9 +116,9 @@ func (t *watch) follow(h *hold) {
 			if t.world.plan.Class == calm && h.renewed && !h.released {
 				t.world.violateLocked(nothingFails, "%s has lost %s", h.owner, h.lease.Name())
 			}
-			// A wall clock that is set forward moves the end to before the moment when the client notices.
+			// If the wall clock is set forward, the validity may end before the client notices that.
 			if late := min(time.Since(now), time.Since(until)); late > 1+stepped {
-				t.world.violateLocked(lossTold, "%s was told %v late", h.owner, late)
+				t.world.violateLocked(lossTold, "%s learned of the loss %v late", h.owner, late)
 			}
 		case over:
 		case now.After(until.Add(1)):

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/sabotage"
 )
 
-// Nobody who has a mutex takes one that comes before it in the order of package lockorder.
+// Whoever holds a mutex takes only mutexes that come after it in the order of package lockorder.
 func TestMutexesAreTakenInOrder(t *testing.T) {
 	sabotage.TakesMutexesInOrder(t, "internal/simulation", 100)
 }

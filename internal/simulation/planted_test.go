@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/sabotage"
 )
 
-// Every one of the planted bugs is caught: so the simulation would notice the like of it.
+// Every planted bug is caught, so the simulation would notice a bug like it.
 func TestPlantedBugsAreCaught(t *testing.T) {
 	p := &sabotage.Planted{Package: "internal/simulation", Bugs: bugs, Soon: 400}
 	p.AreCaught(t, *seeds)

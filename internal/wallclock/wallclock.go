@@ -1,4 +1,4 @@
-// Package wallclock gives simulated processes times with both readings, as outside of a testing/synctest bubble, and with a
+// Package wallclock gives simulated processes times with both readings, as outside a testing/synctest bubble, and with a
 // wall clock that may be wrong. In a bubble time.Now has no monotonic reading, and all goroutines have the same wall clock.
 package wallclock
 
@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// Now is true time by the monotonic clock, and that far ahead of it by the wall clock.
+// Now returns a time with the true monotonic reading, and with a wall clock that is ahead of it by that much.
 func Now(ahead time.Duration) time.Time {
 	now := time.Now()
 	t := realTime.Add(now.Add(ahead).Sub(realTime))
@@ -15,7 +15,7 @@ func Now(ahead time.Duration) time.Time {
 	return t
 }
 
-// Instant is when it is t by the monotonic clock, in the time of the bubble.
+// Instant returns the time of the bubble at which the monotonic clock shows t.
 func Instant(t time.Time) time.Time {
 	if parts(&t).wall>>63 == 0 {
 		return t
@@ -26,7 +26,7 @@ func Instant(t time.Time) time.Time {
 // realTime has a monotonic reading, since it is not read in a bubble.
 var realTime = time.Now()
 
-// parts are the fields of a time.Time: ext is the monotonic reading, if wall has the flag for it.
+// parts returns the fields of a time.Time: ext is the monotonic reading, if wall has the flag for it.
 func parts(t *time.Time) *struct {
 	wall uint64
 	ext  int64
