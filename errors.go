@@ -25,6 +25,19 @@ var (
 	// wrote. No call changes or deletes it. The error says so if it is a key of the queue.
 	ErrNotALock = errors.New("quorumlock: the key is not a lock but another kind of value: use another name, or delete the key")
 
+	// ErrWrongKind says that the name belongs to something of another kind: a latch was used as a mutex, or a mutex
+	// as a latch. The error names both. No call changes or deletes it.
+	ErrWrongKind = errors.New("quorumlock: the name belongs to another kind")
+
+	// ErrLatchMismatch says that the nodes have a latch of that name which opens with another number of ids. The
+	// error names both numbers. The call has counted nothing there.
+	ErrLatchMismatch = errors.New("quorumlock: the latch of that name opens with another number of ids")
+
+	// ErrLatchForgotten says that a latch was there, and that too many nodes no longer have it, or lack ids that it
+	// had: it was not used for longer than [WithRetention], or more nodes forgot it than may. What is done cannot be
+	// counted on: use a latch of another name.
+	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten: use another name")
+
 	// ErrClosed says that the client was closed.
 	ErrClosed = errors.New("quorumlock: the client is closed")
 

@@ -12,7 +12,13 @@ const DefaultTTL = 10 * time.Second
 // MinTTL is the smallest TTL that is accepted: nodes expire keys to the millisecond.
 const MinTTL = 10 * time.Millisecond
 
-// maxGuard keeps the arithmetic of the restart guard from overflowing.
+// DefaultRetention is for how long a latch is kept when no [WithRetention] is given.
+const DefaultRetention = 24 * time.Hour
+
+// MinRetention is the smallest retention that is accepted: waiters refresh their latch every few seconds.
+const MinRetention = time.Minute
+
+// maxGuard keeps the arithmetic of the restart guard, and that of a node, from overflowing.
 const maxGuard = 100 * 365 * 24 * time.Hour
 
 // An Option changes how a lock behaves. Options given to a constructor are defaults; options given
@@ -34,6 +40,7 @@ type Settings struct {
 	Prefix      string        // put before the lock's name in every key
 	Label       string        // begins the owners of the client, so that people see who they are
 	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: for as long as the lock is held
+	Retention   time.Duration // how long the nodes keep a latch that is not used
 	Logger      *slog.Logger  // never nil once resolved
 }
 
@@ -115,6 +122,10 @@ func WithLabel(l string) Option { return func(s *Settings) { s.Label = l } }
 // 0: there is no limit.
 func WithMaxHold(d time.Duration) Option { return func(s *Settings) { s.MaxHold = d } }
 
+// WithRetention sets for how long the nodes keep a latch after the last Done or Wait that reached them. It means nothing to
+// locks. Default [DefaultRetention], at least [MinRetention].
+func WithRetention(d time.Duration) Option { return func(s *Settings) { s.Retention = d } }
+
 // WithLogger sets where events are logged, one line each: a node is down, and why; a node is up; a renewal is late; a
 // lease is lost, why, and at which nodes; a call waits for a quorum. Default: nowhere.
 func WithLogger(l *slog.Logger) Option { return func(s *Settings) { s.Logger = l } }
@@ -122,7 +133,7 @@ func WithLogger(l *slog.Logger) Option { return func(s *Settings) { s.Logger = l
 // Resolve applies the options in their order to the defaults and checks the outcome. The error names
 // the option at fault and says what would do.
 func Resolve(opts ...Option) (Settings, error) {
-	s := Settings{TTL: DefaultTTL, Renew: true, Drift: DefaultDrift(), Label: DefaultLabel()}
+	s := Settings{TTL: DefaultTTL, Renew: true, Drift: DefaultDrift(), Label: DefaultLabel(), Retention: DefaultRetention}
 	for _, o := range opts {
 		if o != nil {
 			o(&s)
@@ -183,6 +194,9 @@ func (s *Settings) check() error {
 	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
 		return fmt.Errorf("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
 			s.TTL, s.MaxTTL)
+	}
+	if s.Retention < MinRetention || s.Retention > maxGuard {
+		return fmt.Errorf("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, MinRetention, maxGuard, DefaultRetention)
 	}
 	if s.Quorum < 0 {
 		return fmt.Errorf("quorumlock: WithQuorum(%d) is negative: use a majority of the nodes or more, or 0 for a majority", s.Quorum)

@@ -28,6 +28,7 @@ func TestResolveWithoutOptionsGivesTheDefaults(t *testing.T) {
 		NodeTimeout: 500 * time.Millisecond,
 		Drift:       quorumlock.Drift{Rate: 0.01, Floor: 2 * time.Millisecond},
 		Label:       quorumlock.DefaultLabel(),
+		Retention:   24 * time.Hour,
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -50,6 +51,7 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 		quorumlock.WithPrefix("{billing}:"),
 		quorumlock.WithLabel("web-1"),
 		quorumlock.WithMaxHold(time.Hour),
+		quorumlock.WithRetention(time.Minute),
 		quorumlock.WithTTL(2*time.Second),
 	)
 	if err != nil {
@@ -58,7 +60,7 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 	want := quorumlock.Settings{
 		TTL: 2 * time.Second, Wait: time.Second, NodeTimeout: 70 * time.Millisecond,
 		Drift: drift, Quorum: 4, Owner: "me", Logger: logger,
-		Prefix: "{billing}:", Label: "web-1", MaxHold: time.Hour,
+		Prefix: "{billing}:", Label: "web-1", MaxHold: time.Hour, Retention: time.Minute,
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -118,6 +120,9 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		{"a guard below the TTL", quorumlock.WithRestartGuard(9 * time.Second), []string{"WithTTL(10s)", "WithRestartGuard(9s)", "a longer guard"}},
 		{"a node timeout above the TTL", quorumlock.WithNodeTimeout(10*time.Second + 1), []string{"WithNodeTimeout(10.000000001s)", "WithTTL(10s)", "a shorter node timeout or a longer TTL"}},
 		{"negative hold", quorumlock.WithMaxHold(-time.Second), []string{"WithMaxHold(-1s)", "positive", "0 for no limit"}},
+		{"no retention", quorumlock.WithRetention(0), []string{"WithRetention(0s)", "use 1m0s to", "leave the option out for 24h"}},
+		{"short retention", quorumlock.WithRetention(time.Minute - 1), []string{"WithRetention(59.999999999s)", "use 1m0s to"}},
+		{"endless retention", quorumlock.WithRetention(math.MaxInt64), []string{"WithRetention(", "use 1m0s to"}},
 		{"empty label", quorumlock.WithLabel(""), []string{`WithLabel("")`, "1 to 64 letters", "leave the option out"}},
 		{"long label", quorumlock.WithLabel(strings.Repeat("l", 65)), []string{"WithLabel(", "1 to 64 letters"}},
 		{"a label with a tilde", quorumlock.WithLabel("a~b"), []string{`WithLabel("a~b")`, "letters, digits, dots, underscores and hyphens"}},

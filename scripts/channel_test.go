@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
-// channel hears the unlock channel of a lock.
+// channel hears the unlock channel of a lock, or another one.
 type channel struct {
 	*server
 	name     string
@@ -16,8 +16,10 @@ type channel struct {
 }
 
 // listen hears every release of a lock until the end of the test.
-func (s *server) listen(name string) channel {
-	c := channel{s, scripts.UnlockChannel(name), make(chan miniredis.PubsubMessage, 64)}
+func (s *server) listen(name string) channel { return s.listenTo(scripts.UnlockChannel(name)) }
+
+func (s *server) listenTo(name string) channel {
+	c := channel{s, name, make(chan miniredis.PubsubMessage, 64)}
 	sub := s.data.NewSubscriber()
 	sub.Subscribe(c.name)
 	var pump sync.WaitGroup

@@ -310,6 +310,8 @@ func notALock(field string) error {
 	switch field {
 	case "mode":
 		return fmt.Errorf("%w: it is a read-write lock of Redisson's", quorumlock.ErrNotALock)
+	case latchField:
+		return wrongKind{"mutex", "a latch"}
 	case "WRONGTYPE": // it has no fields
 		return fmt.Errorf("%w: WRONGTYPE", quorumlock.ErrNotALock)
 	}

@@ -112,6 +112,7 @@ var parsers = map[string]func(scripts.Reply) (any, error){
 	"Released":  func(r scripts.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
 	"Yielded":   func(r scripts.Reply) (any, error) { return r.Yielded() },
 	"Inspected": func(r scripts.Reply) (any, error) { return r.Inspected() },
+	"Latched":   func(r scripts.Reply) (any, error) { return r.Latched(3) },
 }
 
 func TestAnErrorInsteadOfAReplyIsReturnedAsItIs(t *testing.T) {
@@ -145,6 +146,8 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		"Done":     {nil, "1", 1.0, list{n(1)}, true},
 		"Released": {nil, "0", list{n(0)}, list{n(0), n(0)}},
 		"Yielded":  {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
+		"Latched": {nil, "0", n(1), list{}, list{n(1)}, list{n(1), "s"}, list{n(1), "s", list{}, n(1)}, list{"1", "s", list{}}, list{n(1), n(2), list{}},
+			list{n(1), "s", "a"}, list{n(1), "s", list{n(1)}}, list{n(1), "", list{}}, list{n(0), "s", list{}}, list{n(-1), "", list{}}, list{n(3), "s", list{}}},
 		"Inspected": {nil, "x", n(1), list{}, with(0, nil)[:5], append(with(0, list{}), n(1)),
 			with(0, nil), with(0, "a:1"), with(0, list{n(1), "2"}), with(0, list{"a:1", n(2)}), with(1, "7"), with(2, n(5)), with(2, "-1"),
 			with(2, "1.79e+15"), with(2, "five"), with(3, "1"), with(4, "w:1"), with(4, list{"w:1"}), with(4, list{}),

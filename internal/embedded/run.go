@@ -11,7 +11,7 @@ import (
 // Run is one run of a script at a server.
 type Run struct {
 	Server *Server
-	Script string // acquire, raise, renew, release, leave, force_release or inspect; empty if it is none of these
+	Script string // acquire, raise, renew, release, leave, force_release, inspect or latch; empty if it is none of these
 	Keys   []string
 	Args   []string
 }
@@ -79,6 +79,7 @@ var known = func() map[string]string {
 		"leave":         scripts.Leave("", "", false),
 		"force_release": scripts.ForceRelease(""),
 		"inspect":       scripts.Inspect("", 0),
+		"latch":         scripts.Latch("", 1, scripts.ReadLatch, 0, ""),
 	} {
 		names[call.Script.SHA] = name
 		names[call.Script.Source] = name

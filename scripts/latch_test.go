@@ -1,0 +1,258 @@
+package scripts_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// latched is a call of the latch x, with three ids to open it, that must not fail.
+func (s *server) latched(mode scripts.LatchMode, ids ...string) scripts.LatchState {
+	s.Helper()
+	got, err := s.send(scripts.Latch("x", 3, mode, time.Hour, "me", ids...)).Latched(3)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return got
+}
+
+func (s *server) checkLatch(got scripts.LatchState, open bool, server string, ids ...string) {
+	s.Helper()
+	if !got.There || got.Open != open || got.Server != server || !slices.Equal(got.IDs, ids) {
+		s.Errorf("got %+v, want open %v at %s with %q", got, open, server, ids)
+	}
+}
+
+func TestALatchCountsEachIDOnceAndOpens(t *testing.T) {
+	s := start(t)
+	s.checkLatch(s.latched(scripts.MakeLatch, "b"), false, "me", "b")
+	s.checkLatch(s.latched(scripts.MakeLatch, "b"), false, "me", "b")
+	s.checkLatch(s.latched(scripts.MakeLatch, "a", "b"), false, "me", "a", "b")
+	s.checkLatch(s.latched(scripts.ReadLatch), false, "me", "a", "b")
+	s.checkLatch(s.latched(scripts.KeepLatch, "c"), true, "me")
+	s.checkLatch(s.latched(scripts.MakeLatch, "d"), true, "me")
+	if keys := s.data.Keys(); !slices.Equal(keys, []string{"x"}) {
+		t.Errorf("an open latch has the keys %q, want its name alone", keys)
+	}
+}
+
+func TestALatchIsOpenedByWord(t *testing.T) {
+	s := start(t)
+	s.checkLatch(s.latched(scripts.OpenLatch), true, "me")
+	s.checkLatch(s.latched(scripts.ReadLatch), true, "me")
+}
+
+func TestALatchThatIsNotThereIsMadeOnlyByThoseWhoMay(t *testing.T) {
+	for mode, makes := range map[scripts.LatchMode]bool{
+		scripts.ReadLatch: false, scripts.KeepLatch: false, scripts.MakeLatch: true, scripts.RestoreLatch: true, scripts.OpenLatch: true,
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			s := start(t)
+			if got := s.latched(mode, "a"); got.There != makes {
+				t.Errorf("%+v, want it there: %v", got, makes)
+			}
+			if keys := s.data.Keys(); len(keys) > 0 != makes {
+				t.Errorf("the keys are %q", keys)
+			}
+		})
+	}
+}
+
+func TestALatchKeepsTheNameOfItsServer(t *testing.T) {
+	s := start(t)
+	s.latched(scripts.MakeLatch, "a")
+	got, err := s.send(scripts.Latch("x", 3, scripts.RestoreLatch, time.Hour, "another", "b")).Latched(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.checkLatch(got, false, "me", "a", "b")
+}
+
+func TestALatchIsKeptFromTheLastCallThatChangesIt(t *testing.T) {
+	s := start(t)
+	check := func(want time.Duration) {
+		t.Helper()
+		s.checkTTL("x", want)
+		s.checkTTL(scripts.LatchKey("x"), want)
+	}
+	s.latched(scripts.MakeLatch, "a")
+	check(time.Hour)
+	s.data.FastForward(10 * time.Minute)
+	s.latched(scripts.ReadLatch)
+	check(50 * time.Minute)
+	s.latched(scripts.KeepLatch)
+	check(time.Hour)
+	s.data.FastForward(time.Minute)
+	// A client with a shorter retention takes nothing from the others.
+	if _, err := s.send(scripts.Latch("x", 3, scripts.MakeLatch, time.Minute, "me", "a")).Latched(3); err != nil {
+		t.Fatal(err)
+	}
+	check(59 * time.Minute)
+	s.latched(scripts.OpenLatch)
+	s.checkTTL("x", time.Hour)
+	s.data.FastForward(time.Hour)
+	if got := s.latched(scripts.KeepLatch, "b"); got.There {
+		t.Errorf("after its retention: %+v, want that it is not there", got)
+	}
+}
+
+// One of its two keys may be evicted. Then it has forgotten what was there, and is whole again with the next call.
+func TestALatchLosesAKey(t *testing.T) {
+	s := start(t)
+	s.latched(scripts.MakeLatch, "a")
+	s.data.Del("x")
+	if got := s.latched(scripts.ReadLatch); got.There || !slices.Equal(got.IDs, []string{"a"}) {
+		t.Errorf("%+v, want a latch that is not there, and its id", got)
+	}
+	s.checkLatch(s.latched(scripts.MakeLatch, "b"), false, "me", "a", "b")
+	s.data.Del(scripts.LatchKey("x"))
+	s.checkLatch(s.latched(scripts.MakeLatch, "c"), false, "me", "c")
+}
+
+func TestALatchTellsOnceThatItOpens(t *testing.T) {
+	s := start(t)
+	heard := s.listenTo("quorumlock_latch:{x}")
+	for _, id := range []string{"a", "b"} {
+		s.latched(scripts.MakeLatch, id)
+		heard.checkSilence()
+	}
+	s.latched(scripts.MakeLatch, "c")
+	heard.check("open")
+	s.latched(scripts.MakeLatch, "c", "d")
+	s.latched(scripts.OpenLatch)
+	heard.checkSilence()
+}
+
+func TestALatchOfAnotherNIsRefusedWithBothNumbers(t *testing.T) {
+	for _, mode := range []scripts.LatchMode{scripts.ReadLatch, scripts.KeepLatch, scripts.MakeLatch, scripts.RestoreLatch, scripts.OpenLatch} {
+		s := start(t)
+		s.latched(scripts.MakeLatch, "a")
+		before := s.data.Dump()
+		_, err := s.send(scripts.Latch("x", 5, mode, 2*time.Hour, "me", "b")).Latched(5)
+		if !errors.Is(err, quorumlock.ErrLatchMismatch) || !strings.Contains(err.Error(), "5 here, and 3 at the node") {
+			t.Errorf("%s: %v, want ErrLatchMismatch with 5 and 3", mode, err)
+		}
+		if after := s.data.Dump(); after != before {
+			t.Errorf("%s changed\n%s\nto\n%s", mode, before, after)
+		}
+	}
+}
+
+func TestALatchOnTheNameOfSomethingElseIsRefused(t *testing.T) {
+	for what, tt := range map[string]struct {
+		put  func(s *server)
+		want string
+	}{
+		"a held mutex":      {func(s *server) { s.grant("x", alice, 1, 100) }, "used as a latch, and is a mutex:"},
+		"a free mutex":      {func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) }, "and is a mutex that was locked within the last day"},
+		"Redisson's latch":  {func(s *server) { s.put("x", "3") }, "and is a string, as the countdown latch of Redisson's has"},
+		"Redisson's RWLock": {func(s *server) { s.data.HSet("x", "mode", "read", thread, "1") }, "and is a read-write lock of Redisson's"},
+		"a hash":            {func(s *server) { s.data.HSet("x", "visits", "5") }, `and is a hash with the field "visits"`},
+		"a list":            {func(s *server) { _, _ = s.data.Push("x", "a") }, "and is another type of value"},
+		"a zset":            {func(s *server) { _, _ = s.data.ZAdd("x", 1, "a") }, "and is another type of value"},
+		"ids that are none": {func(s *server) { s.put(scripts.LatchKey("x"), "a") }, "whose key quorumlock_latch holds another type"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := start(t)
+			tt.put(s)
+			before := s.data.Dump()
+			_, err := s.send(scripts.Latch("x", 3, scripts.MakeLatch, time.Hour, "me", "a")).Latched(3)
+			if !errors.Is(err, quorumlock.ErrWrongKind) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want ErrWrongKind with %q", err, tt.want)
+			}
+			if n, ok := errors.AsType[*quorumlock.NodeError](err); !ok || n.Node == "" {
+				t.Errorf("%v, want a NodeError", err)
+			}
+			if after := s.data.Dump(); after != before {
+				t.Errorf("it changed\n%s\nto\n%s", before, after)
+			}
+		})
+	}
+}
+
+// A node that missed a latch may have granted a mutex of the same name by mistake. The latch is restored there.
+func TestALatchIsRestoredPastTheTokenOfAMutex(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.release("x", alice, 1)
+	s.checkLatch(s.latched(scripts.RestoreLatch, "a"), false, "me", "a")
+}
+
+func TestAMutexOnTheNameOfALatchIsRefused(t *testing.T) {
+	acquired := func(r scripts.Reply) error { _, err := r.Acquired(); return err }
+	for _, ids := range [][]string{{"a"}, {"a", "b", "c"}} {
+		for what, tt := range map[string]struct {
+			call scripts.Call
+			read func(scripts.Reply) error
+		}{
+			"acquire":         {scripts.Acquire("x", alice, ttl, 1, 100), acquired},
+			"guarded":         {scripts.Acquire("x", alice, ttl, 1, 100).Guarded(ttl), acquired},
+			"restore":         {scripts.Restore("x", alice, ttl, 100), acquired},
+			"acquire in turn": {scripts.AcquireInTurn("x", alice, ttl, 100, scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: ttl}), acquired},
+			"force release":   {scripts.ForceRelease("x"), func(r scripts.Reply) error { _, err := r.Done(); return err }},
+			"inspect":         {scripts.Inspect("x", 9), func(r scripts.Reply) error { _, err := r.Inspected(); return err }},
+		} {
+			t.Run(fmt.Sprint(what, " with ", len(ids)), func(t *testing.T) {
+				s := start(t)
+				s.latched(scripts.MakeLatch, ids...)
+				before := s.data.Dump()
+				err := tt.read(s.send(tt.call))
+				if !errors.Is(err, quorumlock.ErrWrongKind) || !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), "used as a mutex, and is a latch") {
+					t.Errorf("%v, want ErrWrongKind and ErrNotALock with both kinds", err)
+				}
+				if after := s.data.Dump(); after != before {
+					t.Errorf("it changed\n%s\nto\n%s", before, after)
+				}
+			})
+		}
+	}
+}
+
+func TestALatchHasAnyNameAndAnyIDs(t *testing.T) {
+	for _, name := range []string{"x", "{tenant}:x", "a{b", "Zürich/銀行/🔒", "a\r\nb\n", "a\x00b", "\xff\xfe", `"]]..'--%s%d`} {
+		s := start(t)
+		ids := []string{"\r\n", "\x00", " two  words ", "\xff\xfe", strings.Repeat("k", 200), "", "1", "-nan", "quorumlock_latch", "🔒"}
+		got, err := s.send(scripts.Latch(name, 100, scripts.MakeLatch, time.Hour, "me", ids...)).Latched(100)
+		slices.Sort(ids)
+		if err != nil || !slices.Equal(got.IDs, ids) {
+			t.Errorf("%q: %q, %v, want %q", name, got.IDs, err, ids)
+		}
+		c := scripts.Latch(name, 1, scripts.ReadLatch, 0, "")
+		for _, key := range c.Keys() {
+			if scripts.SameSlot(name) && hashTag(key) != hashTag(name) {
+				t.Errorf("%q has the key %q, in another slot", name, key)
+			}
+		}
+	}
+	if a, b := scripts.LatchKey("x"), scripts.LatchKey("{x}"); a == b || a != "quorumlock_latch:{x}" || b != "quorumlock_latch*:{x}" {
+		t.Errorf("the keys of x and {x} are %s and %s", a, b)
+	}
+}
+
+func TestALatchOfManyIDsFitsIntoAReply(t *testing.T) {
+	s := start(t)
+	const n = 4096
+	ids := make([]string, n-1)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("%0200d", i)
+	}
+	got, err := s.send(scripts.Latch("x", n, scripts.MakeLatch, time.Hour, "me", ids...)).Latched(n)
+	if err != nil || !slices.Equal(got.IDs, ids) {
+		t.Errorf("%d ids, %v, want %d", len(got.IDs), err, len(ids))
+	}
+}
+
+func TestALatchIsKnownByItsOwnSHA(t *testing.T) {
+	c := scripts.Latch("x", 1, scripts.ReadLatch, 0, "")
+	for what, other := range calls("x") {
+		if other.Script.SHA == c.Script.SHA {
+			t.Errorf("the SHA of a latch is that of %s", what)
+		}
+	}
+}
