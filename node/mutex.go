@@ -21,18 +21,24 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 
 // Mutex returns the lock of that name. If the name or an option is bad, its calls return an error that says so.
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
-	set, err := quorumlock.Resolve(opts...)
-	if n.err != nil {
-		err = n.err
-	}
-	if err == nil && set.Quorum != 0 {
-		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
-	}
-	if err == nil && set.Label != quorumlock.DefaultLabel() {
-		err = errors.New("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
-	}
+	set, err := n.resolve(opts)
 	key := set.Prefix + name
 	return &Mutex{n, key, quorum.New(n.locks, name, core.Tree{}, []quorum.Cell{{Node: n, Name: key}}, set, err)}
+}
+
+// resolve returns what the options of a Mutex or a Latch come to, and what is wrong with them or with the node.
+func (n *Node) resolve(opts []quorumlock.Option) (quorumlock.Settings, error) {
+	set, err := quorumlock.Resolve(opts...)
+	switch {
+	case n.err != nil:
+		err = n.err
+	case err != nil:
+	case set.Quorum != 0:
+		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
+	case set.Label != quorumlock.DefaultLabel():
+		err = errors.New("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
+	}
+	return set, err
 }
 
 // Name returns the name of the lock.

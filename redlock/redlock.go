@@ -105,17 +105,30 @@ func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	set, err := c.set, error(nil)
 	if len(opts) > 0 {
 		set, err = c.resolve(opts)
-		if err == nil && set.Label != c.set.Label {
-			err = errors.New("quorumlock: WithLabel is for the whole client: give it to redlock.New")
+		if err == nil {
+			err = c.sameLabel(set)
 		}
 	}
 	key := set.Prefix + name
+	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(key), set, err)
+	return &Mutex{client: c, lock: lock, key: key, quorum: set.Quorum, err: lock.Err()}
+}
+
+// sameLabel refuses options that would give one lock a label of its own.
+func (c *Client) sameLabel(set quorumlock.Settings) error {
+	if set.Label != c.set.Label {
+		return errors.New("quorumlock: WithLabel is for the whole client: give it to redlock.New")
+	}
+	return nil
+}
+
+// cells are those of a key: one at each node.
+func (c *Client) cells(key string) []quorum.Cell {
 	cells := make([]quorum.Cell, len(c.nodes))
 	for i, n := range c.nodes {
 		cells[i] = quorum.Cell{Node: n, Name: key}
 	}
-	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), cells, set, err)
-	return &Mutex{client: c, lock: lock, key: key, quorum: set.Quorum, err: lock.Err()}
+	return cells
 }
 
 // Shutdown closes the client without losing a lease. New calls of Lock and TryLock return [quorumlock.ErrClosed], and so

@@ -219,13 +219,18 @@ func (l *Lock) start(ctx context.Context) error {
 	if l.err != nil {
 		return l.err
 	}
+	return l.client.admit(ctx)
+}
+
+// admit begins a call, unless it cannot work: its ctx is nil or done, or the client has been stopped.
+func (c *Client) admit(ctx context.Context) error {
 	if ctx == nil {
 		return quorumlock.ErrNilContext
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return l.client.beginCall()
+	return c.beginCall()
 }
 
 // heldKey finds the holds in a context that descends from their leases.
