@@ -132,7 +132,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 		case err == nil:
 			last = fmt.Errorf("quorumlock: the latch %q has %d of %d ids", l.name, u.size(l.n), l.n)
 			pause, failures = firstTry, 0
-			wait = latchRefresh/2 + mathrand.N(latchRefresh)
+			wait = l.client.around(latchRefresh)
 		case l.isFinal(err):
 			return err
 		case ctx.Err() == nil:
@@ -140,7 +140,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 			if failures++; failures == 1 {
 				l.logNoQuorum(err)
 			}
-			wait, pause = pause/2+mathrand.N(pause), min(2*pause, lastTry)
+			wait, pause = l.client.around(pause), min(2*pause, lastTry)
 		}
 		if id == "" && deafen == nil {
 			deafen = l.listen(told)
@@ -159,6 +159,14 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 			return errors.Join(err, last)
 		}
 	}
+}
+
+// around returns a pause that differs from one time to the next, by d on average.
+func (c *Client) around(d time.Duration) time.Duration {
+	if c.jitter != nil {
+		return d/2 + c.jitter(d)
+	}
+	return d/2 + mathrand.N(d)
 }
 
 // isFinal reports whether asking again would not change an error of look.

@@ -1,0 +1,5 @@
+//go:build !race
+
+package latchsim
+
+const defaultSeeds = 100
