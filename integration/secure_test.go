@@ -28,7 +28,7 @@ const (
 
 // permissions are all that the user of a lock client needs.
 var permissions = []string{
-	"~*", "&redisson_lock__channel:*", "&quorumlock_wake:*",
+	"~*", "&redisson_lock__channel:*", "&quorumlock_wake:*", "&quorumlock_latch*",
 	"+evalsha", "+eval", "+time", "+exists", "+pexpire", "+pttl", "+del", "+get", "+set",
 	"+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hgetall", "+zadd", "+zcard", "+zrange", "+zrank", "+zrem",
 	"+publish", "+subscribe", "+unsubscribe", "+ping",

@@ -31,6 +31,7 @@ func (o tenant) patterns() []string {
 		"~quorumlock_*{" + prefix + "*",            // their lines of waiters
 		"&redisson_lock__channel:{" + prefix + "*", // what tells Redisson's clients of a release
 		"&quorumlock_wake:" + o.name + ".*",        // what calls the tenant's waiters
+		"&quorumlock_latch:{" + prefix + "*",       // what tells that their latches open
 	}
 }
 

@@ -1,0 +1,37 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// Three shards of a job are done in some order, one of them twice. Whoever waits for the job goes on then.
+func ExampleLatch() {
+	nodes, servers := dialAll() // node.Dial, five times
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	ctx := context.Background()
+	latch := client.Latch("myapp:import:2026-11-22", 3) // a name for each time
+	for _, shard := range []string{"a", "b", "a"} {
+		exitOn(latch.Done(ctx, shard))
+	}
+	n, err := latch.Count(ctx)
+	fmt.Println(n, err)
+
+	go func() { exitOn(client.Latch("myapp:import:2026-11-22", 3).Done(ctx, "c")) }() // any process can
+	fmt.Println(latch.Wait(ctx))
+
+	err = client.Latch("myapp:import:2026-11-22", 5).Done(ctx, "d")
+	fmt.Println(errors.Is(err, quorumlock.ErrLatchMismatch))
+	// Output:
+	// 2 <nil>
+	// <nil>
+	// true
+}
