@@ -28,10 +28,11 @@ type Call struct {
 type keys uint8
 
 const (
-	noKeys    keys = iota // those of NewCall
-	lockToken             // the lock, the token
-	lockQueue             // the lock, the queue, its entries
-	lockAll               // the lock, the queue, its entries, the token
+	noKeys     keys = iota // those of NewCall
+	lockToken              // the lock, the token
+	lockQueue              // the lock, the queue, its entries
+	lockAll                // the lock, the queue, its entries, the token
+	lockLeader             // the lock, the leader's value
 )
 
 // maxArgs is how many arguments a script of this package has at most.
@@ -53,6 +54,7 @@ const (
 	aOwner                  // text, as the cell number has it
 	aEntry                  // entry, as the cell number has it
 	aChannel                // the channel of the lock
+	aLeader                 // the channel of the leader's value
 )
 
 // NewCall returns a run of a script that is none of this package's. Its arguments are sent as fmt prints them.
@@ -79,7 +81,7 @@ func (c Call) Guarded(quarantine time.Duration) Call {
 // KeyCount returns how many keys the script is given.
 func (c *Call) KeyCount() int {
 	switch c.keys {
-	case lockToken:
+	case lockToken, lockLeader:
 		return 2
 	case lockQueue:
 		return 3
@@ -96,6 +98,8 @@ func (c *Call) AppendKey(b []byte, i int) []byte {
 		return append(b, c.ownKeys[i]...)
 	case i == 0:
 		return append(b, c.name...)
+	case c.keys == lockLeader:
+		return appendPrefixed(b, leaderPrefix, braced(c.name), c.name)
 	case i == 3, c.keys == lockToken:
 		return appendPrefixed(b, tokenPrefix, "", c.name)
 	case i == 1:
@@ -121,6 +125,8 @@ func (c *Call) AppendArg(b []byte, i int) []byte {
 		return a.entry.appendAt(b, int(a.number))
 	case aChannel:
 		return appendPrefixed(b, channelPrefix, "", c.name)
+	case aLeader:
+		return appendPrefixed(b, leaderPrefix, braced(c.name), c.name)
 	default:
 		return append(b, a.text...)
 	}
@@ -161,6 +167,8 @@ func number[T int | int64 | uint64](n T) arg { return arg{kind: aNumber, number:
 func ms(d time.Duration) arg { return number(milliseconds(d)) }
 
 func channel() arg { return arg{kind: aChannel} }
+
+func leaderChannel() arg { return arg{kind: aLeader} }
 
 // Waiter returns the client and the number of the owner or waiter that the call is for: calls with the same one are to run
 // in the order in which they were asked for. It is empty for a call of somebody else.

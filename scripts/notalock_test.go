@@ -55,10 +55,11 @@ func isHash(what string) bool {
 func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 	parse := map[string]func(scripts.Reply) (any, error){
 		"inspect": parsers["Inspected"], "force release": parsers["Done"], "raise": parsers["Done"], "renew": parsers["Done"],
-		"leave": parsers["Done"], "release": parsers["Released"],
+		"leave": parsers["Done"], "release": parsers["Released"], "proclaim": parsers["Proclaimed"], "leader": parsers["Led"],
 	}
 	entry := scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: scripts.Successor{Attempt: 3, TTL: lent, Secret: secret}}
 	all := calls("x")
+	delete(all, "withdraw") // it does not look at the lock
 	maps.Copy(all, map[string]scripts.Call{
 		"acquire as another": scripts.Acquire("x", "carol:1", ttl, 1, 100),
 		"acquire in turn":    scripts.AcquireInTurn("x", alice, ttl, 100, entry),
@@ -68,7 +69,7 @@ func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 	})
 	// The others only look for an owner, who is not there.
 	looks := map[string]bool{}
-	for _, call := range []string{"acquire", "guarded", "force release", "inspect"} {
+	for _, call := range []string{"acquire", "guarded", "force release", "inspect", "leader"} {
 		looks[all[call].Script.SHA] = true
 	}
 	for what, put := range noLocks {

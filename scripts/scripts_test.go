@@ -43,6 +43,9 @@ func calls(name string) map[string]scripts.Call {
 		"force release": scripts.ForceRelease(name),
 		"inspect":       scripts.Inspect(name, 100),
 		"guarded":       scripts.Acquire(name, alice, ttl, 1, 100).Guarded(ttl),
+		"proclaim":      scripts.Proclaim(name, alice, ttl, 100, 1, "value"),
+		"withdraw":      scripts.Withdraw(name, alice),
+		"leader":        scripts.Leader(name),
 	}
 }
 
@@ -107,12 +110,14 @@ func TestEveryScriptWorksUnderAnyName(t *testing.T) {
 
 // parsers are those of all replies; each returns whatever it makes of one, and the error.
 var parsers = map[string]func(scripts.Reply) (any, error){
-	"Acquired":  func(r scripts.Reply) (any, error) { return r.Acquired() },
-	"Done":      func(r scripts.Reply) (any, error) { return r.Done() },
-	"Released":  func(r scripts.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
-	"Yielded":   func(r scripts.Reply) (any, error) { return r.Yielded() },
-	"Inspected": func(r scripts.Reply) (any, error) { return r.Inspected() },
-	"Latched":   func(r scripts.Reply) (any, error) { return r.Latched(3) },
+	"Acquired":   func(r scripts.Reply) (any, error) { return r.Acquired() },
+	"Done":       func(r scripts.Reply) (any, error) { return r.Done() },
+	"Released":   func(r scripts.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
+	"Yielded":    func(r scripts.Reply) (any, error) { return r.Yielded() },
+	"Inspected":  func(r scripts.Reply) (any, error) { return r.Inspected() },
+	"Latched":    func(r scripts.Reply) (any, error) { return r.Latched(3) },
+	"Proclaimed": func(r scripts.Reply) (any, error) { return r.Proclaimed() },
+	"Led":        func(r scripts.Reply) (any, error) { return r.Led() },
 }
 
 func TestAnErrorInsteadOfAReplyIsReturnedAsItIs(t *testing.T) {
@@ -135,6 +140,16 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		return fields
 	}
 	with := func(i int, v any) list { return inspected(func(fields list) { fields[i] = v }) }
+	led := func(i int, v any) list {
+		fields := list{list{"a:1", "1"}, n(7), list{"9", "1", "v"}}
+		fields[i] = v
+		return fields
+	}
+	for _, v := range []any{led(0, list{}), led(2, list{}), led(1, n(-2))} {
+		if _, err := parsers["Led"](scripts.Reply{Value: v}); err != nil {
+			t.Fatalf("%v, want no error before anything is wrong", err)
+		}
+	}
 	if _, err := parsers["Inspected"](scripts.Reply{Value: with(0, list{})}); err != nil {
 		t.Fatalf("%v, want no error before anything is wrong", err)
 	}
@@ -148,6 +163,10 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		"Yielded":  {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},
 		"Latched": {nil, "0", n(1), list{}, list{n(1)}, list{n(1), "s"}, list{n(1), "s", list{}, n(1)}, list{"1", "s", list{}}, list{n(1), n(2), list{}},
 			list{n(1), "s", "a"}, list{n(1), "s", list{n(1)}}, list{n(1), "", list{}}, list{n(0), "s", list{}}, list{n(-1), "", list{}}, list{n(3), "s", list{}}},
+		"Proclaimed": {nil, "1", n(-1), n(4), list{n(1)}},
+		"Led": {nil, "x", n(1), list{}, led(0, nil)[:2], append(led(0, list{}), n(1)), led(0, nil), led(0, "a:1"), led(0, list{n(1), "1"}), led(0, list{"a:1", n(1)}),
+			led(1, "7"), led(2, nil), led(2, "9"), led(2, list{"9", "1"}), led(2, list{n(9), "1", "v"}), led(2, list{"9", n(1), "v"}), led(2, list{"9", "1", n(1)}),
+			led(2, list{"-9", "1", "v"}), led(2, list{"9", "one", "v"}), led(2, list{nil, nil, nil})},
 		"Inspected": {nil, "x", n(1), list{}, with(0, nil)[:5], append(with(0, list{}), n(1)),
 			with(0, nil), with(0, "a:1"), with(0, list{n(1), "2"}), with(0, list{"a:1", n(2)}), with(1, "7"), with(2, n(5)), with(2, "-1"),
 			with(2, "1.79e+15"), with(2, "five"), with(3, "1"), with(4, "w:1"), with(4, list{"w:1"}), with(4, list{}),

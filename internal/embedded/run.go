@@ -11,7 +11,7 @@ import (
 // Run is one run of a script at a server.
 type Run struct {
 	Server *Server
-	Script string // acquire, raise, renew, release, leave, force_release, inspect or latch; empty if it is none of these
+	Script string // such as acquire, see known; empty if it is none of the library's
 	Keys   []string
 	Args   []string
 }
@@ -80,6 +80,9 @@ var known = func() map[string]string {
 		"force_release": scripts.ForceRelease(""),
 		"inspect":       scripts.Inspect("", 0),
 		"latch":         scripts.Latch("", 1, scripts.ReadLatch, 0, ""),
+		"proclaim":      scripts.Proclaim("", "", 0, 0, 0, ""),
+		"withdraw":      scripts.Withdraw("", ""),
+		"leader":        scripts.Leader(""),
 	} {
 		names[call.Script.SHA] = name
 		names[call.Script.Source] = name

@@ -1,0 +1,182 @@
+package scripts_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+func (s *server) proclaims(want scripts.Proclamation, owner quorumlock.Owner, token, version uint64, value string) {
+	s.Helper()
+	got, err := s.send(scripts.Proclaim("x", owner, ttl, token, version, value)).Proclaimed()
+	if err != nil || got != want {
+		s.Errorf("Proclaim of %q by %s: %d, %v, want %d", value, owner, got, err, want)
+	}
+}
+
+// led checks who leads, and with which value; nobody does if the value is empty.
+func (s *server) led(holder quorumlock.Owner, value string) {
+	s.Helper()
+	got, err := s.send(scripts.Leader("x")).Led()
+	if err != nil || got.Holder != holder || got.Value != value || got.Leads != (value != "") {
+		s.Errorf("Leader: %+v, %v, want %q of %q", got, err, value, holder)
+	}
+}
+
+func TestOnlyTheHolderProclaims(t *testing.T) {
+	s := start(t)
+	s.proclaims(scripts.NotHeld, alice, 100, 1, "early")
+	s.led("", "")
+	a := s.grant("x", alice, 1, 100)
+	s.led(alice, "")
+	s.proclaims(scripts.Proclaimed, alice, a.Token, 1, "of alice")
+	s.proclaims(scripts.NotHeld, bob, a.Token+1, 1, "of bob")
+	s.led(alice, "of alice")
+	if got, _ := s.send(scripts.Leader("x")).Led(); got.Token != a.Token || got.Version != 1 || got.TTL != ttl {
+		t.Errorf("Leader: %+v", got)
+	}
+	s.release("x", alice, 1)
+	s.led("", "") // though the key is there
+	s.checkTTL(scripts.LeaderKey("x"), ttl)
+	b := s.grant("x", bob, 1, 0)
+	s.led(bob, "")
+	s.proclaims(scripts.NotHeld, alice, a.Token, 2, "late")
+	s.proclaims(scripts.Proclaimed, bob, b.Token, 1, "of bob")
+	s.led(bob, "of bob")
+}
+
+func TestAHigherTokenIsNotOverwritten(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 200)
+	s.proclaims(scripts.Proclaimed, alice, 200, 1, "high")
+	s.release("x", alice, 1)
+	s.grant("x", bob, 1, 100)
+	s.proclaims(scripts.Outranked, bob, 199, 7, "low")
+	s.led(bob, "")
+	s.data.FastForward(ttl)
+	s.grant("x", bob, 1, 0)
+	s.proclaims(scripts.Proclaimed, bob, 199, 7, "low") // it ended with its TTL
+	s.led(bob, "low")
+}
+
+func TestALaterVersionIsNotOverwritten(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.proclaims(scripts.Proclaimed, alice, 100, 2, "second")
+	s.proclaims(scripts.NotHeld, alice, 100, 1, "first")
+	s.led(alice, "second")
+	s.proclaims(scripts.Proclaimed, alice, 100, 2, "twice") // the same call again
+	s.led(alice, "second")
+	s.proclaims(scripts.Proclaimed, alice, 100, 3, "third")
+	s.led(alice, "third")
+}
+
+func TestAValueIsKeptWithoutBeingSent(t *testing.T) {
+	s := start(t)
+	keep := func(version uint64) scripts.Proclamation {
+		p, err := s.send(scripts.KeepProclaimed("x", alice, ttl, 100, version)).Proclaimed()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	if got := keep(1); got != scripts.NotHeld {
+		t.Errorf("%d, want NotHeld", got)
+	}
+	s.grant("x", alice, 1, 100)
+	if got := keep(1); got != scripts.NotThere {
+		t.Errorf("%d, want NotThere", got)
+	}
+	s.proclaims(scripts.Proclaimed, alice, 100, 1, "value")
+	s.data.FastForward(ttl / 2)
+	s.checkTTL(scripts.LeaderKey("x"), ttl/2)
+	if got := keep(1); got != scripts.Proclaimed {
+		t.Errorf("%d, want Proclaimed", got)
+	}
+	s.checkTTL(scripts.LeaderKey("x"), ttl)
+	if got := keep(2); got != scripts.NotThere {
+		t.Errorf("%d, want NotThere for a later version", got)
+	}
+	s.led(alice, "value")
+}
+
+func TestOnlyItsOwnerWithdrawsAValue(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.proclaims(scripts.Proclaimed, alice, 100, 1, "value")
+	if s.done(scripts.Withdraw("x", bob)) {
+		t.Error("withdrawn by somebody else")
+	}
+	s.led(alice, "value")
+	if !s.done(scripts.Withdraw("x", alice)) || s.done(scripts.Withdraw("x", alice)) {
+		t.Error("not withdrawn once")
+	}
+	s.led(alice, "")
+}
+
+func TestChangesOfALeaderAreTold(t *testing.T) {
+	s := start(t)
+	heard := make(chan string, 9)
+	defer s.node.Listen(scripts.LeaderKey("x"), func(m string) { heard <- m })()
+	want := func(m string) {
+		t.Helper()
+		select {
+		case got := <-heard:
+			if got != m {
+				t.Errorf("heard %q, want %q", got, m)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("not heard %q", m)
+		}
+	}
+	want("") // it listens
+	s.grant("x", alice, 1, 100)
+	s.proclaims(scripts.Proclaimed, alice, 100, 1, "a")
+	want("100 1")
+	s.proclaims(scripts.Proclaimed, alice, 100, 1, "a") // nothing new
+	s.proclaims(scripts.Proclaimed, alice, 100, 2, "b")
+	want("100 2")
+	s.done(scripts.Withdraw("x", alice))
+	want("")
+}
+
+func TestAKeyThatIsNoValueIsNamedAndNotTouched(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	key := scripts.LeaderKey("x")
+	s.put(key, "mine")
+	for name, c := range map[string]scripts.Call{"proclaim": scripts.Proclaim("x", alice, ttl, 100, 1, "v"), "keep": scripts.KeepProclaimed("x", alice, ttl, 100, 1), "leader": scripts.Leader("x")} {
+		r := s.send(c)
+		_, err := r.Proclaimed()
+		if name == "leader" {
+			_, err = r.Led()
+		}
+		if !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), key) {
+			t.Errorf("%s: %v, want ErrNotALock that names the key", name, err)
+		}
+	}
+	if _, err := s.send(scripts.Withdraw("x", alice)).Done(); !errors.Is(err, quorumlock.ErrNotALock) {
+		t.Errorf("withdraw: %v", err)
+	}
+	if got, _ := s.data.Get(key); got != "mine" {
+		t.Errorf("it is %q now", got)
+	}
+	s.data.Del(key)
+	s.release("x", alice, 1)
+	s.put("x", "mine")
+	for _, err := range []error{
+		func() error {
+			_, err := s.send(scripts.Proclaim("x", alice, ttl, 100, 1, "v")).Proclaimed()
+			return err
+		}(),
+		func() error { _, err := s.send(scripts.Leader("x")).Led(); return err }(),
+	} {
+		if !errors.Is(err, quorumlock.ErrNotALock) {
+			t.Errorf("a lock that is a string: %v", err)
+		}
+	}
+}
