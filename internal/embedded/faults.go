@@ -17,6 +17,7 @@ type faults struct {
 	loseReply int           // so many replies to scripts are lost, after the script ran
 	deaf      bool          // pub/sub messages vanish on the way back
 	ahead     time.Duration // of the true time, by the clients' clock
+	refuses   bool          // new connections are refused while requests or replies are held back
 }
 
 // Kill cuts all connections and refuses new ones. The data stays.
@@ -49,6 +50,10 @@ func (s *Server) Lose() { s.set(func(f *faults) { f.lost = true }) }
 func (s *Server) Resume() {
 	s.set(func(f *faults) { f.stalled, f.muted, f.lost = false, false, false })
 }
+
+// RefuseWhileHeld makes connecting fail at once during a Stall, a Mute and a Lose, from now on. go-redis connects a
+// subscription with a mutex held, for which a synctest bubble cannot wait: its time would stand still.
+func (s *Server) RefuseWhileHeld() { s.set(func(f *faults) { f.refuses = true }) }
 
 // Delay makes the way to the server, and the way back, take that long.
 func (s *Server) Delay(d time.Duration) { s.set(func(f *faults) { f.delay = d }) }
@@ -105,10 +110,11 @@ var errRefused = &net.OpError{Op: "dial", Net: "pipe", Err: errors.New("connecti
 func (s *Server) reach(ctx context.Context) error {
 	for {
 		f, changed := s.now()
-		if f.down {
+		held := f.stalled || f.muted || f.lost
+		if f.down || held && f.refuses {
 			return errRefused
 		}
-		if !f.stalled && !f.muted && !f.lost {
+		if !held {
 			return nil
 		}
 		select {

@@ -1,0 +1,145 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// Election is one candidate, or an observer, in the election that the name of a lock stands for. It is safe for
+// concurrent use; its zero value is not usable. It costs nothing and starts nothing before it is used.
+type Election struct {
+	mutex *redlock.Mutex
+	lock  *quorum.Lock
+	set   quorumlock.Settings
+	key   string // the name of the lock with its prefix
+	value string // of a new term
+	err   error  // what is wrong with the lock or the value: all calls return it
+
+	mu   sync.Mutex
+	term *Term // the latest of this Election; nil if there was none
+}
+
+// New returns a candidate whose lock is m. The value is what the others learn of it while it leads, such as its address:
+// at most [MaxValue] bytes, and empty if it only observes. All candidates and observers of an election use the same
+// nodes, name, prefix and quorum, as with any lock. What else uses the lock m excludes the leader, but does not lead.
+//
+// The options of m work as on a Mutex. [quorumlock.WithTTL] bounds how long a dead leader keeps others out.
+// [quorumlock.WithWait] bounds a Campaign; Run campaigns again then. [quorumlock.WithMaxHold] and
+// [quorumlock.WithoutRenewal] bound a term, which is then lost. [quorumlock.WithOwner] is refused.
+//
+// If m, one of its options or the value is bad, all calls return an error that says so.
+func New(m *redlock.Mutex, value string) *Election {
+	e := &Election{mutex: m, value: value}
+	if m == nil {
+		e.err = errors.New("quorumlock: election.New: the mutex is nil: use client.Mutex of a redlock.Client")
+		return e
+	}
+	e.lock = m.Member()
+	e.set = e.lock.Settings()
+	switch {
+	case e.lock.Err() != nil:
+		e.err = e.lock.Err()
+	case e.set.Owner != "":
+		e.err = errors.New("quorumlock: election.New: the mutex has WithOwner, under which two campaigns of this process could lead at once: leave the option out")
+	default:
+		e.err = checkValue(value)
+	}
+	if e.err == nil {
+		e.key = e.lock.Key(0)
+	}
+	return e
+}
+
+// Name returns the name of the lock.
+func (e *Election) Name() string {
+	if e.mutex == nil {
+		return ""
+	}
+	return e.mutex.Name()
+}
+
+// Campaign waits until this candidate leads, in the order in which the candidates of all processes came, and returns
+// its term. The value is then known at a quorum of the nodes. The context of the term descends from ctx, as that of a lease
+// does: [quorumlock.WithWait] bounds the wait alone. Call [Term.Resign] when the work is done.
+//
+// Campaign rides out an outage of the nodes. It returns ctx's error when ctx is done, the errors of Lock, see
+// [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user of
+// the nodes may not write the value, or its key is something else, it returns a *[quorumlock.QuorumError] that says
+// so. After an error nothing is left on the nodes but token counters; a node that cannot be reached forgets the rest
+// within the TTL.
+func (e *Election) Campaign(ctx context.Context) (*Term, error) {
+	return e.campaign(ctx, false)
+}
+
+func (e *Election) campaign(ctx context.Context, serves bool) (*Term, error) {
+	if err := e.check(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		lease, err := e.mutex.Lock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if lease.HoldCount() > 1 {
+			_ = lease.Unlock(ctx) // of many: it releases nothing
+			return nil, fmt.Errorf("quorumlock: election: the context of this campaign descends from a hold of %q already: use one that does not", e.Name())
+		}
+		t := newTerm(ctx, e, lease, serves)
+		if err = t.begin(ctx); err == nil {
+			e.mu.Lock()
+			e.term = t
+			e.mu.Unlock()
+			return t, nil
+		}
+		if !errors.Is(err, quorumlock.ErrLost) || ctx.Err() != nil {
+			return nil, err
+		}
+		e.set.Logger.Warn("quorumlock: leadership lost before its value was known, campaigning again", "lock", e.Name(), "error", err)
+	}
+}
+
+// check refuses what no call can work with.
+func (e *Election) check(ctx context.Context) error {
+	switch {
+	case e.err != nil:
+		return e.err
+	case ctx == nil:
+		return quorumlock.ErrNilContext
+	}
+	return nil
+}
+
+// Leading returns the term in which this Election leads, if it does at this moment.
+func (e *Election) Leading() (*Term, bool) {
+	t := e.latest()
+	if t == nil || t.Err() != nil {
+		return nil, false
+	}
+	return t, true
+}
+
+// latest returns the last term of this Election, or nil.
+func (e *Election) latest() *Term {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.term
+}
+
+// Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is none. A Run goes on: it
+// campaigns again, behind those who wait. Cancel its ctx to end it.
+func (e *Election) Resign(ctx context.Context) error {
+	if e.err != nil {
+		return e.err
+	}
+	t := e.latest()
+	if t == nil {
+		return ErrNotLeader
+	}
+	return t.Resign(ctx)
+}

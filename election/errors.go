@@ -1,0 +1,50 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+var (
+	// ErrNoLeader says that nobody leads: so many nodes say so that nobody can have a quorum of them.
+	ErrNoLeader = errors.New("quorumlock: nobody leads")
+
+	// ErrNotLeader says that this Election does not lead, so that there is nothing to resign from.
+	ErrNotLeader = errors.New("quorumlock: this election does not lead")
+
+	// ErrResigned is the [context.Cause] of a term's context after Resign. Calls of the term return it from then on.
+	ErrResigned = errors.New("quorumlock: the leader has resigned")
+
+	// ErrNotDrained says that the lock was released although the work of the leader had not ended: the lead function of
+	// Run has not returned, or Resign was not called, within a TTL after the end of the term's context.
+	ErrNotDrained = errors.New("quorumlock: the lock was released while the leader was still at work, a TTL after its context had ended")
+)
+
+// MaxValue is the longest value of a leader, in bytes.
+const MaxValue = 64 << 10
+
+// checkValue returns what is wrong with a value.
+func checkValue(value string) error {
+	if len(value) > MaxValue {
+		return fmt.Errorf("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep what is longer elsewhere", len(value), MaxValue)
+	}
+	return nil
+}
+
+// isIncurable reports whether an error of a node will not go away by itself: the user may not use the key of the value,
+// or something else is kept there.
+func isIncurable(err error) bool {
+	said, ok := errors.AsType[redis.Error](err)
+	return errors.Is(err, quorumlock.ErrNotALock) || ok && strings.HasPrefix(said.Error(), "NOPERM")
+}
+
+// isEndOfContext reports whether an error says only that a context is done.
+func isEndOfContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, quorumlock.ErrLost) || errors.Is(err, ErrResigned)
+}

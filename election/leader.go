@@ -1,0 +1,214 @@
+package election
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// Leader is who leads, as far as the nodes that answered know.
+type Leader struct {
+	Owner   quorumlock.Owner // who leads; its label names the process
+	Value   string           // what it proclaimed
+	Token   uint64           // its fencing token
+	Version uint64           // counts the values of this leader, from 1
+
+	// Sure says that a quorum of the nodes has this leader as the holder of the lock and has this value of it. Then it
+	// has won the lock, nobody else could win it until a node let go of it, and no later value of it was
+	// known at a quorum before the call. Without it, the leader is only the best guess: a new one that is not known at a
+	// quorum yet, or a former one that is about to be gone.
+	Sure bool
+
+	Nodes  int           // at how many nodes this leader has this value
+	Needed int           // the quorum
+	TTL    time.Duration // for how long the nodes keep the lock for it, as a quorum, unless it renews or resigns
+}
+
+// String describes the leader in one line, for people.
+func (l Leader) String() string {
+	if l.Owner == "" {
+		return "no leader"
+	}
+	who, doubt := l.Owner.Label(), ""
+	if who == "" {
+		who = string(l.Owner)
+	}
+	if !l.Sure {
+		doubt = ", not sure"
+	}
+	return fmt.Sprintf("leader %s, value %.100q, token %d, at %d nodes of the %d needed%s", who, l.Value, l.Token, l.Nodes, l.Needed, doubt)
+}
+
+// Leader asks all nodes who leads, and returns as soon as enough have answered alike. It waits for the others until ctx is
+// done, for the node timeout at most. It changes nothing.
+//
+// It returns [ErrNoLeader] if nobody leads. It returns a *[quorumlock.QuorumError], along with the best guess, if fewer nodes
+// answered than the quorum; ctx's error if ctx is done first; and [quorumlock.ErrClosed] if the client is closed. Without
+// an error there is a leader; look at [Leader.Sure].
+//
+// A leader that died is reported for as long as the nodes keep the lock for it: until its TTL is over. It is not sure any
+// more for the last part of that, the drift: its lease is over then.
+func (e *Election) Leader(ctx context.Context) (Leader, error) {
+	if err := e.check(ctx); err != nil {
+		return Leader{}, err
+	}
+	v, err := e.look(ctx)
+	return v.leader, err
+}
+
+// view is what a read came to.
+type view struct {
+	leader  Leader
+	pending bool // somebody holds the lock, or may, and is not known as the leader at a quorum: it will change soon
+}
+
+// answer is what one node said.
+type answer struct {
+	cell     int
+	standing scripts.Standing
+	err      error
+}
+
+// look asks all nodes until the outcome is decided.
+func (e *Election) look(ctx context.Context) (view, error) {
+	if err := ctx.Err(); err != nil {
+		return view{}, err
+	}
+	_, cells := e.lock.Quorum()
+	came := make(chan answer, cells) // nobody need wait for those that come late
+	for cell := range cells {
+		err := e.lock.Ask(cell, scripts.Leader(e.lock.Key(cell)), func(reply scripts.Reply) {
+			s, err := reply.Led()
+			came <- answer{cell, s, err}
+		})
+		if err != nil {
+			return view{}, err
+		}
+	}
+	var answers []answer
+	for {
+		select {
+		case a := <-came:
+			answers = append(answers, a)
+		case <-ctx.Done():
+			return view{}, ctx.Err()
+		}
+		if v, decided, err := e.judge(answers); decided {
+			return v, err
+		}
+	}
+}
+
+// judge says who leads, given the answers so far, and whether more of them could change that.
+func (e *Election) judge(answers []answer) (v view, decided bool, err error) {
+	need, cells := e.lock.Quorum()
+	failed := &quorumlock.QuorumError{Needed: need}
+	var said []answer // by nodes that did not fail
+	for _, a := range answers {
+		if a.err != nil {
+			failed.Nodes = append(failed.Nodes, e.lock.NodeError(a.cell, a.err))
+			continue
+		}
+		failed.Granted++
+		said = append(said, a)
+	}
+	mute := cells - len(said) // those that have not answered, and those that failed
+	v.leader = e.best(said, mute)
+	v.pending = v.leader.Owner != "" && !v.leader.Sure || e.mayBeHeld(said, mute)
+	all := len(answers) == cells
+	switch {
+	case v.leader.Sure:
+		v.pending = false
+		return v, true, nil
+	case len(said) < need:
+		v.pending = true
+		return v, all, failed
+	case v.leader.Owner != "":
+		return v, all, nil
+	}
+	return v, all || !v.pending, ErrNoLeader
+}
+
+// best returns the leader that most speaks for: the one at a quorum, or else the latest that may be at a quorum, given that
+// some nodes are mute. It returns no leader if no holder has a value.
+func (e *Election) best(said []answer, mute int) Leader {
+	need, _ := e.lock.Quorum()
+	var best Leader
+	for _, a := range said {
+		s := a.standing
+		owner := ownerAt(a)
+		if owner == "" || !s.Leads {
+			continue
+		}
+		l := Leader{Owner: owner, Value: s.Value, Token: s.Token, Version: s.Version, Needed: need}
+		holders, lasting := 0, 0
+		var ttls []time.Duration
+		for _, b := range said {
+			if ownerAt(b) != owner {
+				continue
+			}
+			holders++
+			if o := b.standing; o.Leads && o.Token == s.Token && o.Version == s.Version {
+				ttls = append(ttls, o.TTL)
+				if e.lasts(o.TTL) {
+					lasting++
+				}
+			}
+		}
+		if holders+mute < need {
+			continue // it cannot have a quorum
+		}
+		l.Nodes, l.Sure = len(ttls), lasting >= need
+		slices.Sort(ttls)
+		if len(ttls) >= need {
+			l.TTL = ttls[len(ttls)-need]
+		}
+		if l.Sure {
+			return l
+		}
+		if l.Token > best.Token || l.Token == best.Token && l.Version > best.Version {
+			best = l
+		}
+	}
+	return best
+}
+
+// lasts reports whether the lease of a holder may be valid yet, whose key expires in ttl: a lease ends that much before its
+// keys do.
+func (e *Election) lasts(ttl time.Duration) bool {
+	return ttl > e.set.TTL-e.set.Drift.Validity(e.set.TTL, 0)
+}
+
+// mayBeHeld reports whether somebody may hold the lock at a quorum, given that some nodes are mute.
+func (e *Election) mayBeHeld(said []answer, mute int) bool {
+	need, _ := e.lock.Quorum()
+	if mute >= need {
+		return true
+	}
+	for _, a := range said {
+		n := 0
+		for _, b := range said {
+			if b.standing.Holder != "" && scripts.Base(b.standing.Holder) == scripts.Base(a.standing.Holder) {
+				n++
+			}
+		}
+		if n > 0 && n+mute >= need {
+			return true
+		}
+	}
+	return false
+}
+
+// ownerAt returns the owner who holds the lock at the cell that answered. A holder of another cell, which the same server
+// has under another address, does not count twice.
+func ownerAt(a answer) quorumlock.Owner {
+	owner := scripts.Base(a.standing.Holder)
+	if owner == "" || scripts.OfCell(owner, a.cell) != a.standing.Holder {
+		return ""
+	}
+	return owner
+}

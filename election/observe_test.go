@@ -1,0 +1,260 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// seen is what an iteration told.
+type seen struct {
+	mu       sync.Mutex
+	all      []string // the value of the leader, or what else it said
+	at       []time.Time
+	tops     []uint64 // tokens of the sure leaders
+	versions []uint64 // of their values
+	end      func()
+}
+
+// watches observes until end.
+func (c *candidate) watches(t *testing.T) *seen {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	s := &seen{}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for l, err := range c.Observe(ctx) {
+			s.add(l, err)
+		}
+	})
+	s.end = func() {
+		cancel()
+		running.Wait()
+	}
+	t.Cleanup(s.end)
+	synctest.Wait()
+	return s
+}
+
+func (s *seen) add(l election.Leader, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	what := l.Value
+	switch _, few := errors.AsType[*quorumlock.QuorumError](err); {
+	case few:
+		what = "?"
+	case errors.Is(err, election.ErrNoLeader):
+		what = "-"
+	case err != nil:
+		what = err.Error()
+	case !l.Sure:
+		what += "?"
+	default:
+		s.tops, s.versions = append(s.tops, l.Token), append(s.versions, l.Version)
+	}
+	s.all, s.at = append(s.all, what), append(s.at, time.Now())
+}
+
+// saw checks what was told so far, and that the last of it was told within limit of since.
+func (s *seen) saw(t *testing.T, since time.Time, limit time.Duration, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Equal(s.all, want) {
+		t.Fatalf("told %q, want %q", s.all, want)
+	}
+	if late := s.at[len(s.at)-1].Sub(since); late > limit {
+		t.Errorf("%q was told after %v, want %v", want[len(want)-1], late, limit)
+	}
+	if !slices.IsSorted(s.tops) {
+		t.Errorf("tokens %d", s.tops)
+	}
+}
+
+func TestObserveTellsEachChangeAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		o := c[2].watches(t)
+		o.saw(t, time.Now(), 0, "-")
+		now := time.Now()
+		first := c[0].leads(t)
+		o.saw(t, now, time.Millisecond, "-", "0")
+		time.Sleep(5 * time.Minute)
+		now = time.Now()
+		if err := first.Proclaim(t.Context(), "0b"); err != nil {
+			t.Fatal(err)
+		}
+		o.saw(t, now, time.Millisecond, "-", "0", "0b")
+		time.Sleep(5 * time.Minute)
+		now = time.Now()
+		next := c[1].queues(t)
+		time.Sleep(time.Second)
+		now = time.Now()
+		resign(t, first)
+		second := <-next
+		o.saw(t, now, 20*time.Millisecond, "-", "0", "0b", "1")
+		time.Sleep(time.Minute)
+		now = time.Now()
+		resign(t, second)
+		time.Sleep(20 * time.Millisecond)
+		o.saw(t, now, 20*time.Millisecond, "-", "0", "0b", "1", "-")
+		o.end()
+		locktest.Nothing(t, servers)
+	})
+}
+
+// No message tells of a death: the observer looks when the keys expire.
+func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 2)
+		o := c[1].watches(t)
+		term := c[0].leads(t)
+		time.Sleep(5 * time.Second)
+		each(c[0].paths, (*embedded.Server).Kill)
+		time.Sleep(time.Until(term.ValidUntil()))
+		time.Sleep(102 * time.Millisecond) // the drift
+		for servers[0].Redis.Exists("job") {
+			time.Sleep(time.Millisecond)
+		}
+		now := time.Now()
+		time.Sleep(100 * time.Millisecond)
+		o.saw(t, now, 3*time.Millisecond, "-", "0", "-")
+	})
+}
+
+// Without any message Observe still finds out.
+func TestObserveFindsOutWithoutMessages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, _ := start(t, 2)
+		each(c[1].paths, func(s *embedded.Server) { s.LoseMessages(true) })
+		o := c[1].watches(t)
+		time.Sleep(time.Minute)
+		now := time.Now()
+		term := c[0].leads(t)
+		time.Sleep(quorumlock.DefaultTTL)
+		o.saw(t, now, quorumlock.DefaultTTL, "-", "0")
+		now = time.Now()
+		if err := c[0].client.Mutex("job").ForceUnlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(quorumlock.DefaultTTL)
+		o.saw(t, now, quorumlock.DefaultTTL, "-", "0", "-")
+		_ = term.Resign(t.Context())
+	})
+}
+
+func TestObserveRidesOutAnOutage(t *testing.T) {
+	for name, outage := range map[string]struct {
+		begin, end func(*embedded.Server)
+		lasts      time.Duration // the frozen ones end before go-redis writes to them a second time, with a mutex held that no bubble can wait for
+	}{
+		"down":   {(*embedded.Server).Kill, func(s *embedded.Server) { s.Restart(true) }, 5 * time.Minute},
+		"frozen": {(*embedded.Server).Stall, (*embedded.Server).Resume, 2 * time.Second},
+		"cut":    {(*embedded.Server).Lose, (*embedded.Server).Resume, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, servers := start(t, 3, quorumlock.WithTTL(time.Second))
+				o := c[2].watches(t)
+				term := c[0].leads(t)
+				o.saw(t, time.Now(), 0, "-", "0")
+				each(c[2].paths, outage.begin)
+				time.Sleep(outage.lasts)
+				o.saw(t, time.Now(), 0, "-", "0", "?")
+				resign(t, term)
+				second := c[1].leads(t)
+				each(c[2].paths, outage.end)
+				now := time.Now()
+				time.Sleep(3 * time.Second)
+				o.saw(t, now, 2*time.Second, "-", "0", "?", "1")
+				resign(t, second)
+				time.Sleep(time.Second)
+				o.saw(t, now, 4*time.Second, "-", "0", "?", "1", "-")
+				o.end()
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+// A loop that is slow skips what has passed, and never the latest.
+func TestObserveSkipsWhatHasPassedAndNeverTheLatest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, _ := start(t, 2)
+		term := c[0].leads(t)
+		var told []string
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() {
+			for l := range c[1].Observe(ctx) {
+				told = append(told, l.Value)
+				time.Sleep(time.Second)
+			}
+		})
+		for i := range 35 {
+			time.Sleep(100 * time.Millisecond)
+			if err := term.Proclaim(t.Context(), fmt.Sprint(i)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(3 * time.Second)
+		cancel()
+		running.Wait()
+		if len(told) < 4 || len(told) > 6 || told[0] != "0" || told[len(told)-1] != "34" {
+			t.Errorf("told %q, want a few, and the last", told)
+		}
+		resign(t, term)
+	})
+}
+
+func TestObserveEndsWithItsLoopItsContextOrItsClient(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 2)
+		for range c[0].Observe(t.Context()) {
+			break
+		}
+		n := 0
+		for range c[0].Observe(within(t, time.Minute)) {
+			n++
+		}
+		if n != 1 {
+			t.Errorf("told %d times, want once", n)
+		}
+		locktest.Nothing(t, servers)
+		time.AfterFunc(time.Minute, func() { _ = c[0].client.Close() })
+		var last error
+		for _, last = range c[0].Observe(t.Context()) {
+		}
+		if !errors.Is(last, quorumlock.ErrClosed) {
+			t.Errorf("Observe ended with %v, want ErrClosed", last)
+		}
+	})
+}
+
+// What comes while nodes lose the value, and the term brings it back, is no change of leader.
+func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 2)
+		o := c[1].watches(t)
+		term := c[0].leads(t)
+		time.Sleep(9900 * time.Millisecond) // just before a round
+		for _, s := range servers[:3] {
+			s.Redis.Del(scripts.LeaderKey("job"))
+		}
+		time.Sleep(time.Minute)
+		o.saw(t, time.Now(), 0, "-", "0")
+		resign(t, term)
+	})
+}

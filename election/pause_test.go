@@ -1,0 +1,71 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// pausedHold is a hold that is over, in a process whose timers have not fired since: it has just woken up.
+type pausedHold struct{ quorumlock.Hold }
+
+func (pausedHold) ValidUntil() time.Time { return time.Now().Add(-time.Second) }
+
+// The timer of the lease fires late in a process that was paused. Each call of the term looks at the clock first, so
+// the leader learns before the call returns.
+func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
+	for name, call := range map[string]func(ctx context.Context, e *Election, term *Term) error{
+		"Err":      func(_ context.Context, _ *Election, term *Term) error { return term.Err() },
+		"Context":  func(_ context.Context, _ *Election, term *Term) error { return context.Cause(term.Context()) },
+		"Proclaim": func(ctx context.Context, _ *Election, term *Term) error { return term.Proclaim(ctx, "late") },
+		"Resign":   func(ctx context.Context, _ *Election, term *Term) error { return term.Resign(ctx) },
+		"Health": func(_ context.Context, e *Election, term *Term) error {
+			if e.Health(500*time.Millisecond) == nil {
+				return nil
+			}
+			return context.Cause(term.ctx)
+		},
+		"Leading": func(_ context.Context, e *Election, term *Term) error {
+			if _, ok := e.Leading(); ok {
+				return nil
+			}
+			return context.Cause(term.ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, nodes := locktest.Nodes(t, 1)
+				c, err := redlock.New(nodes)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close() //nolint:errcheck // the test is over
+				e := New(c.Mutex("job"), "v")
+				held := locktest.Lock(t, c.Mutex("job"))
+				var hold quorumlock.Hold = heldBy{held}
+				lease, _ := quorumlock.NewLease(t.Context(), pausedHold{hold})
+				e.term = newTerm(t.Context(), e, lease, false)
+				if err := c.Mutex("job").Member().Client().Go(e.term.keep); err != nil {
+					t.Fatal(err)
+				}
+				if err := call(t.Context(), e, e.term); !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("%v, want ErrLost", err)
+				}
+				_ = e.term.Resign(t.Context())
+			})
+		})
+	}
+}
+
+// heldBy is the hold of a lease.
+type heldBy struct{ *quorumlock.Lease }
+
+func (h heldBy) Leave(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
+	return h.UnlockAfter(ctx, keep)
+}

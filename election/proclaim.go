@@ -1,0 +1,221 @@
+package election
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// The value of a term is brought to the nodes in rounds: one for each new value, and one every third of the TTL that
+// keeps what is there. A round asks every node. A node writes only for an owner who holds the lock there, and only if no
+// higher token has written: see proclaim.lua.
+
+// round is one attempt to have the value at all nodes. It is guarded by the mutex of its term.
+type round struct {
+	version uint64
+	left    int // nodes that have not answered
+	yes     int // nodes that have the value
+	errs    []*quorumlock.NodeError
+}
+
+// proclaimer is a caller who waits until a version is at a quorum.
+type proclaimer struct {
+	version uint64
+	done    chan error // capacity 1
+}
+
+// Proclaim changes the value of the leader, and returns when a quorum of the nodes has it: whoever calls Leader after that
+// does not get the former value as sure. Of several calls at the same time the last one wins; the others return with it.
+//
+// It returns an error at once if the value is longer than [MaxValue]. If the term is over, it returns what [Term.Err]
+// does, and the value is not changed. It returns a *[quorumlock.QuorumError] if too few nodes have taken the value, and
+// ctx's error if ctx is done first: then the value is told or not, and the term goes on trying until it ends or
+// another value is proclaimed.
+func (t *Term) Proclaim(ctx context.Context, value string) error {
+	if ctx == nil {
+		return quorumlock.ErrNilContext
+	}
+	if err := checkValue(value); err != nil {
+		return err
+	}
+	if err := t.Err(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.value = value
+	t.version++
+	p := t.expect()
+	t.mu.Unlock()
+	t.signal()
+	return t.await(ctx, p)
+}
+
+// expect adds a caller who waits for the present version. It is called with mu held.
+func (t *Term) expect() *proclaimer {
+	p := &proclaimer{t.version, make(chan error, 1)}
+	if t.told >= t.version {
+		p.done <- nil
+		return p
+	}
+	t.callers = append(t.callers, p)
+	return p
+}
+
+func (t *Term) await(ctx context.Context, p *proclaimer) error {
+	var err error
+	select {
+	case err = <-p.done:
+	case <-t.ctx.Done():
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if over := t.Err(); over != nil {
+		return over
+	}
+	return err
+}
+
+// begin starts the keeper, and returns when the first value is at a quorum. It rides out nodes that fail, and returns
+// an error when the term is over.
+func (t *Term) begin(ctx context.Context) error {
+	if err := t.election.lock.Client().Go(t.keep); err != nil {
+		_ = t.lease.Unlock(context.WithoutCancel(ctx)) // it is lost with the client
+		return err
+	}
+	for {
+		t.mu.Lock()
+		p := t.expect()
+		t.mu.Unlock()
+		err := t.await(ctx, p)
+		if err == nil {
+			return nil
+		}
+		if over := t.Err(); over == nil && !isIncurable(err) {
+			continue
+		}
+		_ = t.giveUp()
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return err
+	}
+}
+
+// giveUp ends a term that nobody has.
+func (t *Term) giveUp() error {
+	t.end(ErrResigned)
+	t.finished()
+	<-t.over
+	return t.err
+}
+
+func (t *Term) signal() {
+	select {
+	case t.kick <- struct{}{}:
+	default:
+	}
+}
+
+// tell begins a round. A whole one sends the value; another one only if a node asks for it.
+func (t *Term) tell(whole bool) {
+	_, cells := t.election.lock.Quorum()
+	t.mu.Lock()
+	r := &round{version: t.version, left: cells}
+	whole = whole || t.round == nil
+	value := t.value
+	t.round = r
+	t.mu.Unlock()
+	for cell := range cells {
+		t.ask(r, cell, value, whole)
+	}
+}
+
+func (t *Term) ask(r *round, cell int, value string, whole bool) {
+	l := t.election.lock
+	call := scripts.KeepProclaimed(l.Key(cell), t.Owner(), t.election.set.TTL, t.Token(), r.version)
+	if whole {
+		call = scripts.Proclaim(l.Key(cell), t.Owner(), t.election.set.TTL, t.Token(), r.version, value)
+	}
+	err := l.Ask(cell, call.At(cell), func(reply scripts.Reply) {
+		p, err := reply.Proclaimed()
+		if p == scripts.NotThere && !whole && err == nil {
+			t.ask(r, cell, value, true)
+			return
+		}
+		t.answered(r, cell, p == scripts.Proclaimed && err == nil, err)
+	})
+	if err != nil {
+		t.answered(r, cell, false, err)
+	}
+}
+
+// answered counts what a node has said.
+func (t *Term) answered(r *round, cell int, yes bool, err error) {
+	need, cells := t.election.lock.Quorum()
+	t.mu.Lock()
+	r.left--
+	if err != nil {
+		r.errs = append(r.errs, t.election.lock.NodeError(cell, err))
+	}
+	if yes {
+		r.yes++
+	}
+	if r.yes == need && yes {
+		t.decide(r, nil)
+	}
+	over := r.left == 0 && r == t.round
+	if over {
+		t.due = time.Now().Add(t.pause(r.yes, need, cells))
+		if r.yes < need {
+			t.decide(r, &quorumlock.QuorumError{Granted: r.yes, Needed: need, Nodes: r.errs})
+		}
+	}
+	t.mu.Unlock()
+	if over {
+		t.signal()
+	}
+}
+
+// decide answers those who wait for the version of a round, or for an earlier one. It is called with mu held.
+func (t *Term) decide(r *round, err error) {
+	if err == nil {
+		t.told = max(t.told, r.version)
+	}
+	rest := t.callers[:0]
+	for _, p := range t.callers {
+		if p.version > r.version {
+			rest = append(rest, p)
+			continue
+		}
+		p.done <- err
+	}
+	clear(t.callers[len(rest):])
+	t.callers = rest
+}
+
+// pause is how long the next round waits. What nodes lack, they get soon.
+func (t *Term) pause(yes, need, cells int) time.Duration {
+	ttl := t.election.set.TTL
+	switch {
+	case yes == cells:
+		return ttl / 3
+	case yes >= need:
+		return ttl / 12
+	}
+	return max(ttl/48, 5*time.Millisecond)
+}
+
+// withdraw takes the value away, as far as nodes can be reached. Elsewhere its key ends with its TTL, and counts for
+// nothing until then, since its owner does not hold the lock.
+func (t *Term) withdraw() {
+	l := t.election.lock
+	_, cells := l.Quorum()
+	for cell := range cells {
+		_ = l.Ask(cell, scripts.Withdraw(l.Key(cell), t.Owner()).At(cell), func(scripts.Reply) {})
+	}
+}

@@ -1,0 +1,106 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Run campaigns, and calls lead when this candidate leads. When the leadership is lost, or somebody calls Resign, it
+// campaigns again, behind those who wait, until ctx is done. lead is called by the goroutine of Run, so it never runs twice
+// at a time. Its ctx is that of the [Term], which [TermOf] finds in it.
+//
+// The lock is released when lead has returned, not before: drain first. While lead winds up after the end of its ctx, the
+// lock is kept and renewed, for a TTL at most. If lead has not returned by then, the lock is released, the next
+// leader begins, and only the fencing token keeps the two apart. Run then still waits for lead; [Election.Health]
+// reports it.
+//
+// Run returns when lead returns by itself, while this candidate still leads: with what lead returned, be it nil or an error,
+// joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. What lead returns after
+// its ctx was cancelled by a loss or by Resign does not end Run; an error that says more than that the context is done is
+// logged. When ctx is done, Run returns ctx's error, joined with such an error of lead. Run also returns the errors of
+// Campaign, but for the end of [quorumlock.WithWait], after which it campaigns again. If lead panics, the lock is
+// released first.
+func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
+	if err := e.check(ctx); err != nil {
+		return err
+	}
+	if lead == nil {
+		return errors.New("quorumlock: election: Run: the function is nil: use what the leader does")
+	}
+	for {
+		t, err := e.campaign(ctx, true)
+		switch {
+		case err != nil && ctx.Err() == nil && e.set.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
+			continue // the wait is over
+		case err != nil:
+			return err
+		}
+		if again, err := t.serve(ctx, lead); !again {
+			return err
+		}
+	}
+}
+
+// serve runs lead in the term, and returns whether to campaign again, or else what Run returns.
+func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) (again bool, err error) {
+	var ended error // why the term had ended before lead returned
+	func() {
+		defer func() { // also if lead panics
+			t.finished()
+			<-t.over
+		}()
+		err = lead(t.Context())
+		ended = t.Err()
+	}()
+	if ended == nil {
+		if errors.Is(t.err, quorumlock.ErrLost) {
+			err = errors.Join(err, t.err)
+		}
+		return false, err
+	}
+	if isEndOfContext(err) {
+		err = nil
+	}
+	if ctx.Err() != nil {
+		return false, errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		t.election.set.Logger.Warn("quorumlock: the lead function failed after its leadership had ended, campaigning again", "lock", t.election.Name(), "token", t.Token(), "error", err)
+	}
+	return true, nil
+}
+
+// Health returns an error if the work of a leader goes on although its leadership ended longer than grace ago: the lead
+// function of Run does not return, or the Term of Campaign was not resigned. It is for the health check of a process, which
+// should then be restarted. It asks no node.
+func (e *Election) Health(grace time.Duration) error {
+	if e.err != nil {
+		return e.err
+	}
+	t := e.latest()
+	if t == nil || t.Err() == nil {
+		return nil
+	}
+	select {
+	case <-t.drained:
+		return nil
+	default:
+	}
+	t.mu.Lock()
+	ended := t.ended
+	t.mu.Unlock()
+	if ended.IsZero() { // its keeper has not looked yet
+		ended = time.Now()
+	}
+	if until := t.ValidUntil(); until.Before(ended) { // the process was paused
+		ended = until
+	}
+	if late := time.Since(ended); late > grace {
+		return fmt.Errorf("quorumlock: election: the leader of %q is still at work %v after its term has ended: return from the lead function, or call Resign, when the context is done", t.election.Name(), late.Round(time.Millisecond))
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+// background runs Run until stop, which returns what Run returned.
+func (c *candidate) background(t *testing.T, lead func(ctx context.Context) error) (stop func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx, lead) }()
+	return sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})
+}
+
+// work leads until its context ends, and notes the leaders in order.
+type work struct {
+	mu     sync.Mutex
+	tokens []uint64
+	inside int
+	winds  time.Duration // what it takes to wind up
+}
+
+func (w *work) lead(ctx context.Context) error {
+	term, ok := election.TermOf(ctx)
+	if !ok {
+		return errors.New("there is no term in the context")
+	}
+	w.mu.Lock()
+	w.tokens = append(w.tokens, term.Token())
+	w.inside++
+	w.mu.Unlock()
+	<-ctx.Done()
+	time.Sleep(w.winds)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.inside--
+	return ctx.Err()
+}
+
+func TestRunReturnsWhatLeadReturnsByItself(t *testing.T) {
+	broken := errors.New("broken")
+	for _, want := range []error{nil, broken} {
+		bubble(t, func(t *testing.T) {
+			c, servers := start(t, 1)
+			if err := c[0].Run(t.Context(), func(context.Context) error { return want }); err != want { //nolint:errorlint // it is the very error
+				t.Errorf("Run: %v, want %v", err, want)
+			}
+			synctest.Wait()
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// Drain first: while lead winds up nobody else leads, and the lock is renewed; it is free as soon as lead has returned.
+func TestTheLockIsReleasedWhenLeadHasReturnedAndNotBefore(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, c *candidate, stop func() error){
+		"Resign": func(t *testing.T, c *candidate, _ func() error) {
+			began := time.Now()
+			if err := c.Resign(t.Context()); err != nil {
+				t.Errorf("Resign: %v", err)
+			}
+			if took := time.Since(began); took < 9*time.Second {
+				t.Errorf("Resign returned after %v, before lead had", took)
+			}
+		},
+		"ctx": func(t *testing.T, _ *candidate, stop func() error) {
+			if err := stop(); !errors.Is(err, context.Canceled) {
+				t.Errorf("Run: %v, want Canceled", err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, servers := start(t, 2)
+				w := work{winds: 9 * time.Second} // most of a TTL
+				stop := c[0].background(t, w.lead)
+				time.Sleep(8 * time.Second)
+				var second *election.Term
+				var released time.Time
+				var waiting sync.WaitGroup
+				waiting.Go(func() {
+					second = <-c[1].queues(t)
+					released = time.Now()
+					w.mu.Lock()
+					defer w.mu.Unlock()
+					if w.inside != 0 {
+						t.Error("the next leads while lead runs")
+					}
+				})
+				time.Sleep(time.Second)
+				began := time.Now()
+				end(t, c[0], stop)
+				waiting.Wait()
+				if took := released.Sub(began); took < 9*time.Second || took > 9*time.Second+10*time.Millisecond {
+					t.Errorf("the next leads %v after the end, want 9 s, when lead returns", took)
+				}
+				_ = stop()
+				resign(t, second)
+				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		c, servers := start(t, 2, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		w := work{winds: time.Minute}
+		stop := c[0].background(t, w.lead)
+		time.Sleep(time.Second)
+		began := time.Now()
+		if err := c[0].Resign(t.Context()); !errors.Is(err, election.ErrNotDrained) {
+			t.Errorf("Resign: %v, want ErrNotDrained", err)
+		}
+		if took := time.Since(began); took < quorumlock.DefaultTTL || took > quorumlock.DefaultTTL+time.Second {
+			t.Errorf("it took %v, want a TTL", took)
+		}
+		second := c[1].leads(t)
+		if err := c[0].Health(9 * time.Second); err == nil || !strings.Contains(err.Error(), "still at work") {
+			t.Errorf("Health: %v, want it to say that lead goes on", err)
+		}
+		if err := c[0].Health(time.Hour); err != nil {
+			t.Errorf("Health within its grace: %v", err)
+		}
+		if !strings.Contains(log.String(), "released while the leader was still at work") {
+			t.Errorf("the log says %q", log.String())
+		}
+		time.Sleep(time.Minute)
+		if err := c[0].Health(0); err != nil {
+			t.Errorf("Health after lead returned: %v", err)
+		}
+		if len(w.tokens) != 1 {
+			t.Errorf("lead ran %d times, want once: somebody else leads", len(w.tokens))
+		}
+		resign(t, second)
+		_ = stop()
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestRunCampaignsAgainAfterALossAndAfterResign(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		var w work
+		stop := c[0].background(t, w.lead)
+		time.Sleep(time.Second)
+		for i := range 3 {
+			each(c[0].paths, (*embedded.Server).Kill)
+			time.Sleep(30 * time.Second)
+			if n := len(w.tokens); n != i+1 || w.inside != 0 {
+				t.Errorf("%d terms, %d inside, while the nodes are down", n, w.inside)
+			}
+			each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
+			time.Sleep(2 * time.Second)
+		}
+		if err := c[0].Resign(t.Context()); err != nil {
+			t.Errorf("Resign: %v", err)
+		}
+		time.Sleep(time.Second)
+		if len(w.tokens) != 5 || w.inside != 1 {
+			t.Errorf("%d terms, %d inside, want the fifth", len(w.tokens), w.inside)
+		}
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Errorf("Run: %v, want Canceled", err)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A lead function that steps down by itself must not wait for itself.
+func TestLeadMayResignFromWithin(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		terms := 0
+		err := c[0].Run(t.Context(), func(ctx context.Context) error {
+			if terms++; terms == 3 {
+				return nil
+			}
+			began := time.Now()
+			if err := c[0].Resign(ctx); err != nil {
+				t.Errorf("Resign: %v", err)
+			}
+			if time.Since(began) > 0 || !errors.Is(context.Cause(ctx), election.ErrResigned) {
+				t.Errorf("after %v the context has the cause %v", time.Since(began), context.Cause(ctx))
+			}
+			return nil
+		})
+		if err != nil || terms != 3 {
+			t.Errorf("Run: %v after %d terms", err, terms)
+		}
+		synctest.Wait()
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var log strings.Builder
+		c, _ := start(t, 1, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		broken := errors.New("the disk is full")
+		stop := c[0].background(t, func(ctx context.Context) error {
+			<-ctx.Done()
+			return broken
+		})
+		time.Sleep(time.Second)
+		each(c[0].paths, (*embedded.Server).Kill)
+		time.Sleep(30 * time.Second)
+		each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
+		time.Sleep(2 * time.Second)
+		if err := stop(); !errors.Is(err, context.Canceled) || !errors.Is(err, broken) {
+			t.Errorf("Run: %v, want Canceled joined with the error of lead", err)
+		}
+		if n := strings.Count(log.String(), "the disk is full"); n != 1 {
+			t.Errorf("the error is logged %d times, want once:\n%s", n, log.String())
+		}
+	})
+}
+
+func TestALeadThatPanicsReleasesTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		func() {
+			defer func() {
+				if r := recover(); r != "lead" {
+					t.Errorf("recovered %v", r)
+				}
+			}()
+			_ = c[0].Run(t.Context(), func(context.Context) error { panic("lead") })
+		}()
+		synctest.Wait()
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestRunSaysThatTheLockWasLostAsItReturns(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		err := c[0].Run(t.Context(), func(context.Context) error {
+			each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
+			return nil
+		})
+		if !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Run: %v, want ErrLost", err)
+		}
+	})
+}
+
+func TestRunGoesOnAfterWithWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, _ := start(t, 2, quorumlock.WithWait(time.Second))
+		term := c[0].leads(t)
+		var w work
+		stop := c[1].background(t, w.lead)
+		time.Sleep(10 * time.Second)
+		resign(t, term)
+		time.Sleep(time.Second)
+		if w.inside != 1 {
+			t.Error("it does not lead")
+		}
+		_ = stop()
+	})
+}
+
+func TestAClientThatIsClosedEndsRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, _ := start(t, 2)
+		var w work
+		ended := make(chan error, 2)
+		for i := range c {
+			go func() { ended <- c[i].Run(t.Context(), w.lead) }()
+			time.Sleep(time.Second)
+		}
+		for i := range c {
+			if err := c[i].client.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := <-ended; !errors.Is(err, quorumlock.ErrClosed) {
+				t.Errorf("Run: %v, want ErrClosed", err)
+			}
+		}
+	})
+}
+
+func TestShutdownWaitsForTheLeader(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		term := c[0].leads(t)
+		time.AfterFunc(time.Minute, func() { _ = term.Resign(t.Context()) })
+		began := time.Now()
+		if err := c[0].client.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
+			t.Errorf("Shutdown took %v", took)
+		}
+		locktest.Nothing(t, servers)
+	})
+}

@@ -1,0 +1,208 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Term is a time in which a candidate leads, from the grant of the lock to its release or loss. It is safe for concurrent
+// use; its zero value is not usable.
+type Term struct {
+	election *Election
+	lease    *quorumlock.Lease
+	ctx      context.Context // of the leader's work
+	end      context.CancelCauseFunc
+	serves   bool          // a lead function of Run runs in it
+	kick     chan struct{} // the keeper should look; capacity 1
+	drained  chan struct{} // closed when the work has ended: the lock may be released
+	drain    sync.Once     // closes drained
+	over     chan struct{} // closed when the lock is released or lost, and the keeper has ended
+	err      error         // what the release came to; set before over is closed
+
+	mu      sync.Mutex
+	value   string
+	version uint64 // of the value; rises with every Proclaim
+	told    uint64 // the highest version that a quorum has had
+	round   *round // the latest
+	due     time.Time
+	callers []*proclaimer // that wait for a quorum
+	ended   time.Time     // when the keeper saw the context end
+}
+
+// termKey finds the term in the contexts that descend from its own.
+type termKey struct{}
+
+func newTerm(ctx context.Context, e *Election, lease *quorumlock.Lease, serves bool) *Term {
+	t := &Term{
+		election: e, lease: lease, serves: serves, value: e.value, version: 1,
+		kick: make(chan struct{}, 1), drained: make(chan struct{}), over: make(chan struct{}),
+	}
+	t.ctx, t.end = context.WithCancelCause(context.WithValue(lease.Context(), termKey{}, t))
+	return t
+}
+
+// TermOf returns the term whose context ctx descends from: that of a lead function finds its fencing token there.
+func TermOf(ctx context.Context) (t *Term, ok bool) {
+	if ctx == nil {
+		return nil, false
+	}
+	t, ok = ctx.Value(termKey{}).(*Term)
+	return t, ok
+}
+
+// Context returns a context for what the leader does. It is done before anybody else can lead: when the lease ends by
+// its own deadline, when it is lost earlier, with Resign, or when the ctx of Campaign or Run is done. Its
+// [context.Cause] says which: a *[quorumlock.LostError], which is [quorumlock.ErrLost], or [ErrResigned], or that of ctx.
+func (t *Term) Context() context.Context {
+	t.look()
+	return t.ctx
+}
+
+// Err returns nil while this is the leader, and the cause of the end of the term's context after that. It looks at the
+// clock: a process that was paused past its lease learns so here, and from every other call of the term, though the
+// timer of the context may not have fired yet.
+func (t *Term) Err() error {
+	t.look()
+	return context.Cause(t.ctx)
+}
+
+// look ends the context of a term whose lease is over.
+func (t *Term) look() {
+	if t.ctx.Err() == nil && !time.Now().Before(t.lease.ValidUntil()) {
+		t.end(&quorumlock.LostError{Name: t.election.Name(), Owner: t.lease.Owner(), Reason: "it was not renewed in time"})
+	}
+}
+
+// Token returns the fencing token: a number that is higher than that of every earlier leader. Send it along with every
+// write, and let what the leader writes to refuse a lower one than it has seen. It stays the same for the whole term.
+func (t *Term) Token() uint64 { return t.lease.Token() }
+
+// Owner returns the owner of the lock, as Leader and Inspect show it.
+func (t *Term) Owner() quorumlock.Owner { return t.lease.Owner() }
+
+// ValidUntil returns the time until which this is the leader if the lease is not renewed again, on this process's clock.
+func (t *Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
+
+// Value returns the value that was proclaimed last.
+func (t *Term) Value() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.value
+}
+
+// Resign ends the term. It cancels the term's context, waits until the lead function of Run has returned, and releases the
+// lock, so that the next candidate leads at once. If the lead function does not return within a TTL, the lock is
+// released all the same and Resign returns [ErrNotDrained]: the next leader begins, and only the fencing token
+// tells the two apart. Without a Run, end the work first: Resign releases at once.
+//
+// That ctx is done does not stop any of this, so Resign is safe to defer. If ctx is done while the lead function runs,
+// Resign returns ctx's error and the rest goes on without it. If ctx descends from the term's own context, the caller is
+// part of the work: Resign returns nil at once, and the lock is released when the lead function has returned.
+//
+// Resign returns [quorumlock.ErrLost] if the leadership was lost before, and a *[quorumlock.QuorumError] if too few nodes
+// confirmed the release: the others forget the lock at its TTL. Called again, it returns the same again. With a nil ctx it
+// resigns all the same, and returns [quorumlock.ErrNilContext], joined with the error of the release if there is one.
+func (t *Term) Resign(ctx context.Context) error {
+	if ctx == nil {
+		return errors.Join(quorumlock.ErrNilContext, t.Resign(context.Background()))
+	}
+	t.look()
+	t.end(ErrResigned)
+	if !t.serves {
+		t.finished()
+		<-t.over
+		return t.err
+	}
+	if own, _ := TermOf(ctx); own == t {
+		return nil
+	}
+	select {
+	case <-t.over:
+	case <-ctx.Done():
+		select {
+		case <-t.over:
+		default:
+			return ctx.Err()
+		}
+	}
+	return t.err
+}
+
+// finished says that the work has ended.
+func (t *Term) finished() { t.drain.Do(func() { close(t.drained) }) }
+
+// keep is the goroutine of a term. It brings the value to the nodes until the lock is released or lost.
+func (t *Term) keep() {
+	defer close(t.over)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	ended := t.ctx.Done()
+	var limit <-chan time.Time // of the work, from the end of the context
+	for {
+		select {
+		case <-t.drained:
+			t.err = t.release()
+			return
+		case <-limit:
+			t.err = errors.Join(ErrNotDrained, t.release())
+			t.election.set.Logger.Warn("quorumlock: released while the leader was still at work", "lock", t.election.Name(), "owner", t.Owner(), "token", t.Token())
+			return
+		case <-ended:
+			ended = nil
+			t.mu.Lock()
+			t.ended = time.Now()
+			t.mu.Unlock()
+			if errors.Is(context.Cause(t.ctx), quorumlock.ErrLost) {
+				t.err = t.release()
+				return
+			}
+			limit = time.After(t.election.set.TTL)
+		case <-timer.C:
+			t.tell(false)
+		case <-t.kick:
+			t.mu.Lock()
+			fresh, due := t.round == nil || t.round.version != t.version, t.due
+			t.mu.Unlock()
+			if fresh {
+				t.tell(true)
+			} else {
+				timer.Reset(time.Until(due))
+			}
+		}
+	}
+}
+
+// release withdraws the value and gives up the lock. The context has ended then, and so has the work, if it ended in time.
+func (t *Term) release() error {
+	t.end(ErrResigned)
+	t.withdraw()
+	err := t.lease.Unlock(context.Background())
+	if errors.Is(err, quorumlock.ErrLost) {
+		return err
+	}
+	if cause := context.Cause(t.ctx); errors.Is(cause, quorumlock.ErrLost) {
+		return cause
+	}
+	return err
+}
+
+// String describes the term in one line, for people.
+func (t *Term) String() string {
+	if t == nil || t.lease == nil {
+		return "no term"
+	}
+	return "term with the " + t.lease.String()
+}
+
+// LogValue returns what a lease's does. It makes a Term a [slog.LogValuer].
+func (t *Term) LogValue() slog.Value {
+	if t == nil || t.lease == nil {
+		return slog.StringValue(t.String())
+	}
+	return t.lease.LogValue()
+}
