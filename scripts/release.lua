@@ -53,7 +53,7 @@ elseif waiter then
   end
 end
 local open = 0
-if left ~= 0 and redis.call('exists', KEYS[1]) == 1 then
+if redis.call('exists', KEYS[1]) == 1 then -- also if somebody else has written to the key that is released
   if stood then
     promote(now)
   end

@@ -45,7 +45,7 @@ func (n *Node) release() scripts.Reply {
 		}
 	}
 	open := false
-	if left == 0 || !n.lock.exists() {
+	if !n.lock.exists() {
 		open = n.wake(waiter, now, hands)
 	} else if stood {
 		n.promote(now)
