@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,21 @@ func TestUnlockCountsTheNodesThatAreYetToAnswer(t *testing.T) {
 			}
 		}
 		locktest.NoLocks(t, servers[1:])
+	})
+}
+
+// However long the nodes are to keep the lock, they do.
+func TestUnlockAfterTheLongestTimeKeepsTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := start(t, 3)
+		time.Sleep(time.Millisecond) // the clock does not stand at its beginning
+		lease := locktest.Lock(t, c.Mutex("x"))
+		if err := lease.UnlockAfter(t.Context(), math.MaxInt64); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("TryLock: %v, want ErrHeld", err)
+		}
 	})
 }
 

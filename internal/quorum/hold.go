@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -166,7 +167,7 @@ func (c *call) Leave(_ context.Context, l *quorumlock.Lease, keep time.Duration)
 	delete(c.hold.leases, l)
 	now := client.time().Mono
 	if keep > 0 { // another lease may have asked for longer
-		c.hold.kept = max(c.hold.kept, now+keep)
+		c.hold.kept = max(c.hold.kept, now+min(keep, math.MaxInt64-now))
 	}
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
 	last := len(c.hold.leases) == 0 && !c.hold.over
