@@ -221,6 +221,35 @@ func TestAFrozenNodeIsLoggedDownAndUp(t *testing.T) {
 	})
 }
 
+// A server that is out of memory refuses every acquire, and does every release.
+func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, option := logging()
+		c, servers := start(t, 3, option)
+		full := servers[1]
+		full.Before(func(r embedded.Run) {
+			full.Redis.SetError("")
+			if r.Script == "acquire" {
+				full.Redis.SetError("OOM command not allowed when used memory > 'maxmemory'.")
+			}
+		})
+		for range 100 {
+			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if lines := log.lines(); len(lines) != 1 || len(log.lines("node down", "OOM")) != 1 {
+			t.Errorf("%d lines of 100 locks, want one that says that the node is down: %q", len(lines), lines)
+		}
+		full.Before(nil)
+		full.Redis.SetError("")
+		time.Sleep(time.Second)
+		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+		if lines := log.lines(); len(lines) != 2 || len(log.lines("node up")) != 1 {
+			t.Errorf("logged %q, want that the node is up again", lines)
+		}
+	})
+}
+
 func TestALockThatWaitsForAQuorumSaysSoOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()

@@ -18,9 +18,15 @@ type health struct {
 }
 
 type nodeHealth struct {
-	trip time.Duration // the round trip, averaged over the last few
-	down bool          // the last round trip failed; that is logged once, however many fail
+	trip   time.Duration // the round trip, averaged over the last few
+	failed bool          // the last round trip
+	at     time.Time     // when one failed last
+	down   bool          // the node is logged as down: once, however many round trips fail
 }
+
+// upAfter is how long a node must not have failed to be said to be up. A server that is out of memory refuses every
+// acquire, and does every release: each lock would be two lines.
+const upAfter = time.Second
 
 // answered takes the outcome of a round trip: it notes whether the node is up, and pays what the node is owed.
 func (c *Client) answered(n Node, replies []scripts.Reply, took time.Duration, log *slog.Logger) {
@@ -61,12 +67,13 @@ func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
 		if s.trip < took/4 { // the first one
 			s.trip = took
 		}
-		up = s.down
-		s.down = false
+		s.failed = false
+		up = s.down && time.Since(s.at) >= upAfter
+		s.down = s.down && !up
 		return up, false
 	}
 	down = !s.down
-	s.down = true
+	s.failed, s.at, s.down = true, time.Now(), true
 	return false, down
 }
 
@@ -87,7 +94,7 @@ func (h *health) fails(n Node) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.nodes[n]
-	return s != nil && s.down
+	return s != nil && s.failed
 }
 
 // isDown reports whether a call failed because the node does not serve, rather than for what the call asked: the same
