@@ -322,9 +322,24 @@ func notALock(field string) error {
 const maxShown = 100
 
 func (r Reply) unexpected() error {
-	said := fmt.Sprintf("%.100v", r.Boxed().Value) // bounds each string, not how many there are
+	said := fmt.Sprint(cut(r.Boxed().Value))
 	if len(said) > maxShown {
 		said = said[:maxShown] + "..."
 	}
 	return fmt.Errorf("unexpected reply %q: is another script behind a proxy answering?", said)
+}
+
+// cut returns what of a value can be shown.
+func cut(value any) any {
+	switch v := value.(type) {
+	case string:
+		return v[:min(len(v), maxShown+1)]
+	case []any:
+		some := make([]any, min(len(v), maxShown))
+		for i := range some {
+			some[i] = cut(v[i])
+		}
+		return some
+	}
+	return value
 }

@@ -257,3 +257,22 @@ func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
 		t.Errorf("not done: %v, %v", ok, err)
 	}
 }
+
+func TestAnUnexpectedReplyIsShown(t *testing.T) {
+	long := strings.Repeat("x", 1000)
+	for _, tt := range []struct {
+		value any
+		want  string
+	}{
+		{int64(-1), `"-1"`},
+		{[]any{int64(7), int64(8), "nine"}, `"[7 8 nine]"`},
+		{"OK", `"OK"`},
+		{long, `"` + long[:100] + `..."`},
+		{[]any{long, long}, `"[` + long[:99] + `..."`},
+		{nil, `"<nil>"`},
+	} {
+		if _, err := (scripts.Reply{Value: tt.value}).Acquired(); err == nil || !strings.Contains(err.Error(), "unexpected reply "+tt.want+":") {
+			t.Errorf("%v, want %s", err, tt.want)
+		}
+	}
+}
