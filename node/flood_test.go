@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // startFlood returns the address of a server that is no Redis, on the loopback interface until the end of the test.
@@ -161,4 +163,36 @@ func closesAtOnce(t *testing.T, n *node.Node) {
 	if took := time.Since(start); took > 500*time.Millisecond {
 		t.Errorf("Close took %v", took)
 	}
+}
+
+// What one pipeline was sent from is not kept for ever, if it was long.
+func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
+	servers, nodes := locktest.Nodes(t, 1)
+	n := nodes[0]
+	heap := func() uint64 {
+		for range 4 { // what a sync.Pool has goes with the second
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	call := func(name string, calls int) {
+		many := make([]scripts.Call, calls)
+		for i := range many {
+			many[i] = scripts.Release(name, "a:1", 1)
+		}
+		for _, r := range n.Send(t.Context(), many...) {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+	}
+	call("x", 1)
+	before := heap()
+	call(strings.Repeat("n", 3000), 250)
+	if kept := int64(heap()) - int64(before); kept > 1<<20 {
+		t.Errorf("%d bytes are kept of a pipeline of 4 MB", kept)
+	}
+	runtime.KeepAlive(servers)
 }

@@ -133,7 +133,13 @@ func (l *lane) run() {
 		l.fail(err)
 		l.unknown()
 	}
+	if cap(l.out) > maxOut {
+		l.out = nil
+	}
 }
+
+// maxOut is how many bytes are kept for the next pipeline. A full queue has many times as many.
+const maxOut = 1 << 18
 
 // moveOn puts the flight back into the queue, before all others: not a byte of it was sent. A task that has moved on
 // already stays, and is told why: the server may close every connection at once. It reports whether none stays.
