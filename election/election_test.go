@@ -408,6 +408,7 @@ func TestALateProclaimChangesNothing(t *testing.T) {
 		if err := term.Proclaim(t.Context(), "later"); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // for the nodes beyond the quorum
 		_, nodes := locktest.Paths(t, servers)
 		for i, n := range nodes {
 			late := scripts.Proclaim("job", term.Owner(), time.Minute, term.Token(), 1, "earlier").At(i)
