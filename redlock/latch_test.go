@@ -350,6 +350,7 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 					} else {
 						isClosed(t, waited)
 					}
+					synctest.Wait() // all nodes have answered: what comes later would make it once more
 					forget(servers)
 					if err := l.Done(t.Context(), "c"); !errors.Is(err, quorumlock.ErrLatchForgotten) {
 						t.Errorf("Done: %v, want ErrLatchForgotten", err)
