@@ -9,7 +9,7 @@ var bugs = []bug{
 	{"open is told before it is written back", "internal/quorum/latch.go", "if len(agree) < l.need {", "if len(agree) < l.need && !u.open {", 600},
 	{"Count writes nothing back", "internal/quorum/latch.go", "if len(agree) < l.need {", "if len(agree) < l.need && mode != scripts.ReadLatch {", 600},
 	{"a call that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], '0', ARGV[i])", "redis.call('zadd', KEYS[2], '0', what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", 400},
-	{"ids are counted at each node", "internal/quorum/latch.go", "u.ids[id] = struct{}{}\n\t}\n}", "u.ids[id+s.Server] = struct{}{}\n\t}\n}", 400},
-	{"one node that forgot closes the latch", "internal/quorum/latch.go", "u.open || s.Open\n", "s.Open\n", 400},
+	{"ids are counted at each node", "internal/quorum/latchunion.go", "u.ids[id] = struct{}{}\n\t}\n}", "u.ids[id+s.Server] = struct{}{}\n\t}\n}", 400},
+	{"one node that forgot closes the latch", "internal/quorum/latchunion.go", "u.open || s.Open\n", "s.Open\n", 400},
 	{"a latch that opens tells nobody", "scripts/latch.lua", "redis.pcall('publish', ARGV[5], 'open')", "", 400},
 }

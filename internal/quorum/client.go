@@ -7,6 +7,7 @@
 //	call.go           a call: its machine, what it sends, its timer
 //	hold.go           its leases, Extend, Unlock
 //	errors.go         its errors
+//	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchunion.go
 //	subscriptions.go  the messages that wake waiters
 //	localqueue.go     the callers of this process, of which a few go to the nodes
 //	client.go         what the locks of one client share: its identity, its calls, Close

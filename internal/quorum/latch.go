@@ -209,42 +209,6 @@ func (l *Latch) listen(told chan struct{}) (stop func()) {
 	}
 }
 
-// union is what several cells have of a latch together.
-type union struct {
-	there bool
-	open  bool
-	ids   map[string]struct{} // without those of cells where it is open
-}
-
-func (u *union) add(s scripts.LatchState) {
-	u.there, u.open = u.there || s.There, u.open || s.Open
-	for _, id := range s.IDs {
-		u.ids[id] = struct{}{}
-	}
-}
-
-// within reports whether a cell has all of it.
-func (u *union) within(s scripts.LatchState) bool {
-	if s.Open || u.open {
-		return s.Open
-	}
-	n := 0
-	for _, id := range s.IDs {
-		if _, ok := u.ids[id]; ok {
-			n++
-		}
-	}
-	return n == len(u.ids)
-}
-
-// size is how many ids it has, at most n.
-func (u *union) size(n int) int {
-	if u.open {
-		return n
-	}
-	return min(len(u.ids), n)
-}
-
 // look asks all cells, and adds the id unless it is empty. It returns what a quorum of them had together, when a quorum of
 // them has all of that: those that lacked something are given it in a second round. So whoever looks later finds it, at
 // whichever quorum. Where nothing goes wrong and nobody else adds an id at the same time, there is no second round.
