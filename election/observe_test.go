@@ -267,8 +267,8 @@ func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
 		slow.LoseMessages(true)
 		o := c[1].watches(t)
 		term := c[0].leads(t)
+		time.Sleep(time.Second) // the messages of two nodes may come before the third has the value
 		o.saw(t, time.Now(), 0, "-", "0")
-		time.Sleep(time.Second)
 		slow.Mute()
 		servers[0].Redis.Publish(scripts.LeaderKey("job"), "noise")
 		time.Sleep(time.Millisecond) // the nodes have read the old value, and one reply is under way

@@ -53,6 +53,13 @@ func (w *work) lead(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// so returns how often lead was called, and how many calls have not returned.
+func (w *work) so() (terms, inside int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.tokens), w.inside
+}
+
 func TestRunReturnsWhatLeadReturnsByItself(t *testing.T) {
 	broken := errors.New("broken")
 	for _, want := range []error{nil, broken} {
@@ -141,6 +148,7 @@ func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
 		if err := c[0].Health(time.Hour); err != nil {
 			t.Errorf("Health within its grace: %v", err)
 		}
+		synctest.Wait()
 		if !strings.Contains(log.String(), "released while the leader was still at work") {
 			t.Errorf("the log says %q", log.String())
 		}
@@ -148,8 +156,8 @@ func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
 		if err := c[0].Health(0); err != nil {
 			t.Errorf("Health after lead returned: %v", err)
 		}
-		if len(w.tokens) != 1 {
-			t.Errorf("lead ran %d times, want once: somebody else leads", len(w.tokens))
+		if n, _ := w.so(); n != 1 {
+			t.Errorf("lead ran %d times, want once: somebody else leads", n)
 		}
 		resign(t, second)
 		_ = stop()
@@ -166,8 +174,8 @@ func TestRunCampaignsAgainAfterALossAndAfterResign(t *testing.T) {
 		for i := range 3 {
 			each(c[0].paths, (*embedded.Server).Kill)
 			time.Sleep(30 * time.Second)
-			if n := len(w.tokens); n != i+1 || w.inside != 0 {
-				t.Errorf("%d terms, %d inside, while the nodes are down", n, w.inside)
+			if n, inside := w.so(); n != i+1 || inside != 0 {
+				t.Errorf("%d terms, %d inside, while the nodes are down", n, inside)
 			}
 			each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
 			time.Sleep(2 * time.Second)
@@ -176,8 +184,8 @@ func TestRunCampaignsAgainAfterALossAndAfterResign(t *testing.T) {
 			t.Errorf("Resign: %v", err)
 		}
 		time.Sleep(time.Second)
-		if len(w.tokens) != 5 || w.inside != 1 {
-			t.Errorf("%d terms, %d inside, want the fifth", len(w.tokens), w.inside)
+		if n, inside := w.so(); n != 5 || inside != 1 {
+			t.Errorf("%d terms, %d inside, want the fifth", n, inside)
 		}
 		if err := stop(); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run: %v, want Canceled", err)
@@ -229,6 +237,7 @@ func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
 		if err := stop(); !errors.Is(err, context.Canceled) || !errors.Is(err, broken) {
 			t.Errorf("Run: %v, want Canceled joined with the error of lead", err)
 		}
+		synctest.Wait()
 		if n := strings.Count(log.String(), "the disk is full"); n != 1 {
 			t.Errorf("the error is logged %d times, want once:\n%s", n, log.String())
 		}
@@ -273,7 +282,7 @@ func TestRunGoesOnAfterWithWait(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		resign(t, term)
 		time.Sleep(time.Second)
-		if w.inside != 1 {
+		if _, inside := w.so(); inside != 1 {
 			t.Error("it does not lead")
 		}
 		_ = stop()

@@ -1,0 +1,6 @@
+//go:build !race
+
+package election_test
+
+// defaultSeeds is how many hostile schedules a plain run plays.
+const defaultSeeds = 12
