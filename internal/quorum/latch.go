@@ -269,7 +269,9 @@ func (l *Latch) look(ctx context.Context, mode scripts.LatchMode, id string) (un
 			return u, err
 		}
 	}
-	l.saw(&u)
+	if mode != scripts.ReadLatch || len(u.ids) > 0 || u.open { // else perhaps fewer than a quorum have the latch
+		l.saw(&u)
+	}
 	return u, nil
 }
 
@@ -277,9 +279,6 @@ func (l *Latch) look(ctx context.Context, mode scripts.LatchMode, id string) (un
 func (l *Latch) saw(u *union) {
 	if u.open {
 		l.open.Store(true)
-	}
-	if !u.there && len(u.ids) == 0 && !u.open {
-		return
 	}
 	for n := int64(u.size(l.n)) + 1; ; {
 		found := l.found.Load()
