@@ -67,11 +67,11 @@ if what ~= 'read' and (stored or what ~= 'keep') then
       redis.pcall('publish', ARGV[5], 'open') -- it is open even if the user may not publish
     end
   end
-  for i = 1, 2 do
-    if redis.call('pttl', KEYS[i]) < tonumber(ARGV[3]) then
-      redis.call('pexpire', KEYS[i], ARGV[3])
-    end
+  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('pexpire', KEYS[1], ARGV[3])
   end
+  -- The ids last as long as the latch, which somebody may keep for longer than the caller does.
+  redis.call('pexpire', KEYS[2], redis.call('pttl', KEYS[1]))
 end
 if not stored then
   return {0, '', redis.call('zrange', KEYS[2], 0, -1)}
