@@ -76,6 +76,7 @@ func (o *observer) run(ctx context.Context, yield func(Leader, error) bool) {
 		select {
 		case <-o.changed:
 		case <-timer.C:
+		case <-o.election.lock.Client().Closed():
 		case <-ctx.Done():
 			return
 		}

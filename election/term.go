@@ -141,11 +141,15 @@ func (t *Term) keep() {
 	defer close(t.over)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	ended := t.ctx.Done()
+	ended, closed := t.ctx.Done(), t.election.lock.Client().Closed()
 	var limit <-chan time.Time // of the work, from the end of the context
 	for {
 		select {
 		case <-t.drained:
+			t.err = t.release()
+			return
+		case <-closed: // the lock is lost, however long the work still takes
+			t.sawEnd()
 			t.err = t.release()
 			return
 		case <-limit:
@@ -154,9 +158,7 @@ func (t *Term) keep() {
 			return
 		case <-ended:
 			ended = nil
-			t.mu.Lock()
-			t.ended = time.Now()
-			t.mu.Unlock()
+			t.sawEnd()
 			if errors.Is(context.Cause(t.ctx), quorumlock.ErrLost) {
 				t.err = t.release()
 				return
@@ -174,6 +176,15 @@ func (t *Term) keep() {
 				timer.Reset(time.Until(due))
 			}
 		}
+	}
+}
+
+// sawEnd notes when the context ended, the first time.
+func (t *Term) sawEnd() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended.IsZero() {
+		t.ended = time.Now()
 	}
 }
 

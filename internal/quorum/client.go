@@ -77,6 +77,7 @@ type Client struct {
 	jitter func(time.Duration) time.Duration // nil but in simulations
 
 	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
+	lost     chan struct{}  // closed when Close has made every lease count as lost
 	flight   atomic.Int64   // calls under way, here and at the nodes; none begins once closed
 	gone     chan struct{}  // closed when the client is closed and none is under way
 	group    errgroup.Group // every goroutine; one starts only from a call or from another
@@ -108,6 +109,7 @@ func NewClient(label string) *Client {
 		base:     time.Now(),
 		now:      time.Now,
 		stopping: make(chan struct{}),
+		lost:     make(chan struct{}),
 		gone:     make(chan struct{}),
 		live:     make(map[uint64]*call),
 		kept:     make(map[uint64]time.Time),
@@ -145,6 +147,7 @@ func (c *Client) Close() {
 		for _, w := range c.all() {
 			w.step(core.Event{Kind: core.Close})
 		}
+		close(c.lost)
 		c.mu.Lock()
 		if c.clock != nil {
 			c.clock.Stop()
@@ -157,6 +160,9 @@ func (c *Client) Close() {
 	<-c.gone
 	_ = c.group.Wait() // its functions return no error
 }
+
+// Closed returns a channel that is closed when Close has made every lease count as lost.
+func (c *Client) Closed() <-chan struct{} { return c.lost }
 
 // all returns the calls that wait or hold.
 func (c *Client) all() []*call {
