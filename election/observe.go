@@ -56,7 +56,7 @@ type observer struct {
 	began    bool          // something was told
 	leader   Leader        // the last that was told
 	err      error         // along with it
-	highest  uint64        // token that was told
+	latest   Leader        // that was told, by token and version
 }
 
 // heard is called with every message. It says only that a look is due.
@@ -97,8 +97,18 @@ func (o *observer) run(ctx context.Context, yield func(Leader, error) bool) {
 		default:
 			looks++
 		}
+		if o.isOlder(v.leader) {
+			v.leader = Leader{}
+			if err == nil { // another look will tell
+				timer.Reset(o.pause(v, looks))
+				continue
+			}
+		}
 		if (looks == 0 || time.Since(since) >= o.election.set.NodeTimeout) && o.isNews(v.leader, err) {
-			o.began, o.leader, o.err, o.highest = true, v.leader, err, max(o.highest, v.leader.Token)
+			o.began, o.leader, o.err = true, v.leader, err
+			if v.leader.Token > 0 {
+				o.latest = v.leader
+			}
 			if !yield(v.leader, err) {
 				return
 			}
@@ -118,11 +128,16 @@ func (o *observer) pause(v view, looks int) time.Duration {
 	return o.election.set.TTL
 }
 
-// isNews reports whether something else was told last. A guess that is older than what was told is no news.
-func (o *observer) isNews(l Leader, err error) bool {
-	if !l.Sure && l.Owner != "" && l.Token < o.highest {
+// isOlder reports whether a guess is older than what was told.
+func (o *observer) isOlder(l Leader) bool {
+	if l.Sure || l.Owner == "" || l.Token > o.latest.Token {
 		return false
 	}
+	return l.Token < o.latest.Token || l.Version < o.latest.Version
+}
+
+// isNews reports whether something else was told last.
+func (o *observer) isNews(l Leader, err error) bool {
 	if !o.began || what(err) != what(o.err) {
 		return true
 	}

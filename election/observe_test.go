@@ -22,6 +22,7 @@ type seen struct {
 	mu       sync.Mutex
 	all      []string // the value of the leader, or what else it said
 	at       []time.Time
+	leaders  []election.Leader
 	tops     []uint64 // tokens of the sure leaders
 	versions []uint64 // of their values
 	end      func()
@@ -63,7 +64,7 @@ func (s *seen) add(l election.Leader, err error) {
 	default:
 		s.tops, s.versions = append(s.tops, l.Token), append(s.versions, l.Version)
 	}
-	s.all, s.at = append(s.all, what), append(s.at, time.Now())
+	s.all, s.at, s.leaders = append(s.all, what), append(s.at, time.Now()), append(s.leaders, l)
 }
 
 // saw checks what was told so far, and that the last of it was told within limit of since.

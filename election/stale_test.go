@@ -1,0 +1,45 @@
+package election_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// A node that is behind is no reason to tell an older value, nor to keep an outage back.
+func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
+	for what, change := range map[string]func(t *testing.T, c []*candidate, term *election.Term){
+		"value": func(t *testing.T, _ []*candidate, term *election.Term) {
+			if err := term.Proclaim(t.Context(), "1"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"term": func(t *testing.T, c []*candidate, term *election.Term) {
+			resign(t, term)
+			c[1].leads(t)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, servers := start(t, 3)
+				term := c[0].leads(t)
+				behind := servers[4]
+				c[0].paths[4].Kill()
+				change(t, c, term)
+				o := c[2].watches(t)
+				each(c[2].paths[:4], (*embedded.Server).Kill)
+				now := time.Now()
+				behind.Redis.Publish(scripts.LeaderKey("job"), "noise")
+				time.Sleep(time.Second)
+				o.saw(t, now, time.Second, "1", "?")
+				if got := slices.Clone(o.leaders); got[1].Owner != "" {
+					t.Errorf("told %v, older than %v", got[1], got[0])
+				}
+			})
+		})
+	}
+}
