@@ -264,6 +264,7 @@ func TestRunSaysThatTheLockWasLostAsItReturns(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		err := c[0].Run(t.Context(), func(context.Context) error {
+			synctest.Wait() // for the nodes beyond the quorum
 			each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
 			return nil
 		})
