@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +45,18 @@ func isIncurable(err error) bool {
 	return errors.Is(err, quorumlock.ErrNotALock) || ok && strings.HasPrefix(said.Error(), "NOPERM")
 }
 
-// isEndOfContext reports whether an error says only that a context is done.
+// isEndOfContext reports whether an error says only that a context is done: one that is joined of several does if each of
+// them does.
 func isEndOfContext(err error) bool {
+	switch e := err.(type) { //nolint:errorlint // it looks at each error of the tree
+	case *quorumlock.LostError:
+		return true
+	case *quorumlock.QuorumError:
+		return false
+	case interface{ Unwrap() []error }:
+		return !slices.ContainsFunc(e.Unwrap(), func(err error) bool { return !isEndOfContext(err) })
+	case interface{ Unwrap() error }:
+		return isEndOfContext(e.Unwrap())
+	}
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, quorumlock.ErrLost) || errors.Is(err, ErrResigned)
 }

@@ -244,6 +244,22 @@ func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
 	})
 }
 
+// An error that is joined with that of the context says more than that the context is done.
+func TestRunReturnsWhatLeadJoinedWithTheEndOfItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, _ := start(t, 1)
+		broken := errors.New("the disk is full")
+		stop := c[0].background(t, func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.Join(ctx.Err(), broken)
+		})
+		time.Sleep(time.Second)
+		if err := stop(); !errors.Is(err, context.Canceled) || !errors.Is(err, broken) {
+			t.Errorf("Run: %v, want Canceled joined with the error of lead", err)
+		}
+	})
+}
+
 func TestALeadThatPanicsReleasesTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
