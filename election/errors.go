@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	// ErrNoLeader says that nobody leads: so many nodes say so that nobody can have a quorum of them.
+	// ErrNoLeader says that nobody leads: nobody is known as the leader at a quorum.
 	ErrNoLeader = errors.New("quorumlock: nobody leads")
 
 	// ErrNotLeader says that this Election does not lead, so that there is nothing to resign from.
