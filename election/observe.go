@@ -27,8 +27,8 @@ const (
 //
 // A new leader, a new value and a Resign are told at once: the nodes publish them. The end of a leader that died is told
 // when its keys expire, and what no message told, such as a ForceUnlock, within a TTL. What is not certain, such as a
-// change under way or an outage, is told if it lasts for longer than the node timeout after the next look, which may come a TTL later; an outage is told once, and the
-// iteration goes on. It ends only when ctx is done, when the loop is left, or with an error that waiting does not cure,
+// change under way or an outage, is told if it lasts for longer than the node timeout after the next look, which may come a
+// TTL later. An outage is told once, and the iteration goes on. It ends only when ctx is done, when the loop is left, or with an error that waiting does not cure,
 // which comes last: [quorumlock.ErrClosed], [quorumlock.ErrNilContext], or what is wrong with the arguments of [New].
 //
 // It may skip what lasts for a moment: a leader or a value that the next has replaced before the loop came round, and

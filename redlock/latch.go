@@ -14,10 +14,10 @@ import (
 //
 //  1. An id counts once, however often Done is called with it, in whichever process, and whatever replies are lost. It
 //     may count though Done returned an error.
-//  2. A Latch is linearizable while at most f nodes forget in all, over its life: what Done has returned nil for, every later call knows, and
-//     once a Wait has returned nil, or a Count n, every later one does. It never closes again.
-//  3. A Wait is woken when the latch opens. If the message is lost, or may not be heard, it finds out within 5 s and two node timeouts,
-//     once there is a quorum.
+//  2. A Latch is linearizable while at most f nodes forget in all, over its life: what Done has returned nil for, every
+//     later call knows, and once a Wait has returned nil, or a Count n, every later one does. It never closes again.
+//  3. A Wait is woken when the latch opens. If the message is lost, or may not be heard, it finds out within 5 s and two
+//     node timeouts, once there is a quorum.
 //  4. A node that is slow or down costs nothing while the others are a quorum.
 //
 // Why that holds: nothing is ever taken out of the set of ids, so it does no harm if a call takes effect twice, or late.
