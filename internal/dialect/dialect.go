@@ -123,12 +123,11 @@ func isUnsent(err error) bool {
 // Owed is the call that is sent again if a call that gives something back has failed. A waiter that goes on waiting finds
 // out with its next attempt where it is queued; but what an attempt has got must not be in its way.
 func Owed(k core.Call, phase core.Phase) core.Call {
-	if k.Do == core.Yield || k.Do == core.ReleaseAndLeave {
+	if k.Do == core.Yield {
 		k.Do = core.Release
 		if phase >= core.Holding {
 			k.Do = core.ReleaseAndLeave
 		}
 	}
-	k.All = k.All && k.Do == core.ReleaseAndLeave
 	return k
 }
