@@ -38,7 +38,7 @@ func watch(t *testing.T, e *election.Election) <-chan election.Leader {
 	return told
 }
 
-// tells waits until an observer is told of the leader with that value.
+// tells waits until an observer has seen the leader with that value.
 func tells(t *testing.T, told <-chan election.Leader, value string) election.Leader {
 	t.Helper()
 	for limit := time.After(patience); ; {

@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// bounding returns a dialer whose connections have the limits of replies. If wrote is not nil, it is told of what is
+// bounding returns a dialer whose connections have the limits of replies. If wrote is not nil, it gets the size of what is
 // written to them.
 func bounding(dial Dialer, wrote func(b *bounded, n int)) Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -75,7 +75,7 @@ func ExampleMutex() {
 	// <nil>
 }
 
-// An operator frees a lock by hand: the holder is told of its loss when it next renews.
+// An operator frees a lock by hand: the holder learns of its loss when it next renews.
 func ExampleMutex_ForceUnlock() {
 	here, server := inProcess()
 	defer server.Close()

@@ -64,7 +64,7 @@ func TestLateDuplicateLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// What is handed over too late to be taken does not stop the waiter from asking again.
+// A handoff that comes too late to be taken does not stop the waiter from asking again.
 func TestWaiterGoesOnAfterALateHandoff(t *testing.T) {
 	m := start(2, 2)
 	granted(m, 0)

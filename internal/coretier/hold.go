@@ -28,7 +28,7 @@ type span struct {
 
 const forever = time.Duration(1 << 62)
 
-// granted is told of a new lease.
+// granted checks a new lease.
 func (t *tier) granted(c *call) *hold {
 	w, m := &t.watch, c.machine
 	h := &hold{call: c, token: m.Token(), at: t.world.Now(), until: m.Until()}
@@ -108,7 +108,7 @@ func (t *tier) promises(c *call, cell, heir int, attempt int32, until time.Durat
 	return pr.attempt == attempt && pr.at+pr.ttl >= until+drift-time.Microsecond
 }
 
-// stepped is told of every step of every machine.
+// stepped checks a step of a machine.
 func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects) {
 	if t.traces {
 		t.note("p%d: %s: %s", c.process.number+1, c.caller.Waiter, telling(c, was, e, fx))

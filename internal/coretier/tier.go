@@ -233,7 +233,7 @@ func (t *tier) trouble(process, node int) {
 	t.troubles[process*t.plan.Nodes+node].last = t.world.Now()
 }
 
-// suffer is told of every fault.
+// suffer notes a fault, and what it does to a client.
 func (t *tier) suffer(f *fleet.Fault, ended bool) {
 	t.note("fault, ended %v: %s", ended, describe(f))
 	if f.Kind == fleet.Sleep && ended {

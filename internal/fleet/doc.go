@@ -13,7 +13,7 @@
 // direction: nothing arrives any more, and nobody is told. The client notices that by the time, and takes a
 // new connection with Effects.Reconnect. What is still under way on the old one may arrive later, and overtakes or is
 // overtaken by what the new one carries; its replies are lost. If a node goes down, its connections end, and the
-// client is told of each call that was under way that its outcome is unknown.
+// client learns of each call that was under way that its outcome is unknown.
 //
 // Messages of pub/sub come on another connection. It ends with the node, too, and the client is told.
 //

@@ -18,7 +18,7 @@ var (
 	from     = flag.Uint64("from", 1, "the first seed")
 )
 
-// perSequence is how many commands are played before both sides begin anew.
+// perSequence is how many commands are played before both sides start over.
 const perSequence = 60
 
 // The model does what the scripts do, to the byte.

@@ -32,7 +32,7 @@ func (h *hold) live() bool {
 // left is for how much longer the lease is valid.
 func (h *hold) left() time.Duration { return time.Until(instant(h.lease.ValidUntil())) }
 
-// granted is told of a new lease, at the moment when Lock returns it.
+// granted checks a new lease at the moment when Lock returns it.
 func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 	h := &hold{lease: l, proc: p, names: strings.Split(l.Name(), " + "), order: make(map[string]int), renewed: renewed}
 	t.world.mu.Lock()

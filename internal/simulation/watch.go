@@ -105,12 +105,12 @@ func (t *watch) asked(m message) time.Time {
 	return m.at
 }
 
-// sent is told of every request.
+// sent notes a request.
 func (t *watch) sent(m message) {
 	t.active(m, func(a *activity) { a.pending[m.path.node]++ })
 }
 
-// received is told of a script that came and did not run.
+// received notes a script that came and did not run.
 func (t *watch) received(n *node, m message) {
 	t.active(m, func(a *activity) { a.pending[n]-- })
 }
