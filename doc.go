@@ -25,9 +25,11 @@
 // Elapsed counts from before the first request is sent. [WithDrift] sets another drift.
 //
 //  1. Mutual exclusion: no two owners hold valid leases of one lock while at most f nodes forget and the rates
-//     of the clocks stay within the drift. Under [WithRestartGuard] restarts do not count. No release that
-//     comes late, no message that somebody else publishes, and no unusual name or owner can end, shorten or
-//     fake a hold. Whoever may write the lock's keys is trusted; whoever may only publish or subscribe is not.
+//     of the clocks stay within the drift. Readers share a read-write lock with each other, and with nobody
+//     else. For a semaphore this holds for each of its slots. Under [WithRestartGuard] restarts do not count.
+//     No release that comes late, no message that somebody else publishes, and no unusual name or owner can
+//     end, shorten or fake a hold. Whoever may write the lock's keys is trusted; whoever may only publish or
+//     subscribe is not.
 //  2. Nobody is given a lease whose validity is over.
 //  3. The holder learns of a loss by the end of the validity. [Lease.Context] ends then. Its cause is a
 //     *[LostError], which is [ErrLost] and says why the lease was lost and which nodes failed. This waits for
@@ -35,10 +37,12 @@
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and node
 //     failures. They also rise after a name was idle for days, and whatever the clocks of the clients say, as
 //     long as the clocks of the nodes agree within hours: a node takes a client's hint only within an hour of
-//     its own clock. If too many nodes lose their counters, token order depends on clocks: keep NTP running.
+//     its own clock. Readers of a read-write lock share tokens: theirs are at least that of the last writer
+//     before them, and lower than that of the next. Each slot of a semaphore has tokens of its own. If too
+//     many nodes lose their counters, token order depends on clocks: keep NTP running.
 //  5. A call that failed, was cancelled or timed out leaves nothing behind but token counters, which are kept
-//     for about a day. At a node that cannot be reached, a key ends with its TTL, and an entry in the queue
-//     ends when nobody refreshes it.
+//     for about a day, and for years where clients of Redisson's use the lock, too. At a node that cannot be
+//     reached, a key ends with its TTL, and an entry in the queue ends when nobody refreshes it.
 //  6. No script takes effect twice because its reply was lost.
 //  7. Nobody can release, extend or shorten somebody else's hold, with two exceptions. ForceUnlock frees a
 //     lock, whoever holds it, but it never deletes a key that is no lock. And the primitive of package node
@@ -50,13 +54,15 @@
 //     clocks decide between processes. A handoff costs the same for 4 waiters and for 256. A lock that becomes
 //     free by expiry is passed on within two seconds, however many dead waiters are queued.
 //  10. Of contenders who TryLock a free lock at the same time, one gets it.
+//  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option: where both
+//     wait, neither side has less than about a third of the grants. See docs/redisson.md.
 //
 // # What is not promised
 //
 // No lock service can stop a holder that is paused past its lease by a garbage collector, a hypervisor or a
 // slow disk. It wakes up and writes. Only the resource itself can refuse that write, by the fencing token: send
-// the token along with every write, and compare.
+// the token along with every write, and compare. Package fence does that in SQL databases, Redis and HTTP services.
 //
-// Redisson's clients do not know the queue, so they may overtake those who wait in it: see
-// [WithRedissonWakeups].
+// Redisson's clients do not know the queue, so they may overtake those who wait in it. Promise 9 is about the
+// waiters of this library.
 package quorumlock

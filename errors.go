@@ -25,8 +25,8 @@ var (
 	// wrote. No call changes or deletes it. The error says so if it is a key of the queue.
 	ErrNotALock = errors.New("quorumlock: the key is not a lock but another kind of value: use another name, or delete the key")
 
-	// ErrWrongKind says that the name belongs to something of another kind: a latch was used as a mutex, or a mutex
-	// as a latch. The error names both. No call changes or deletes it.
+	// ErrWrongKind says that the name belongs to something of another kind: a mutex was used as a latch, for example, or
+	// a semaphore as a mutex. The error names both. No call changes or deletes it.
 	ErrWrongKind = errors.New("quorumlock: the name belongs to another kind")
 
 	// ErrLatchMismatch says that the nodes have a latch of that name which opens with another number of ids. The
@@ -37,6 +37,10 @@ var (
 	// had: it was not used for longer than [WithRetention], or more nodes forgot it than may. What is done cannot be
 	// counted on: use a latch of another name.
 	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten: use another name")
+
+	// ErrUpgrade says that a reader of an RWMutex called Lock, with a context or an owner that shares the lock: it would
+	// wait for its own share to end. Two readers that did so would wait for each other for ever.
+	ErrUpgrade = errors.New("quorumlock: a reader cannot become the writer, since it would wait for itself: unlock the reader's lease first, and expect that others write before you")
 
 	// ErrClosed says that the client was closed.
 	ErrClosed = errors.New("quorumlock: the client is closed")

@@ -99,7 +99,7 @@ func (l *Lease) Owner() Owner { return l.hold.Owner() }
 
 // Token returns the fencing token: a number that is unique among the grants of a lock and higher than
 // that of every earlier one. Send it along with every write, and let the resource that the lock
-// protects refuse a write whose token is lower than one it has seen. (Kleppmann, "How to do
+// protects refuse a write whose token is lower than one it has seen, see package fence. (Kleppmann, "How to do
 // distributed locking", 2016.) It stays the same for as long as the lease lasts.
 func (l *Lease) Token() uint64 { return l.hold.Token() }
 
@@ -107,6 +107,15 @@ func (l *Lease) Token() uint64 { return l.hold.Token() }
 // process's clock. It moves with every renewal. A lock that was handed over by the holder before is good for
 // 1.8 s at most at first, and renewed for its whole TTL 10 ms later.
 func (l *Lease) ValidUntil() time.Time { return l.hold.ValidUntil() }
+
+// Slot returns the number of the slot that the lease has of a semaphore, from 0. It stays the same for as long as the lease lasts.
+// For a MultiLock it is that of the first semaphore among the members. For other locks it is 0.
+func (l *Lease) Slot() int {
+	if h, ok := l.hold.(interface{ Slot() int }); ok {
+		return h.Slot()
+	}
+	return 0
+}
 
 // HoldCount returns how many leases of the same hold have been entered and not left.
 func (l *Lease) HoldCount() int { return l.hold.HoldCount() }

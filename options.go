@@ -36,7 +36,6 @@ type Settings struct {
 	Quorum      int           // the nodes that must agree; 0: a majority
 	MaxTTL      time.Duration // the longest TTL of any client, for the restart guard; 0: there is no guard
 	Owner       Owner         // whose hold Lock may enter; empty: decided by its ctx
-	Redisson    bool          // whether Lock listens to Redisson's channel, too
 	Prefix      string        // put before the lock's name in every key
 	Label       string        // begins the owners of the client, so that people see who they are
 	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: for as long as the lock is held
@@ -97,12 +96,6 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 // whatever their ctx, and acquire it in o's name when there is none. o is a [NewOwner] that several
 // calls share, or the [Lease.Owner] of a lease that is held. It has no meaning outside the process.
 func WithOwner(o Owner) Option { return func(s *Settings) { s.Owner = o } }
-
-// WithRedissonWakeups makes a waiting Lock hear of releases by Redisson clients at once. Without it, it
-// finds out within 600 ms: Redisson's clients do not know the queue of waiters. It costs a subscription
-// to the lock's own channel for each waiting call. And while anybody listens there, a release calls the first
-// in the queue and does not hand the lock over, so that Redisson's clients have their chance.
-func WithRedissonWakeups() Option { return func(s *Settings) { s.Redisson = true } }
 
 // WithPrefix puts p before the name of the lock in every key and channel, for servers that several services
 // share. Clients with different prefixes do not share locks. A Redisson client shares them if its NameMapper adds

@@ -17,15 +17,20 @@ type panelOf struct {
 	title  string
 	store  store
 	metric metric
+	lines  []string // the entries that are drawn; nil for the designs
+	things string   // draw only contests of these things, such as "callers"; empty for all
 }
 
 var drawings = []drawing{
 	{"throughput.svg", "throughput", "Locks and unlocks a second, each caller with a name of its own", []panelOf{
-		{"nodes in memory, pairs/s", inMemory, pairs}, {"durable nodes, pairs/s", durable, pairs}}},
+		{title: "nodes in memory, pairs/s", store: inMemory, metric: pairs}, {title: "durable nodes, pairs/s", store: durable, metric: pairs}}},
 	{"latency.svg", "throughput", "How long lock and unlock take, each caller with a name of its own", []panelOf{
-		{"in memory, p50, ms", inMemory, p50}, {"in memory, p99, ms", inMemory, p99}}},
+		{title: "in memory, p50, ms", store: inMemory, metric: p50}, {title: "in memory, p99, ms", store: inMemory, metric: p99}}},
 	{"contention.svg", "contention", "One lock, many contenders, each holds it for 1 ms", []panelOf{
-		{"in memory, wait p99, ms", inMemory, p99}, {"in memory, handoffs/s", inMemory, handoffs}}},
+		{title: "in memory, wait p99, ms", store: inMemory, metric: p99}, {title: "in memory, handoffs/s", store: inMemory, metric: handoffs}}},
+	{"mixed.svg", "mixed", "Java (Redisson) and Go at one lock", []panelOf{
+		{title: "longest wait of a Java client, ms", store: inMemory, metric: javaWorst, lines: []string{"12 Java", "6 Java + 6 Go"}, things: "held, 1 node"},
+		{title: "share of Go, % of the grants", store: inMemory, metric: goShare, lines: []string{"1 Java + 1 Go", "6 Java + 6 Go"}, things: "held, 1 node"}}},
 }
 
 // drawCharts writes the charts of a part to a directory.
@@ -53,14 +58,20 @@ func drawCharts(dir, subtitle string, p part, contests []*contest) error {
 // panel has a line for each entry that was measured, and a position for each contest of the store.
 func (of panelOf) panel(contests []*contest) panel {
 	p := panel{title: of.title}
-	for i, d := range designs {
-		l := line{name: d.name, colour: i}
+	names := of.lines
+	for _, d := range designs {
+		if of.lines == nil {
+			names = append(names, d.name)
+		}
+	}
+	for i, name := range names {
+		l := line{name: name, colour: i}
 		measured := false
 		for _, c := range contests {
-			if c.store != of.store {
+			if _, things, _ := strings.Cut(c.scene, " "); c.store != of.store || of.things != "" && things != of.things {
 				continue
 			}
-			y := median(c.rounds.of(d.name, of.metric))
+			y := median(c.rounds.of(name, of.metric))
 			measured = measured || y > 0
 			l.ys = append(l.ys, y)
 			if number, things, ok := strings.Cut(c.scene, " "); ok && len(p.xs) < len(l.ys) {

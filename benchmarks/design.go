@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -63,7 +64,7 @@ var designs = []design{
 }
 
 func designNamed(name string) (design, error) {
-	for _, d := range designs {
+	for _, d := range slices.Concat(designs, kinds) {
 		if d.name == name {
 			return d, nil
 		}

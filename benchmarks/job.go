@@ -26,6 +26,9 @@ type job struct {
 	Names      int           // 0: each caller has a name of its own; else each takes one of so many at random
 	Clients    int           // clients that the callers share; 0: one
 	Hold       time.Duration // of a contender
+	Java       int           // of mixed: how many contenders are clients of Redisson's; Callers are the others
+	By         string        // of mixed: how those lock
+	Alone      bool          // of a mix: readers take the lock alone, too
 	Leases     int           // held and renewed by the same client
 	Freeze     []int         // processes to stop when it has warmed up, and to let go on at the end
 	Warm, Time time.Duration // before, and while, it is measured
@@ -37,6 +40,8 @@ const (
 	loadJob       jobKind = "load"
 	contentionJob jobKind = "contention"
 	distanceJob   jobKind = "distance"
+	mixJob        jobKind = "mix"
+	mixedJob      jobKind = "mixed"
 	testsJob      jobKind = "tests"
 )
 
@@ -65,6 +70,11 @@ const (
 	roundTrip       metric = "round trip ms" // to the quorum-th nearest node
 	roundTripsALock metric = "ratio"         // lock and unlock to two of those
 	seconds         metric = "seconds"
+	readWait        metric = "reader p99 ms"
+	writeWait       metric = "writer p99 ms"
+	goShare         metric = "Go %"          // of the grants
+	javaWorst       metric = "Java worst ms" // the longest wait
+	goWorst         metric = "Go worst ms"
 )
 
 // figures are what came of one job.
@@ -130,6 +140,10 @@ func (j job) do(ctx context.Context) (answer, error) {
 		return j.contend(ctx, d)
 	case distanceJob:
 		return j.distance(ctx, d)
+	case mixJob:
+		return j.mix(ctx)
+	case mixedJob:
+		return j.mixed(ctx)
 	}
 	return answer{}, fmt.Errorf("there is no job %q", j.Kind)
 }

@@ -66,6 +66,11 @@ func TestWorkerMeasuresWhatThePromisesAsk(t *testing.T) {
 			t.Run(part.name+"/"+d, func(t *testing.T) {
 				f.missing[onEtcd], f.missing[onPostgres], f.missing[onZooKeeper] = io.EOF, io.EOF, io.EOF
 				contests, err := part.contests(t.Context(), p, f)
+				if err == nil && len(contests) == 0 { // this part is for servers in memory alone
+					f.store = inMemory
+					contests, err = part.contests(t.Context(), p, f)
+					f.store = durable
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -101,7 +106,7 @@ func (c *contest) checkWorker(t *testing.T, e entry, f *fleet) {
 		t.Fatalf("%s: %s %s", e.name, a.Err, a.Failure)
 	}
 	for _, m := range c.columns {
-		if _, ok := a.Figures[m]; !ok && m != goroutines && m != lost && m != serverCPU && m != reads && m != writes {
+		if _, ok := a.Figures[m]; !ok && m != goroutines && m != lost && m != serverCPU && m != reads && m != writes && m != goWorst {
 			t.Errorf("%s: no figure for %q", e.name, m)
 		}
 	}

@@ -29,6 +29,8 @@ var allParts = []part{
 	{"names", sharedNames, "64 clients, each time one of 1,000 names"},
 	{"distance", distances, "One caller and nodes that are far away"},
 	{"leases", leasesBeside, "One caller beside leases that its client renews"},
+	{"readers", readers, "Readers of one name"},
+	{"mixed", mixed, "Java (Redisson) and Go, which want one lock, each with a client of its own"},
 	{"tests", unitTests, "The unit tests of the library"},
 }
 

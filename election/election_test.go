@@ -289,7 +289,7 @@ func TestOptionsOfTheMutexApply(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 5)
 		c := join(t, servers, "v", quorumlock.WithPrefix("{tenant}:"), quorumlock.WithLabel("blue-7"), quorumlock.WithQuorum(4),
-			quorumlock.WithTTL(3*time.Second), quorumlock.WithMaxHold(10*time.Second), quorumlock.WithWait(time.Second), quorumlock.WithRedissonWakeups())
+			quorumlock.WithTTL(3*time.Second), quorumlock.WithMaxHold(10*time.Second), quorumlock.WithWait(time.Second))
 		term := c.leads(t)
 		l, err := c.Leader(t.Context())
 		if err != nil || !l.Sure || l.Needed != 4 || l.Owner.Label() != "blue-7" || !strings.Contains(l.String(), "blue-7") {

@@ -72,3 +72,33 @@ func ExampleNew() {
 	// a + b + c <nil>
 	// quorumlock: member 2 ("b") needs "b" at node node-1, as an earlier member does: use each lock once
 }
+
+// Read the rates, write the account, and have one of two connections, all in one call.
+func ExampleNew_mixedKinds() {
+	client, disconnect := connect()
+	defer disconnect()
+
+	job, err := multilock.New([]quorumlock.Locker{
+		client.RWMutex("rates").RLocker(), client.RWMutex("account:1"), client.Semaphore("connections", 2),
+	})
+	exitOn(err)
+	ctx := context.Background()
+	err = quorumlock.Do(ctx, job, func(context.Context) error {
+		_, err := client.RWMutex("rates").RLocker().TryLock(ctx)
+		fmt.Println("others read the rates:", err == nil)
+		_, err = client.RWMutex("rates").TryLock(ctx)
+		fmt.Println("nobody writes them:", errors.Is(err, quorumlock.ErrHeld))
+		_, err = client.RWMutex("account:1").RLocker().TryLock(ctx)
+		fmt.Println("nobody reads the account:", errors.Is(err, quorumlock.ErrHeld))
+		_, err = client.Semaphore("connections", 2).TryLock(ctx)
+		fmt.Println("the other connection is free:", err == nil)
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// others read the rates: true
+	// nobody writes them: true
+	// nobody reads the account: true
+	// the other connection is free: true
+	// <nil>
+}

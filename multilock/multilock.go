@@ -6,12 +6,23 @@
 //	})
 //	lease, err := both.Lock(ctx)
 //
-// A member may be a node's Mutex, a RedLock or another MultiLock. Members may be on different nodes.
+// A member may be a Mutex, an RWMutex or a Semaphore of packages node and redlock, the reader's side of an RWMutex, or
+// another MultiLock. Members may be on different nodes.
 //
 // A MultiLock waits in the queues of all its members with one ticket, so MultiLocks that share members do not
 // block each other for ever. While it waits for one member, it keeps its position in the queues of the others:
 // callers that ask for a free member later wait behind it, in the order of their tickets. So take together only
 // what must be held together.
+//
+// # Why it is sound
+//
+// A MultiLock holds when every member has a quorum of its nodes for one owner; its validity counts from before the first request to any
+// of them. So each member is held as if it was alone, and whatever excludes others from the member, be it a writer, a reader
+// or a slot, excludes them from the whole. If one member is lost, the lease is. The token is raised at a quorum of every
+// member, so it is above all earlier ones of each. Among those who wait for each other, one has the lowest ticket. It is the
+// first in the queue of every member that it lacks, keeps none from itself, and gets each as it becomes free: so there is
+// no deadlock, in whatever order members are named and whatever kinds are mixed. That holds for what is taken in one call, and
+// not for nested calls.
 //
 // See package quorumlock for what is promised.
 package multilock
@@ -30,8 +41,8 @@ import (
 // value is not usable. It needs no closing.
 //
 // All members are acquired in parallel, under one owner and one TTL, and have one fencing token, which
-// is higher than that of any earlier grant of any member. If one member is lost, the whole lease is,
-// and Unlock frees the others still.
+// is higher than that of any earlier grant of any member. Of a reader's side, that holds for the grants of its
+// writers. If one member is lost, the whole lease is, and Unlock frees the others still.
 type Mutex struct{ lock *quorum.Lock }
 
 var _ quorumlock.Locker = (*Mutex)(nil)
@@ -39,8 +50,8 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 // member is a lock of this module.
 type member interface{ Member() *quorum.Lock }
 
-// New returns the lock of all members, which are Mutexes of packages node, redlock and multilock, each
-// with nodes or names of its own. Its options are its own: those of its members do not apply, except
+// New returns the lock of all members, which are locks of packages node, redlock and multilock, each with nodes or names
+// of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore. Its options are its own: those of its members do not apply, except
 // for the quorum of a RedLock. It is closed with the client of its first member.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	set, err := quorumlock.Resolve(opts...)
@@ -64,7 +75,7 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	for i, l := range members {
 		m, ok := l.(member)
 		if !ok {
-			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a %T: use Mutexes of packages node, redlock and multilock", i+1, l)
+			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
 		}
 		if locks[i] = m.Member(); locks[i] == nil {
 			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is nil or a zero %T: make it with the Mutex method of a client or node", i+1, l)

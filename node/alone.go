@@ -45,9 +45,12 @@ func (n *Node) sendAlone(ctx context.Context, calls []scripts.Call) []scripts.Re
 // roundTrip asks for the scripts by their SHA, and sends the source of those the node does not know:
 // they have not run.
 func (n *Node) roundTrip(ctx context.Context, calls []scripts.Call) []scripts.Reply {
+	if n.cluster {
+		n.askForShards(ctx)
+	}
 	cmds := make([]once, len(calls))
 	for i, c := range calls {
-		cmds[i] = alone(ctx, "evalsha", c.Script.SHA, c)
+		cmds[i] = alone(ctx, "evalsha", n.scriptFor(c.Script).SHA, c)
 	}
 	n.process(ctx, cmds)
 
@@ -55,7 +58,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []scripts.Call) []scripts.Re
 	var at []int
 	for i, cmd := range cmds {
 		if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-			unknown, at = append(unknown, alone(ctx, "eval", calls[i].Script.Source, calls[i])), append(at, i)
+			unknown, at = append(unknown, alone(ctx, "eval", n.scriptFor(calls[i].Script).Source, calls[i])), append(at, i)
 		}
 	}
 	if len(unknown) > 0 {

@@ -13,7 +13,8 @@ import (
 // hub shares one pub/sub connection among all that listen at a node. The connection is opened for
 // the first listener and closed behind the last.
 type hub struct {
-	client redis.UniversalClient
+	client  redis.UniversalClient
+	sharded bool // its channels are those of one slot of a cluster
 
 	mu        sync.Mutex
 	closed    bool
@@ -51,7 +52,7 @@ func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
 	if n.err != nil {
 		return func() {}
 	}
-	return n.hub.listen(name, heard)
+	return n.hubFor(name).listen(name, heard)
 }
 
 func (h *hub) listen(name string, heard func(string)) (stop func()) {
@@ -102,7 +103,11 @@ func (h *hub) close() {
 
 // run owns the connection from the first listener to the last.
 func (h *hub) run() {
-	ps := h.client.Subscribe(h.subscribe)
+	open := h.client.Subscribe
+	if h.sharded {
+		open = h.client.SSubscribe
+	}
+	ps := open(h.subscribe)
 	defer ps.Close() //nolint:errcheck // there is nothing left to lose on it
 	subscribed := make(map[string]bool)
 	failed := false
@@ -169,14 +174,18 @@ func (h *hub) sync(ps *redis.PubSub, subscribed map[string]bool, failed *bool) (
 
 	ctx, cancel := context.WithTimeout(h.subscribe, DefaultTimeout)
 	defer cancel()
+	subscribe, unsubscribe := ps.Subscribe, ps.Unsubscribe
+	if h.sharded {
+		subscribe, unsubscribe = ps.SSubscribe, ps.SUnsubscribe
+	}
 	if len(drop) > 0 {
-		_ = ps.Unsubscribe(ctx, drop...) // a failure ends the connection; the next one is opened without these
+		_ = unsubscribe(ctx, drop...) // a failure ends the connection; the next one is opened without these
 	}
 	if *failed {
 		add = slices.Collect(maps.Keys(subscribed))
 	}
 	if len(add) > 0 {
-		*failed = ps.Subscribe(ctx, add...) != nil
+		*failed = subscribe(ctx, add...) != nil
 	}
 	return true
 }
@@ -190,7 +199,7 @@ func (h *hub) dispatch(m any) {
 		if ch == nil {
 			return
 		}
-		ch.confirmed = m.Kind == "subscribe"
+		ch.confirmed = m.Kind == "subscribe" || m.Kind == "ssubscribe"
 		if ch.confirmed {
 			ch.tell("")
 		}

@@ -21,9 +21,17 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 
 // Mutex returns the lock of that name. If the name or an option is bad, its calls return an error that says so.
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
+	return n.mutex(name, quorum.Cell{}, nil, opts)
+}
+
+// mutex returns a lock over a cell that is like cell. A non-nil bad is what is wrong with it.
+func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock.Option) *Mutex {
 	set, err := n.resolve(opts)
-	key := set.Prefix + name
-	return &Mutex{n, key, quorum.New(n.locks, name, core.Tree{}, []quorum.Cell{{Node: n, Name: key}}, set, err)}
+	if err == nil {
+		err = bad
+	}
+	cell.Node, cell.Name = n, set.Prefix+name
+	return &Mutex{n, cell.Name, quorum.New(n.locks, name, core.Tree{}, []quorum.Cell{cell}, set, err)}
 }
 
 // resolve returns what the options of a Mutex or a Latch come to, and what is wrong with them or with the node.
@@ -52,11 +60,17 @@ func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return
 
 // Inspect returns who holds the lock.
 func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
+	if err := m.lock.Err(); err != nil {
+		return quorumlock.State{}, err
+	}
 	return m.node.Inspect(ctx, m.key)
 }
 
 // ForceUnlock frees the lock, whoever holds it. The holder learns of it when it next renews.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
+	if err := m.lock.Err(); err != nil {
+		return err
+	}
 	_, err := m.node.ForceRelease(ctx, m.key)
 	return err
 }

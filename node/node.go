@@ -60,6 +60,7 @@ type Node struct {
 	single single         // of a client that New was given
 	locks  *quorum.Client // of the node's own Mutexes, and of its own goroutines
 	hub    hub
+	shards shards
 }
 
 // An Option changes how a Node is reached.
@@ -238,7 +239,7 @@ func (n *Node) Close() error {
 		}
 	}
 	_ = n.workers.Wait() // its functions return no error
-	n.hub.close()
+	n.closeHubs()
 	defer n.connector.running.Wait()
 	n.connector.stop()
 	if !n.owned {

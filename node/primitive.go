@@ -93,6 +93,24 @@ func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, erro
 	return s, n.typed(err)
 }
 
+// InspectSemaphore is Inspect for a semaphore: it returns who has which slot.
+func (n *Node) InspectSemaphore(ctx context.Context, name string) (quorumlock.State, error) {
+	if err := n.checkCall(ctx, name); err != nil {
+		return quorumlock.State{}, err
+	}
+	s, err := n.call(ctx, scripts.Inspect(name, maxWaiters).OfSemaphore(0, 0), nil).InspectedSlots()
+	return s, n.typed(err)
+}
+
+// ForceReleaseSemaphore is ForceRelease for a semaphore: it frees all slots, and reports whether somebody had one.
+func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, error) {
+	if err := n.checkCall(ctx, name); err != nil {
+		return false, err
+	}
+	ok, err := n.call(ctx, scripts.ForceRelease(name).OfSemaphore(0, 0), nil).Done()
+	return ok, n.typed(err)
+}
+
 // checkCall refuses what no call can work with.
 func (n *Node) checkCall(ctx context.Context, name string) error {
 	if ctx == nil {

@@ -202,6 +202,7 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 // Hundreds of blips, never two at once, while several clients use several locks in all ways. No lock is ever blocked
 // for longer than a moment, and nothing is left a second after the last blip.
 func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { rollingBlips(t, seed) })
@@ -310,7 +311,7 @@ func useOnce(t *testing.T, rng *rand.Rand, c *redlock.Client, name string, store
 // each, and little memory. What is not sent by then never is.
 func TestReleasesThatAreYetToBeSentAgainAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const locks = 400
+		locks := unlessRace(400, 60)
 		servers, _ := locktest.Nodes(t, 3)
 		c, _ := roomy(t, servers)
 		use := func() {
@@ -331,7 +332,7 @@ func TestReleasesThatAreYetToBeSentAgainAreBounded(t *testing.T) {
 		if g > goroutines+50 {
 			t.Errorf("%d goroutines more when %d releases have failed", g-goroutines, 3*locks)
 		}
-		if h > heap+3*locks<<11 {
+		if h > heap+3*int64(locks)<<11 {
 			t.Errorf("%d KiB more when %d releases have failed", (h-heap)>>10, 3*locks)
 		}
 		time.Sleep(3 * quorumlock.DefaultTTL)
@@ -381,6 +382,7 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 				if took := time.Since(begin); took > time.Second {
 					t.Errorf("Close took %v", took)
 				}
+				synctest.Wait() // for those that are about to end
 				if left := libraryGoroutines(); len(left) > 0 {
 					t.Errorf("Close returned, and goroutines are left:\n%s", strings.Join(left, "\n\n"))
 				}

@@ -108,6 +108,7 @@ func servedAfter(t *testing.T, free time.Time) {
 // The holder dies, and so do all waiters but one. If their entries were far back, these are kept long: those before
 // them have given up meanwhile.
 func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name                  string
 		front, before, behind int // front waiters give up; of the dead, this many are queued before the living one, and behind it
@@ -150,7 +151,7 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 
 // Whoever refreshes seldom is not dead: it is called when the lock expires, and served before those who came later.
 func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t *testing.T) {
-	for _, dead := range []int{0, 5, 30} {
+	for _, dead := range unlessRace([]int{0, 5, 30}, []int{5}) {
 		t.Run(fmt.Sprintf("behind %d dead", dead), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)
@@ -189,6 +190,7 @@ func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t 
 // All waiters but the last give up during a hold, so the last is the first now. It hears of that, or is called when the
 // lock expires, at any moment between two of its refreshes, which are seldom.
 func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		front int
 		after time.Duration

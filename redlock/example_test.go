@@ -203,3 +203,24 @@ func ExampleClient_Check() {
 	// failure: node-5: maxmemory is 1000000 bytes and maxmemory-policy allkeys-lru: keys can be dropped while they are held: set maxmemory-policy noeviction
 	// warning: node-2: appendfsync is everysec: a restart can lose the latest locks: set appendonly yes and appendfsync always, or use WithRestartGuard
 }
+
+func ExampleClient_Healthy() {
+	nodes, servers := dialAll()
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	for _, s := range servers[:3] {
+		r, err := client.Healthy(context.Background())
+		fmt.Println(r.Ready(), "of", len(r.Nodes), "nodes are ready,", r.MayFail(), "more may fail, healthy:", err == nil)
+		s.Kill()
+	}
+	r, err := client.Healthy(context.Background())
+	fmt.Println(r.Ready(), "of", len(r.Nodes), "nodes are ready,", -r.MayFail(), "missing, healthy:", err == nil)
+	// Output:
+	// 5 of 5 nodes are ready, 2 more may fail, healthy: true
+	// 4 of 5 nodes are ready, 1 more may fail, healthy: true
+	// 3 of 5 nodes are ready, 0 more may fail, healthy: true
+	// 2 of 5 nodes are ready, 1 missing, healthy: false
+}

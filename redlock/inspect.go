@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,9 +16,9 @@ import (
 
 // Inspection is the state of a lock as the quorum sees it, and node by node.
 type Inspection struct {
-	// State is what a quorum of the nodes agrees on: its owner is empty if no owner has a quorum, its
-	// TTL is how long that owner keeps a quorum if it does not renew, and its token is the highest. Its
-	// queue has the waiters that are queued at a quorum, in the order of their tickets.
+	// State is what a quorum of the nodes agrees on: its owner is empty if no owner has a quorum, its readers are those that
+	// have one, its TTL is how long they keep it if they do not renew, and its token is the highest. Its queue has the
+	// waiters that are queued at a quorum, in the order of their tickets.
 	State quorumlock.State
 	Nodes []NodeState // in the order of the client's nodes
 }
@@ -38,7 +39,11 @@ func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
 	}
 	in := Inspection{Nodes: make([]NodeState, len(m.client.nodes))}
 	err := m.client.askAll(m.quorum, func(i int, n *node.Node) error {
-		s, err := n.Inspect(ctx, m.key)
+		inspect := n.Inspect
+		if m.permits > 0 {
+			inspect = n.InspectSemaphore
+		}
+		s, err := inspect(ctx, m.key)
 		in.Nodes[i] = NodeState{Node: n.String(), State: s, Err: err}
 		return err
 	})
@@ -58,7 +63,7 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 		s.Token = max(s.Token, n.State.Token)
 		count, hold := 0, 0
 		for _, other := range nodes {
-			if n.State.Held() && other.State.Owner == n.State.Owner {
+			if n.State.Owner != "" && other.State.Owner == n.State.Owner {
 				count, hold = count+1, max(hold, other.State.HoldCount)
 			}
 		}
@@ -66,8 +71,19 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 			s.Owner, s.HoldCount = n.State.Owner, hold
 		}
 	}
-	if s.Held() {
-		s.TTL = quorumTTL(nodes, s.Owner, quorum)
+	switch {
+	case slices.ContainsFunc(nodes, func(n NodeState) bool { return len(n.State.Slots) > 0 }):
+		s.Slots = quorumSlots(nodes, quorum)
+		for _, slot := range s.Slots {
+			s.TTL = max(s.TTL, slot.TTL)
+		}
+	case s.Owner != "":
+		s.TTL = quorumTTL(nodes, quorum, func(n quorumlock.State) (time.Duration, bool) { return n.TTL, n.Owner == s.Owner })
+	default:
+		s.Readers = quorumReaders(nodes, quorum)
+		for _, r := range s.Readers {
+			s.TTL = max(s.TTL, r.TTL)
+		}
 	}
 	s.Queue = quorumQueue(nodes, quorum)
 	s.Waiting = quorumWaiting(nodes, quorum)
@@ -107,21 +123,67 @@ func quorumWaiting(nodes []NodeState, quorum int) int {
 	return lengths[len(lengths)-quorum]
 }
 
-// quorumTTL is the longest time for which a quorum of the nodes keeps owner's key.
-func quorumTTL(nodes []NodeState, owner quorumlock.Owner, quorum int) time.Duration {
-	var longest time.Duration
+// quorumReaders returns those that share the lock at a quorum of the nodes.
+func quorumReaders(nodes []NodeState, quorum int) (readers []quorumlock.Reader) {
+	owners := make(map[quorumlock.Owner]bool)
 	for _, n := range nodes {
-		keep := 0
-		for _, other := range nodes {
-			if other.State.Owner == owner && other.State.TTL >= n.State.TTL {
-				keep++
-			}
-		}
-		if n.State.Owner == owner && keep >= quorum {
-			longest = max(longest, n.State.TTL)
+		for _, r := range n.State.Readers {
+			owners[r.Owner] = true
 		}
 	}
-	return longest
+	for _, o := range slices.Sorted(maps.Keys(owners)) {
+		ttl := quorumTTL(nodes, quorum, func(n quorumlock.State) (time.Duration, bool) {
+			i := slices.IndexFunc(n.Readers, func(r quorumlock.Reader) bool { return r.Owner == o })
+			if i < 0 {
+				return 0, false
+			}
+			return n.Readers[i].TTL, true
+		})
+		if ttl > 0 {
+			readers = append(readers, quorumlock.Reader{Owner: o, TTL: ttl})
+		}
+	}
+	return readers
+}
+
+// quorumSlots returns the slots that somebody has at a quorum of the nodes.
+func quorumSlots(nodes []NodeState, quorum int) (slots []quorumlock.Slot) {
+	tokens := make(map[quorumlock.Slot]uint64) // the highest of each slot and owner
+	for _, n := range nodes {
+		for _, s := range n.State.Slots {
+			key := quorumlock.Slot{Number: s.Number, Owner: s.Owner}
+			tokens[key] = max(tokens[key], s.Token)
+		}
+	}
+	for s, token := range tokens {
+		s.TTL = quorumTTL(nodes, quorum, func(n quorumlock.State) (time.Duration, bool) {
+			i := slices.IndexFunc(n.Slots, func(o quorumlock.Slot) bool { return o.Number == s.Number && o.Owner == s.Owner })
+			if i < 0 {
+				return 0, false
+			}
+			return n.Slots[i].TTL, true
+		})
+		if s.Token = token; s.TTL > 0 {
+			slots = append(slots, s)
+		}
+	}
+	slices.SortFunc(slots, func(a, b quorumlock.Slot) int { return cmp.Compare(a.Number, b.Number) })
+	return slots
+}
+
+// quorumTTL is the longest time for which a quorum of the nodes keeps what has says they have; 0 if fewer have it.
+func quorumTTL(nodes []NodeState, quorum int, has func(quorumlock.State) (ttl time.Duration, ok bool)) time.Duration {
+	var ttls []time.Duration
+	for _, n := range nodes {
+		if ttl, ok := has(n.State); ok {
+			ttls = append(ttls, ttl)
+		}
+	}
+	if len(ttls) < quorum {
+		return 0
+	}
+	slices.Sort(ttls)
+	return ttls[len(ttls)-quorum]
 }
 
 // ForceUnlock frees the lock at every node, whoever holds it. The holder learns of it when it next
@@ -132,7 +194,11 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 		return m.err
 	}
 	return m.client.askAll(m.quorum, func(_ int, n *node.Node) error {
-		_, err := n.ForceRelease(ctx, m.key)
+		force := n.ForceRelease
+		if m.permits > 0 {
+			force = n.ForceReleaseSemaphore
+		}
+		_, err := force(ctx, m.key)
 		return err
 	})
 }

@@ -51,7 +51,7 @@ func (c *Client) Latch(name string, n int, opts ...quorumlock.Option) *Latch {
 	if err == nil {
 		err = c.sameLabel(set)
 	}
-	return &Latch{quorum.NewLatch(c.locks, name, n, set.Quorum, c.cells(set.Prefix+name), set, err)}
+	return &Latch{quorum.NewLatch(c.locks, name, n, set.Quorum, c.cells(quorum.Cell{Name: set.Prefix + name}), set, err)}
 }
 
 // Name returns the name of the latch.

@@ -136,10 +136,10 @@ func TestAKindOnTheNameOfAnotherIsRefusedAndChangesNothing(t *testing.T) {
 		put  put
 		want string
 	}{
-		"a held mutex": {func(t *testing.T, c *redlock.Client, _ []*embedded.Server) { locktest.Lock(t, c.Mutex("x")) }, "is a mutex:"},
+		"a held mutex": {func(t *testing.T, c *redlock.Client, _ []*embedded.Server) { locktest.Lock(t, c.Mutex("x")) }, "is a mutex or a read-write lock:"},
 		"a free mutex": {func(t *testing.T, c *redlock.Client, _ []*embedded.Server) {
 			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
-		}, "a mutex that was locked within the last day"},
+		}, "a mutex or a read-write lock that was locked within the last day"},
 		"Redisson's RCountDownLatch": {func(_ *testing.T, _ *redlock.Client, servers []*embedded.Server) {
 			each(servers, func(s *embedded.Server) { _ = s.Redis.Set("x", "3") })
 		}, "the countdown latch of Redisson's"},

@@ -152,6 +152,7 @@ var answerLost = []struct {
 // However a node gets its vote back, a server with two addresses has one, and a lease ends when it is the last of two.
 // One of the addresses may have said less than the other when the lock was granted: it is the same server still.
 func TestTwoAddressesOfOneServerCountOnceThoughAnAnswerOfOneWasLost(t *testing.T) {
+	t.Parallel()
 	for _, handed := range []bool{false, true} {
 		for _, slower := range []string{"first", "second"} {
 			for _, tt := range answerLost {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -400,71 +400,6 @@ func TestSplitVoteEndsInOneRound(t *testing.T) {
 	})
 }
 
-// java is a Redisson client of one node: its scripts, which know nothing of the queue.
-type java struct{ nodes []*node.Node }
-
-func (j java) run(t *testing.T, script string, keys []string, args ...any) {
-	t.Helper()
-	for _, n := range j.nodes {
-		if err := n.Client().Eval(t.Context(), script, keys, args...).Err(); err != nil && !strings.Contains(err.Error(), "nil") {
-			t.Fatal(err)
-		}
-	}
-}
-
-func (j java) lock(t *testing.T, name string) {
-	j.run(t, `if redis.call('exists', KEYS[1]) == 0 then redis.call('hincrby', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return nil end return redis.call('pttl', KEYS[1])`,
-		[]string{name}, 30000, "b5bf3b5c:44")
-}
-
-func (j java) unlock(t *testing.T, name string) {
-	j.run(t, `if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then return 0 end redis.call('del', KEYS[1]) redis.call('publish', KEYS[2], ARGV[1]) return 1`,
-		[]string{name, "redisson_lock__channel:{" + name + "}"}, 0, "b5bf3b5c:44")
-}
-
-func TestReleaseByRedissonIsNoticed(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		opts   []quorumlock.Option
-		within time.Duration
-	}{
-		{"at the next refresh", nil, 601 * time.Millisecond},
-		{"at once when listening for it", []quorumlock.Option{quorumlock.WithRedissonWakeups()}, 4 * time.Millisecond},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3, tc.opts...)
-				j := java{}
-				for _, s := range servers {
-					n, err := s.Node()
-					if err != nil {
-						t.Fatal(err)
-					}
-					defer n.Close() //nolint:errcheck // a test's node
-					j.nodes = append(j.nodes, n)
-				}
-				j.lock(t, "x")
-				done := make(chan time.Duration)
-				var released time.Time
-				go func() {
-					lease := mustLock(t, c.Mutex("x"))
-					done <- time.Since(released)
-					mustUnlock(t, lease)
-					close(done)
-				}()
-				time.Sleep(5 * time.Second)
-				released = time.Now()
-				j.unlock(t, "x")
-				if d := <-done; d > tc.within {
-					t.Errorf("served %v after the release, want within %v", d, tc.within)
-				}
-				<-done
-				locktest.NoLocks(t, servers)
-			})
-		})
-	}
-}
-
 func TestALongQueueRefreshesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 1)
@@ -508,5 +443,47 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		cancel()
 		<-done
 		mustUnlock(t, holder)
+	})
+}
+
+// A waiter that joins a long queue does not know how far back it is. It must come again before its entry ends, and not only
+// when somebody that far back has to.
+func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		var clients []*redlock.Client
+		for range unlessRace(150, 60) { // the clients after the 53rd refresh their entries before they end
+			d, _ := another(t, servers)
+			clients = append(clients, d)
+		}
+		for _, subscribed := range []bool{false, true} { // from the first round on
+			w := locktest.Lock(t, c.Mutex("x"))
+			var mu sync.Mutex
+			var order []int
+			var running sync.WaitGroup
+			for i, d := range clients {
+				running.Go(func() {
+					l, err := d.Mutex("x").Lock(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					order = append(order, i)
+					mu.Unlock()
+					if err := l.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+				})
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(3 * time.Second)
+			freed := time.Now()
+			locktest.Unlock(t, w)
+			running.Wait()
+			if took := time.Since(freed); took > 100*time.Millisecond || !slices.IsSorted(order) {
+				t.Errorf("subscribed %v: it took %v to serve %d waiters, in the order %v", subscribed, took, len(clients), order)
+			}
+		}
 	})
 }

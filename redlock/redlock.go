@@ -1,13 +1,29 @@
 // Package redlock locks over a majority of independent Redis nodes. It is the Redlock algorithm with fencing
 // tokens, renewal, a fair queue, and leases that say when they are lost.
 //
-// A program makes one [Client], which has a [Mutex] for any name:
+// A program makes one [Client], which has a [Mutex], an [RWMutex], a [Semaphore] and a [Latch] for any name:
 //
 //	client, err := redlock.Dial("redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3")
 //	lease, err := client.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 //	defer lease.Unlock(ctx)
 //
 // [New] makes a Client from nodes of package node and takes options. [Client.Shutdown] and [Client.Close] end it.
+//
+// # Why a Mutex is sound
+//
+//  1. A node gives a lock to one owner at a time, in a script that nothing interrupts, and every attempt has an owner of its own.
+//  2. An owner has the lock only while Q nodes have given it. Two sets of Q nodes share 2Q − N. At most 2Q − N − 1 of
+//     these forget, so one that remembers the first owner refuses the second.
+//  3. The validity counts from before the first request was sent, so it began before the TTL of any node did. It ends by the
+//     drift earlier, so it is over before a node that counts at another rate lets the lock go.
+//  4. A renewal is a grant again: the validity moves only if Q nodes renewed, and counts from before that was sent.
+//  5. A release names its owner, which is used once. However late it runs, it takes nothing from anybody else.
+//  6. A handoff is an attempt that the nodes vote on without being asked: its owner and its validity are those of an attempt
+//     that the waiter sent before.
+//  7. The token is the highest counter among the nodes that granted, and Q nodes have it before Lock returns. The next Q share a
+//     node with these, which counts on from there.
+//
+// [RWMutex], [Semaphore] and [Latch] say why they are sound.
 //
 // See package quorumlock for what is promised.
 package redlock
@@ -102,16 +118,24 @@ func (c *Client) resolve(opts []quorumlock.Option) (quorumlock.Settings, error) 
 // Mutex returns the lock of that name. It costs nothing and starts nothing. If the name or an option
 // is bad, its calls return an error that says so.
 func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
-	set, err := c.set, error(nil)
+	return c.mutex(name, quorum.Cell{}, nil, opts)
+}
+
+// mutex returns a lock over cells that are like cell. A non-nil err is what is wrong with it.
+func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlock.Option) *Mutex {
+	set := c.set
 	if len(opts) > 0 {
-		set, err = c.resolve(opts)
-		if err == nil {
-			err = c.sameLabel(set)
+		var bad error
+		if set, bad = c.resolve(opts); bad == nil {
+			bad = c.sameLabel(set)
+		}
+		if bad != nil {
+			err = bad
 		}
 	}
-	key := set.Prefix + name
-	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(key), set, err)
-	return &Mutex{client: c, lock: lock, key: key, quorum: set.Quorum, err: lock.Err()}
+	cell.Name = set.Prefix + name
+	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(cell), set, err)
+	return &Mutex{client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
 }
 
 // sameLabel refuses options that would give one lock a label of its own.
@@ -122,11 +146,12 @@ func (c *Client) sameLabel(set quorumlock.Settings) error {
 	return nil
 }
 
-// cells are those of a key: one at each node.
-func (c *Client) cells(key string) []quorum.Cell {
+// cells are those of a key: one like cell at each node.
+func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 	cells := make([]quorum.Cell, len(c.nodes))
 	for i, n := range c.nodes {
-		cells[i] = quorum.Cell{Node: n, Name: key}
+		cell.Node = n
+		cells[i] = cell
 	}
 	return cells
 }
@@ -156,11 +181,12 @@ func (c *Client) Close() error {
 // Mutex is a lock over a majority of the client's nodes. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
 type Mutex struct {
-	client *Client
-	lock   *quorum.Lock
-	key    string // the name with its prefix
-	quorum int
-	err    error // what is wrong with its name or options
+	client  *Client
+	lock    *quorum.Lock
+	key     string // the name with its prefix
+	quorum  int
+	permits int   // of a semaphore
+	err     error // what is wrong with its name or options
 }
 
 var _ quorumlock.Locker = (*Mutex)(nil)

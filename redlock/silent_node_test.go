@@ -22,6 +22,7 @@ import (
 // A waiter comes at every moment around the release: before it, so that it is queued at all nodes; during
 // it, so that some nodes refuse the attempt and hand over, and others grant it; and after it.
 func TestSilentNodesCostAWaiterThatRacesTheReleaseNothing(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name       string
 		silent     int
@@ -99,6 +100,7 @@ func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*
 
 // Under load nearly every grant is a handoff or races one: silent nodes must not set the pace.
 func TestContendersAreServedHalfAsFastAtLeastWithTwoOfFiveBlackHoled(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name        string
 		contenders  int

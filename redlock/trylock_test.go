@@ -83,6 +83,7 @@ func tryTogether(t *testing.T, all []contender, rng *rand.Rand, span time.Durati
 }
 
 func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		nodes, contenders, silent int
 		span                      time.Duration // within which they come
@@ -253,6 +254,7 @@ func scriptsOf(all []contender) (n int) {
 // Each contender calls again and again, and gives up soon: its calls are cut short at any point, or refused. What such a
 // call leaves behind would refuse the others, as theirs would refuse it.
 func TestPollersWhoGiveUpSoonDoNotRefuseEachOtherForEver(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name     string
 		patience time.Duration // within which a call is cut short

@@ -47,3 +47,35 @@ func TestTwoAddressesOfOneServerCountOnceInAttemptsAndRenewals(t *testing.T) {
 		}
 	})
 }
+
+// A writer is refused at the second address of a server by what it has got at the first. Readers refuse nobody who reads, so
+// the server itself counts once.
+func TestTwoAddressesOfOneServerCountOnceForAReader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 2)
+		twin, err := servers[0].Node(node.WithName("twin"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := redlock.New(append(nodes, twin))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+
+		first := rlock(t, c.RWMutex("x"))
+		second := rlock(t, c.RWMutex("x"))
+		time.Sleep(time.Minute)
+		locktest.Held(t, first)
+		servers[1].Kill()
+		time.Sleep(quorumlock.DefaultTTL)
+		for _, l := range []*quorumlock.Lease{first, second} {
+			if !errors.Is(context.Cause(l.Context()), quorumlock.ErrLost) {
+				t.Error("the lease goes on with one server of three nodes")
+			}
+		}
+		if _, err := c.RWMutex("x").TryRLock(t.Context()); err == nil {
+			t.Error("a reader got the lock from one server of three nodes")
+		}
+	})
+}

@@ -1,7 +1,6 @@
 -- Acquires a lock for an owner, or enters it again.
 --
--- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2], KEYS[3]  the queue: see queue.lua
+-- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
@@ -29,23 +28,17 @@ local former -- a successor of the waiter that has the lock
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   -- include queue.lua
   local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
-  local pttl = redis.call('pttl', KEYS[1])
-  local who = ''
-  if pttl ~= -2 then
-    local held = redis.pcall('hgetall', KEYS[1])
-    if held.err then
-      return string.find(held.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or held
-    end
-    for i = 1, #held, 2 do
-      local count = tonumber(held[i + 1])
-      if #held > 2 or not string.find(held[i + 1], '^%d+$') or #held[i + 1] > 15 or not string.find(held[i], '^%S+:%d[%d/.]*$') then
-        return redis.error_reply('NOTALOCK ' .. held[i])
-      end
-      again = again or held[i] == ARGV[1] and (count == hold or count == hold - 1)
-      if waiter and isSuccessor(held[i], waiter, entry) then
-        former, pttl = held[i], -2
-      end
-      who = held[i]
+  local held, shared = look()
+  if not held then
+    return shared -- the error
+  end
+  local pttl, who = -2, ''
+  if held[1] then
+    pttl, who = expiry(held, shared), least(held)
+    local count = tonumber(held[2])
+    again = not shared and who == ARGV[1] and (count == hold or count == hold - 1)
+    if waiter and not shared and isSuccessor(who, waiter, entry) then
+      former, pttl = who, -2
     end
   end
   local free = pttl == -2 and hold == 1
@@ -76,18 +69,8 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   end
 end
 
--- Everything that can fail is checked before the lock is written.
-local counter = redis.pcall('get', KEYS[4]) or 0
-if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE', 1, true) then
-  return counter
-end
-local last = tonumber(counter)
-if not last or last ~= last then
-  return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
-end
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
-local asked, token = tonumber(ARGV[3]), last
+-- include counter.lua
+local token = last
 if not again or last == 0 then
   -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
   -- clock is wrong by more than an hour counts for nothing: this node's clock takes its place, if there is
@@ -114,6 +97,6 @@ else
   local ahead = math.max(0, (token - now) / 1000)
   redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
 end
-redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4])
+redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4], 'mode', 'mutex')
 redis.call('pexpire', KEYS[1], ARGV[2])
 return again and {2, token} or token

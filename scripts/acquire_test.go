@@ -148,7 +148,8 @@ func TestAcquireThatCannotCountWritesNothing(t *testing.T) {
 		{"exhausted", func(s *server) { s.put(scripts.TokenKey("x"), "9007199254740991") }, acquire, "the fencing token is exhausted: use another lock name"},
 		{"restoring what is beyond the last token", func(*server) {}, scripts.Restore("x", alice, ttl, 9007199254740993), "the fencing token is exhausted"},
 		{"not a number", func(s *server) { s.put(scripts.TokenKey("x"), "seven") }, acquire, "the fencing token is not a number: delete redisson_lock_token:{x}"},
-		{"not a string", func(s *server) { s.data.HSet(scripts.TokenKey("x"), "a", "b") }, acquire, "is not a number"},
+		{"not a string", func(s *server) { s.data.ZAdd(scripts.TokenKey("x"), 1, "a") }, acquire, "is not a number"},
+		{"a semaphore's", func(s *server) { s.data.HSet(scripts.TokenKey("x"), "0", "7") }, acquire, "and is a semaphore"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t)

@@ -2,6 +2,7 @@ package scripts
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -17,22 +18,28 @@ type Call struct {
 	Script *Script
 	name   string // of the lock
 	keys   keys
+	count  uint8 // of args
 	args   [maxArgs]arg
-	count  int // of args
+	entry  *Entry // of the argument that is one
+	own    *own   // of NewCall, instead
+}
 
-	ownKeys []string // of NewCall, instead
-	ownArgs []any
+// own are the keys and arguments of a script that is none of this package's.
+type own struct {
+	keys []string
+	args []any
 }
 
 // keys says which keys of a lock a script is given.
 type keys uint8
 
 const (
-	noKeys     keys = iota // those of NewCall
+	ownKeys    keys = iota // those of NewCall
 	lockToken              // the lock, the token
 	lockQueue              // the lock, the queue, its entries
 	lockAll                // the lock, the queue, its entries, the token
 	lockLeader             // the lock, the leader's value
+	lockSlots              // those of lockAll, the slots
 )
 
 // maxArgs is how many arguments a script of this package has at most.
@@ -40,10 +47,9 @@ const maxArgs = 6
 
 // arg is one argument of a script.
 type arg struct {
-	kind   argKind
 	text   string
 	number int64
-	entry  *Entry
+	kind   argKind
 }
 
 type argKind uint8
@@ -52,14 +58,15 @@ const (
 	aText    argKind = iota // text
 	aNumber                 // number
 	aOwner                  // text, as the cell number has it
-	aEntry                  // entry, as the cell number has it
+	aEntry                  // the call's entry, as the cell number has it; the text, which says what the waiter wants, follows the callers
+	aRange                  // two numbers, one in the upper 32 bits, with a space between them
 	aChannel                // the channel of the lock
 	aLeader                 // the channel of the leader's value
 )
 
 // NewCall returns a run of a script that is none of this package's. Its arguments are sent as fmt prints them.
 func NewCall(s *Script, keys []string, args ...any) Call {
-	return Call{Script: s, ownKeys: keys, ownArgs: args}
+	return Call{Script: s, own: &own{keys, args}}
 }
 
 // At is the call for one cell of a lock, as whose the node knows the owner: see [OfCell].
@@ -72,8 +79,42 @@ func (c Call) At(cell int) Call {
 // With 0 the call does not change.
 func (c Call) Guarded(quarantine time.Duration) Call {
 	if quarantine > 0 {
-		c.Script = guarded
+		switch c.Script {
+		case acquire:
+			c.Script = guardedAcquire
+		case share:
+			c.Script = guardedShare
+		case slotAcquire:
+			c.Script = guardedSlotAcquire
+		}
 		c.add(ms(quarantine))
+	}
+	return c
+}
+
+// Shared is the call for an owner that shares the lock, or wants to: its Acquire, Restore, Raise or Yield. The others are the
+// same for both.
+func (c Call) Shared() Call {
+	switch c.Script {
+	case acquire:
+		c.Script = share
+		c.add(text(""))
+	case raise:
+		c.add(text("share"))
+	}
+	for i := range c.args {
+		if c.args[i].kind == aEntry {
+			c.args[i].text = "s"
+		}
+	}
+	return c
+}
+
+// Among makes the server refuse a share if another of the owner's cells from the first to the last has one there: then two
+// addresses lead to one server, which counts once.
+func (c Call) Among(first, last int) Call {
+	if c.Script == share {
+		c.args[4] = arg{kind: aRange, number: int64(first)<<32 | int64(last)}
 	}
 	return c
 }
@@ -87,21 +128,25 @@ func (c *Call) KeyCount() int {
 		return 3
 	case lockAll:
 		return 4
+	case lockSlots:
+		return 5
 	}
-	return len(c.ownKeys)
+	return len(c.own.keys)
 }
 
 // AppendKey appends the i-th key.
 func (c *Call) AppendKey(b []byte, i int) []byte {
 	switch {
-	case c.keys == noKeys:
-		return append(b, c.ownKeys[i]...)
+	case c.keys == ownKeys:
+		return append(b, c.own.keys[i]...)
 	case i == 0:
 		return append(b, c.name...)
 	case c.keys == lockLeader:
 		return appendPrefixed(b, leaderPrefix, braced(c.name), c.name)
 	case i == 3, c.keys == lockToken:
 		return appendPrefixed(b, tokenPrefix, "", c.name)
+	case i == 4:
+		return appendPrefixed(b, slotsPrefix, braced(c.name), c.name)
 	case i == 1:
 		return appendPrefixed(b, queuePrefix, braced(c.name), c.name)
 	}
@@ -109,12 +154,17 @@ func (c *Call) AppendKey(b []byte, i int) []byte {
 }
 
 // ArgCount returns how many arguments the script is given.
-func (c *Call) ArgCount() int { return c.count + len(c.ownArgs) }
+func (c *Call) ArgCount() int {
+	if c.own != nil {
+		return len(c.own.args)
+	}
+	return int(c.count)
+}
 
 // AppendArg appends the i-th argument.
 func (c *Call) AppendArg(b []byte, i int) []byte {
-	if c.ownArgs != nil {
-		return fmt.Append(b, c.ownArgs[i])
+	if c.own != nil {
+		return fmt.Append(b, c.own.args[i])
 	}
 	switch a := &c.args[i]; a.kind {
 	case aNumber:
@@ -122,7 +172,10 @@ func (c *Call) AppendArg(b []byte, i int) []byte {
 	case aOwner:
 		return appendOfCell(b, a.text, int(a.number))
 	case aEntry:
-		return a.entry.appendAt(b, int(a.number))
+		return c.entry.appendAt(b, int(a.number), a.text)
+	case aRange:
+		b = append(strconv.AppendInt(b, a.number>>32, 10), ' ')
+		return strconv.AppendInt(b, a.number&math.MaxUint32, 10)
 	case aChannel:
 		return appendPrefixed(b, channelPrefix, "", c.name)
 	case aLeader:
@@ -156,7 +209,7 @@ func newCall(s *Script, name string, k keys, args ...arg) Call {
 	return c
 }
 
-func (c *Call) add(args ...arg) { c.count += copy(c.args[c.count:], args) }
+func (c *Call) add(args ...arg) { c.count += uint8(copy(c.args[c.count:], args)) }
 
 func text(s string) arg { return arg{kind: aText, text: s} }
 
@@ -186,11 +239,9 @@ func (c *Call) Waiter() string {
 
 // Detached returns the call with a copy of the entry that it refers to.
 func (c Call) Detached() Call {
-	for i := range c.args {
-		if c.args[i].entry != nil {
-			e := *c.args[i].entry
-			c.args[i].entry = &e
-		}
+	if c.entry != nil {
+		e := *c.entry
+		c.entry = &e
 	}
 	return c
 }

@@ -38,7 +38,7 @@ func (s *server) listenTo(name string) channel {
 // checkTold checks that one release was published since the last check.
 func (c channel) checkTold() {
 	c.Helper()
-	c.check("0")
+	c.check("00")
 	c.checkSilence()
 }
 

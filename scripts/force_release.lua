@@ -1,21 +1,17 @@
--- Releases the lock, whoever holds it, and wakes the first in the queue. A key that is no lock stays.
+-- Releases the lock, whoever holds or shares it, and wakes the first in the queue. A key that is no lock stays.
 --
--- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2], KEYS[3]  the queue: see queue.lua
+-- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- ARGV[1]  the channel that tells Redisson's waiters of a release
 --
 -- Reply    1 released, 0 nobody held it
-local held = redis.call('hgetall', KEYS[1])
-if #held == 0 then
+-- include queue.lua
+local held, err = look()
+if not held then
+  return err
+elseif not held[1] then
   return 0
 end
-for i = 1, #held, 2 do
-  if #held > 2 or not string.find(held[i + 1], '^%d+$') or #held[i + 1] > 15 or not string.find(held[i], '^%S+:%d[%d/.]*$') then
-    return redis.error_reply('NOTALOCK ' .. held[i])
-  end
-end
 redis.call('del', KEYS[1])
--- include queue.lua
-redis.pcall('publish', ARGV[1], '0') -- it is released even if the user may not publish
+redis.pcall('publish', ARGV[1], '00') -- it is released even if the user may not publish
 wake(nil, clock())
 return 1

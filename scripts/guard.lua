@@ -1,4 +1,4 @@
--- The restart guard. This is not a script: it is put before acquire.lua for clients that ask for it.
+-- The restart guard. This is not a script: it is put before acquire.lua and share.lua for clients that ask for it.
 --
 -- KEYS[1]  the lock
 -- ARGV[#ARGV]  quarantine, ms: for this long after its start a server grants no lock that it does not have,
@@ -6,13 +6,14 @@
 --
 -- Reply    {3, ms, -1}  refused, for that many ms more; otherwise the reply of acquire.lua
 --
--- The guard asks only if the lock is not there. A lock that is there was not lost, and acquire.lua grants
--- it only to its owner.
+-- The guard asks only if the lock is not there, or is shared. A lock that is there and is not shared was not lost, or has been
+-- held since by somebody else, to whom alone acquire.lua grants it. But whoever shares it may have left before what was lost.
+-- Before slot_acquire.lua it always asks: a semaphore that is there may lack slots.
 --
 -- A replica that takes over may lack its master's last writes, however long it has been up. INFO does
 -- not say when it took over. So the quarantine begins with the first call after that; its time is kept in
 -- the key quorumlock_promoted, with the replication ID.
-if redis.call('exists', KEYS[1]) == 0 then
+if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then
   local function field(info, name)
     local _, last = string.find(info, '\n' .. name .. ':', 1, true)
     return last and string.match(info, '^[-%x]+', last + 1)

@@ -211,3 +211,17 @@ func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 		t.Error("the guard is not in the script")
 	}
 }
+
+// A lock that is shared says nothing of what was lost since: those who share it may have left, and somebody may have got it.
+func TestAServerThatHasStartedLetsNobodyShareWhatItStillHas(t *testing.T) {
+	restarting(t, func(h host) {
+		share := scripts.Acquire("x", alice, time.Hour, 1, 100).Shared()
+		if a, err := h.node.Send(h.Context(), share)[0].Acquired(); err != nil || !a.Granted {
+			h.Fatalf("%+v, %v", a, err)
+		}
+		other := scripts.Acquire("x", "bob:1", ttl, 1, 100).Shared().Guarded(quarantine)
+		if a, err := h.node.Send(h.Context(), other)[0].Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) {
+			h.Errorf("%+v, %v, want ErrQuarantined", a, err)
+		}
+	})
+}

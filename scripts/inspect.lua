@@ -1,18 +1,22 @@
 -- Reads the state of a lock at one instant.
 --
--- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2]  the queue: zset, waiter scored by its ticket
--- KEYS[3]  the waiters' entries: hash, see queue.lua
+-- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  how many waiters to name
 --
--- Reply    {held, pttl, token, length, waiters, entries}: held is empty if the lock is free, and otherwise its
---          owner and hold count, once for each owner; pttl is negative if the key has no expiry; token is '0'
+-- Reply    {held, pttl, token, length, waiters, entries, now}: held is empty if the lock is free, and otherwise what is
+--          stored at it, each field followed by its value; pttl is negative if the key has no expiry; token is '0'
 --          if none was given out lately; length is the length of the queue; waiters are the first in the queue,
---          in order, each followed by its ticket; entries are what is stored of them
+--          in order, each followed by its ticket; entries are what is stored of them; now is the time in ms of the
+--          node's clock
 local held, token = redis.pcall('hgetall', KEYS[1]), redis.pcall('get', KEYS[4]) or '0'
 if held.err then
+  if type(redis.pcall('zscore', KEYS[1], 'quorumlock_semaphore')) == 'string' then
+    return redis.error_reply('NOTALOCK quorumlock_semaphore')
+  end
   return string.find(held.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or held
+elseif type(token) == 'table' and type(redis.pcall('hlen', KEYS[4])) == 'number' then
+  return redis.error_reply('NOTALOCK quorumlock_semaphore')
 elseif type(token) == 'table' then
   return string.find(token.err, 'WRONGTYPE', 1, true) and redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4]) or token
 end
@@ -21,7 +25,8 @@ local entries = {}
 for i = 1, #waiters, 2 do
   entries[#entries + 1] = redis.call('hget', KEYS[3], waiters[i]) or ''
 end
+local time = redis.call('time')
 return {
   held, redis.call('pttl', KEYS[1]), token,
-  redis.call('zcard', KEYS[2]), waiters, entries
+  redis.call('zcard', KEYS[2]), waiters, entries, time[1] * 1000 + math.floor(time[2] / 1000)
 }

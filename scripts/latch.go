@@ -93,14 +93,16 @@ func latchRefusal(said string, n int) error {
 	switch {
 	case what == "string":
 		return wrongKind{"latch", "a string, as the countdown latch of Redisson's has"}
+	case what == "semaphore":
+		return wrongKind{"latch", "a semaphore"}
 	case what == "token":
-		return wrongKind{"latch", "a mutex that was locked within the last day"}
+		return wrongKind{"latch", "a mutex or a read-write lock that was locked within the last day"}
 	case what == "ids":
 		return wrongKind{"latch", "a latch whose key " + latchPrefix + " holds another type of value"}
 	case what == "field" && field == "mode":
 		return wrongKind{"latch", "a read-write lock of Redisson's"}
 	case what == "field" && isOwner(field):
-		return wrongKind{"latch", "a mutex"}
+		return wrongKind{"latch", "a mutex or a read-write lock"}
 	case what == "field":
 		return wrongKind{"latch", fmt.Sprintf("a hash with the field %.100q", field)}
 	}
@@ -116,5 +118,5 @@ func (e wrongKind) Error() string {
 
 // Is also reports true for ErrNotALock if it was used as a lock.
 func (e wrongKind) Is(target error) bool {
-	return target == quorumlock.ErrWrongKind || target == quorumlock.ErrNotALock && e.used == "mutex"
+	return target == quorumlock.ErrWrongKind || target == quorumlock.ErrNotALock && e.used != "latch"
 }

@@ -25,12 +25,16 @@ if type(stored) == 'table' then
     return stored
   end
   local isString = type(redis.pcall('get', KEYS[1])) == 'string'
+  if type(redis.pcall('zscore', KEYS[1], 'quorumlock_semaphore')) == 'string' then
+    return redis.error_reply('WRONGKIND semaphore')
+  end
   return redis.error_reply('WRONGKIND ' .. (isString and 'string' or 'type'))
 end
 if not stored then
   local held, field = redis.call('hgetall', KEYS[1]), nil
   for i = 1, #held, 2 do
-    if not field or not string.find(held[i], '^%S+:%d[%d/.]*$') then -- a field that no lock has says more
+    local own = held[i] == 'mode' and (held[i + 1] == 'mutex' or held[i + 1] == 'shared') -- beside the owners of a lock
+    if not own and (not field or not string.find(held[i], '^%S+:%d[%d/.]*$')) then -- a field that no lock has says more
       field = held[i]
     end
   end

@@ -149,8 +149,8 @@ func TestALatchOnTheNameOfSomethingElseIsRefused(t *testing.T) {
 		put  func(s *server)
 		want string
 	}{
-		"a held mutex":      {func(s *server) { s.grant("x", alice, 1, 100) }, "used as a latch, and is a mutex:"},
-		"a free mutex":      {func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) }, "and is a mutex that was locked within the last day"},
+		"a held mutex":      {func(s *server) { s.grant("x", alice, 1, 100) }, "used as a latch, and is a mutex or a read-write lock:"},
+		"a free mutex":      {func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) }, "and is a mutex or a read-write lock that was locked within the last day"},
 		"Redisson's latch":  {func(s *server) { s.put("x", "3") }, "and is a string, as the countdown latch of Redisson's has"},
 		"Redisson's RWLock": {func(s *server) { s.data.HSet("x", "mode", "read", thread, "1") }, "and is a read-write lock of Redisson's"},
 		"a hash":            {func(s *server) { s.data.HSet("x", "visits", "5") }, `and is a hash with the field "visits"`},

@@ -104,11 +104,14 @@ func (r Reply) Led() (Standing, error) {
 		return Standing{}, r.unexpected()
 	}
 	s := Standing{TTL: max(time.Duration(pttl)*time.Millisecond, 0)}
-	if _, _, err := r.holder(held); err != nil {
+	var lock quorumlock.State
+	if err := r.holders(&lock, held, 0); err != nil {
 		return Standing{}, err
 	}
-	if len(held) > 0 {
-		s.Holder = quorumlock.Owner(held[0].(string)) // holder has looked
+	for i := 0; i < len(held) && lock.Owner != ""; i += 2 {
+		if who := held[i].(string); who != "mode" { // holders has looked
+			s.Holder = quorumlock.Owner(who)
+		}
 	}
 	if len(led) == 0 {
 		return s, nil

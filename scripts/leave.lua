@@ -1,7 +1,6 @@
 -- Takes a waiter out of the queue, and passes its turn on.
 --
--- KEYS[1]  the lock
--- KEYS[2], KEYS[3]  the queue: see queue.lua
+-- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- ARGV[1]  waiter
 -- ARGV[2]  'all' if what was handed to its successors is released, too; otherwise 'none'
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
@@ -16,10 +15,5 @@ end
 if redis.call('exists', KEYS[2]) == 0 then
   return stood
 end
-local now = clock()
-if redis.call('exists', KEYS[1]) == 0 then
-  wake(nil, now)
-elseif first then
-  promote(now)
-end
+pass(nil, clock(), false, first)
 return stood

@@ -103,7 +103,7 @@ func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
 	}{
 		{hash("visits", "5"), `it is a hash with the field "visits"`},
 		{hash("name", "bob"), `it is a hash with the field "name"`},
-		{hash("mode", "read"), "it is a read-write lock of Redisson's"},
+		{hash("mode", "read"), "and is a read-write lock of Redisson's"},
 		{hash(strings.Repeat("v", 5000), "5"), `it is a hash with the field "` + strings.Repeat("v", 100) + `"`},
 		{noLocks["a list"], "WRONGTYPE"},
 	} {

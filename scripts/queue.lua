@@ -1,13 +1,15 @@
 -- The queue of waiters at one lock. This is not a script: scripts with these keys include it.
 --
--- KEYS[1]  the lock
+-- KEYS[1]  the lock: hash, see look
 -- KEYS[2]  the queue: zset, waiter scored by its ticket
 -- KEYS[3]  the waiters' entries: hash, waiter -> what is stored of it (see below)
 --
 -- A waiter is `<client>:<n>`. It gives its entry as `<waiter> <ticket> <ms> <callers> <successor>`: the entry
--- is kept for that many ms. The successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be
--- granted to the owner `<waiter>/<attempt>.<cell>` when the waiter's turn comes, for TTL ms; the cell is the
--- waiter's number for this lock at this node. What is stored is `<deadline> <callers>`, or
+-- is kept for that many ms. The callers are a number, followed by 's' if the waiter wants to share the lock, and by 't'
+-- if it is a TryLock that wants to hold it: those who want to share the lock need not wait for that one. The
+-- successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be granted to the owner
+-- `<waiter>/<attempt>.<cell>` when the waiter's turn comes, for TTL ms; the cell is the waiter's number for this
+-- lock at this node. What is stored is `<deadline> <callers>`, or
 -- `<deadline> <callers> <when the waiter came> <successor>`, with times in ms of the node's clock.
 --
 -- The client hears on the channel quorumlock_wake:<client>:
@@ -15,16 +17,92 @@
 --   turn <waiter> <lock>   the lock is free and the waiter may be the first in the queue
 --   next <waiter> <lock>   the waiter should look more often: those before it are few, or may be dead
 --
+-- On Redisson's channel of the lock a release publishes a zero, as Redisson does, but with two digits: this library knows its
+-- own releases by that. Redisson reads a number.
+--
+-- An entry of 0 callers is no waiter. It keeps a free lock from all who are queued for a moment: see open.lua.
+--
 -- The proof shows that the message comes from the node: it is a SHA-1 of the handoff and the waiter's secret.
 -- Only those who may read the lock's keys can know the secret.
 local CLAIM = 1000     -- ms in which a waiter that is called must come; longer than between refreshes
 local PATIENCE = 650   -- ms after which a first waiter that was called is taken for dead, and others are called, too
 local FRESH = 650      -- ms for which the lock may be handed to a waiter after it came; longer than between refreshes
+local FEW = 16         -- fields of a shared lock: a release looks at all of no more
 local STRETCHED = 2500 -- ms: a waiter whose deadline is further away refreshes seldom
 
 local function clock()
   local t = redis.call('time')
   return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- least returns one of the owners of a lock: the same at every node that has the same ones.
+local function least(held)
+  local who = held[1]
+  for i = 3, #held, 2 do
+    who = held[i] < who and held[i] or who
+  end
+  return who
+end
+
+-- look reads the lock. A hold is `<owner>` -> how often it was entered, beside `mode` -> 'mutex'. A lock that is shared has
+-- `mode` -> 'shared', and for each owner until when it shares, in ms of the node's clock: a number of at least 13 digits, as
+-- no hold has. (Redisson's read-write lock looks at the mode, and stays out.) look returns the owners, each followed by its
+-- value, and whether they share; or nil and an error. It drops those whose share is over. A share lasts as long as a key
+-- would: until the clock shows more than its end.
+local function look()
+  local all = redis.pcall('hgetall', KEYS[1])
+  if all.err then
+    if type(redis.pcall('zscore', KEYS[1], 'quorumlock_semaphore')) == 'string' then
+      return nil, redis.error_reply('NOTALOCK quorumlock_semaphore')
+    end
+    return nil, string.find(all.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or all
+  end
+  local held, shared = {}, false
+  for i = 1, #all, 2 do
+    if all[i] == 'mode' and (all[i + 1] == 'mutex' or all[i + 1] == 'shared') then
+      shared = all[i + 1] == 'shared'
+    elseif not string.find(all[i + 1], '^%d+$') or #all[i + 1] > 15 or not string.find(all[i], '^%S+:%d[%d/.]*$') then
+      return nil, redis.error_reply('NOTALOCK ' .. all[i])
+    else
+      table.insert(held, all[i])
+      table.insert(held, all[i + 1])
+    end
+  end
+  if shared then
+    local now, living, over = clock(), {}, {}
+    for i = 1, #held, 2 do
+      if tonumber(held[i + 1]) >= now then
+        table.insert(living, held[i])
+        table.insert(living, held[i + 1])
+      else
+        table.insert(over, held[i])
+      end
+    end
+    if not living[1] then
+      redis.call('del', KEYS[1])
+    else
+      for i = 1, #over, 1000 do -- Lua can unpack some thousands
+        redis.call('hdel', KEYS[1], unpack(over, i, math.min(i + 999, #over)))
+      end
+    end
+    return living, true
+  elseif #held > 2 then
+    return nil, redis.error_reply('NOTALOCK ' .. least(held))
+  end
+  return held, false
+end
+
+-- expiry returns after how many ms those that look has found will have lost the lock, if they do not renew it; negative if
+-- unknown.
+local function expiry(held, shared)
+  if not shared then
+    return redis.call('pttl', KEYS[1])
+  end
+  local last = 0
+  for i = 2, #held, 2 do
+    last = math.max(last, tonumber(held[i]))
+  end
+  return last + 1 - clock()
 end
 
 local function drop(waiter)
@@ -49,19 +127,28 @@ local function isSuccessor(owner, waiter, entry)
   return own ~= nil and attempt < own
 end
 
+-- giveBack takes an owner out of the lock, whether it shares it or not. It returns whether the lock is free.
+local function giveBack(owner)
+  redis.call('hdel', KEYS[1], owner)
+  return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0 -- what may be left is the mode
+end
+
 -- takeBack releases what was handed to any successor of a waiter.
 local function takeBack(waiter, channel)
-  local held = redis.call('hgetall', KEYS[1])
-  for i = 1, #held, 2 do
-    if isSuccessor(held[i], waiter) then
-      redis.call('hdel', KEYS[1], held[i])
-      redis.pcall('publish', channel, '0')
+  local held = redis.call('hkeys', KEYS[1])
+  for i = 1, #held do
+    if isSuccessor(held[i], waiter) and giveBack(held[i]) then
+      redis.pcall('publish', channel, '00')
     end
   end
 end
 
 local function deadline(stored)
   return tonumber(string.match(stored or '', '^%S+') or 0)
+end
+
+local function wantsShare(stored)
+  return string.find(stored or '', '^%S+ %d+s') ~= nil
 end
 
 -- front returns the first two in the queue, and what is stored of them. It first drops the waiters before them
@@ -121,39 +208,115 @@ local function summon(waiter, stored, now)
 end
 
 -- hand grants the lock to a waiter's successor, but only if the waiter came a moment ago: it counts the TTL
--- from then on, and is most likely alive. Without a counter nobody knows which token is next.
+-- from then on, and is most likely alive. Without a counter, KEYS[4], nobody knows which token is next. Those who
+-- share the lock have the token of the last hold before.
 local function hand(waiter, stored, now)
   local came, ttl, cell, attempt, secret = string.match(stored or '', '^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$')
-  if not secret or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
+  if not secret or not KEYS[4] or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
     return false
   end
   local token = tonumber(redis.pcall('get', KEYS[4]))
   if not token or token ~= token or token >= 9007199254740991 then
     return false
   end
-  -- See acquire.lua for how long the counter is kept.
-  local kept, ahead = '93600000', token / 1000 - now
-  if ahead > 3600000 or tonumber(ttl) > 3600000 then
-    kept = string.format('%.0f', ttl + 86400000 + math.max(0, ahead))
-  end
-  token = string.format('%.0f', token + 1)
   drop(waiter)
-  redis.call('hset', KEYS[1], waiter .. '/' .. attempt .. '.' .. cell, 1)
-  redis.call('pexpire', KEYS[1], ttl)
-  redis.call('set', KEYS[4], token, 'px', kept)
+  local owner = waiter .. '/' .. attempt .. '.' .. cell
+  if wantsShare(stored) then
+    -- A yield that comes late queues a waiter whose successor shares the lock. What that has renewed must not become shorter.
+    if redis.call('hexists', KEYS[1], owner) == 0 then
+      redis.call('hset', KEYS[1], owner, string.format('%013.0f', now + ttl), 'mode', 'shared')
+      if redis.call('pttl', KEYS[1]) < tonumber(ttl) then
+        redis.call('pexpire', KEYS[1], ttl)
+      end
+    end
+    token = string.format('%.0f', token)
+  else
+    -- See acquire.lua for how long the counter is kept.
+    local kept, ahead = '93600000', token / 1000 - now
+    if ahead > 3600000 or tonumber(ttl) > 3600000 then
+      kept = string.format('%.0f', ttl + 86400000 + math.max(0, ahead))
+    end
+    token = string.format('%.0f', token + 1)
+    redis.call('hset', KEYS[1], owner, 1, 'mode', 'mutex')
+    redis.call('pexpire', KEYS[1], ttl)
+    redis.call('set', KEYS[4], token, 'px', kept)
+  end
   local handoff = attempt .. ' ' .. cell .. ' ' .. token .. ' '
   local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)
   tell('handoff', waiter, handoff .. proof .. ' ')
   return true
 end
 
+-- hasten tells a waiter that keeps others out of a shared lock that it is next, if it would not look by itself soon. If it is
+-- dead, its time is up when it would have come.
+local function hasten(waiter, stored, now)
+  if deadline(stored) > now + STRETCHED then
+    redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + STRETCHED) .. string.match(stored, '^%S+(.*)$'))
+    tell('next', waiter)
+  end
+end
+
+local function tries(stored)
+  return string.find(stored or '', '^%S+ %d+t') ~= nil
+end
+
+-- sharers calls visit for every living waiter that wants to share the lock, up to the first waiter that does not, and returns
+-- that one, with what is stored of it. visit tells whether the waiter has left the queue; without a visit, sharers looks only
+-- before me. It drops the dead, except me.
+local function sharers(me, now, visit)
+  local from, count = 0, 4 -- most queues have few of them at the front
+  while true do
+    local some = redis.call('zrange', KEYS[2], from, from + count - 1)
+    if not some[1] then
+      return nil
+    end
+    count = 100
+    local entries = redis.call('hmget', KEYS[3], unpack(some))
+    for i = 1, #some do
+      if some[i] == me and not visit then
+        return nil
+      elseif some[i] ~= me and deadline(entries[i]) <= now then
+        drop(some[i])
+      elseif not wantsShare(entries[i]) and not tries(entries[i]) then
+        return some[i], entries[i]
+      elseif tries(entries[i]) or not visit or not visit(some[i], entries[i]) then
+        from = from + 1
+      end
+    end
+  end
+end
+
+-- admit hands the lock to all who want to share it and are before everybody else in the queue, if that is allowed, or calls
+-- those that have not been called. If I am among them, it does neither for me. It returns whether I am.
+local function admit(me, now, hands)
+  local mine = false
+  local first, stored = sharers(me, now, function(waiter, entry)
+    if waiter == me then
+      mine = true
+    elseif hands and hand(waiter, entry, now) then
+      return true
+    elseif deadline(entry) > now + CLAIM then
+      summon(waiter, entry, now)
+    end
+  end)
+  if first and first ~= me then
+    hasten(first, stored, now)
+  end
+  return mine
+end
+
 -- wake is called when the lock is free. It hands the lock to the first in the queue, if that is allowed, or
 -- calls that waiter; if I am the first, it does neither. It tells the second that it is next, if the second
--- would not look by itself soon. It returns whether I am the first.
+-- would not look by itself soon. It returns whether I am the first. If the first wants to share the lock, those
+-- right behind it that want to share it count as first, too.
 local function wake(me, now, hands)
   local two, stored = front(me, now)
-  if not two[1] or two[1] == me then
-    return two[1] ~= nil
+  if not two[1] then
+    return false
+  elseif wantsShare(stored[1]) then
+    return admit(me, now, hands)
+  elseif two[1] == me then
+    return true
   end
   if not hands or not hand(two[1], stored[1], now) then
     summon(two[1], stored[1], now)
@@ -164,13 +327,28 @@ local function wake(me, now, hands)
   return false
 end
 
--- promote is called when the first has left the queue of a lock that is held. It tells the new first that it is next, if
--- it would not look by itself soon.
-local function promote(now)
-  local two, stored = front(nil, now)
-  if two[1] and deadline(stored[1]) > now + STRETCHED then
-    tell('next', two[1])
+-- pass is called when an owner has released the lock, or a waiter has left the queue. If the lock is free, or can be
+-- shared, pass hands it on. Otherwise, if that waiter was the first, pass tells the new first that it is next, unless the
+-- new first looks by itself soon. It returns whether I could have the lock now.
+local function pass(me, now, hands, stood)
+  if redis.call('exists', KEYS[1]) == 0 then
+    return wake(me, now, hands)
   end
+  if redis.call('hget', KEYS[1], 'mode') == 'shared' then
+    -- If many share the lock, some of them are alive. If not, the first waiter finds that out when it next refreshes.
+    local held = redis.call('hlen', KEYS[1]) <= FEW and look()
+    if held and not held[1] then
+      return wake(me, now, hands)
+    end
+    return admit(me, now, true)
+  end
+  if stood then
+    local two, stored = front(nil, now)
+    if two[1] and deadline(stored[1]) > now + STRETCHED then
+      tell('next', two[1])
+    end
+  end
+  return false
 end
 
 -- call is for a caller that finds the lock free and is not the first in the queue. The first may not know, or may
@@ -186,6 +364,8 @@ local function call(me, now)
   end
   if left > CLAIM - PATIENCE then
     return left - (CLAIM - PATIENCE)
+  elseif string.find(stored[1] or '', '^%S+ 0') then
+    return math.max(left, 1) -- it is nobody who could come
   end
   local last = me and redis.call('zrank', KEYS[2], me) or 0
   for from = 0, last - 1, 100 do

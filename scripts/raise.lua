@@ -1,24 +1,32 @@
 -- Raises the fencing token to that of the quorum, for a holder that got a lower one here.
 --
--- KEYS[1]  the lock: hash, owner -> hold count
+-- KEYS[1]  the lock: see queue.lua
 -- KEYS[2]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL of the lock, ms
 -- ARGV[3]  the token that the owner got at this node
 -- ARGV[4]  the token to raise to
+-- ARGV[5]  'share' if the owner shares the lock; otherwise absent
 --
 -- Reply    1 raised, 0 not: the owner does not hold, or somebody else has counted since
 --
 -- Without the check of the token a late raise could run while another owner holds the lock, and the next
--- grant could get the same token as that owner.
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+-- grant could get the same token as that owner. Those who share the lock have one token, and may all raise to it; nobody
+-- else has counted while they have the lock.
+local held = redis.call('hget', KEYS[1], ARGV[1])
+local now = redis.call('time')
+if not held or ARGV[5] and tonumber(held) < now[1] * 1000 + math.floor(now[2] / 1000) then
   return 0
 end
-if tonumber(redis.call('get', KEYS[2]) or 0) ~= tonumber(ARGV[3]) then
+local last = tonumber(redis.call('get', KEYS[2]) or 0)
+if ARGV[5] then
+  if last >= tonumber(ARGV[4]) then
+    return 1
+  end
+elseif last ~= tonumber(ARGV[3]) then
   return 0
 end
 -- Kept for as long as acquire.lua would keep it.
-local now = redis.call('time')
 local ahead = math.max(0, ARGV[4] / 1000 - now[1] * 1000)
 redis.call('set', KEYS[2], ARGV[4], 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
 return 1

@@ -1,29 +1,39 @@
 -- Leaves one entry of a hold. Leaving the last one releases the lock.
 --
--- KEYS[1]  the lock: hash, owner -> hold count
--- KEYS[2], KEYS[3]  the queue: see queue.lua
+-- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
--- ARGV[2]  hold: the entry to leave; the count becomes hold - 1
+-- ARGV[2]  hold: the entry to leave; the count becomes hold - 1; 1 for an owner that shares the lock
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
 -- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none
 -- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
 -- ARGV[6]  'all' if what was handed to the waiter's successors is released, too
 --
 -- Reply    left: the count that is left, or -1 if the owner did not hold that entry
---          {left, open} if the waiter is queued again: open is 1 if the lock is free and the waiter is now
---          the first in the queue, 0 if not
+--          {left, open} if the waiter is queued again: open is 1 if the waiter could have the lock now, because it is
+--          free and the waiter is the first in the queue; 0 if not
 --
 -- The count is set, not subtracted from: the same call twice changes nothing the second time. The
 -- last entry deletes at once, without a write that a node out of memory would refuse.
 local left, hands = 0, false
+local share -- when the owner's share would have ended
+
+-- freed tells Redisson's waiters, and returns whether the lock may be handed over. It is released even if the user may not
+-- publish. If Redisson's clients wait as well, whoever comes first gets it.
+local function freed()
+  return redis.pcall('publish', ARGV[3], '00') == 0
+end
+
 if ARGV[2] == '1' then
-  if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
+  local held = redis.call('hget', KEYS[1], ARGV[1])
+  if not held then
     left = -1
-  else
-    -- It is released even if the user may not publish. If Redisson's clients wait as well, whoever comes
-    -- first gets it.
-    hands = redis.pcall('publish', ARGV[3], '0') == 0
+  elseif #held <= 12 then
+    redis.call('hdel', KEYS[1], ARGV[1], 'mode')
+    hands = freed()
+  else -- others may share the lock: see queue.lua
+    redis.call('hdel', KEYS[1], ARGV[1])
+    share = tonumber(held)
   end
 else
   left = ARGV[2] - 1
@@ -35,12 +45,28 @@ else
 end
 
 local waiter = ARGV[4]
-if not waiter and redis.call('exists', KEYS[2]) == 0 then
+if not waiter and not share and redis.call('exists', KEYS[2]) == 0 then
   return left
 end
 
 -- include queue.lua
 local now = clock()
+if share then
+  -- The key ends with the last share. Whoever has left may have been that one. While many are left, only some of those who leave
+  -- look, by the clock: a look costs the more the more there are.
+  local fields = redis.call('hlen', KEYS[1])
+  local ended = fields > 1 and share + 1 >= now + redis.call('pttl', KEYS[1])
+  if fields == FEW or ended and redis.call('time')[2] % fields < FEW then
+    local held, shared = look()
+    if held and held[1] then
+      redis.call('pexpire', KEYS[1], math.max(expiry(held, shared) - 1, 1))
+    end
+  end
+  if redis.call('hlen', KEYS[1]) <= 1 then -- only the mode is left
+    redis.call('del', KEYS[1])
+    hands = freed()
+  end
+end
 local rejoins = waiter and ARGV[5] ~= ''
 local stood = false -- the waiter was the first in the queue, and leaves
 if rejoins then
@@ -52,13 +78,6 @@ elseif waiter then
     takeBack(waiter, ARGV[3])
   end
 end
-local open = 0
-if redis.call('exists', KEYS[1]) == 1 then -- also if somebody else has written to the key that is released
-  if stood then
-    promote(now)
-  end
-elseif wake(waiter, now, hands) and rejoins then
-  -- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.
-  open = 1
-end
+-- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.
+local open = pass(waiter, now, hands, stood) and rejoins and 1 or 0
 return rejoins and {left, open} or left

@@ -1,15 +1,27 @@
--- Gives the lock a fresh TTL, if the owner holds it.
+-- Gives a lock a fresh TTL, if the owner holds or shares it.
 --
--- KEYS[1]  the lock: hash, owner -> hold count
+-- KEYS[1]  the lock: see queue.lua
 -- KEYS[2]  the fencing token: integer; kept for a day longer than the lock
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 --
 -- Reply    1 renewed, 0 the owner does not hold the lock
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+local held = redis.call('hget', KEYS[1], ARGV[1])
+if not held then
   return 0
 end
-redis.call('pexpire', KEYS[1], ARGV[2])
+local shares = #held > 12 -- see queue.lua
+if shares then
+  local time = redis.call('time')
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  if tonumber(held) < now then
+    return 0
+  end
+  redis.call('hset', KEYS[1], ARGV[1], string.format('%013.0f', now + ARGV[2]))
+end
+if not shares or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('pexpire', KEYS[1], ARGV[2])
+end
 local keep = ARGV[2] + 86400000
 if redis.call('pttl', KEYS[2]) < keep then
   redis.call('pexpire', KEYS[2], string.format('%.0f', keep))

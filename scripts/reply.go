@@ -1,8 +1,10 @@
 package scripts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,6 +55,7 @@ type Answer struct {
 	Granted  bool
 	Again    bool             // granted, and the owner had the lock already
 	Token    uint64           // if granted: the token of this hold at this node
+	Slot     int              // if granted: the slot of a semaphore
 	Free     bool             // refused although nobody holds the lock: others are queued before the caller
 	Holder   quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
 	TTL      time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
@@ -86,6 +89,8 @@ func (r Reply) Acquired() (Answer, error) {
 		}
 		ttl := max(time.Duration(n[1])*time.Millisecond, 0)
 		return Answer{Free: n[0] == 4, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
+	case len(n) == 3 && (n[0] == 5 || n[0] == 6) && n[1] > 0 && 0 <= n[2] && n[2] < quorumlock.MaxPermits:
+		return Answer{Granted: true, Again: n[0] == 6, Token: uint64(n[1]), Slot: int(n[2]), Position: -1}, nil
 	case len(n) == 3 && n[0] == 3 && n[1] > 0:
 		return Answer{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
 	}
@@ -123,7 +128,7 @@ func (r Reply) Inspected() (quorumlock.State, error) {
 	if err != nil {
 		return quorumlock.State{}, err
 	}
-	if len(fields) != 6 {
+	if len(fields) != 7 {
 		return quorumlock.State{}, r.unexpected()
 	}
 	held, ok := fields[0].([]any)
@@ -132,12 +137,13 @@ func (r Reply) Inspected() (quorumlock.State, error) {
 	length, ok4 := fields[3].(int64)
 	waiters, ok5 := fields[4].([]any)
 	entries, ok6 := fields[5].([]any)
+	now, ok7 := fields[6].(int64)
 	last, err := strconv.ParseUint(token, 10, 64)
-	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || err != nil {
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || err != nil {
 		return quorumlock.State{}, r.unexpected()
 	}
 	s := quorumlock.State{TTL: max(time.Duration(pttl)*time.Millisecond, 0), Token: last, Waiting: int(length)}
-	if s.Owner, s.HoldCount, err = r.holder(held); err != nil {
+	if err := r.holders(&s, held, now); err != nil {
 		return quorumlock.State{}, err
 	}
 	s.Queue, err = r.queue(waiters, entries)
@@ -160,20 +166,46 @@ func (r *Reply) leading() (n []int64, values []any, ok bool) {
 	return n, values, ok
 }
 
-// holder reads a lock's hash: owners, each followed by its count.
-func (r Reply) holder(held []any) (owner quorumlock.Owner, count int, err error) {
-	for i := 0; i+1 < len(held); i += 2 { // a lock has one owner
-		who, ok := held[i].(string)
-		n, ok2 := held[i+1].(string)
-		if !ok || !ok2 {
-			return "", 0, r.unexpected()
+// holders reads a lock's hash, at the time now of the node, in ms.
+func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
+	mode := ""
+	for i := 0; i+1 < len(held); i += 2 {
+		if held[i] == "mode" {
+			mode, _ = held[i+1].(string)
 		}
-		if count, err = strconv.Atoi(n); err != nil || count < 0 || n[0] == '+' || !isOwner(who) || len(held) > 2 {
-			return "", 0, notALock(who)
-		}
-		owner = Base(quorumlock.Owner(who))
 	}
-	return owner, count, nil
+	owners := 0
+	for i := 0; i+1 < len(held); i += 2 {
+		who, ok := held[i].(string)
+		value, ok2 := held[i+1].(string)
+		n, err := strconv.ParseUint(value, 10, 63)
+		switch owner := Base(quorumlock.Owner(who)); {
+		case !ok || !ok2:
+			return r.unexpected()
+		case who == "mode":
+			if mode != "mutex" && mode != "shared" {
+				return notALock(who)
+			}
+		case err != nil || !isOwner(who) || owners > 0 && mode != "shared":
+			return notALock(who)
+		case mode == "shared":
+			owners++
+			if left := int64(n) - now; left >= 0 {
+				s.Readers = append(s.Readers, quorumlock.Reader{Owner: owner, TTL: time.Duration(max(left, 1)) * time.Millisecond})
+			}
+		default:
+			owners++
+			s.Owner, s.HoldCount = owner, int(n)
+		}
+	}
+	if mode == "shared" { // the key's own TTL counts for Redisson's clients
+		s.TTL = 0
+		for _, r := range s.Readers {
+			s.TTL = max(s.TTL, r.TTL)
+		}
+	}
+	slices.SortFunc(s.Readers, func(a, b quorumlock.Reader) int { return cmp.Compare(a.Owner, b.Owner) })
+	return nil
 }
 
 // isOwner reports whether a field of a hash may be an owner, of this library or of Redisson's: the scripts ask
@@ -205,13 +237,18 @@ func (r Reply) queue(values, entries []any) ([]quorumlock.Waiter, error) {
 		if !ok || !ok2 || !ok3 || err != nil {
 			return nil, r.unexpected()
 		}
-		callers := 1
+		w := quorumlock.Waiter{Owner: quorumlock.Owner(owner), Since: time.UnixMicro(int64(ticket)), Callers: 1}
 		if f := strings.Fields(stored); len(f) > 1 {
-			if n, err := strconv.Atoi(f[1]); err == nil {
-				callers = n
+			var callers string
+			callers, w.Reader = strings.CutSuffix(f[1], "s")
+			callers, _, _ = strings.Cut(callers, "k")
+			if n, err := strconv.Atoi(strings.TrimSuffix(callers, "t")); err == nil {
+				w.Callers = n
 			}
 		}
-		queue = append(queue, quorumlock.Waiter{Owner: quorumlock.Owner(owner), Since: time.UnixMicro(int64(ticket)), Callers: callers})
+		if w.Callers > 0 { // the others keep a place: see open.lua
+			queue = append(queue, w)
+		}
 	}
 	return queue, nil
 }
@@ -256,9 +293,13 @@ func (r Reply) two() (first, second int64, err error) {
 // failure is why there is no value, as an error of this library if it is about the lock's key.
 func (r Reply) failure() error {
 	return r.explain(func(said string) error {
-		switch field, ours := strings.CutPrefix(said, "NOTALOCK "); {
+		field, ours := strings.CutPrefix(said, "NOTALOCK ")
+		what, semaphore := strings.CutPrefix(said, "NOSEMAPHORE ")
+		switch {
 		case ours:
 			return notALock(field)
+		case semaphore:
+			return noSemaphore(what)
 		case strings.Contains(said, "WRONGTYPE"):
 			return notALock("WRONGTYPE")
 		}
@@ -269,7 +310,7 @@ func (r Reply) failure() error {
 // lookFailure is failure for the scripts that look at every key, and say NOTALOCK if the lock's own is of another type.
 func (r Reply) lookFailure() error {
 	return r.explain(func(said string) error {
-		if strings.HasPrefix(said, "NOTALOCK ") || !strings.Contains(said, "WRONGTYPE") {
+		if strings.HasPrefix(said, "NOTALOCK ") || strings.HasPrefix(said, "NOSEMAPHORE ") || !strings.Contains(said, "WRONGTYPE") {
 			return r.failure()
 		}
 		return badQueue{}
@@ -309,11 +350,13 @@ func (r Reply) explain(explanation func(said string) error) error {
 func notALock(field string) error {
 	switch field {
 	case "mode":
-		return fmt.Errorf("%w: it is a read-write lock of Redisson's", quorumlock.ErrNotALock)
+		return wrongKind{"mutex", "a read-write lock of Redisson's"}
 	case latchField:
 		return wrongKind{"mutex", "a latch"}
+	case semaphoreField:
+		return wrongKind{"mutex", "a semaphore"}
 	case "WRONGTYPE": // it has no fields
-		return fmt.Errorf("%w: WRONGTYPE", quorumlock.ErrNotALock)
+		return wrongKind{"mutex", "no hash: a string is a semaphore or a latch of Redisson's, most likely (WRONGTYPE)"}
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
 }

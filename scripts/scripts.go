@@ -21,6 +21,12 @@ import (
 //go:embed acquire.lua
 var acquireSource string
 
+//go:embed share.lua
+var shareSource string
+
+//go:embed downgrade.lua
+var downgradeSource string
+
 //go:embed raise.lua
 var raiseSource string
 
@@ -33,6 +39,9 @@ var releaseSource string
 //go:embed force_release.lua
 var forceReleaseSource string
 
+//go:embed open.lua
+var openSource string
+
 //go:embed leave.lua
 var leaveSource string
 
@@ -42,18 +51,25 @@ var inspectSource string
 //go:embed queue.lua
 var queueSource string
 
+//go:embed counter.lua
+var counterSource string
+
 //go:embed guard.lua
 var guardSource string
 
 var (
-	acquire      = newScript(withQueue(acquireSource))
-	guarded      = newScript(guardSource + withQueue(acquireSource))
-	raise        = newScript(raiseSource)
-	renew        = newScript(renewSource)
-	release      = newScript(withQueue(releaseSource))
-	forceRelease = newScript(withQueue(forceReleaseSource))
-	leave        = newScript(withQueue(leaveSource))
-	inspect      = newScript(inspectSource)
+	acquire        = newScript(withQueue(withCounter(acquireSource)))
+	guardedAcquire = newScript(guardSource + withQueue(withCounter(acquireSource)))
+	share          = newScript(withQueue(withCounter(shareSource)))
+	guardedShare   = newScript(guardSource + withQueue(withCounter(shareSource)))
+	downgrade      = newScript(withQueue(downgradeSource))
+	raise          = newScript(raiseSource)
+	renew          = newScript(renewSource)
+	release        = newScript(withQueue(releaseSource))
+	forceRelease   = newScript(withQueue(forceReleaseSource))
+	open           = newScript(withQueue(openSource))
+	leave          = newScript(withQueue(leaveSource))
+	inspect        = newScript(inspectSource)
 )
 
 // Script is the source of a script and the SHA-1 by which a node knows it. It is immutable.
@@ -66,6 +82,11 @@ type Script struct {
 // for it.
 func withQueue(source string) string {
 	return strings.Replace(source, "-- include queue.lua\n", queueSource, 1)
+}
+
+// withCounter puts counter.lua where a script includes it.
+func withCounter(source string) string {
+	return strings.Replace(source, "-- include counter.lua\n", counterSource, 1)
 }
 
 func newScript(source string) *Script {
@@ -83,7 +104,8 @@ const (
 // TokenKey returns the key of a lock's fencing token.
 func TokenKey(name string) string { return string(appendPrefixed(nil, tokenPrefix, "", name)) }
 
-// UnlockChannel returns the channel on which a release of the lock is published, with the message "0".
+// UnlockChannel returns the channel on which a release of the lock is published, with a
+// message of zeros: Redisson's clients publish "0", and those of this library at least "00".
 func UnlockChannel(name string) string { return string(appendPrefixed(nil, channelPrefix, "", name)) }
 
 // QueueKey returns the key of a lock's queue of waiters.
@@ -106,6 +128,20 @@ func braced(name string) string {
 
 // WakeChannel returns the channel on which a client's waiters are called.
 func WakeChannel(client string) string { return "quorumlock_wake:" + client }
+
+// ShardWakeChannel returns the channel on which a client's waiters for a lock are called in a cluster with shard channels: it is
+// in the slot of the lock.
+func ShardWakeChannel(name, client string) string {
+	return "quorumlock_wake" + QueueKey(name)[len(queuePrefix):] + " " + client
+}
+
+// Sharded returns the script for a cluster with shard channels.
+func (s *Script) Sharded() *Script {
+	return newScript(strings.NewReplacer(
+		"redis.pcall('publish', 'quorumlock_wake:' .. client,", "redis.pcall('spublish', 'quorumlock_wake' .. string.sub(KEYS[2], 17) .. ' ' .. client,",
+		"redis.pcall('publish',", "redis.pcall('spublish',",
+	).Replace(s.Source))
+}
 
 // appendPrefixed puts name in braces, so that a cluster keeps the key beside the lock's own; a name with
 // braces of its own is used as it is. (Redisson: RedissonObject.prefixName.)
@@ -134,6 +170,7 @@ type Entry struct {
 	Ticket    int64         // wall-clock µs of the call: the queue is in this order
 	TTL       time.Duration // how long the entry is kept without a refresh
 	Callers   int           // the calls of its process that it stands for
+	Tries     bool          // it is a TryLock
 	Successor Successor
 }
 
@@ -189,7 +226,9 @@ type Handoff struct {
 	Cell    int
 	Token   uint64
 	Lock    string
+	Slot    int // of a semaphore
 	proof   string
+	token   string // as the message has it, with the slot
 }
 
 // ParseHandoff reads what follows `handoff ` in a message.
@@ -200,29 +239,40 @@ func ParseHandoff(rest string) (h Handoff, ok bool) {
 	}
 	attempt, err := strconv.Atoi(f[1])
 	cell, err2 := strconv.Atoi(f[2])
-	token, err3 := strconv.ParseUint(f[3], 10, 64)
+	number, of, semaphore := strings.Cut(f[3], "@")
+	token, err3 := strconv.ParseUint(number, 10, 64)
 	if err != nil || err2 != nil || err3 != nil {
 		return h, false
 	}
-	return Handoff{quorumlock.Owner(f[0]), attempt, cell, token, f[5], f[4]}, true
+	h = Handoff{Waiter: quorumlock.Owner(f[0]), Attempt: attempt, Cell: cell, Token: token, Lock: f[5], proof: f[4], token: f[3]}
+	if semaphore {
+		if h.Slot, err = strconv.Atoi(of); err != nil || h.Slot < 0 || h.Slot >= quorumlock.MaxPermits {
+			return h, false
+		}
+	}
+	return h, true
 }
 
 // ProvenBy reports whether the message comes from a node: only the nodes and the waiter know its secret.
 func (h Handoff) ProvenBy(secret string) bool {
-	said := fmt.Sprintf("%s %s %d %d %d %s %s", secret, string(h.Waiter), h.Attempt, h.Cell, h.Token, h.Lock, secret)
+	said := fmt.Sprintf("%s %s %d %d %s %s %s", secret, string(h.Waiter), h.Attempt, h.Cell, h.token, h.Lock, secret)
 	sum := sha1.Sum([]byte(said))
 	return subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(h.proof)) == 1
 }
 
 // String returns the entry in the form that the scripts take.
-func (e Entry) String() string { return string(e.appendAt(nil, e.Successor.Cell)) }
+func (e Entry) String() string { return string(e.appendAt(nil, e.Successor.Cell, "")) }
 
-// appendAt appends the entry as one cell of the lock has it.
-func (e *Entry) appendAt(b []byte, cell int) []byte {
+// appendAt appends the entry as one cell of the lock has it: wants is "s" for a share, and `k<permits>p<slot>` for a slot.
+func (e *Entry) appendAt(b []byte, cell int, wants string) []byte {
 	b = append(append(b, e.Waiter...), ' ')
 	b = append(strconv.AppendInt(b, e.Ticket, 10), ' ')
 	b = append(strconv.AppendInt(b, milliseconds(e.TTL), 10), ' ')
-	b = append(strconv.AppendInt(b, int64(max(e.Callers, 1)), 10), ' ')
+	b = strconv.AppendInt(b, int64(max(e.Callers, 1)), 10)
+	if b = append(b, wants...); wants == "" && e.Tries {
+		b = append(b, 't')
+	}
+	b = append(b, ' ')
 	if s := e.Successor; s.TTL > 0 {
 		b = append(strconv.AppendInt(b, milliseconds(s.TTL), 10), ' ')
 		b = append(strconv.AppendInt(b, int64(cell), 10), ' ')
@@ -250,7 +300,9 @@ func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint 
 // AcquireQueued is AcquireInTurn with the entry as one cell of the lock has it. The entry must not change until
 // the call is sent.
 func AcquireQueued(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, e *Entry, cell int) Call {
-	return acquireAs(arg{kind: aEntry, entry: e, number: int64(cell)}, name, owner, ttl, hint)
+	c := acquireAs(arg{kind: aEntry, number: int64(cell)}, name, owner, ttl, hint)
+	c.entry = e
+	return c
 }
 
 // Restore is Acquire for a holder whose key the node has lost. It passes the queue.
@@ -273,6 +325,11 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 	return newCall(renew, name, lockToken, who(owner), ms(ttl))
 }
 
+// Downgrade lets others share a lock that owner holds, and gives its share a fresh ttl. It is Renew if owner shares the lock.
+func Downgrade(name string, owner quorumlock.Owner, ttl time.Duration) Call {
+	return newCall(downgrade, name, lockAll, who(owner), ms(ttl))
+}
+
 // Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock.
 func Release(name string, owner quorumlock.Owner, hold int) Call {
 	return newCall(release, name, lockAll, who(owner), number(hold), channel())
@@ -287,9 +344,49 @@ func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call
 	return newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""))
 }
 
+// Open makes a release open to clients of Redisson's, if it is a Release of a whole hold, or a ReleaseAndLeave, of a lock that
+// nobody shares. During the window nobody of this library's gets the lock: place keeps the others out. A release with a window of 0 is
+// for the first in the queue even if somebody listens to Redisson's channel. A negative one is a window in which a client of
+// Redisson's may be met for the first time. Other calls do not change.
+func (c Call) Open(window time.Duration, place quorumlock.Owner) Call {
+	if c.Script != release || c.args[1] != number(1) || c.args[4].kind == aEntry {
+		return c
+	}
+	waiter, all := text(""), text("")
+	if c.count > 3 {
+		waiter, all = c.args[3], c.args[5]
+	}
+	owner := c.args[0]
+	c.Script, c.count = open, 0
+	c.add(owner, channel(), ms(window), who(place), waiter, all)
+	return c
+}
+
+// IsTheirs reports whether a message on the channel of a lock says that a client of Redisson's has released it. Otherwise a
+// client of this library's has, or has handed it over; window is for how long it leaves the lock to Redisson's clients.
+func IsTheirs(message string) (theirs bool, window time.Duration) {
+	switch {
+	case message == "2":
+		return false, 0
+	case len(message) < 2 || strings.Trim(message, "0") != "":
+		return true, 0
+	}
+	return false, time.Duration(max(len(message)-3, 0)) * time.Millisecond
+}
+
+// GivesUp reports whether such a message says that an attempt has given up what it had: no hold has ended.
+func GivesUp(message string) bool { return message == "00" }
+
+// IsStranger reports whether an owner is none of a client of this library's, but of Redisson's, most likely.
+func IsStranger(owner quorumlock.Owner) bool {
+	return owner != "" && !strings.Contains(string(owner), "~")
+}
+
 // Yield releases what an attempt has got of the lock, if anything, and queues its waiter again.
 func Yield(name string, owner quorumlock.Owner, e Entry) Call {
-	return newCall(release, name, lockAll, who(owner), number(1), channel(), who(e.Waiter), text(e.String()))
+	c := newCall(release, name, lockAll, who(owner), number(1), channel(), who(e.Waiter), arg{kind: aEntry, number: int64(e.Successor.Cell)})
+	c.entry = &e
+	return c
 }
 
 // Leave takes waiter out of the queue. If all is true, it also releases what was handed to any successor of

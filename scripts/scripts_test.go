@@ -135,7 +135,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	type list = []any
 	n := func(i int64) any { return i }
 	inspected := func(change func(fields list)) list {
-		fields := list{list{"a:1", "2"}, n(7), "5", n(1), list{"w:1", "9"}, list{"1000 1"}}
+		fields := list{list{"a:1", "2", "mode", "mutex"}, n(7), "5", n(1), list{"w:1", "9"}, list{"1000 1"}, n(1000)}
 		change(fields)
 		return fields
 	}

@@ -15,6 +15,8 @@ func (m *Machine) ask(now Time) {
 	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
 	m.asked = now
 	m.silence, m.due, m.grace = 0, 0, 0
+	m.refresh = m.refreshAfter()
+	m.like()
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		former := c.former
@@ -37,6 +39,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	}
 	if c.State == Asked {
 		m.note(now, c, r)
+		c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))
 	}
 	switch m.phase {
 	case Asking:
@@ -49,6 +52,12 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		case m.successor:
 			if got {
 				m.straggled(call, r.Err != nil)
+			}
+		case m.shared && c.State == Granted && r.OK: // the Downgrade was before it
+			m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt})
+		case c.State == Granted && c.apart:
+			if m.phase != Agreeing { // otherwise the new hold does it
+				m.move(int(call.Cell))
 			}
 		case m.phase != Agreeing && (c.State != Granted || !r.OK) && !m.neverQueued(c):
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
@@ -116,6 +125,7 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		c.State, c.Duplicate, c.Err = Unknown, true, ErrDuplicate
 	case r.OK:
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
+		c.slot = r.Slot
 	default:
 		c.State, c.Refused, c.Refusal, c.Position, c.Err = Queued, true, r, r.Position, nil
 		if r.TTL > 0 {
@@ -130,11 +140,12 @@ func (m *Machine) count(now Time) {
 		m.inherit(now)
 		return
 	}
+	m.align(slotGranted)
 	result := m.tally(func(c *Cell) Vote {
-		switch c.State {
-		case Asked:
+		switch {
+		case c.State == Asked:
 			return Unanswered
-		case Granted:
+		case c.State == Granted && !c.apart:
 			return Yes
 		}
 		return No
@@ -215,6 +226,8 @@ func (m *Machine) agree(now Time) {
 func (m *Machine) tokenAt(i int) uint64 {
 	c := &m.Cells[i]
 	switch {
+	case c.apart:
+		return 0
 	case m.successor:
 		return c.Handed
 	case c.State == Granted:
@@ -268,6 +281,8 @@ func (m *Machine) refusal() Reason {
 	}
 	failed := func(c *Cell) bool { return c.State == Unknown || c.State == Untouched }
 	switch {
+	case m.isApart():
+		return m.contested()
 	case never(func(c *Cell) bool { return c.NotALock && c.State == Unknown }):
 		return NotALock
 	case never(func(c *Cell) bool { return c.State == Queued && !own }):
@@ -318,6 +333,9 @@ func (m *Machine) isUnclear() bool {
 // Whoever has one member of a MultiLock may be another contender, which lacks the members that this one has. So such a
 // refusal is final only if this contender has nothing, or meets the same one again. It returns who was met.
 func (m *Machine) isUndecided() (is bool, met quorumlock.Owner) {
+	if m.isApart() || m.isSplit() && m.attempt < maxSplits {
+		return true, ""
+	}
 	refusals, grants := 0, 0
 	for i := range m.Cells {
 		c := &m.Cells[i]

@@ -29,7 +29,7 @@ const (
 	Release                       // the owner's hold
 	ReleaseAndLeave               // the owner's hold, and take the waiter out of the queue
 	Leave                         // take the waiter out of the queue
-	Renew                         // the owner's hold, for the whole TTL
+	Renew                         // the owner's hold, for the whole TTL; if Shared is set, let others share it from now on
 	Restore                       // the hold, with its token, where the node has lost it
 	Keep                          // the owner's hold for that long, and then let it expire
 )
@@ -49,9 +49,11 @@ type Call struct {
 	Do        Do
 	Successor bool // the owner is the attempt's successor, not the attempt's own
 	All       bool // for the two that leave: also release what the waiter's successors have got
+	Shared    bool // the owner shares the lock since a Downgrade, or is about to
 	Cell      int32
 	Attempt   int32 // whose owner it is
 	Round     int32 // of a Renew
+	Slot      int32 // of a semaphore: which one the hold has, or the machine would like
 	From      uint64
 	Token     uint64
 	For       time.Duration // of a Keep
@@ -67,6 +69,7 @@ type Reply struct {
 	OK    bool   // granted, raised, renewed; for a release: the owner had it
 	Again bool   // granted, but the owner had it already
 	Token uint64 // granted: its token
+	Slot  int32  // granted: the slot of a semaphore
 	First bool   // of a Yield: the lock is free there and the waiter is the first
 
 	// Of an Acquire that was refused:
@@ -84,6 +87,7 @@ type Event struct {
 	Cell    int32
 	Attempt int32         // of a Handoff
 	Token   uint64        // of a Handoff
+	Slot    int32         // of a Handoff of a semaphore
 	Keep    time.Duration // of an Unlock: how long the nodes keep the lock
 	Call    Call          // of a Replied
 	Reply   Reply
@@ -93,16 +97,17 @@ type Event struct {
 type EventKind uint8
 
 const (
-	Start   EventKind = iota + 1 // the call begins
-	Replied                      // a node has answered Call
-	Turn                         // a cell has called the waiter
-	Handoff                      // a cell has handed the lock to the successor of Attempt
-	Next                         // the waiter is the second in some queue
-	Tick                         // the time of Machine.Wake has come
-	Cancel                       // the caller has gone
-	Extend                       // renew at once
-	Unlock                       // the holder is done
-	Close                        // the client is closed: a hold counts as lost
+	Start     EventKind = iota + 1 // the call begins
+	Replied                        // a node has answered Call
+	Turn                           // a cell has called the waiter
+	Handoff                        // a cell has handed the lock to the successor of Attempt
+	Next                           // the waiter is the second in some queue
+	Tick                           // the time of Machine.Wake has come
+	Cancel                         // the caller has gone
+	Extend                         // renew at once
+	Downgrade                      // from now on the hold is shared with others: renew it so, at once
+	Unlock                         // the holder is done
+	Close                          // the client is closed: a hold counts as lost
 )
 
 // Outcome is how a call ends.

@@ -70,6 +70,8 @@ func (m *Machine) leaveQueue(i int) {
 			m.call(Call{Do: Release, Cell: int32(i), Attempt: c.former, Successor: true})
 		}
 		switch {
+		case c.Handed > 0 && c.apart:
+			m.move(i)
 		case c.Handed > 0:
 			c.State, c.Token = Granted, c.Handed
 		case own:
@@ -82,6 +84,9 @@ func (m *Machine) leaveQueue(i int) {
 	case Granted:
 		if c.stray { // an earlier attempt may have queued it since
 			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt, All: true})
+		}
+		if c.apart {
+			m.move(i)
 		}
 	default:
 		if !m.neverQueued(c) {
@@ -240,6 +245,8 @@ func (m *Machine) restore(i int) {
 func (m *Machine) restored(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	switch {
+	case r.Err == nil && !r.OK && r.Ours && m.shared && m.phase < Releasing: // it was granted since the Downgrade
+		m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt, Successor: m.successor})
 	case r.Err == nil && !r.OK && r.Ours:
 		c.Duplicate = true
 	case m.phase < Releasing || r.Unsent || r.Err == nil && !r.OK:
@@ -248,4 +255,18 @@ func (m *Machine) restored(now Time, call Call, r Reply) {
 	default:
 		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})
 	}
+}
+
+// Waited returns how long ago the call began, if it did not get the lock at once, and the furthest position that it had in a
+// queue.
+func (m *Machine) Waited(now Time) (since time.Duration, furthest int) {
+	refused := m.successor || m.attempt > 1
+	for i := range m.Cells {
+		refused = refused || m.Cells[i].Refused
+		furthest = max(furthest, m.Cells[i].Position)
+	}
+	if !refused {
+		return 0, 0
+	}
+	return now.Since(m.began), furthest
 }

@@ -10,6 +10,7 @@
 //	hold.go      renewal, deadline, loss
 //	release.go   giving back
 //	tree.go      which votes win
+//	slots.go     which slot of a semaphore
 //
 // The phases, and those in which one step may end that began in them:
 //
@@ -54,6 +55,7 @@ type Config struct {
 	Drift       quorumlock.Drift
 	Renew       bool
 	Tries       bool // a TryLock: it waits for nobody
+	Slots       []Slots
 }
 
 // Phase is where a machine is in its life.
@@ -103,6 +105,10 @@ type Cell struct {
 	pending   int16         // calls without an answer that may queue the waiter there
 	overtaken bool          // it has answered a release, but not what was sent before that
 	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
+
+	slot       int32 // of a semaphore: what it granted
+	handedSlot int32 // which one it handed over
+	apart      bool  // it granted, or handed over, another slot than most
 }
 
 // Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
@@ -129,6 +135,7 @@ type Machine struct {
 	due     time.Duration // of the next attempt
 	grace   time.Duration // when missing wake-ups are no longer waited for; 0 if none is
 	from    time.Duration // when waiting began
+	refresh time.Duration // how soon the entries of the last attempt need a refresh, as the machine told the nodes
 
 	token  uint64
 	votes  []Vote        // on what is being asked: the raise, or the release
@@ -138,6 +145,8 @@ type Machine struct {
 	ttl    time.Duration
 	renew  time.Duration // when the next renewal is due
 	late   bool          // the last renewal found no quorum
+	shared bool          // by a Downgrade
+	slots  []int32       // of each semaphore, the slot of the hold, or that the machine would like
 	rounds []*round
 	last   int32 // the number of the last round
 	lost   Reason
@@ -196,15 +205,16 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.Cells[e.Cell].Called = true
 		m.review(now)
 	case Handoff:
-		m.handed(now, int(e.Cell), e.Attempt, e.Token)
+		m.handed(now, int(e.Cell), e.Attempt, e.Token, e.Slot)
 	case Next:
 		m.next(now)
 	case Tick:
 		m.tick(now)
 	case Cancel:
 		m.cancel()
-	case Extend:
+	case Extend, Downgrade:
 		if m.phase == Holding {
+			m.shared = m.shared || e.Kind == Downgrade
 			m.renewAll(now)
 		}
 	case Unlock:
@@ -295,7 +305,11 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 }
 
 // call adds a call to what is to be sent.
-func (m *Machine) call(c Call) { m.fx.Calls = append(m.fx.Calls, c) }
+func (m *Machine) call(c Call) {
+	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor
+	c.Slot = m.slotAt(int(c.Cell))
+	m.fx.Calls = append(m.fx.Calls, c)
+}
 
 // tally counts the cells for which yes says so.
 func (m *Machine) tally(vote func(*Cell) Vote) Result {
@@ -319,8 +333,15 @@ func (m *Machine) won(is func(*Cell) bool) bool {
 
 // jitter returns a random duration between half of d and one and a half times d.
 func (m *Machine) jitter(d time.Duration) time.Duration {
+	return d/2 + time.Duration(m.random()%uint64(d))
+}
+
+// Draw returns a random number below n.
+func (m *Machine) Draw(n int) int { return int(m.random() % uint64(n)) }
+
+func (m *Machine) random() uint64 {
 	m.rand ^= m.rand << 13
 	m.rand ^= m.rand >> 7
 	m.rand ^= m.rand << 17
-	return d/2 + time.Duration(m.rand%uint64(d))
+	return m.rand
 }

@@ -103,6 +103,19 @@ func (m *Machine) fail(why Reason) {
 	}
 }
 
+// Owed returns what is sent again if k, a call that gives something back, has failed. Tell the machine first that it has.
+// A waiter that goes on waiting finds out with its next attempt where it is queued; but what an attempt has got must not be
+// in its way. If there is no next attempt, a Yield that runs late must leave no entry in a queue.
+func (m *Machine) Owed(k Call) Call {
+	if k.Do == Yield {
+		k.Do = Release
+		if m.phase >= Holding {
+			k.Do, k.All = ReleaseAndLeave, !m.successorHolds()
+		}
+	}
+	return k
+}
+
 // Granted returns how many members the attempt has won.
 func (m *Machine) Granted() int {
 	votes := make([]Vote, len(m.Cells))

@@ -285,3 +285,39 @@ func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksRarely(t *testing.T) {
 		t.Errorf("phase %d, asks again after %v, want %v at least", m.Phase(), wait, afterFailure/2)
 	}
 }
+
+// The Yield of a TryLock may run at a slow node after the release that the end of the call sent over a new connection. It
+// queues the waiter again, and only what is owed for it can take the waiter out.
+func TestWhatIsOwedForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
+	for _, tries := range []bool{true, false} {
+		m := start(2, 3)
+		m.cfg.Tries = tries
+		m.Step(at(1), answer(Acquire, 0, Reply{OK: true, Token: 7}))
+		m.Step(at(2), answer(Acquire, 1, Reply{Holder: "other:1.1.1"}))
+		m.Step(at(3), answer(Acquire, 2, Reply{Holder: "another:1.1.2"}))
+		if m.Phase() != Yielding {
+			t.Fatalf("phase %d, not Yielding", m.Phase())
+		}
+		if !tries {
+			m.Step(at(4), Event{Kind: Cancel})
+		}
+		failed := answer(Yield, 0, Reply{Err: errors.New("lost")})
+		m.Step(at(m.cfg.NodeTimeout*2), failed)
+		if m.Phase() != Over {
+			t.Fatalf("phase %d, not Over", m.Phase())
+		}
+		if owed := m.Owed(failed.Call); owed.Do != ReleaseAndLeave || !owed.All || owed.Cell != 0 || owed.Attempt != 1 {
+			t.Errorf("a Yield that failed is owed as %+v", owed)
+		}
+	}
+
+	m := start(2, 3)
+	m.Step(at(1), answer(Acquire, 0, Reply{OK: true, Token: 7}))
+	m.Step(at(2), answer(Acquire, 1, Reply{Holder: "other:1.1.1"}))
+	m.Step(at(3), answer(Acquire, 2, Reply{Holder: "other:1.1.2"}))
+	failed := answer(Yield, 0, Reply{Err: errors.New("lost")})
+	m.Step(at(4), failed)
+	if owed := m.Owed(failed.Call); m.Phase() != Waiting || owed.Do != Release {
+		t.Errorf("in phase %d a Yield that failed is owed as %+v: the waiter would lose its place", m.Phase(), owed)
+	}
+}

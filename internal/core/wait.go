@@ -217,7 +217,7 @@ func (m *Machine) pause(now Time) time.Duration {
 	if m.reason != Held {
 		return m.jitter(afterFailure)
 	}
-	pause := m.refreshAfter()
+	pause := min(m.refreshAfter(), m.refresh)
 	if expiry, furthest := m.expiry(); expiry > 0 {
 		pause = min(pause, max(expiry-now.Mono, 0)+spread+min(time.Duration(furthest)*spread, maxSpread))
 	}
@@ -255,7 +255,7 @@ func (m *Machine) expiry() (at time.Duration, furthest int) {
 // handed notes that a cell has handed the lock to a successor. That counts if it is the successor of the last attempt;
 // the next attempt takes over earlier handoffs. If there is no next attempt, since the last one's successor has the lock,
 // they are given back. If the waiter has gone, or another owner of its has the lock, leaving has given them back.
-func (m *Machine) handed(now Time, cell int, attempt int32, token uint64) {
+func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot int32) {
 	if m.phase == Idle || m.cfg.Tries {
 		return
 	}
@@ -271,7 +271,10 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64) {
 	}
 	switch {
 	case attempt == m.attempt:
-		c.Handed = token
+		c.Handed, c.handedSlot = token, slot
+		if m.successor {
+			c.apart = slot != m.slotAt(cell)
+		}
 	case attempt < m.attempt && c.State == Queued: // the attempt since then did not find this handoff
 		c.Called = true
 	}
@@ -284,7 +287,11 @@ func (m *Machine) handedOver() bool {
 	for i := range m.Cells {
 		some = some || m.Cells[i].Handed > 0
 	}
-	return some && m.won(func(c *Cell) bool { return c.Handed > 0 })
+	if !some {
+		return false
+	}
+	m.align(slotHanded)
+	return m.won(func(c *Cell) bool { return c.Handed > 0 && !c.apart })
 }
 
 // inherit makes the successor of the last attempt the holder. It is an attempt like any other, except that the nodes have

@@ -1,6 +1,7 @@
 package coretier
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func (t *tier) restores(h *hold) {
 	if !c.machineRenews() || c.machine.Phase() != core.Holding || now-h.at < long || t.wasPaused(p.number, 0) || t.plan.Guard || t.plan.Class == beyond || t.plan.Twins {
 		return
 	}
-	for cell := range c.lock.cells() {
+	for cell := range c.lock.Cells() {
 		n := t.nodeOf(cell)
 		if tr := &t.troubles[p.number*t.plan.Nodes+n]; tr.now > 0 || tr.last+long > now {
 			continue
@@ -140,21 +141,25 @@ func (t *tier) keeps(c *call, p *process, kept time.Duration) bool {
 	return t.now(p.number).Mono-offset < kept+time.Duration((rate-1)*float64(c.lock.terms.TTL))+t.plan.NodeTimeout
 }
 
-// handoff is called when a lock may have become free. Where nothing fails, one of those who wait has it soon: long
-// before anybody would look for himself.
+// handoff is called when a lock may have become free, or may be shared. Where nothing fails, one of those who wait has it soon:
+// long before anybody would look for himself. All have it who wait to share it with others who have it, unless one who wants
+// it for himself is before them.
 func (t *tier) handoff(name int) {
-	if t.plan.Class != calm || t.isMulti() || !t.free(name) {
+	if t.plan.Class != calm || t.isMulti() || !t.free(name, true) {
 		return
 	}
 	soon := 20*time.Millisecond + 40*t.plan.Latency
-	before, now := t.watch.names[name].count, t.world.Now()
+	before, now, nobody := t.watch.names[name], t.world.Now(), t.free(name, false)
 	t.world.At(now+soon, func() {
-		if t.watch.names[name].count > before || !t.free(name) || t.isMulti() {
+		is := &t.watch.names[name]
+		if is.alone > before.alone || !t.free(name, true) || t.isMulti() {
 			return
 		}
+		free := nobody && is.count == before.count && t.free(name, false)
 		for _, c := range t.waiting(name) {
-			if !c.tries && now-c.first > 10*t.plan.Latency && c.process.now.Mono > 0 && !c.worker.gone {
-				t.violate(promptly, "%s was free for %v, while %s waits since %v", names[name], soon, c.caller.Waiter, c.first)
+			waits := !c.tries && now-c.first > 10*t.plan.Latency && c.process.now.Mono > 0 && !c.worker.gone
+			if waits && (free || c.lock.shares(name) && !t.behind(c, name)) {
+				t.violate(promptly, "%s was free for %v, while %s waits since %v, to share it %v", names[name], soon, c.caller.Waiter, c.first, c.lock.shares(name))
 				return
 			}
 		}
@@ -173,11 +178,14 @@ func (t *tier) waiting(name int) (all []*call) {
 	return all
 }
 
-func (t *tier) isMulti() bool { return t.locks[4] != nil || t.locks[5] != nil }
+func (t *tier) isMulti() bool {
+	return slices.ContainsFunc(t.locks[16:], func(l *lock) bool { return l != nil })
+}
 
-func (t *tier) free(name int) bool {
+// free reports whether nobody has the lock, or, to those who would share it, nobody has it alone.
+func (t *tier) free(name int, shares bool) bool {
 	for _, h := range t.watch.holds {
-		if h.call.lock.has(name) {
+		if h.call.lock.has(name) && !(shares && h.shares(name)) {
 			return false
 		}
 	}
@@ -202,6 +210,12 @@ func (t *tier) probes() {
 			t.watch.is.take(&t.watch, n, name)
 			if s := &t.watch.is; len(s.holders) > 0 || len(s.queue) > 0 {
 				last := s.expires
+				if s.shared { // until the last share ends
+					last = s.ms
+				}
+				for i := range s.holders {
+					last = max(last, s.ms+s.left(s.holders[i].Name).Milliseconds()+1)
+				}
 				for _, m := range s.queue {
 					last = max(last, s.deadline(m.Name))
 				}
@@ -224,7 +238,7 @@ func (t *tier) probes() {
 }
 
 // tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,
-// one of the contenders wins.
+// one of the contenders wins. Those who share the lock refuse nobody else who shares it, but for one who waits to have it alone.
 func (t *tier) tried() {
 	if t.plan.Class != calm || t.isMulti() { // a MultiLock that waits for one lock is the first in the queue of the other
 		return
@@ -238,8 +252,14 @@ func (t *tier) tried() {
 	}
 	soon := 20*time.Millisecond + 40*t.plan.Latency
 	for _, r := range t.watch.refused {
-		had := false
-		for _, h := range t.watch.spans {
+		had, others := false, slices.Concat(t.watch.spans, t.watch.waits)
+		if r.lock.read != 0 { // one who tries to have it alone waits, too, for a moment
+			others = append(others, t.watch.refused...)
+		}
+		for _, h := range others {
+			if h.lock.read != 0 && r.lock.read != 0 {
+				continue
+			}
 			for _, name := range r.lock.names {
 				had = had || h.lock.has(name) && h.from < r.to+soon && h.to > r.from-soon
 			}

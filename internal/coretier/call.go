@@ -13,16 +13,17 @@ import (
 // lock is what the calls of one kind on the same names share.
 type lock struct {
 	names []int // of the members
+	read  int   // which of them are shared, as bits
 	nodes int
 	terms dialect.Terms
 	lock  core.Config
 	try   core.Config
 }
 
-func (t *tier) newLock(names []int, renew bool) *lock {
+func (t *tier) newLock(names []int, read int, renew bool) *lock {
 	p := t.plan
 	set := p.settings(renew)
-	l := &lock{names: names, nodes: p.Nodes, terms: dialect.TermsOf(&set)}
+	l := &lock{names: names, read: read, nodes: p.Nodes, terms: dialect.TermsOf(&set)}
 	tree := core.Majority(p.Quorum, p.Nodes)
 	if p.Nodes == 1 && p.Seed%2 == 0 { // as in package node
 		tree = core.Tree{}
@@ -40,9 +41,9 @@ func (t *tier) newLock(names []int, renew bool) *lock {
 	return l
 }
 
-func (l *lock) cells() int              { return len(l.names) * l.nodes }
+func (l *lock) Cells() int              { return len(l.names) * l.nodes }
 func (l *lock) nameNumber(cell int) int { return l.names[cell/l.nodes] }
-func (l *lock) nameOf(cell int) string  { return names[l.nameNumber(cell)] }
+func (l *lock) NameOf(cell int) string  { return names[l.nameNumber(cell)] }
 func (l *lock) has(name int) bool       { return l.names[0] == name || l.names[len(l.names)-1] == name }
 
 // call is the shell of one machine.
@@ -224,7 +225,7 @@ func (c *call) send(calls []core.Call) {
 }
 
 func (c *call) script(k *core.Call, entry *scripts.Entry, hint uint64) scripts.Call {
-	return c.caller.Script(&c.lock.terms, c.lock.nameOf(int(k.Cell)), k, c.caller.Owner(k.Attempt, k.Successor), entry, hint)
+	return c.caller.Script(&c.lock.terms, c.lock, k, c.caller.Owner(k.Attempt, k.Successor), entry, hint)
 }
 
 // answered takes the replies of a node.
@@ -237,11 +238,14 @@ func (c *call) answered(b *batch) {
 		if k.Do == core.Acquire && r.OK {
 			p.saw(c.lock.nameNumber(int(k.Cell)), r.Token)
 		}
-		if r.Err != nil && k.Do.GivesBack() && isDown(it.reply.Err) {
-			owed := dialect.Owed(*k, c.machine.Phase())
+		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
+	}
+	for i := range b.items { // what is owed depends on what the machine has made of all replies
+		it := &b.items[i]
+		if k := &it.k; k.Do.GivesBack() && isDown(it.reply.Err) {
+			owed := c.machine.Owed(*k)
 			p.debts[p.tier.nodeOf(int(k.Cell))].owe(item{call: c, k: owed, script: c.script(&owed, nil, 0)}, max(p.tier.plan.TTL, c.machine.Life()))
 		}
-		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	}
 	c.flush()
 }
@@ -257,7 +261,7 @@ func (c *call) listen() {
 }
 
 func (c *call) told(by func(cell int) bool) {
-	for i := range c.lock.cells() {
+	for i := range c.lock.Cells() {
 		if by(i) {
 			c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
 		}
@@ -281,9 +285,11 @@ func (c *call) release(keep time.Duration) {
 }
 
 // extend renews at once, and has done called with the outcome.
-func (c *call) extend(done func(core.Round)) {
+func (c *call) extend(done func(core.Round)) { c.renewNow(core.Extend, done) }
+
+func (c *call) renewNow(kind core.EventKind, done func(core.Round)) {
 	before := c.machine.LastRound()
-	c.take(core.Event{Kind: core.Extend})
+	c.take(core.Event{Kind: kind})
 	if id := c.machine.LastRound(); id != before {
 		c.waits = append(c.waits, extension{id, done})
 		c.flush()

@@ -9,20 +9,22 @@ import (
 
 // hold is a lease that was granted.
 type hold struct {
-	call     *call
-	attempt  int32
-	heir     bool
-	token    uint64
-	released bool // its Unlock has begun
-	lost     bool
-	span     int
-	at       time.Duration
-	until    time.Duration // seen last
+	call       *call
+	attempt    int32
+	heir       bool
+	token      uint64
+	released   bool // its Unlock has begun
+	lost       bool
+	downgraded bool
+	span       int
+	at         time.Duration
+	until      time.Duration // seen last
 }
 
 // span is a hold, or a TryLock, from its beginning to its end.
 type span struct {
 	lock     *lock
+	hold     *hold // nil for a call
 	from, to time.Duration
 }
 
@@ -47,31 +49,24 @@ func (t *tier) granted(c *call) *hold {
 	}
 	bound := t.plan.Class != beyond
 	for _, other := range w.holds {
-		if bound && w.live(other) && (c.lock.has(other.call.lock.names[0]) || other.call.lock.has(c.lock.names[0])) {
+		if bound && w.live(other) && h.excludes(other) {
 			t.violate(mutualExclusion, "%s was granted the lock while %s holds it for %v yet", c.caller.Waiter, other.call.caller.Waiter, other.call.machine.Remaining(t.now(other.call.process.number)))
 		}
 	}
 	for _, s := range w.kept {
-		if bound && t.world.Now() < s.to && (c.lock.has(s.lock.names[0]) || s.lock.has(c.lock.names[0])) {
+		if bound && t.world.Now() < s.to && h.excludes(s.hold) {
 			t.violate(keptOn, "%s was granted the lock, which is kept from %v to %v", c.caller.Waiter, s.from, s.to)
 		}
 	}
 	for _, name := range c.lock.names {
-		g := &w.names[name]
-		for _, other := range g.tokens {
-			switch {
-			case other.token == h.token:
-				t.violate(tokensUnique, "%s was granted %s with token %d, as somebody was at %v", c.caller.Waiter, names[name], h.token, other.at)
-			case other.token > h.token && (bound || !h.heir && other.at < m0(c)):
-				t.violate(tokensRise, "%s was granted %s with token %d after token %d", c.caller.Waiter, names[name], h.token, other.token)
-			}
-		}
-		g.tokens = append(g.tokens, token{h.token, t.world.Now()})
-		g.count++
+		t.ordered(h, name, bound)
 	}
 	w.holds = append(w.holds, h)
+	if c.lock.read == 0 {
+		w.waits = append(w.waits, span{c.lock, nil, c.first, t.world.Now()})
+	}
 	h.span = len(w.spans)
-	w.spans = append(w.spans, span{c.lock, t.world.Now(), forever})
+	w.spans = append(w.spans, span{c.lock, h, t.world.Now(), forever})
 	t.backed(h)
 	return h
 }
@@ -225,7 +220,7 @@ func (t *tier) released(k *worker) {
 		// The nodes count from when they were asked, however long the process has been suspended since. By the
 		// process's own clock, the end would come too late.
 		end := k.unlocked + time.Duration(float64(k.step.Keep)*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
-		w.kept = append(w.kept, span{c.lock, t.world.Now(), end})
+		w.kept = append(w.kept, span{c.lock, h, t.world.Now(), end})
 	}
 	for _, name := range c.lock.names {
 		if k.step.Keep == 0 {
@@ -290,8 +285,11 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 	if t.plan.Class == calm && few {
 		t.violate(nothingFails, "w%d fails for %d", k.number+1, c.reason)
 	}
+	if !k.step.Try && c.lock.read == 0 {
+		t.watch.waits = append(t.watch.waits, span{c.lock, nil, t.world.Now() - took, t.world.Now()})
+	}
 	if k.step.Try && held && !k.gone {
-		t.watch.refused = append(t.watch.refused, span{c.lock, t.world.Now() - took, t.world.Now()})
+		t.watch.refused = append(t.watch.refused, span{c.lock, nil, t.world.Now() - took, t.world.Now()})
 	}
 	for _, name := range c.lock.names {
 		t.handoff(name)

@@ -4,7 +4,7 @@ package coretier
 // see them; what the shell does alone, such as re-entrancy, is left to the wire tier.
 const (
 	// At most one valid holder at a time, while no more nodes forget than the quorum allows for and clocks keep to
-	// the drift. A holder is valid until its machine says so, in true time.
+	// the drift. A holder is valid until its machine says so, in true time. Those who share a lock are one holder in this.
 	mutualExclusion = "mutual exclusion"
 
 	// A lease lasts no longer than a quorum of the nodes have promised, in a grant or renewal that they gave after
@@ -17,7 +17,8 @@ const (
 	// A grant's token is nobody else's, and higher than those of all earlier grants. If more nodes have lost
 	// their counters than the quorum allows for, only grants that were returned before this attempt began are earlier,
 	// and handoffs have no order: a handoff counts on from the nodes' counters, and a late call may have set these since,
-	// from the clock as it was when the call was sent.
+	// from the clock as it was when the call was sent. The token of somebody who shares a lock is at least that of everybody
+	// who had it alone before, and lower than that of everybody who has it alone later.
 	tokensUnique = "tokens are unique"
 	tokensRise   = "tokens rise"
 
@@ -32,10 +33,13 @@ const (
 	othersHold  = "nobody else's hold is touched"
 	othersPlace = "nobody else's entry is touched"
 
+	// A node refuses nobody for the sake of a share that is over.
+	overIsOver = "nobody waits for a share that is over"
+
 	// A node says yes only to the holder.
 	yesToHolder = "no grant without a key"
 
-	// No node grants a lock past a waiter with a lower ticket whose entry has time left.
+	// No node grants a lock past a waiter with a lower ticket whose entry has time left, unless both share it.
 	ticketOrder = "in ticket order"
 
 	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock

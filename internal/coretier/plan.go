@@ -37,6 +37,7 @@ type Plan struct {
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
 	MaxHold     time.Duration
+	Readers     bool // some of the calls are of readers
 	Guard       bool // all clients have the restart guard: any node may restart without its data
 	Network     fleet.Network
 	Latency     time.Duration // the longest of most messages, one way
@@ -57,6 +58,7 @@ type WorkerPlan struct {
 type Step struct {
 	After   time.Duration // before the call
 	Names   int           // 0 is x, 1 is y, 2 is a MultiLock of both
+	Read    int           `shrink:"0"` // which of them are shared, as bits
 	Try     bool
 	NoRenew bool          `shrink:"0"`
 	Limit   time.Duration `shrink:"0"` // how long Lock may wait; 0 for ever
@@ -68,8 +70,9 @@ type Step struct {
 
 // Use is something that is done while holding.
 type Use struct {
-	After  time.Duration
-	Extend bool
+	After     time.Duration
+	Extend    bool
+	Downgrade bool
 }
 
 // The faults that the network does not know.
@@ -182,6 +185,7 @@ func newPlan(seed uint64) *Plan {
 			}
 		}
 	}
+	p.readers()
 	return p
 }
 

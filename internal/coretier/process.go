@@ -238,7 +238,7 @@ func (p *process) heard(node int, message string) {
 			return
 		}
 		c := p.waiter(string(h.Waiter))
-		if c == nil || h.Cell < 0 || h.Cell >= c.lock.cells() || p.tier.serverOf(h.Cell) != node || c.lock.nameOf(h.Cell) != h.Lock || !h.ProvenBy(c.caller.Secret) {
+		if c == nil || h.Cell < 0 || h.Cell >= c.lock.Cells() || p.tier.serverOf(h.Cell) != node || c.lock.NameOf(h.Cell) != h.Lock || !h.ProvenBy(c.caller.Secret) {
 			return
 		}
 		p.saw(c.lock.nameNumber(h.Cell), h.Token)
@@ -251,7 +251,7 @@ func (p *process) heard(node int, message string) {
 	case c == nil: // it has its lock already, or has gone
 	case what == "turn":
 		c.worker.called()
-		c.told(func(cell int) bool { return p.tier.serverOf(cell) == node && c.lock.nameOf(cell) == name })
+		c.told(func(cell int) bool { return p.tier.serverOf(cell) == node && c.lock.NameOf(cell) == name })
 	case what == "next":
 		c.step(core.Event{Kind: core.Next})
 	}

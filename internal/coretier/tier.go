@@ -22,7 +22,7 @@ type tier struct {
 	plan       *Plan
 	world      *fleet.World
 	procs      []*process
-	locks      [6]*lock // by names, and whether they are renewed
+	locks      [24]*lock // by names, which of them are shared, and whether they are renewed
 	calls      []*call
 	sent       []sent
 	watch      watch
@@ -189,12 +189,12 @@ func (t *tier) server(node int) int {
 }
 
 func (t *tier) lockOf(s *Step) *lock {
-	i := 2 * s.Names
+	i := 2 * (4*s.Names + s.Read)
 	if s.NoRenew {
 		i++
 	}
 	if t.locks[i] == nil {
-		t.locks[i] = t.newLock([][]int{{0}, {1}, {0, 1}}[s.Names], !s.NoRenew)
+		t.locks[i] = t.newLock([][]int{{0}, {1}, {0, 1}}[s.Names], s.Read, !s.NoRenew)
 	}
 	return t.locks[i]
 }
@@ -329,11 +329,11 @@ func (t *tier) outside(p *process, do func()) {
 func (t *tier) forges(node int, p *process) {
 	for _, c := range p.live {
 		attempt, _ := c.machine.Attempt()
-		for cell := range c.lock.cells() {
+		for cell := range c.lock.Cells() {
 			if t.serverOf(cell) != node {
 				continue
 			}
-			who, name := string(c.caller.Waiter), c.lock.nameOf(cell)
+			who, name := string(c.caller.Waiter), c.lock.NameOf(cell)
 			t.world.Publish(node, p.channel, fmt.Sprintf("handoff %s %d %d %d %s %s", who, attempt, cell, 1<<50, strings.Repeat("0", 40), name))
 			t.world.Publish(node, p.channel, "turn "+who+" "+name)
 			t.world.Publish(node, p.channel, "next "+who+" "+name)

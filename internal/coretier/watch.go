@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -28,6 +29,7 @@ type watch struct {
 	spans      []span
 	kept       []span // of locks that Unlock has left for a while
 	refused    []span
+	waits      []span                      // of those who want to have a lock alone
 	places     [][len(names)]places        // by node
 	taken      [][len(names)]time.Duration // by node: when an audit last found a holder
 }
@@ -44,7 +46,9 @@ var keysOf = func() (all [len(names)]keys) {
 
 // shot is what a node has of a lock.
 type shot struct {
-	holders []scriptmodel.Field
+	holders []scriptmodel.Field // without those whose share is over
+	shared  bool
+	ms      int64 // of the node's clock
 	expires int64
 	token   string
 	queue   []scriptmodel.Member
@@ -69,7 +73,19 @@ func (s *shot) take(w *watch, node, name int) (ms int64) {
 	}
 	p := &w.places[node][name]
 	v, _ := n.Look(now, p.lock)
-	s.holders, s.expires = append(s.holders[:0], v.Fields...), v.Expires
+	s.holders, s.expires, s.ms, s.shared = s.holders[:0], v.Expires, int64(now/1000), false
+	for _, f := range v.Fields {
+		s.shared = s.shared || f.Name == "mode" && f.Value == "shared"
+	}
+	for _, f := range v.Fields {
+		if f.Name == "mode" {
+			continue
+		}
+		if until, _ := strconv.ParseInt(f.Value, 10, 64); s.shared && until < s.ms {
+			continue // its share is over
+		}
+		s.holders = append(s.holders, f)
+	}
 	v, _ = n.Look(now, p.token)
 	s.token = v.Text
 	v, _ = n.Look(now, p.queue)
@@ -131,11 +147,13 @@ func (s *shot) ticket(waiter string) (float64, bool) {
 type granted struct {
 	tokens []token
 	count  int
+	alone  int // those among them that share it with nobody
 }
 
 type token struct {
-	token uint64
-	at    time.Duration
+	token  uint64
+	at     time.Duration
+	shares bool
 }
 
 // activity is what was done for a call.
@@ -157,7 +175,7 @@ type promise struct {
 
 func (a *activity) begin(t *tier, c *call) {
 	a.first, a.last = t.world.Now(), t.world.Now()
-	a.promises = make([][2]promise, c.lock.cells())
+	a.promises = make([][2]promise, c.lock.Cells())
 }
 
 // finish notes that nothing more is asked for the call.
@@ -196,12 +214,13 @@ func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply)
 		w.violate(yesToHolder, "n%d failed: %v", node+1, reply.Err)
 		return
 	}
-	ok, anew := false, false
+	ok, first, refused := false, false, false
 	switch k.Do {
 	case core.Acquire, core.Restore:
 		a, err := reply.Acquired()
 		ok = err == nil && a.Granted
-		anew = ok && !a.Again
+		first = ok && !a.Again
+		refused = err == nil && !a.Granted && !a.Free
 	case core.Raise, core.Renew, core.Keep:
 		ok, _ = reply.Done()
 	}
@@ -209,13 +228,14 @@ func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply)
 		w.violate(yesToHolder, "n%d said yes to %s, who does not hold", node+1, w.me)
 	}
 	if ok && k.Do != core.Raise {
-		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), time.Duration(w.is.expires-ms)*time.Millisecond)
+		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), w.is.left(string(w.me)))
 	}
+	w.sharing(node, k, refused)
 	w.once(node, c, k, name)
 	w.untouched(node, ms, c, k)
 	w.handed(node, ms, k)
-	if anew && k.Do == core.Acquire {
-		w.inTurn(node, ms, c)
+	if first && k.Do == core.Acquire {
+		w.inTurn(node, ms, c, c.lock.shares(name))
 	}
 	if len(w.is.holders) > 0 && w.is.expires == 0 {
 		w.violate(nothingStays, "n%d has %s without an expiry", node+1, names[name])
@@ -268,7 +288,7 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 		if string(w.me) == h.Name || (k.Do == core.Acquire || k.All) && isSuccessorOf(h.Name, waiter) {
 			continue
 		}
-		others = true
+		others = !w.was.shared // those who share it may become more
 		if w.is.holder([]byte(h.Name)) != h.Value {
 			w.violate(othersHold, "n%d: what %s sent changed the hold of %s", node+1, waiter, h.Name)
 		}
@@ -295,7 +315,7 @@ func isSuccessorOf(owner, waiter string) bool {
 }
 
 // inTurn checks that nobody is granted a lock past those who wait for it.
-func (w *watch) inTurn(node int, now int64, c *call) {
+func (w *watch) inTurn(node int, now int64, c *call, shares bool) {
 	waiter := string(c.caller.Waiter)
 	for i := range w.was.holders {
 		if isSuccessorOf(w.was.holders[i].Name, waiter) {
@@ -303,14 +323,14 @@ func (w *watch) inTurn(node int, now int64, c *call) {
 		}
 	}
 	for _, m := range w.was.queue {
-		if m.Name != waiter && m.Score < float64(c.caller.Ticket) && w.was.deadline(m.Name) > now {
+		if m.Name != waiter && m.Score < float64(c.caller.Ticket) && w.was.deadline(m.Name) > now && !(shares && w.was.isPassed(m.Name)) {
 			w.violate(ticketOrder, "n%d granted the lock to %s past %s", node+1, w.me, m.Name)
 		}
 	}
 }
 
 // handed checks that the lock is granted only to the owner that asks, or to the one to whom a release hands it: the
-// successor of the first in the queue.
+// successor of the first in the queue, or those of the first who want to share it.
 func (w *watch) handed(node int, now int64, k *core.Call) {
 	for i := range w.is.holders {
 		who := w.is.holders[i].Name
@@ -323,11 +343,14 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 				to, ticket = m.Name, m.Score
 			}
 		}
-		if to == "" || k.Do != core.Release && k.Do != core.ReleaseAndLeave && k.Do != core.Yield {
+		if to == "" || k.Do != core.Release && k.Do != core.ReleaseAndLeave && k.Do != core.Yield && !(k.Do == core.Renew && k.Shared) {
 			w.violate(othersHold, "n%d granted the lock to %s", node+1, who)
 			continue
 		}
 		for _, m := range w.was.queue {
+			if w.was.wantsShare(to) && w.was.isPassed(m.Name) {
+				continue
+			}
 			if m.Name != to && m.Score < ticket && w.was.deadline(m.Name) > now && !bytes.Equal([]byte(m.Name), []byte(waiterOf(k, w))) {
 				w.violate(ticketOrder, "n%d handed the lock to %s past %s", node+1, to, m.Name)
 			}
@@ -335,7 +358,7 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 		if c := w.callOf(to); c != nil {
 			var attempt, cell int
 			_, _ = fmt.Sscanf(who[len(to):], "/%d.%d", &attempt, &cell)
-			c.promised(w.tier, int32(attempt), true, cell, time.Duration(w.is.expires-now)*time.Millisecond)
+			c.promised(w.tier, int32(attempt), true, cell, w.is.left(who))
 			c.last = w.world.Now()
 		}
 	}

@@ -141,6 +141,8 @@ func (k *worker) goOn() {
 		switch {
 		case k.hold.lost:
 			k.unlock()
+		case u.Downgrade:
+			k.downgrade()
 		case u.Extend:
 			began, c := k.process.now.Mono, k.call
 			c.extend(func(r core.Round) { k.extended(c, began, r) })

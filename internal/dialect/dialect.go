@@ -36,6 +36,24 @@ func TermsOf(set *quorumlock.Settings) Terms {
 	return t
 }
 
+// Cells are the cells of a lock. They have numbers from 0.
+type Cells interface {
+	Cells() int
+	NameOf(cell int) string
+	Shares(cell int) bool // whether the lock shares it with others
+}
+
+// around returns the first and the last of the cells around one that have the same name. Two of them may be at one server,
+// whatever their addresses.
+func around(cells Cells, cell int) (first, last int) {
+	first, last = cell, cell
+	for name := cells.NameOf(cell); first > 0 && cells.NameOf(first-1) == name; first-- {
+	}
+	for name := cells.NameOf(cell); last+1 < cells.Cells() && cells.NameOf(last+1) == name; last++ {
+	}
+	return first, last
+}
+
 // Caller is one call of Lock or TryLock, as the nodes know it.
 type Caller struct {
 	Waiter quorumlock.Owner
@@ -45,17 +63,29 @@ type Caller struct {
 
 // Script is a call as the nodes know it. owner is that of its attempt, see Owner. For an Acquire and a Yield, hint is the
 // least token to ask for, and e is the entry, which must not change until the call is sent.
-func (c *Caller) Script(t *Terms, name string, k *core.Call, owner quorumlock.Owner, e *scripts.Entry, hint uint64) scripts.Call {
-	cell := int(k.Cell)
+func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Owner, e *scripts.Entry, hint uint64) scripts.Call {
 	if k.Do.Queues() {
-		e.Successor = scripts.Successor{}
+		e.Successor, e.Tries = scripts.Successor{}, c.Secret == ""
 		if c.Secret != "" {
-			e.Successor = scripts.Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: cell, Secret: c.Secret}
+			e.Successor = scripts.Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
 		}
 	}
+	cell := int(k.Cell)
+	call := c.script(t, cells.NameOf(cell), k, owner, e, hint)
+	if k.Shared || cells.Shares(cell) {
+		call = call.Shared().Among(around(cells, cell))
+	}
+	if k.Do == core.Acquire || k.Do == core.Restore {
+		call = call.Guarded(t.Quarantine)
+	}
+	return call
+}
+
+func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Owner, e *scripts.Entry, hint uint64) scripts.Call {
+	cell := int(k.Cell)
 	switch k.Do {
 	case core.Acquire:
-		return scripts.AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell).Guarded(t.Quarantine)
+		return scripts.AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell)
 	case core.Raise:
 		return scripts.Raise(name, owner, t.TTL, k.From, k.Token).At(cell)
 	case core.Yield:
@@ -67,9 +97,12 @@ func (c *Caller) Script(t *Terms, name string, k *core.Call, owner quorumlock.Ow
 	case core.Leave:
 		return scripts.Leave(name, c.Waiter, k.All)
 	case core.Restore:
-		return scripts.Restore(name, owner, t.TTL, k.Token).At(cell).Guarded(t.Quarantine)
+		return scripts.Restore(name, owner, t.TTL, k.Token).At(cell)
 	case core.Keep:
 		return scripts.Renew(name, owner, k.For).At(cell)
+	}
+	if k.Shared {
+		return scripts.Downgrade(name, owner, t.TTL).At(cell)
 	}
 	return scripts.Renew(name, owner, t.TTL).At(cell)
 }
@@ -90,7 +123,7 @@ func (c *Caller) Read(k *core.Call, reply scripts.Reply, ended func(quorumlock.O
 	case core.Acquire, core.Restore:
 		var a scripts.Answer
 		a, r.Err = reply.Acquired()
-		r.OK, r.Again, r.Token = a.Granted, a.Again, a.Token
+		r.OK, r.Again, r.Token, r.Slot = a.Granted, a.Again, a.Token, int32(a.Slot)
 		if r.Err == nil && !a.Granted {
 			who := scripts.Base(a.Holder)
 			r.Holder, r.Free, r.TTL, r.Position = who, a.Free, a.TTL, a.Position
@@ -118,16 +151,4 @@ func isUnsent(err error) bool {
 		NotSent()
 	}](err)
 	return ok
-}
-
-// Owed is the call that is sent again if a call that gives something back has failed. A waiter that goes on waiting finds
-// out with its next attempt where it is queued; but what an attempt has got must not be in its way.
-func Owed(k core.Call, phase core.Phase) core.Call {
-	if k.Do == core.Yield {
-		k.Do = core.Release
-		if phase >= core.Holding {
-			k.Do = core.ReleaseAndLeave
-		}
-	}
-	return k
 }

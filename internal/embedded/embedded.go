@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -19,6 +20,7 @@ type Server struct {
 	Redis *miniredis.Miniredis // for looking at the data, past all faults
 
 	behind  *Server // of a path: the server it leads to
+	served  *server.Server
 	mu      sync.Mutex
 	faults  faults
 	hooks   hooks
@@ -41,8 +43,15 @@ func Start(name string) *Server {
 	if c, err := s.Redis.Dial(); err == nil { // which starts it
 		_ = c.Close()
 	}
-	s.Redis.Server().SetPreHook(s.answer)
+	s.serve()
 	return s
+}
+
+// serve has miniredis ask this server about every command. Its Close and its Server may not be called at the same time, so
+// what Server returns is kept.
+func (s *Server) serve() {
+	s.served = s.Redis.Server()
+	s.served.SetPreHook(s.answer)
 }
 
 // Listen makes the server one of the network, at a free port of this machine, past all faults. Connections
@@ -52,7 +61,7 @@ func (s *Server) Listen() error {
 	if err := s.Redis.Start(); err != nil {
 		return err
 	}
-	s.Redis.Server().SetPreHook(s.answer)
+	s.serve()
 	return nil
 }
 

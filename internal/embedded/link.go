@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"bufio"
-	"io"
 	"net"
 	"sync"
 	"time"
@@ -25,25 +24,32 @@ func (l *link) close() {
 }
 
 // requests brings what the client sends to the server, even if the client has gone meanwhile: it was
-// on its way.
+// on its way. It never keeps the client waiting: go-redis holds a mutex while it writes a subscription.
 func (l *link) requests() {
 	defer l.s.running.Done()
-	in := newFrames(l.client)
-	for {
-		f, err := in.request()
-		if err != nil {
-			l.leave()
-			return
+	under := make(chan frame, 1<<12)
+	l.s.running.Go(func() {
+		defer close(under)
+		in := newFrames(l.client)
+		for {
+			f, err := in.request()
+			if err != nil {
+				return
+			}
+			under <- f
 		}
+	})
+	defer func() {
+		for range under { // nobody is there to take it
+		}
+	}()
+	for f := range under {
 		if !l.s.pass(there, f.at) {
 			_ = l.server.Close()
 			return
 		}
 		if now, _ := l.s.now(); now.lost {
-			// It looks open from here on, so that the client waits for its own deadline.
-			_, _ = io.Copy(io.Discard, l.client)
-			l.leave()
-			return
+			break // it looks open from here on, so that the client waits for its own deadline
 		}
 		run := scriptOf(l.s, f.args)
 		if run != nil {
@@ -61,6 +67,9 @@ func (l *link) requests() {
 			return
 		}
 	}
+	for range under { // until the client has gone
+	}
+	l.leave()
 }
 
 // leave closes the server's end when the last request is answered.

@@ -56,7 +56,7 @@ func (s *Server) script(c *server.Peer, cmd string, args []string) {
 		s.load(source)
 	}
 	in := interpreters.Get().(*redislua.Interpreter)
-	in.Attach(redislua.Node{Redis: s.Redis.Server(), Peer: c, Publish: s.publish, Info: s.tell})
+	in.Attach(redislua.Node{Redis: s.served, Peer: c, Publish: s.publish, Info: s.tell})
 	reply := in.Run(source, args[2:2+keys], args[2+keys:])
 	in.Attach(redislua.Node{})
 	interpreters.Put(in)

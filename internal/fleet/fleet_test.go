@@ -101,7 +101,7 @@ func TestMessagesReachSubscribersUntilTheNodeEnds(t *testing.T) {
 	run(scripts.Acquire("x", "a:1", ttl, 1, 1))
 	run(scripts.Release("x", "a:1", 1))
 	w.Run(3 * time.Second)
-	want := []Event{{Kind: Subscribed, Channel: channel}, {Kind: Told, Channel: channel, Text: "0"}, {Kind: Unsubscribed}}
+	want := []Event{{Kind: Subscribed, Channel: channel}, {Kind: Told, Channel: channel, Text: "00"}, {Kind: Unsubscribed}}
 	if !slices.EqualFunc(ear.told, want, func(a, b Event) bool { return a.Kind == b.Kind && a.Channel == b.Channel && a.Text == b.Text }) {
 		t.Errorf("%+v", ear.told)
 	}

@@ -15,8 +15,10 @@ import (
 // The mutexes, by what they guard.
 type (
 	Subscriptions struct{} // a client's subscriptions
+	Shards        struct{} // the hubs of a cluster
 	Hub           struct{} // a node's subscriptions
 	Call          struct{} // the machine of a call, and its hold
+	Strangers     struct{} // what is known of clients of Redisson's
 	Renewals      struct{} // the renewals that are queued
 	Debts         struct{} // the calls that are owed
 	Client        struct{} // what the locks of a client share
@@ -30,8 +32,10 @@ type (
 // order is the order of the mutexes: whoever holds one takes only later ones, and so never two of a kind.
 var order = []reflect.Type{
 	reflect.TypeFor[Subscriptions](),
+	reflect.TypeFor[Shards](),
 	reflect.TypeFor[Hub](),
 	reflect.TypeFor[Call](),
+	reflect.TypeFor[Strangers](),
 	reflect.TypeFor[Renewals](),
 	reflect.TypeFor[Debts](),
 	reflect.TypeFor[Client](),

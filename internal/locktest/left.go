@@ -87,7 +87,8 @@ func Goroutines() []string {
 	return stacks("internal/quorum.(*Client).start.", "internal/quorum.(*Client).tick(")
 }
 
-// stacks returns the stacks of the goroutines that have one of the functions in them.
+// stacks returns the stacks of the goroutines that have one of the functions in them. In a synctest bubble, it returns only
+// those of the bubble: tests that run at the same time have bubbles of their own.
 func stacks(functions ...string) []string {
 	buf := make([]byte, 1<<20)
 	for {
@@ -98,9 +99,13 @@ func stacks(functions ...string) []string {
 		}
 		buf = make([]byte, 2*len(buf))
 	}
+	all := strings.Split(string(buf), "\n\n")
+	_, bubble, _ := strings.Cut(all[0], "synctest bubble ") // the first is the caller's
+	bubble, _, _ = strings.Cut(bubble, "]:")
 	var ours []string
-	for _, stack := range strings.Split(string(buf), "\n\n") {
-		if slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(stack, f) }) {
+	for _, stack := range all {
+		header, _, _ := strings.Cut(stack, "\n")
+		if (bubble == "" || strings.Contains(header, "synctest bubble "+bubble+"]")) && slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(stack, f) }) {
 			ours = append(ours, stack)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	mathrand "math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -29,6 +30,8 @@ type call struct {
 	waits   chan struct{} // has a value when the call should listen to the nodes; capacity 1
 	holds   bool          // counted by the client, and of its mutex
 
+	downgraded atomic.Bool // others may share what it holds
+
 	mu       sync.Mutex
 	machine  *core.Machine
 	outcome  core.Outcome
@@ -41,8 +44,10 @@ type call struct {
 	failures int           // waits in a row for want of a quorum, for the log
 	hold     hold
 
-	listens bool     // to its client's channel; of the goroutine of the call, as the next
-	foreign []func() // stop listening to Redisson's channel
+	window  atomic.Int64 // for how long the release is open to strangers, in ms: see Open in package scripts; or ordinary
+	listens bool         // to its client's channel; of the goroutine of the call, as the next
+	hears   bool         // Redisson's channel, at some cell
+	sources []source     // where it listens, if a node has shard channels
 }
 
 // newCall returns a call that has not begun.
@@ -52,6 +57,7 @@ func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn) *call {
 		c.caller.Secret, c.waits = rand.Text(), make(chan struct{}, 1)
 	}
 	c.number = l.client.number.Add(1)
+	c.window.Store(ordinary)
 	c.caller.Waiter, c.caller.Ticket = l.client.waiterOf(c.number), ticket
 	c.machine = core.New(config, c.trip, l.client.seed())
 	return c
@@ -224,7 +230,15 @@ func (m *mail) script(k *core.Call, e *scripts.Entry) scripts.Call {
 	if m.owner == "" || k.Attempt != m.attempt || k.Successor != m.successor {
 		m.owner, m.attempt, m.successor = c.ownerOf(k.Attempt, k.Successor), k.Attempt, k.Successor
 	}
-	return c.caller.Script(&c.lock.terms, c.lock.cells[k.Cell].Name, k, m.owner, e, m.hint)
+	cell := &c.lock.cells[k.Cell]
+	s := c.caller.Script(&c.lock.terms, c.lock, k, m.owner, e, m.hint)
+	switch window := c.window.Load(); {
+	case cell.Permits > 0:
+		return s.OfSemaphore(cell.Permits, int(k.Slot))
+	case window != ordinary && !cell.Shared && !k.Shared:
+		return s.Open(time.Duration(window)*time.Millisecond, c.lock.client.place)
+	}
+	return s
 }
 
 // ownerOf is the owner of an attempt, or its successor.
@@ -271,7 +285,10 @@ func (b *batch) take(replies []scripts.Reply) {
 	c.mu.Lock()
 	now := client.time()
 	for i := range replies {
-		c.reply(now, &b.calls[i], replies[i])
+		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
+	}
+	for i := range replies { // what is owed depends on what the machine has made of all replies
+		c.owe(&b.calls[i], replies[i].Err)
 	}
 	b.free()
 	c.flush()
@@ -280,17 +297,16 @@ func (b *batch) take(replies []scripts.Reply) {
 // replied is reply for a single one, without mu.
 func (c *call) replied(k *core.Call, reply scripts.Reply) {
 	c.mu.Lock()
-	c.reply(c.lock.client.time(), k, reply)
+	c.owe(k, c.reply(c.lock.client.time(), k, reply))
 	c.flush()
 }
 
-// reply gives a reply to the machine. It is called with mu held, and flush follows.
-func (c *call) reply(now core.Time, k *core.Call, reply scripts.Reply) {
+// reply gives a reply to the machine, and returns why the call has failed, if it has. It is called with mu held, and owe
+// and flush follow.
+func (c *call) reply(now core.Time, k *core.Call, reply scripts.Reply) error {
 	r := c.read(k, reply)
-	if r.Err != nil && k.Do.GivesBack() {
-		c.owe(k, r.Err)
-	}
 	c.takeAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
+	return r.Err
 }
 
 // read reads a reply.
@@ -299,12 +315,18 @@ func (c *call) read(k *core.Call, reply scripts.Reply) core.Reply {
 	if k.Do == core.Acquire && r.OK {
 		c.lock.saw(r.Token)
 	}
+	if k.Do == core.Acquire && !r.OK && !r.Free && scripts.IsStranger(r.Holder) {
+		c.meet(int(k.Cell), r)
+	}
 	return r
 }
 
-// owe has a call that gives something back sent again.
+// owe has a call that gives something back sent again, if it has failed.
 func (c *call) owe(k *core.Call, err error) {
-	l, again := c.lock, dialect.Owed(*k, c.machine.Phase())
+	if err == nil || !k.Do.GivesBack() {
+		return
+	}
+	l, again := c.lock, c.machine.Owed(*k)
 	l.client.owe(l.cells[k.Cell].Node, (&mail{call: c}).script(&again, nil), max(l.set.TTL, c.machine.Life()), err)
 }
 

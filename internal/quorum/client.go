@@ -9,8 +9,10 @@
 //	errors.go         its errors
 //	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchunion.go
 //	subscriptions.go  the messages that wake waiters
+//	strangers.go      clients of Redisson's at the same locks: hearing their releases, and leaving them their share
 //	localqueue.go     the callers of this process, of which a few go to the nodes
-//	client.go         what the locks of one client share: its identity, its calls, Close
+//	client.go         what the locks of one client share: its identity, its clock, Close
+//	registry.go       the calls of a client: which of them wait or hold, and for which owners
 //	debts.go          giving back later what could not be sent to a node at once
 //	health.go         which nodes are down; each change is logged once
 //
@@ -20,7 +22,7 @@
 //	hub.mu            of package node, while somebody starts or stops listening, and while it passes on messages
 //	call.mu           during a step
 //	debts.mu          during a step, when a call that gives something back has failed
-//	Client.mu         and those of the renewals, the health, what a lock has seen, and a node's lanes: one at a time
+//	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
 //
 // No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and hub.mu may be held: whoever hears
 // a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two. No answer is
@@ -31,10 +33,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,8 +68,10 @@ const (
 
 // Client is what the locks of one client share. It is safe for concurrent use.
 type Client struct {
-	id     string        // `<label>~<uuid>`: the client in its owners
-	number atomic.Uint64 // the last given to a call
+	id     string           // `<label>~<uuid>`: the client in its owners
+	wake   string           // the channel on which its waiters are called
+	place  quorumlock.Owner // keeps a lock free for strangers: see Open in package scripts
+	number atomic.Uint64    // the last given to a call
 
 	base   time.Time                         // the clocks of the machines count from here
 	now    func() time.Time                  // both clocks
@@ -97,6 +98,7 @@ type Client struct {
 	seen    time.Time                    // both clocks when they were compared last
 
 	subscriptions subscriptions
+	strangers     strangers
 	renewals      renewals
 	debts         debts
 	health        health
@@ -104,8 +106,11 @@ type Client struct {
 
 // NewClient returns a client with an identity of its own, which begins with the label. It starts nothing.
 func NewClient(label string) *Client {
+	id := label + "~" + quorumlock.NewID()
 	return &Client{
-		id:       label + "~" + quorumlock.NewID(),
+		id:       id,
+		wake:     scripts.WakeChannel(id),
+		place:    quorumlock.Owner(id + ":0"), // which is no call's
 		base:     time.Now(),
 		now:      time.Now,
 		stopping: make(chan struct{}),
@@ -154,6 +159,7 @@ func (c *Client) Close() {
 		}
 		c.mu.Unlock()
 		c.subscriptions.close()
+		c.forgetStrangers(true)
 		c.forgive()
 		c.End()
 	}
@@ -296,124 +302,8 @@ func (c *Client) start(f func()) {
 	})
 }
 
-// waiterOf is the waiter of a call.
-func (c *Client) waiterOf(number uint64) quorumlock.Owner {
-	b := make([]byte, 0, len(c.id)+12)
-	b = append(append(b, c.id...), ':')
-	return quorumlock.Owner(strconv.AppendUint(b, number, 10))
-}
-
-// numberOf returns the number of the call that an owner belongs to, if it is of this client.
-func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
-	rest, ok := strings.CutPrefix(string(o), c.id+":")
-	if !ok {
-		return 0, false
-	}
-	digits := 0
-	for digits < len(rest) && '0' <= rest[digits] && rest[digits] <= '9' {
-		digits++
-	}
-	number, err := strconv.ParseUint(rest[:digits], 10, 64)
-	return number, err == nil
-}
-
-// waiter returns the call that an owner of this client belongs to, if it waits or holds.
-func (c *Client) waiter(o quorumlock.Owner) *call {
-	n, ok := c.numberOf(o)
-	if !ok {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.live[n]
-}
-
-// ended reports whether an owner is one of this client's that neither holds nor is trying to.
-func (c *Client) ended(o quorumlock.Owner) bool {
-	n, ok := c.numberOf(o)
-	if !ok {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.live[n] == nil && !time.Now().Before(c.kept[n])
-}
-
 // Hint returns the wall clock in µs, as the least token to ask for.
 func (c *Client) Hint() uint64 { return uint64(max(c.now().UnixMicro(), 0)) }
-
-func (c *Client) nextTicket() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.newTicket()
-}
-
-// keeps notes that the nodes keep the lock of a call for that long, though its hold has ended.
-func (c *Client) keeps(number uint64, d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	maps.DeleteFunc(c.kept, func(_ uint64, until time.Time) bool { return until.Before(now) })
-	c.kept[number] = now.Add(d)
-}
-
-// enlist makes a call known: messages reach it.
-func (c *Client) enlist(w *call) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.live[w.number] = w
-}
-
-// hold notes that a call has the lock, unless the client has been stopped.
-func (c *Client) hold(w *call) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.stops {
-		return quorumlock.ErrClosed
-	}
-	if c.live[w.number] != w { // it is lost already
-		return nil
-	}
-	w.holds = true
-	c.held++
-	if o := w.lock.set.Owner; o != "" {
-		c.named[o] = append(c.named[o], w)
-		close(c.entered)
-		c.entered = make(chan struct{})
-	}
-	if c.clock == nil {
-		c.clock = time.AfterFunc(clockCheck, c.compareClocks)
-		c.seen = c.now()
-	} else if c.held == 1 {
-		c.clock.Reset(clockCheck)
-		c.seen = c.now()
-	}
-	return nil
-}
-
-// forget is called when a call has failed, or its hold is over or lost. It may be called again.
-func (c *Client) forget(w *call) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.live[w.number] != w {
-		return
-	}
-	delete(c.live, w.number)
-	if w.holds {
-		c.held--
-		if c.held == 0 {
-			c.clock.Stop()
-		}
-	}
-	if o := w.lock.set.Owner; o != "" {
-		rest := slices.DeleteFunc(c.named[o], func(other *call) bool { return other == w })
-		c.named[o] = rest
-		if len(rest) == 0 {
-			delete(c.named, o)
-		}
-	}
-	c.checkIdle()
-}
 
 // clockCheck is how often the wall clock is compared with the monotonic one while something is held: the monotonic clock
 // may stand still while the machine is suspended, and with it every timer.
@@ -438,44 +328,4 @@ func (c *Client) compareClocks() {
 			w.step(core.Event{Kind: core.Tick})
 		}
 	}
-}
-
-// holderOf returns the owner of this client that holds l, if any.
-func (c *Client) holderOf(l *Lock) quorumlock.Owner {
-	for _, w := range c.all() {
-		if w.lock.same(l) && w.alive() {
-			return w.Owner()
-		}
-	}
-	return ""
-}
-
-// enters reports whether the named owner of l has l. It also returns a channel that is closed when a lock is next
-// acquired for a named owner.
-func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.has(l.set.Owner, l) != nil, c.entered
-}
-
-// find returns the hold of a lock that an owner has, if any.
-func (c *Client) find(o quorumlock.Owner, l *Lock) *call {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.has(o, l)
-}
-
-// has is find, called with mu held.
-func (c *Client) has(o quorumlock.Owner, l *Lock) *call {
-	if n, ok := c.numberOf(o); ok {
-		if w := c.live[n]; w != nil && w.holds && w.lock.same(l) {
-			return w
-		}
-	}
-	for _, w := range c.named[o] {
-		if w.lock.same(l) {
-			return w
-		}
-	}
-	return nil
 }

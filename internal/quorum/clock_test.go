@@ -1,6 +1,8 @@
 package quorum_test
 
 import (
+	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wallclock"
 )
 
@@ -107,4 +110,32 @@ func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
 		locktest.HoldsAll(t, w.servers, second)
 		locktest.Unlock(t, second)
 	})
+}
+
+// A call with the context of a lease that ended while the computer was suspended tells the holder so, and returns at once: it does not
+// wait for a hold of its own that is over.
+func TestACallWithTheContextOfALeaseThatIsOverReturnsAtOnce(t *testing.T) {
+	for name, call := range map[string]func(*quorum.Lock, context.Context) (*quorumlock.Lease, error){
+		"Lock": (*quorum.Lock).Lock, "TryLock": (*quorum.Lock).TryLock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, suspend := suspended(t)
+				l := w.lock(t, "x")
+				lease := locktest.Lock(t, l)
+				suspend(time.Hour)
+				began := time.Now()
+				if _, err := call(l, lease.Context()); !errors.Is(err, context.Canceled) {
+					t.Errorf("%v, want the end of the ctx", err)
+				}
+				if took := time.Since(began); took > 0 {
+					t.Errorf("it took %v", took)
+				}
+				if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
+					t.Errorf("the lease's context ends because of %v, want ErrLost", cause)
+				}
+				_ = lease.Unlock(t.Context())
+			})
+		})
+	}
 }

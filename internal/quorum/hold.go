@@ -2,8 +2,11 @@ package quorum
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -12,12 +15,28 @@ import (
 
 // hold is what a call has of the lock: its leases. It is guarded by the mutex of its call.
 type hold struct {
-	leases   map[*quorumlock.Lease]context.CancelCauseFunc
+	leases   []entered
 	loss     *quorumlock.LostError
 	over     bool          // the last lease was unlocked
 	kept     time.Duration // the nodes keep the lock until then at least, by the monotonic clock
 	released chan struct{} // closed when the release is decided
 	waiting  []extension   // calls of Extend
+}
+
+// entered is a lease of a hold.
+type entered struct {
+	lease *quorumlock.Lease
+	lose  context.CancelCauseFunc
+}
+
+// find returns which of its leases a lease is, or -1. It is mostly the one that was entered last.
+func (h *hold) find(l *quorumlock.Lease) int {
+	for i := len(h.leases) - 1; i >= 0; i-- {
+		if h.leases[i].lease == l {
+			return i
+		}
+	}
+	return -1
 }
 
 // extension is a call of Extend that waits for a round.
@@ -52,6 +71,13 @@ func (c *call) Token() uint64 {
 	return c.machine.Token()
 }
 
+// Slot is that of Lease.Slot.
+func (c *call) Slot() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.Slot()
+}
+
 func (c *call) HoldCount() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,6 +108,15 @@ func (c *call) isAlive() bool {
 	return c.machine.Phase() == core.Holding && c.machine.Remaining(c.lock.client.time()) > 0
 }
 
+// noticeLoss tells the holder at once if the hold is over: timers may be late, as after a suspension.
+func (c *call) noticeLoss() {
+	c.mu.Lock()
+	if c.machine.Phase() == core.Holding {
+		c.take(core.Event{Kind: core.Tick})
+	}
+	c.flush()
+}
+
 // begin returns the first lease of a lock that was acquired. If the hold was lost already, it returns no lease and no
 // error: nobody has had it.
 func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
@@ -102,16 +137,13 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 	outer, _ := ctx.Value(heldKey{}).(*holds)
 	lease, lose := quorumlock.NewLease(context.WithValue(ctx, heldKey{}, &holds{c, outer}), c)
-	if c.hold.leases == nil {
-		c.hold.leases = make(map[*quorumlock.Lease]context.CancelCauseFunc, 1)
-	}
-	c.hold.leases[lease] = lose
+	c.hold.leases = append(c.hold.leases, entered{lease, lose})
 	return lease
 }
 
 // enter returns another lease of a hold. It costs nothing while at least half of the TTL is left, and tries to extend the
 // hold first otherwise.
-func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
+func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	c.mu.Lock()
 	alive := c.isAlive()
 	extend := alive && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
@@ -133,8 +165,11 @@ func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.isAlive() || c.hold.over {
+	switch {
+	case !c.isAlive() || c.hold.over:
 		return nil, quorumlock.ErrLost
+	case !c.includes(l): // since a Downgrade, while it was extended
+		return nil, upgrade(l, c.ownerOf(c.machine.Attempt()))
 	}
 	return c.lease(ctx), nil
 }
@@ -142,8 +177,8 @@ func (c *call) enter(ctx context.Context) (*quorumlock.Lease, error) {
 // tellLoss ends the leases of a hold that is lost. It is called with mu held: it must wait for nothing.
 func (c *call) tellLoss(loss *quorumlock.LostError) {
 	c.hold.loss = loss
-	for _, lose := range c.hold.leases {
-		lose(loss)
+	for _, e := range c.hold.leases {
+		e.lose(loss)
 	}
 	c.lock.client.forget(c)
 	c.log(func(log *slog.Logger) {
@@ -164,7 +199,9 @@ func (c *call) Leave(_ context.Context, l *quorumlock.Lease, keep time.Duration)
 	}
 	defer client.End()
 	c.mu.Lock()
-	delete(c.hold.leases, l)
+	if i := c.hold.find(l); i >= 0 {
+		c.hold.leases = slices.Delete(c.hold.leases, i, i+1)
+	}
 	now := client.time().Mono
 	if keep > 0 { // another lease may have asked for longer
 		c.hold.kept = max(c.hold.kept, now+min(keep, math.MaxInt64-now))
@@ -207,6 +244,9 @@ func (c *call) unlock(keep time.Duration) {
 		c.lock.client.keeps(c.number, keep)
 	}
 	c.lock.client.forget(c) // before the release is sent: whoever is refused by it knows that it is on its way
+	if keep == 0 && !c.lock.shared && !c.downgraded.Load() {
+		c.window.Store(c.leaveOpen())
+	}
 	c.take(core.Event{Kind: core.Unlock, Keep: keep})
 	if c.timer != nil {
 		c.timer.Stop()
@@ -244,9 +284,58 @@ func (c *call) extend(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
+	return c.renewNow(ctx, core.Extend)
+}
+
+// Downgrade lets others share what a lease of l holds.
+func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
+	switch {
+	case ctx == nil:
+		return fmt.Errorf("quorumlock: Downgrade: %w", quorumlock.ErrNilContext)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case lease == nil:
+		return errors.New("quorumlock: Downgrade: the lease is nil: use the one that Lock has returned")
+	case l.err != nil:
+		return l.err
+	}
+	held, _ := lease.Context().Value(heldKey{}).(*holds)
+	if held == nil || !held.call.lock.over(l) {
+		return fmt.Errorf("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
+	}
+	c := held.call
+	if c.lock.client.Begin() != nil {
+		return quorumlock.ErrLost // Close has told the lease so
+	}
+	defer c.lock.client.End()
+	c.mu.Lock()
+	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	var err error
+	switch loss := c.hold.loss; {
+	case loss != nil:
+		err = loss
+	case c.hold.find(lease) < 0:
+		err = quorumlock.ErrNotHeld
+	case c.lock.cells[0].Permits > 0:
+		err = fmt.Errorf("quorumlock: Downgrade: the lease of %q is a semaphore's: only the lease of a writer can be downgraded", l.name)
+	case c.sharesCell(0):
+		err = fmt.Errorf("quorumlock: Downgrade: the lease of %q is a reader's: only the lease of a writer can be downgraded", l.name)
+	case len(c.hold.leases) > 1:
+		err = fmt.Errorf("quorumlock: Downgrade: %d leases of this hold of %q are entered: unlock the others first, they may count on being alone", len(c.hold.leases), l.name)
+	}
+	if err != nil {
+		c.flush()
+		return err
+	}
+	c.downgraded.Store(true)
+	return c.renewNow(ctx, core.Downgrade)
+}
+
+// renewNow has the machine renew, and returns when that is decided. It is called with mu held, and releases it.
+func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
 	done := make(chan core.Round, 1)
 	before := c.machine.LastRound()
-	c.take(core.Event{Kind: core.Extend})
+	c.take(core.Event{Kind: kind})
 	id := c.machine.LastRound()
 	if id != before {
 		c.hold.waiting = append(c.hold.waiting, extension{id, done})

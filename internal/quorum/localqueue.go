@@ -16,6 +16,9 @@ import (
 // is queued long before a short hold is over.
 const admitted = 3
 
+// maxSlots is for how many slots of a semaphore callers are admitted beside these.
+const maxSlots = 64
+
 // localQueue is the local queue of one lock.
 type localQueue struct {
 	lock  *Lock
@@ -84,10 +87,15 @@ func (c *Client) endTurn(t *turn) {
 	}
 }
 
-// admit lets the first few go to the nodes. It is called with the client's mu held.
+// admit lets the first few go to the nodes, or all of those who share the lock: no reader waits for another. It is called
+// with the client's mu held.
 func (q *localQueue) admit() {
-	e := q.turns.Front()
-	for range admitted {
+	e, few := q.turns.Front(), admitted
+	if q.lock.shared {
+		e, few = q.turns.Back(), 1 // all before it have been admitted
+	}
+	few += min(q.lock.slots, maxSlots) - 1
+	for range few {
 		if e == nil {
 			return
 		}

@@ -15,9 +15,23 @@ import (
 
 // Cell is one name at one node.
 type Cell struct {
-	Node Node
-	Name string
+	Node   Node
+	Name   string
+	Shared bool // with others that share it
+
+	Permits int // of a semaphore: how many slots it has; 0 for other locks
 }
+
+// SlotsOf returns a cell, as yet of no node and no name, of a semaphore that has so many permits, or says why there is none.
+func SlotsOf(permits int) (Cell, error) {
+	if permits < 1 || permits > quorumlock.MaxPermits {
+		return Cell{Permits: 1}, fmt.Errorf("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, quorumlock.MaxPermits)
+	}
+	return Cell{Permits: permits}, nil
+}
+
+// at reports whether two cells are one name at one node.
+func (c Cell) at(d Cell) bool { return c.Node == d.Node && c.Name == d.Name }
 
 // Lock is a lock of any kind: cells, and the tree that says which of them make a quorum. It is
 // immutable, but for what it has seen, and safe for concurrent use.
@@ -27,6 +41,8 @@ type Lock struct {
 	tree   core.Tree
 	cells  []Cell
 	nodes  []Node // of the cells, each once: what goes to one node goes together
+	shared bool   // all cells are
+	slots  int    // how many callers can hold it at one time, if it is not shared
 	set    quorumlock.Settings
 
 	terms dialect.Terms
@@ -41,9 +57,14 @@ type Lock struct {
 	hinted uint64    // the last hint
 }
 
-// New returns a lock over cells. A non-nil err is returned by every call on it.
+// New returns a lock over cells, all of which are of one kind. A non-nil err is returned by every call on it.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set quorumlock.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, tree: tree, cells: cells, set: set, err: err}
+	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
+	l.slots = quorumlock.MaxPermits
+	for _, c := range cells {
+		l.slots = min(l.slots, max(c.Permits, 1))
+	}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
 		l.err = quorumlock.CheckName(cells[i].Name)
 		if n, ok := cells[i].Node.(interface{ CheckName(string) error }); ok && l.err == nil {
@@ -63,6 +84,9 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set quorumlo
 	}
 	l.terms = dialect.TermsOf(&set)
 	l.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: l.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
+	if n := cells[0].Permits; n > 0 {
+		l.lock.Slots = []core.Slots{{First: 0, Cells: len(cells), Permits: n}}
+	}
 	l.try = l.lock
 	l.try.Tries = true
 	return l
@@ -85,17 +109,20 @@ func All(name string, members []*Lock, set quorumlock.Settings) (*Lock, error) {
 		cells = append(cells, m.cells...)
 	}
 	l := New(members[0].client, name, core.Every(trees), cells, set, nil)
+	l.lock.Slots = nil
+	first := 0
+	for _, m := range members {
+		for _, s := range m.lock.Slots {
+			s.First += first
+			l.lock.Slots = append(l.lock.Slots, s)
+		}
+		first += len(m.cells)
+	}
+	l.try.Slots = l.lock.Slots
 	return l, l.err
 }
 
-func indexOf(cells []Cell, c Cell) int {
-	for i, d := range cells {
-		if c == d {
-			return i
-		}
-	}
-	return -1
-}
+func indexOf(cells []Cell, c Cell) int { return slices.IndexFunc(cells, c.at) }
 
 // Client returns the client that the lock belongs to.
 func (l *Lock) Client() *Client { return l.client }
@@ -103,23 +130,26 @@ func (l *Lock) Client() *Client { return l.client }
 // Err returns what is wrong with the lock's name or options.
 func (l *Lock) Err() error { return l.err }
 
+// Cells returns how many cells the lock has.
+func (l *Lock) Cells() int { return len(l.cells) }
+
+// NameOf returns the name of a cell.
+func (l *Lock) NameOf(cell int) string { return l.cells[cell].Name }
+
+// Shares reports whether the lock shares a cell with others.
+func (l *Lock) Shares(cell int) bool { return l.cells[cell].Shared }
+
 // Name returns the lock's name.
 func (l *Lock) Name() string { return l.name }
 
-// same reports whether l and m are one lock: the same names at the same nodes, with the same quorum.
+// same reports whether l and m are one lock: the same names at the same nodes, with the same quorum, and shared alike.
 func (l *Lock) same(m *Lock) bool {
-	if l == m {
-		return true
-	}
-	if len(l.cells) != len(m.cells) || !l.tree.Equal(m.tree) {
-		return false
-	}
-	for i := range l.cells {
-		if l.cells[i] != m.cells[i] {
-			return false
-		}
-	}
-	return true
+	return l == m || l.over(m) && slices.Equal(l.cells, m.cells)
+}
+
+// over is same, but for whether they are shared.
+func (l *Lock) over(m *Lock) bool {
+	return slices.EqualFunc(l.cells, m.cells, Cell.at) && l.tree.Equal(m.tree)
 }
 
 // sameHint is how far, in µs, a hint may be below the last one and still go on from it. A hint further below comes from a clock
@@ -243,22 +273,32 @@ type holds struct {
 }
 
 // reenter enters the hold of the lock that ctx or the lock's owner already has. It returns no lease and
-// no error if there is none.
+// no error if there is none. A hold of one's own includes sharing the lock, but not the other way round.
 func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	if l.set.Owner != "" {
 		if t := l.client.find(l.set.Owner, l); t != nil {
-			if lease, err := enterAgain(ctx, t); lease != nil || err != nil {
+			if lease, err := enterAgain(ctx, l, t); lease != nil || err != nil {
 				return lease, err
 			}
+		}
+		if t := l.client.sharer(l.set.Owner, l); t != nil {
+			return nil, upgrade(l, t.Owner())
 		}
 	}
 	h, _ := ctx.Value(heldKey{}).(*holds)
 	for ; h != nil; h = h.outer {
 		if !h.call.alive() {
+			h.call.noticeLoss()
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
 			continue
 		}
-		if l.set.Owner == "" && h.call.lock.same(l) {
-			return enterAgain(ctx, h.call)
+		if l.set.Owner == "" && h.call.includes(l) {
+			return enterAgain(ctx, l, h.call)
+		}
+		if h.call.shares(l) {
+			return nil, upgrade(l, h.call.Owner())
 		}
 		for _, c := range l.cells {
 			if indexOf(h.call.lock.cells, c) >= 0 {
@@ -270,10 +310,41 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	return nil, nil
 }
 
+// upgrade is the error of a call that wants to hold what its own hold shares.
+func upgrade(l *Lock, held quorumlock.Owner) error {
+	return fmt.Errorf("%w (lock %q, held as %s)", quorumlock.ErrUpgrade, l.name, held)
+}
+
+// shares reports whether others may share a cell of the hold that l would have for itself.
+func (c *call) shares(l *Lock) bool {
+	for _, d := range l.cells {
+		if i := indexOf(c.lock.cells, d); i >= 0 && !d.Shared && c.sharesCell(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// includes reports whether whoever has the hold of c has l, too.
+func (c *call) includes(l *Lock) bool {
+	if !c.lock.over(l) {
+		return false
+	}
+	for i := range l.cells {
+		if !l.cells[i].Shared && c.sharesCell(i) || l.cells[i].Permits != c.lock.cells[i].Permits {
+			return false
+		}
+	}
+	return true
+}
+
+// sharesCell reports whether others may share a cell of the hold.
+func (c *call) sharesCell(i int) bool { return c.lock.cells[i].Shared || c.downgraded.Load() }
+
 // enterAgain enters a hold. If the hold ends meanwhile, it returns no lease and no error, as if the call had come a
 // moment later.
-func enterAgain(ctx context.Context, c *call) (*quorumlock.Lease, error) {
-	lease, err := c.enter(ctx)
+func enterAgain(ctx context.Context, l *Lock, c *call) (*quorumlock.Lease, error) {
+	lease, err := c.enter(ctx, l)
 	if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil {
 		return nil, nil
 	}

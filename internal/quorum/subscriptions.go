@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,7 +18,13 @@ import (
 type subscriptions struct {
 	mu     sync.Mutex
 	closed bool
-	of     map[Node]*subscription
+	of     map[source]*subscription
+}
+
+// source is a channel at a node.
+type source struct {
+	node    Node
+	channel string
 }
 
 type subscription struct {
@@ -29,64 +36,84 @@ type subscription struct {
 // linger is how long a subscription is kept for the next waiter.
 const linger = 10 * time.Second
 
-// listen subscribes a call that waits, when it is first called, until unlisten.
+// listen subscribes a call that waits, until unlisten. It is called again when the call has met a stranger.
 func (c *call) listen() {
-	if c.listens {
-		return
+	if !c.listens {
+		c.listens = true
+		c.sources = c.lock.shardSources()
+		for _, from := range c.sources {
+			c.lock.client.listen(from)
+		}
+		for _, n := range c.lock.nodes {
+			if c.sources == nil {
+				c.lock.client.listen(c.lock.client.source(n))
+			}
+		}
 	}
-	c.listens = true
-	for _, n := range c.lock.nodes {
-		c.lock.client.listen(n)
-	}
-	if !c.lock.set.Redisson {
-		return
-	}
-	for i, cell := range c.lock.cells {
-		c.foreign = append(c.foreign, cell.Node.Listen(scripts.UnlockChannel(cell.Name), func(string) { c.freed(i) }))
+	if c.lock.client.strangers.some.Load() > 0 {
+		c.hearStrangers()
 	}
 }
 
 // unlisten ends what listen began, when the call returns.
 func (c *call) unlisten() {
 	if c.listens {
+		for _, from := range c.sources {
+			c.lock.client.unlisten(from)
+		}
 		for _, n := range c.lock.nodes {
-			c.lock.client.unlisten(n)
+			if c.sources == nil {
+				c.lock.client.unlisten(c.lock.client.source(n))
+			}
 		}
 	}
-	for _, stop := range c.foreign {
-		stop()
+	if c.hears {
+		c.ignoreStrangers()
 	}
 }
 
-// freed notes that somebody has released the lock at a cell. It concerns only the first in the queue: Redisson's clients
-// do not know the queue, so their releases call nobody in it.
-func (c *call) freed(cell int) {
-	if c.lock.client.Begin() != nil {
-		return
+// source is where the waiters of the client are called at a node.
+func (c *Client) source(n Node) source { return source{n, c.wake} }
+
+// shardSources returns where the waiters for the lock are called if a node has shard channels: there, each lock has a channel of its
+// own. It returns nil if none has.
+func (l *Lock) shardSources() []source {
+	sharded := false
+	for _, n := range l.nodes {
+		s, ok := n.(interface{ Sharded() bool })
+		sharded = sharded || ok && s.Sharded()
 	}
-	defer c.lock.client.End()
-	c.mu.Lock()
-	if c.machine.Cells[cell].Position == 0 {
-		c.take(core.Event{Kind: core.Turn, Cell: int32(cell)})
+	if !sharded {
+		return nil
 	}
-	c.flush()
+	var all []source
+	for _, cell := range l.cells {
+		from := l.client.source(cell.Node)
+		if s, ok := cell.Node.(interface{ Sharded() bool }); ok && s.Sharded() {
+			from.channel = scripts.ShardWakeChannel(cell.Name, l.client.id)
+		}
+		if !slices.Contains(all, from) {
+			all = append(all, from)
+		}
+	}
+	return all
 }
 
-func (c *Client) listen(n Node) {
+func (c *Client) listen(from source) {
 	s := &c.subscriptions
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	sub := s.of[n]
+	sub := s.of[from]
 	if sub == nil {
 		if s.of == nil {
-			s.of = make(map[Node]*subscription)
+			s.of = make(map[source]*subscription)
 		}
 		sub = &subscription{}
-		s.of[n] = sub
-		sub.stop = n.Listen(scripts.WakeChannel(c.id), func(message string) { c.heard(n, message) })
+		s.of[from] = sub
+		sub.stop = from.node.Listen(from.channel, func(message string) { c.heard(from.node, message) })
 	}
 	sub.waiters++
 	if sub.closer != nil {
@@ -95,11 +122,11 @@ func (c *Client) listen(n Node) {
 	}
 }
 
-func (c *Client) unlisten(n Node) {
+func (c *Client) unlisten(from source) {
 	s := &c.subscriptions
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := s.of[n]
+	sub := s.of[from]
 	if sub == nil {
 		return
 	}
@@ -108,11 +135,11 @@ func (c *Client) unlisten(n Node) {
 	}
 	sub.closer = time.AfterFunc(linger, func() {
 		s.mu.Lock()
-		if sub.waiters > 0 || s.of[n] != sub {
+		if sub.waiters > 0 || s.of[from] != sub {
 			s.mu.Unlock()
 			return
 		}
-		delete(s.of, n)
+		delete(s.of, from)
 		s.mu.Unlock()
 		sub.stop()
 	})
@@ -152,11 +179,11 @@ func (c *Client) heard(n Node, message string) {
 			return
 		}
 		w := c.waiter(h.Waiter)
-		if w == nil || h.Cell < 0 || h.Cell >= len(w.lock.cells) || w.lock.cells[h.Cell] != (Cell{n, h.Lock}) || !h.ProvenBy(w.caller.Secret) {
+		if w == nil || h.Cell < 0 || h.Cell >= len(w.lock.cells) || !w.lock.cells[h.Cell].at(Cell{Node: n, Name: h.Lock}) || !h.ProvenBy(w.caller.Secret) {
 			return
 		}
 		w.lock.saw(h.Token)
-		w.step(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token})
+		w.step(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
 		return
 	}
 	id, name, _ := strings.Cut(rest, " ")
@@ -164,7 +191,7 @@ func (c *Client) heard(n Node, message string) {
 	switch {
 	case w == nil: // it has its lock already, or has gone
 	case what == "turn":
-		w.told(core.Turn, func(cell Cell) bool { return cell == Cell{n, name} })
+		w.told(core.Turn, Cell{Node: n, Name: name}.at)
 	case what == "next":
 		w.step(core.Event{Kind: core.Next})
 	}

@@ -24,6 +24,7 @@ var mutations = flag.String("mutations", "4", "`how many` statements to leave ou
 type Mutations struct {
 	Package    string            // of the simulation, from the root of the module
 	Of         string            // the package whose statements are left out
+	Except     string            // a file of it that the simulation does not use
 	Seeds      int               // within which the simulation notices most of them
 	Rare       int               // within which it must notice the rest
 	Unfinished time.Duration     // for each thousand seeds: a run that takes longer hangs
@@ -151,7 +152,7 @@ func (m *Mutations) statements(t *testing.T) (all []*statement) {
 	}
 	count := make(map[string]int)
 	for _, path := range names {
-		if strings.HasSuffix(path, "_test.go") {
+		if strings.HasSuffix(path, "_test.go") || filepath.Base(path) == m.Except {
 			continue
 		}
 		set := token.NewFileSet()

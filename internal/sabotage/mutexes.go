@@ -22,10 +22,12 @@ var mutexes = map[string]reflect.Type{
 	"internal/quorum/health.go":        reflect.TypeFor[lockorder.Health](),
 	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Seen](),
 	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),
+	"internal/quorum/strangers.go":     reflect.TypeFor[lockorder.Strangers](),
 	"internal/quorum/subscriptions.go": reflect.TypeFor[lockorder.Subscriptions](),
 	"node/connect.go":                  reflect.TypeFor[lockorder.Connect](),
 	"node/hub.go":                      reflect.TypeFor[lockorder.Hub](),
 	"node/lane.go":                     reflect.TypeFor[lockorder.Lane](),
+	"node/shards.go":                   reflect.TypeFor[lockorder.Shards](),
 	"node/single.go":                   reflect.TypeFor[lockorder.Single](),
 }
 

@@ -3,6 +3,7 @@ package sabotage
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +15,7 @@ import (
 
 var (
 	plant = flag.String("plant", "", "break the library and see what notices: `file: old => new`, instead of the planted bugs of the table")
-	many  = flag.String("planted", "2", "`how many` of the planted bugs to try, of those that are found soon; or all")
+	many  = flag.String("planted", "1", "`how many` of the planted bugs to try, of those that are found soon; or all")
 )
 
 // Bug is a known-bad variant of the library: one text of one of its files, replaced by another.
@@ -76,11 +77,20 @@ func (p *Planted) some(howMany string) ([]Bug, error) {
 	if howMany == "all" {
 		return p.Bugs, nil
 	}
+	n, err := number(howMany)
+	return spread(slices.DeleteFunc(slices.Clone(p.Bugs), func(b Bug) bool { return b.Seeds > p.Soon }), n), err
+}
+
+// number reads the value of -planted.
+func number(howMany string) (int, error) {
+	if howMany == "all" {
+		return math.MaxInt, nil
+	}
 	n, err := strconv.Atoi(howMany)
 	if err != nil || n < 0 {
-		return nil, fmt.Errorf("-planted %s: want a number, or all", howMany)
+		return 0, fmt.Errorf("-planted %s: want a number, or all", howMany)
 	}
-	return spread(slices.DeleteFunc(slices.Clone(p.Bugs), func(b Bug) bool { return b.Seeds > p.Soon }), n), nil
+	return n, nil
 }
 
 // spread returns n elements from all over the list, or all if it has fewer.

@@ -22,20 +22,13 @@ func (n *Node) acquire() scripts.Reply {
 	former := ""
 	if hold != 1 || n.lock.exists() || n.queue.exists() {
 		waiter, entry, _ := cut(how)
-		pttl := n.pttl(n.lock)
-		who := ""
-		if pttl != -2 {
-			held := n.fieldsOf(n.lock)
-			for _, h := range held {
-				if len(held) > 1 || !isHold(h) {
-					panic(failure("NOTALOCK " + h.Name))
-				}
-				count, _ := digits(h.Value)
-				again = h.Name == owner && (count == hold || count == hold-1)
-				if waiter != "" && isSuccessor(h.Name, waiter, entry) {
-					former, pttl = h.Name, -2
-				}
-				who = h.Name
+		pttl, who := int64(-2), ""
+		if held, shared := n.look(); len(held) > 0 {
+			pttl, who = n.expiry(held, shared), least(held)
+			count, _ := digits(held[0].Value)
+			again = !shared && who == owner && (count == hold || count == hold-1)
+			if waiter != "" && !shared && isSuccessor(who, waiter, entry) {
+				former, pttl = who, -2
 			}
 		}
 		free := pttl == -2 && hold == 1
@@ -96,6 +89,7 @@ func (n *Node) acquire() scripts.Reply {
 		count = how
 	}
 	n.lock.hset(owner, count)
+	n.lock.hset("mode", "mutex")
 	n.pexpire(n.lock, n.whole(2))
 	if again {
 		return scripts.Integers(2, int64(token))
@@ -107,6 +101,9 @@ func (n *Node) acquire() scripts.Reply {
 func (n *Node) count() float64 {
 	if !n.token.exists() {
 		return 0
+	}
+	if n.token.kind == hash {
+		panic(failure("NOTALOCK " + semaphoreMark))
 	}
 	token, ok := tonumber(n.counter())
 	if !ok || token != token {
@@ -129,13 +126,16 @@ func (n *Node) badToken() failure {
 
 // fieldsOf are the fields of a lock, which is a hash or not there.
 func (n *Node) fieldsOf(lock *key) []Field {
+	if lock.kind == zset && lock.zrank(semaphoreMark) >= 0 {
+		panic(failure("NOTALOCK " + semaphoreMark))
+	}
 	if lock.kind != hash && lock.exists() {
 		panic(failure("NOTALOCK WRONGTYPE"))
 	}
 	return lock.fields
 }
 
-// isHold reports whether a field of the lock's hash may be an owner and its count.
+// isHold reports whether a field of the lock's hash may be an owner and its count, or until when it shares the lock.
 func isHold(f Field) bool {
 	if f.Value == "" || len(f.Value) > 15 || decimal(f.Value) != f.Value || word(f.Name) != f.Name {
 		return false

@@ -98,10 +98,13 @@ func (b breakage) String() string {
 
 // broken breaks all lines of all scripts, in all ways.
 func broken(t *testing.T) (all []breakage) {
-	queue := read(t, "queue")
-	for _, file := range []string{"acquire", "guard", "queue", "release", "leave", "force_release", "raise", "renew", "inspect"} {
+	queue, counter := read(t, "queue"), read(t, "counter")
+	for _, file := range []string{"acquire", "share", "counter", "downgrade", "guard", "queue", "release", "leave", "force_release", "raise", "renew", "inspect"} {
 		source := read(t, file)
-		whole := func(source string) string { return strings.Replace(source, "-- include queue.lua\n", queue, 1) }
+		whole := func(source string) string {
+			source = strings.Replace(source, "-- include counter.lua\n", counter, 1)
+			return strings.Replace(source, "-- include queue.lua\n", queue, 1)
+		}
 		lines := strings.Split(source, "\n")
 		alike := make(map[string]int)
 		for i, line := range lines {

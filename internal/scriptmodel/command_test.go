@@ -45,12 +45,25 @@ func (c command) play(s side) (reply []byte, told []scriptmodel.Message) {
 }
 
 var named = map[*scripts.Script]string{
-	scripts.Acquire("", "", 0, 0, 0).Script:            "acquire",
-	scripts.Acquire("", "", 0, 0, 0).Guarded(1).Script: "guarded acquire",
-	scripts.Raise("", "", 0, 0, 0).Script:              "raise",
-	scripts.Renew("", "", 0).Script:                    "renew",
-	scripts.Release("", "", 0).Script:                  "release",
-	scripts.Leave("", "", false).Script:                "leave",
-	scripts.ForceRelease("").Script:                    "force_release",
-	scripts.Inspect("", 0).Script:                      "inspect",
+	scripts.Acquire("", "", 0, 0, 0).Script:                     "acquire",
+	scripts.Acquire("", "", 0, 0, 0).Guarded(1).Script:          "guarded acquire",
+	scripts.Acquire("", "", 0, 0, 0).Shared().Script:            "share",
+	scripts.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script: "guarded share",
+	scripts.Downgrade("", "", 0).Script:                         "downgrade",
+	scripts.Raise("", "", 0, 0, 0).Script:                       "raise",
+	scripts.Renew("", "", 0).Script:                             "renew",
+	scripts.Release("", "", 0).Script:                           "release",
+	scripts.Leave("", "", false).Script:                         "leave",
+	scripts.ForceRelease("").Script:                             "force_release",
+	scripts.Release("", "", 1).Open(0, "").Script:               "open",
+	scripts.Inspect("", 0).Script:                               "inspect",
+
+	scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Script:            "slot_acquire",
+	scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script: "guarded slot_acquire",
+	scripts.Release("", "", 0).OfSemaphore(1, 0).Script:                  "slot_release",
+	scripts.Leave("", "", false).OfSemaphore(1, 0).Script:                "slot_leave",
+	scripts.Renew("", "", 0).OfSemaphore(1, 0).Script:                    "slot_renew",
+	scripts.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script:              "slot_raise",
+	scripts.Inspect("", 0).OfSemaphore(1, 0).Script:                      "slot_inspect",
+	scripts.ForceRelease("").OfSemaphore(1, 0).Script:                    "slot_force_release",
 }

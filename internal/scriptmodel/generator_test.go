@@ -24,6 +24,8 @@ type generator struct {
 	wild   float64             // how often something happens that no client of this library does
 	stamp  int                 // of histories
 	crowds bool                // long queues are among what happens
+	shares float64             // how often a call is one of those that share the lock
+	slots  float64             // how often a call is one on a semaphore
 	follow func() scripts.Call // what is likely next
 	set    setting
 }
@@ -37,6 +39,8 @@ func newGenerator(seed uint64, m *model) *generator {
 	g.names = [][]string{{"x"}, {"x"}, {"x", "y"}, {"{t}:x"}, {"a{b", "a}b"}, {"x", "{x}"}}[g.IntN(6)]
 	g.wild = []float64{0, 0.02, 0.2, 0.3}[g.IntN(4)]
 	g.crowds = g.chance(0.03)
+	g.shares = []float64{0, 0.5, 0.9}[g.IntN(3)]
+	g.slots = []float64{0, 0, 0.5, 0.99, 0.99}[g.IntN(5)]
 	g.set.info = scriptmodel.Info{Started: g.now - 3600e6*scriptmodel.Time(g.IntN(2)), History: "ab1", Former: scriptmodel.NoHistory}
 	if m.fixed != nil {
 		g.set.info = *m.fixed
@@ -108,6 +112,17 @@ func (g *generator) borders() (at []int64) {
 			at = append(at, v.Expires)
 		}
 	}
+	lock, _ := g.peek(g.name)
+	for _, f := range lock.Fields {
+		if until, err := strconv.ParseInt(f.Value, 10, 64); err == nil && until > 1e12 {
+			at = append(at, until, until+1)
+		}
+	}
+	for _, m := range lock.Members {
+		if m.Score < 1e15 {
+			at = append(at, int64(m.Score), int64(m.Score)+1)
+		}
+	}
 	entries, _ := g.peek(scripts.EntriesKey(g.name))
 	for i, f := range entries.Fields {
 		if i == 5 {
@@ -134,7 +149,7 @@ func (g *generator) borders() (at []int64) {
 }
 
 func (g *generator) keys() []string {
-	return []string{g.name, scripts.QueueKey(g.name), scripts.EntriesKey(g.name), scripts.TokenKey(g.name)}
+	return []string{g.name, scripts.QueueKey(g.name), scripts.EntriesKey(g.name), scripts.TokenKey(g.name), scripts.SlotsKey(g.name)}
 }
 
 func (g *generator) peek(key string) (scriptmodel.Value, bool) {
@@ -144,7 +159,9 @@ func (g *generator) peek(key string) (scriptmodel.Value, bool) {
 // owner is the holder, more often than not.
 func (g *generator) owner() quorumlock.Owner {
 	if v, ok := g.peek(g.name); ok && len(v.Fields) > 0 && g.chance(0.6) {
-		return quorumlock.Owner(v.Fields[g.IntN(len(v.Fields))].Name)
+		if name := v.Fields[g.IntN(len(v.Fields))].Name; name != "mode" {
+			return quorumlock.Owner(name)
+		}
 	}
 	switch g.IntN(4) {
 	case 0:
@@ -186,7 +203,7 @@ func (g *generator) ttl() time.Duration {
 }
 
 func (g *generator) entry() scripts.Entry {
-	e := scripts.Entry{Waiter: g.waiter(), Callers: g.IntN(4)}
+	e := scripts.Entry{Waiter: g.waiter(), Callers: g.IntN(4), Tries: g.chance(0.2)}
 	e.Ticket = int64(epoch) + g.Int64N(10)
 	if g.chance(0.1) {
 		e.Ticket = int64(g.now) - g.Int64N(5)
@@ -242,6 +259,12 @@ func (g *generator) hold(owner quorumlock.Owner) int {
 // call is the call of a script.
 func (g *generator) call() scripts.Call {
 	owner := g.owner()
+	if g.chance(g.slots) {
+		return g.slotted(owner)
+	}
+	if g.chance(g.shares) {
+		return g.shared(owner)
+	}
 	switch p := g.Float64(); {
 	case p < 0.14:
 		c := scripts.Acquire(g.name, owner, g.ttl(), g.hold(owner), g.hint())
@@ -258,8 +281,12 @@ func (g *generator) call() scripts.Call {
 		return scripts.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13))
 	case p < 0.56:
 		return scripts.Renew(g.name, owner, g.ttl())
-	case p < 0.70:
+	case p < 0.66:
 		return scripts.Release(g.name, owner, g.hold(owner))
+	case p < 0.69:
+		return scripts.Release(g.name, owner, 1).Open(g.window(), g.waiter())
+	case p < 0.72:
+		return scripts.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5)).Open(g.window(), g.waiter())
 	case p < 0.78:
 		return scripts.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5))
 	case p < 0.86:
@@ -271,6 +298,38 @@ func (g *generator) call() scripts.Call {
 	default:
 		return scripts.Inspect(g.name, pick(g, 0, 1, 2, 100))
 	}
+}
+
+// shared is a call of an owner that shares the lock.
+func (g *generator) shared(owner quorumlock.Owner) scripts.Call {
+	switch p := g.Float64(); {
+	case p < 0.14:
+		return g.guarded(g.among(scripts.Acquire(g.name, owner, g.ttl(), 1, g.hint()).Shared()))
+	case p < 0.48:
+		return g.broken(g.guarded(g.among(scripts.AcquireInTurn(g.name, owner, g.ttl(), g.hint(), g.entry()).Shared())), 3)
+	case p < 0.52:
+		return g.guarded(g.among(scripts.Restore(g.name, owner, g.ttl(), g.hint()).Shared()))
+	case p < 0.57:
+		own := g.counter()
+		return scripts.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13)-g.Uint64N(2)).Shared()
+	case p < 0.64:
+		return scripts.Downgrade(g.name, owner, g.ttl())
+	case p < 0.80:
+		return scripts.Release(g.name, owner, 1)
+	case p < 0.90:
+		return scripts.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5))
+	default:
+		return g.broken(scripts.Yield(g.name, owner, g.entry()).Shared(), 4)
+	}
+}
+
+// among mostly names the cells of a lock.
+func (g *generator) among(c scripts.Call) scripts.Call {
+	if g.chance(1. / 7) {
+		return c
+	}
+	cells := pick(g, [2]int{0, 0}, [2]int{0, 1}, [2]int{0, 2}, [2]int{0, 2}, [2]int{1, 2}, [2]int{2, 9})
+	return c.Among(cells[0], cells[1])
 }
 
 func (g *generator) guarded(c scripts.Call) scripts.Call {
@@ -355,4 +414,9 @@ func (g *generator) happening() command {
 	}
 	g.set = set
 	return command{does: fmt.Sprintf("the server is %+v", set), set: &set}
+}
+
+// window is for how long an open release leaves the lock to Redisson's clients.
+func (g *generator) window() time.Duration {
+	return pick(g, 0, 0, time.Millisecond, 20*time.Millisecond, -2*time.Millisecond)
 }

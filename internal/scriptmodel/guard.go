@@ -8,8 +8,12 @@ const (
 )
 
 // guard is guard.lua. It returns how many ms of the quarantine are left, if it refuses.
-func (n *Node) guard() (left float64, out bool) {
-	if n.lock.exists() {
+func (n *Node) guard(always bool) (left float64, out bool) {
+	mode := ""
+	if n.lock.kind == hash {
+		mode, _ = n.lock.hget("mode")
+	}
+	if n.lock.exists() && mode != "shared" && !always {
 		return 0, false
 	}
 	if n.Info.Denied {

@@ -4,28 +4,41 @@ import "github.com/quorumlock/quorumlock/scripts"
 
 // renew is renew.lua.
 func (n *Node) renew() scripts.Reply {
-	if !n.lock.hexists(n.text(1)) {
+	owner := n.text(1)
+	until, ok := n.lock.hget(owner)
+	if !ok {
 		return scripts.Integer(0)
 	}
-	n.pexpire(n.lock, n.whole(2))
-	if keep := n.whole(2) + 86400000; n.pttl(n.token) < keep {
-		n.pexpire(n.token, keep)
+	shared := len(until) > 12
+	if shared {
+		if must(tonumber(until)) < n.clock() {
+			return scripts.Integer(0)
+		}
+		n.lock.hset(owner, shareEnd(n.clock()+n.number(2)))
 	}
+	if !shared || n.pttl(n.lock) < n.whole(2) {
+		n.pexpire(n.lock, n.whole(2))
+	}
+	n.keepCounter()
 	return scripts.Integer(1)
 }
 
 // raise is raise.lua.
 func (n *Node) raise() scripts.Reply {
-	if !n.lock.hexists(n.text(1)) {
+	shares := n.text(5) != ""
+	until, ok := n.lock.hget(n.text(1))
+	if !ok || shares && must(tonumber(until)) < n.clock() {
 		return scripts.Integer(0)
 	}
-	token := 0.0
+	last, counted := 0.0, true
 	if s, ok := n.token.get(); ok {
-		if token, ok = tonumber(s); !ok {
-			return scripts.Integer(0)
-		}
+		last, counted = tonumber(s)
 	}
-	if token != n.number(3) {
+	if shares {
+		if must(last, counted) >= n.number(4) {
+			return scripts.Integer(1)
+		}
+	} else if !counted || last != n.number(3) {
 		return scripts.Integer(0)
 	}
 	ahead := max(0, n.number(4)/1000-float64(n.now/1000000*1000))
@@ -37,7 +50,9 @@ func (n *Node) raise() scripts.Reply {
 func (n *Node) inspect() scripts.Reply {
 	fields := n.fieldsOf(n.lock)
 	token := "0"
-	if n.token.exists() {
+	if n.token.kind == hash {
+		panic(failure("NOTALOCK " + semaphoreMark))
+	} else if n.token.exists() {
 		token = n.counter()
 	}
 	all := n.queue.ranked()
@@ -57,5 +72,5 @@ func (n *Node) inspect() scripts.Reply {
 	for _, m := range queue {
 		waiters = append(waiters, m.Name, score(m.Score))
 	}
-	return scripts.Reply{Value: []any{held, n.pttl(n.lock), token, int64(len(all)), waiters, entries}}
+	return scripts.Reply{Value: []any{held, n.pttl(n.lock), token, int64(len(all)), waiters, entries, n.now.ms()}}
 }

@@ -34,6 +34,9 @@ func (g *generator) mischief() command {
 	case 2:
 		key = pick(g, g.keys()...)
 		v.Members = []scriptmodel.Member{{Name: "c0:1", Score: 5.5}}
+		if key == scripts.SlotsKey(g.name) {
+			v.Members[0].Score = 5 // a part of a slot is none
+		}
 	case 3, 4:
 		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41", pick(g, "1", "2", "0", "007", "123456789012345"))
 	case 5:
@@ -42,9 +45,9 @@ func (g *generator) mischief() command {
 		field(pick(g, "mode", "nobody", ":1", "a b:1", "a:1b", "a:", "a:/1", "a:1/.", "a:b:1", " a:1", "a:1 ", "a:1.0/", "c0:1/1", "c0:1/x.0", "c0:1/x1.0", "c0:1/12.0", string(g.waiter())+"//1.0"), "1")
 	case 7:
 		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41", "1")
-		field("8743c9c0-0795-4907-87fd-6c719a6b4586:41:write", "1")
+		field("8743c9c0-0795-4907-87fd-6c719a6b4586:4"+pick(g, "1:write", "2"), "1")
 		if g.chance(0.5) {
-			field("mode", "write")
+			field("mode", pick(g, "write", "mutex", "shared"))
 		}
 	case 8, 12, 13:
 		key = scripts.TokenKey(g.name)
@@ -101,12 +104,16 @@ func (g *generator) crowd() command {
 	first := pick[int64](g, 0, 1, 100, 340, 350, 360) // the first was called, and has some ms left
 	var queue, entries scriptmodel.Value
 	now := int64(g.now / 1000)
+	callers, readers := "1", g.chance(g.shares)
 	for i := range n {
 		name := fmt.Sprintf("c%d:%d", i%3, i)
 		queue.Members = append(queue.Members, scriptmodel.Member{Name: name, Score: float64(int64(epoch) + int64(i/2))})
-		stored := fmt.Sprintf("%d 1", now+soonest+g.Int64N(spread))
+		if callers = "1"; readers && g.chance(0.98) {
+			callers = "1s"
+		}
+		stored := fmt.Sprintf("%d %s", now+soonest+g.Int64N(spread), callers)
 		if i == 0 && first > 0 {
-			stored = fmt.Sprintf("%d 1", now+first)
+			stored = fmt.Sprintf("%d %s", now+first, callers)
 		} else if g.chance(0.3) {
 			stored += fmt.Sprintf(" %d 1800 0 1 s", now-g.Int64N(800))
 		}
@@ -128,9 +135,11 @@ func (g *generator) crowd() command {
 // behind is a call of one who comes to a crowd: at its end, somewhere in it, or without a ticket.
 func (g *generator) behind() scripts.Call {
 	e := g.entry()
-	switch g.IntN(4) {
+	switch g.IntN(5) {
 	case 0:
 		return scripts.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint())
+	case 4:
+		return scripts.AcquireInTurn(g.name, g.owner(), g.ttl(), g.hint(), e).Shared()
 	case 1:
 		e.Ticket = int64(epoch) + g.Int64N(120)
 	default:

@@ -57,7 +57,8 @@ type Node struct {
 	lock     *key     // KEYS[1]
 	queue    *key     // KEYS[2] of the scripts that include queue.lua, and of inspect.lua
 	entries  *key     // KEYS[3] of these
-	token    *key     // the last of KEYS, of the scripts that count
+	token    *key     // the last of KEYS, of the scripts that count; KEYS[4] of those of a semaphore
+	slots    *key     // KEYS[5] of the scripts of a semaphore
 	messages []Message
 }
 
@@ -70,12 +71,25 @@ func New(started Time) *Node {
 var (
 	acquireScript      = scripts.Acquire("", "", 0, 0, 0).Script
 	guardedScript      = scripts.Acquire("", "", 0, 0, 0).Guarded(1).Script
+	shareScript        = scripts.Acquire("", "", 0, 0, 0).Shared().Script
+	guardedShareScript = scripts.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script
+	downgradeScript    = scripts.Downgrade("", "", 0).Script
 	raiseScript        = scripts.Raise("", "", 0, 0, 0).Script
 	renewScript        = scripts.Renew("", "", 0).Script
 	releaseScript      = scripts.Release("", "", 0).Script
+	openScript         = scripts.Release("", "", 1).Open(0, "").Script
 	leaveScript        = scripts.Leave("", "", false).Script
 	forceReleaseScript = scripts.ForceRelease("").Script
 	inspectScript      = scripts.Inspect("", 0).Script
+
+	slotAcquireScript        = scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Script
+	guardedSlotAcquireScript = scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script
+	slotReleaseScript        = scripts.Release("", "", 0).OfSemaphore(1, 0).Script
+	slotLeaveScript          = scripts.Leave("", "", false).OfSemaphore(1, 0).Script
+	slotRenewScript          = scripts.Renew("", "", 0).OfSemaphore(1, 0).Script
+	slotRaiseScript          = scripts.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script
+	slotInspectScript        = scripts.Inspect("", 0).OfSemaphore(1, 0).Script
+	slotForceReleaseScript   = scripts.ForceRelease("").OfSemaphore(1, 0).Script
 )
 
 var errUnknown = errors.New("NOSCRIPT the model has no such script")
@@ -111,15 +125,31 @@ func (n *Node) Do(now Time, c *scripts.Call) (reply scripts.Reply, told []Messag
 	case acquireScript:
 		n.open()
 		reply = n.acquire()
-	case guardedScript:
+	case shareScript:
 		n.open()
-		if left, out := n.guard(); out {
+		reply = n.share()
+	case guardedScript, guardedShareScript, guardedSlotAcquireScript:
+		n.open()
+		if left, out := n.guard(c.Script == guardedSlotAcquireScript); out {
 			return scripts.Integers(3, int64(left), -1), n.messages
 		}
-		reply = n.acquire()
+		switch c.Script {
+		case guardedScript:
+			reply = n.acquire()
+		case guardedShareScript:
+			reply = n.share()
+		default:
+			reply = n.slotAcquire()
+		}
+	case downgradeScript:
+		n.open()
+		reply = n.downgrade()
 	case releaseScript:
 		n.open()
 		reply = n.release()
+	case openScript:
+		n.open()
+		reply = n.leaveOpen()
 	case leaveScript:
 		n.open()
 		reply = n.leave()
@@ -136,7 +166,12 @@ func (n *Node) Do(now Time, c *scripts.Call) (reply scripts.Reply, told []Messag
 		n.lock, n.token = n.key(n.name[0]), n.key(n.name[1])
 		reply = n.renew()
 	default:
-		reply.Err = errUnknown
+		if len(n.name) < 5 {
+			reply.Err = errUnknown
+			break
+		}
+		n.open()
+		reply = n.runSlots(c.Script)
 	}
 	return reply, n.messages
 }
@@ -171,6 +206,9 @@ func (n *Node) open() {
 	n.lock, n.queue, n.entries, n.token = n.key(n.name[0]), n.key(n.name[1]), n.key(n.name[2]), nil
 	if len(n.name) > 3 {
 		n.token = n.key(n.name[3])
+	}
+	if len(n.name) > 4 {
+		n.slots = n.key(n.name[4])
 	}
 }
 

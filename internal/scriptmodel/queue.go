@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/scripts"
@@ -14,10 +15,52 @@ const (
 	claim     = 1000
 	patience  = 650
 	fresh     = 650
+	few       = 16
 	stretched = 2500
 )
 
 // The functions of queue.lua. A waiter of "" stands for nil.
+
+// look returns a copy of the fields that are holds or shares.
+func (n *Node) look() (held []Field, shared bool) {
+	for _, f := range n.fieldsOf(n.lock) {
+		switch {
+		case f.Name == "mode" && (f.Value == "mutex" || f.Value == "shared"):
+			shared = f.Value == "shared"
+		case !isHold(f):
+			panic(failure("NOTALOCK " + f.Name))
+		default:
+			held = append(held, f)
+		}
+	}
+	if shared {
+		now := n.clock()
+		living := held[:0]
+		for _, f := range held {
+			if must(tonumber(f.Value)) >= now {
+				living = append(living, f)
+			} else {
+				n.lock.hdel(f.Name)
+			}
+		}
+		if len(living) == 0 {
+			n.lock.del()
+		}
+		return living, true
+	}
+	if len(held) > 1 {
+		panic(failure("NOTALOCK " + least(held)))
+	}
+	return held, false
+}
+
+func least(held []Field) string {
+	who := held[0].Name
+	for _, h := range held[1:] {
+		who = min(who, h.Name)
+	}
+	return who
+}
 
 func (n *Node) drop(waiter string) bool {
 	stood := n.queue.zrem(waiter)
@@ -65,14 +108,19 @@ func attemptOf(entry string) string {
 	return entry[from:i]
 }
 
+func (n *Node) giveBack(owner string) (free bool) {
+	n.lock.hdel(owner)
+	if len(n.lock.fields) <= 1 {
+		n.lock.del()
+		return true
+	}
+	return false
+}
+
 func (n *Node) takeBack(waiter, channel string) {
-	held := n.lock.hgetall()
-	for i := 0; i < len(held); i++ {
-		if name := held[i].Name; isSuccessor(name, waiter, "") {
-			n.lock.hdel(name)
-			held = held[:len(held)-1]
-			i--
-			n.publish(channel, "0")
+	for _, h := range slices.Clone(n.lock.hgetall()) {
+		if isSuccessor(h.Name, waiter, "") && n.giveBack(h.Name) {
+			n.publish(channel, "00")
 		}
 	}
 }
@@ -82,6 +130,38 @@ func deadline(stored string) float64 {
 		return must(tonumber(w))
 	}
 	return 0
+}
+
+func (n *Node) expiry(held []Field, shared bool) int64 {
+	if !shared {
+		return n.pttl(n.lock)
+	}
+	last := 0.0
+	for _, h := range held {
+		last = max(last, must(tonumber(h.Value)))
+	}
+	return int64(last + 1 - n.clock())
+}
+
+func (n *Node) hasten(w queued, now float64) {
+	if deadline(w.stored) > now+stretched {
+		n.entries.hset(w.name, whole(now+stretched)+w.stored[len(word(w.stored)):])
+		n.tell("next", w.name, "")
+	}
+}
+
+func wantsShare(stored string) bool { return marked(stored, "s") }
+
+func tries(stored string) bool { return marked(stored, "t") }
+
+// marked matches ^%S+ %d+ and the mark.
+func marked(stored, mark string) bool {
+	rest := stored[len(word(stored)):]
+	if len(rest) == len(stored) || len(rest) < 2 || rest[0] != ' ' {
+		return false
+	}
+	callers := decimal(rest[1:])
+	return callers != "" && strings.HasPrefix(rest[1+len(callers):], mark)
 }
 
 // queued is a waiter and what is stored of it; a name of "" is nobody.
@@ -168,7 +248,7 @@ func (n *Node) summon(w queued, now float64) {
 
 func (n *Node) hand(w queued, now float64) bool {
 	s, ok := successorIn(w.stored)
-	if !ok {
+	if !ok || n.token == nil {
 		return false
 	}
 	came := must(tonumber(s.came))
@@ -182,15 +262,23 @@ func (n *Node) hand(w queued, now float64) bool {
 	if !ok || last != last || last >= lastToken {
 		return false
 	}
-	kept, ahead := 93600000.0, last/1000-now
-	if ttl := must(tonumber(s.ttl)); ahead > 3600000 || ttl > 3600000 {
-		kept = ttl + 86400000 + max(0, ahead)
-	}
-	token := whole(last + 1)
 	n.drop(w.name)
-	n.lock.hset(w.name+"/"+s.attempt+"."+s.cell, "1")
-	n.pexpire(n.lock, integer(s.ttl))
-	n.setFor(n.token, token, kept)
+	owner, token := w.name+"/"+s.attempt+"."+s.cell, whole(last)
+	if ttl := must(tonumber(s.ttl)); wantsShare(w.stored) {
+		if !n.lock.hexists(owner) {
+			n.sharedUntil(owner, now+ttl, integer(s.ttl))
+		}
+	} else {
+		kept, ahead := 93600000.0, last/1000-now
+		if ahead > 3600000 || ttl > 3600000 {
+			kept = ttl + 86400000 + max(0, ahead)
+		}
+		token = whole(last + 1)
+		n.lock.hset(owner, "1")
+		n.lock.hset("mode", "mutex")
+		n.pexpire(n.lock, integer(s.ttl))
+		n.setFor(n.token, token, kept)
+	}
 	handoff := s.attempt + " " + s.cell + " " + token + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name[0] + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
@@ -213,10 +301,62 @@ func successorIn(stored string) (successor, bool) {
 	return successor{f[2], f[3], f[4], f[5], rest}, rest != "" && word(rest) == rest
 }
 
+// sharers returns nobody if all waiters want to share the lock.
+func (n *Node) sharers(me string, now float64, visit func(queued) (left bool)) queued {
+	from, count := 0, 4
+	for {
+		some := n.queue.ranked()
+		some = slices.Clone(some[min(from, len(some)):min(from+count, len(some))])
+		count = 100
+		if len(some) == 0 {
+			return queued{}
+		}
+		all := make([]queued, len(some))
+		for i, m := range some {
+			all[i] = n.stored(m.Name)
+		}
+		for _, w := range all {
+			switch {
+			case w.name == me && visit == nil:
+				return queued{}
+			case w.name != me && deadline(w.stored) <= now:
+				n.drop(w.name)
+			case !wantsShare(w.stored) && !tries(w.stored):
+				return w
+			case tries(w.stored), visit == nil, !visit(w):
+				from++
+			}
+		}
+	}
+}
+
+func (n *Node) admit(me string, now float64, hands bool) (mine bool) {
+	first := n.sharers(me, now, func(w queued) bool {
+		switch {
+		case w.name == me:
+			mine = true
+		case hands && n.hand(w, now):
+			return true
+		case deadline(w.stored) > now+claim:
+			n.summon(w, now)
+		}
+		return false
+	})
+	if first.name != "" && first.name != me {
+		n.hasten(first, now)
+	}
+	return mine
+}
+
 func (n *Node) wake(me string, now float64, hands bool) (first bool) {
 	one, two := n.firstTwo(me, now)
-	if one.name == "" || one.name == me {
-		return one.name != ""
+	switch {
+	case one.name == "":
+		return false
+	case wantsShare(one.stored):
+		return n.admit(me, now, hands)
+	case one.name == me:
+		return true
 	}
 	if !hands || !n.hand(one, now) {
 		n.summon(one, now)
@@ -227,10 +367,35 @@ func (n *Node) wake(me string, now float64, hands bool) (first bool) {
 	return false
 }
 
-func (n *Node) promote(now float64) {
-	if one, _ := n.firstTwo("", now); one.name != "" && deadline(one.stored) > now+stretched {
-		n.tell("next", one.name, "")
+func (n *Node) pass(me string, now float64, hands, stood bool) (mine bool) {
+	if !n.lock.exists() {
+		return n.wake(me, now, hands)
 	}
+	if mode, _ := n.lock.hget("mode"); mode == "shared" {
+		if len(n.lock.fields) <= few {
+			if held, err := n.tryLook(); err == "" && len(held) == 0 {
+				return n.wake(me, now, hands)
+			}
+		}
+		return n.admit(me, now, true)
+	}
+	if stood {
+		if one, _ := n.firstTwo("", now); one.name != "" && deadline(one.stored) > now+stretched {
+			n.tell("next", one.name, "")
+		}
+	}
+	return false
+}
+
+// tryLook is look for a script that goes on after an error.
+func (n *Node) tryLook() (held []Field, err failure) {
+	defer func() {
+		if f, ok := recover().(failure); ok {
+			err = f
+		}
+	}()
+	held, _ = n.look()
+	return held, ""
 }
 
 func (n *Node) call(me string, now float64) float64 {
@@ -242,6 +407,9 @@ func (n *Node) call(me string, now float64) float64 {
 	}
 	if left > claim-patience {
 		return left - (claim - patience)
+	}
+	if _, callers, _ := strings.Cut(first.stored, " "); strings.HasPrefix(callers, "0") {
+		return max(left, 1)
 	}
 	last := 0
 	if me != "" {

@@ -1,6 +1,8 @@
 package scriptmodel
 
 import (
+	"fmt"
+	"math"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/scripts"
@@ -10,11 +12,19 @@ import (
 func (n *Node) release() scripts.Reply {
 	owner, channel, waiter, entry := n.text(1), n.text(3), n.text(4), n.text(5)
 	left, hands := 0.0, false
+	share := -1.0
 	if n.text(2) == "1" {
-		if n.lock.hdel(owner) {
-			hands = n.publish(channel, "0") == 0
-		} else {
+		held, there := n.lock.hget(owner)
+		switch {
+		case !there:
 			left = -1
+		case len(held) <= 12:
+			n.lock.hdel(owner)
+			n.lock.hdel("mode")
+			hands = n.publish(channel, "00") == 0
+		default:
+			n.lock.hdel(owner)
+			share = must(tonumber(held))
 		}
 	} else {
 		left = n.number(2) - 1
@@ -29,10 +39,23 @@ func (n *Node) release() scripts.Reply {
 		}
 	}
 
-	if waiter == "" && !n.queue.exists() {
+	if waiter == "" && share < 0 && !n.queue.exists() {
 		return scripts.Integer(int64(left))
 	}
 	now := n.clock()
+	if share >= 0 {
+		fields := len(n.lock.fields)
+		ended := fields > 1 && share+1 >= now+float64(n.pttl(n.lock))
+		if fields == few || ended && int(n.now%1000000)%fields < few {
+			if held, err := n.tryLook(); err == "" && len(held) > 0 {
+				n.pexpire(n.lock, max(n.expiry(held, true)-1, 1))
+			}
+		}
+		if len(n.lock.fields) <= 1 {
+			n.lock.del()
+			hands = n.publish(channel, "00") == 0
+		}
+	}
 	rejoins, stood := entry != "", false
 	if rejoins {
 		_, rest, _ := strings.Cut(entry, " ")
@@ -44,12 +67,7 @@ func (n *Node) release() scripts.Reply {
 			n.takeBack(waiter, channel)
 		}
 	}
-	open := false
-	if !n.lock.exists() {
-		open = n.wake(waiter, now, hands)
-	} else if stood {
-		n.promote(now)
-	}
+	open := n.pass(waiter, now, hands, stood)
 	if !rejoins {
 		return scripts.Integer(int64(left))
 	}
@@ -63,6 +81,46 @@ func integerOf(b bool) int64 {
 	return 0
 }
 
+// leaveOpen is open.lua.
+func (n *Node) leaveOpen() scripts.Reply {
+	owner, channel, window, waiter := n.text(1), n.text(2), math.Abs(n.number(3)), n.text(5)
+	_, held := n.lock.hget(owner)
+	now := n.clock()
+	free, stood := held && n.giveBack(owner), false
+	if waiter != "" {
+		stood = n.queue.first() == waiter
+		n.drop(waiter)
+		if n.text(6) == "all" {
+			n.takeBack(waiter, channel)
+		}
+	}
+	if !free {
+		n.pass("", now, false, stood)
+		if !held {
+			return scripts.Integer(-1)
+		}
+		return scripts.Integer(0)
+	}
+	if window > 0 {
+		first := n.front("", now)
+		n.join(n.text(4), fmt.Sprintf("0 %.0f 0 ", window), now)
+		if first.name != "" {
+			n.tell("turn", first.name, "")
+		}
+	} else {
+		n.wake("", now, true)
+	}
+	if n.lock.exists() || window == 0 && n.queue.exists() {
+		n.publish(channel, "2")
+		return scripts.Integer(0)
+	}
+	if n.number(3) >= 0 {
+		n.pexpire(n.token, 315360000000)
+	}
+	n.publish(channel, strings.Repeat("0", 3+int(window)))
+	return scripts.Integer(0) // the model has no lists, and so nobody who waits for a fair lock of Redisson's
+}
+
 // leave is leave.lua.
 func (n *Node) leave() scripts.Reply {
 	waiter := n.text(1)
@@ -74,28 +132,17 @@ func (n *Node) leave() scripts.Reply {
 	if !n.queue.exists() {
 		return scripts.Integer(integerOf(stood))
 	}
-	now := n.clock()
-	if !n.lock.exists() {
-		n.wake("", now, false)
-	} else if first {
-		n.promote(now)
-	}
+	n.pass("", n.clock(), false, first)
 	return scripts.Integer(integerOf(stood))
 }
 
 // forceRelease is force_release.lua.
 func (n *Node) forceRelease() scripts.Reply {
-	held := n.lock.hgetall()
-	if len(held) == 0 {
+	if held, _ := n.look(); len(held) == 0 {
 		return scripts.Integer(0)
 	}
-	for _, h := range held {
-		if len(held) > 1 || !isHold(h) {
-			panic(failure("NOTALOCK " + h.Name))
-		}
-	}
 	n.lock.del()
-	n.publish(n.text(1), "0")
+	n.publish(n.text(1), "00")
 	n.wake("", n.clock(), false)
 	return scripts.Integer(1)
 }

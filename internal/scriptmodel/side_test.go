@@ -107,7 +107,7 @@ func wire(b []byte, v any) []byte {
 // Redis or Lua has raised it.
 func normal(reply []byte) []byte {
 	switch {
-	case reply[0] != '-' || bytes.HasPrefix(reply, []byte("-NOTALOCK ")):
+	case reply[0] != '-' || bytes.HasPrefix(reply, []byte("-NOTALOCK ")) || bytes.HasPrefix(reply, []byte("-NOSEMAPHORE ")):
 		return reply
 	case bytes.Contains(reply, []byte("WRONGTYPE")):
 		return []byte("-WRONGTYPE")

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -8,6 +9,7 @@ import (
 // span is a hold, or a TryLock, from its beginning to its end.
 type span struct {
 	names    []string
+	read     int // which of them are read
 	from, to time.Duration
 	who      string
 }
@@ -36,14 +38,14 @@ func (t *watch) ticketed(m message) {
 }
 
 // refused notes that a TryLock was refused because somebody has the lock.
-func (t *watch) refused(k *worker, name string, began time.Duration) {
+func (t *watch) refused(k *worker, s Step, began time.Duration) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
-	t.refuse = append(t.refuse, span{strings.Split(name, "+"), began, t.world.now(), k.proc.id})
+	t.refuse = append(t.refuse, span{strings.Split(s.Name, "+"), s.Read, began, t.world.now(), k.proc.id})
 }
 
 // tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,
-// one of the contenders wins.
+// one of the contenders wins. Those who share the lock refuse nobody else who shares it, but for one who waits to have it alone.
 func (t *watch) tried() {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
@@ -59,8 +61,18 @@ func (t *watch) tried() {
 	}
 	soon := 20*time.Millisecond + 40*t.world.plan.Latency
 	for _, r := range t.refuse {
-		had := false
-		for _, h := range t.past {
+		if slices.Contains(r.names, semaphore) {
+			t.triedSlot(r, soon)
+			continue
+		}
+		had, others := false, slices.Concat(t.past, t.waited)
+		if r.read != 0 { // one who tries to have it alone waits, too, for a moment
+			others = append(others, t.refuse...)
+		}
+		for _, h := range others {
+			if h.read != 0 && r.read != 0 {
+				continue
+			}
 			for _, name := range h.names {
 				for _, tried := range r.names {
 					had = had || name == tried && h.from < r.to+soon && h.to > r.from-soon

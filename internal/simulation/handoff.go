@@ -2,19 +2,23 @@ package simulation
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
 // call is a call of Lock that waits.
 type call struct {
-	name  string
-	began time.Time
-	ends  time.Time // if it gets nothing
+	name   string
+	read   int
+	ticket int64
+	began  time.Time
+	ends   time.Time // if it gets nothing
 }
 
 // waits is told that a call of Lock begins. It returns what ends that.
-func (t *watch) waits(name string, limit time.Duration) (done func()) {
-	c := &call{name, time.Now(), time.Now().Add(limit)}
+func (t *watch) waits(p *process, s Step, limit time.Duration) (done func()) {
+	name := s.Name
+	c := &call{name, s.Read, p.now().UnixMicro(), time.Now(), time.Now().Add(limit)}
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	t.calls = append(t.calls, c)
@@ -22,32 +26,50 @@ func (t *watch) waits(name string, limit time.Duration) (done func()) {
 		t.world.mu.Lock()
 		defer t.world.mu.Unlock()
 		t.calls = slices.DeleteFunc(t.calls, func(o *call) bool { return o == c })
+		if s.Read == 0 {
+			t.waited = append(t.waited, span{names: strings.Split(name, "+"), from: c.began.Sub(t.world.began), to: t.world.now()})
+		}
 		t.handoff(name)
 	}
 }
 
-// handoff is called, with the world's mutex held, when a lock may have become free. Where nothing fails, one of those
-// who wait has it soon: long before anybody would look for himself.
+// handoff is called, with the world's mutex held, when a lock may have become free, or may be shared. Where nothing fails, one
+// of those who wait has it soon: long before anybody would look for himself. All have it who wait to share it with others
+// who have it, unless one who wants it for himself is before them.
 func (t *watch) handoff(name string) {
-	l := t.world.plan.Latency
-	soon := 20*time.Millisecond + 40*l
-	if t.world.plan.Class != calm || t.multi || !t.free(name) {
+	if name == semaphore {
+		t.vacated()
 		return
 	}
-	before, now := t.names[name].count, time.Now()
+	l := t.world.plan.Latency
+	soon := 20*time.Millisecond + 40*l
+	if t.world.plan.Class != calm || t.multi || !t.free(name, true) {
+		return
+	}
+	before, now, nobody := *t.names[name], time.Now(), t.free(name, false)
 	t.world.post.send(soon, t.world.dice.of("handoff", now.String()), func() {
-		if t.names[name].count > before || !t.free(name) {
+		if t.names[name].alone > before.alone || !t.free(name, true) {
 			return
 		}
+		free := nobody && t.free(name, false) && t.names[name].count == before.count
 		for _, c := range t.calls {
-			if c.name == name && now.Sub(c.began) > 10*l && c.ends.After(time.Now()) {
-				t.world.violateLocked(promptly, "%s was free for %v, while somebody waits since %v", name, soon, c.began.Sub(t.world.began))
+			waits := c.name == name && now.Sub(c.began) > 10*l && c.ends.After(time.Now())
+			if waits && (free || c.read != 0 && !t.behind(c)) {
+				t.world.violateLocked(promptly, "%s was free for %v, while somebody waits since %v, to read %v", name, soon, c.began.Sub(t.world.began), c.read != 0)
 				return
 			}
 		}
 	})
 }
 
-func (t *watch) free(name string) bool {
-	return !slices.ContainsFunc(t.holds, func(h *hold) bool { return slices.Contains(h.names, name) })
+// behind reports whether somebody who wants to hold the lock alone is before a call, or came at about the same time.
+func (t *watch) behind(c *call) bool {
+	return slices.ContainsFunc(t.calls, func(o *call) bool {
+		return o.name == c.name && o.read == 0 && o.ticket < c.ticket+64
+	})
+}
+
+// free reports whether nobody has the lock, or, to those who would share it, nobody has it alone.
+func (t *watch) free(name string, shares bool) bool {
+	return !slices.ContainsFunc(t.holds, func(h *hold) bool { return slices.Contains(h.names, name) && !(shares && h.reads[name]) })
 }

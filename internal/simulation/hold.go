@@ -15,7 +15,10 @@ import (
 type hold struct {
 	lease    *quorumlock.Lease
 	proc     *process
-	names    []string
+	locks    []string
+	names    []string        // of the locks; that of a semaphore is followed by the slot
+	slot     int             // of the semaphore, if it has one of it
+	reads    map[string]bool // those that it shares with others
 	owner    string
 	order    map[string]int // of the grant, for each name
 	renewed  bool           // by the watchdog
@@ -29,12 +32,24 @@ func (h *hold) live() bool {
 	return !h.released && !h.lost && !errors.Is(context.Cause(h.lease.Context()), quorumlock.ErrLost) && h.left() > 0
 }
 
+// excludes reports whether two must not hold at the same time: they have a name in common that they do not both share.
+func (h *hold) excludes(other *hold) bool {
+	return slices.ContainsFunc(h.names, func(n string) bool { return slices.Contains(other.names, n) && !(h.reads[n] && other.reads[n]) })
+}
+
 // left is for how much longer the lease is valid.
 func (h *hold) left() time.Duration { return time.Until(instant(h.lease.ValidUntil())) }
 
 // granted checks a new lease at the moment when Lock returns it.
-func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
-	h := &hold{lease: l, proc: p, names: strings.Split(l.Name(), " + "), order: make(map[string]int), renewed: renewed}
+func (t *watch) granted(p *process, l *quorumlock.Lease, s Step) *hold {
+	h := &hold{lease: l, proc: p, locks: strings.Split(l.Name(), " + "), slot: l.Slot(), reads: make(map[string]bool), order: make(map[string]int), renewed: !s.NoRenew}
+	for _, name := range h.locks {
+		h.reads[name] = s.reads(name)
+		if name == semaphore {
+			name = slotName(h.slot)
+		}
+		h.names = append(h.names, name)
+	}
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	h.owner = p.alias(string(l.Owner()))
@@ -51,30 +66,38 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, renewed bool) *hold {
 	}
 	bound := t.world.plan.Class != beyond
 	for _, other := range t.holds {
-		if other.live() && bound && slices.ContainsFunc(h.names, func(n string) bool { return slices.Contains(other.names, n) }) {
+		if other.live() && bound && h.excludes(other) {
 			t.world.violateLocked(mutualExclusion, "%s was granted %s while %s holds %s for %v yet", h.owner, l.Name(), other.owner, other.lease.Name(), other.left())
 		}
 	}
+	t.slotted(h)
 	for _, name := range h.names {
 		g := t.names[name]
+		if g == nil {
+			return h // violated
+		}
 		g.count++
+		if !h.reads[name] {
+			g.alone++
+		}
 		h.order[name] = g.count
-		if at, twice := g.all[l.Token()]; twice {
-			t.world.violateLocked(tokensUnique, "%s was granted %s with token %d, as somebody was %v before", h.owner, name, l.Token(), time.Since(at))
-		}
-		for token, at := range g.all {
-			if token > l.Token() && (bound || at.Before(a.first)) {
-				t.world.violateLocked(tokensRise, "%s was granted %s with token %d after token %d", h.owner, name, l.Token(), token)
-				break
-			}
-		}
-		g.all[l.Token()] = time.Now()
+		t.ordered(h, name, began(h, a, t.world.plan), bound)
 	}
 	t.holds = append(t.holds, h)
 	h.past = len(t.past)
-	t.past = append(t.past, span{h.names, t.world.now(), 1 << 62, h.owner})
+	t.past = append(t.past, span{h.locks, s.Read, t.world.now(), 1 << 62, h.owner})
 	t.backed(h)
 	return h
+}
+
+// began is when a lease was asked for, which its validity counts from: its token may be of that time. The first message may
+// have left the client later, behind others.
+func began(h *hold, a *activity, p *Plan) time.Time {
+	drift := time.Duration(p.Drift.Rate*float64(p.TTL)) + p.Drift.Floor
+	if asked := instant(h.lease.ValidUntil()).Add(drift - p.TTL); asked.Before(a.first) {
+		return asked
+	}
+	return a.first
 }
 
 // backed checks that a lease lasts no longer than a quorum of the nodes have promised: so many have granted or
@@ -144,6 +167,9 @@ func (t *watch) releasing(h *hold) {
 	h.released = true
 	t.past[h.past].to = t.world.now()
 	t.holds = slices.DeleteFunc(t.holds, func(o *hold) bool { return o == h })
+	if slot := h.lease.Slot(); slot != h.slot {
+		t.world.violateLocked(reentrancy, "%s had slot %d, and has %d", h.owner, h.slot, slot)
+	}
 	t.world.trace(fmt.Sprintf("%v: %s releases %s", h.proc, h.owner, h.lease.Name()))
 }
 
@@ -154,7 +180,7 @@ func (t *watch) over(h *hold, killed bool) {
 	if a := t.owners[h.owner]; a != nil {
 		a.inUse, a.dead, a.last = false, killed, time.Now()
 	}
-	for _, name := range h.names {
+	for _, name := range h.locks {
 		t.handoff(name)
 	}
 }
@@ -174,6 +200,10 @@ func (w *world) write(h *hold) {
 		if s == nil {
 			s = &store{}
 			w.store[name] = s
+		}
+		if h.reads[name] {
+			w.read(h, name, s)
+			continue
 		}
 		taken := h.lease.Token() >= s.token
 		w.trace(fmt.Sprintf("%v: %s writes to %s with token %d: %v", h.proc, h.owner, name, h.lease.Token(), taken))

@@ -3,7 +3,7 @@ package simulation
 // The invariants. Each is checked in every run to which it applies.
 const (
 	// At most one valid holder at a time, while no more nodes forget than the quorum allows for and clocks keep to
-	// the drift. A holder is valid until its lease says so, in true time.
+	// the drift. A holder is valid until its lease says so, in true time. Those who share a lock are one holder in this.
 	mutualExclusion = "mutual exclusion"
 
 	// A lease lasts no longer than a quorum of the nodes have promised, in a grant or renewal that they gave after
@@ -14,12 +14,14 @@ const (
 	notOver = "no lease that is over"
 
 	// A grant's token is nobody else's, and higher than those of all earlier grants. When more nodes lost their
-	// counters than the quorum allows for, earlier grants are those that were returned before this attempt began.
+	// counters than the quorum allows for, earlier grants are those that were returned before this attempt began. Those
+	// who share a lock have no token of their own: theirs is at least that of everybody who had it alone before, and lower than
+	// that of everybody who has it alone later.
 	tokensUnique = "tokens are unique"
 	tokensRise   = "tokens rise"
 
 	// A store that refuses lower tokens takes no write of an earlier grant after one of a later, however late its
-	// holder wakes up, and takes all of a valid holder's.
+	// holder wakes up, and takes all of a valid holder's. The same holds for reads by those who share a lock.
 	noOldWrite  = "the store takes no old write"
 	holderWrite = "the store takes the holder's write"
 
@@ -34,10 +36,18 @@ const (
 	othersHold  = "nobody else's hold is touched"
 	othersPlace = "nobody else's entry is touched"
 
+	// A node refuses nobody for the sake of a share that is over: a dead reader delays a writer for a TTL at most, however
+	// long others share the lock.
+	overIsOver = "nobody waits for a share that is over"
+
+	// Whoever shares a lock and asks to hold it alone is refused at once.
+	noUpgrade = "nobody waits for itself"
+
 	// A node says yes only to the holder.
 	yesToHolder = "no grant without a key"
 
-	// No node grants a lock past a waiter with a lower ticket whose entry has time left. A ticket is the time of the call.
+	// No node grants a lock past a waiter with a lower ticket whose entry has time left, unless both share it. A ticket is
+	// the time of the call.
 	ticketOrder = "in ticket order"
 
 	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock

@@ -167,9 +167,13 @@ func (n *node) forge(p *process) {
 	slices.Sort(waiters)
 	for _, waiter := range waiters {
 		for attempt := range 4 {
-			for _, lock := range []string{"x", "y"} {
+			for _, lock := range n.world.locks() {
+				slot := ""
+				if lock == semaphore {
+					slot = "@0"
+				}
 				for cell := range 2 * len(n.world.nodes) {
-					n.publish(scripts.WakeChannel(p.uuid), fmt.Sprintf("handoff %s %d %d 9007199254740000 %040x %s", waiter, attempt+1, cell, 7, lock))
+					n.publish(scripts.WakeChannel(p.uuid), fmt.Sprintf("handoff %s %d %d 9007199254740000%s %040x %s", waiter, attempt+1, cell, slot, 7, lock))
 				}
 			}
 		}
@@ -295,18 +299,38 @@ func count(digits string) int {
 var named = func() map[string]string {
 	names := make(map[string]string)
 	for name, call := range map[string]scripts.Call{
+		"acquire":   scripts.Acquire("", "", 0, 0, 0),
+		"share":     scripts.Acquire("", "", 0, 0, 0).Shared(),
+		"downgrade": scripts.Downgrade("", "", 0),
+		"raise":     scripts.Raise("", "", 0, 0, 0),
+		"renew":     scripts.Renew("", "", 0),
+		"release":   scripts.Release("", "", 0),
+		"open":      scripts.Release("", "", 1).Open(0, ""),
+		"leave":     scripts.Leave("", "", false),
+	} {
+		names[call.Script.SHA], names[call.Script.Source] = name, name
+		shas[call.Script.Source] = call.Script.SHA
+	}
+	for name, call := range map[string]scripts.Call{
 		"acquire": scripts.Acquire("", "", 0, 0, 0),
 		"raise":   scripts.Raise("", "", 0, 0, 0),
 		"renew":   scripts.Renew("", "", 0),
 		"release": scripts.Release("", "", 0),
 		"leave":   scripts.Leave("", "", false),
 	} {
-		names[call.Script.SHA], names[call.Script.Source] = name, name
-		shas[call.Script.Source] = call.Script.SHA
+		s := call.OfSemaphore(1, 0).Script
+		names[s.SHA], names[s.Source] = slotted+name, slotted+name
+		shas[s.Source] = s.SHA
 	}
-	guarded := scripts.Acquire("", "", 0, 0, 0).Guarded(time.Second).Script
-	names[guarded.SHA], names[guarded.Source] = "acquire", "acquire"
-	shas[guarded.Source] = guarded.SHA
+	for name, call := range map[string]scripts.Call{
+		"acquire":           scripts.Acquire("", "", 0, 0, 0),
+		"share":             scripts.Acquire("", "", 0, 0, 0).Shared(),
+		slotted + "acquire": scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0),
+	} {
+		guarded := call.Guarded(time.Second).Script
+		names[guarded.SHA], names[guarded.Source] = name, name
+		shas[guarded.Source] = guarded.SHA
+	}
 	return names
 }()
 

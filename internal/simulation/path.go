@@ -35,6 +35,8 @@ type message struct {
 	at   time.Time // when it was sent
 
 	script string // its name; empty for what is none
+	shares bool   // it acquires for a reader
+	slots  bool   // it is for a semaphore
 	lock   string // of a script
 	argv   []string
 	place  place
@@ -100,6 +102,10 @@ func (p *path) request(c *conn, args []string) {
 		return
 	case "evalsha", "eval":
 		m.script, m.lock, m.argv = named[args[1]], args[3], args[3+count(args[2]):]
+		if m.script == "share" {
+			m.script, m.shares = "acquire", true
+		}
+		m.script, m.slots = strings.CutPrefix(m.script, slotted)
 		m.place = placeOf(m.script, m.argv)
 		p.proc.meet(&m)
 		if verb = ""; m.script == "acquire" {

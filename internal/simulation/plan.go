@@ -31,6 +31,8 @@ type Plan struct {
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
 	Idle        bool          // at the end nobody calls for a day, and then every process does
+	Readers     bool          // some of the calls are of readers
+	Permits     int           // of the semaphore s; 0 if nobody uses it
 	Guard       bool          // all clients have the restart guard: any node may restart without its data
 	Latency     time.Duration // one way, on average
 	Slow        float64       `shrink:"0"` // the share of messages that take much longer
@@ -73,7 +75,8 @@ type WorkerPlan struct {
 // Step is one acquisition and what is done with it.
 type Step struct {
 	After   time.Duration // before the call
-	Name    string        // "x", "y", or "x+y" for a MultiLock
+	Name    string        // "x", "y", "s" for the semaphore, or "x+y" or "x+s" for a MultiLock
+	Read    int           `shrink:"0"` // which of them are read
 	Try     bool
 	NoRenew bool          `shrink:"0"`
 	Limit   time.Duration // of the call's context
@@ -97,9 +100,13 @@ const (
 	extend
 	enter
 	race // extend, while going on
+	downgrade
+	upgrade // which is refused
 )
 
-func (u use) String() string { return [...]string{"write", "extend", "enter", "race"}[u] }
+func (u use) String() string {
+	return [...]string{"write", "extend", "enter", "race", "downgrade", "upgrade"}[u]
+}
 
 // Fault is something that goes wrong for a while.
 type Fault struct {
@@ -108,7 +115,7 @@ type Fault struct {
 	Node    int
 	Process int
 	By      time.Duration
-	Keys    string // of what is lost: "lock", "token", "line" or "all"
+	Keys    string // of what is lost: "lock", "token", "line", "slots" or "all"
 }
 
 type kind int
@@ -191,6 +198,8 @@ func newPlan(seed uint64) *Plan {
 			}
 		}
 	}
+	p.readers()
+	p.slots()
 	return p
 }
 
@@ -327,8 +336,8 @@ func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
 // String is the plan as a trace begins with it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
-		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, permits %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Permits, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
 	for i, c := range p.Clocks {
 		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
 	}

@@ -71,7 +71,8 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	var err error
 	p.client, err = redlock.New(nodes,
 		quorumlock.WithTTL(w.plan.TTL), quorumlock.WithNodeTimeout(w.plan.NodeTimeout), quorumlock.WithQuorum(w.plan.Quorum),
-		quorumlock.WithDrift(w.plan.Drift), w.plan.guard())
+		quorumlock.WithDrift(w.plan.Drift), w.plan.guard(),
+		quorumlock.WithLabel(p.id)) // whichever is the least of several owners is the same in every run
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +98,9 @@ func (p *process) meet(m *message) {
 		if len(m.argv) > 3 {
 			waiter = m.argv[3]
 		}
+	case "open":
+		waiter = m.argv[4]
+		p.name(m.argv[3], p.id+"place")
 	case "leave":
 		owner, waiter = "", m.argv[0]
 	}
@@ -132,6 +136,7 @@ type place struct {
 	ticket float64
 	heir   string
 	secret string
+	shares bool
 }
 
 func placeOf(script string, argv []string) (p place) {
@@ -144,6 +149,7 @@ func placeOf(script string, argv []string) (p place) {
 		p.waiter = fields[0]
 		p.ticket, _ = strconv.ParseFloat(fields[1], 64)
 	}
+	p.shares = len(fields) > 3 && strings.HasSuffix(fields[3], "s")
 	if len(fields) > 7 {
 		p.heir, p.secret = fields[0]+"/"+fields[6], fields[7]
 	}

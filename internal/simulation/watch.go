@@ -25,6 +25,7 @@ type watch struct {
 	multi   bool // some wait for several locks
 	past    []span
 	refuse  []span // TryLocks that were refused because somebody has the lock
+	waited  []span // calls of those who want to hold a lock alone
 }
 
 // activity is what was sent for an owner or a waiter.
@@ -52,24 +53,33 @@ type cell struct {
 // granted is what is known of a lock's grants.
 type granted struct {
 	count int                  // in the order of time
-	all   map[uint64]time.Time // when a token was granted
+	alone int                  // those among them that share it with nobody
+	all   map[uint64]time.Time // when a token was granted to somebody who has the lock alone
+	read  map[uint64]time.Time // and to those who share it
+}
+
+func newGranted() *granted {
+	return &granted{all: make(map[uint64]time.Time), read: make(map[uint64]time.Time)}
 }
 
 func newWatch(w *world) *watch {
 	t := &watch{
 		world: w, owners: make(map[string]*activity), waiters: make(map[string]*activity), ran: make(map[string]bool),
-		names: map[string]*granted{"x": {all: make(map[uint64]time.Time)}}, // which probe takes
+		names: map[string]*granted{"x": newGranted()}, // which probe takes
 	}
 	for _, wp := range w.plan.Workers {
 		for _, s := range wp.Steps {
 			names := strings.Split(s.Name, "+")
 			t.multi = t.multi || len(names) > 1
 			for _, name := range names {
-				if t.names[name] == nil {
-					t.names[name] = &granted{all: make(map[uint64]time.Time)}
+				if t.names[name] == nil && name != semaphore {
+					t.names[name] = newGranted()
 				}
 			}
 		}
+	}
+	for slot := range w.plan.Permits {
+		t.names[slotName(slot)] = newGranted()
 	}
 	return t
 }
@@ -117,33 +127,55 @@ func (t *watch) received(n *node, m message) {
 
 // state is what a node has of a lock.
 type state struct {
-	holders map[string]string // with their counts
+	holders map[string]string // with their counts; with the ms at which their share ends if they share it
+	shared  bool
+	now     int64 // ms of the node's clock
 	ttl     time.Duration
 	token   string
 	line    map[string]float64 // tickets
 	places  map[string]int64   // deadlines, ms of the node's clock
 	heirs   map[string]string
+	sharers map[string]bool // those in the line who want to share it
+	passed  map[string]bool // those in the line whom sharers may pass: sharers, and those who only try
+
+	ends   map[string]int64  // of a semaphore: when the holds end, in ms of the node's clock; holders have their slots
+	tokens map[string]string // of a semaphore, by the slot
 }
 
 func (n *node) state(name string) (s state) {
-	if fields, err := n.redis.HKeys(name); err == nil {
+	s.now = n.clock.last.UnixMilli()
+	if name == semaphore {
+		n.slots(&s)
+	} else if fields, err := n.redis.HKeys(name); err == nil {
 		s.holders = make(map[string]string, len(fields))
+		s.shared = n.redis.HGet(name, "mode") == "shared"
 		for _, f := range fields {
-			s.holders[base(f)] = n.redis.HGet(name, f)
+			if f == "mode" {
+				continue
+			}
+			value := n.redis.HGet(name, f)
+			if until, _ := strconv.ParseInt(value, 10, 64); s.shared && until < s.now {
+				continue // its share is over
+			}
+			s.holders[base(f)] = value
 		}
 		s.ttl = n.redis.TTL(name)
 	}
-	s.token, _ = n.redis.Get(scripts.TokenKey(name))
+	if name != semaphore {
+		s.token, _ = n.redis.Get(scripts.TokenKey(name))
+	}
 	var err error
 	if s.line, err = n.redis.SortedSet(scripts.QueueKey(name)); err != nil {
 		return s
 	}
-	s.places, s.heirs = make(map[string]int64), make(map[string]string)
+	s.places, s.heirs, s.sharers, s.passed = make(map[string]int64), make(map[string]string), make(map[string]bool), make(map[string]bool)
 	for who := range s.line {
 		stored := strings.Fields(n.redis.HGet(scripts.EntriesKey(name), who))
 		if len(stored) > 0 {
 			s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
 		}
+		s.sharers[who] = name != semaphore && len(stored) > 1 && strings.HasSuffix(stored[1], "s")
+		s.passed[who] = s.sharers[who] || len(stored) > 1 && strings.HasSuffix(stored[1], "t")
 		if len(stored) == 7 {
 			s.heirs[who] = who + "/" + stored[5]
 		}
@@ -172,13 +204,13 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 		words[i] = t.alias(word) // who holds is perhaps another process's
 	}
 	argv := m.path.proc.alias(strings.Join(m.argv, " "))
-	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.script, name, argv, strings.Join(words, " ")))
+	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.verb(), name, argv, strings.Join(words, " ")))
 
 	ok := false // the script did for the owner what it is for
 	switch m.script {
 	case "acquire":
-		ok = strings.HasPrefix(reply, ":") || strings.HasPrefix(reply, "*2\r\n:2")
-	case "raise", "renew":
+		ok = strings.HasPrefix(reply, ":") || strings.HasPrefix(reply, "*2\r\n:2") || strings.HasPrefix(reply, "*3\r\n:5") || strings.HasPrefix(reply, "*3\r\n:6")
+	case "raise", "renew", "downgrade":
 		ok = reply == ":1\r\n"
 	}
 	held := is.holders[t.wire(m, owner)] != ""
@@ -186,13 +218,17 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 		t.world.violateLocked(yesToHolder, "%v said yes to %s of %s for %s, who does not hold", n, m.script, name, owner)
 	}
 	if ok && m.script != "raise" {
-		t.owners[owner].since[cell{n, name}] = promise{time.Now(), is.ttl}
+		t.owners[owner].since[cell{n, is.named(name, t.wire(m, owner))}] = promise{time.Now(), is.left(t.wire(m, owner))}
+	}
+	if name == semaphore {
+		t.slotsAfter(n, m, owner, ok, was, is, reply)
 	}
 	t.once(n, m, name, owner)
 	t.untouched(n, m, name, owner, was, is)
 	t.handed(n, m, name, owner, was, is)
 	t.ticketed(m)
-	t.inTurn(n, m, name, strings.HasPrefix(reply, ":"), was)
+	t.sharing(n, m, name, was, is, reply)
+	t.inTurn(n, m, name, strings.HasPrefix(reply, ":") || strings.HasPrefix(reply, "*3\r\n:5"), was)
 	if len(is.holders) > 0 && is.ttl <= 0 {
 		t.world.violateLocked(nothingStays, "%v has %s without an expiry after %s for %s", n, name, m.script, owner)
 	}
@@ -201,6 +237,14 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 // wire is an alias as the nodes have it.
 func (t *watch) wire(m message, alias string) string {
 	return m.path.proc.known[alias]
+}
+
+// verb is what a script does, as the trace says it.
+func (m *message) verb() string {
+	if m.shares {
+		return "share"
+	}
+	return m.script
 }
 
 // once checks that a script of which an owner sends one ran once.
@@ -225,7 +269,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 		if who == me || waiter != "" && strings.HasPrefix(who, t.wire(m, waiter)+"/") && (m.script == "acquire" || slices.Contains(m.argv, "all")) {
 			continue
 		}
-		others = true
+		others = !was.shared && name != semaphore // those who share it may become more
 		if is.holders[who] != holds {
 			t.world.violateLocked(rule, "%v: %s for %s made the count of %s in %s %q of %q", n, m.script, owner, t.alias(who), name, is.holders[who], holds)
 		}
@@ -245,9 +289,9 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 }
 
 // inTurn checks that nobody is granted a lock past those who wait for it.
-func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
+func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 	argv, p := m.argv, m.place
-	if m.script != "acquire" || !anew || argv[3] == "keep" {
+	if m.script != "acquire" || !first || argv[3] == "keep" {
 		return
 	}
 	for who := range was.holders {
@@ -256,9 +300,18 @@ func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
 		}
 	}
 	now := n.clock.last.UnixMilli()
+	if name == semaphore {
+		if before := was.before(p.waiter, p.ticket); before >= t.world.plan.Permits-len(was.holders) {
+			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %d who wait, with %v taken", n, name, m.owner, before, was.holders)
+		}
+		return
+	}
 	for who, ticket := range was.line {
 		if was.places[who] <= now {
 			continue // it has gone
+		}
+		if m.shares && was.passed[who] {
+			continue
 		}
 		if argv[3] == "try" || who != p.waiter && ticket < p.ticket {
 			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %s", n, name, m.owner, t.alias(who))
@@ -267,7 +320,7 @@ func (t *watch) inTurn(n *node, m message, name string, anew bool, was state) {
 }
 
 // handed checks that the lock is granted only to the owner that asks, or to the one to whom a release hands it: the
-// successor of the first in the queue.
+// successor of the first in the queue, or those of the first who want to share it.
 func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 	for who := range is.holders {
 		if was.holders[who] != "" || m.script == "acquire" && who == t.wire(m, owner) {
@@ -279,19 +332,24 @@ func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 				to = waiter
 			}
 		}
-		if to == "" || m.script != "release" {
+		if to == "" || m.script != "release" && m.script != "open" && m.script != "downgrade" {
 			t.world.violateLocked(othersHold, "%v: %s for %s granted %s to %s", n, m.script, owner, name, t.alias(who))
 			continue
 		}
 		now := n.clock.last.UnixMilli()
+		if name == semaphore {
+			if before := was.before(to, was.line[to]); before > t.world.plan.Permits-len(is.holders) {
+				t.world.violateLocked(ticketOrder, "%v handed %s to %s past %d who wait, with %v taken", n, name, t.alias(to), before, is.holders)
+			}
+		}
 		for other, ticket := range was.line {
-			if other != to && ticket < was.line[to] && was.places[other] > now {
+			if name != semaphore && other != to && ticket < was.line[to] && was.places[other] > now && !(was.passed[other] && was.sharers[to]) {
 				t.world.violateLocked(ticketOrder, "%v handed %s to %s past %s", n, name, t.alias(to), t.alias(other))
 			}
 		}
 		if a := t.owners[t.alias(who)]; a != nil {
 			a.last = time.Now()
-			a.since[cell{n, name}] = promise{time.Now(), is.ttl}
+			a.since[cell{n, is.named(name, who)}] = promise{time.Now(), is.left(who)}
 		}
 	}
 }
@@ -327,7 +385,7 @@ func (t *watch) audit() {
 	defer t.world.mu.Unlock()
 	for _, n := range t.world.nodes {
 		n.tick()
-		for name := range t.names {
+		for _, name := range t.world.locks() {
 			s := n.state(name)
 			for who := range s.holders {
 				after := t.slack()

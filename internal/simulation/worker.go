@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +49,8 @@ func (k *worker) rest(ctx context.Context, d time.Duration) bool {
 	return true
 }
 
-func (k *worker) locker(s Step) (quorumlock.Locker, error) {
+// options are those of a step's call.
+func (k *worker) options(s Step) []quorumlock.Option {
 	opts := []quorumlock.Option{quorumlock.WithTTL(k.world.plan.TTL), quorumlock.WithNodeTimeout(k.world.plan.NodeTimeout), quorumlock.WithDrift(k.world.plan.Drift), k.world.plan.guard()}
 	if s.NoRenew {
 		opts = append(opts, quorumlock.WithoutRenewal())
@@ -56,15 +58,32 @@ func (k *worker) locker(s Step) (quorumlock.Locker, error) {
 	if s.Wait {
 		opts = append(opts, quorumlock.WithWait(s.Limit))
 	}
-	if s.Name != "x+y" {
-		return k.proc.client.Mutex(s.Name, opts...), nil
+	return opts
+}
+
+func (k *worker) locker(s Step, opts []quorumlock.Option) (quorumlock.Locker, error) {
+	names := strings.Split(s.Name, "+")
+	if len(names) == 1 {
+		return k.member(s, s.Name, opts...), nil
 	}
-	return multilock.New([]quorumlock.Locker{k.proc.client.Mutex("x"), k.proc.client.Mutex("y")}, opts...)
+	return multilock.New([]quorumlock.Locker{k.member(s, names[0]), k.member(s, names[1])}, opts...)
+}
+
+func (k *worker) member(s Step, name string, opts ...quorumlock.Option) quorumlock.Locker {
+	switch {
+	case name == semaphore:
+		return k.proc.client.Semaphore(name, k.world.plan.Permits, opts...)
+	case s.reads(name):
+		return k.proc.client.RWMutex(name, opts...).RLocker()
+	case k.number%2 == 1: // which is the same lock
+		return k.proc.client.RWMutex(name, opts...)
+	}
+	return k.proc.client.Mutex(name, opts...)
 }
 
 // step is one acquisition.
 func (k *worker) step(ctx context.Context, s Step) {
-	l, err := k.locker(s)
+	l, err := k.locker(s, k.options(s))
 	if err != nil {
 		k.world.violate(sound, "%v", err)
 		return
@@ -97,20 +116,20 @@ func (k *worker) step(ctx context.Context, s Step) {
 	k.world.note("%v: w%d calls for %s, try %v", k.proc, k.number+1, s.Name, s.Try)
 	done := func() {}
 	if !s.Try {
-		done = k.world.watch.waits(s.Name, limit)
+		done = k.world.watch.waits(k.proc, s, limit)
 	}
 	k.world.watch.called(k.proc)
 	lease, err := call(ctx)
 	k.inTime("Lock", began, most)
 	if err != nil {
 		if s.Try && errors.Is(err, quorumlock.ErrHeld) && ctx.Err() == nil {
-			k.world.watch.refused(k, s.Name, began)
+			k.world.watch.refused(k, s, began)
 		}
 		k.failed(ctx, s, err, began)
 		done()
 		return
 	}
-	h := k.world.watch.granted(k.proc, lease, !s.NoRenew)
+	h := k.world.watch.granted(k.proc, lease, s)
 	done()
 	k.follow.Go(func() { k.world.watch.follow(h) })
 	alive := k.use(ctx, l, h, s)
@@ -169,6 +188,11 @@ func (k *worker) use(ctx context.Context, l quorumlock.Locker, h *hold, s Step) 
 			k.follow.Go(func() { _ = h.lease.Extend(ctx) }) // it may come before or after Unlock
 		case enter:
 			k.enter(l, h)
+		case downgrade:
+			k.downgrade(ctx, h, s)
+			l = k.proc.client.RWMutex(s.Name, k.options(s)...).RLocker()
+		case upgrade:
+			k.upgrade(h, s)
 		}
 	}
 	return k.rest(context.Background(), 0)
@@ -198,6 +222,10 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 		if h.lease.Context().Err() == nil {
 			k.world.violate(reentrancy, "w%d cannot enter its own hold: %v", k.number+1, k.proc.aliased(err))
 		}
+		return
+	}
+	if k.proc.stepped && inner.Owner() != h.lease.Owner() { // what it held was over, and another that shares the lock does not wait
+		_ = inner.Unlock(context.Background())
 		return
 	}
 	const rule = reentrancy
@@ -259,7 +287,8 @@ func (w *world) note(format string, args ...any) {
 	w.trace(fmt.Sprintf(format, args...))
 }
 
-// probe is a last caller, when all is well again: it gets the lock as soon as what others left is expired.
+// probe is a last caller, when all is well again: it gets the lock, and every slot of the semaphore, as soon as what others
+// left is expired.
 func (w *world) probe() {
 	p, err := newProcess(w, len(w.list), ProcessPlan{Prompt: true})
 	if err != nil {
@@ -268,12 +297,35 @@ func (w *world) probe() {
 	}
 	w.mu.Lock()
 	w.list = append(w.list, p)
+	w.mu.Unlock()
+	k := newWorker(w, 20, p)
+	if h := k.probes("x", p.client.Mutex("x")); h != nil {
+		k.unlock(context.Background(), h)
+	}
+	var all []*hold
+	for range w.plan.Permits {
+		if h := k.probes(semaphore, p.client.Semaphore(semaphore, w.plan.Permits)); h != nil {
+			all = append(all, h)
+		}
+	}
+	for _, h := range all {
+		k.unlock(context.Background(), h)
+	}
+}
+
+// probes acquires a lock when all nodes are well.
+func (k *worker) probes(name string, l quorumlock.Locker) *hold {
+	w := k.world
+	w.mu.Lock()
 	least := time.Second + 3*w.plan.NodeTimeout
 	limit := least
 	for _, n := range w.nodes {
 		n.tick()
-		s := n.state("x")
-		left := s.ttl
+		s := n.state(name)
+		left := time.Duration(0)
+		for who := range s.holders {
+			left = max(left, s.left(who))
+		}
 		for _, at := range s.places {
 			left = max(left, time.Duration(at-n.clock.last.UnixMilli())*time.Millisecond)
 		}
@@ -282,16 +334,14 @@ func (w *world) probe() {
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	k := newWorker(w, 20, p)
 	if !k.rest(ctx, 0) {
-		return
+		return nil
 	}
-	w.watch.called(p)
-	lease, err := p.client.Mutex("x").Lock(ctx)
+	w.watch.called(k.proc)
+	lease, err := l.Lock(ctx)
 	if err != nil {
-		w.violate(acquires, "when all nodes were well, nobody did within %v: %v", limit, p.aliased(err))
-		return
+		w.violate(acquires, "when all nodes were well, nobody acquired %s within %v: %v", name, limit, k.proc.aliased(err))
+		return nil
 	}
-	h := w.watch.granted(p, lease, true)
-	k.unlock(ctx, h)
+	return w.watch.granted(k.proc, lease, Step{Name: name})
 }

@@ -100,7 +100,7 @@ func run(p *Plan) (out Outcome) {
 	return w.outcome()
 }
 
-// afterADay has every process that lives lock x once, when the token counters have expired.
+// afterADay has every process that lives lock x, and s, once, when the token counters have expired.
 func (w *world) afterADay() {
 	time.Sleep(26 * time.Hour)
 	for i, p := range w.list {
@@ -108,6 +108,9 @@ func (w *world) afterADay() {
 			continue
 		}
 		newWorker(w, 30+i, p).step(context.Background(), Step{Name: "x", Limit: time.Hour})
+		if w.plan.Permits > 0 {
+			newWorker(w, 30+i, p).step(context.Background(), Step{Name: semaphore, Limit: time.Hour})
+		}
 	}
 }
 
@@ -227,11 +230,12 @@ func (w *world) lose(n *node, what string) {
 	if what == "all" {
 		n.redis.Del(promotedKey)
 	}
-	for _, name := range []string{"x", "y"} {
+	for _, name := range []string{"x", "y", semaphore} {
 		for kind, keys := range map[string][]string{
 			"lock":  {name},
 			"token": {scripts.TokenKey(name)},
 			"line":  {scripts.QueueKey(name), scripts.EntriesKey(name)},
+			"slots": {scripts.SlotsKey(name)},
 		} {
 			if what == kind || what == "all" {
 				for _, k := range keys {

@@ -1,0 +1,49 @@
+package quorumlock_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What a program builds that imports the library: go-redis, what that needs, and x/sync.
+func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
+	allowed := []string{
+		"github.com/quorumlock/quorumlock", "github.com/redis/go-redis/v9", "golang.org/x/sync",
+		"github.com/cespare/xxhash/v2", "go.uber.org/atomic", "golang.org/x/sys", // of go-redis
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
+		"./redlock", "./node", "./multilock", "./election", "./fence", "./locktest")
+	cmd.Env = append(cmd.Environ(), "GOWORK=off")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%s: %v", cmd, err)
+	}
+	modules := strings.Fields(string(out))
+	slices.Sort(modules)
+	modules = slices.Compact(modules)
+	if !slices.Contains(modules, "github.com/redis/go-redis/v9") {
+		t.Errorf("%s finds only %q", cmd, modules)
+	}
+	for _, m := range modules {
+		if !slices.Contains(allowed, m) {
+			t.Errorf("importers build %s", m)
+		}
+	}
+}
+
+// An example that no test runs is soon wrong.
+func TestEveryExampleHasATest(t *testing.T) {
+	examples, err := filepath.Glob("examples/*/main.go")
+	if err != nil || len(examples) < 10 {
+		t.Fatalf("examples: %q, %v", examples, err)
+	}
+	for _, e := range examples {
+		test := readDoc(t, filepath.Join(filepath.Dir(e), "main_test.go"))
+		if !strings.Contains(test, "try.Short(t)") || !strings.Contains(test, "try.Main(") {
+			t.Errorf("%s: main_test.go does not run it with try.Main, or does not check its length with try.Short", e)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package core
+
+// A semaphore is a number of slots, each of which is a mutex of its own, with tokens of its own, behind one queue. A cell grants
+// the slot that the machine would like, or another one that is free; it hands over the slot that has become free. A hold needs
+// a quorum of cells for the same slot. So at most one machine has a slot, for the reason for which at most one has a mutex.
+//
+// Cells that gave another slot than most count as if they had refused. A machine that wins moves them to its slot, where that is
+// free, and they give the other one back. A machine that does not win gives everything back, and asks again for the slot
+// that it had at most cells, or, of these, at the first cell: machines that got the same slots at different cells in a
+// different order would then like different ones.
+
+// Slots are the cells of a semaphore.
+type Slots struct {
+	First, Cells int // which
+	Permits      int // how many slots it has
+}
+
+func (s *Slots) has(cell int) bool { return s.First <= cell && cell < s.First+s.Cells }
+
+// Slot returns the slot of the hold, of the first semaphore if there are several.
+func (m *Machine) Slot() int {
+	if len(m.slots) == 0 {
+		return 0
+	}
+	return int(m.slots[0])
+}
+
+// slotAt is the slot that the hold has, or that the machine would like, of the semaphore that a cell belongs to.
+func (m *Machine) slotAt(cell int) int32 {
+	for i := range m.slots {
+		if m.cfg.Slots[i].has(cell) {
+			return m.slots[i]
+		}
+	}
+	return 0
+}
+
+// align chooses the slot that most of the cells have for which has says so, and notes which of these have another one.
+func (m *Machine) align(has func(*Cell) (slot int32, ok bool)) {
+	for i := range m.slots {
+		s := &m.cfg.Slots[i]
+		cells := m.Cells[s.First : s.First+s.Cells]
+		best, most := int32(-1), 0
+		for j := range cells {
+			slot, ok := has(&cells[j])
+			n := 0
+			for l := range cells {
+				if other, ok2 := has(&cells[l]); ok && ok2 && other == slot {
+					n++
+				}
+			}
+			if n > most {
+				best, most = slot, n
+			}
+		}
+		for j := range cells {
+			slot, ok := has(&cells[j])
+			cells[j].apart = ok && slot != best
+		}
+		if most > 0 {
+			m.slots[i] = best
+		}
+	}
+}
+
+func slotGranted(c *Cell) (int32, bool) { return c.slot, c.State == Granted }
+
+func slotHanded(c *Cell) (int32, bool) { return c.handedSlot, c.Handed > 0 }
+
+// like chooses the slot that the next attempt asks for.
+func (m *Machine) like() {
+	if m.slots == nil && len(m.cfg.Slots) > 0 {
+		m.slots = make([]int32, len(m.cfg.Slots))
+		for i := range m.slots {
+			m.slots[i] = int32(m.random() % uint64(m.cfg.Slots[i].Permits))
+		}
+		return
+	}
+	m.align(func(c *Cell) (int32, bool) { return c.slot, c.Won })
+	m.align(slotHanded)
+}
+
+// isApart reports whether a cell granted another slot than most.
+func (m *Machine) isApart() bool {
+	for i := range m.Cells {
+		if m.Cells[i].apart && m.Cells[i].State == Granted {
+			return true
+		}
+	}
+	return false
+}
+
+// maxSplits is after how many attempts a TryLock no longer takes a refusal for a split vote. It may be none: a node that has
+// lost its data has slots that are taken.
+const maxSplits = 8
+
+// isSplit reports whether some cells of a semaphore granted a slot and others had none. Then contenders may have a free slot
+// between them. Who is named by the refusals does not say so: whoever has the lowest slot may have had it for long.
+func (m *Machine) isSplit() bool {
+	for _, s := range m.cfg.Slots {
+		granted, refused := false, false
+		for i := s.First; i < s.First+s.Cells; i++ {
+			granted, refused = granted || m.Cells[i].Won, refused || m.Cells[i].Refused
+		}
+		if granted && refused && s.Permits > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// move asks a cell of the hold that has another slot for the one of the hold.
+func (m *Machine) move(i int) {
+	m.Cells[i].State, m.Cells[i].apart = Unknown, false
+	m.restore(i)
+}

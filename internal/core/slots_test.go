@@ -1,0 +1,129 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// newSemaphore returns a machine over n cells of a semaphore that has begun, and its calls.
+func newSemaphore(t *testing.T, n, permits int, tries bool) (*Machine, []Call) {
+	t.Helper()
+	drift := quorumlock.Drift{}
+	config := &Config{
+		Tree: Majority(n/2+1, n), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second,
+		Drift: drift, Renew: true, Tries: tries, Slots: []Slots{{0, n, permits}},
+	}
+	m := New(config, func(int) time.Duration { return time.Millisecond }, 1)
+	return m, callsOf(m.Step(Time{}, Event{Kind: Start}))
+}
+
+func callsOf(fx *Effects) []Call { return append([]Call(nil), fx.Calls...) }
+
+func grantsSlot(m *Machine, at Time, c Call, slot int32) *Effects {
+	return m.Step(at, Event{Kind: Replied, Call: c, Reply: Reply{OK: true, Token: 7, Slot: slot}})
+}
+
+func cellsOf(all []Call, do Do) (cells []int32) {
+	for _, c := range all {
+		if c.Do == do {
+			cells = append(cells, c.Cell)
+		}
+	}
+	return cells
+}
+
+// Who counts the permits that nodes have given lets in three holders of two permits at three nodes.
+func TestDifferentSlotsAreNoQuorum(t *testing.T) {
+	m, asked := newSemaphore(t, 3, 3, false)
+	var fx *Effects
+	for i, slot := range []int32{0, 1, 2} {
+		if fx = grantsSlot(m, Time{}, asked[i], slot); fx.Outcome != Undecided {
+			t.Fatalf("with %d cells: outcome %v", i+1, fx.Outcome)
+		}
+	}
+	if got := cellsOf(fx.Calls, Yield); len(got) != 3 {
+		t.Errorf("it gives back what cells %v gave, want all three: %+v", got, fx.Calls)
+	}
+}
+
+func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
+	m, asked := newSemaphore(t, 3, 3, false)
+	for _, c := range asked {
+		m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{TTL: time.Second, Holder: "a:1.1"}})
+	}
+	for i, slot := range []int32{0, 1, 2} {
+		fx := m.Step(Time{}, Event{Kind: Handoff, Cell: int32(i), Attempt: 1, Token: 7, Slot: slot})
+		if fx.Outcome != Undecided || m.Phase() >= Agreeing && m.Phase() != Waiting && m.Phase() != Asking {
+			t.Fatalf("after %d handoffs: outcome %v, phase %v", i+1, fx.Outcome, m.Phase())
+		}
+	}
+	if fx := m.Step(Time{10 * time.Millisecond, 10 * time.Millisecond}, Event{Kind: Tick}); attemptOf(m) == 1 {
+		t.Errorf("handoffs that are no quorum are kept: %+v", fx)
+	}
+}
+
+// A cell that gave another slot is moved to that of the hold, and does not count until it has it.
+func TestACellWithAnotherSlotIsMoved(t *testing.T) {
+	m, asked := newSemaphore(t, 5, 3, false)
+	var fx *Effects
+	for i, slot := range []int32{2, 1, 2, 2} {
+		fx = grantsSlot(m, Time{}, asked[i], slot)
+	}
+	if fx.Outcome != Acquired || m.Slot() != 2 {
+		t.Fatalf("outcome %v, slot %d", fx.Outcome, m.Slot())
+	}
+	moved := func(fx *Effects, cell int32) {
+		t.Helper()
+		for _, c := range fx.Calls {
+			if c.Do == Restore && c.Cell == cell && c.Slot == 2 {
+				return
+			}
+		}
+		t.Errorf("cell %d is not moved to slot 2: %+v", cell, fx.Calls)
+	}
+	moved(fx, 1)
+	moved(grantsSlot(m, Time{}, asked[4], 0), 4)
+	fx = m.Step(Time{time.Second, time.Second}, Event{Kind: Extend})
+	for _, c := range cellsOf(fx.Calls, Renew) {
+		if slot := fx.Calls[c].Slot; slot != 2 {
+			t.Errorf("cell %d renews slot %d", c, slot)
+		}
+	}
+}
+
+// The next attempt asks for the slot that most cells gave; if there are several, for that of the first cell.
+func TestTheNextAttemptAsksForOneSlot(t *testing.T) {
+	m, asked := newSemaphore(t, 3, 9, true)
+	var fx *Effects
+	for i, slot := range []int32{7, 3, 5} {
+		fx = grantsSlot(m, Time{}, asked[i], slot)
+	}
+	for _, c := range callsOf(fx) {
+		m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{}})
+	}
+	fx = m.Step(Time{5 * time.Millisecond, 5 * time.Millisecond}, Event{Kind: Tick})
+	if got := cellsOf(fx.Calls, Acquire); len(got) != 3 {
+		t.Fatalf("a TryLock that got different slots does not try again: %+v", fx)
+	}
+	for _, c := range fx.Calls {
+		if c.Slot != 7 {
+			t.Errorf("it asks cell %d for slot %d, want 7", c.Cell, c.Slot)
+		}
+	}
+}
+
+// A grant that comes late and is for another slot raises no token of it.
+func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
+	m, asked := newSemaphore(t, 5, 3, false)
+	m.Step(Time{}, Event{Kind: Replied, Call: asked[0], Reply: Reply{OK: true, Token: 7, Slot: 1}})
+	m.Step(Time{}, Event{Kind: Replied, Call: asked[1], Reply: Reply{OK: true, Token: 99, Slot: 0}})
+	m.Step(Time{}, Event{Kind: Replied, Call: asked[2], Reply: Reply{OK: true, Token: 8, Slot: 1}})
+	fx := m.Step(Time{}, Event{Kind: Replied, Call: asked[3], Reply: Reply{OK: true, Token: 8, Slot: 1}})
+	if got := cellsOf(fx.Calls, Raise); m.Token() != 8 || len(got) != 1 || got[0] != 0 {
+		t.Errorf("token %d, raised at %v: want 8, raised at the first cell", m.Token(), got)
+	}
+}
+
+func attemptOf(m *Machine) int32 { n, _ := m.Attempt(); return n }

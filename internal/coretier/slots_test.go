@@ -1,0 +1,29 @@
+package coretier
+
+// The schedules have no semaphores: those of package slottier have.
+func init() {
+	const slots = "it is for semaphores: see internal/slottier"
+	for _, name := range []string{
+		"attempt.go: ask: m.like()",
+		"attempt.go: acquired: c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))",
+		"attempt.go: acquired: if m.phase != Agreeing { // otherwise the new hold does it ...",
+		"attempt.go: acquired: m.move(int(call.Cell))",
+		"attempt.go: note: c.slot = r.Slot",
+		"attempt.go: count: m.align(slotGranted)",
+		"attempt.go: tokenAt: return 0",
+		"attempt.go: refusal: return m.contested()",
+		"attempt.go: isUndecided: if m.isApart() { ...",
+		`attempt.go: isUndecided: return true, ""`,
+		"hold.go: leaveQueue: if c.apart { ...",
+		"hold.go: leaveQueue: m.move(i)",
+		"hold.go: leaveQueue: m.move(i) (2)",
+		"machine.go: call: c.Slot = m.slotAt(int(c.Cell))",
+		"wait.go: handed: if m.successor { ...",
+		"wait.go: handed: c.apart = slot != m.slotAt(cell)",
+		"wait.go: handedOver: m.align(slotHanded)",
+	} {
+		unnoticed[name] = slots
+	}
+	unnoticed["wait.go: handedOver: if !some { ..."] = costs
+	unnoticed["wait.go: handedOver: return false"] = costs
+}

@@ -1,0 +1,180 @@
+package quorum
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// waiterOf is the waiter of a call.
+func (c *Client) waiterOf(number uint64) quorumlock.Owner {
+	var memory [128]byte
+	b := append(append(memory[:0], c.id...), ':')
+	return quorumlock.Owner(strconv.AppendUint(b, number, 10))
+}
+
+// numberOf returns the number of the call that an owner belongs to, if it is of this client.
+func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
+	rest, ok := strings.CutPrefix(string(o), c.id+":")
+	if !ok {
+		return 0, false
+	}
+	digits := 0
+	for digits < len(rest) && '0' <= rest[digits] && rest[digits] <= '9' {
+		digits++
+	}
+	number, err := strconv.ParseUint(rest[:digits], 10, 64)
+	return number, err == nil
+}
+
+// waiter returns the call that an owner of this client belongs to, if it waits or holds.
+func (c *Client) waiter(o quorumlock.Owner) *call {
+	n, ok := c.numberOf(o)
+	if !ok {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[n]
+}
+
+// ended reports whether an owner is one of this client's that neither holds nor is trying to.
+func (c *Client) ended(o quorumlock.Owner) bool {
+	n, ok := c.numberOf(o)
+	if !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[n] == nil && !time.Now().Before(c.kept[n])
+}
+
+func (c *Client) nextTicket() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.newTicket()
+}
+
+// keeps notes that the nodes keep the lock of a call for that long, though its hold has ended.
+func (c *Client) keeps(number uint64, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	maps.DeleteFunc(c.kept, func(_ uint64, until time.Time) bool { return until.Before(now) })
+	c.kept[number] = now.Add(d)
+}
+
+// enlist makes a call known: messages reach it.
+func (c *Client) enlist(w *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.live[w.number] = w
+}
+
+// hold notes that a call has the lock, unless the client has been stopped.
+func (c *Client) hold(w *call) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stops {
+		return quorumlock.ErrClosed
+	}
+	if c.live[w.number] != w { // it is lost already
+		return nil
+	}
+	w.holds = true
+	c.held++
+	if o := w.lock.set.Owner; o != "" {
+		c.named[o] = append(c.named[o], w)
+		close(c.entered)
+		c.entered = make(chan struct{})
+	}
+	if c.clock == nil {
+		c.clock = time.AfterFunc(clockCheck, c.compareClocks)
+		c.seen = c.now()
+	} else if c.held == 1 {
+		c.clock.Reset(clockCheck)
+		c.seen = c.now()
+	}
+	return nil
+}
+
+// forget is called when a call has failed, or its hold is over or lost. It may be called again.
+func (c *Client) forget(w *call) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.live[w.number] != w {
+		return
+	}
+	delete(c.live, w.number)
+	if w.holds {
+		c.held--
+		if c.held == 0 {
+			c.clock.Stop()
+		}
+	}
+	if o := w.lock.set.Owner; o != "" {
+		rest := slices.DeleteFunc(c.named[o], func(other *call) bool { return other == w })
+		c.named[o] = rest
+		if len(rest) == 0 {
+			delete(c.named, o)
+		}
+	}
+	c.checkIdle()
+}
+
+// holderOf returns the owner of this client that holds l, if any.
+func (c *Client) holderOf(l *Lock) quorumlock.Owner {
+	for _, w := range c.all() {
+		if w.lock.same(l) && w.alive() {
+			return w.Owner()
+		}
+	}
+	return ""
+}
+
+// enters reports whether the named owner of l has l, or shares what l would have for itself: then it must not wait. It also
+// returns a channel that is closed when a lock is next acquired for a named owner.
+func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	is := func(w *call) bool { return w.includes(l) || w.shares(l) }
+	return c.holdOf(l.set.Owner, is) != nil, c.entered
+}
+
+// find returns the hold of a lock that an owner has, if any.
+func (c *Client) find(o quorumlock.Owner, l *Lock) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.has(o, l)
+}
+
+// has is find, called with mu held.
+func (c *Client) has(o quorumlock.Owner, l *Lock) *call {
+	return c.holdOf(o, func(w *call) bool { return w.includes(l) })
+}
+
+// sharer returns the hold in which an owner shares what l would have for itself, if any.
+func (c *Client) sharer(o quorumlock.Owner, l *Lock) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.holdOf(o, func(w *call) bool { return w.shares(l) })
+}
+
+// holdOf returns a hold of an owner for which is says so. It is called with mu held.
+func (c *Client) holdOf(o quorumlock.Owner, is func(*call) bool) *call {
+	if n, ok := c.numberOf(o); ok {
+		if w := c.live[n]; w != nil && w.holds && is(w) {
+			return w
+		}
+	}
+	for _, w := range c.named[o] {
+		if is(w) {
+			return w
+		}
+	}
+	return nil
+}

@@ -1,0 +1,9 @@
+// Package redisson behaves on the wire as the locks of Redisson, the Java client, do: the same keys, the same fields, what its
+// scripts read and write, and when it subscribes, tries again and waits. Tests use it as the Java half of a mixed fleet.
+//
+// A [Client] is one JVM. All of its threads that wait for one lock share a subscription and a semaphore: a message lets one of
+// them try. A lock object is bound to a thread: see [Lock.Thread].
+//
+// What is modelled, by class: RedissonLock, RedissonFairLock, RedissonSpinLock, RedissonReadLock, RedissonWriteLock,
+// RedissonFencedLock, RedissonMultiLock and RedissonRedLock, as of 2026. What is not: retries after a timeout, and sentinels.
+package redisson

@@ -1,0 +1,197 @@
+package redisson
+
+import "github.com/redis/go-redis/v9"
+
+// kind is what the classes of locks differ in.
+type kind struct {
+	try, unlock, renew *redis.Script
+
+	channel func(name string) string // empty if it does not subscribe
+	message string                   // of a release
+	field   string                   // follows the thread in the hash
+}
+
+// The replies: of a try, nil if it was granted and otherwise a PTTL; of an unlock, 1 if the lock is free, 0 if entries are left,
+// nil if the thread has none. ARGV[1] is the lease in ms, ARGV[2] the field of the thread. An unlock also has in KEYS[2] the
+// channel and in KEYS[3] the latch of the request, whose time is ARGV[4]; ARGV[3] is the message.
+const (
+	tryLock = `
+if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then
+  return redis.call('pttl', KEYS[1])
+end
+redis.call('hincrby', KEYS[1], ARGV[2], 1)
+redis.call('pexpire', KEYS[1], ARGV[1])
+return nil`
+
+	seen = `
+local before = redis.call('get', KEYS[3])
+if before then return tonumber(before) end
+local function is(n) redis.call('set', KEYS[3], n, 'px', ARGV[4]) return n end
+`
+
+	leave = seen + `
+if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return is(0)
+end
+redis.call('del', KEYS[1])
+`
+	unlock     = leave + "redis.call(ARGV[5], KEYS[2], ARGV[3]) return is(1)"
+	unlockSpin = leave + "return is(1)"
+
+	renew = `
+if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end
+redis.call('pexpire', KEYS[1], ARGV[1])
+return 1`
+
+	// A fair lock. KEYS[2] has the threads that wait, KEYS[3] their time-outs; ARGV[3] is for how long a thread waits, ARGV[4] the
+	// time of the client.
+	stale = `
+while true do
+  local first = redis.call('lindex', KEYS[%[1]d], 0)
+  if not first or tonumber(redis.call('zscore', KEYS[%[2]d], first)) > tonumber(ARGV[%[3]d]) then break end
+  redis.call('zrem', KEYS[%[2]d], first)
+  redis.call('lpop', KEYS[%[1]d])
+end
+`
+	tryFair = `
+if redis.call('exists', KEYS[1]) == 0 and (redis.call('exists', KEYS[2]) == 0 or redis.call('lindex', KEYS[2], 0) == ARGV[2]) then
+  redis.call('lpop', KEYS[2])
+  redis.call('zrem', KEYS[3], ARGV[2])
+  for _, other in ipairs(redis.call('zrange', KEYS[3], 0, -1)) do
+    redis.call('zincrby', KEYS[3], -tonumber(ARGV[3]), other)
+  end
+  redis.call('hset', KEYS[1], ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return nil
+elseif redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  redis.call('hincrby', KEYS[1], ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return nil
+elseif ARGV[5] == 'once' then
+  return 1
+end
+local own = redis.call('zscore', KEYS[3], ARGV[2])
+if own then return own - ARGV[3] - ARGV[4] end
+local last, ttl = redis.call('lindex', KEYS[2], -1), nil
+if last and last ~= ARGV[2] then
+  ttl = redis.call('zscore', KEYS[3], last) - ARGV[4]
+else
+  ttl = redis.call('pttl', KEYS[1])
+end
+if redis.call('zadd', KEYS[3], ttl + ARGV[3] + ARGV[4], ARGV[2]) == 1 then
+  redis.call('rpush', KEYS[2], ARGV[2])
+end
+return ttl`
+
+	unlockFair = `
+local function tell()
+  local first = redis.call('lindex', KEYS[4], 0)
+  if first then redis.call(ARGV[5], KEYS[2] .. ':' .. first, ARGV[3]) end
+  return is(1)
+end
+if redis.call('exists', KEYS[1]) == 0 then return tell() end
+if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return is(0)
+end
+redis.call('del', KEYS[1])
+return tell()`
+
+	// A thread that gives up waiting for a fair lock.
+	giveUpFair = `
+local behind = false
+for _, other in ipairs(redis.call('lrange', KEYS[1], 0, -1)) do
+  if behind then redis.call('zincrby', KEYS[2], -tonumber(ARGV[2]), other) end
+  behind = behind or other == ARGV[1]
+end
+redis.call('zrem', KEYS[2], ARGV[1])
+redis.call('lrem', KEYS[1], 0, ARGV[1])`
+
+	// A read-write lock: the field mode is read or write. Each entry of a reader has a key of its own, KEYS[2] followed by its
+	// number.
+	tryRead = `
+local mode = redis.call('hget', KEYS[1], 'mode')
+if mode and mode ~= 'read' and not (mode == 'write' and redis.call('hexists', KEYS[1], ARGV[2] .. ':write') == 1) then
+  return redis.call('pttl', KEYS[1])
+end
+if not mode then redis.call('hset', KEYS[1], 'mode', 'read') end
+local n = redis.call('hincrby', KEYS[1], ARGV[2], 1)
+redis.call('set', KEYS[2] .. ':' .. n, 1, 'px', ARGV[1])
+redis.call('pexpire', KEYS[1], math.max(redis.call('pttl', KEYS[1]), ARGV[1]))
+return nil`
+
+	unlockRead = seen + `
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode then
+  redis.call(ARGV[5], KEYS[2], ARGV[3])
+  return is(1)
+end
+if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+local n = redis.call('hincrby', KEYS[1], ARGV[2], -1)
+if n == 0 then redis.call('hdel', KEYS[1], ARGV[2]) end
+redis.call('del', KEYS[4] .. ':' .. (n + 1))
+if redis.call('hlen', KEYS[1]) > 1 then
+  local most = -3
+  for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
+    for i = tonumber(redis.call('hget', KEYS[1], field)) or 0, 1, -1 do
+      most = math.max(most, redis.call('pttl', ARGV[6] .. ':' .. field .. ':rwlock_timeout:' .. i))
+    end
+  end
+  if most > 0 then redis.call('pexpire', KEYS[1], most) end
+  if most > 0 or mode == 'write' then return is(0) end
+end
+redis.call('del', KEYS[1])
+redis.call(ARGV[5], KEYS[2], ARGV[3])
+return is(1)`
+
+	tryWrite = `
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode then
+  redis.call('hset', KEYS[1], 'mode', 'write', ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return nil
+elseif mode == 'write' and redis.call('hexists', KEYS[1], ARGV[2]) == 1 then
+  redis.call('hincrby', KEYS[1], ARGV[2], 1)
+  redis.call('pexpire', KEYS[1], redis.call('pttl', KEYS[1]) + ARGV[1])
+  return nil
+end
+return redis.call('pttl', KEYS[1])`
+
+	unlockWrite = seen + `
+local mode = redis.call('hget', KEYS[1], 'mode')
+if not mode then
+  redis.call(ARGV[5], KEYS[2], ARGV[3])
+  return is(1)
+end
+if mode ~= 'write' or redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return nil end
+if redis.call('hincrby', KEYS[1], ARGV[2], -1) > 0 then
+  redis.call('pexpire', KEYS[1], ARGV[1])
+  return is(0)
+end
+redis.call('hdel', KEYS[1], ARGV[2])
+if redis.call('hlen', KEYS[1]) == 1 then
+  redis.call('del', KEYS[1])
+  redis.call(ARGV[5], KEYS[2], ARGV[3])
+else
+  redis.call('hset', KEYS[1], 'mode', 'read')
+end
+return is(1)`
+
+	// A fenced lock counts its entries in KEYS[2].
+	tryFenced = `
+if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then
+  return redis.call('pttl', KEYS[1])
+end
+redis.call('incr', KEYS[2])
+redis.call('hincrby', KEYS[1], ARGV[2], 1)
+redis.call('pexpire', KEYS[1], ARGV[1])
+return nil`
+
+	forceUnlock = `
+if redis.call('del', KEYS[1]) == 0 then return 0 end
+redis.call(ARGV[2], KEYS[2], ARGV[1])
+return 1`
+)

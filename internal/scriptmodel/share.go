@@ -1,0 +1,173 @@
+package scriptmodel
+
+import (
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// share is share.lua.
+func (n *Node) share() scripts.Reply {
+	owner, how := n.text(1), n.text(4)
+	waiter, entry, _ := cut(how)
+	queued := n.queue.exists()
+	mode, there := "", n.lock.exists()
+	if n.lock.kind == hash {
+		mode, _ = n.lock.hget("mode")
+	}
+	if mode == "shared" && n.text(5) != "" {
+		if refusal, refused := n.shareOfTwin(owner, n.text(5)); refused {
+			return refusal
+		}
+	}
+	tries := 0.0
+	if waiter != "" {
+		tries, _ = tonumber(attemptOf(entry))
+	}
+	if queued || tries > 1 || mode != "shared" && there {
+		if refusal, refused := n.shareInTurn(waiter, entry, how, queued); refused {
+			return refusal
+		}
+	}
+
+	token := n.count()
+	now, asked := float64(n.now), n.number(3)
+	kept := n.number(2) + 86400000
+	if keeps := how == "keep"; token == 0 || keeps && asked > token {
+		token = now
+		if keeps || math.Abs(asked-now) <= 3600000000 {
+			token = asked
+		}
+		n.setFor(n.token, whole(token), kept+max(0, (token-now)/1000))
+	} else if float64(n.pttl(n.token)) < kept {
+		n.pexpire(n.token, int64(kept))
+	}
+	again := n.lock.hexists(owner) && n.lock.hexists("mode")
+	n.sharedUntil(owner, n.clock()+n.number(2), n.whole(2))
+	if again {
+		return scripts.Integers(2, int64(token))
+	}
+	return scripts.Integer(int64(token))
+}
+
+// shareOfTwin is the part of share.lua that looks for a share that the owner has got by another address.
+func (n *Node) shareOfTwin(owner, cells string) (refusal scripts.Reply, refused bool) {
+	first, last, ok := strings.Cut(cells, " ")
+	end := strings.LastIndexByte(owner, '.') + 1
+	own, numbered := digits(owner[end:])
+	if !ok || end == 0 || !numbered {
+		return refusal, false
+	}
+	for cell := integer(first); cell <= integer(last); cell++ {
+		twin := owner[:end] + strconv.FormatInt(cell, 10)
+		until, ok := n.lock.hget(twin)
+		if !ok || cell == int64(own) {
+			continue
+		}
+		if left := must(tonumber(until)) + 1 - n.clock(); left > 0 {
+			return scripts.Reply{Value: []any{int64(0), int64(left), int64(-1), twin}}, true
+		}
+	}
+	return refusal, false
+}
+
+// shareInTurn is the part of share.lua that looks at the queue. It returns the reply if it refuses.
+func (n *Node) shareInTurn(waiter, entry, how string, hasQueue bool) (refusal scripts.Reply, refused bool) {
+	held, shared := n.look()
+	var former []string
+	for _, h := range held {
+		if waiter != "" && shared && isSuccessor(h.Name, waiter, entry) {
+			former = append(former, h.Name)
+		}
+	}
+	open, blocked := shared || len(held) == 0, ""
+	position := func() int64 {
+		if waiter == "" {
+			return -1
+		}
+		return int64(n.queue.zrank(waiter))
+	}
+	if how != "keep" && len(former) == 0 {
+		now := n.clock()
+		stood := waiter != "" && (hasQueue || !open) && n.join(waiter, entry, now)
+		if open {
+			first := n.sharers(waiter, now, nil)
+			blocked = first.name
+			if blocked != "" && len(held) > 0 {
+				n.hasten(first, now)
+			}
+		} else if stood {
+			n.front(waiter, now)
+		}
+		if blocked != "" && len(held) == 0 {
+			again := int64(n.call(waiter, now))
+			return scripts.Reply{Value: []any{int64(4), again, position(), blocked}}, true
+		}
+	}
+	if blocked != "" || !open {
+		return scripts.Reply{Value: []any{int64(0), n.expiry(held, shared), position(), least(held)}}, true
+	}
+	if waiter != "" {
+		n.drop(waiter)
+		for _, f := range former {
+			n.lock.hdel(f)
+		}
+		now := n.clock()
+		if one := n.front("", now); wantsShare(one.stored) && deadline(one.stored) > now+claim {
+			n.admit("", now, false)
+		}
+	}
+	return refusal, false
+}
+
+// shareEnd is the format %013.0f.
+func shareEnd(ms float64) string {
+	s := whole(ms)
+	sign := ""
+	if s[0] == '-' {
+		sign, s = "-", s[1:]
+	}
+	return sign + strings.Repeat("0", max(13-len(sign)-len(s), 0)) + s
+}
+
+// sharedUntil writes that an owner shares the lock, in the scripts' own way.
+func (n *Node) sharedUntil(owner string, until float64, ms int64) {
+	n.lock.hset(owner, shareEnd(until))
+	n.lock.hset("mode", "shared")
+	if n.pttl(n.lock) < ms {
+		n.pexpire(n.lock, ms)
+	}
+}
+
+// downgrade is downgrade.lua.
+func (n *Node) downgrade() scripts.Reply {
+	owner := n.text(1)
+	until, ok := n.lock.hget(owner)
+	if !ok {
+		return scripts.Integer(0)
+	}
+	mode, _ := n.lock.hget("mode")
+	now, shared := n.clock(), mode == "shared"
+	if shared && must(tonumber(until)) < now {
+		return scripts.Integer(0)
+	}
+	n.lock.hset(owner, shareEnd(now+n.number(2)))
+	n.lock.hset("mode", "shared")
+	if !shared || n.pttl(n.lock) < n.whole(2) {
+		n.pexpire(n.lock, n.whole(2))
+	}
+	n.keepCounter()
+	if !shared {
+		n.admit("", now, true)
+	}
+	return scripts.Integer(1)
+}
+
+// keepCounter keeps the counter for a day longer than the lock, whose TTL is ARGV[2].
+func (n *Node) keepCounter() {
+	if keep := n.whole(2) + 86400000; n.pttl(n.token) < keep {
+		n.pexpire(n.token, keep)
+	}
+}

@@ -1,0 +1,224 @@
+package scriptmodel
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The functions of slots.lua.
+
+const semaphoreMark = "quorumlock_semaphore"
+
+func (n *Node) forget(owner string) {
+	i := strings.LastIndexByte(owner, '/')
+	if i < 0 {
+		return
+	}
+	if record, ok := n.entries.hget(owner[:i] + "/"); ok && record == owner[i+1:] {
+		n.entries.hdel(owner[:i] + "/")
+	}
+}
+
+// give returns -1 if the owner has no slot.
+func (n *Node) give(owner string) int {
+	slot, ok := n.slots.zscore(owner)
+	if !ok {
+		return -1
+	}
+	n.slots.zrem(owner)
+	n.lock.zrem(owner)
+	if len(n.lock.ranked()) == 1 {
+		n.lock.del()
+	}
+	n.forget(owner)
+	return int(slot)
+}
+
+func (n *Node) prune(now float64) {
+	if !n.lock.exists() {
+		for _, m := range n.slots.ranked() {
+			n.forget(m.Name)
+		}
+		n.slots.del()
+		return
+	}
+	var over []string
+	for _, m := range n.lock.ranked() {
+		if m.Score < now {
+			over = append(over, m.Name)
+		}
+	}
+	for _, owner := range over {
+		if n.give(owner) < 0 {
+			n.lock.zrem(owner)
+		}
+	}
+}
+
+// check panics if the name belongs to something else.
+func (n *Node) check() {
+	if what := n.wrong(); what != "" {
+		panic(failure("NOSEMAPHORE " + what))
+	}
+}
+
+// wrong is what the name belongs to, if that is something else.
+func (n *Node) wrong() string {
+	switch {
+	case n.lock.kind == hash:
+		return least(n.lock.fields)
+	case n.lock.kind == text:
+		return "WRONGTYPE"
+	case n.lock.kind == zset && n.lock.zrank(semaphoreMark) < 0:
+		return "zset"
+	case n.token.exists() && n.token.kind != hash:
+		return "token"
+	}
+	return ""
+}
+
+func (n *Node) vacancies(k int) int { return k - n.slots.zcount(0, k-1) }
+
+// vacant has the lowest one where slots.lua looks by halves.
+func (n *Node) vacant(k, from int) int {
+	for i := range k {
+		if slot := (from + i) % k; n.slots.zcount(slot, slot) == 0 {
+			return slot
+		}
+	}
+	panic(noNumber)
+}
+
+func (n *Node) lengthen(k *key, ms float64) {
+	if float64(n.pttl(k)) < ms {
+		n.pexpire(k, int64(ms))
+	}
+}
+
+func (n *Node) take(owner string, slot int, token, now, ttl float64) {
+	number := whole(float64(slot))
+	n.token.hset(number, whole(token))
+	n.lengthen(n.token, ttl+86400000+max(0, math.Floor(token/1000)-now))
+	n.lock.zadd(whole(now+ttl), owner)
+	n.lock.zadd("+inf", semaphoreMark)
+	n.slots.zadd(number, owner)
+	n.lengthen(n.lock, ttl)
+	n.lengthen(n.slots, ttl)
+}
+
+var wanted = regexp.MustCompile(` \d+k(\d+)p(\d+)`)
+
+func wants(stored string) (k, wish int, ok bool) {
+	m := wanted.FindStringSubmatch(stored)
+	if m == nil {
+		return 0, 0, false
+	}
+	return int(must(tonumber(m[1]))), int(must(tonumber(m[2]))), true
+}
+
+func (n *Node) successorOf(waiter string) string {
+	record, ok := n.entries.hget(waiter + "/")
+	if !ok {
+		return ""
+	}
+	owner := waiter + "/" + record
+	if _, ok := n.slots.zscore(owner); !ok {
+		return ""
+	}
+	return owner
+}
+
+func (n *Node) handSlot(w queued, slot int, now float64) bool {
+	s, ok := successorIn(w.stored)
+	if !ok {
+		return false
+	}
+	came, ttl := must(tonumber(s.came)), must(tonumber(s.ttl))
+	if now < came || now-came > min(fresh, ttl/2) || n.successorOf(w.name) != "" || n.token.kind != hash {
+		return false
+	}
+	record := s.attempt + "." + s.cell
+	owner := w.name + "/" + record
+	if _, has := n.slots.zscore(owner); has {
+		return false
+	}
+	stored, _ := n.token.hget(whole(float64(slot)))
+	token, ok := tonumber(stored)
+	if !ok || token != token || token >= lastToken {
+		return false
+	}
+	n.drop(w.name)
+	n.take(owner, slot, token+1, now, ttl)
+	n.entries.hset(w.name+"/", record)
+	n.lengthen(n.entries, ttl)
+	handoff := s.attempt + " " + s.cell + " " + whole(token+1) + "@" + whole(float64(slot)) + " "
+	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name[0] + " " + s.secret))
+	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
+	return true
+}
+
+func (n *Node) serve(me string, now float64, hands bool) bool {
+	if n.wrong() != "" {
+		return false
+	}
+	n.prune(now)
+	from, served := 0, false
+	for {
+		q := n.queue.ranked()
+		if from >= len(q) {
+			return false
+		}
+		w := n.stored(q[from].Name)
+		k, wish, ok := wants(w.stored)
+		switch {
+		case !ok || w.name != me && deadline(w.stored) <= now:
+			n.drop(w.name)
+		case n.vacancies(k) <= from || served && me == "":
+			if w.name != me && deadline(w.stored) > now+stretched {
+				n.tell("next", w.name, "")
+			}
+			return false
+		case w.name == me:
+			return true
+		case !served && hands && n.handSlot(w, n.vacant(k, wish), now):
+			served = true
+		default:
+			if !served && deadline(w.stored) > now+claim {
+				n.summon(w, now)
+				served = true
+			}
+			from++
+		}
+	}
+}
+
+func (k *key) zscore(member string) (float64, bool) {
+	i := k.zrank(member)
+	if i < 0 {
+		return 0, false
+	}
+	return k.members[i].Score, true
+}
+
+// zcount counts the members with scores from low to high.
+func (k *key) zcount(low, high int) (count int) {
+	for _, m := range k.ranked() {
+		if float64(low) <= m.Score && m.Score <= float64(high) {
+			count++
+		}
+	}
+	return count
+}
+
+// at returns the first member with a score, "" if there is none.
+func (k *key) at(score int) string {
+	i := slices.IndexFunc(k.ranked(), func(m Member) bool { return m.Score == float64(score) })
+	if i < 0 {
+		return ""
+	}
+	return k.members[i].Name
+}

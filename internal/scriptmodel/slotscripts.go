@@ -1,0 +1,260 @@
+package scriptmodel
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// The scripts of a semaphore, each as its Lua.
+
+// runSlots runs a script of a semaphore.
+func (n *Node) runSlots(s *scripts.Script) scripts.Reply {
+	switch s {
+	case slotAcquireScript:
+		return n.slotAcquire()
+	case slotReleaseScript:
+		return n.slotRelease()
+	case slotLeaveScript:
+		return n.slotLeave()
+	case slotRenewScript:
+		return n.slotRenew()
+	case slotRaiseScript:
+		return n.slotRaise()
+	case slotInspectScript:
+		return n.slotInspect()
+	case slotForceReleaseScript:
+		return n.slotForceRelease()
+	}
+	return scripts.Reply{Err: errUnknown}
+}
+
+// slotAcquire is slot_acquire.lua.
+func (n *Node) slotAcquire() scripts.Reply {
+	n.check()
+	now, owner := n.clock(), n.text(1)
+	n.prune(now)
+	waiter, entry, _ := cut(n.text(4))
+	slot := -1
+	if s, ok := n.slots.zscore(owner); ok {
+		slot = int(s)
+	}
+	again, former := slot >= 0, ""
+	lowest := func() string {
+		if m := n.slots.ranked(); len(m) > 0 {
+			return m[0].Name
+		}
+		return ""
+	}
+	refuse := func(status int64, who string, ms float64) scripts.Reply {
+		if m := n.lock.ranked(); ms == 0 {
+			if ms = -2; len(m) > 0 {
+				ms = m[0].Score + 1 - now
+			}
+		}
+		position := -1
+		if waiter != "" {
+			position = n.queue.zrank(waiter)
+		}
+		return scripts.Reply{Value: []any{status, int64(ms), int64(position), who}}
+	}
+
+	if waiter == "" {
+		if asked := int(n.number(5)); slot != asked {
+			who := n.slots.at(asked)
+			n.give(owner)
+			if who != "" {
+				return refuse(0, who, 0)
+			}
+			slot, again = asked, false
+		}
+	} else if !again {
+		k, wish, ok := wants(" " + entry)
+		must(0, ok)
+		former = n.successorOf(waiter)
+		if former != "" && !isSuccessor(former, waiter, entry) {
+			former = ""
+		}
+		if former != "" {
+			s, _ := n.slots.zscore(former)
+			if slot = int(s); slot != wish {
+				if n.slots.zcount(wish, wish) > 0 {
+					n.give(former)
+					n.join(waiter, entry, now)
+					return refuse(0, lowest(), 0)
+				}
+				slot = wish
+			}
+		} else if n.queue.exists() || n.vacancies(k) == 0 {
+			n.join(waiter, entry, now)
+			first := n.front(waiter, now).name
+			free := n.vacancies(k)
+			if free == 0 {
+				return refuse(0, lowest(), 0)
+			} else if max(n.queue.zrank(waiter), 0) >= free {
+				return refuse(4, first, n.call(waiter, now))
+			}
+		}
+		if slot < 0 {
+			slot = n.vacant(k, wish)
+		}
+	}
+
+	last := 0.0
+	if s, ok := n.token.hget(whole(float64(slot))); ok {
+		if last, ok = tonumber(s); !ok || last != last {
+			panic(n.badToken())
+		}
+	}
+	token := last
+	if !again || last == 0 {
+		hint := n.number(3)
+		if math.Abs(hint-float64(n.now)) > 3600000000 && waiter != "" {
+			hint = 0
+			if last == 0 {
+				hint = float64(n.now)
+			}
+		}
+		token = max(last+1, hint)
+		if token > lastToken {
+			panic(exhausted)
+		}
+	}
+	if former != "" {
+		n.give(former)
+	}
+	if waiter != "" {
+		n.drop(waiter)
+	}
+	n.take(owner, slot, token, now, n.number(2))
+	status := int64(5)
+	if again {
+		status = 6
+	}
+	return scripts.Integers(status, int64(token), int64(slot))
+}
+
+// slotRelease is slot_release.lua.
+func (n *Node) slotRelease() scripts.Reply {
+	left := int64(0)
+	if n.give(n.text(1)) < 0 {
+		left = -1
+	}
+	waiter, entry := n.text(4), n.text(5)
+	if waiter == "" && !n.queue.exists() {
+		return scripts.Integer(left)
+	}
+	now := n.clock()
+	if entry != "" {
+		n.check()
+		_, rest, _ := strings.Cut(entry, " ")
+		n.join(waiter, rest, now)
+		return scripts.Integers(left, integerOf(n.serve(waiter, now, false)))
+	}
+	if waiter != "" {
+		n.drop(waiter)
+		if n.text(6) == "all" {
+			n.giveSuccessor(waiter)
+		}
+	}
+	n.serve("", now, true)
+	return scripts.Integer(left)
+}
+
+func (n *Node) giveSuccessor(waiter string) {
+	if successor := n.successorOf(waiter); successor != "" {
+		n.give(successor)
+	}
+}
+
+// slotLeave is slot_leave.lua.
+func (n *Node) slotLeave() scripts.Reply {
+	stood := n.drop(n.text(1))
+	if n.text(2) == "all" {
+		n.giveSuccessor(n.text(1))
+	}
+	if n.queue.exists() {
+		n.serve("", n.clock(), false)
+	}
+	return scripts.Integer(integerOf(stood))
+}
+
+// slotRenew is slot_renew.lua.
+func (n *Node) slotRenew() scripts.Reply {
+	slot, ok := n.slots.zscore(n.text(1))
+	ends, ok2 := n.lock.zscore(n.text(1))
+	now, ttl := n.clock(), n.number(2)
+	if !ok || !ok2 || slot != n.number(3) || ends < now {
+		return scripts.Integer(0)
+	}
+	n.lock.zadd(whole(now+ttl), n.text(1))
+	n.lengthen(n.lock, ttl)
+	n.lengthen(n.slots, ttl)
+	n.lengthen(n.token, ttl+86400000)
+	return scripts.Integer(1)
+}
+
+// slotRaise is slot_raise.lua.
+func (n *Node) slotRaise() scripts.Reply {
+	s, ok := n.slots.zscore(n.text(1))
+	ends, ok2 := n.lock.zscore(n.text(1))
+	if !ok || !ok2 || ends < n.clock() {
+		return scripts.Integer(0)
+	}
+	slot, last, counted := whole(s), 0.0, true
+	if stored, ok := n.token.hget(slot); ok {
+		last, counted = tonumber(stored)
+	}
+	if !counted || last != n.number(3) {
+		return scripts.Integer(0)
+	}
+	n.token.hset(slot, n.text(4))
+	n.lengthen(n.token, n.number(2)+86400000+max(0, math.Floor(n.number(4)/1000)-float64(n.now/1000000*1000)))
+	return scripts.Integer(1)
+}
+
+// slotInspect is slot_inspect.lua.
+func (n *Node) slotInspect() scripts.Reply {
+	n.check()
+	owners, ends, tokens := []any{}, []any{}, []any{}
+	for _, m := range n.slots.ranked() {
+		slot := score(m.Score)
+		owners = append(owners, m.Name, slot)
+		end, token := "0", "0"
+		if s, ok := n.lock.zscore(m.Name); ok {
+			end = score(s)
+		}
+		if s, ok := n.token.hget(slot); ok {
+			token = s
+		}
+		ends, tokens = append(ends, end), append(tokens, token)
+	}
+	all := n.queue.ranked()
+	queue := all
+	if count := int(n.number(1)); count > 0 {
+		queue = all[:min(len(all), count)]
+	}
+	waiters, entries := []any{}, []any{}
+	for _, m := range queue {
+		waiters = append(waiters, m.Name, score(m.Score))
+		entries = append(entries, n.stored(m.Name).stored)
+	}
+	return scripts.Reply{Value: []any{owners, ends, tokens, int64(len(all)), waiters, entries, n.now.ms()}}
+}
+
+// slotForceRelease is slot_force_release.lua.
+func (n *Node) slotForceRelease() scripts.Reply {
+	n.check()
+	now := n.clock()
+	n.prune(now)
+	owners := slices.Clone(n.slots.ranked())
+	for _, m := range owners {
+		n.give(m.Name)
+	}
+	for range min(len(owners), 100) {
+		n.serve("", now, false)
+	}
+	return scripts.Integer(integerOf(len(owners) > 0))
+}

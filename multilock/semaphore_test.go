@@ -1,0 +1,123 @@
+package multilock_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+// Two semaphores of one name at different nodes are two: their slots need not be the same.
+func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		d, others := start(t, 3)
+		a := locktest.Lock(t, c.Semaphore("pool", 2))
+		var b *quorumlock.Lease
+		for b == nil || b.Slot() == a.Slot() { // the free slots differ
+			if b != nil {
+				locktest.Unlock(t, b)
+			}
+			b = locktest.Lock(t, d.Semaphore("pool", 2))
+		}
+		l := locktest.TryLock(t, all(t, c.Semaphore("pool", 2), d.Semaphore("pool", 2)))
+		if l.Slot() == a.Slot() {
+			t.Errorf("slot %d is taken", l.Slot())
+		}
+		locktest.Refused(t, c.Semaphore("pool", 2))
+		locktest.Refused(t, d.Semaphore("pool", 2))
+		for _, l := range []*quorumlock.Lease{l, a, b} {
+			locktest.Unlock(t, l)
+		}
+		locktest.Nothing(t, servers)
+		locktest.Nothing(t, others)
+	})
+}
+
+// Read A, write B, one slot of C: callers who take these in any order, beside callers of each alone, do not deadlock, and each
+// part keeps its promise.
+func TestMixedKindsDoNotDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, servers := start(t, 3)
+		const slots = 2
+		var mu sync.Mutex
+		readers, writers, inside := map[string]int{}, map[string]int{}, map[int]bool{}
+		bad := func() bool {
+			for _, name := range []string{"A", "B"} {
+				if writers[name] > 1 || writers[name] > 0 && readers[name] > 0 {
+					return true
+				}
+			}
+			return false
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		var running sync.WaitGroup
+		turns := make([]int, 8)
+		for i := range turns {
+			c, _ := client(t, servers)
+			read, write := "A", "B"
+			if i%2 == 1 {
+				read, write = write, read
+			}
+			var l quorumlock.Locker
+			reads, writes, enters := i != 3, i != 2, i != 4
+			switch i {
+			case 2:
+				l = all(t, c.RWMutex(read).RLocker(), c.Semaphore("C", slots))
+			case 3:
+				l = all(t, c.Semaphore("C", slots), c.RWMutex(write))
+			case 4:
+				l = all(t, c.RWMutex(write), c.RWMutex(read).RLocker())
+			case 5:
+				l = all(t, c.Semaphore("C", slots), c.RWMutex(write), c.RWMutex(read).RLocker())
+			default:
+				l = all(t, c.RWMutex(read).RLocker(), c.RWMutex(write), c.Semaphore("C", slots))
+			}
+			add := func(lease *quorumlock.Lease, n int) {
+				mu.Lock()
+				defer mu.Unlock()
+				if reads {
+					readers[read] += n
+				}
+				if writes {
+					writers[write] += n
+				}
+				if enters {
+					if n > 0 && inside[lease.Slot()] {
+						t.Errorf("slot %d has two holders", lease.Slot())
+					}
+					inside[lease.Slot()] = n > 0
+				}
+				if bad() {
+					t.Errorf("readers %v, writers %v", readers, writers)
+				}
+			}
+			running.Go(func() {
+				for ctx.Err() == nil {
+					lease, err := l.Lock(t.Context())
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					add(lease, 1)
+					time.Sleep(time.Duration(1+i) * time.Millisecond)
+					add(lease, -1)
+					locktest.Unlock(t, lease)
+					turns[i]++
+				}
+			})
+		}
+		running.Wait()
+		for i, n := range turns {
+			if n < 20 {
+				t.Errorf("caller %d has had its turn %d times in 10 s: %v", i, n, turns)
+			}
+		}
+		locktest.Nothing(t, servers)
+	})
+}

@@ -1,0 +1,76 @@
+package node_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+func TestASemaphoreOfOneNode(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
+		s := n.Semaphore("x", 2)
+		a, b := mustLock(t, s), mustLock(t, s)
+		if a.Slot()+b.Slot() != 1 || a.Slot() == b.Slot() {
+			t.Errorf("slots %d and %d", a.Slot(), b.Slot())
+		}
+		if _, err := s.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("a third one: %v", err)
+		}
+		state, err := s.Inspect(t.Context())
+		if err != nil || len(state.Slots) != 2 || !state.Held() {
+			t.Errorf("%+v, %v", state, err)
+		}
+		slot := a.Slot()
+		mustUnlock(t, a)
+		if a = mustLock(t, s); a.Slot() != slot {
+			t.Errorf("slot %d, and %d was free", a.Slot(), slot)
+		}
+		if err := s.ForceUnlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := s.Inspect(t.Context()); err != nil || state.Held() {
+			t.Errorf("%+v, %v", state, err)
+		}
+		if _, err := n.Semaphore("y", 0).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "permits is 0") {
+			t.Errorf("no permits: %v", err)
+		}
+		if _, err := n.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrWrongKind) {
+			t.Errorf("a mutex: %v", err)
+		}
+		if m := mustLock(t, n.Mutex("m")); m.Slot() != 0 {
+			t.Errorf("slot %d of a mutex", m.Slot())
+		}
+	})
+}
+
+// A call with a bad option does nothing: without its prefix it would be about another lock.
+func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
+	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
+		m, s := mustLock(t, n.Mutex("x")), mustLock(t, n.Semaphore("s", 2))
+		bad := quorumlock.WithPrefix("a prefix: ")
+		wrong := func(what string, err error) {
+			t.Helper()
+			if err == nil || !strings.Contains(err.Error(), "WithPrefix") && !strings.Contains(err.Error(), "permits is 0") {
+				t.Errorf("%s: %v, want an error that names the option", what, err)
+			}
+		}
+		wrong("ForceUnlock of a mutex", n.Mutex("x", bad).ForceUnlock(t.Context()))
+		wrong("ForceUnlock of a read-write lock", n.RWMutex("x", bad).ForceUnlock(t.Context()))
+		wrong("ForceUnlock of a semaphore", n.Semaphore("s", 2, bad).ForceUnlock(t.Context()))
+		wrong("ForceUnlock without permits", n.Semaphore("s", 0).ForceUnlock(t.Context()))
+		_, err := n.Mutex("x", bad).Inspect(t.Context())
+		wrong("Inspect of a mutex", err)
+		_, err = n.Semaphore("s", 0).Inspect(t.Context())
+		wrong("Inspect without permits", err)
+		for _, l := range []*quorumlock.Lease{m, s} {
+			if err := l.Extend(t.Context()); err != nil {
+				t.Error(err)
+			}
+			mustUnlock(t, l)
+		}
+	})
+}

@@ -1,0 +1,40 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// A writer changes something, and goes on as a reader. Nobody else can have written in between.
+func ExampleRWMutex() {
+	nodes, servers := dialAll() // node.Dial, five times
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	ctx := context.Background()
+	rw := client.RWMutex("myapp:lock:catalogue")
+	lease, err := rw.Lock(ctx)
+	exitOn(err)
+	exitOn(rw.Downgrade(ctx, lease))
+
+	reader, err := rw.RLock(ctx) // any process can read now
+	exitOn(err)
+	fmt.Println("the reader has the writer's token:", reader.Token() == lease.Token())
+	_, err = rw.TryLock(ctx)
+	fmt.Println("a writer is refused:", errors.Is(err, quorumlock.ErrHeld))
+	_, err = rw.Lock(reader.Context())
+	fmt.Println("so is a reader that would become one:", errors.Is(err, quorumlock.ErrUpgrade))
+
+	exitOn(reader.Unlock(ctx))
+	exitOn(lease.Unlock(ctx))
+	// Output:
+	// the reader has the writer's token: true
+	// a writer is refused: true
+	// so is a reader that would become one: true
+}

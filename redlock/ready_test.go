@@ -1,0 +1,144 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	resp "github.com/alicebob/miniredis/v2/server"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5, quorumlock.WithQuorum(4))
+		for down, want := range []int{1, 0, -1, -2} {
+			if down > 0 {
+				servers[down-1].Kill()
+			}
+			r, err := c.Healthy(t.Context())
+			if r.MayFail() != want || r.Ready() != 5-down || r.Quorum != 4 {
+				t.Errorf("with %d down: %d may fail, %d are ready, quorum %d; want %d may fail", down, r.MayFail(), r.Ready(), r.Quorum, want)
+			}
+			if _, few := errors.AsType[*quorumlock.QuorumError](err); few != (want < 0) || (err != nil) != few {
+				t.Errorf("with %d down: error %v", down, err)
+			}
+			for i, n := range r.Nodes {
+				if n.Node != servers[i].Name || (n.Err != nil) != (i < down) {
+					t.Errorf("with %d down: node %d is %+v", down, i, n)
+				}
+			}
+		}
+	})
+}
+
+func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
+	guard := quorumlock.WithRestartGuard(30 * time.Second)
+	for name, c := range map[string]struct {
+		spoil func(s *embedded.Server)
+		opts  []quorumlock.Option
+		want  string
+	}{
+		"down":                   {(*embedded.Server).Kill, nil, "connection refused"},
+		"frozen":                 {(*embedded.Server).Stall, nil, "deadline exceeded"},
+		"a password is wanted":   {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, "NOAUTH"},
+		"out of memory":          {refuseWrites("OOM command not allowed when used memory > 'maxmemory'."), nil, "OOM"},
+		"a replica":              {refuseWrites("READONLY You can't write against a read only replica."), nil, "READONLY"},
+		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guard}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, servers := start(t, 3, c.opts...)
+				longUp()
+				if r, err := client.Healthy(t.Context()); err != nil || r.MayFail() != 1 {
+					t.Fatalf("before: %+v, %v", r, err)
+				}
+				c.spoil(servers[1])
+				_, _ = client.Healthy(t.Context()) // the first call finds the connection of a server that restarted dead
+				r, err := client.Healthy(t.Context())
+				if err != nil || r.MayFail() != 0 {
+					t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)
+				}
+				if err := r.Nodes[1].Err; err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("error %v, want %q", err, c.want)
+				}
+				if _, ok := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err); !ok {
+					t.Errorf("%T is no NodeError", r.Nodes[1].Err)
+				}
+				servers[1].Redis.Server().SetPreHook(nil)
+				servers[1].Resume()
+			})
+		})
+	}
+}
+
+// refuseWrites has a server refuse the write of a script, as real servers do.
+func refuseWrites(with string) func(*embedded.Server) {
+	return func(s *embedded.Server) {
+		s.Redis.Server().SetPreHook(func(p *resp.Peer, cmd string, _ ...string) bool {
+			if cmd != "EVALSHA" && cmd != "EVAL" {
+				return false
+			}
+			p.WriteError(with)
+			return true
+		})
+	}
+}
+
+func TestHealthyChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3, quorumlock.WithPrefix("a:"))
+		for range 3 {
+			if _, err := c.Healthy(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		locktest.Nothing(t, servers)
+		const key = "quorumlock_queue:{a:quorumlock-ready}"
+		if err := servers[0].Redis.Set(key, "somebody's"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Healthy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if v, err := servers[0].Redis.Get(key); v != "somebody's" || err != nil {
+			t.Errorf("a key that was there is %q, %v now", v, err)
+		}
+		servers[0].Redis.Del(key)
+	})
+}
+
+func TestHealthyEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		each(servers, (*embedded.Server).Stall)
+		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		r, err := c.Healthy(ctx)
+		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || r.MayFail() != -2 {
+			t.Errorf("%+v, %v after %v, want the deadline after 70ms", r, err, took)
+		}
+		each(servers, (*embedded.Server).Resume)
+	})
+}
+
+func TestHealthyRefusesWhatItCannotWorkWith(t *testing.T) {
+	c, _ := start(t, 3)
+	var none context.Context
+	if _, err := c.Healthy(none); !errors.Is(err, quorumlock.ErrNilContext) {
+		t.Errorf("%v, want ErrNilContext", err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Healthy(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
+		t.Errorf("%v, want ErrClosed", err)
+	}
+}

@@ -1,0 +1,87 @@
+// Package redlockhttp serves the health of a redlock client over HTTP, for the probes of a service. It is a package of its
+// own so that package redlock does not need net/http.
+//
+//	http.Handle("/readyz", redlockhttp.Health(client))
+package redlockhttp
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+
+	"golang.org/x/sync/singleflight"
+
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// Health returns a handler that answers GET and HEAD with status 200 if a quorum of the client's nodes would grant a lock,
+// and with 503 if not. The body is JSON:
+//
+//	{"ok":true,"quorum":2,"ready":3,"may_fail":1,"nodes":[{"node":"10.0.0.1:6379","ok":true,"round_trip_ms":0.4}, ...]}
+//
+// The field may_fail is how many more nodes may fail before no lock is granted; it is negative if there is no quorum.
+// The body names nodes by their addresses, and has no password and no error text: nodes that fail are in the client's
+// log, see [github.com/quorumlock/quorumlock.WithLogger].
+//
+// Requests that come while the nodes are asked share the answer, so that probes do not add up. Each answer takes the timeout
+// of a node at most, a second unless node.WithTimeout says otherwise. With a nil client the handler answers 503.
+func Health(client *redlock.Client) http.Handler {
+	return &health{client: client}
+}
+
+type health struct {
+	client *redlock.Client
+	asking singleflight.Group
+}
+
+// report is the body of an answer.
+type report struct {
+	OK      bool         `json:"ok"`
+	Quorum  int          `json:"quorum"`
+	Ready   int          `json:"ready"`
+	MayFail int          `json:"may_fail"`
+	Nodes   []nodeReport `json:"nodes"`
+}
+
+type nodeReport struct {
+	Node        string  `json:"node"`
+	OK          bool    `json:"ok"`
+	RoundTripMS float64 `json:"round_trip_ms"`
+}
+
+func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "use GET or HEAD", http.StatusMethodNotAllowed)
+		return
+	}
+	body := report{Nodes: []nodeReport{}}
+	if h.client != nil {
+		// The look at the nodes is for all who ask: it goes on if this one has gone.
+		ctx := context.WithoutCancel(r.Context())
+		answer := h.asking.DoChan("", func() (any, error) { return h.look(ctx), nil })
+		select {
+		case a := <-answer:
+			body = a.Val.(report)
+		case <-r.Context().Done():
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if !body.OK {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	if r.Method == http.MethodGet {
+		_ = json.NewEncoder(w).Encode(body) // whoever asked has gone, if it fails
+	}
+}
+
+func (h *health) look(ctx context.Context) report {
+	found, err := h.client.Healthy(ctx)
+	body := report{OK: err == nil, Quorum: found.Quorum, Ready: found.Ready(), MayFail: found.MayFail(), Nodes: []nodeReport{}}
+	for _, n := range found.Nodes {
+		body.Nodes = append(body.Nodes, nodeReport{n.Node, n.Err == nil, float64(n.RoundTrip.Microseconds()) / 1000})
+	}
+	return body
+}

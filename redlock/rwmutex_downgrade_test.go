@@ -1,0 +1,120 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+// A Lock that enters a writer's hold asks the nodes first if little of the lease is left. If the hold is downgraded meanwhile,
+// it must not return a writer's lease.
+func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		d, _ := another(t, servers)
+		m := c.RWMutex("x", quorumlock.WithoutRenewal())
+		w := locktest.Lock(t, m)
+		time.Sleep(6 * time.Second)
+		each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
+		type entered struct {
+			lease *quorumlock.Lease
+			err   error
+		}
+		got := make(chan entered, 1)
+		go func() {
+			lease, err := m.Lock(w.Context())
+			got <- entered{lease, err}
+		}()
+		time.Sleep(time.Millisecond)
+		if err := m.Downgrade(t.Context(), w); err != nil {
+			t.Fatal(err)
+		}
+		reader := locktest.TryLock(t, d.RWMutex("x").RLocker())
+		e := <-got
+		if e.lease != nil {
+			t.Error("Lock has returned a writer's lease beside a reader")
+			locktest.Unlock(t, e.lease)
+		} else if !errors.Is(e.err, quorumlock.ErrUpgrade) {
+			t.Errorf("Lock: %v, want ErrUpgrade", e.err)
+		}
+		locktest.Unlock(t, w)
+		locktest.Unlock(t, reader)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A TryLock waits for nobody, so it is no waiting writer: it must not keep a reader out while only readers hold.
+func TestATryLockKeepsNoReaderOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		d, paths := another(t, servers)
+		r := rlock(t, c.RWMutex("x"))
+		_, _ = d.RWMutex("x").TryLock(t.Context()) // connects
+		each(paths, func(s *embedded.Server) { s.Delay(20 * time.Millisecond) })
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			if _, err := d.RWMutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+				t.Error(err)
+			}
+		}()
+		for range 50 {
+			time.Sleep(time.Millisecond)
+			s, err := c.RWMutex("x").TryRLock(t.Context())
+			if err != nil {
+				t.Errorf("TryRLock beside a reader and a TryLock: %v", err)
+				break
+			}
+			locktest.Unlock(t, s)
+		}
+		<-gone
+		locktest.Unlock(t, r)
+	})
+}
+
+// A writer that dies far back in the queue has an entry of up to 100 s. When all readers before it have the lock, it must not
+// keep new readers out for so long.
+func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		d, paths := another(t, servers)
+		first := locktest.Lock(t, c.RWMutex("x"))
+		var readers []<-chan *quorumlock.Lease
+		for range unlessRace(200, 70) {
+			got := make(chan *quorumlock.Lease, 1)
+			go func() {
+				lease, err := c.RWMutex("x").RLock(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				got <- lease
+			}()
+			readers = append(readers, got)
+		}
+		time.Sleep(50 * time.Millisecond)
+		ctx, cancel := context.WithCancel(t.Context())
+		_ = come(t, ctx, d.RWMutex("x").Lock)
+		time.Sleep(time.Second)
+		kill(paths...) // the writer
+		locktest.Unlock(t, first)
+		var leases []*quorumlock.Lease
+		for _, r := range readers {
+			leases = append(leases, <-r)
+		}
+		began := time.Now()
+		late := rlock(t, c.RWMutex("x"))
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("a reader beside readers waited %v for a dead writer", took)
+		}
+		cancel()
+		for _, l := range append(leases, late) {
+			locktest.Unlock(t, l)
+		}
+	})
+}

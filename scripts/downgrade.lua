@@ -1,0 +1,31 @@
+-- Lets others share a lock that the owner holds, and gives its share a fresh TTL. An owner that shares the lock already gets a
+-- fresh TTL, too.
+--
+-- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
+-- KEYS[4]  the fencing token: integer; kept for a day longer than the lock
+-- ARGV[1]  owner
+-- ARGV[2]  TTL, ms
+--
+-- Reply    1 shared, 0 the owner does not have the lock
+local held = redis.call('hmget', KEYS[1], ARGV[1], 'mode')
+if not held[1] then
+  return 0
+end
+-- include queue.lua
+local now = clock()
+local shared = held[2] == 'shared'
+if shared and tonumber(held[1]) < now then
+  return 0
+end
+redis.call('hset', KEYS[1], ARGV[1], string.format('%013.0f', now + ARGV[2]), 'mode', 'shared')
+if not shared or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('pexpire', KEYS[1], ARGV[2])
+end
+local keep = ARGV[2] + 86400000
+if redis.call('pttl', KEYS[4]) < keep then
+  redis.call('pexpire', KEYS[4], string.format('%.0f', keep))
+end
+if not shared then
+  admit(nil, now, true)
+end
+return 1

@@ -1,0 +1,135 @@
+package scripts_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+const place quorumlock.Owner = "billing~5:0"
+
+func (s *server) releaseOpen(name string, owner quorumlock.Owner, window time.Duration) bool {
+	s.Helper()
+	_, held, err := s.send(scripts.Release(name, owner, 1).Open(window, place)).Released()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return held
+}
+
+// During the window nobody of ours gets the lock, whether queued or not. A client of Redisson's does.
+func TestAWindowIsForStrangersOnly(t *testing.T) {
+	for name, queued := range map[string]bool{"with a queue": true, "without a queue": false} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.grant("x", alice, 1, 100)
+			first := scripts.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second}
+			if queued {
+				s.send(scripts.AcquireInTurn("x", "billing~5:3.1", ttl, 1, first))
+			}
+			if !s.releaseOpen("x", alice, 20*time.Millisecond) {
+				t.Fatal("it was not released")
+			}
+			s.checkHold("x", "", "")
+			if a := s.acquire("x", bob, 1, 200); a.Granted || !a.Free {
+				t.Errorf("a newcomer in the window: %+v", a)
+			}
+			a, err := s.send(scripts.AcquireInTurn("x", "billing~5:3.2", ttl, 1, first)).Acquired()
+			if err != nil || a.Granted || !a.Free || a.TTL > 20*time.Millisecond {
+				t.Errorf("the first waiter in the window: %+v, %v", a, err)
+			}
+			in, err := s.send(scripts.Inspect("x", 10)).Inspected()
+			if err != nil || len(in.Queue) != 1 || in.Queue[0].Owner != "billing~5:3" {
+				t.Errorf("Inspect in the window: %+v, %v", in, err)
+			}
+			if !s.redissonLocks("x") {
+				t.Error("Redisson is kept out in the window")
+			}
+			s.redissonUnlocks("x")
+			s.data.SetTime(epoch.Add(25 * time.Millisecond))
+			if a, err = s.send(scripts.AcquireInTurn("x", "billing~5:3.3", ttl, 1, first)).Acquired(); err != nil || !a.Granted {
+				t.Errorf("the first waiter after the window: %+v, %v", a, err)
+			}
+		})
+	}
+}
+
+// The token counter outlives days in which only Java is at work, once Java has been met. In a fleet of Go alone it is kept for
+// about a day, as ever.
+func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {
+	const day = 24 * time.Hour
+	for window, years := range map[time.Duration]bool{0: true, 2 * time.Millisecond: true, -2 * time.Millisecond: false} {
+		s := start(t)
+		s.grant("x", alice, 1, 100)
+		if !s.releaseOpen("x", alice, window) {
+			t.Fatal("it was not released")
+		}
+		if kept := s.data.TTL(scripts.TokenKey("x")); kept > 2*day != years {
+			t.Errorf("after a release with a window of %v the token is kept for %v", window, kept)
+		}
+	}
+}
+
+// A window in which nobody has met Redisson's clients yet keeps our own out as well.
+func TestAFirstWindowIsForStrangersOnly(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	if !s.releaseOpen("x", alice, -20*time.Millisecond) {
+		t.Fatal("it was not released")
+	}
+	if a := s.acquire("x", bob, 1, 200); a.Granted || !a.Free {
+		t.Errorf("a newcomer in the window: %+v", a)
+	}
+	if !s.redissonLocks("x") {
+		t.Error("Redisson is kept out in the window")
+	}
+}
+
+// What Redisson's clients hear is a number: 0 if they should ask, and one that means nothing to them otherwise.
+func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
+	for message, want := range map[string]struct {
+		theirs bool
+		window time.Duration
+	}{
+		"0": {true, 0}, "1": {true, 0}, "": {true, 0}, "x": {true, 0},
+		"00": {false, 0}, "2": {false, 0}, "000" + strings.Repeat("0", 7): {false, 7 * time.Millisecond},
+	} {
+		if theirs, window := scripts.IsTheirs(message); theirs != want.theirs || window != want.window {
+			t.Errorf("IsTheirs(%q) = %v, %v", message, theirs, window)
+		}
+	}
+}
+
+// Who listens to Redisson's channel does not keep an open release without a window from handing over.
+func TestAnOpenReleaseHandsOverThoughOthersListen(t *testing.T) {
+	s := start(t)
+	heard := s.listen("x")
+	s.grant("x", alice, 1, 100)
+	waiter := scripts.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: scripts.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
+	s.send(scripts.AcquireInTurn("x", "billing~5:3.1", ttl, 1, waiter))
+	if !s.releaseOpen("x", alice, 0) {
+		t.Fatal("it was not released")
+	}
+	s.checkHold("x", "billing~5:3/1.0", "1")
+	_ = heard
+	if s.releaseOpen("x", alice, 0) {
+		t.Error("it was released twice")
+	}
+	s.checkHold("x", "billing~5:3/1.0", "1")
+}
+
+// Other calls are not opened: those of semaphores and shares, yields, and releases of one entry of several.
+func TestOnlyAWholeHoldIsReleasedOpen(t *testing.T) {
+	e := scripts.Entry{Waiter: "a~1:1", TTL: time.Second}
+	for name, c := range map[string]scripts.Call{
+		"an entry": scripts.Release("x", alice, 2), "a yield": scripts.Yield("x", alice, e), "a leave": scripts.Leave("x", "a~1:1", true),
+		"a semaphore": scripts.Release("x", alice, 1).OfSemaphore(2, 0),
+	} {
+		if opened := c.Open(0, place); opened.Script != c.Script {
+			t.Errorf("%s was opened", name)
+		}
+	}
+}

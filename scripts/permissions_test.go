@@ -1,0 +1,47 @@
+package scripts_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Redis checks each command that a script calls. The list of permissions in docs/security.md has them all, and no others.
+func TestTheLeastPermissionsAreTheCommandsOfTheScripts(t *testing.T) {
+	docs, err := os.ReadFile("../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^resetchannels ~.* \+ping$`).FindString(string(docs))
+	var allowed []string
+	for _, word := range strings.Fields(line) {
+		if command, ok := strings.CutPrefix(word, "+"); ok && !slices.Contains([]string{"eval", "evalsha", "subscribe", "unsubscribe", "ping"}, command) {
+			allowed = append(allowed, command)
+		}
+	}
+	called := map[string]bool{}
+	files, err := filepath.Glob("*.lua")
+	if err != nil || len(files) < 20 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		source, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`redis\.p?call\('(\w+)'`).FindAllStringSubmatch(string(source), -1) {
+			called[m[1]] = true
+			if m[1] != "info" && !slices.Contains(allowed, m[1]) { // with the restart guard only, as the page says
+				t.Errorf("%s calls %s, which the page does not allow", f, m[1])
+			}
+		}
+	}
+	for _, command := range allowed {
+		if !called[command] {
+			t.Errorf("no script calls %s, which the page allows", command)
+		}
+	}
+}

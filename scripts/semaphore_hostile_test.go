@@ -1,0 +1,183 @@
+package scripts_test
+
+import (
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// slotOf returns the slot of an owner of the semaphore x, -1 if it has none, and the end of its hold in ms of the node's clock.
+func slotOf(s *server, owner string) (slot, end float64) {
+	s.Helper()
+	slots, err := s.data.SortedSet(scripts.SlotsKey("x"))
+	slot, has := slots[owner]
+	if err != nil || !has {
+		return -1, 0
+	}
+	ends, err := s.data.SortedSet("x")
+	if err != nil {
+		s.Error(err)
+	}
+	return slot, ends[owner]
+}
+
+func semaphoreEntry(waiter quorumlock.Owner, ticket int64) scripts.Entry {
+	return scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: scripts.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
+}
+
+func releaseSlot(s *server, owner quorumlock.Owner) {
+	s.Helper()
+	if _, held, err := s.send(scripts.Release("x", owner, 1).At(7).OfSemaphore(2, 0)).Released(); err != nil || !held {
+		s.Fatalf("release of %s: held %v, %v", string(owner), held, err)
+	}
+}
+
+// A yield that comes late queues a waiter whose successor has had a slot for long. No release moves that to another slot, or
+// ends it earlier.
+func TestALateYieldMovesNoSlot(t *testing.T) {
+	c := gather(t)
+	slot(c.server, "w:1", 1, 0)
+	slot(c.server, "w:2", 2, 1)
+	slot(c.server, "w:3", 3, 0)
+	releaseSlot(c.server, "w:1.1")
+	if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 {
+		t.Fatalf("the successor has slot %v, want 0", n)
+	}
+	if !c.done(scripts.Renew("x", "w:3/1", ttl).At(7).OfSemaphore(2, 0)) {
+		t.Fatal("the successor cannot renew")
+	}
+	c.wait(2 * life) // the queue and its entries are gone
+	_, end := slotOf(c.server, "w:3/1.7")
+	if r := c.send(scripts.Yield("x", "w:3.1", semaphoreEntry("w:3", 3)).At(7).OfSemaphore(2, 0)); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	releaseSlot(c.server, "w:2.1")
+	if n, until := slotOf(c.server, "w:3/1.7"); n != 0 || until != end {
+		t.Errorf("it has slot %v until %v, want 0 until %v", n, until, end)
+	}
+}
+
+// A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays as it is.
+func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
+	for name, call := range map[string]func() scripts.Call{
+		"release": func() scripts.Call { return scripts.ReleaseAndLeave("x", "w:9.1", "w:9", true).At(7) },
+		"leave":   func() scripts.Call { return scripts.Leave("x", "w:9", true) },
+		"yield":   func() scripts.Call { return scripts.Yield("x", "w:9.1", semaphoreEntry("w:9", 1)).At(7) },
+		"force":   func() scripts.Call { return scripts.ForceRelease("x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := gather(t)
+			c.grant("x", "holder:1", 1, 100)
+			c.stand("alice:1", 100)
+			c.stand("bob:1", 200)
+			c.release("x", "holder:1", 1) // it is free, and alice was called
+			c.checkHeard("turn alice:1 x")
+			c.send(call().OfSemaphore(2, 0))
+			c.checkQueue("alice:1", "bob:1")
+			c.checkHeard()
+		})
+	}
+}
+
+// Where a waiter that looks seldom is next, it is told so as soon as the one before it has a slot.
+func TestTheOneBehindIsToldThatItIsNext(t *testing.T) {
+	c := gather(t)
+	slot(c.server, "w:1", 1, 0)
+	slot(c.server, "w:2", 2, 1)
+	slot(c.server, "bob:3", 3, 0)
+	seldom := semaphoreEntry("alice:4", 4)
+	seldom.TTL = 10 * time.Second
+	if a, err := c.send(scripts.AcquireInTurn("x", "alice:4.1", ttl, 100, seldom).At(7).OfSemaphore(2, 0)).Acquired(); err != nil || a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	releaseSlot(c.server, "w:1.1")
+	proof := sha1.Sum([]byte(secret + " bob:3 1 7 101@0 x " + secret))
+	c.checkHeardInAnyOrder(fmt.Sprintf("handoff bob:3 1 7 101@0 %x x", proof), "next alice:4 x")
+}
+
+// What is stored of a successor goes with its slot, however it loses that: the queue's key may last for as long as the semaphore is used.
+func TestNothingIsKeptOfASuccessorWithoutASlot(t *testing.T) {
+	for name, loses := range map[string]func(c *crowd){
+		"a release":         func(c *crowd) { releaseSlot(c.server, "w:3/1") },
+		"a forced release":  func(c *crowd) { c.done(scripts.ForceRelease("x").OfSemaphore(0, 0)) },
+		"an eviction":       func(c *crowd) { c.data.Del("x"); slot(c.server, "w:5", 5, 0) },
+		"the end of a hold": func(c *crowd) { c.wait(lent + 100*time.Millisecond); slot(c.server, "w:5", 5, 0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := gather(t)
+			slot(c.server, "w:1", 1, 0)
+			slot(c.server, "w:2", 2, 1)
+			slot(c.server, "w:3", 3, 0)
+			slot(c.server, "w:4", 4, 0)
+			releaseSlot(c.server, "w:1.1")
+			if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 || c.data.HGet(scripts.EntriesKey("x"), "w:3/") == "" {
+				t.Fatalf("the successor has slot %v, want 0", n)
+			}
+			loses(c)
+			if s := c.data.HGet(scripts.EntriesKey("x"), "w:3/"); s != "" {
+				t.Errorf("%q is kept", s)
+			}
+		})
+	}
+}
+
+// Inspect changes nothing, so that a user who may only read can use it. Holds that are over are not shown.
+func TestInspectOfASemaphoreChangesNothing(t *testing.T) {
+	c := gather(t)
+	slot(c.server, "w:1", 1, 0)
+	c.wait(time.Second)
+	slot(c.server, "w:2", 2, 1)
+	c.wait(ttl - time.Second)
+	look := func() []quorumlock.Slot {
+		state, err := c.send(scripts.Inspect("x", 10).OfSemaphore(2, 0)).InspectedSlots()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.Slots
+	}
+	if s := look(); len(s) != 2 {
+		t.Errorf("%+v, want both", s)
+	}
+	c.wait(time.Millisecond)
+	if s := look(); len(s) != 1 || s[0].Number != 1 {
+		t.Errorf("%+v, want slot 1", s)
+	}
+	if n, _ := slotOf(c.server, "w:1.1.7"); n != 0 {
+		t.Error("Inspect has taken a slot away")
+	}
+	c.data.Del("x") // nobody knows when the holds end
+	if s := look(); len(s) != 0 {
+		t.Errorf("%+v, want none", s)
+	}
+}
+
+// A mutex of the name of a semaphore that nobody has says what it is.
+func TestInspectOfAnIdleSemaphoreAsAMutex(t *testing.T) {
+	s := start(t)
+	slot(s, "w:1", 1, 0)
+	releaseSlot(s, "w:1.1")
+	if _, err := s.send(scripts.Inspect("x", 10)).Inspected(); !errors.Is(err, quorumlock.ErrWrongKind) {
+		t.Errorf("%v, want ErrWrongKind", err)
+	}
+}
+
+// A hold that is over does not raise the token, even if nobody has taken its slot away yet.
+func TestAHoldOfASlotThatIsOverRaisesNothing(t *testing.T) {
+	c := gather(t)
+	slot(c.server, "w:1", 1, 0)
+	c.wait(time.Second)
+	slot(c.server, "w:2", 2, 1) // so that the keys last
+	raise := scripts.Raise("x", "w:1.1", ttl, 100, 150).At(7).OfSemaphore(2, 0)
+	c.wait(ttl - time.Second + time.Millisecond)
+	if c.done(raise) {
+		t.Error("the hold is over, and has raised the token")
+	}
+	if got := c.data.HGet(scripts.TokenKey("x"), "0"); got != "100" {
+		t.Errorf("the token is %s, want 100", got)
+	}
+}

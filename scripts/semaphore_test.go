@@ -1,0 +1,100 @@
+package scripts_test
+
+import (
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// slot has an owner acquire a slot of x, which has two.
+func slot(s *server, waiter quorumlock.Owner, ticket int64, wish int) scripts.Answer {
+	s.Helper()
+	e := scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: scripts.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
+	a, err := s.send(scripts.AcquireInTurn("x", scripts.OwnerOf(waiter, 1), ttl, 100, e).At(7).OfSemaphore(2, wish)).Acquired()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return a
+}
+
+func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
+	s := start(t)
+	for i, want := range []scripts.Answer{
+		{Granted: true, Token: 100, Slot: 1, Position: -1},
+		{Granted: true, Token: 100, Slot: 0, Position: -1},
+		{Holder: "w:2.1.7", TTL: ttl + time.Millisecond, Position: 0},
+		{Holder: "w:2.1.7", TTL: ttl + time.Millisecond, Position: 1},
+	} {
+		if a := slot(s, quorumlock.Owner(fmt.Sprint("w:", i+1)), int64(i), 1); a != want {
+			t.Errorf("attempt %d: %+v, want %+v", i+1, a, want)
+		}
+	}
+}
+
+// A renewal counts only for the slot that the owner has here: otherwise nodes with different slots would keep a hold.
+func TestARenewalIsForOneSlot(t *testing.T) {
+	s := start(t)
+	slot(s, "w:1", 1, 1)
+	for number, want := range []bool{false, true} {
+		if got := s.done(scripts.Renew("x", "w:1.1", ttl).At(7).OfSemaphore(2, number)); got != want {
+			t.Errorf("renewing slot %d: %v", number, got)
+		}
+	}
+}
+
+// A holder that has another slot here gets the one that it asks for, if that is free, and gives the other one back at any rate.
+func TestARestoreMovesAHolderToItsSlot(t *testing.T) {
+	s := start(t)
+	slot(s, "w:1", 1, 1)
+	restore := func(number int) scripts.Answer {
+		a, err := s.send(scripts.Restore("x", "w:1.1", ttl, 500).At(7).OfSemaphore(2, number)).Acquired()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := restore(0); !a.Granted || a.Slot != 0 || a.Token != 500 {
+		t.Errorf("%+v, want slot 0", a)
+	}
+	slot(s, "w:2", 2, 1)
+	if a := restore(1); a.Granted || a.Holder != "w:2.1.7" {
+		t.Errorf("%+v, want a refusal", a)
+	}
+	if a := slot(s, "w:3", 3, 0); !a.Granted || a.Slot != 0 {
+		t.Errorf("%+v, want the slot that was given back", a)
+	}
+}
+
+// The proof of a handoff is also one of its slot.
+func TestAHandoffsSlotIsProven(t *testing.T) {
+	said := func(slot string) string {
+		proof := sha1.Sum(fmt.Appendf(nil, "%s a:1 3 7 101@2 x %s", secret, secret))
+		return fmt.Sprintf("a:1 3 7 101@%s %x x", slot, proof)
+	}
+	for slot, want := range map[string]bool{"2": true, "1": false, "02": false} {
+		if h, ok := scripts.ParseHandoff(said(slot)); !ok || h.ProvenBy(secret) != want {
+			t.Errorf("slot %s: %+v, %v, proven %v", slot, h, ok, !want)
+		}
+	}
+	for _, slot := range []string{"", "-1", "1000", "x"} {
+		if h, ok := scripts.ParseHandoff(said(slot)); ok {
+			t.Errorf("slot %q: %+v", slot, h)
+		}
+	}
+}
+
+// A replica that took over may have some slots, and lack others that were given a moment before.
+func TestTheGuardAsksThoughASlotIsThere(t *testing.T) {
+	s := start(t)
+	slot(s, "w:1", 1, 1)
+	e := scripts.Entry{Waiter: "w:2", Ticket: 2, TTL: life}
+	r := s.send(scripts.AcquireInTurn("x", "w:2.1", ttl, 100, e).At(7).OfSemaphore(2, 0).Guarded(24 * time.Hour))
+	if _, err := r.Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) {
+		t.Errorf("%v, want ErrQuarantined", err)
+	}
+}

@@ -1,0 +1,101 @@
+-- Acquires a share of a lock for an owner. Any number of owners share a lock; nobody holds it meanwhile.
+--
+-- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
+-- KEYS[4]  the fencing token: integer
+-- ARGV[1]  owner
+-- ARGV[2]  TTL, ms
+-- ARGV[3]  token hint, in µs of the client's clock: see acquire.lua
+-- ARGV[4]  how the queue is met:
+--          'try'   acquires if nobody who wants to hold the lock alone is queued
+--          'keep'  acquires past the queue: a sharer gets back what this node has lost
+--          <entry> acquires for a waiter if nobody before it wants to hold the lock alone, and queues it otherwise. What
+--                  was granted to a successor of an earlier attempt becomes the owner's
+--
+-- ARGV[5]  the cells of the owner that have this lock's name, as `<first> <last>`, or empty: a server with two addresses counts once
+--
+-- Reply    as that of acquire.lua. The token is that of the last hold before: a later one has a higher token
+local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
+local queued = redis.call('exists', KEYS[2]) > 0
+
+-- Most who share a lock find no queue, and no attempt of theirs before. They skip this part.
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if mode == 'shared' and ARGV[5] ~= '' then
+  local first, last = string.match(ARGV[5], '^(%d+) (%d+)$')
+  local base, own = string.match(ARGV[1], '^(.*%.)(%d+)$')
+  local twins = {}
+  for cell = tonumber(first), base and tonumber(last) or -1 do
+    if cell ~= tonumber(own) then
+      table.insert(twins, base .. string.format('%.0f', cell))
+    end
+  end
+  local shares = twins[1] and redis.call('hmget', KEYS[1], unpack(twins)) or {}
+  local time = redis.call('time')
+  for i = 1, #twins do
+    local left = shares[i] and tonumber(shares[i]) + 1 - time[1] * 1000 - math.floor(time[2] / 1000) or 0
+    if left > 0 then
+      return {0, left, -1, twins[i]}
+    end
+  end
+end
+local tries = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '')
+if queued or tries and tries > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
+  -- include queue.lua
+  local held, shared = look()
+  if not held then
+    return shared -- the error
+  end
+  local former = {} -- successors of the waiter's earlier attempts: it was served in its turn
+  for i = 1, waiter and shared and #held or 0, 2 do
+    if isSuccessor(held[i], waiter, entry) then
+      table.insert(former, held[i])
+    end
+  end
+  local open, blocked = shared or not held[1], nil
+  if ARGV[4] ~= 'keep' and not former[1] then
+    local now = clock()
+    local stood = waiter and (queued or not open) and join(waiter, entry, now)
+    if open then
+      local stored
+      blocked, stored = sharers(waiter, now)
+      if blocked and held[1] then
+        hasten(blocked, stored, now)
+      end
+    elseif stood then
+      front(waiter, now) -- which drops the dead before it
+    end
+    if blocked and not held[1] then
+      return {4, call(waiter, now), waiter and redis.call('zrank', KEYS[2], waiter) or -1, blocked}
+    end
+  end
+  if blocked or not open then
+    return {0, expiry(held, shared), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held)}
+  end
+  if waiter then
+    drop(waiter)
+    if former[1] then
+      redis.call('hdel', KEYS[1], unpack(former))
+    end
+    local now = clock()
+    local two, stored = front(nil, now)
+    if two[1] and wantsShare(stored[1]) and deadline(stored[1]) > now + CLAIM then -- otherwise they have been called
+      admit(nil, now)
+    end
+  end
+end
+
+-- include counter.lua
+local token = last
+if token == 0 or ARGV[4] == 'keep' and asked > token then
+  -- There is no counter to go on from: see acquire.lua.
+  token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 3600000000) and asked or now
+  local ahead = math.max(0, (token - now) / 1000)
+  redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
+elseif redis.call('pttl', KEYS[4]) < ARGV[2] + 86400000 then
+  redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 86400000))
+end
+local ends = string.format('%013.0f', math.floor(now / 1000) + ARGV[2])
+local again = redis.call('hset', KEYS[1], ARGV[1], ends, 'mode', 'shared') == 0
+if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('pexpire', KEYS[1], ARGV[2])
+end
+return again and {2, token} or token

@@ -1,0 +1,103 @@
+package scripts_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// reader is the entry of a waiter that wants to share the lock.
+func reader(waiter quorumlock.Owner, ticket int64, attempt int) scripts.Entry {
+	return scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Callers: 1,
+		Successor: scripts.Successor{Attempt: attempt, TTL: lent, Cell: 7, Secret: secret}}
+}
+
+// share is an attempt of a waiter that wants to share the lock.
+func (c *crowd) share(owner quorumlock.Owner, e scripts.Entry) scripts.Answer {
+	c.Helper()
+	a, err := c.send(scripts.AcquireInTurn("x", owner, ttl, 0, e).Shared()).Acquired()
+	if err != nil {
+		c.Fatal(err)
+	}
+	return a
+}
+
+// A yield that comes late queues a waiter again whose successor shares the lock already. The next release hands it over
+// again. What the successor has renewed meanwhile must not become shorter.
+func TestAShareThatIsHandedOverTwiceDoesNotBecomeShorter(t *testing.T) {
+	c := gather(t)
+	bob := reader("bob:1", 100, 1)
+	c.grant("x", "holder:1", 1, 100)
+	c.share("bob:1.7", bob)
+	c.release("x", "holder:1", 1)
+	if !c.done(scripts.Renew("x", "bob:1/1.7", ttl)) {
+		t.Fatal("the successor cannot renew its share")
+	}
+	until := c.data.HGet("x", "bob:1/1.7")
+	c.send(scripts.Acquire("x", "carol:1", ttl, 1, 0).Shared())
+	c.wait(time.Millisecond)
+	c.send(scripts.Yield("x", "bob:1.7", bob).Shared())
+	c.release("x", "carol:1", 1)
+	c.checkQueue()
+	if now := c.data.HGet("x", "bob:1/1.7"); now != until {
+		t.Errorf("the share lasts until %s of the node's clock, and before until %s", now, until)
+	}
+}
+
+// A reader was handed the lock in its turn, and asks again. A writer that has come since must not keep it out: each would wait
+// for the other until the share is over.
+func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 100)
+	c.share("bob:1.7", reader("bob:1", 100, 1))
+	c.release("x", "holder:1", 1)
+	if a := c.stand("alice:1", 50); a.Granted {
+		t.Fatal("a writer was granted what a reader shares")
+	}
+	if a := c.share("bob:1.1", reader("bob:1", 100, 2)); !a.Granted {
+		t.Errorf("the reader's next attempt was refused: %+v", a)
+	}
+	if c.data.HGet("x", "bob:1/1.7") != "" {
+		t.Error("the successor of its first attempt still shares the lock")
+	}
+	c.checkQueue("alice:1")
+}
+
+func TestAShareThatIsOverCannotRaiseTheToken(t *testing.T) {
+	c := gather(t)
+	c.put(scripts.TokenKey("x"), "100")
+	c.send(scripts.Acquire("x", "bob:1", lent, 1, 0).Shared())
+	c.send(scripts.Acquire("x", "carol:1", ttl, 1, 0).Shared())
+	c.wait(lent + 2*time.Millisecond)
+	if c.done(scripts.Raise("x", "bob:1", lent, 100, 200).Shared()) {
+		t.Error("a share that is over has raised the token")
+	}
+	c.checkToken("x", "100")
+	if !c.done(scripts.Raise("x", "carol:1", ttl, 100, 200).Shared()) {
+		t.Error("a share could not raise the token")
+	}
+}
+
+// Two addresses may lead to one server. It counts once, whoever else shares the lock there.
+func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
+	c := gather(t)
+	ask := func(owner quorumlock.Owner, cell int) scripts.Answer {
+		a, err := c.send(scripts.Acquire("x", owner, ttl, 1, 100).Shared().Among(0, 2).At(cell)).Acquired()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if !ask("carol:1.1", 2).Granted || !ask("bob:1.1", 0).Granted {
+		t.Fatal("two readers were not granted a free lock")
+	}
+	if a := ask("bob:1.1", 1); a.Granted || scripts.Base(a.Holder) != "bob:1.1" {
+		t.Errorf("a reader that shares the lock there as another cell got %+v, want a refusal that names it", a)
+	}
+	c.wait(ttl + 2*time.Millisecond)
+	if !ask("carol:1.2", 2).Granted || !ask("bob:1.1", 1).Granted {
+		t.Error("what is over is in the way")
+	}
+}

@@ -1,0 +1,103 @@
+-- Acquires a slot of a semaphore for an owner.
+--
+-- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
+-- ARGV[1]  owner
+-- ARGV[2]  TTL, ms
+-- ARGV[3]  token hint, in µs of the client's clock: see acquire.lua
+-- ARGV[4]  how the queue is met:
+--          'keep'  acquires past the queue: a holder gets back what this node has lost. If it has another slot here, it
+--                  gives that back
+--          <entry> acquires for a waiter if fewer are before it than there are free slots, and queues it otherwise. What was
+--                  handed to a successor of an earlier attempt becomes the owner's, unless it would like another slot. If that
+--                  is not free, the successor's goes back, and the waiter is queued
+-- ARGV[5]  the slot, for 'keep'
+--
+-- Reply    {5, token, slot}  granted; the owner had no slot before
+--          {6, token, slot}  granted; the owner had the slot already
+--          {0, ms, position, who}, {4, ms, position, who}  refused: as acquire.lua. ms is until the first hold ends, and who has
+--                            the lowest slot, or the one that was asked for
+-- include queue.lua
+-- include slots.lua
+local wrong = check()
+if wrong then
+  return wrong
+end
+local time = redis.call('time')
+local micros = time[1] * 1000000 + time[2]
+local now = clock()
+prune(now)
+local owner = ARGV[1]
+local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$')
+local slot = tonumber(redis.call('zscore', KEYS[5], owner) or nil)
+local again = slot ~= nil
+local former
+
+local function refuse(status, who, ms)
+  local first = redis.call('zrange', KEYS[1], 0, 0, 'withscores')
+  return {status, ms or first[2] and tonumber(first[2]) + 1 - now or -2, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who or ''}
+end
+
+if not waiter then
+  local asked = tonumber(ARGV[5])
+  if slot ~= asked then
+    local who = redis.call('zrangebyscore', KEYS[5], asked, asked)[1]
+    give(owner)
+    if who then
+      return refuse(0, who)
+    end
+    slot, again = asked, false
+  end
+elseif not again then
+  local k, wish = wants(' ' .. entry)
+  former = successorOf(waiter)
+  if former and not isSuccessor(former, waiter, entry) then
+    former = nil
+  end
+  if former then
+    slot = tonumber(redis.call('zscore', KEYS[5], former))
+    if slot ~= wish then
+      if redis.call('zcount', KEYS[5], wish, wish) > 0 then
+        give(former)
+        join(waiter, entry, now)
+        return refuse(0, redis.call('zrange', KEYS[5], 0, 0)[1])
+      end
+      slot = wish
+    end
+  elseif redis.call('exists', KEYS[2]) == 1 or vacancies(k) == 0 then
+    join(waiter, entry, now)
+    local first = front(waiter, now)[1]
+    local free = vacancies(k)
+    if free == 0 then
+      return refuse(0, redis.call('zrange', KEYS[5], 0, 0)[1])
+    elseif (redis.call('zrank', KEYS[2], waiter) or 0) >= free then
+      return refuse(4, first, call(waiter, now))
+    end
+  end
+  slot = slot or vacant(k, wish)
+end
+
+-- Everything that can fail is checked before a slot is taken.
+local last = tonumber(redis.call('hget', KEYS[4], slot) or 0)
+if not last or last ~= last then
+  return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
+end
+local token = last
+if not again or last == 0 then
+  -- As in acquire.lua.
+  local hint = tonumber(ARGV[3])
+  if math.abs(hint - micros) > 3600000000 and waiter then
+    hint = last == 0 and micros or 0
+  end
+  token = math.max(last + 1, hint)
+  if token > 9007199254740991 then
+    return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
+  end
+end
+if former then
+  give(former)
+end
+if waiter then
+  drop(waiter)
+end
+take(owner, slot, token, now, tonumber(ARGV[2]))
+return {again and 6 or 5, token, slot}

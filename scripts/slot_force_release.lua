@@ -1,0 +1,21 @@
+-- Frees all slots of a semaphore, whoever has them, and calls the first in the queue.
+--
+-- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
+--
+-- Reply    1 released, 0 nobody had a slot
+-- include queue.lua
+-- include slots.lua
+local wrong = check()
+if wrong then
+  return wrong
+end
+local now = clock()
+prune(now)
+local owners = redis.call('zrange', KEYS[5], 0, -1)
+for i = 1, #owners do
+  give(owners[i])
+end
+for _ = 1, math.min(#owners, 100) do -- the others look by themselves
+  serve(nil, now, false)
+end
+return #owners > 0 and 1 or 0

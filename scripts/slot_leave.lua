@@ -1,0 +1,18 @@
+-- Takes a waiter out of the queue of a semaphore, and passes its turn on.
+--
+-- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
+-- ARGV[1]  waiter
+-- ARGV[2]  'all' if what was handed to its successor is released, too; otherwise 'none'
+--
+-- Reply    1 it was queued, 0 it was not
+-- include queue.lua
+-- include slots.lua
+local stood = drop(ARGV[1])
+local successor = ARGV[2] == 'all' and successorOf(ARGV[1])
+if successor then
+  give(successor)
+end
+if redis.call('exists', KEYS[2]) == 1 then
+  serve(nil, clock(), false)
+end
+return stood

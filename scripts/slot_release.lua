@@ -1,0 +1,37 @@
+-- Gives back a slot of a semaphore.
+--
+-- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
+-- ARGV[1]  owner
+-- ARGV[2], ARGV[3]  not used: see release.lua
+-- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none
+-- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
+-- ARGV[6]  'all' if what was handed to the waiter's successor is released, too
+--
+-- Reply    0, or -1 if the owner had no slot
+--          {0 or -1, open} if the waiter is queued again: open is 1 if the waiter could have a slot now
+-- include queue.lua
+-- include slots.lua
+local left = give(ARGV[1]) and 0 or -1
+local waiter = ARGV[4]
+if not waiter and redis.call('exists', KEYS[2]) == 0 then
+  return left
+end
+local now = clock()
+if waiter and ARGV[5] ~= '' then
+  local wrong = check()
+  if wrong then
+    return wrong
+  end
+  join(waiter, string.match(ARGV[5], ' (.*)$'), now)
+  -- Others are called and not handed the slot: they come for the one that they would like at every node.
+  return {left, serve(waiter, now, false) and 1 or 0}
+end
+if waiter then
+  drop(waiter)
+  local successor = ARGV[6] == 'all' and successorOf(waiter)
+  if successor then
+    give(successor)
+  end
+end
+serve(nil, now, true)
+return left

@@ -1,0 +1,191 @@
+-- The slots of a semaphore. This is not a script: scripts with these keys include it, after queue.lua.
+--
+-- KEYS[1]  the holds: zset, owner scored by the end of its hold, in ms of the node's clock; and 'quorumlock_semaphore', scored +inf
+-- KEYS[2], KEYS[3]  the queue and its entries: see queue.lua. KEYS[3] also has `<waiter>/` -> `<attempt>.<cell>` of a waiter
+--          whose successor has a slot
+-- KEYS[4]  the fencing tokens: hash, slot -> token
+-- KEYS[5]  the slots: zset, owner scored by its slot
+--
+-- The callers in a waiter's entry are followed by `k<permits>p<slot>`: how many slots the waiter knows, and which it would
+-- like. A slot has one owner at most. A handoff's message has `<token>@<slot>` where that of a mutex has the token.
+local MARK = 'quorumlock_semaphore'
+
+-- forget drops what is stored of a successor that loses its slot.
+local function forget(owner)
+  local waiter, record = string.match(owner, '^(.*)/([^/]*)$')
+  if waiter and redis.call('hget', KEYS[3], waiter .. '/') == record then
+    redis.call('hdel', KEYS[3], waiter .. '/')
+  end
+end
+
+-- give takes the slot of an owner back, and returns it; nil if the owner has none.
+local function give(owner)
+  local slot = redis.call('zscore', KEYS[5], owner)
+  if not slot then
+    return nil
+  end
+  redis.call('zrem', KEYS[5], owner)
+  redis.call('zrem', KEYS[1], owner)
+  if redis.call('zcard', KEYS[1]) == 1 then
+    redis.call('del', KEYS[1]) -- only the mark was left
+  end
+  forget(owner)
+  return tonumber(slot)
+end
+
+-- prune ends the holds whose time is over. A hold lasts as long as a key would: until the clock shows more than its end. If
+-- KEYS[1] was evicted, nobody knows the ends: the holders get their slots back when they renew.
+local function prune(now)
+  if redis.call('exists', KEYS[1]) == 0 then
+    local lost = redis.call('zrange', KEYS[5], 0, -1)
+    for i = 1, #lost do
+      forget(lost[i])
+    end
+    redis.call('del', KEYS[5])
+    return
+  end
+  local over = redis.call('zrangebyscore', KEYS[1], '-inf', string.format('(%.0f', now))
+  for i = 1, #over do
+    if not give(over[i]) then
+      redis.call('zrem', KEYS[1], over[i])
+    end
+  end
+end
+
+-- check returns an error if the name belongs to something else.
+local function check()
+  local mark = redis.pcall('zscore', KEYS[1], MARK)
+  if type(mark) == 'table' then
+    if not string.find(mark.err, 'WRONGTYPE', 1, true) then
+      return mark
+    end
+    local fields = redis.pcall('hgetall', KEYS[1])
+    return redis.error_reply('NOSEMAPHORE ' .. (fields.err and 'WRONGTYPE' or least(fields)))
+  elseif not mark and redis.call('exists', KEYS[1]) == 1 then
+    return redis.error_reply('NOSEMAPHORE zset')
+  end
+  local tokens = redis.pcall('hlen', KEYS[4])
+  if type(tokens) == 'table' then
+    return string.find(tokens.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOSEMAPHORE token') or tokens
+  end
+end
+
+-- vacancies returns how many of the first k slots are free.
+local function vacancies(k)
+  return k - redis.call('zcount', KEYS[5], 0, k - 1)
+end
+
+-- vacant returns a free slot below k, the first one from a slot on. There is one.
+local function vacant(k, from)
+  local low, high = from % k, k
+  if redis.call('zcount', KEYS[5], low, high - 1) == high - low then
+    high = low
+    low = 0
+  end
+  if redis.call('zcount', KEYS[5], low, low) == 0 then
+    return low
+  end
+  while high - low > 1 do -- one from low on and below high is free
+    local middle = math.floor((low + high) / 2)
+    if redis.call('zcount', KEYS[5], low, middle - 1) < middle - low then
+      high = middle
+    else
+      low = middle
+    end
+  end
+  return low
+end
+
+-- lengthen has a key last for that many ms at least.
+local function lengthen(key, ms)
+  ms = tonumber(ms)
+  if redis.call('pttl', key) < ms then
+    redis.call('pexpire', key, string.format('%.0f', ms))
+  end
+end
+
+-- take gives a free slot to an owner, with a token. The tokens are kept for a day longer than the hold, and until the clock is a
+-- day past the token.
+local function take(owner, slot, token, now, ttl)
+  redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
+  lengthen(KEYS[4], ttl + 86400000 + math.max(0, math.floor(token / 1000) - now))
+  redis.call('zadd', KEYS[1], string.format('%.0f', now + ttl), owner, '+inf', MARK)
+  redis.call('zadd', KEYS[5], slot, owner)
+  lengthen(KEYS[1], ttl)
+  lengthen(KEYS[5], ttl)
+end
+
+-- wants reads how many slots a waiter knows, and which it would like.
+local function wants(stored)
+  local k, wish = string.match(stored or '', ' %d+k(%d+)p(%d+)')
+  return tonumber(k), tonumber(wish)
+end
+
+-- successorOf returns the successor of a waiter that has a slot, if there is one.
+local function successorOf(waiter)
+  local record = redis.call('hget', KEYS[3], waiter .. '/')
+  local owner = record and waiter .. '/' .. record
+  return owner and redis.call('zscore', KEYS[5], owner) and owner or nil
+end
+
+-- handSlot gives a free slot to a waiter's successor, as hand in queue.lua does a mutex.
+local function handSlot(waiter, stored, slot, now)
+  local came, ttl, cell, attempt, secret = string.match(stored, '^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$')
+  if not secret or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
+    return false
+  end
+  -- A yield that comes late queues a waiter whose successor has a slot. That must not move to another one, nor end earlier.
+  local owner = waiter .. '/' .. attempt .. '.' .. cell
+  if successorOf(waiter) or redis.call('zscore', KEYS[5], owner) then
+    return false
+  end
+  local token = tonumber(redis.pcall('hget', KEYS[4], slot) or '')
+  if not token or token ~= token or token >= 9007199254740991 then
+    return false
+  end
+  drop(waiter)
+  take(owner, slot, token + 1, now, tonumber(ttl))
+  redis.call('hset', KEYS[3], waiter .. '/', attempt .. '.' .. cell)
+  lengthen(KEYS[3], ttl)
+  local handoff = attempt .. ' ' .. cell .. ' ' .. string.format('%.0f', token + 1) .. '@' .. slot .. ' '
+  local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)
+  tell('handoff', waiter, handoff .. proof .. ' ')
+  return true
+end
+
+-- serve is called when an owner has released a slot, or a waiter has left the queue. If a slot is free, the first in the queue
+-- is handed it, if that is allowed, or is called; if it was called before, the next one, as far as there are slots. The one
+-- behind them is told that it is next, if it would not look by itself soon. serve returns whether I could have a slot now.
+local function serve(me, now, hands)
+  if check() then -- the queue is of another kind of lock
+    return false
+  end
+  prune(now)
+  local from, served = 0, false
+  while true do
+    local waiter = redis.call('zrange', KEYS[2], from, from)[1]
+    if not waiter then
+      return false
+    end
+    local stored = redis.call('hget', KEYS[3], waiter)
+    local k, wish = wants(stored)
+    if not k or waiter ~= me and deadline(stored) <= now then
+      drop(waiter)
+    elseif vacancies(k) <= from or served and not me then
+      if waiter ~= me and deadline(stored) > now + STRETCHED then
+        tell('next', waiter)
+      end
+      return false
+    elseif waiter == me then
+      return true
+    elseif not served and hands and handSlot(waiter, stored, vacant(k, wish), now) then
+      served = true
+    else
+      if not served and deadline(stored) > now + CLAIM then
+        summon(waiter, stored, now)
+        served = true
+      end
+      from = from + 1
+    end
+  end
+end
