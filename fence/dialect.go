@@ -1,0 +1,185 @@
+package fence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Dialect is the kind of a database. Its zero value is none, and refused.
+type Dialect int
+
+// The dialects.
+const (
+	Postgres Dialect = iota + 1 // PostgreSQL 9.5 or newer
+	MySQL                       // MySQL 5.7 or newer with InnoDB, and MariaDB 10.2 or newer
+	SQLite                      // SQLite 3.35 or newer
+)
+
+// String returns the name of the database.
+func (d Dialect) String() string {
+	switch d {
+	case Postgres:
+		return "Postgres"
+	case MySQL:
+		return "MySQL"
+	case SQLite:
+		return "SQLite"
+	}
+	return fmt.Sprintf("Dialect(%d)", int(d))
+}
+
+func (d Dialect) check() error {
+	if d < Postgres || d > SQLite {
+		return fmt.Errorf("quorumlock: fence: %v is no dialect: use Postgres, MySQL (for MariaDB, too) or SQLite", d)
+	}
+	return nil
+}
+
+// DB is what a statement runs on: a *sql.DB, a *sql.Conn or a *sql.Tx.
+type DB interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// column is where tokens are kept: one for each key of a table. The names are quoted.
+type column struct {
+	dialect           Dialect
+	table, key, token string
+}
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_$]*$`)
+
+func newColumn(d Dialect, table, key, token string) (column, error) {
+	if err := d.check(); err != nil {
+		return column{}, err
+	}
+	c := column{dialect: d}
+	schema, name, ok := strings.Cut(table, ".")
+	if !ok {
+		schema, name = "", table
+	}
+	for _, n := range []struct {
+		what, name string
+		to         *string
+	}{{"schema", schema, nil}, {"table", name, &c.table}, {"key column", key, &c.key}, {"token column", token, &c.token}} {
+		if n.to == nil && !ok {
+			continue
+		}
+		if !identifier.MatchString(n.name) {
+			return column{}, fmt.Errorf("quorumlock: fence: the %s %.80q: use letters, digits and underscores, as the database stores the name", n.what, n.name)
+		}
+		if n.to != nil {
+			*n.to = d.quote(n.name)
+		}
+	}
+	if ok {
+		c.table = d.quote(schema) + "." + c.table
+	}
+	return c, nil
+}
+
+func (d Dialect) quote(name string) string {
+	if d == MySQL {
+		return "`" + name + "`"
+	}
+	return `"` + name + `"`
+}
+
+// statement is one that is being written.
+type statement struct {
+	dialect Dialect
+	text    strings.Builder
+	args    []any
+}
+
+// add appends text, in which each ? stands for the next of args.
+func (s *statement) add(text string, args ...any) {
+	for _, a := range args {
+		before, after, _ := strings.Cut(text, "?")
+		s.args = append(s.args, a)
+		s.text.WriteString(before)
+		if s.dialect == Postgres {
+			fmt.Fprintf(&s.text, "$%d", len(s.args))
+		} else {
+			s.text.WriteByte('?')
+		}
+		text = after
+	}
+	s.text.WriteString(text)
+}
+
+// raised is the expression that sets the token column: the higher one of the stored token and the caller's. So the row
+// says afterwards whether the caller is stale, and the statement has locked it until the end of the transaction,
+// even if it has changed nothing.
+func (s *statement) raised(stored string, token int64) {
+	switch s.dialect {
+	case Postgres:
+		s.add("GREATEST(COALESCE("+stored+", 0), ?)", token)
+	case SQLite:
+		s.add("max(COALESCE("+stored+", 0), ?)", token)
+	case MySQL:
+		// There is no RETURNING. LAST_INSERT_ID(x) is x, and has the server return it beside the count of rows.
+		s.add("LAST_INSERT_ID(GREATEST(COALESCE("+stored+", 0), ?))", token)
+	}
+}
+
+// returning ends a statement that raised a token.
+func (s *statement) returning(token string) {
+	if s.dialect != MySQL {
+		s.add(" RETURNING " + token)
+	}
+}
+
+// insert raises the token of a key, or inserts it.
+func (c column) insert(key any, token int64) *statement {
+	s := &statement{dialect: c.dialect}
+	if c.dialect == MySQL {
+		s.add("INSERT INTO "+c.table+" ("+c.key+", "+c.token+") VALUES (?, ?) ON DUPLICATE KEY UPDATE "+c.token+" = ", key, token)
+		s.raised(c.token, token)
+		return s
+	}
+	s.add("INSERT INTO "+c.table+" AS f ("+c.key+", "+c.token+") VALUES (?, ?) ON CONFLICT ("+c.key+") DO UPDATE SET "+c.token+" = ", key, token)
+	s.raised("f."+c.token, token)
+	s.returning(c.token)
+	return s
+}
+
+// update raises the token of a key that is there, and sets other columns unless the caller is stale.
+func (c column) update(key any, token int64, set []assignment) *statement {
+	s := &statement{dialect: c.dialect}
+	s.add("UPDATE " + c.table + " SET ")
+	for _, a := range set { // before the token: MySQL assigns from left to right
+		s.add(a.column+" = CASE WHEN COALESCE("+c.token+", 0) <= ? THEN ? ELSE "+a.column+" END, ", token, a.value)
+	}
+	s.add(c.token + " = ")
+	s.raised(c.token, token)
+	s.add(" WHERE "+c.key+" = ?", key)
+	s.returning(c.token)
+	return s
+}
+
+type assignment struct {
+	column string // quoted
+	value  any
+}
+
+// run returns the token that the key has afterwards, or 0 if the statement found no such key.
+func (s *statement) run(ctx context.Context, db DB) (uint64, error) {
+	var seen int64
+	if s.dialect == MySQL {
+		result, err := db.ExecContext(ctx, s.text.String(), s.args...)
+		if err == nil {
+			seen, err = result.LastInsertId()
+		}
+		return uint64(seen), err
+	}
+	err := db.QueryRowContext(ctx, s.text.String(), s.args...).Scan(&seen)
+	if errors.Is(err, sql.ErrNoRows) {
+		return 0, nil
+	}
+	return uint64(seen), err
+}

@@ -1,0 +1,41 @@
+// Package fence is the resource's half of a fencing token: it refuses the write of a holder that was paused until after
+// its lease, and has not noticed yet.
+//
+// A lock cannot stop such a holder. The resource can, if it remembers the highest token it has seen and refuses a lower
+// one. (Kleppmann, "How to do distributed locking", 2016.) This package keeps that token where the data is:
+//
+//   - [SQL] in a table of its own, in Postgres, MySQL, MariaDB or SQLite, over database/sql;
+//   - [Rows] in a column of the rows that are written;
+//   - [Redis] in a key beside the data, with [Guard] for a Lua script of your own;
+//   - [Middleware] in front of an HTTP service, and [Transport] in its clients.
+//
+// # Mark first, then check each write
+//
+// A holder calls Mark at the start of its term, and begins to work when Mark has returned nil. From then on every
+// earlier holder is refused, though the new one has not written yet: what it reads now can no longer change under it.
+//
+//	lease, err := lock.Lock(ctx)
+//	...
+//	err = table.Mark(lease.Context(), db, "invoice:1042", lease.Token())
+//
+// Then each write checks its token in the same step that writes. In SQL that is the caller's own transaction:
+//
+//	tx, err := db.BeginTx(ctx, nil)
+//	...
+//	if err := table.Check(ctx, tx, "invoice:1042", lease.Token()); err != nil {
+//		return err // errors.Is(err, fence.ErrStale): somebody else has the lock
+//	}
+//	... // the writes
+//	return tx.Commit()
+//
+// A write whose resource was never marked is refused with [ErrMissing]. So a table that lost its marks takes no write
+// until the present holder has marked it again.
+//
+// # What is promised
+//
+// Once Mark has returned nil for a token, no write with a lower token takes effect on that resource, whenever it was
+// sent and however long it was under way. That holds as long as the mark is kept: it is data like the data it
+// guards, and must not be deleted, evicted, restored from an older backup, or lost in a failover that the data survives.
+//
+// A resource is guarded by one lock. Tokens of different locks, and of different slots of a semaphore, cannot be compared.
+package fence

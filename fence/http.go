@@ -1,0 +1,134 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+)
+
+// The headers of a fenced request and of its refusal.
+const (
+	HeaderToken = "Fencing-Token"      // of a request: the token, in decimal
+	HeaderSeen  = "Fencing-Token-Seen" // of a response with status 412: the highest token that the resource has seen
+)
+
+type contextKey struct{}
+
+// NewContext returns a context that carries a fencing token: in a client, for [Transport]. Its parent is usually the
+// context of the lease, so that the request ends with it.
+//
+//	ctx := fence.NewContext(lease.Context(), lease.Token())
+func NewContext(parent context.Context, token uint64) context.Context {
+	return context.WithValue(parent, contextKey{}, token)
+}
+
+// FromContext returns the token that ctx carries, if any. [Middleware] puts the token of a request into its context.
+func FromContext(ctx context.Context) (token uint64, ok bool) {
+	token, ok = ctx.Value(contextKey{}).(uint64)
+	return token, ok
+}
+
+// Transport returns a RoundTripper that sends the token of a request's context, see [NewContext], as [HeaderToken]. A
+// request without a token goes as it is: the service refuses it if it needs one. base does the rest; nil means
+// [http.DefaultTransport]. It is safe for concurrent use if base is.
+func Transport(base http.RoundTripper) http.RoundTripper {
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	return transport{base}
+}
+
+type transport struct{ base http.RoundTripper }
+
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if token, ok := FromContext(r.Context()); ok {
+		r = r.Clone(r.Context()) // a RoundTripper must not change the request
+		r.Header.Set(HeaderToken, strconv.FormatUint(token, 10))
+	}
+	return t.base.RoundTrip(r)
+}
+
+// CheckResponse returns a *[StaleError] (errors.Is [ErrStale]) if a response says that [Middleware] has refused a stale
+// token, and nil otherwise. It does not read the body.
+func CheckResponse(r *http.Response) error {
+	if r == nil || r.StatusCode != http.StatusPreconditionFailed {
+		return nil
+	}
+	seen, err := strconv.ParseUint(r.Header.Get(HeaderSeen), 10, 64)
+	if err != nil {
+		return nil // a precondition of another kind
+	}
+	stale := &StaleError{Seen: seen}
+	if r.Request != nil {
+		stale.Resource = r.Request.URL.Path
+		stale.Token, _ = FromContext(r.Request.Context())
+	}
+	return stale
+}
+
+// Middleware returns a wrapper for handlers that refuses requests with a stale token. resource says what a request writes
+// to: one name for all that one lock protects. The handler finds the token with [FromContext].
+//
+// It answers in place of the handler
+//
+//   - 412 Precondition Failed, with [HeaderSeen], if the token is lower than one that was seen;
+//   - 428 Precondition Required if there is no token; a GET, HEAD or OPTIONS needs none;
+//   - 400 Bad Request if the token or the name of the resource is malformed;
+//   - 503 Service Unavailable if the store fails: nothing was compared.
+//
+// The first request of a holder marks its token. So a holder that reads before it writes sends the token with the read.
+//
+// A request that was let in may be overtaken by one with a higher token before its handler writes. [Memory] excludes
+// that: it lets one request in at a time. With other stores the handler must check the token in the step that writes, with
+// [SQL.Check], [Rows.Set] or [Redis.Run]; the middleware then only keeps out what is late already.
+func Middleware(store Store, resource func(*http.Request) string) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if store == nil || resource == nil || next == nil {
+				http.Error(w, "quorumlock: fence: Middleware was given a nil store, resource function or handler", http.StatusInternalServerError)
+				return
+			}
+			sent := r.Header.Values(HeaderToken)
+			if len(sent) == 0 && (r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			token, leave, status, err := enter(r, store, resource, sent)
+			if err != nil {
+				if stale, ok := errors.AsType[*StaleError](err); ok {
+					w.Header().Set(HeaderSeen, strconv.FormatUint(stale.Seen, 10))
+				}
+				http.Error(w, err.Error(), status)
+				return
+			}
+			defer leave()
+			next.ServeHTTP(w, r.WithContext(NewContext(r.Context(), token)))
+		})
+	}
+}
+
+// enter returns the token of a request that may go on. If there is an error, status is what to answer.
+func enter(r *http.Request, store Store, resource func(*http.Request) string, sent []string) (token uint64, leave func(), status int, err error) {
+	if len(sent) == 0 {
+		return 0, nil, http.StatusPreconditionRequired, fmt.Errorf("quorumlock: fence: the request has no %s header: send the token of the lease", HeaderToken)
+	}
+	token, err = strconv.ParseUint(sent[0], 10, 64)
+	if err != nil || len(sent) > 1 || checkToken(token) != nil {
+		return 0, nil, http.StatusBadRequest, fmt.Errorf("quorumlock: fence: the %s header %.80q is no fencing token: send that of the lease, once, in decimal", HeaderToken, sent)
+	}
+	name := resource(r)
+	if err := checkResource(name); err != nil {
+		return 0, nil, http.StatusBadRequest, err
+	}
+	leave, err = store.Enter(r.Context(), name, token)
+	switch {
+	case errors.Is(err, ErrStale):
+		return 0, nil, http.StatusPreconditionFailed, err
+	case err != nil:
+		// The store's own words may name hosts and users: they are not for the client.
+		return 0, nil, http.StatusServiceUnavailable, errors.New("quorumlock: fence: the store of fencing tokens failed: try again")
+	}
+	return token, leave, 0, nil
+}

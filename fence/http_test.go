@@ -1,0 +1,249 @@
+package fence_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fence"
+)
+
+func path(r *http.Request) string { return r.URL.Path }
+
+// serve starts a service that notes the tokens of the writes that its handler was given.
+func serve(t *testing.T, store fence.Store) (*httptest.Server, func() []uint64) {
+	t.Helper()
+	var mu sync.Mutex
+	var seen []uint64
+	server := httptest.NewServer(fence.Middleware(store, path)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, _ := fence.FromContext(r.Context())
+		mu.Lock()
+		defer mu.Unlock()
+		seen = append(seen, token)
+	})))
+	t.Cleanup(server.Close)
+	return server, func() []uint64 {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen
+	}
+}
+
+// put sends a write with a token, or without one if it is 0.
+func put(t *testing.T, url string, token uint64) *http.Response {
+	t.Helper()
+	ctx := t.Context()
+	if token != 0 {
+		ctx = fence.NewContext(ctx, token)
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPut, url, strings.NewReader("x"))
+	must(t, err)
+	client := http.Client{Transport: fence.Transport(nil)}
+	response, err := client.Do(r)
+	must(t, err)
+	must(t, response.Body.Close())
+	if len(r.Header) != 0 {
+		t.Errorf("Transport has changed the request: %v", r.Header)
+	}
+	return response
+}
+
+func TestMiddlewareRefusesStaleTokens(t *testing.T) {
+	keys, _ := newRedis(t)
+	for name, store := range map[string]fence.Store{"Memory": new(fence.Memory), "Redis": keys} {
+		t.Run(name, func(t *testing.T) {
+			server, seen := serve(t, store)
+			for _, step := range []struct {
+				path   string
+				token  uint64
+				status int
+			}{
+				{"/a", 5, 200}, {"/a", 5, 200}, {"/a", 7, 200}, {"/a", 6, 412}, {"/b", 1, 200}, {"/a", 8, 200}, {"/a", 0, 428},
+			} {
+				response := put(t, server.URL+step.path, step.token)
+				if response.StatusCode != step.status {
+					t.Errorf("token %d on %s: status %d, want %d", step.token, step.path, response.StatusCode, step.status)
+				}
+				err := fence.CheckResponse(response)
+				if stale, ok := errors.AsType[*fence.StaleError](err); (step.status == 412) != ok || ok && *stale != (fence.StaleError{Resource: "/a", Token: 6, Seen: 7}) {
+					t.Errorf("token %d on %s: CheckResponse says %v", step.token, step.path, err)
+				}
+			}
+			if got := fmt.Sprint(seen()); got != "[5 5 7 1 8]" {
+				t.Errorf("the handler was given the tokens %s, want [5 5 7 1 8]", got)
+			}
+		})
+	}
+}
+
+func TestMiddlewareAnswersWhatIsWrong(t *testing.T) {
+	broken := failing{errors.New("dial tcp db-7.internal: refused")}
+	for name, tt := range map[string]struct {
+		store    fence.Store
+		resource func(*http.Request) string
+		method   string
+		tokens   []string
+		status   int
+	}{
+		"a read needs no token":         {new(fence.Memory), path, "GET", nil, 200},
+		"a read with a token":           {new(fence.Memory), path, "GET", []string{"7"}, 200},
+		"a read with a malformed token": {new(fence.Memory), path, "GET", []string{"seven"}, 400},
+		"no token":                      {new(fence.Memory), path, "DELETE", nil, 428},
+		"not a number":                  {new(fence.Memory), path, "PUT", []string{"seven"}, 400},
+		"negative":                      {new(fence.Memory), path, "PUT", []string{"-7"}, 400},
+		"zero":                          {new(fence.Memory), path, "PUT", []string{"0"}, 400},
+		"too large":                     {new(fence.Memory), path, "PUT", []string{"99999999999999999999"}, 400},
+		"two tokens":                    {new(fence.Memory), path, "PUT", []string{"7", "8"}, 400},
+		"no resource":                   {new(fence.Memory), func(*http.Request) string { return "" }, "PUT", []string{"7"}, 400},
+		"the store fails":               {broken, path, "PUT", []string{"7"}, 503},
+		"a nil store":                   {nil, path, "PUT", []string{"7"}, 500},
+		"a nil function":                {new(fence.Memory), nil, "PUT", []string{"7"}, 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ran := false
+			h := fence.Middleware(tt.store, tt.resource)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { ran = true }))
+			r := httptest.NewRequest(tt.method, "/x", nil)
+			for _, token := range tt.tokens {
+				r.Header.Add(fence.HeaderToken, token)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != tt.status || ran != (tt.status == 200) {
+				t.Errorf("status %d, the handler ran: %v, want %d", w.Code, ran, tt.status)
+			}
+			if strings.Contains(w.Body.String(), "internal") {
+				t.Errorf("the answer tells what the store said: %q", w.Body)
+			}
+		})
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Enter(context.Context, string, uint64) (func(), error) { return nil, f.err }
+
+// A precondition of another kind is none of ours.
+func TestCheckResponseLeavesOtherResponsesAlone(t *testing.T) {
+	for _, r := range []*http.Response{nil, {StatusCode: 200}, {StatusCode: 412}, {StatusCode: 412, Header: http.Header{fence.HeaderSeen: {"x"}}}} {
+		if err := fence.CheckResponse(r); err != nil {
+			t.Errorf("CheckResponse: %v, want nil", err)
+		}
+	}
+}
+
+// With Memory, the handlers of one resource run one after the other, in the order of their tokens.
+func TestMemoryKeepsLateHandlersOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store fence.Memory
+		inside, highest, ran, refused := 0, uint64(0), 0, 0
+		var mu sync.Mutex
+		h := fence.Middleware(&store, path)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			token, _ := fence.FromContext(r.Context())
+			mu.Lock()
+			inside++
+			ran++
+			if inside != 1 || token < highest {
+				t.Errorf("%d handlers run at a time; token %d after %d", inside, token, highest)
+			}
+			highest = max(highest, token)
+			mu.Unlock()
+			time.Sleep(time.Millisecond)
+			mu.Lock()
+			inside--
+			mu.Unlock()
+		}))
+		rng := rand.New(rand.NewPCG(1, 2))
+		var wg sync.WaitGroup
+		for n := range 500 {
+			token, late := 1+n/5+rng.IntN(4), time.Duration(rng.IntN(20))*time.Millisecond
+			wg.Go(func() {
+				time.Sleep(late + time.Duration(n)*time.Millisecond)
+				r := httptest.NewRequest("PUT", "/x", nil)
+				r.Header.Set(fence.HeaderToken, fmt.Sprint(token))
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Code == 412 {
+					mu.Lock()
+					refused++
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		if ran < 20 || refused < 20 || ran+refused != 500 {
+			t.Errorf("%d handlers ran and %d requests were refused, of 500", ran, refused)
+		}
+	})
+}
+
+// A request that waits for its turn is overtaken by one with a higher token that comes meanwhile.
+func TestMemoryRefusesARequestThatIsOvertakenAsItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store fence.Memory
+		leave, err := store.Enter(t.Context(), "x", 7)
+		must(t, err)
+		eight, nine := make(chan error, 1), make(chan error, 1)
+		for token, result := range map[uint64]chan error{8: eight, 9: nine} {
+			go func() {
+				time.Sleep(time.Duration(token) * time.Second)
+				leave, err := store.Enter(t.Context(), "x", token)
+				if err == nil {
+					leave()
+				}
+				result <- err
+			}()
+		}
+		time.Sleep(time.Minute)
+		if len(eight)+len(nine) != 0 {
+			t.Error("somebody was let in beside the first")
+		}
+		leave()
+		if err := <-eight; !errors.Is(err, fence.ErrStale) {
+			t.Errorf("Enter with 8: %v, want ErrStale", err)
+		}
+		if err := <-nine; err != nil {
+			t.Errorf("Enter with 9: %v", err)
+		}
+	})
+}
+
+func TestMemoryLetsTheNextInAfterAPanic(t *testing.T) {
+	var store fence.Memory
+	h := fence.Middleware(&store, path)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	for range 2 {
+		func() {
+			defer func() { _ = recover() }()
+			r := httptest.NewRequest("PUT", "/x", nil)
+			r.Header.Set(fence.HeaderToken, "7")
+			h.ServeHTTP(httptest.NewRecorder(), r)
+			t.Error("the panic is gone")
+		}()
+	}
+}
+
+func TestMemoryWaitsNoLongerThanItsContext(t *testing.T) {
+	var store fence.Memory
+	leave, err := store.Enter(t.Context(), "x", 7)
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := store.Enter(ctx, "x", 8); !errors.Is(err, context.Canceled) {
+		t.Errorf("Enter with a done context: %v, want context.Canceled", err)
+	}
+	leave()
+	leave() // more than once is no harm
+	if _, err := store.Enter(t.Context(), "x", 7); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("Enter with 7 after 8 has come: %v, want ErrStale", err)
+	}
+	leave, err = store.Enter(t.Context(), "x", 8)
+	must(t, err)
+	leave()
+}

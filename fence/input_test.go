@@ -1,0 +1,76 @@
+package fence_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/fence"
+)
+
+func TestBadArgumentsAreRefusedByName(t *testing.T) {
+	ctx := t.Context()
+	var none context.Context
+	table, err := fence.NewSQL(fence.Postgres, "")
+	must(t, err)
+	rows, err := fence.NewRows(fence.Postgres, fence.Columns{Table: "x", Key: "id", Token: "token"})
+	must(t, err)
+	keys, _ := newRedis(t)
+	var memory fence.Memory
+	enter := func(ctx context.Context, s fence.Store, resource string, token uint64) error {
+		_, err := s.Enter(ctx, resource, token)
+		return err
+	}
+	db, tx := new(sql.DB), new(sql.Tx) // nothing reaches them
+	long := strings.Repeat("x", 256)
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"SQL.Mark, ctx":           {table.Mark(none, db, "x", 1), "context is nil"},
+		"SQL.Mark, db":            {table.Mark(ctx, nil, "x", 1), "the database is nil"},
+		"SQL.Mark, typed nil":     {table.Mark(ctx, (*sql.DB)(nil), "x", 1), "the database is nil"},
+		"SQL.Mark, resource":      {table.Mark(ctx, db, "", 1), "the resource is empty"},
+		"SQL.Mark, long resource": {table.Mark(ctx, db, long, 1), "256 bytes"},
+		"SQL.Mark, token":         {table.Mark(ctx, db, "x", 0), "the fencing token is 0"},
+		"SQL.Mark, great token":   {table.Mark(ctx, db, "x", math.MaxInt64+1), "too large"},
+		"SQL.Check, ctx":          {table.Check(none, tx, "x", 1), "context is nil"},
+		"SQL.Check, nil tx":       {table.Check(ctx, (*sql.Tx)(nil), "x", 1), "the database is nil"},
+		"SQL.Check, token":        {table.Check(ctx, tx, "x", 0), "the fencing token is 0"},
+		"SQL.Check, db":           {table.Check(ctx, db, "x", 1), "*sql.Tx"},
+		"Rows.Mark, db":           {rows.Mark(ctx, nil, 1, 1), "the database is nil"},
+		"Rows.Check, token":       {rows.Check(ctx, tx, 1, 0), "the fencing token is 0"},
+		"Rows.Set, nothing":       {rows.Set(ctx, db, 1, 1, nil), "no columns"},
+		"Rows.Set, column":        {rows.Set(ctx, db, 1, 1, map[string]any{"a b": 1}), `the column "a b"`},
+		"Rows.Set, token column":  {rows.Set(ctx, db, 1, 1, map[string]any{"token": 1}), "leave it out"},
+		"Rows.Set, key column":    {rows.Set(ctx, db, 1, 1, map[string]any{"id": 1}), "leave it out"},
+		"Redis.Mark, ctx":         {keys.Mark(none, "x", 1), "context is nil"},
+		"Redis.Mark, resource":    {keys.Mark(ctx, "", 1), "the resource is empty"},
+		"Redis.Mark, token":       {keys.Mark(ctx, "x", 0), "the fencing token is 0"},
+		"Redis.Set, TTL":          {keys.Set(ctx, "x", 1, "v", -1), "the TTL is -1ns"},
+		"Redis.Set, short TTL":    {keys.Set(ctx, "x", 1, "v", time.Microsecond), "the TTL is 1µs"},
+		"Redis.Run, nil":          {keys.Run(ctx, nil, "x", 1, nil).Err(), "the script is nil"},
+		"Redis.Run, zero":         {keys.Run(ctx, new(fence.Script), "x", 1, nil).Err(), "the script is nil"},
+		"Memory.Enter, ctx":       {enter(none, &memory, "x", 1), "context is nil"},
+		"Memory.Enter, token":     {enter(ctx, &memory, "x", 0), "the fencing token is 0"},
+	} {
+		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) {
+			t.Errorf("%s: %v, want an error about %q", name, tt.err, tt.want)
+		}
+		if strings.HasSuffix(name, "ctx") && !errors.Is(tt.err, quorumlock.ErrNilContext) {
+			t.Errorf("%s: %v, want ErrNilContext", name, tt.err)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,75 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Store remembers the highest token of each resource, for [Middleware]. [Memory] and [Redis] are stores; [SQL.Store]
+// returns one. A Store is safe for concurrent use.
+type Store interface {
+	// Enter records the token, or returns an error that is [ErrStale] if a higher one was recorded. Otherwise it returns a
+	// function that is called when the request is done, once. A store that can keeps later holders waiting until then.
+	Enter(ctx context.Context, resource string, token uint64) (leave func(), err error)
+}
+
+// Memory is a [Store] in the memory of this process, for a resource that one process serves: when it restarts, it has
+// forgotten. It lets one request for a resource in at a time. So a request that was let in is done before one with a
+// higher token is let in, and the handler's write cannot come late. It keeps a few bytes for each resource for ever. Its
+// zero value is ready for use.
+type Memory struct {
+	mu        sync.Mutex
+	resources map[string]*remembered
+}
+
+type remembered struct {
+	seen uint64        // guarded by Memory.mu
+	turn chan struct{} // has a value while a request is in
+}
+
+// Enter implements [Store]. It waits until no other request for the resource is in, or until ctx is done, and then returns
+// ctx's error. Lower tokens are refused from the time of the call on.
+func (m *Memory) Enter(ctx context.Context, resource string, token uint64) (func(), error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext)
+	}
+	if err := errors.Join(checkResource(resource), checkToken(token)); err != nil {
+		return nil, err
+	}
+	r, err := m.mark(resource, token)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case r.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if _, err := m.mark(resource, token); err != nil { // a later holder has come meanwhile
+		<-r.turn
+		return nil, err
+	}
+	return sync.OnceFunc(func() { <-r.turn }), nil
+}
+
+func (m *Memory) mark(resource string, token uint64) (*remembered, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r := m.resources[resource]
+	if r == nil {
+		if m.resources == nil {
+			m.resources = make(map[string]*remembered)
+		}
+		r = &remembered{turn: make(chan struct{}, 1)}
+		m.resources[resource] = r
+	}
+	if token < r.seen {
+		return nil, &StaleError{Resource: resource, Token: token, Seen: r.seen}
+	}
+	r.seen = token
+	return r, nil
+}

@@ -1,0 +1,160 @@
+package fence
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Redis keeps the token of a resource in a key beside the data of the resource, on the Redis that has the data: not on
+// the nodes of the lock. It is safe for concurrent use; its zero value is not usable.
+//
+// The key is `quorumlock_fence:{resource}`, so that a cluster keeps it with the key that has the resource's name. If
+// the name has a { itself, the key is `quorumlock_fence*:resource`.
+//
+// Each call is one script, so that nothing comes between the check and the write. The server must not evict the key
+// (maxmemory-policy noeviction), nor lose it in a failover that the data survives; what replication loses, it loses together
+// with the write of the same script.
+type Redis struct {
+	client redis.Scripter
+	keep   time.Duration
+}
+
+// NewRedis returns a fence over the data of client, a client of go-redis.
+//
+// keep is for how long a token is kept after its last use. It must be longer than any holder can be paused, and longer than
+// a resource is without writes. With 0 a token is kept for ever, in one small key for each resource.
+func NewRedis(client redis.Scripter, keep time.Duration) (*Redis, error) {
+	switch {
+	case client == nil:
+		return nil, errors.New("quorumlock: fence: the Redis client is nil: use the client that writes the data")
+	case keep < 0 || keep > 0 && keep < time.Millisecond:
+		return nil, fmt.Errorf("quorumlock: fence: keep is %v: use a millisecond or more, or 0 to keep tokens for ever", keep)
+	}
+	return &Redis{client, keep}, nil
+}
+
+// Mark records the token of a new holder. Every lower token is refused from then on. Call it at the start of the term. It
+// returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, and the error of go-redis otherwise. It may be
+// called again with the same token. When ctx is done first, the token may or may not be marked.
+func (r *Redis) Mark(ctx context.Context, resource string, token uint64) error {
+	return r.run(ctx, mark, "1", resource, token, nil, nil).Err()
+}
+
+// Set writes value to the key, and lets it expire after ttl, or never if that is 0, unless the token is stale: a SET that is
+// guarded. The resource is the key itself. It returns what [Redis.Run] does.
+func (r *Redis) Set(ctx context.Context, key string, token uint64, value any, ttl time.Duration) error {
+	if ttl < 0 || ttl > 0 && ttl < time.Millisecond {
+		return fmt.Errorf("quorumlock: fence: the TTL is %v: use a millisecond or more, or 0 for none", ttl)
+	}
+	return r.run(ctx, set, "0", key, token, []string{key}, []any{value, ttl.Milliseconds()}).Err()
+}
+
+// Run runs a guarded script of yours, unless the token is stale. keys and args are the script's KEYS and ARGV. In a
+// cluster, keys must have the hash tag of the resource. The result is that of your script, or its error is
+// a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, [ErrMissing] if none was, or that of go-redis. After
+// these two, nothing of your script has run. A token that is higher than the marked one is marked. When ctx is done
+// first, the script may or may not run. If a reply is lost, go-redis sends the call again, so that the script may run twice:
+// write it so that this does no harm, or set MaxRetries to -1 in the client's options.
+func (r *Redis) Run(ctx context.Context, s *Script, resource string, token uint64, keys []string, args ...any) *redis.Cmd {
+	return r.run(ctx, s, "0", resource, token, keys, args)
+}
+
+// Enter marks the token, for [Middleware]. It makes a Redis a [Store].
+func (r *Redis) Enter(ctx context.Context, resource string, token uint64) (func(), error) {
+	return func() {}, r.Mark(ctx, resource, token)
+}
+
+func (r *Redis) run(ctx context.Context, s *Script, create, resource string, token uint64, keys []string, args []any) *redis.Cmd {
+	failed := func(err error) *redis.Cmd {
+		cmd := redis.NewCmd(context.Background())
+		cmd.SetErr(err)
+		return cmd
+	}
+	if ctx == nil {
+		return failed(fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext))
+	}
+	if s == nil || s.script == nil {
+		return failed(errors.New("quorumlock: fence: the script is nil: make it with Guard"))
+	}
+	if err := errors.Join(checkResource(resource), checkToken(token)); err != nil {
+		return failed(err)
+	}
+	keys = append([]string{fenceKey(resource)}, keys...)
+	args = append([]any{strconv.FormatUint(token, 10), r.keep.Milliseconds(), create}, args...)
+	cmd := s.script.Run(ctx, r.client, keys, args...)
+	if err := cmd.Err(); err != nil {
+		cmd.SetErr(redisError(err, resource, token))
+	}
+	return cmd
+}
+
+// redisError returns the error of this package that a guarded script's error stands for, if any.
+func redisError(err error, resource string, token uint64) error {
+	text := err.Error()
+	if seen, ok := strings.CutPrefix(text, "FENCESTALE "); ok {
+		n, _ := strconv.ParseUint(seen, 10, 64) // the script has looked
+		return &StaleError{Resource: resource, Token: token, Seen: n}
+	}
+	switch {
+	case strings.HasPrefix(text, "FENCEMISSING "):
+		return fmt.Errorf("%w: %q", ErrMissing, resource)
+	case strings.HasPrefix(text, "FENCEBROKEN "), strings.HasPrefix(text, "WRONGTYPE ") && strings.Contains(text, fenceKey(resource)):
+		return fmt.Errorf("quorumlock: fence: the key %q holds something that is no fencing token: delete it, or use another name for the resource", fenceKey(resource))
+	}
+	return err
+}
+
+// fenceKey is where the token of a resource is kept.
+func fenceKey(resource string) string {
+	if strings.Contains(resource, "{") {
+		return "quorumlock_fence*:" + resource
+	}
+	return "quorumlock_fence:{" + resource + "}"
+}
+
+// Script is a guarded Lua script, for [Redis.Run]. It is safe for concurrent use; its zero value is not usable.
+type Script struct{ script *redis.Script }
+
+//go:embed guard.lua
+var head string
+
+// Guard returns your script with the check of a fencing token before it. KEYS and ARGV are what [Redis.Run] is given: your
+// script does not see the key of the token. If the token is stale, your script does not run. If your script fails, the
+// token is marked, and what it has written until then stays written, as Redis does it. It costs nothing and does no I/O.
+func Guard(lua string) *Script {
+	return &Script{redis.NewScript(head + `
+local refusal = stale()
+if refusal then
+	return refusal
+end
+local keys, args = {}, {}
+for i = 2, #KEYS do
+	keys[i - 1] = KEYS[i]
+end
+for i = 4, #ARGV do
+	args[i - 3] = ARGV[i]
+end
+local function guarded(KEYS, ARGV)
+` + lua + `
+end
+return guarded(keys, args)
+`)}
+}
+
+var (
+	mark = Guard("return 1")
+	set  = Guard(`
+if ARGV[2] == '0' then
+	return redis.call('SET', KEYS[1], ARGV[1])
+end
+return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])`)
+)

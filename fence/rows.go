@@ -1,0 +1,88 @@
+package fence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Columns says where rows carry their own token. Names are as the database stores them; Postgres stores a name in lower
+// case unless it was quoted.
+type Columns struct {
+	Table string // with or without its schema: "accounts", "bank.accounts"
+	Key   string // the column that identifies a row: its primary key
+	Token string // a BIGINT for the fencing token; see [Rows.Migration]
+}
+
+// Rows keeps the token of a row in the row itself, and refuses stale writes to it. It is safe for concurrent use; its
+// zero value is not usable. What [SQL] says of isolation levels holds for Rows as well.
+type Rows struct {
+	column  column
+	columns Columns
+}
+
+// NewRows returns a fence over the rows of a table of yours. The error says which argument is wrong. NewRows does no I/O.
+func NewRows(d Dialect, c Columns) (*Rows, error) {
+	col, err := newColumn(d, c.Table, c.Key, c.Token)
+	if err != nil {
+		return nil, err
+	}
+	return &Rows{col, c}, nil
+}
+
+// Migration returns the statement that adds the column to the table. It fails if the column is there.
+func (r *Rows) Migration() string {
+	return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s BIGINT NOT NULL DEFAULT 0", r.column.table, r.column.token)
+}
+
+// Mark records the token of a new holder in the row, in one statement: see [SQL.Mark]. It returns [ErrMissing] if there is
+// no such row: insert the row with the token of its lease, then.
+func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
+	if err := errors.Join(usable(ctx, db), checkToken(token)); err != nil {
+		return err
+	}
+	return r.update(ctx, db, "Mark", key, token, nil)
+}
+
+// Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns [ErrMissing] if there is no
+// such row.
+func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
+	if err := errors.Join(transaction(ctx, tx), checkToken(token)); err != nil {
+		return err
+	}
+	return r.update(ctx, tx, "Check", key, token, nil)
+}
+
+// Set writes columns of a row unless the token is stale, in one statement, which needs no transaction around it. It
+// returns a *[StaleError] if the row has a higher token, and [ErrMissing] if there is no such row. Triggers for the row run
+// even if the token is stale. For a new value that depends on the old one, use [Rows.Check] and a statement of your own.
+func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
+	if err := errors.Join(usable(ctx, db), checkToken(token)); err != nil {
+		return err
+	}
+	if len(columns) == 0 {
+		return errors.New("quorumlock: fence: Set has no columns: name those to write, or use Mark")
+	}
+	set := make([]assignment, 0, len(columns))
+	for _, name := range slices.Sorted(maps.Keys(columns)) {
+		if !identifier.MatchString(name) {
+			return fmt.Errorf("quorumlock: fence: the column %.80q: use letters, digits and underscores, as the database stores the name", name)
+		}
+		if name == r.columns.Token || name == r.columns.Key {
+			return fmt.Errorf("quorumlock: fence: the column %q is the key or the token of the row: leave it out", name)
+		}
+		set = append(set, assignment{r.column.dialect.quote(name), columns[name]})
+	}
+	return r.update(ctx, db, "Set", key, token, set)
+}
+
+func (r *Rows) update(ctx context.Context, db DB, call string, key any, token uint64, set []assignment) error {
+	resource := fmt.Sprintf("%s %v", r.columns.Table, key)
+	seen, err := r.column.update(key, int64(token), set).run(ctx, db)
+	if err != nil {
+		return fmt.Errorf("quorumlock: fence: %s of %q: %w", call, resource, err)
+	}
+	return judge(resource, token, seen)
+}

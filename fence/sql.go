@@ -1,0 +1,146 @@
+package fence
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// DefaultTable is the table of [NewSQL] if none is named.
+const DefaultTable = "quorumlock_fence"
+
+// SQL keeps the tokens of resources in a table of its own, with one row for each resource. It is safe for concurrent
+// use; its zero value is not usable.
+//
+// # Isolation levels
+//
+// Check is a write, at every level. It locks the resource's row until the transaction ends, even if it changes nothing.
+// So transactions that check the same resource run one after the other, and each compares with what the one
+// before has committed:
+//
+//   - Postgres, READ COMMITTED: Check waits for the row, and computes with its newest version.
+//   - Postgres, REPEATABLE READ and SERIALIZABLE: if the row has changed since the transaction began to read, Check fails
+//     with a serialization error (40001). Roll back, and run the transaction again; it then learns the newest token.
+//   - MySQL and MariaDB with InnoDB, all levels: a write reads the newest version of the row, whatever the snapshot shows.
+//   - SQLite: there is one writer at a time. If somebody has written since the transaction began to read, Check fails with
+//     SQLITE_BUSY. Roll back, and run the transaction again.
+//
+// Make Check the first statement of the transaction. Then the reads that follow see what earlier holders have
+// committed, at every level.
+//
+// A holder that is paused between Check and Commit keeps the row locked, and Mark of the next holder waits. Bound that
+// with the database's own limits: idle_in_transaction_session_timeout in Postgres; in MySQL and MariaDB, Mark fails after
+// innodb_lock_wait_timeout, and wait_timeout ends the idle connection.
+type SQL struct {
+	column column
+	table  string
+}
+
+// NewSQL returns a fence over a table, [DefaultTable] if the name is empty. A schema may go before it, with a dot. The
+// error says which argument is wrong. NewSQL does no I/O; [SQL.Migration] makes the table.
+func NewSQL(d Dialect, table string) (*SQL, error) {
+	if table == "" {
+		table = DefaultTable
+	}
+	c, err := newColumn(d, table, "resource", "token")
+	if err != nil {
+		return nil, err
+	}
+	return &SQL{c, table}, nil
+}
+
+// Migration returns the statement that creates the table, unless it is there. Put it among your migrations.
+func (s *SQL) Migration() string {
+	kind, end := "TEXT", ""
+	if s.column.dialect == MySQL {
+		kind, end = fmt.Sprintf("VARBINARY(%d)", maxResource), " ENGINE=InnoDB" // no collation makes two resources one
+	}
+	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (%s %s NOT NULL PRIMARY KEY, %s BIGINT NOT NULL)%s",
+		s.column.table, s.column.key, kind, s.column.token, end)
+}
+
+// Mark records the token of a new holder, in one statement. Every lower token is refused from the time it is committed:
+// at once if db is a *sql.DB. Call it at the start of the term, before anything is read or written.
+//
+// It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, and the driver's error otherwise. It
+// may be called again with the same token. When ctx is done first, the token may or may not be marked.
+func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) error {
+	if err := errors.Join(usable(ctx, db), checkResource(resource), checkToken(token)); err != nil {
+		return err
+	}
+	seen, err := s.column.insert(resource, int64(token)).run(ctx, db)
+	if err != nil {
+		return fmt.Errorf("quorumlock: fence: Mark of %q in the table %s: %w", resource, s.table, err)
+	}
+	return judge(resource, token, max(seen, token)) // 0: MySQL has inserted the row
+}
+
+// Check refuses the transaction of a stale holder, in one statement. tx is the transaction of the writes that follow; a
+// *sql.DB is refused. A *sql.Conn must be in a transaction.
+//
+// It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, [ErrMissing] if none was, and the
+// driver's error otherwise. After an error, roll back. A token that is higher than the marked one is marked.
+func (s *SQL) Check(ctx context.Context, tx DB, resource string, token uint64) error {
+	if err := errors.Join(transaction(ctx, tx), checkResource(resource), checkToken(token)); err != nil {
+		return err
+	}
+	seen, err := s.column.update(resource, int64(token), nil).run(ctx, tx)
+	if err != nil {
+		return fmt.Errorf("quorumlock: fence: Check of %q in the table %s: %w", resource, s.table, err)
+	}
+	return judge(resource, token, seen)
+}
+
+// Store returns a [Store] for [Middleware] that marks in db.
+func (s *SQL) Store(db *sql.DB) Store { return sqlStore{s, db} }
+
+type sqlStore struct {
+	fence *SQL
+	db    *sql.DB
+}
+
+func (s sqlStore) Enter(ctx context.Context, resource string, token uint64) (func(), error) {
+	return func() {}, s.fence.Mark(ctx, s.db, resource, token)
+}
+
+// judge returns what the token that a resource has now says of the caller's.
+func judge(resource string, token, seen uint64) error {
+	switch {
+	case seen == 0:
+		return fmt.Errorf("%w: %q", ErrMissing, resource)
+	case seen > token:
+		return &StaleError{Resource: resource, Token: token, Seen: seen}
+	}
+	return nil
+}
+
+// usable returns an error unless a statement can run.
+func usable(ctx context.Context, db DB) error {
+	if ctx == nil {
+		return fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext)
+	}
+	missing := db == nil
+	switch db := db.(type) {
+	case *sql.DB:
+		missing = db == nil
+	case *sql.Conn:
+		missing = db == nil
+	case *sql.Tx:
+		missing = db == nil
+	}
+	if missing {
+		return errors.New("quorumlock: fence: the database is nil: use a *sql.DB, a *sql.Conn or a *sql.Tx")
+	}
+	return nil
+}
+
+// transaction returns an error unless a statement can lock a row for those that follow.
+func transaction(ctx context.Context, tx DB) error {
+	if _, pool := tx.(*sql.DB); pool {
+		return errors.New("quorumlock: fence: Check was given a *sql.DB, whose locks end with the statement: use the *sql.Tx of the writes")
+	}
+	return usable(ctx, tx)
+}

@@ -1,0 +1,94 @@
+package fence
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What goes to the databases. That they do what is meant is tested on real ones, in integration/fencing.
+func TestStatements(t *testing.T) {
+	for _, tt := range []struct {
+		dialect          Dialect
+		mark, check, set string
+		migration, alter string
+	}{
+		{
+			Postgres,
+			`INSERT INTO "quorumlock_fence" AS f ("resource", "token") VALUES ($1, $2) ON CONFLICT ("resource") DO UPDATE SET "token" = GREATEST(COALESCE(f."token", 0), $3) RETURNING "token"`,
+			`UPDATE "quorumlock_fence" SET "token" = GREATEST(COALESCE("token", 0), $1) WHERE "resource" = $2 RETURNING "token"`,
+			`UPDATE "bank"."accounts" SET "balance" = CASE WHEN COALESCE("fence", 0) <= $1 THEN $2 ELSE "balance" END, "fence" = GREATEST(COALESCE("fence", 0), $3) WHERE "id" = $4 RETURNING "fence"`,
+			`CREATE TABLE IF NOT EXISTS "quorumlock_fence" ("resource" TEXT NOT NULL PRIMARY KEY, "token" BIGINT NOT NULL)`,
+			`ALTER TABLE "bank"."accounts" ADD COLUMN "fence" BIGINT NOT NULL DEFAULT 0`,
+		},
+		{
+			MySQL,
+			"INSERT INTO `quorumlock_fence` (`resource`, `token`) VALUES (?, ?) ON DUPLICATE KEY UPDATE `token` = LAST_INSERT_ID(GREATEST(COALESCE(`token`, 0), ?))",
+			"UPDATE `quorumlock_fence` SET `token` = LAST_INSERT_ID(GREATEST(COALESCE(`token`, 0), ?)) WHERE `resource` = ?",
+			"UPDATE `bank`.`accounts` SET `balance` = CASE WHEN COALESCE(`fence`, 0) <= ? THEN ? ELSE `balance` END, `fence` = LAST_INSERT_ID(GREATEST(COALESCE(`fence`, 0), ?)) WHERE `id` = ?",
+			"CREATE TABLE IF NOT EXISTS `quorumlock_fence` (`resource` VARBINARY(255) NOT NULL PRIMARY KEY, `token` BIGINT NOT NULL) ENGINE=InnoDB",
+			"ALTER TABLE `bank`.`accounts` ADD COLUMN `fence` BIGINT NOT NULL DEFAULT 0",
+		},
+		{
+			SQLite,
+			`INSERT INTO "quorumlock_fence" AS f ("resource", "token") VALUES (?, ?) ON CONFLICT ("resource") DO UPDATE SET "token" = max(COALESCE(f."token", 0), ?) RETURNING "token"`,
+			`UPDATE "quorumlock_fence" SET "token" = max(COALESCE("token", 0), ?) WHERE "resource" = ? RETURNING "token"`,
+			`UPDATE "bank"."accounts" SET "balance" = CASE WHEN COALESCE("fence", 0) <= ? THEN ? ELSE "balance" END, "fence" = max(COALESCE("fence", 0), ?) WHERE "id" = ? RETURNING "fence"`,
+			`CREATE TABLE IF NOT EXISTS "quorumlock_fence" ("resource" TEXT NOT NULL PRIMARY KEY, "token" BIGINT NOT NULL)`,
+			`ALTER TABLE "bank"."accounts" ADD COLUMN "fence" BIGINT NOT NULL DEFAULT 0`,
+		},
+	} {
+		t.Run(tt.dialect.String(), func(t *testing.T) {
+			table, err := NewSQL(tt.dialect, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows, err := NewRows(tt.dialect, Columns{Table: "bank.accounts", Key: "id", Token: "fence"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			mark := table.column.insert("x", 7)
+			check := table.column.update("x", 7, nil)
+			set := rows.column.update("x", 7, []assignment{{tt.dialect.quote("balance"), 50}})
+			for _, c := range []struct{ what, got, want string }{
+				{"Mark", mark.text.String(), tt.mark}, {"Check", check.text.String(), tt.check}, {"Set", set.text.String(), tt.set},
+				{"SQL.Migration", table.Migration(), tt.migration}, {"Rows.Migration", rows.Migration(), tt.alter},
+			} {
+				if c.got != c.want {
+					t.Errorf("%s:\n%s\nwant\n%s", c.what, c.got, c.want)
+				}
+			}
+			if want := []any{"x", int64(7), int64(7)}; !slices.Equal(mark.args, want) {
+				t.Errorf("Mark has the arguments %v, want %v", mark.args, want)
+			}
+			if want := []any{int64(7), "x"}; !slices.Equal(check.args, want) {
+				t.Errorf("Check has the arguments %v, want %v", check.args, want)
+			}
+			if want := []any{int64(7), 50, int64(7), "x"}; !slices.Equal(set.args, want) {
+				t.Errorf("Set has the arguments %v, want %v", set.args, want)
+			}
+		})
+	}
+}
+
+func TestBadConfigurationIsRefusedByName(t *testing.T) {
+	for name, tt := range map[string]struct {
+		err  error
+		want string
+	}{
+		"no dialect":   {second(NewSQL(0, "")), "Dialect(0)"},
+		"table":        {second(NewSQL(Postgres, `fence"; DROP TABLE x`)), "the table"},
+		"schema":       {second(NewSQL(Postgres, "a b.fence")), "the schema"},
+		"empty schema": {second(NewSQL(Postgres, ".fence")), "the schema"},
+		"no table":     {second(NewRows(MySQL, Columns{Key: "id", Token: "t"})), "the table"},
+		"no key":       {second(NewRows(MySQL, Columns{Table: "x", Token: "t"})), "the key column"},
+		"no token":     {second(NewRows(MySQL, Columns{Table: "x", Key: "id"})), "the token column"},
+		"no Redis":     {second(NewRedis(nil, 0)), "the Redis client"},
+	} {
+		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !strings.HasPrefix(tt.err.Error(), "quorumlock: fence: ") {
+			t.Errorf("%s: %v, want an error about %q", name, tt.err, tt.want)
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -1,0 +1,199 @@
+package locktest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Locker is a lock in the memory of this process: a [quorumlock.Locker] that is fair, re-entrant by context and has
+// fencing tokens from 1. It is safe for concurrent use; its zero value is not usable.
+//
+// It starts no goroutine and needs no closing. Leases are renewed without doing anything, unless an option says
+// otherwise, and end at their deadline by a timer.
+type Locker struct {
+	name   string
+	set    quorumlock.Settings
+	err    error  // what is wrong with the name or an option
+	client string // the first part of the owners
+
+	mu     sync.Mutex
+	delay  time.Duration
+	fail   error
+	token  uint64    // the last one given out
+	held   *hold     // nil if the lock is free
+	queue  []*waiter // not empty only while the lock is held
+	owners int       // given out
+}
+
+var _ quorumlock.Locker = (*Locker)(nil)
+
+// waiter is a call of Lock that waits, or a Hold that does.
+type waiter struct {
+	ctx   context.Context // for the lease; nil for a Hold
+	owner quorumlock.Owner
+	done  chan outcome // has a value once the wait is over
+}
+
+type outcome struct {
+	lease *quorumlock.Lease
+	err   error
+}
+
+// New returns a lock of that name. Two locks are two locks, even if they have the same name: give one to all that
+// share it.
+//
+// The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift and WithLabel mean what they mean for real locks.
+// WithOwner is refused. The others mean nothing here. If the name or an option is bad, the calls return an error that says so.
+func New(name string, opts ...quorumlock.Option) *Locker {
+	set, err := quorumlock.Resolve(opts...)
+	if err == nil && set.Owner != "" {
+		err = errors.New("quorumlock: locktest: WithOwner is not supported: enter a hold with the context of its lease")
+	}
+	if err == nil {
+		err = quorumlock.CheckName(name)
+	}
+	return &Locker{name: name, set: set, err: err, client: set.Label + "~" + quorumlock.NewID()}
+}
+
+// Name returns the name the lock was made with.
+func (l *Locker) Name() string { return l.name }
+
+// Lock acquires the lock, as [quorumlock.Locker] says. While [Locker.Fail] has an error, Lock returns it at once: unlike a real lock, which
+// rides out an outage until ctx is done.
+func (l *Locker) Lock(ctx context.Context) (*quorumlock.Lease, error) {
+	return l.acquire(ctx, true)
+}
+
+// TryLock acquires the lock without waiting for its turn, as [quorumlock.Locker] says.
+func (l *Locker) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
+	return l.acquire(ctx, false)
+}
+
+func (l *Locker) acquire(ctx context.Context, wait bool) (*quorumlock.Lease, error) {
+	if ctx == nil {
+		return nil, quorumlock.ErrNilContext
+	}
+	if l.err != nil {
+		return nil, l.err
+	}
+	patience := ctx // for how long this call waits; the lease is of ctx
+	if l.set.Wait > 0 && wait {
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeout(ctx, l.set.Wait)
+		defer cancel()
+	}
+	if err := l.pause(patience); err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	if lease, err, ok := l.enter(ctx, wait); ok {
+		l.mu.Unlock()
+		return lease, err
+	}
+	w := &waiter{ctx: ctx, owner: l.owner(), done: make(chan outcome, 1)}
+	l.queue = append(l.queue, w)
+	l.mu.Unlock()
+
+	select {
+	case o := <-w.done:
+		return o.lease, o.err
+	case <-patience.Done():
+		return nil, l.leave(w, patience.Err())
+	}
+}
+
+// pause waits for the delay of the test.
+func (l *Locker) pause(ctx context.Context) error {
+	l.mu.Lock()
+	d := l.delay
+	l.mu.Unlock()
+	if d > 0 && ctx.Err() == nil {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// enter is all that does not wait. It returns false if the call has to.
+func (l *Locker) enter(ctx context.Context, wait bool) (lease *quorumlock.Lease, err error, over bool) {
+	if h, ok := ctx.Value(key{l}).(*hold); ok && h == l.held && len(h.leases) > 0 {
+		return h.lease(ctx), nil, true
+	}
+	if l.fail != nil {
+		return nil, l.fail, true
+	}
+	if l.held == nil {
+		return l.grant(ctx, l.owner()), nil, true
+	}
+	if !wait {
+		return nil, l.refusal(0), true
+	}
+	return nil, nil, false
+}
+
+// leave takes a waiter whose time is over out of the queue, and returns its error.
+func (l *Locker) leave(w *waiter, err error) error {
+	l.mu.Lock()
+	i := slices.Index(l.queue, w)
+	if i < 0 { // its turn has come at the same time
+		l.mu.Unlock()
+		if o := <-w.done; o.lease != nil {
+			_ = o.lease.Unlock(context.Background()) // nobody else has it, so nothing can go wrong
+		}
+		return err
+	}
+	defer l.mu.Unlock()
+	refusal := l.refusal(i + 1)
+	l.queue = slices.Delete(l.queue, i, i+1)
+	return errors.Join(err, refusal)
+}
+
+func (l *Locker) refusal(position int) error {
+	return &quorumlock.HeldError{Name: l.name, Holder: l.held.owner, TTL: max(time.Until(l.held.deadline()), 0), Position: position}
+}
+
+func (l *Locker) owner() quorumlock.Owner {
+	l.owners++
+	return quorumlock.Owner(fmt.Sprintf("%s:%d", l.client, l.owners))
+}
+
+// grant makes the lock the owner's. l.mu is held, and the lock is free.
+func (l *Locker) grant(ctx context.Context, owner quorumlock.Owner) *quorumlock.Lease {
+	h := l.take(owner)
+	h.schedule()
+	return h.lease(ctx)
+}
+
+func (l *Locker) take(owner quorumlock.Owner) *hold {
+	l.token++
+	l.held = &hold{locker: l, owner: owner, token: l.token, granted: time.Now(), extended: time.Now(), leases: make(map[*quorumlock.Lease]context.CancelCauseFunc)}
+	return l.held
+}
+
+// free ends the present hold and grants the lock to the first in the queue. l.mu is held.
+func (l *Locker) free() {
+	l.held.stop()
+	l.held = nil
+	for len(l.queue) > 0 && l.held == nil {
+		w := l.queue[0]
+		l.queue = l.queue[1:]
+		switch {
+		case w.ctx == nil:
+			l.take(w.owner)
+		case w.ctx.Err() != nil: // it is about to leave
+			w.done <- outcome{err: w.ctx.Err()}
+		default:
+			w.done <- outcome{lease: l.grant(w.ctx, w.owner)}
+		}
+	}
+}

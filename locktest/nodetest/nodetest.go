@@ -1,0 +1,142 @@
+// Package nodetest starts lock nodes inside a test, with the library's real scripts and a network that the test can
+// break. It is for tests of what a program does when nodes fail; package locktest is enough for the others.
+//
+// It works inside a testing/synctest bubble, where waiting for a TTL takes no time.
+package nodetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// Nodes are lock nodes inside the process. Nodes are numbered from 1; a method that takes numbers acts on all nodes if it
+// is given none, and fails the test if there is no such node. It is safe for concurrent use; its zero value is not usable.
+type Nodes struct {
+	t       testing.TB
+	servers []*embedded.Server
+	client  *redlock.Client
+}
+
+// Start starts n nodes and a client over them, which all end with the test. The options are those of the client. It fails
+// the test if n or an option is bad. From then on go-redis logs nothing in this process: it would log every failed connection.
+func Start(t testing.TB, n int, opts ...quorumlock.Option) *Nodes {
+	t.Helper()
+	if n < 1 || n > 100 {
+		t.Fatalf("nodetest: Start of %d nodes: use 1 to 100", n)
+	}
+	redis.SetLogger(silent{})
+	nodes := &Nodes{t: t}
+	t.Cleanup(func() {
+		for _, s := range nodes.servers {
+			s.Close()
+		}
+		if inBubble() {
+			time.Sleep(2 * time.Second) // go-redis looks once a second whether a dead node's pool is closed
+		}
+	})
+	for i := range n {
+		nodes.servers = append(nodes.servers, embedded.Start(fmt.Sprintf("node-%d", i+1)))
+	}
+	nodes.client = nodes.NewClient(opts...)
+	return nodes
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// inBubble reports whether the clock is that of a testing/synctest bubble, which starts in 2000.
+func inBubble() bool { return time.Now().Year() < 2020 }
+
+// Client returns the client that Start made.
+func (n *Nodes) Client() *redlock.Client { return n.client }
+
+// NewClient returns another client over the same nodes, as another process has one. It is closed with the test. It fails
+// the test if an option is bad.
+func (n *Nodes) NewClient(opts ...quorumlock.Option) *redlock.Client {
+	n.t.Helper()
+	nodes := make([]*node.Node, len(n.servers))
+	for i, s := range n.servers {
+		var err error
+		if nodes[i], err = s.Node(); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	client, err := redlock.New(nodes, opts...)
+	if err != nil {
+		for _, node := range nodes {
+			_ = node.Close()
+		}
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = client.Close() }) // a node that the test has killed is no failure
+	return client
+}
+
+// Node returns a connection to the first node, for locks on a single node, as another process has one. It is closed with
+// the test.
+func (n *Nodes) Node() *node.Node {
+	n.t.Helper()
+	one, err := n.servers[0].Node()
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = one.Close() })
+	return one
+}
+
+// Kill cuts all connections to the nodes, and refuses new ones until Restart. Their data stays.
+func (n *Nodes) Kill(numbers ...int) { n.each(numbers, (*embedded.Server).Kill) }
+
+// Restart starts nodes again, with their data. A node that runs is killed first.
+func (n *Nodes) Restart(numbers ...int) {
+	n.each(numbers, func(s *embedded.Server) { s.Restart(true) })
+}
+
+// Forget restarts nodes without their data, as a server that keeps nothing on disk comes back.
+func (n *Nodes) Forget(numbers ...int) {
+	n.each(numbers, func(s *embedded.Server) { s.Restart(false) })
+}
+
+// Freeze holds back all requests to the nodes until Thaw. Then they run, late.
+func (n *Nodes) Freeze(numbers ...int) { n.each(numbers, (*embedded.Server).Stall) }
+
+// Cut makes all requests to the nodes vanish, without an error to the client, until Thaw.
+func (n *Nodes) Cut(numbers ...int) { n.each(numbers, (*embedded.Server).Lose) }
+
+// Mute lets requests to the nodes run and holds back the replies, until Thaw.
+func (n *Nodes) Mute(numbers ...int) { n.each(numbers, (*embedded.Server).Mute) }
+
+// Thaw ends Freeze, Cut and Mute.
+func (n *Nodes) Thaw(numbers ...int) { n.each(numbers, (*embedded.Server).Resume) }
+
+// Delay makes each way to the nodes and back take d. 0 ends that.
+func (n *Nodes) Delay(d time.Duration, numbers ...int) {
+	n.each(numbers, func(s *embedded.Server) { s.Delay(d) })
+}
+
+// each does something to nodes, to all of them if there are no numbers.
+func (n *Nodes) each(numbers []int, do func(*embedded.Server)) {
+	n.t.Helper()
+	if len(numbers) == 0 {
+		for i := range n.servers {
+			numbers = append(numbers, i+1)
+		}
+	}
+	for _, number := range numbers {
+		if number < 1 || number > len(n.servers) {
+			n.t.Errorf("nodetest: there is no node %d: use 1 to %d", number, len(n.servers))
+			continue
+		}
+		do(n.servers[number-1])
+	}
+}
