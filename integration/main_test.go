@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/integration/redisimage"
+	"github.com/quorumlock/quorumlock/internal/notice"
 )
 
 // five are the nodes that most tests share. A test that harms one heals it again.
@@ -82,6 +83,11 @@ func run(m *testing.M) int {
 	return code
 }
 
+// didNotRun ends the run on a machine that cannot start Redis containers, and returns its exit status.
+func didNotRun(why string) int {
+	return notice.DidNotRun("CONTAINER TESTS", why, "Nothing was checked on real Redis servers", "QUORUMLOCK_REQUIRE_DOCKER")
+}
+
 // chooseImage returns the image of all servers.
 func chooseImage(named string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -90,7 +96,7 @@ func chooseImage(named string) (string, error) {
 		Docker: docker,
 		Named:  named,
 		Public: redisimage.Public,
-		Say:    func(line string) { tell("quorumlock/integration: " + line) },
+		Say:    func(line string) { notice.Tell("quorumlock/integration: " + line) },
 	}.Choose(ctx)
 }
 

@@ -1,86 +1,54 @@
 package integration
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redisson"
 	"github.com/quorumlock/quorumlock/node"
-)
-
-// The scripts of Redisson's RedissonLock.
-const (
-	redissonLock = `
-		if ((redis.call('exists', KEYS[1]) == 0) or (redis.call('hexists', KEYS[1], ARGV[2]) == 1)) then
-			redis.call('hincrby', KEYS[1], ARGV[2], 1);
-			redis.call('pexpire', KEYS[1], ARGV[1]);
-			return nil;
-		end;
-		return redis.call('pttl', KEYS[1]);`
-	redissonRenew = `
-		if (redis.call('hexists', KEYS[1], ARGV[2]) == 1) then
-			redis.call('pexpire', KEYS[1], ARGV[1]);
-			return 1;
-		end;
-		return 0;`
-	redissonUnlock = `
-		if (redis.call('hexists', KEYS[1], ARGV[3]) == 0) then return nil; end;
-		local counter = redis.call('hincrby', KEYS[1], ARGV[3], -1);
-		if (counter > 0) then
-			redis.call('pexpire', KEYS[1], ARGV[2]);
-			return 0;
-		end;
-		redis.call('del', KEYS[1]);
-		redis.call('publish', KEYS[2], ARGV[1]);
-		return 1;`
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // java is a thread of a service that locks with Redisson.
 type java struct {
 	t      *testing.T
 	client *redis.Client
-	name   string
-	thread string
+	lock   *redisson.Lock
 }
 
-const javaTTL = 30_000 // ms, Redisson's default
-
-// tryLock enters the lock, or returns the TTL of whoever has it.
-func (j java) tryLock() (ttl time.Duration, entered bool) {
+// tryLock enters the lock, or reports that somebody else has it.
+func (j java) tryLock() (entered bool) {
 	j.t.Helper()
-	ms, err := j.client.Eval(j.t.Context(), redissonLock, []string{j.name}, javaTTL, j.thread).Int64()
-	if errors.Is(err, redis.Nil) {
-		return 0, true
+	entered, err := j.lock.TryLock(j.t.Context())
+	must(j.t, err)
+	return entered
+}
+
+// unlock reports whether the thread had an entry.
+func (j java) unlock() bool {
+	j.t.Helper()
+	err := j.lock.Unlock(j.t.Context())
+	if errors.Is(err, redisson.ErrNotHeld) {
+		return false
 	}
 	must(j.t, err)
-	return time.Duration(ms) * time.Millisecond, false
+	return true
 }
 
-// renew is what its watchdog does.
-func (j java) renew() bool {
-	j.t.Helper()
-	n, err := j.client.Eval(j.t.Context(), redissonRenew, []string{j.name}, javaTTL, j.thread).Int()
-	must(j.t, err)
-	return n == 1
-}
-
-// unlock returns 1 when the lock is free, 0 when entries are left, and -1 when the thread has none.
-func (j java) unlock() int {
-	j.t.Helper()
-	keys := []string{j.name, "redisson_lock__channel:{" + j.name + "}"}
-	n, err := j.client.Eval(j.t.Context(), redissonUnlock, keys, 0, javaTTL, j.thread).Int()
-	if errors.Is(err, redis.Nil) {
-		return -1
-	}
-	must(j.t, err)
-	return n
+// jvm returns a client of Redisson's at a server.
+func jvm(t *testing.T, r redis.UniversalClient, opts ...redisson.Option) *redisson.Client {
+	c := redisson.New(r, opts...)
+	t.Cleanup(c.Close)
+	return c
 }
 
 // shared returns a thread with Redisson and a node of ours at one server.
@@ -91,34 +59,30 @@ func shared(t *testing.T, name string) (java, *node.Node) {
 	n, err := node.Dial(s.url())
 	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
-	return java{t, s.admin, name, "8743c9c0-0795-4907-87fd-6c719a6b4586:1"}, n
+	return java{t, s.admin, jvm(t, s.admin).Lock(name)}, n
 }
 
 func TestRedissonKeepsUsOutAndWeKeepItOut(t *testing.T) {
 	thread, n := shared(t, "shared")
 	m := n.Mutex("shared", unhurried, quorumlock.WithTTL(time.Hour))
 
-	if _, entered := thread.tryLock(); !entered {
+	if !thread.tryLock() {
 		t.Fatal("Redisson cannot lock a free lock")
 	}
 	if _, err := m.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 		t.Errorf("TryLock of what Redisson holds: %v, want ErrHeld", err)
 	}
-	if thread.unlock() != 1 {
+	if !thread.unlock() {
 		t.Error("Redisson cannot unlock its lock after our attempt")
 	}
 
 	lease, err := m.TryLock(t.Context())
 	must(t, err)
-	ttl, entered := thread.tryLock()
-	if entered || ttl < 59*time.Minute || ttl > time.Hour {
-		t.Errorf("Redisson entered: %v; it is told to wait %v, want nearly our TTL", entered, ttl)
-	}
-	if thread.renew() || thread.unlock() != -1 {
-		t.Error("Redisson could renew or unlock our lock")
+	if thread.tryLock() || thread.unlock() {
+		t.Error("Redisson could enter or unlock our lock")
 	}
 	must(t, lease.Unlock(t.Context()))
-	if _, entered := thread.tryLock(); !entered {
+	if !thread.tryLock() {
 		t.Error("Redisson cannot have the lock after our Unlock")
 	}
 	thread.unlock()
@@ -131,11 +95,11 @@ func TestHoldCountsAreSeenBothWays(t *testing.T) {
 	thread.tryLock()
 	state, err := n.Inspect(ctx, "counted")
 	must(t, err)
-	if string(state.Owner) != thread.thread || state.HoldCount != 2 {
+	if state.Owner != thread.lock.Owner() || state.HoldCount != 2 {
 		t.Errorf("we see %q with %d entries, want Redisson's thread with 2", state.Owner, state.HoldCount)
 	}
-	if first, second := thread.unlock(), thread.unlock(); first != 0 || second != 1 {
-		t.Errorf("Redisson's unlocks say %d and %d, want 0 and 1", first, second)
+	if first, second, third := thread.unlock(), thread.unlock(), thread.unlock(); !first || !second || third {
+		t.Errorf("Redisson's unlocks say %v, %v and %v, want true, true and false", first, second, third)
 	}
 
 	owner := quorumlock.NewOwner()
@@ -164,50 +128,37 @@ func TestHoldCountsAreSeenBothWays(t *testing.T) {
 	}
 }
 
-// Messages that come one by one make a waiter try at once: far more often than it would by itself,
-// every 600 ms.
+// A waiter that is refused by Redisson listens to it, and hears of its release long before it would look by itself.
 func TestRedissonsUnlockWakesOurWaiter(t *testing.T) {
-	const messages = 40
+	const rounds = 20
 	thread, n := shared(t, "awaited")
-	thread.tryLock()
-	granted := make(chan error, 1)
-	go func() {
-		lease, err := n.Mutex("awaited", unhurried, quorumlock.WithRedissonWakeups()).Lock(t.Context())
-		if err == nil {
-			err = lease.Unlock(t.Context())
+	m := n.Mutex("awaited", unhurried)
+	late := time.Duration(0)
+	for range rounds {
+		if !thread.tryLock() {
+			t.Fatal("Redisson cannot lock")
 		}
-		granted <- err
-	}()
-	channel := "redisson_lock__channel:{awaited}"
-	start := time.Now()
-	for range messages {
-		before := scriptsRun(t, thread.client)
-		eventually(t, patience, "a waiter listens, and a message reaches it", func() bool {
-			heard, err := thread.client.Publish(t.Context(), channel, 0).Result()
+		got := make(chan *quorumlock.Lease, 1)
+		go func() {
+			lease, err := m.Lock(t.Context())
 			must(t, err)
-			return heard == 1
+			got <- lease
+		}()
+		eventually(t, patience, "the waiter listens", func() bool {
+			heard, err := thread.client.PubSubNumSub(t.Context(), "redisson_lock__channel:{awaited}").Result()
+			must(t, err)
+			return heard["redisson_lock__channel:{awaited}"] == 1
 		})
-		eventually(t, patience, "the waiter tries again", func() bool { return scriptsRun(t, thread.client) > before })
+		time.Sleep(20 * time.Millisecond) // until it waits
+		released := time.Now()
+		thread.unlock()
+		lease := <-got
+		late += time.Since(released)
+		must(t, lease.Unlock(t.Context()))
 	}
-	if took := time.Since(start); took > messages*500*time.Millisecond {
-		t.Errorf("%d attempts took %v: the messages did not wake the waiter", messages, took)
+	if late > rounds*150*time.Millisecond {
+		t.Errorf("%d releases were noticed after %v in all: the messages did not wake the waiter", rounds, late)
 	}
-	if thread.unlock() != 1 {
-		t.Error("Redisson cannot unlock")
-	}
-	must(t, <-granted)
-}
-
-// scriptsRun returns how many scripts the server has been asked for by their SHA: ours are.
-func scriptsRun(t *testing.T, s *redis.Client) int {
-	t.Helper()
-	info, err := s.Info(t.Context(), "commandstats").Result()
-	must(t, err)
-	_, after, _ := strings.Cut(info, "cmdstat_evalsha:calls=")
-	digits, _, _ := strings.Cut(after, ",")
-	calls, err := strconv.Atoi(cmp.Or(digits, "0"))
-	must(t, err)
-	return calls
 }
 
 func TestOurUnlockWakesRedissonsWaiters(t *testing.T) {
@@ -223,11 +174,177 @@ func TestOurUnlockWakesRedissonsWaiters(t *testing.T) {
 	defer cancel()
 	m, err := sub.ReceiveMessage(ctx)
 	must(t, err)
-	if m.Payload != "0" {
-		t.Errorf("the message is %q, want 0", m.Payload)
+	if number, err := strconv.ParseInt(m.Payload, 10, 64); err != nil || number != 0 {
+		t.Errorf("the message is %q, want a number that is 0", m.Payload)
 	}
-	if _, entered := thread.tryLock(); !entered {
+	if !thread.tryLock() {
 		t.Error("Redisson is told of the release, and cannot have the lock")
 	}
 	thread.unlock()
 }
+
+// Java and Go contend for one lock. Each side gets its share, and nobody is in it beside another.
+func TestJavaAndGoShareALockFairly(t *testing.T) {
+	for _, tt := range []struct{ each, servers int }{{1, 1}, {6, 1}, {3, 3}} {
+		t.Run(fmt.Sprintf("%d and %d at %d", tt.each, tt.each, tt.servers), func(t *testing.T) {
+			name := fmt.Sprintf("mixed-%d-%d", tt.each, tt.servers)
+			t.Cleanup(func() { noLocks(t, five[:tt.servers], patience) })
+			ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+			defer stop()
+			var mu sync.Mutex
+			var inside, java, golang int
+			var wg sync.WaitGroup
+			hold := func(count *int) {
+				mu.Lock()
+				if inside++; inside > 1 {
+					t.Error("two have the lock")
+				}
+				*count++
+				mu.Unlock()
+				time.Sleep(2 * time.Millisecond)
+				mu.Lock()
+				inside--
+				mu.Unlock()
+			}
+			for range tt.each {
+				members, urls := []*redisson.Lock{}, []string{}
+				for _, s := range five[:tt.servers] {
+					members, urls = append(members, jvm(t, s.admin).Lock(name)), append(urls, s.url())
+				}
+				red := redisson.NewRedLock(members...)
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						if red.Lock(ctx) == nil {
+							hold(&java)
+							red.Unlock(context.WithoutCancel(ctx))
+						}
+					}
+				})
+				c := dialURLs(t, urls, unhurried)
+				wg.Go(func() {
+					for ctx.Err() == nil {
+						if lease, err := c.Mutex(name).Lock(ctx); err == nil {
+							hold(&golang)
+							must(t, lease.Unlock(context.WithoutCancel(ctx)))
+						}
+					}
+				})
+			}
+			wg.Wait()
+			t.Logf("Java %d, Go %d", java, golang)
+			if part := float64(golang) / float64(java+golang); part < 0.25 || part > 0.75 { // five seconds on a busy machine
+				t.Errorf("Go has %.0f %% of the grants", 100*part)
+			}
+		})
+	}
+}
+
+// In a cluster of Redis 7 both publish and listen on shard channels. So no message crosses the bus of the cluster.
+func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
+	client, servers := cluster(t)
+	t.Cleanup(func() { must(t, client.Close()) })
+	n := node.New(client, node.WithName("cluster"))
+	must(t, n.Err())
+	t.Cleanup(func() { must(t, n.Close()) })
+	c, err := redlock.New([]*node.Node{n}, unhurried)
+	must(t, err)
+	t.Cleanup(func() { must(t, c.Close()) })
+	java := jvm(t, client, redisson.Sharded())
+	prompt := func(what string, since time.Time) {
+		t.Helper()
+		if d := time.Since(since); d > 400*time.Millisecond {
+			t.Errorf("%s took %v", what, d)
+		}
+	}
+	for _, name := range []string{"a", "b", "c", "{e} in braces"} {
+		lease := lock(t, c, name)
+		got := make(chan error, 1)
+		go func() { got <- java.Lock(name).Lock(t.Context()) }()
+		time.Sleep(200 * time.Millisecond) // until it waits
+		released := time.Now()
+		must(t, lease.Unlock(t.Context()))
+		must(t, <-got)
+		prompt("Java's turn after Go", released)
+
+		next := make(chan *quorumlock.Lease, 1)
+		go func() {
+			lease, err := c.Mutex(name).Lock(t.Context())
+			must(t, err)
+			next <- lease
+		}()
+		time.Sleep(250 * time.Millisecond)
+		released = time.Now()
+		must(t, java.Lock(name).Unlock(t.Context()))
+		lease = <-next
+		prompt("Go's turn after Java", released)
+
+		go func() {
+			lease, err := c.Mutex(name).Lock(t.Context())
+			must(t, err)
+			next <- lease
+		}()
+		time.Sleep(250 * time.Millisecond)
+		released = time.Now()
+		must(t, lease.Unlock(t.Context()))
+		must(t, (<-next).Unlock(t.Context()))
+		prompt("Go's turn after Go", released)
+	}
+	for _, s := range servers {
+		info, err := s.admin.ClusterInfo(t.Context()).Result()
+		must(t, err)
+		if strings.Contains(info, "cluster_stats_messages_publish_sent") {
+			t.Errorf("%s has sent messages over the bus of the cluster:\n%s", s.addr, info)
+		}
+	}
+	noLocks(t, servers, patience)
+}
+
+// Redisson's kinds that are no RLock and this library's locks keep out of each other, or are refused with an error that names the kind.
+func TestKindsOfRedissonStayOut(t *testing.T) {
+	thread, n := shared(t, "kinds")
+	ctx := t.Context()
+	c := jvm(t, thread.client)
+	lease, err := n.Mutex("kinds", unhurried).Lock(ctx)
+	must(t, err)
+	for what, l := range map[string]*redisson.Lock{
+		"RReadWriteLock.readLock": c.ReadLock("kinds"), "RReadWriteLock.writeLock": c.WriteLock("kinds"), "RFairLock": c.FairLock("kinds"), "RSpinLock": c.SpinLock("kinds"), "RFencedLock": c.FencedLock("kinds"),
+	} {
+		if entered, err := l.TryLock(ctx); entered || err != nil {
+			t.Errorf("%s enters while Go has the lock: %v, %v", what, entered, err)
+		}
+		if err := l.Unlock(ctx); !errors.Is(err, redisson.ErrNotHeld) {
+			t.Errorf("%s unlocks Go's lock: %v", what, err)
+		}
+	}
+	if err := thread.client.Decr(ctx, "kinds").Err(); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
+		t.Errorf("a semaphore of Redisson's counts at Go's lock: %v", err)
+	}
+	must(t, lease.Extend(ctx))
+	must(t, lease.Unlock(ctx))
+
+	for what, use := range map[string]func() (end func()){
+		"a read-write lock of Redisson's": func() func() {
+			l := c.ReadLock("kinds")
+			must(t, l.LockFor(ctx, time.Minute))
+			return func() { must(t, l.Unlock(ctx)) }
+		},
+		"a string is a semaphore or a latch of Redisson's": func() func() {
+			must(t, thread.client.Set(ctx, "kinds", 3, 0).Err())
+			return func() { must(t, thread.client.Del(ctx, "kinds").Err()) }
+		},
+	} {
+		end := use()
+		for call, err := range map[string]error{
+			"TryLock": second(n.Mutex("kinds").TryLock(ctx)), "Lock": second(n.Mutex("kinds").Lock(ctx)), "RLock": second(n.RWMutex("kinds").RLock(ctx)),
+			"Inspect": second(n.Mutex("kinds").Inspect(ctx)), "ForceUnlock": n.Mutex("kinds").ForceUnlock(ctx),
+		} {
+			if !errors.Is(err, quorumlock.ErrWrongKind) || !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), what) {
+				t.Errorf("%s of %s: %v", call, what, err)
+			}
+		}
+		end()
+	}
+	noLocks(t, five[:1], patience)
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -144,7 +144,7 @@ func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 		if in, err := c.Inspect(t.Context(), "x"); err != nil || in.State.Owner != holder.Owner() {
 			t.Errorf("%s: Inspect: %+v, %v", o.name, in.State, err)
 		}
-		got := waiting(t, servers, o.name+":x", c.Mutex("x", quorumlock.WithRedissonWakeups()))
+		got := waiting(t, servers, o.name+":x", c.Mutex("x"))
 		must(t, holder.Unlock(t.Context()))
 		second := <-got
 		if second == nil {

@@ -33,6 +33,13 @@ func TestSentinelGroupIsANode(t *testing.T) {
 }
 
 func TestClusterIsANode(t *testing.T) {
+	client, servers := cluster(t)
+	locksAsOneOfThree(t, client, servers)
+}
+
+// cluster returns a cluster of three masters.
+func cluster(t *testing.T) (*redis.ClusterClient, []*server) {
+	t.Helper()
 	const masters, slots = 3, 16384
 	servers := make([]*server, masters)
 	var g errgroup.Group
@@ -65,7 +72,7 @@ func TestClusterIsANode(t *testing.T) {
 	}
 
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].addr}, Dialer: inside(t, servers...)})
-	locksAsOneOfThree(t, client, servers)
+	return client, servers
 }
 
 // inside returns a dialer for the addresses by which containers know each other.

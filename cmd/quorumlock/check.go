@@ -1,74 +1,90 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"io"
 
-	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-const checkUsage = `Usage: quorumlock check --nodes URL,URL,... [--quorum N] [--restart-guard MAXTTL]
+type checkCommand struct {
+	connection
+	JSON bool `name:"json" help:"Print the report as JSON."`
+}
 
-Asks Redis servers whether they are fit for locks: whether they answer, take writes, keep their data over a
-restart, evict nothing, are different servers, and have the right time. Nothing is changed. Ends with status 0
-if there is nothing to say but advice, and 1 if not.
-
-  --nodes URL,URL,...      redis://user:password@host:6379/0, rediss:// for TLS, unix:///path/to/socket
-  --quorum N               how many must agree, if not a majority: WithQuorum(N)
-  --restart-guard MAXTTL   the locks are used with WithRestartGuard(MAXTTL), such as 30s
-`
+func (checkCommand) manual() manual {
+	return manual{
+		synopsis: "[--nodes URL,URL,...] [--quorum N] [--restart-guard MAXTTL] [--json]",
+		description: `Asks Redis servers whether they are fit for locks: whether they answer, take writes, keep their data over a
+restart, evict nothing, are different servers, and have the right time. Nothing is changed.`,
+		environment: environment,
+		statuses: `0  there is nothing to say but advice
+1  the nodes are not fit, or too few answered
+2  the command line is wrong`,
+		examples: "quorumlock check --nodes redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3",
+	}
+}
 
 var errUnfit = errors.New("the nodes are not fit for locks as they are")
 
-func runCheck(ctx context.Context, stdout io.Writer, args []string) (err error) {
-	flags := flag.NewFlagSet("check", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	list := flags.String("nodes", "", "")
-	quorum := flags.Int("quorum", 0, "")
-	guard := flags.Duration("restart-guard", 0, "")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		_, err := io.WriteString(stdout, checkUsage)
-		return err
-	case err != nil:
-		return usageError(fmt.Sprintf("check: %v: see quorumlock check -h", err))
-	case flags.NArg() > 0 || *list == "": // an argument may be a URL with a password, so it is not repeated
-		return usageError("check: give the URLs of nodes as --nodes redis://host:6379,redis://...")
-	}
-	urls, err := splitNodes("check", *list)
+func (c *checkCommand) Run(e *env) (err error) {
+	client, err := c.dial("check")
 	if err != nil {
 		return err
-	}
-	nodes := make([]*node.Node, len(urls))
-	for i, u := range urls {
-		if nodes[i], err = node.Dial(u); err != nil {
-			return usageError(fmt.Sprintf("check: --nodes: %v", err))
-		}
-	}
-	opts := []quorumlock.Option{quorumlock.WithQuorum(*quorum), quorumlock.WithRestartGuard(*guard)}
-	if *guard > 0 {
-		opts = append(opts, quorumlock.WithTTL(min(*guard, quorumlock.DefaultTTL)))
-	}
-	client, err := redlock.New(nodes, opts...)
-	if err != nil {
-		return usageError(fmt.Sprintf("check: %v", err))
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 
-	health, err := client.Check(ctx)
-	if ctx.Err() != nil {
-		return ctx.Err()
+	health, err := client.Check(e.ctx)
+	if e.ctx.Err() != nil {
+		return e.ctx.Err()
 	}
-	if _, e := io.WriteString(stdout, health.String()); e != nil {
+	if e := c.print(e.text, health); e != nil {
 		return e
 	}
 	if err == nil && !health.OK() {
 		err = errUnfit
 	}
 	return err
+}
+
+func (c *checkCommand) print(w io.Writer, health redlock.Health) error {
+	if !c.JSON {
+		_, err := io.WriteString(w, health.String())
+		return err
+	}
+	type node struct {
+		Node        string  `json:"node"`
+		Error       string  `json:"error,omitempty"`
+		Role        string  `json:"role,omitempty"`
+		Version     string  `json:"version,omitempty"`
+		UptimeS     int64   `json:"uptime_s"`
+		RoundTripMS float64 `json:"round_trip_ms"`
+		ClockMS     float64 `json:"clock_offset_ms"`
+		AppendFsync string  `json:"appendfsync,omitempty"`
+		Save        string  `json:"save,omitempty"`
+		MaxMemory   int64   `json:"maxmemory"`
+		Eviction    string  `json:"eviction,omitempty"`
+	}
+	type finding struct {
+		Kind     redlock.Kind `json:"kind"`
+		Severity string       `json:"severity"`
+		Node     string       `json:"node,omitempty"`
+		Problem  string       `json:"problem"`
+		Fix      string       `json:"fix"`
+	}
+	report := struct {
+		OK       bool      `json:"ok"`
+		Quorum   int       `json:"quorum"`
+		Nodes    []node    `json:"nodes"`
+		Findings []finding `json:"findings"`
+	}{OK: health.OK(), Quorum: health.Quorum, Nodes: []node{}, Findings: []finding{}}
+	for _, n := range health.Nodes {
+		s := n.Status
+		report.Nodes = append(report.Nodes, node{n.Node, errorText(n.Err), s.Role, s.Version, int64(s.Uptime.Seconds()), inMS(s.RoundTrip),
+			inMS(s.ClockOffset), s.AppendFsync, s.Save, s.MaxMemory, s.Eviction})
+	}
+	for _, f := range health.Findings {
+		report.Findings = append(report.Findings, finding{f.Kind, f.Severity.String(), f.Node, f.Problem, f.Fix})
+	}
+	return writeJSON(w, report)
 }

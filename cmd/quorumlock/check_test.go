@@ -8,7 +8,7 @@ import (
 func TestCheckOfFitNodesIsExitStatus0(t *testing.T) {
 	servers, nodes := tcpNodes(t, 3)
 	var stdout, stderr strings.Builder
-	if code := run(t.Context(), []string{"check", "--nodes", nodes}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+	if code := main1(t.Context(), []string{"check", "--nodes", nodes}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Errorf("status %d, %s", code, stderr.String())
 	}
 	for _, want := range []string{"all is well", servers[0].Redis.Addr(), servers[2].Redis.Addr(), "master", "always", "no limit"} {
@@ -36,7 +36,7 @@ func TestCheckOfUnfitNodesIsExitStatus1AndNamesTheFix(t *testing.T) {
 			servers, nodes := tcpNodes(t, 3)
 			c.spoil(servers[1].Configure)
 			var stdout, stderr strings.Builder
-			if code := run(t.Context(), append([]string{"check", "--nodes", nodes}, c.flags...), &stdout, &stderr); code != c.code {
+			if code := main1(t.Context(), append([]string{"check", "--nodes", nodes}, c.flags...), &stdout, &stderr); code != c.code {
 				t.Errorf("status %d, want %d: %s\n%s", code, c.code, stderr.String(), stdout.String())
 			}
 			if !strings.Contains(stdout.String(), c.want) || (stderr.Len() > 0) != (c.code > 0) {
@@ -53,7 +53,7 @@ func TestCheckWithoutAQuorumReportsAllTheSame(t *testing.T) {
 	addr := servers[2].Redis.Addr()
 	servers[2].Close()
 	var stdout, stderr strings.Builder
-	if code := run(t.Context(), []string{"check", "--nodes=" + nodes}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), "no quorum: 1 of the 2 needed") {
+	if code := main1(t.Context(), []string{"check", "--nodes=" + nodes}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), "no quorum: 1 of the 2 needed") {
 		t.Errorf("status %d, %s", code, stderr.String())
 	}
 	for _, want := range []string{"failure: 1 of 3 nodes", servers[1].Redis.Addr() + ": does not answer: WRONGPASS", addr + ": does not answer: ", "refused", "always"} {

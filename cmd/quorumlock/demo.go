@@ -1,45 +1,35 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/demo"
 )
 
-const demoUsage = `Usage: quorumlock demo [--nodes URL,URL,...]
+type demoCommand struct{ sources }
 
-Workers share a lock and write to a resource that checks fencing tokens. Without flags it needs nothing:
-five nodes run inside the process; they are killed, frozen and brought back. Ends with status 0 if every
-promise was kept, and 1 if not.
+func (demoCommand) manual() manual {
+	return manual{
+		synopsis: "[--nodes URL,URL,...]",
+		description: `Workers share a lock and write to a resource that checks fencing tokens. Without flags it needs nothing:
+five nodes run inside the process; they are killed, frozen and brought back.
 
-  --nodes URL,URL,...   play on these Redis servers instead. They are not harmed: only contention and a
-                        paused holder are shown, under a lock name of its own that is deleted again.
-                        redis://user:password@host:6379/0, rediss:// for TLS, unix:///path/to/socket
-`
-
-func runDemo(ctx context.Context, stdout io.Writer, args []string) (err error) {
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	nodes := flags.String("nodes", "", "")
-	switch err := flags.Parse(args); {
-	case errors.Is(err, flag.ErrHelp):
-		_, err := io.WriteString(stdout, demoUsage)
-		return err
-	case err != nil:
-		return usageError(fmt.Sprintf("demo: %v: see quorumlock demo -h", err))
-	case flags.NArg() > 0: // which may be a URL with a password, so it is not repeated
-		return usageError("demo: it takes no arguments: give the URLs of nodes as --nodes URL,URL,...")
+With --nodes it plays on these Redis servers instead. They are not harmed: only contention and a paused holder are
+shown, under a lock name of its own that is deleted again. The environment does not count.`,
+		statuses: `0  every promise was kept
+1  a promise was broken, or the nodes could not be used
+2  the command line is wrong`,
+		examples: "quorumlock demo",
 	}
+}
 
+func (c *demoCommand) Run(e *env) (err error) {
 	open := demo.Embedded
-	if flags.NFlag() > 0 {
-		urls, err := splitNodes("demo", *nodes)
+	if c.Nodes != nil || c.NodesFile != nil {
+		urls, err := c.urls("demo")
 		if err != nil {
 			return err
 		}
@@ -50,30 +40,18 @@ func runDemo(ctx context.Context, stdout io.Writer, args []string) (err error) {
 		return usageError(fmt.Sprintf("demo: --nodes: %v", err))
 	}
 	defer func() { err = errors.Join(err, stage.Close()) }()
-	return demo.Run(ctx, stage, stdout, wantsColor(stdout))
-}
-
-// splitNodes takes the value of a command's --nodes apart. Its errors do not repeat the parts: a comma in a password
-// would make a part of what must not be shown.
-func splitNodes(command, list string) ([]string, error) {
-	urls := strings.Split(list, ",")
-	for i, u := range urls {
-		urls[i] = strings.TrimSpace(u)
-		scheme, _, _ := strings.Cut(urls[i], "://")
-		switch scheme {
-		case "redis", "rediss", "unix":
-		default:
-			return nil, usageError(fmt.Sprintf("%s: --nodes: part %d of %d is no redis://, rediss:// or unix:// URL: separate the URLs by commas, and write %%2C for a comma in a password",
-				command, i+1, len(urls)))
-		}
-	}
-	return urls, nil
+	return demo.Run(e.ctx, stage, e.stdout, wantsColor(e.stdout))
 }
 
 // wantsColor reports whether w is a terminal, and its user has not opted out (no-color.org).
 func wantsColor(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
+}
+
+// isTerminal reports whether w, or r, is a character device.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
 		return false
 	}
 	info, err := f.Stat()

@@ -1,6 +1,7 @@
-// Command quorumlock shows the lock at work, and checks the servers it is to work on. See its usage:
+// Command quorumlock runs commands under a lock, shows who holds what, frees locks, checks and measures the servers, and
+// shows the lock at work. See its help:
 //
-//	go run github.com/quorumlock/quorumlock/cmd/quorumlock help
+//	go run ./cmd/quorumlock help
 package main
 
 import (
@@ -11,85 +12,186 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 
+	"github.com/alecthomas/kong"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
 )
 
-// command is one of the program's commands, in a file of its own.
-type command struct {
-	name    string
-	summary string
-	run     func(ctx context.Context, stdout io.Writer, args []string) error
+// cli is the command line: a field for each command, whose type is in a file of its own.
+type cli struct {
+	Run        runCommand        `cmd:"" help:"Run a command while holding a lock."`
+	Inspect    inspectCommand    `cmd:"" help:"Show who holds a lock and who waits for it."`
+	List       listCommand       `cmd:"" help:"List the locks that are held or waited for."`
+	Top        topCommand        `cmd:"" help:"Watch nodes and locks live."`
+	Unlock     unlockCommand     `cmd:"" help:"Free a lock, whoever holds it."`
+	Leader     leaderCommand     `cmd:"" help:"Show who leads an election."`
+	Check      checkCommand      `cmd:"" help:"Ask Redis servers whether they are fit for locks."`
+	Bench      benchCommand      `cmd:"" help:"Measure locks on your nodes."`
+	Demo       demoCommand       `cmd:"" help:"Watch workers share a lock while nodes fail, and see every promise checked."`
+	Completion completionCommand `cmd:"" help:"Print a completion script for your shell."`
 }
 
-var commands = []command{
-	{"demo", "watch workers share a lock while nodes fail, and see every promise checked", runDemo},
-	{"check", "ask Redis servers whether they are fit for locks", runCheck},
-}
-
+// The exit statuses. Those of the command that run runs are passed on, so run's own are ones that commands seldom have.
 const (
-	exitOK          = 0
-	exitFailure     = 1
-	exitUsage       = 2
-	exitInterrupted = 130 // as a shell reports SIGINT
+	exitOK           = 0
+	exitFailure      = 1
+	exitUsage        = 2
+	exitNotAcquired  = 121
+	exitNoQuorum     = 122
+	exitLost         = 123
+	exitRunFailed    = 125 // run itself, also for a mistake on its command line
+	exitCannotRun    = 126 // as a shell
+	exitNoSuch       = 127 // as a shell
+	exitSignal       = 128 // and the number of the signal, as a shell
+	exitInterrupted  = exitSignal + 2
+	maxCommandStatus = 255
 )
+
+// env is what a command has of the world.
+type env struct {
+	ctx    context.Context // done when the user interrupts the program
+	stdin  io.Reader
+	stdout io.Writer // as it is: for what draws on a terminal
+	text   io.Writer // stdout, on which nothing that is printed can control a terminal
+	stderr io.Writer
+}
 
 // usageError is a mistake on the command line. It says what would do.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
+// statusError ends the program with a status of its own. err is nil if all was said.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+func (e *statusError) Unwrap() error { return e.err }
+
 func main() {
+	if isWatchdog(os.Args) {
+		os.Exit(watch())
+	}
 	redis.SetLogger(silent{}) // go-redis writes every failed dial to stderr
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	args := hidePasswords(os.Args)[1:]
+	ctx := context.Background()
+	if len(args) == 0 || args[0] != "run" { // which passes signals on
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	}
+	var stderr io.Writer = os.Stderr
+	if len(args) > 0 && args[0] == "run" {
+		stderr = notes
+	}
+	status := run(ctx, args, os.Stdin, os.Stdout, stderr)
+	notes.flush()
+	os.Exit(status)
 }
 
 // run is the whole program, but for the process around it. It returns the exit status.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	err := dispatch(ctx, args, stdout)
-	var usage usageError
-	switch {
-	case err == nil:
-		return exitOK
-	case errors.As(err, &usage):
-		complain(stderr, err)
-		return exitUsage
-	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		complain(stderr, errors.New("interrupted; all locks are released"))
-		return exitInterrupted
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	err := dispatch(&env{ctx, stdin, stdout, safeWriter{stdout}, safeWriter{stderr}}, args)
+	status, said := verdict(ctx, args, err)
+	if said != nil {
+		complain(stderr, said)
 	}
-	complain(stderr, err)
-	return exitFailure
+	return status
 }
 
-func dispatch(ctx context.Context, args []string, stdout io.Writer) error {
+// verdict returns the exit status for an error, and what is to be said.
+func verdict(ctx context.Context, args []string, err error) (status int, said error) {
+	if err == nil {
+		return exitOK, nil
+	}
+	if s, ok := errors.AsType[*statusError](err); ok {
+		return s.status, s.err
+	}
+	if _, ok := errors.AsType[usageError](err); ok {
+		if len(args) > 0 && args[0] == "run" {
+			return exitRunFailed, err
+		}
+		return exitUsage, err
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return exitFailure, nil // whoever read the output has gone
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return exitInterrupted, errors.New("interrupted; all locks are released")
+	}
+	if _, ok := errors.AsType[*quorumlock.QuorumError](err); ok && args[0] != "check" { // whose verdict it is
+		return exitNoQuorum, err
+	}
+	return exitFailure, err
+}
+
+func dispatch(e *env, args []string) error {
+	var c cli
+	parser, err := kong.New(&c, kong.Name("quorumlock"), kong.NoDefaultHelp(), kong.WithHyphenPrefixedParameters(true), kong.Exit(func(int) {}))
+	if err != nil {
+		return err
+	}
 	if len(args) == 0 {
-		return usageError("no command: use one of\n\n" + list() + "\nsuch as: quorumlock demo")
+		return usageError("no command: use one of\n\n" + overview(parser.Model.Node) + "\nsuch as: quorumlock demo")
 	}
-	switch args[0] {
-	case "help", "-h", "-help", "--help":
-		fmt.Fprintf(stdout, "Distributed locks over independent Redis nodes.\n\nUsage: quorumlock <command> [flags]\n\n%s\nFlags of a command: quorumlock <command> -h\n", list())
-		return nil
+	if isHelp(args[0]) || args[0] == "help" {
+		return help(e.text, parser.Model.Node, args[1:])
 	}
-	for _, c := range commands {
-		if c.name == args[0] {
-			return c.run(ctx, stdout, args[1:])
+	command := find(parser.Model.Node, args[0])
+	if command == nil {
+		return usageError(fmt.Sprintf("unknown command %.80q: use one of\n\n%s", args[0], overview(parser.Model.Node)))
+	}
+	own, behind, dashes := split(args)
+	if slices.ContainsFunc(own, isHelp) {
+		return help(e.text, parser.Model.Node, args[:1])
+	}
+	if command.Name == "run" {
+		c.Run.command = behind
+	} else if dashes {
+		own = args
+	}
+	parsed, err := parser.Parse(own)
+	if err != nil {
+		return badArguments(command.Name, args[1:], err)
+	}
+	parsed.Bind(e, parser.Model.Node)
+	return parsed.Run()
+}
+
+// split returns the arguments before and behind the first "--".
+func split(args []string) (own, behind []string, dashes bool) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		return args[:i], args[i+1:], true
+	}
+	return args, nil, false
+}
+
+// badArguments says what is wrong with the arguments of a command. It repeats none that may be a URL with a password.
+func badArguments(command string, args []string, err error) error {
+	text, hint := err.Error(), ""
+	for _, a := range args {
+		if strings.Contains(a, "://") {
+			hint = ": give the URLs of nodes as --nodes redis://host:6379,redis://..."
+			text = strings.ReplaceAll(text, a, "(a URL)")
+			if _, value, ok := strings.Cut(a, "="); ok {
+				text = strings.ReplaceAll(text, value, "(a URL)")
+			}
 		}
 	}
-	return usageError(fmt.Sprintf("unknown command %q: use one of\n\n%s", args[0], list()))
-}
-
-func list() string {
-	var b strings.Builder
-	for _, c := range commands {
-		fmt.Fprintf(&b, "  %-6s  %s\n", c.name, c.summary)
-	}
-	fmt.Fprintf(&b, "  %-6s  %s\n", "help", "print this")
-	return b.String()
+	return usageError(fmt.Sprintf("%s: %s%s: see quorumlock %s -h", command, text, hint, command))
 }
 
 // userinfo is the user and password of a URL, wherever they may have been put on the command line.
@@ -97,7 +199,7 @@ var userinfo = regexp.MustCompile(`://\S*@`)
 
 func complain(stderr io.Writer, err error) {
 	text := strings.TrimSpace(strings.ReplaceAll(err.Error(), "quorumlock: ", "")) // once is enough
-	fmt.Fprintln(stderr, "quorumlock: "+userinfo.ReplaceAllString(text, "://"))
+	_, _ = fmt.Fprintln(safeWriter{stderr}, "quorumlock: "+userinfo.ReplaceAllString(text, "://"))
 }
 
 // silent is a logger for go-redis.

@@ -12,10 +12,12 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
-	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-func TestMain(m *testing.M) { locktest.Main(m) }
+// main1 runs the program within the process.
+func main1(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	return run(ctx, args, strings.NewReader(""), stdout, stderr)
+}
 
 const password = "s3cret"
 
@@ -62,7 +64,7 @@ func noKeys(t *testing.T, servers []*embedded.Server) {
 func TestDemoNeedsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var stdout, stderr strings.Builder
-		if code := run(t.Context(), []string{"demo"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+		if code := main1(t.Context(), []string{"demo"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout.String())
 		}
 		for _, want := range []string{"contend", "killed", "freezes", "no quorum", "come back", "paused", "promises were kept"} {
@@ -81,7 +83,7 @@ func TestDemoOnRealNodesLeavesNoKey(t *testing.T) {
 	t.Parallel()
 	servers, nodes := tcpNodes(t, 3)
 	var stdout, stderr strings.Builder
-	if code := run(t.Context(), []string{"demo", "--nodes", nodes}, &stdout, &stderr); code != 0 {
+	if code := main1(t.Context(), []string{"demo", "--nodes", nodes}, &stdout, &stderr); code != 0 {
 		t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout.String())
 	}
 	if strings.Contains(stdout.String(), "killed") {
@@ -99,7 +101,7 @@ func TestBrokenPromiseIsExitStatus1(t *testing.T) {
 		}
 	}}
 	var stderr strings.Builder
-	if code := run(t.Context(), []string{"demo", "--nodes=" + nodes}, stdout, &stderr); code != 1 {
+	if code := main1(t.Context(), []string{"demo", "--nodes=" + nodes}, stdout, &stderr); code != 1 {
 		t.Errorf("status %d, %s\n%s", code, stderr.String(), stdout)
 	}
 	if !strings.Contains(stdout.String(), "BROKEN") || !strings.Contains(stderr.String(), "a promise was broken") {
@@ -113,7 +115,7 @@ func TestInterruptEndsTheDemoCleanly(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	stdout := &cue{text: "is paused", do: interrupt}
 	var stderr strings.Builder
-	if code := run(ctx, []string{"demo", "--nodes", nodes}, stdout, &stderr); code != 130 {
+	if code := main1(ctx, []string{"demo", "--nodes", nodes}, stdout, &stderr); code != 130 {
 		t.Errorf("status %d, want 130: %s\n%s", code, stderr.String(), stdout)
 	}
 	if !strings.Contains(stderr.String(), "interrupted") || strings.Contains(stdout.String(), "BROKEN") {
@@ -139,7 +141,7 @@ func TestUnusableNodeIsExitStatus1(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr strings.Builder
-			if code := run(t.Context(), []string{"demo", "--nodes", nodes + ",redis://:an0ther@" + test.addr}, &stdout, &stderr); code != 1 {
+			if code := main1(t.Context(), []string{"demo", "--nodes", nodes + ",redis://:an0ther@" + test.addr}, &stdout, &stderr); code != 1 {
 				t.Errorf("status %d", code)
 			}
 			for _, want := range []string{"1 of 3 nodes", test.addr, test.want} {
@@ -174,7 +176,7 @@ func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
 		{[]string{"demo", "--verbose"}, "demo -h"},
 		{[]string{"demo", "--redis://:s3cret@h"}, "demo -h"},
 		{[]string{"demo", "redis://:s3cret@h"}, "--nodes"},
-		{[]string{"demo", "--nodes"}, "needs an argument"},
+		{[]string{"demo", "--nodes"}, "--nodes"},
 		{[]string{"demo", "--nodes", ""}, "redis://"},
 		{[]string{"demo", "--nodes", "localhost:6379"}, "redis://"},
 		{[]string{"demo", "--nodes", "redis://:s3cret@h,"}, "part 2 of 2"},
@@ -183,6 +185,22 @@ func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
 		{[]string{"demo", "--nodes", "redis://:s3cret@h:1,redis://:s3cret@h:1"}, "given twice"},
 		{[]string{"check"}, "--nodes redis://"},
 		{[]string{"check", "redis://:s3cret@h"}, "--nodes redis://"},
+		{[]string{"inspect"}, "inspect -h"},
+		{[]string{"inspect", "", "--nodes", "redis://h"}, "empty"},
+		{[]string{"inspect", "x", "--nodes", "redis://h", "--nodes-file", "f"}, "one of them"},
+		{[]string{"inspect", "x", "--nodes-file", "/nonexistent"}, "no such file"},
+		{[]string{"inspect", "quorumlock_x", "--nodes", "redis://h"}, "another beginning"},
+		{[]string{"list", "--nodes", "redis://h", "--limit", "-1"}, "0 for all"},
+		{[]string{"list", "--nodes", "redis://h", "--tls-cert", "f"}, "give both"},
+		{[]string{"list", "--nodes", "redis://h", "--node-timeout", "-1s"}, "positive"},
+		{[]string{"top", "--nodes", "redis://h", "--interval", "1ms"}, "200ms"},
+		{[]string{"top", "--nodes", "redis://h", "--limit", "0"}, "1 to 10000"},
+		{[]string{"unlock", "x", "--nodes", "redis://h"}, "--force"},
+		{[]string{"unlock", "x", "--force", "--json", "--nodes", "redis://h"}, "--yes"},
+		{[]string{"bench", "--nodes", "redis://h", "--duration", "1h"}, "1s to 5m"},
+		{[]string{"bench", "--nodes", "redis://h", "--callers", "0"}, "1 to 1000"},
+		{[]string{"completion", "tcsh"}, "bash"},
+		{[]string{"help", "dmeo"}, "demo"},
 		{[]string{"check", "--nodes", "localhost:6379"}, "part 1 of 1"},
 		{[]string{"check", "--nodes", "redis://:s3cret@h:port"}, "percent-encode"},
 		{[]string{"check", "--nodes", "redis://:s3cret@h", "--quorum", "2"}, "WithQuorum(2)"},
@@ -191,7 +209,7 @@ func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			var stdout, stderr strings.Builder
-			if code := run(t.Context(), test.args, &stdout, &stderr); code != 2 {
+			if code := main1(t.Context(), test.args, &stdout, &stderr); code != 2 {
 				t.Errorf("status %d, want 2", code)
 			}
 			if !strings.Contains(stderr.String(), test.want) || stdout.Len() > 0 {
@@ -203,9 +221,9 @@ func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
 }
 
 func TestHelpIsOnStdout(t *testing.T) {
-	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"demo", "--help"}, {"check", "-h"}} {
+	for _, args := range [][]string{{"help"}, {"-h"}, {"--help"}, {"demo", "-h"}, {"demo", "--help"}, {"check", "-h"}, {"help", "run"}, {"run", "x", "-h", "--", "y"}} {
 		var stdout strings.Builder
-		if code := run(t.Context(), args, &stdout, io.Discard); code != 0 || !strings.Contains(stdout.String(), "Usage: quorumlock") {
+		if code := main1(t.Context(), args, &stdout, io.Discard); code != 0 || !strings.Contains(stdout.String(), "quorumlock") {
 			t.Errorf("%q: status %d, %s", args, code, stdout.String())
 		}
 	}

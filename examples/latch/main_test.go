@@ -1,6 +1,14 @@
 package main
 
+import (
+	"testing"
+
+	"github.com/quorumlock/quorumlock/examples/internal/try"
+)
+
+func TestShort(t *testing.T) { try.Short(t) }
+
 func Example() {
-	main()
+	try.Main(main)
 	// Output: all parts are done
 }

@@ -1,6 +1,5 @@
-// Command leader runs a job in one process of many. Start it several times, and stop the one that leads:
-//
-//	go run ./examples/leader redis://127.0.0.1:7001 redis://127.0.0.1:7002 redis://127.0.0.1:7003
+// Leader runs a job in one process of many, and finishes what is under way before the next one leads. Its arguments are
+// URLs of Redis servers. Start it several times, and stop the one that leads with Ctrl-C.
 package main
 
 import (
@@ -9,6 +8,7 @@ import (
 	"log"
 	"os"
 	"os/signal"
+	"time"
 
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -19,20 +19,21 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close() //nolint:errcheck // the program ends
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-
-	e := election.New(client.Mutex("example:leader"), fmt.Sprintf("process %d", os.Getpid()))
-	go func() {
-		for leader, err := range e.Observe(ctx) {
-			log.Println("now:", leader, err)
+	e := election.New(client.Mutex("example:leader"), "process "+fmt.Sprint(os.Getpid()))
+	err = e.Run(ctx, func(ctx context.Context) error {
+		fmt.Println("I lead")
+		for ctx.Err() == nil {
+			step() // in steps that are shorter than a TTL, 10 s
 		}
-	}()
-	log.Print(e.Run(ctx, func(ctx context.Context) error {
-		term, _ := election.TermOf(ctx)
-		log.Println("I lead, with the fencing token", term.Token())
-		<-ctx.Done() // the job; when it returns, the next one leads
-		return ctx.Err()
-	}))
+		fmt.Println("drained") // the lock is held until this function returns
+		return nil
+	})
+	fmt.Println("released:", err)
+	if err := client.Shutdown(context.Background()); err != nil {
+		log.Fatal(err)
+	}
 }
+
+func step() { time.Sleep(10 * time.Millisecond) }

@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+type benchCommand struct {
+	connection
+	Duration time.Duration `default:"6s" placeholder:"D" help:"How long to measure, from 1s to 5m."`
+	Callers  int           `default:"1" placeholder:"N" help:"How many callers lock at the same time, each a name of its own, from 1 to 1000."`
+	JSON     bool          `name:"json" help:"Print JSON."`
+}
+
+func (benchCommand) manual() manual {
+	return manual{
+		synopsis: "[--duration D] [--callers N] [--json] [flags]",
+		description: `Measures your nodes as they are, from where you are: a lock and unlock over all of them, a handoff (from the start of an
+Unlock in one process to the Lock of the next that waits), and a lock and unlock at each node alone, which shows the slow ones. A
+third of the time goes to each.
+
+It uses names of its own that begin with the prefix and quorumlock-bench:, and deletes what it leaves. The load is that of as
+many callers as you ask for: mind it on nodes in production.`,
+		environment: environment,
+		statuses:    statuses,
+		examples:    "quorumlock bench --duration 10s --callers 8",
+	}
+}
+
+// measured is what was measured, in milliseconds.
+type measured struct {
+	What   string  `json:"what"`
+	Node   string  `json:"node,omitempty"`
+	Count  int     `json:"count"`
+	PerSec float64 `json:"per_s"`
+	P50    float64 `json:"p50_ms"`
+	P99    float64 `json:"p99_ms"`
+	Max    float64 `json:"max_ms"`
+	Error  string  `json:"error,omitempty"`
+}
+
+func (c *benchCommand) Run(e *env) (err error) {
+	switch {
+	case c.Duration < time.Second || c.Duration > 5*time.Minute:
+		return usageError(fmt.Sprintf("bench: --duration %v: use 1s to 5m", c.Duration))
+	case c.Callers < 1 || c.Callers > 1000:
+		return usageError(fmt.Sprintf("bench: --callers %d: use 1 to 1000", c.Callers))
+	}
+	first, err := c.dial("bench")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, first.Close()) }()
+	second, err := c.dial("bench") // as if it were another process
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, second.Close()) }()
+
+	b := &bench{first: first, name: "quorumlock-bench:" + quorumlock.NewID(), names: make(map[string]bool)}
+	defer func() {
+		if left := b.wipe(); left != nil {
+			_, _ = fmt.Fprintln(e.stderr, "quorumlock: bench: "+errorText(left))
+		}
+	}()
+	health, err := first.Healthy(e.ctx)
+	if err != nil {
+		return err
+	}
+	for i, n := range health.Nodes {
+		if n.Err == nil {
+			b.quick = first.nodes[i]
+		}
+	}
+	part := c.Duration / 3
+	pairs, err := b.pairs(e.ctx, part, c.Callers)
+	if err != nil {
+		return err
+	}
+	handoffs, err := b.handoffs(e.ctx, part, second)
+	if err != nil {
+		return err
+	}
+	all := append([]measured{pairs, handoffs}, b.alone(e.ctx, part/time.Duration(len(first.nodes)))...)
+	if e.ctx.Err() != nil {
+		return e.ctx.Err()
+	}
+	if c.JSON {
+		return writeJSON(e.text, all)
+	}
+	return printMeasured(e.text, all)
+}
+
+// bench is one run.
+type bench struct {
+	first *cluster
+	name  string // what all names begin with
+	names map[string]bool
+	quick *node.Node // one that answers
+}
+
+// lockName returns a name, and sees to it that it is deleted.
+func (b *bench) lockName(more string) string {
+	name := b.name + more
+	b.names[name] = true
+	return name
+}
+
+// pairs measures locks and unlocks that nobody contends for.
+func (b *bench) pairs(ctx context.Context, d time.Duration, callers int) (measured, error) {
+	took := make([][]time.Duration, callers)
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	began := time.Now()
+	g, _ := errgroup.WithContext(ctx)
+	for i := range callers {
+		m := b.first.Mutex(b.lockName(fmt.Sprintf(":%d", i)))
+		g.Go(func() (err error) {
+			took[i], err = repeat(ctx, m)
+			return err
+		})
+	}
+	err := g.Wait()
+	return summary("lock and unlock", "", time.Since(began), slices.Concat(took...)), err
+}
+
+// repeat locks and unlocks until ctx is done.
+func repeat(ctx context.Context, m quorumlock.Locker) (took []time.Duration, err error) {
+	for ctx.Err() == nil && len(took) < maxSamples {
+		began := time.Now()
+		lease, err := m.Lock(ctx)
+		if err != nil {
+			return took, unlessDone(ctx, err)
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			return took, err
+		}
+		took = append(took, time.Since(began))
+	}
+	return took, nil
+}
+
+// maxSamples bounds the memory of one caller.
+const maxSamples = 1 << 20
+
+// unlessDone returns err, or nil if it only says that the time is over.
+func unlessDone(ctx context.Context, err error) error {
+	if _, few := errors.AsType[*quorumlock.QuorumError](err); ctx.Err() != nil && !few {
+		return nil
+	}
+	return err
+}
+
+// handoffs measures from the start of an Unlock to the Lock of the next, who waits in another process.
+func (b *bench) handoffs(ctx context.Context, d time.Duration, second *cluster) (measured, error) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	name := b.lockName(":handoff")
+	left := make(chan time.Time, 1) // when the holder began to unlock
+	var took []time.Duration        // whoever holds the lock may append
+	began := time.Now()
+	g, _ := errgroup.WithContext(ctx)
+	for _, c := range []*cluster{b.first, second} {
+		m := c.Mutex(name)
+		g.Go(func() error {
+			for ctx.Err() == nil {
+				lease, err := m.Lock(ctx)
+				if err != nil {
+					return unlessDone(ctx, err)
+				}
+				select {
+				case at := <-left:
+					took = append(took, time.Since(at))
+				default:
+				}
+				b.waitFor(ctx, name)
+				left <- time.Now()
+				if err := lease.Unlock(ctx); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return summary("handoff", "", time.Since(began), took), err
+}
+
+// waitFor returns when somebody is in the queue, so that there is somebody to hand the lock to.
+func (b *bench) waitFor(ctx context.Context, name string) {
+	for ctx.Err() == nil {
+		if s, err := b.quick.Inspect(ctx, b.first.prefix+name); err != nil || s.Waiting > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// alone measures each node by itself.
+func (b *bench) alone(ctx context.Context, d time.Duration) (all []measured) {
+	for _, n := range b.first.nodes {
+		name := b.lockName(":alone:" + quorumlock.NewID())
+		step, cancel := context.WithTimeout(ctx, d)
+		began := time.Now()
+		took, err := repeat(step, n.Mutex(b.first.prefix+name, quorumlock.WithWait(d)))
+		cancel()
+		m := summary("one node", n.String(), time.Since(began), took)
+		if len(took) == 0 && err == nil {
+			err = errors.New("it did not answer in time")
+		}
+		m.Error = errorText(err)
+		all = append(all, m)
+	}
+	return all
+}
+
+func summary(what, node string, lasted time.Duration, took []time.Duration) measured {
+	m := measured{What: what, Node: node, Count: len(took), PerSec: float64(len(took)) / lasted.Seconds()}
+	if len(took) > 0 {
+		slices.Sort(took)
+		m.P50, m.P99, m.Max = inMS(took[len(took)/2]), inMS(took[len(took)*99/100]), inMS(took[len(took)-1])
+	}
+	return m
+}
+
+func printMeasured(w io.Writer, all []measured) error {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "what\tcount\tper second\tp50 ms\tp99 ms\tmax ms\t")
+	for _, m := range all {
+		what := m.What
+		if m.Node != "" {
+			what = m.Node + " alone"
+		}
+		if m.Error != "" {
+			fmt.Fprintf(t, "%s\tfailed\t\t\t\t\t  %s\n", what, m.Error)
+			continue
+		}
+		fmt.Fprintf(t, "%s\t%d\t%.0f\t%.2f\t%.2f\t%.2f\t\n", what, m.Count, m.PerSec, m.P50, m.P99, m.Max)
+	}
+	_ = t.Flush() // into memory
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// wipe deletes all there is of the names, of which the token counters would be kept for a day.
+func (b *bench) wipe() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
+	defer cancel()
+	var errs []error
+	for _, n := range b.first.nodes {
+		for name := range b.names {
+			key := b.first.prefix + name
+			if err := n.Client().Del(ctx, key, scripts.TokenKey(key), scripts.QueueKey(key), scripts.EntriesKey(key)).Err(); err != nil {
+				errs = append(errs, fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err))
+				break
+			}
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxMemory is how much memory the tool may take, in KB, however much there is on the nodes.
+const maxMemory = 150_000
+
+// At 100,000 locks and a queue of 10,000 every command answers, in little memory. It logs how soon.
+func TestManyLocksAndALongQueueTakeLittleMemory(t *testing.T) {
+	const locks, waiters = 100_000, 10_000
+	servers, nodes := startServers(t, 3, "--appendonly", "no")
+	for _, s := range servers {
+		fill(t, s.admin, locks, waiters)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"list"}, "client-"},
+		{[]string{"list", "lock:0000*"}, "lock:00000"},
+		{[]string{"list", "--json", "long"}, `"waiting":10000`},
+		{[]string{"inspect", "long"}, "and 9900 more"},
+		{[]string{"inspect", "long", "--json"}, `"waiting":10000`},
+		{[]string{"top", "-n", "1"}, "more"},
+		{[]string{"top", "-n", "1", "long"}, "waiting=10000"},
+		{[]string{"unlock", "long", "--force", "--yes"}, "10000 in the queue"},
+	} {
+		took, memory, out := measure(t, nodes, c.args...)
+		if !strings.Contains(out, c.want) {
+			t.Errorf("%q: nothing of %q in\n%.1000s", c.args, c.want, out)
+		}
+		t.Logf("%q: %v, %d MB", c.args, took.Round(time.Millisecond), memory/1000)
+		if memory > maxMemory {
+			t.Errorf("%q took %d KB of memory, want at most %d", c.args, memory, maxMemory)
+		}
+	}
+}
+
+// All of them, in bounded memory.
+func TestListOfAllLocksTakesLittleMemory(t *testing.T) {
+	const locks = 50_000
+	servers, nodes := startServers(t, 1, "--appendonly", "no")
+	fill(t, servers[0].admin, locks, 0)
+	took, memory, out := measure(t, nodes, "list", "--limit", "0")
+	if n := strings.Count(out, "\nlock:"); n != locks {
+		t.Errorf("%d locks, want %d", n, locks)
+	}
+	t.Logf("%d locks: %v, %d MB", locks, took.Round(time.Millisecond), memory/1000)
+	if memory > maxMemory {
+		t.Errorf("%d KB of memory, want at most %d", memory, maxMemory)
+	}
+}
+
+// measure runs the tool and returns how long it took and its memory at most, in KB.
+func measure(t *testing.T, nodes string, args ...string) (took time.Duration, memory int64, out string) {
+	t.Helper()
+	c := command(nodes, args...)
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
+	began := time.Now()
+	b, err := c.Output()
+	if err != nil {
+		t.Errorf("%q: %v: %s", args, err, stderr.String())
+	}
+	return time.Since(began), c.ProcessState.SysUsage().(*syscall.Rusage).Maxrss, string(b)
+}
+
+// fill makes locks that are held, and one with a queue, as the library's scripts would.
+func fill(t *testing.T, c *redis.Client, locks, waiters int) {
+	t.Helper()
+	ctx := context.Background()
+	err := c.Eval(ctx, `
+		for i = 0, ARGV[1] - 1 do
+			local name = string.format('lock:%05d', i)
+			redis.call('hset', name, 'client-' .. i .. '~0:1.0', 1)
+			redis.call('pexpire', name, 600000)
+			redis.call('set', 'redisson_lock_token:{' .. name .. '}', 1000 + i, 'px', 600000)
+		end
+		return 1`, nil, locks).Err()
+	if err == nil && waiters > 0 {
+		err = c.Eval(ctx, `
+			redis.call('hset', 'long', 'holder~0:1.0', 1)
+			redis.call('pexpire', 'long', 600000)
+			for i = 1, ARGV[1] do
+				redis.call('zadd', 'quorumlock_queue:{long}', ARGV[2] + i, 'waiter-' .. i .. '~0:1')
+				redis.call('hset', 'quorumlock_waiters:{long}', 'waiter-' .. i .. '~0:1', ARGV[3] .. ' 1')
+			end
+			return 1`, nil, waiters, time.Now().UnixMicro(), time.Now().Add(time.Hour).UnixMilli()).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,24 @@
+module github.com/quorumlock/quorumlock/cmd/quorumlock
+
+go 1.26.0
+
+replace github.com/quorumlock/quorumlock => ../../
+
+require (
+	github.com/alecthomas/kong v1.17.0
+	github.com/quorumlock/quorumlock v0.0.0
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/rogpeppe/go-internal v1.16.0
+	go.uber.org/goleak v1.3.0
+	golang.org/x/sync v0.24.0
+	golang.org/x/sys v0.49.0
+	golang.org/x/term v0.47.0
+)
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/tools v0.26.0 // indirect
+)

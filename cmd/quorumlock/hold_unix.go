@@ -1,0 +1,284 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// signals are those that are sent to run.
+type signals struct{ came chan os.Signal }
+
+// catchSignals catches the signals that run passes on, but for those that it was started to ignore, as by nohup.
+func catchSignals() signals {
+	s := signals{make(chan os.Signal, 16)}
+	for _, one := range passedOn {
+		if !signal.Ignored(one) {
+			signal.Notify(s.came, one)
+		}
+	}
+	return s
+}
+
+// during returns a context that a signal ends, and a function that says which one did, or 0. From then on they are to be passed on.
+func (s signals) during(parent context.Context) (context.Context, func() int) {
+	ctx, cancel := context.WithCancel(parent)
+	over, stopped := make(chan struct{}), make(chan int)
+	go func() {
+		for {
+			select {
+			case one := <-s.came:
+				if one == syscall.SIGUSR1 || one == syscall.SIGUSR2 { // there is no command that they could mean
+					continue
+				}
+				cancel()
+				<-over
+				stopped <- int(one.(syscall.Signal))
+				return
+			case <-over:
+				stopped <- 0
+				return
+			}
+		}
+	}()
+	return ctx, func() int {
+		close(over)
+		return <-stopped // without one ctx goes on: that of the lease descends from it
+	}
+}
+
+// holder runs a command under a lease, by a watchdog.
+type holder struct {
+	lease  *quorumlock.Lease
+	job    job
+	orders *os.File
+	pid    int // of the watchdog
+	group  int // of the command; 0 if it is not known yet
+
+	valid    time.Time // the end of the lease, when it was last looked at
+	deadline int64     // the same on the clock of bootTime
+	lostAt   int64     // when the lock was lost; 0 if it is not
+}
+
+// hold runs a command until it and all that it started have ended, and ends it in time if the lease does.
+func hold(lease *quorumlock.Lease, s signals, j job) (ending, error) {
+	h := &holder{lease: lease, job: j}
+	h.renewed()
+	adopt() // if the watchdog is killed, what it had is ours
+	front := unix.Getpgrp()
+	terminal, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	foreground := err == nil && terminal == front
+	if foreground {
+		defer func() {
+			signal.Ignore(syscall.SIGTTOU) // it would stop us now that we are in the background
+			_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, front)
+		}()
+	}
+	reports, err := h.start(foreground)
+	if h.orders != nil {
+		defer h.orders.Close() //nolint:errcheck // the watchdog has gone, or goes now
+	}
+	if err != nil {
+		return ending{}, &statusError{exitRunFailed, fmt.Errorf("run: the watchdog cannot be started: %w", err)}
+	}
+	hurry() // the watchdog and the command are started already
+	return h.follow(reports, s)
+}
+
+// start starts the watchdog, and returns what it says.
+func (h *holder) start(foreground bool) (<-chan report, error) {
+	path, err := self()
+	if err != nil {
+		return nil, err
+	}
+	ordersR, ordersW, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer ordersR.Close() //nolint:errcheck // the watchdog has its own
+	reportsR, reportsW, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(err, ordersW.Close())
+	}
+	defer reportsW.Close() //nolint:errcheck // the watchdog has its own
+	h.orders = ordersW
+	// A process group of its own: what stops or kills this one's group does not stop or kill the watchdog.
+	p, err := os.StartProcess(path, []string{os.Args[0], watchdogArgument}, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, ordersR, reportsW},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return nil, errors.Join(err, ordersW.Close(), reportsR.Close())
+	}
+	h.pid = p.Pid
+	_ = p.Release() // it is waited for along with what it leaves
+	reports := make(chan report, 4)
+	go func() {
+		defer close(reports)
+		defer reportsR.Close() //nolint:errcheck // it was only read
+		lines := bufio.NewReader(reportsR)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var r report
+			if json.Unmarshal(line, &r) == nil {
+				reports <- r
+			}
+		}
+	}()
+	j := h.job
+	return reports, h.order(order{Start: &start{j.path, j.args, j.env, foreground, h.deadline, j.Margin, j.Grace}}, time.Minute)
+}
+
+// order says something to the watchdog. It does not wait for long: the watchdog may be stopped. What is not longer than a pipe's
+// atomic write is written as a whole or not at all.
+func (h *holder) order(o order, limit time.Duration) error {
+	line, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	_ = h.orders.SetWriteDeadline(time.Now().Add(limit))
+	_, err = h.orders.Write(append(line, '\n'))
+	return err
+}
+
+// renewed reports whether the end of the lease has moved, and takes notice of it.
+func (h *holder) renewed() bool {
+	valid := h.lease.ValidUntil()
+	if valid.Equal(h.valid) {
+		return false
+	}
+	// The order matters: if this process is stopped between the two, the deadline comes out too early, not too late. The wall
+	// clock counts, too, since the other one stands still while the machine is suspended.
+	now := bootTime()
+	left := min(time.Until(valid), valid.Round(0).Sub(time.Now().Round(0)))
+	h.valid, h.deadline = valid, now+int64(left)
+	return true
+}
+
+// follow passes on signals and renewals until the watchdog says that nothing is left of the command, or ends it itself if
+// the watchdog does not.
+func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
+	const soon = 10 * time.Millisecond
+	tick := time.NewTicker(min(max(h.job.ttl/50, 10*time.Millisecond), 250*time.Millisecond))
+	defer tick.Stop()
+	lost := h.lease.Context().Done()
+	for {
+		select {
+		case r, ok := <-reports:
+			switch {
+			case !ok:
+				h.takeOver()
+				return ending{}, &statusError{exitRunFailed, errors.New("the watchdog was killed, so the command was ended")}
+			case r.Started > 0:
+				h.group = r.Started
+			case r.Failed != "":
+				h.takeOver()
+				return ending{}, failedToRun(h.job.path, r)
+			case r.Done != nil:
+				h.takeOver()
+				return h.ending(*r.Done), nil
+			}
+		case one := <-s.came:
+			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
+		case <-lost:
+			lost = nil
+			h.lostAt = bootTime()
+			_ = h.order(order{Lost: true}, soon)
+		case <-tick.C:
+			if h.renewed() {
+				_ = h.order(order{Deadline: h.deadline}, soon)
+			}
+		}
+		if bootTime() >= h.killAt() {
+			h.takeOver()
+			dead := bootTime()
+			if r := last(reports); r != nil { // it was this process that was stopped
+				return h.ending(*r), nil
+			}
+			return h.ending(result{Why: becauseDeadline + ", and the watchdog did not end it", Dead: dead}), nil
+		}
+	}
+}
+
+// killAt is when the command is killed from here. The watchdog should have done it by then.
+func (h *holder) killAt() int64 {
+	at := h.deadline - int64(h.job.Margin)
+	if h.lostAt > 0 {
+		at = min(at, h.lostAt+int64(h.job.Grace))
+	}
+	return at + int64(h.job.Margin)/4
+}
+
+// takeOver kills all that is left, the watchdog with it, and returns when nothing is left, or when the lease has been over
+// for a second: a process may hang in the kernel.
+func (h *holder) takeOver() {
+	for h.reap() {
+		left := descendants(os.Getpid())
+		if !adopts {
+			left = append(left, h.pid)
+		}
+		if h.group > 0 && (!adopts || slices.Contains(left, h.group)) {
+			_ = syscall.Kill(-h.group, syscall.SIGKILL)
+		}
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if bootTime() > h.deadline+int64(time.Second) {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if !adopts && h.group > 0 {
+		_ = syscall.Kill(-h.group, syscall.SIGKILL)
+	}
+}
+
+// reap takes notice of what has ended, and reports whether anything is left.
+func (h *holder) reap() bool {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if err != syscall.EINTR && pid <= 0 {
+			return err == nil
+		}
+	}
+}
+
+// last returns what the watchdog has said of the end, once it is gone.
+func last(reports <-chan report) *result {
+	for r := range reports {
+		if r.Done != nil {
+			return r.Done
+		}
+	}
+	return nil
+}
+
+func (h *holder) ending(r result) ending {
+	lost := r.Why != "" && r.Why != becauseLeft
+	why := r.Why
+	if cause, ok := errors.AsType[*quorumlock.LostError](context.Cause(h.lease.Context())); ok && lost {
+		why = errorText(cause)
+	}
+	return ending{status: r.Status, lost: lost, why: why, spare: time.Duration(h.deadline - r.Dead), left: r.Left}
+}
+
+// failedToRun is the error for a command that the watchdog could not run.
+func failedToRun(path string, r report) error {
+	return cannotRun(&os.PathError{Op: "exec", Path: path, Err: syscall.Errno(r.Errno)})
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+type inspectCommand struct {
+	connection
+	Name string `arg:"" help:"The name of the lock, without the prefix."`
+	JSON bool   `name:"json" help:"Print JSON."`
+}
+
+func (inspectCommand) manual() manual {
+	return manual{
+		synopsis: "NAME [--json] [flags]",
+		description: `Shows who holds a lock or has its slots, for how long yet unless it is renewed, the last fencing token, who
+waits and since when, and what each node says. It changes nothing. Of a long queue it shows the first hundred.
+
+The nodes do not know since when a lock is held: quorumlock top shows how long it has seen the holder.`,
+		environment: environment,
+		statuses:    statuses,
+		examples: `quorumlock inspect myapp:lock:invoice:1042
+quorumlock inspect myapp:lock:invoice:1042 --json | jq -r .holder.label`,
+	}
+}
+
+func (c *inspectCommand) Run(e *env) (err error) {
+	client, err := c.dial("inspect")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
+		return usageError("inspect: " + err.Error())
+	}
+	v, err := client.inspect(e.ctx, c.Name)
+	if e.ctx.Err() != nil {
+		return e.ctx.Err()
+	}
+	if len(v.Nodes) == 0 {
+		return err
+	}
+	if c.JSON {
+		return errors.Join(err, writeJSON(e.text, v))
+	}
+	return errors.Join(err, v.print(e.text))
+}
+
+// print describes a lock for people.
+func (v lockView) print(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: ", shown(v.Name))
+	switch {
+	case !v.Known:
+		b.WriteString("not known, since too few nodes answered: somebody may hold it\n")
+	case v.Holder != nil:
+		fmt.Fprintf(&b, "held by %s for another %s unless renewed, token %d", v.Holder.who(), seconds(v.TTL), v.Token)
+		if v.Count > 1 {
+			fmt.Fprintf(&b, ", entered %d times", v.Count)
+		}
+		fmt.Fprintf(&b, "\n  owner %s\n", shown(v.Holder.Owner))
+	case len(v.Readers) > 0:
+		fmt.Fprintf(&b, "shared by %d readers, last token %d\n", len(v.Readers), v.Token)
+	case len(v.Slots) > 0:
+		fmt.Fprintf(&b, "a semaphore, %d slots taken\n", len(v.Slots))
+	case v.Token > 0:
+		fmt.Fprintf(&b, "free, last token %d\n", v.Token)
+	default:
+		b.WriteString("free, and not used in the last day\n")
+	}
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, r := range v.Readers {
+		fmt.Fprintf(t, "  reader %s\tfor another %s\n", r.who(), seconds(r.TTL))
+	}
+	for _, s := range v.Slots {
+		fmt.Fprintf(t, "  slot %d\t%s\tfor another %s\ttoken %d\n", s.Number, s.who(), seconds(s.TTL), s.Token)
+	}
+	_ = t.Flush() // into memory
+	if v.Waiting > 0 {
+		fmt.Fprintf(&b, "%d in the queue\n", v.Waiting)
+		for i, q := range v.Queue {
+			what := ""
+			if q.Reader {
+				what = "\tto read"
+			}
+			if q.Callers > 1 {
+				what += fmt.Sprintf("\t%d calls", q.Callers)
+			}
+			fmt.Fprintf(t, "  %d.\t%s\twaits %s%s\n", i+1, q.who(), seconds(q.Waits), what)
+		}
+		_ = t.Flush()
+		if left := v.Waiting - len(v.Queue); left > 0 {
+			fmt.Fprintf(&b, "  and %d more\n", left)
+		}
+	}
+	for _, n := range v.Nodes {
+		switch {
+		case n.Error != "":
+			fmt.Fprintf(t, "node %s\tfailed: %s\n", n.Node, n.Error)
+		case n.Holds == 0:
+			fmt.Fprintf(t, "node %s\tfree\ttoken %d\t%d waiting\n", n.Node, n.Token, n.Waiting)
+		default:
+			fmt.Fprintf(t, "node %s\theld for %s\ttoken %d\t%d waiting\n", n.Node, seconds(n.TTL), n.Token, n.Waiting)
+		}
+	}
+	_ = t.Flush()
+	_, err := io.WriteString(w, b.String())
+	return err
+}

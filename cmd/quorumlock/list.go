@@ -1,0 +1,70 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+type listCommand struct {
+	connection
+	Pattern string `arg:"" optional:"" help:"Which names, as Redis matches them."`
+	Limit   int    `default:"1000" placeholder:"N" help:"Stop after so many locks; 0: show all."`
+	JSON    bool   `name:"json" help:"Print a line of JSON for each lock."`
+}
+
+func (listCommand) manual() manual {
+	return manual{
+		synopsis: "[PATTERN] [--limit N] [--json] [flags]",
+		description: `Lists the locks that are held or waited for, in no order. A pattern has *, ? and [abc], as in the KEYS command of
+Redis; quote it, so that the shell leaves it alone. Without a pattern it lists all.
+
+It searches the keys of N-Q+1 nodes with SCAN, a thousand at a time and with pauses, and prints what it finds at once: a
+server with millions of other keys takes long, and is not held up. It changes nothing.`,
+		environment: environment,
+		statuses:    statuses,
+		examples: `quorumlock list 'myapp:lock:*'
+quorumlock list --limit 0 --json | jq -r 'select(.waiting > 100).name'`,
+	}
+}
+
+func (c *listCommand) Run(e *env) (err error) {
+	if c.Limit < 0 {
+		return usageError(fmt.Sprintf("list: --limit %d is negative: use a number, or 0 for all", c.Limit))
+	}
+	client, err := c.dial("list")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	s := newSurvey(client, c.Pattern, c.Limit)
+	err = s.run(e.ctx, func(v lockView) error {
+		if c.JSON {
+			v.Nodes = nil // inspect has them
+			return writeJSON(e.text, v)
+		}
+		if s.Locks == 0 {
+			if _, err := fmt.Fprint(e.text, row("NAME", "KIND", "HOLDER", "TTL", "TOKEN", "WAITING")); err != nil {
+				return err
+			}
+		}
+		_, err := fmt.Fprint(e.text, row(shown(v.Name), v.Kind, v.holder(), seconds(v.TTL), fmt.Sprint(v.Token), fmt.Sprint(v.Waiting)))
+		return err
+	})
+	if e.ctx.Err() != nil {
+		return e.ctx.Err()
+	}
+	for _, f := range s.Failed {
+		_, _ = fmt.Fprintln(e.stderr, "quorumlock: "+errorText(f))
+	}
+	if s.More {
+		_, _ = fmt.Fprintf(e.stderr, "quorumlock: these are the first %d: use a pattern, or --limit 0 for all\n", c.Limit)
+	}
+	return err
+}
+
+// row is a line of list. What follows it is not known when it is printed, so the columns have fixed widths, and what is longer
+// pushes the rest to the right.
+func row(name, kind, holder, ttl, token, waiting string) string {
+	return strings.TrimRight(fmt.Sprintf("%-40s  %-9s  %-24s  %6s  %12s  %s", name, kind, holder, ttl, token, waiting), " ") + "\n"
+}

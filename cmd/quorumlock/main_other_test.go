@@ -1,0 +1,11 @@
+//go:build !linux
+
+package main
+
+import (
+	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+func TestMain(m *testing.M) { locktest.Main(m) }

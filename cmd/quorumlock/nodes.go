@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bufio"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// sources are the ways to name nodes.
+type sources struct {
+	Nodes     *string `placeholder:"URL,URL,..." help:"Redis servers: redis://user:password@host:6379/0, rediss:// for TLS, unix:///path/to/socket. A password here is hidden from process listings once the program runs, but not from the shell's history: prefer the other ways."`
+	NodesFile *string `placeholder:"FILE" help:"A file with one URL a line. Empty lines and lines that begin with # do not count."`
+}
+
+// connection is what it takes to reach nodes, and what all users of their locks have to agree on.
+type connection struct {
+	sources
+	Prefix       string        `placeholder:"TEXT" help:"Comes before every name: WithPrefix of the clients."`
+	Quorum       int           `placeholder:"N" help:"How many nodes must agree, if not a majority: WithQuorum of the clients."`
+	RestartGuard time.Duration `placeholder:"MAXTTL" help:"The locks are used with WithRestartGuard(MAXTTL), such as 30s."`
+	NodeTimeout  time.Duration `placeholder:"D" help:"How long one node may take to answer. Default: 1s, and a twentieth of the TTL for locks."`
+	TLSCA        string        `name:"tls-ca" placeholder:"FILE" help:"For rediss://: the authorities that sign the certificates of the nodes, as PEM."`
+	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"For rediss://: the certificate of this client, as PEM. It needs --tls-key."`
+	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
+}
+
+// The environment variables that name nodes.
+const (
+	nodesVariable = "QUORUMLOCK_NODES"
+	fileVariable  = "QUORUMLOCK_NODES_FILE"
+)
+
+// urls returns the URLs of the nodes: from the flags, or else from the environment. Its errors repeat none of them.
+func (s sources) urls(command string) ([]string, error) {
+	switch {
+	case s.Nodes != nil && s.NodesFile != nil:
+		return nil, usageError(command + ": --nodes and --nodes-file are both given: use one of them")
+	case s.Nodes != nil:
+		return splitNodes(command+": --nodes", *s.Nodes)
+	case s.NodesFile != nil:
+		return readNodes(command+": --nodes-file", *s.NodesFile)
+	}
+	if list := os.Getenv(nodesVariable); list != "" {
+		return splitNodes(command+": "+nodesVariable, list)
+	}
+	if file := os.Getenv(fileVariable); file != "" {
+		return readNodes(command+": "+fileVariable, file)
+	}
+	return nil, usageError(fmt.Sprintf("%s: no nodes: give their URLs as --nodes redis://host:6379,redis://..., in a file as --nodes-file FILE, or in the environment as %s or %s",
+		command, nodesVariable, fileVariable))
+}
+
+// splitNodes takes a list of URLs apart. Its errors do not repeat the parts: a comma in a password would make a part of
+// what must not be shown.
+func splitNodes(where, list string) ([]string, error) {
+	urls := strings.Split(list, ",")
+	for i, u := range urls {
+		urls[i] = strings.TrimSpace(u)
+		if !isURL(urls[i]) {
+			return nil, usageError(fmt.Sprintf("%s: part %d of %d is no redis://, rediss:// or unix:// URL: separate the URLs by commas, and write %%2C for a comma in a password",
+				where, i+1, len(urls)))
+		}
+	}
+	return urls, nil
+}
+
+// maxNodesFile bounds what is read of a file of nodes, in bytes.
+const maxNodesFile = 1 << 20
+
+func readNodes(where, file string) (urls []string, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, usageError(fmt.Sprintf("%s: %v", where, err))
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	lines := bufio.NewScanner(io.LimitReader(f, maxNodesFile))
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case !isURL(line):
+			return nil, usageError(fmt.Sprintf("%s: line %d of %s is no redis://, rediss:// or unix:// URL: write one URL a line", where, n, file))
+		default:
+			urls = append(urls, line)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, usageError(fmt.Sprintf("%s: %s cannot be read: %v", where, file, err))
+	}
+	if len(urls) == 0 {
+		return nil, usageError(fmt.Sprintf("%s: %s names no nodes: write one URL a line", where, file))
+	}
+	return urls, nil
+}
+
+func isURL(s string) bool {
+	scheme, _, ok := strings.Cut(s, "://")
+	return ok && (scheme == "redis" || scheme == "rediss" || scheme == "unix")
+}
+
+// cluster is a client and its nodes.
+type cluster struct {
+	*redlock.Client
+	nodes  []*node.Node
+	quorum int
+	prefix string
+}
+
+// dial returns a client of the nodes, without connecting to them yet. Its errors are mistakes on the command line.
+func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, error) {
+	urls, err := c.urls(command)
+	if err != nil {
+		return nil, err
+	}
+	var opts []node.Option
+	if c.NodeTimeout < 0 {
+		return nil, usageError(fmt.Sprintf("%s: --node-timeout %v is negative: use a positive duration, such as 500ms", command, c.NodeTimeout))
+	}
+	if c.NodeTimeout > 0 {
+		opts = append(opts, node.WithTimeout(c.NodeTimeout))
+	}
+	secure, err := c.tls()
+	if err != nil {
+		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
+	}
+	nodes := make([]*node.Node, len(urls))
+	for i, u := range urls {
+		own := opts
+		if secure != nil && strings.HasPrefix(u, "rediss://") {
+			own = append(own[:len(own):len(own)], node.WithTLSConfig(secure))
+		}
+		if nodes[i], err = node.Dial(u, own...); err != nil {
+			return nil, usageError(fmt.Sprintf("%s: node %d of %d: %v", command, i+1, len(urls), err))
+		}
+	}
+	lock := []quorumlock.Option{quorumlock.WithQuorum(c.Quorum), quorumlock.WithRestartGuard(c.RestartGuard),
+		quorumlock.WithPrefix(c.Prefix), quorumlock.WithNodeTimeout(c.NodeTimeout)}
+	if c.RestartGuard > 0 {
+		lock = append(lock, quorumlock.WithTTL(min(c.RestartGuard, quorumlock.DefaultTTL)))
+	}
+	client, err := redlock.New(nodes, append(lock, more...)...)
+	if err != nil {
+		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
+	}
+	quorum := c.Quorum
+	if quorum == 0 {
+		quorum = len(nodes)/2 + 1
+	}
+	return &cluster{client, nodes, quorum, c.Prefix}, nil
+}
+
+// tls returns the TLS configuration that the flags ask for, or nil.
+func (c *connection) tls() (*tls.Config, error) {
+	if c.TLSCA == "" && c.TLSCert == "" && c.TLSKey == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.TLSCA != "" {
+		pem, err := os.ReadFile(c.TLSCA)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--tls-ca: %s has no certificate in PEM", c.TLSCA)
+		}
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		return nil, errors.New("--tls-cert and --tls-key go together: give both")
+	}
+	if c.TLSCert != "" {
+		pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+		if err != nil {
+			return nil, fmt.Errorf("--tls-cert: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

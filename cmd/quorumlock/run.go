@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/multilock"
+)
+
+type runCommand struct {
+	connection
+	Names      []string      `arg:"" name:"name" help:"The names of the locks, without the prefix. Of several, all are taken or none."`
+	TTL        time.Duration `default:"10s" placeholder:"D" help:"How long the nodes keep the lock if this program dies: at least 1s."`
+	Wait       time.Duration `placeholder:"D" help:"How long to wait for the lock. Without it: until it is interrupted."`
+	Try        bool          `help:"Do not wait for the lock."`
+	AtLeast    time.Duration `placeholder:"D" help:"Keep the lock until D after the grant, even if the command ends sooner: for jobs that must not run twice in a period."`
+	Slots      int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
+	Read       bool          `help:"Share the lock with others that read."`
+	Grace      time.Duration `default:"-1s" placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL."`
+	Label      string        `placeholder:"TEXT" help:"What others see as the holder. Without it: <hostname>-<pid>."`
+	HeldStatus int           `default:"121" placeholder:"N" help:"The exit status if somebody else has the lock: 0 if that is as good as done."`
+	Verbose    bool          `short:"v" help:"Log to stderr what happens to the lock."`
+
+	command []string // behind the --
+}
+
+func (runCommand) manual() manual {
+	return manual{
+		synopsis: "NAME... [flags] -- COMMAND [ARGUMENT...]",
+		description: `Takes the lock, runs the command, and releases the lock when the command and all that it started have ended. The lock is
+renewed as long as that takes.
+
+When the lease cannot be renewed, the command's process group gets SIGTERM, and SIGKILL a grace later, so early that it is dead
+before the lease ends and somebody else can have the lock. A lease of a TTL of 10s that is not renewed gets SIGTERM about 6.4s after the
+last renewal and SIGKILL 2.5s later, a second before its end. When the lock is taken away, as unlock --force does, the
+grace begins at once.
+
+A second process, the watchdog, sees to that also if this program is stopped or killed. It is a process group of its own with the name
+lease-watchdog. This program takes over if the watchdog is killed or stopped. On Linux, processes that left the command's group or session are
+ended, too, and the command dies with the watchdog, whatever happened to this program. Elsewhere only the process group is
+ended. What no program can do: end the command if both are stopped at once, if they are killed at once (on Linux the
+command itself dies then, what it started does not), if the machine stalls, or if a process hangs in the kernel. Only
+fencing tokens protect from that: pass QUORUMLOCK_TOKEN on to what you write to.
+
+What the command leaves running when it ends gets SIGTERM, and SIGKILL a grace later, before the lock is released.
+
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group of the command. While it waits for the lock, SIGINT,
+SIGTERM, SIGHUP and SIGQUIT end this program. At a terminal the command is in the foreground; Ctrl-Z does not stop it, since
+it would hold the lock.`,
+		environment: environment + `
+
+The command has, in addition to the environment of quorumlock:
+
+QUORUMLOCK_NAME        the name of the lock; several are joined by " + "
+QUORUMLOCK_TOKEN       the fencing token
+QUORUMLOCK_DEADLINE    the end of the lease when the command was started, as
+                       RFC 3339; renewals move it
+QUORUMLOCK_SLOT        with --slots: the slot, from 0
+QUORUMLOCK_OWNER       the owner, as inspect shows it`,
+		statuses: `The status of the command, or 128 and the number of the signal that ended
+it, or:
+
+121  somebody else has the lock (--held-status sets another status)
+122  no quorum: too few nodes answered
+123  the lock was lost, or the lease about to end, and the command was ended
+125  quorumlock itself failed, or its command line is wrong
+126  the command cannot be run
+127  the command was not found
+130  interrupted while it waited for the lock (128 and the signal)`,
+		examples: `quorumlock run myapp:lock:migrate --wait 1m -- ./migrate up
+quorumlock run myapp:lock:report --try --at-least 50m --held-status 0 -- ./report
+quorumlock run myapp:lock:printer --slots 4 -- sh -c 'print-on $QUORUMLOCK_SLOT'`,
+	}
+}
+
+// minRunTTL leaves time to end a command before its lease ends.
+const minRunTTL = time.Second
+
+// limits are the times that bound a command under a lease.
+type limits struct {
+	Margin time.Duration // the command is killed that long before the lease ends
+	Grace  time.Duration // it gets SIGTERM that long before it is killed
+}
+
+func (c *runCommand) limits() (limits, error) {
+	l := limits{Margin: min(max(c.TTL/10, 250*time.Millisecond), 2*time.Second), Grace: c.Grace}
+	if l.Grace < 0 {
+		l.Grace = c.TTL / 4
+	}
+	if most := c.TTL/2 - l.Margin; l.Grace > most {
+		return l, usageError(fmt.Sprintf("run: --grace %v leaves a lease of --ttl %v no time to be renewed: use at most %v, or a longer TTL", c.Grace, c.TTL, most))
+	}
+	return l, nil
+}
+
+// check refuses what cannot work.
+func (c *runCommand) check() error {
+	switch {
+	case len(c.command) == 0:
+		return usageError("run: no command: give it after --, such as: quorumlock run myapp:lock:migrate -- ./migrate up")
+	case c.TTL < minRunTTL:
+		return usageError(fmt.Sprintf("run: --ttl %v is too short to end a command in time: use at least %v", c.TTL, minRunTTL))
+	case c.Wait < 0:
+		return usageError(fmt.Sprintf("run: --wait %v is negative: use a positive duration, or --try", c.Wait))
+	case c.Try && c.Wait > 0:
+		return usageError("run: --try and --wait are both given: use one of them")
+	case c.Read && c.Slots != 0:
+		return usageError("run: --read and --slots are both given: use one of them")
+	case c.AtLeast < 0:
+		return usageError(fmt.Sprintf("run: --at-least %v is negative: use a positive duration", c.AtLeast))
+	case c.HeldStatus < 0 || c.HeldStatus > maxCommandStatus:
+		return usageError(fmt.Sprintf("run: --held-status %d: use 0 to %d", c.HeldStatus, maxCommandStatus))
+	}
+	for _, name := range c.Names {
+		if err := quorumlock.CheckName(c.Prefix + name); err != nil {
+			return usageError("run: " + err.Error())
+		}
+	}
+	return nil
+}
+
+// locker returns the lock, and its options.
+func (c *runCommand) locker(client *cluster) (quorumlock.Locker, error) {
+	members := make([]quorumlock.Locker, len(c.Names))
+	for i, name := range c.Names {
+		switch {
+		case c.Slots != 0:
+			members[i] = client.Semaphore(name, c.Slots)
+		case c.Read:
+			members[i] = client.RWMutex(name).RLocker()
+		default:
+			members[i] = client.Mutex(name)
+		}
+	}
+	if len(members) == 1 {
+		return members[0], nil
+	}
+	return multilock.New(members, c.options()...)
+}
+
+// options are those of the lock, whether it has one name or several.
+func (c *runCommand) options() []quorumlock.Option {
+	opts := []quorumlock.Option{quorumlock.WithTTL(c.TTL), quorumlock.WithWait(c.Wait), quorumlock.WithNodeTimeout(c.NodeTimeout), quorumlock.WithRestartGuard(c.RestartGuard)}
+	if c.Verbose {
+		opts = append(opts, quorumlock.WithLogger(slog.New(slog.NewTextHandler(safeWriter{notes}, nil))))
+	}
+	return opts
+}
+
+func (c *runCommand) Run(e *env) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
+	limits, err := c.limits()
+	if err != nil {
+		return err
+	}
+	path, err := exec.LookPath(c.command[0])
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return cannotRun(err)
+	}
+	opts := c.options()
+	if c.Label != "" {
+		opts = append(opts, quorumlock.WithLabel(c.Label))
+	}
+	client, err := c.dial("run", opts...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := client.Close(); e != nil && err == nil {
+			err = e
+		}
+	}()
+	lock, err := c.locker(client)
+	if err != nil {
+		return usageError("run: " + err.Error())
+	}
+	signals := catchSignals()
+	ctx, interrupted := signals.during(e.ctx)
+	lease, err := c.acquire(ctx, lock)
+	if s := interrupted(); s != 0 {
+		if err == nil {
+			_ = lease.Unlock(e.ctx)
+		}
+		return &statusError{exitSignal + s, errors.New("interrupted: the command was not run, and all locks are released")}
+	}
+	if err != nil {
+		return c.notAcquired(err)
+	}
+	granted := time.Now()
+	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots > 0), limits: limits, ttl: c.TTL})
+	keep := time.Until(granted.Add(c.AtLeast))
+	if c.AtLeast == 0 || end.lost {
+		keep = 0
+	}
+	unlocked := lease.UnlockAfter(context.Background(), keep)
+	return outcome(end, err, unlocked)
+}
+
+// acquire takes the lock, with a lease that is long enough to start something under it.
+func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease *quorumlock.Lease, err error) {
+	take := lock.Lock
+	if c.Try {
+		take = lock.TryLock
+	}
+	if lease, err = take(ctx); err != nil {
+		return nil, err
+	}
+	// A lock that was handed over is good for a moment only, until it is renewed.
+	for time.Until(lease.ValidUntil()) < c.TTL*3/4 {
+		if err = lease.Extend(ctx); err != nil {
+			return nil, errors.Join(err, lease.Unlock(ctx))
+		}
+	}
+	return lease, nil
+}
+
+// notAcquired says why the command was not run.
+func (c *runCommand) notAcquired(err error) error {
+	if _, few := errors.AsType[*quorumlock.QuorumError](err); few {
+		return &statusError{exitNoQuorum, err}
+	}
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, quorumlock.ErrHeld) {
+		return &statusError{exitNoQuorum, fmt.Errorf("too few nodes answered within --wait %v: %w", c.Wait, err)}
+	}
+	if errors.Is(err, quorumlock.ErrHeld) {
+		if c.HeldStatus == 0 {
+			return &statusError{0, nil}
+		}
+		return &statusError{c.HeldStatus, err}
+	}
+	return &statusError{exitRunFailed, err}
+}
+
+// environ is the environment of the command.
+func environ(lease *quorumlock.Lease, slots bool) []string {
+	all := append(os.Environ(),
+		"QUORUMLOCK_NAME="+lease.Name(),
+		"QUORUMLOCK_TOKEN="+strconv.FormatUint(lease.Token(), 10),
+		"QUORUMLOCK_DEADLINE="+lease.ValidUntil().Format(time.RFC3339Nano),
+		"QUORUMLOCK_OWNER="+string(lease.Owner()))
+	if slots {
+		all = append(all, "QUORUMLOCK_SLOT="+strconv.Itoa(lease.Slot()))
+	}
+	return all
+}
+
+// job is a command to be run under a lease.
+type job struct {
+	path string
+	args []string
+	env  []string
+	limits
+	ttl time.Duration
+}
+
+// ending is how a command ended.
+type ending struct {
+	status int           // its exit status, as a shell has it
+	lost   bool          // it was ended since the lease was lost, or about to end
+	why    string        // what of
+	spare  time.Duration // if it was lost: how long before the end of the lease the last process was dead
+	left   int           // processes that it had left behind, and that were ended
+}
+
+// outcome makes the exit status of run.
+func outcome(end ending, err, unlocked error) error {
+	switch {
+	case err != nil:
+		return err
+	case end.lost:
+		return &statusError{exitLost, fmt.Errorf("the command was ended: %s: its last process was dead %v before the end of the lease", end.why, end.spare.Round(time.Millisecond))}
+	case errors.Is(unlocked, quorumlock.ErrLost):
+		return &statusError{exitLost, fmt.Errorf("the lock was lost while the command ended with status %d: %w", end.status, unlocked)}
+	case unlocked != nil:
+		note("the lock may be held until its TTL is over: %s", errorText(unlocked))
+	}
+	if end.left > 0 {
+		note("the command had left processes running: they were ended before the lock was released")
+	}
+	if end.status == 0 {
+		return nil
+	}
+	return &statusError{end.status, nil}
+}
+
+// cannotRun is the error for a command that cannot be run, with the status of a shell.
+func cannotRun(err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
+		return &statusError{exitNoSuch, fmt.Errorf("run: %w", err)}
+	}
+	return &statusError{exitCannotRun, fmt.Errorf("run: %w", err)}
+}

@@ -1,0 +1,427 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+var trials = flag.Int("trials", 4, "how often to try each fault of run at a random moment")
+
+// lanes is how many trials run at the same time, each with servers of its own.
+const lanes = 4
+
+// running is a quorumlock run with a beating command.
+type running struct {
+	*exec.Cmd
+	heart
+	t      testing.TB
+	name   string
+	ttl    time.Duration
+	stderr bytes.Buffer
+	ended  chan struct{}
+	pids   []int // of the command and what it started
+}
+
+// begin starts quorumlock run, and returns when its command beats.
+func begin(t testing.TB, nodes, name, mode string, ttl time.Duration, flags ...string) *running {
+	t.Helper()
+	r := &running{t: t, heart: newHeart(t, mode), name: name, ttl: ttl, ended: make(chan struct{})}
+	args := append([]string{"run", name, "--ttl", ttl.String()}, flags...)
+	r.Cmd = exec.Command(tool, append(args, "--", testBinary)...)
+	r.Env = append(append(os.Environ(), r.env()...), "QUORUMLOCK_NODES="+nodes)
+	r.Stderr = &r.stderr
+	r.start()
+	return r
+}
+
+func (r *running) start() {
+	r.t.Helper()
+	if err := r.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	go func() {
+		_ = r.Wait()
+		close(r.ended)
+	}()
+	r.t.Cleanup(func() {
+		_ = r.Process.Kill()
+		<-r.ended
+	})
+	eventually(r.t, "the command runs", r.beating)
+	for _, watchdog := range childrenOf(r.Process.Pid) {
+		r.pids = append(r.pids, descendants(watchdog)...)
+	}
+	if len(r.pids) < len(r.files) && !strings.Contains(r.mode, "leave") {
+		r.t.Fatalf("the command has the processes %v, want %d", r.pids, len(r.files))
+	}
+}
+
+// dead reports whether all of the command is.
+func (r *running) dead() bool { return !slices.ContainsFunc(r.pids, isAlive) }
+
+// end waits for the program, and checks its exit status and that no command is left.
+func (r *running) end(status int) {
+	r.t.Helper()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		var left []string
+		for _, pid := range append(descendants(r.Process.Pid), r.Process.Pid) {
+			state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			left = append(left, string(state))
+		}
+		_ = r.Process.Signal(syscall.SIGABRT) // it says where it hangs
+		time.Sleep(time.Second)
+		r.t.Fatalf("quorumlock run does not end: %s\nprocesses: %q", r.stderr.String(), left)
+	}
+	if got := r.ProcessState.ExitCode(); got != status {
+		r.t.Errorf("exit status %d, want %d: %s", got, status, r.stderr.String())
+	}
+	if !r.dead() {
+		r.t.Error("a process of the command is alive behind the end of quorumlock run")
+	}
+}
+
+// watchdogs returns the process IDs of the program's watchdog.
+func (r *running) watchdog() int {
+	r.t.Helper()
+	children := childrenOf(r.Process.Pid)
+	if len(children) != 1 {
+		r.t.Fatalf("quorumlock run has the children %v, want its watchdog: %s", children, r.stderr.String())
+	}
+	return children[0]
+}
+
+// bound is a moment before which the lease is over: servers keep the lock of a lease for the drift longer. n is how many of the
+// servers have renewed as late as that.
+func (r *running) bound(servers []*redisServer, n int) time.Time {
+	var ends []time.Time
+	for _, s := range servers {
+		ends = append(ends, s.expiry(r.t, r.name))
+	}
+	slices.SortFunc(ends, func(a, b time.Time) int { return b.Compare(a) })
+	drift := quorumlock.DefaultDrift()
+	return ends[n-1].Add(drift.Validity(r.ttl, 0) - r.ttl + time.Millisecond)
+}
+
+// A fault is what befalls a run. It returns a moment when the lease is over at the latest.
+type fault func(r *running, servers []*redisServer) time.Time
+
+func freezeMajority(r *running, servers []*redisServer) time.Time {
+	frozen := slices.Clone(servers)
+	rand.Shuffle(len(frozen), func(i, j int) { frozen[i], frozen[j] = frozen[j], frozen[i] })
+	frozen = frozen[:2]
+	for _, s := range frozen {
+		s.freeze()
+	}
+	time.Sleep(5 * time.Millisecond) // SIGSTOP takes effect
+	// Each quorum has one of the two.
+	return r.bound(frozen, 1)
+}
+
+func stopTool(r *running, servers []*redisServer) time.Time {
+	_ = r.Process.Signal(syscall.SIGSTOP)
+	time.Sleep(20 * time.Millisecond) // what it sent before arrives
+	return r.bound(servers, 2)
+}
+
+func killTool(r *running, servers []*redisServer) time.Time {
+	_ = r.Process.Kill()
+	time.Sleep(20 * time.Millisecond)
+	return r.bound(servers, 2)
+}
+
+// stopWatchdog stops the watchdog, and freezes a majority: the program itself has to end the command.
+func stopWatchdog(r *running, servers []*redisServer) time.Time {
+	_ = syscall.Kill(r.watchdog(), syscall.SIGSTOP)
+	return freezeMajority(r, servers)
+}
+
+func TestRunTheCommandIsDeadBeforeTheLeaseEnds(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		fault  fault
+		status int // -1: killed
+	}{
+		{"a majority of the nodes freezes", freezeMajority, exitLost},
+		{"the tool is stopped", stopTool, exitLost},
+		{"the tool is killed", killTool, -1},
+		{"the watchdog is stopped, and a majority freezes", stopWatchdog, exitLost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var margins []time.Duration
+			next := 0
+			more := func() (int, bool) {
+				mu.Lock()
+				defer mu.Unlock()
+				next++
+				return next, next <= *trials
+			}
+			t.Run("lanes", func(t *testing.T) {
+				for range min(lanes, *trials) {
+					t.Run("", func(t *testing.T) {
+						t.Parallel()
+						servers, nodes := startServers(t, 3)
+						for n, ok := more(); ok && !t.Failed(); n, ok = more() {
+							margin := try(t, servers, nodes, fmt.Sprintf("trial-%d", n), c.fault, c.status)
+							mu.Lock()
+							margins = append(margins, margin)
+							mu.Unlock()
+						}
+					})
+				}
+			})
+			slices.Sort(margins)
+			if len(margins) < *trials {
+				t.Fatalf("%d of %d trials", len(margins), *trials)
+			}
+			t.Logf("%d trials: the command was dead %v before the end of the lease in the worst, %v in the median",
+				len(margins), margins[0].Round(time.Millisecond), margins[len(margins)/2].Round(time.Millisecond))
+		})
+	}
+}
+
+// try plays a fault once, at a random moment of a random command, and returns how long before the end of the lease
+// all of the command was dead.
+func try(t *testing.T, servers []*redisServer, nodes, name string, f fault, status int) time.Duration {
+	modes := []string{"", "stubborn", "stubborn fork", "stubborn setsid", "fork setsid", "stubborn fork setsid"}
+	mode := modes[rand.IntN(len(modes))]
+	ttl := time.Second + rand.N(time.Second)
+	r := begin(t, nodes, name, mode, ttl)
+	wait := rand.N(1500 * time.Millisecond)
+	time.Sleep(wait)
+	select {
+	case <-r.ended: // on a busy machine a node may be too late for a short lease: then nothing is left to try
+		r.end(exitLost)
+		return try(t, servers, nodes, name+"-again", f, status)
+	default:
+	}
+	over := f(r, servers)
+	eventually(t, "the command is dead", r.dead)
+	last := r.last()
+	for _, s := range servers {
+		s.thaw()
+	}
+	_ = r.Process.Signal(syscall.SIGCONT)
+	r.end(status)
+	margin := over.Sub(last)
+	if margin <= 0 {
+		t.Errorf("%s, mode %q, TTL %v, fault after %v: the command lived %v longer than the lease: %s", name, mode, ttl, wait, -margin, r.stderr.String())
+	}
+	return margin
+}
+
+func TestRunTheWatchdogIsKilled(t *testing.T) {
+	servers, nodes := startServers(t, 3)
+	r := begin(t, nodes, "x", "stubborn fork setsid", 5*time.Second)
+	_ = syscall.Kill(r.watchdog(), syscall.SIGKILL)
+	killed := time.Now()
+	r.end(exitRunFailed)
+	if took := r.last().Sub(killed); took > time.Second {
+		t.Errorf("the command lived %v longer than its watchdog", took)
+	}
+	if !strings.Contains(r.stderr.String(), "watchdog was killed") {
+		t.Errorf("it says %q", r.stderr.String())
+	}
+	noHolder(t, servers, "x")
+}
+
+func TestRunBothAreKilledAndTheCommandDies(t *testing.T) {
+	_, nodes := startServers(t, 1)
+	r := begin(t, nodes, "x", "stubborn", 5*time.Second)
+	watchdog := r.watchdog()
+	_ = r.Process.Signal(syscall.SIGSTOP) // so that it cannot take over
+	_ = syscall.Kill(watchdog, syscall.SIGKILL)
+	eventually(t, "the command is dead", r.dead)
+	_ = r.Process.Kill()
+	r.end(-1)
+}
+
+func TestRunEndsWhatTheCommandLeftBehindBeforeItReleases(t *testing.T) {
+	for _, mode := range []string{"leave fork", "leave setsid", "leave stubborn fork setsid"} {
+		t.Run(mode, func(t *testing.T) {
+			servers, nodes := startServers(t, 3)
+			r := begin(t, nodes, "x", mode, 4*time.Second, "--grace", "300ms")
+			r.end(0)
+			if !strings.Contains(r.stderr.String(), "left processes running") {
+				t.Errorf("it says %q", r.stderr.String())
+			}
+			noHolder(t, servers, "x")
+		})
+	}
+}
+
+func TestRunTheLockIsTakenAway(t *testing.T) {
+	servers, nodes := startServers(t, 3)
+	r := begin(t, nodes, "x", "stubborn fork setsid", 3*time.Second, "--grace", "200ms")
+	if out, err := command(nodes, "unlock", "x", "--force", "--yes").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	freed := time.Now()
+	r.end(exitLost)
+	if lived := r.last().Sub(freed); lived > 2*time.Second { // a third of the TTL until it learns, and the grace
+		t.Errorf("the command lived %v behind the unlock", lived)
+	}
+	noHolder(t, servers, "x")
+}
+
+func TestRunIsNotHeldUpByAFullPipe(t *testing.T) {
+	servers, nodes := startServers(t, 3)
+	fullOut, fullErr := fullPipe(t), fullPipe(t)
+	c := command(nodes, "run", "x", "--ttl", "1s", "-v", "--", "sh", "-c", "while :; do echo something; echo else >&2; done")
+	c.Stdout, c.Stderr = fullOut, fullErr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "somebody holds the lock", func() bool { return servers[0].admin.Exists(t.Context(), "x").Val() == 1 })
+	time.Sleep(200 * time.Millisecond)
+	group := descendants(c.Process.Pid)
+	for _, s := range servers[1:] {
+		s.freeze()
+	}
+	frozen := time.Now()
+	eventually(t, "all of the command is dead", func() bool {
+		for _, pid := range group {
+			if isAlive(pid) {
+				return false
+			}
+		}
+		return true
+	})
+	if took := time.Since(frozen); took > time.Second {
+		t.Errorf("it took %v, longer than the lease", took)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- c.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		_ = c.Process.Kill()
+		t.Fatal("quorumlock run waits for its stderr")
+	}
+	if got := c.ProcessState.ExitCode(); got != exitLost {
+		t.Errorf("exit status %d, want %d", got, exitLost)
+	}
+}
+
+// fullPipe returns the end of a pipe that takes nothing any more.
+func fullPipe(t *testing.T) *os.File {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
+	_ = w.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	_, _ = w.Write(make([]byte, 1<<20))
+	return w
+}
+
+func isAlive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && !bytes.Contains(stat, []byte(") Z ")) && !bytes.Contains(stat, []byte(") X "))
+}
+
+func TestRunPassesSignalsOn(t *testing.T) {
+	_, nodes := startServers(t, 1)
+	for name, s := range map[string]syscall.Signal{"TERM": syscall.SIGTERM, "INT": syscall.SIGINT, "HUP": syscall.SIGHUP, "QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2} {
+		t.Run(name, func(t *testing.T) {
+			ready := filepath.Join(t.TempDir(), "ready")
+			c := command(nodes, "run", "x", "--", "sh", "-c", "trap 'exit 42' "+name+"; touch "+ready+"; while :; do sleep 0.02; done")
+			var stderr bytes.Buffer
+			c.Stderr = &stderr
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
+			_ = c.Process.Signal(s)
+			_ = c.Wait()
+			if got := c.ProcessState.ExitCode(); got != 42 {
+				t.Errorf("exit status %d, want 42: %s", got, stderr.String())
+			}
+		})
+	}
+}
+
+func TestRunInterruptedWhileItWaitsLeavesNothing(t *testing.T) {
+	servers, nodes := startServers(t, 3)
+	holder := begin(t, nodes, "x", "", 5*time.Second)
+	for s, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+		c := command(nodes, "run", "x", "--", "touch", "/nonexistent/it-ran")
+		var stderr bytes.Buffer
+		c.Stderr = &stderr
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it waits", func() bool { return servers[0].admin.ZCard(t.Context(), scripts.QueueKey("x")).Val() > 0 })
+		_ = c.Process.Signal(s)
+		_ = c.Wait()
+		if got := c.ProcessState.ExitCode(); got != status || !strings.Contains(stderr.String(), "interrupted") {
+			t.Errorf("%v: exit status %d, want %d: %s", s, got, status, stderr.String())
+		}
+		for _, s := range servers {
+			eventually(t, "the queue is empty", func() bool { return s.admin.ZCard(t.Context(), scripts.QueueKey("x")).Val() == 0 })
+		}
+	}
+	_ = holder.Process.Signal(syscall.SIGTERM)
+	holder.end(143)
+}
+
+func TestRunShowsNoPasswordInProcessListings(t *testing.T) {
+	servers, nodes := startServers(t, 3)
+	h := newHeart(t, "")
+	c := exec.Command(tool, "run", "x", "--nodes", nodes, "--", testBinary)
+	c.Env = append(os.Environ(), h.env()...)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the command runs", h.beating)
+	for _, pid := range append(descendants(c.Process.Pid), c.Process.Pid) {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil || bytes.Contains(line, []byte(password)) {
+			t.Errorf("process %d shows %q, %v", pid, line, err)
+		}
+	}
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", c.Process.Pid))
+	if !bytes.Contains(line, []byte(servers[0].addr)) {
+		t.Errorf("it hides more than the password: %q", line)
+	}
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", childrenOf(c.Process.Pid)[0]))
+	if string(name) != "lease-watchdog\n" {
+		t.Errorf("the watchdog is called %q: a kill by the name of the tool would hit it, too", name)
+	}
+	_ = c.Process.Signal(syscall.SIGTERM)
+	_ = c.Wait()
+}
+
+// command is the real program with nodes in its environment.
+func command(nodes string, args ...string) *exec.Cmd {
+	c := exec.Command(tool, args...)
+	c.Env = append(os.Environ(), "QUORUMLOCK_NODES="+nodes)
+	return c
+}
+
+// noHolder checks that nobody holds a lock.
+func noHolder(t *testing.T, servers []*redisServer, name string) {
+	t.Helper()
+	for _, s := range servers {
+		if n, err := s.admin.Exists(context.Background(), name).Result(); n != 0 || err != nil {
+			t.Errorf("%s has the lock: %v", s.addr, err)
+		}
+	}
+}

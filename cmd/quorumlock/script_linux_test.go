@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// The scripts drive every command through the real program, against redis-server processes of their own.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			servers, nodes := startServers(e.T().(testing.TB), 3)
+			e.Setenv("PATH", filepath.Dir(tool)+string(os.PathListSeparator)+e.Getenv("PATH"))
+			e.Setenv("QUORUMLOCK_NODES", nodes)
+			e.Setenv("NODES", nodes)
+			e.Setenv("PASSWORD", password)
+			for i, s := range servers {
+				e.Setenv(fmt.Sprintf("NODE%d", i+1), s.addr)
+			}
+			e.Values["servers"] = servers
+			return nil
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"redis": askRedis, "freeze": freeze, "held": held, "waiting": waiting, "keys": keys,
+		},
+	})
+}
+
+func serversOf(ts *testscript.TestScript) []*redisServer { return ts.Value("servers").([]*redisServer) }
+
+// askRedis sends a command to all servers: its arguments are quoted as in Go, such as '"\x1b"'.
+func askRedis(ts *testscript.TestScript, neg bool, args []string) {
+	command := make([]any, len(args))
+	for i, a := range args {
+		if text, err := strconv.Unquote(a); err == nil {
+			a = text
+		}
+		command[i] = a
+	}
+	for _, s := range serversOf(ts) {
+		if err := s.admin.Do(context.Background(), command...).Err(); (err != nil) != neg {
+			ts.Fatalf("redis %q: %v", args, err)
+		}
+	}
+}
+
+// freeze stops the servers whose numbers are given.
+func freeze(ts *testscript.TestScript, _ bool, args []string) {
+	for _, a := range args {
+		n, err := strconv.Atoi(a)
+		ts.Check(err)
+		serversOf(ts)[n-1].freeze()
+	}
+}
+
+// held waits until somebody holds the lock, or, negated, until nobody does.
+func held(ts *testscript.TestScript, neg bool, args []string) {
+	ts.Check(patiently(func() bool {
+		for _, s := range serversOf(ts) {
+			if (s.admin.Exists(context.Background(), args[0]).Val() == 1) == neg {
+				return false
+			}
+		}
+		return true
+	}))
+}
+
+// waiting waits until somebody is in the queue.
+func waiting(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(patiently(func() bool {
+		return serversOf(ts)[0].admin.ZCard(context.Background(), "quorumlock_queue:{"+args[0]+"}").Val() > 0
+	}))
+}
+
+// keys checks that no server has a key.
+func keys(ts *testscript.TestScript, _ bool, _ []string) {
+	for _, s := range serversOf(ts) {
+		if all := s.admin.Keys(context.Background(), "*").Val(); len(all) > 0 {
+			ts.Fatalf("%s has %q", s.addr, all)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+const (
+	scanCount    = 1000    // keys that a server looks at in one step
+	atOnce       = 128     // locks that are inspected at the same time
+	maxRemember  = 1 << 20 // names that are not shown twice: 16 MB
+	patternOfAll = "*"
+)
+
+// inspect asks all nodes about one lock of any kind.
+func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
+	in, err := c.Inspect(ctx, name)
+	kind := kindMutex
+	if errors.Is(err, quorumlock.ErrWrongKind) && strings.Contains(err.Error(), "a semaphore") {
+		in, err = c.Semaphore(name, 1).Inspect(ctx)
+		kind = kindSemaphore
+	}
+	switch s := in.State; {
+	case err != nil:
+		kind = kindUnknown
+	case len(s.Readers) > 0:
+		kind = kindReaders
+	case len(s.Slots) > 0:
+		kind = kindSemaphore
+	case kind == kindMutex && s.Owner == "":
+		kind = kindFree
+	}
+	return newLockView(name, kind, err == nil, in, time.Now()), err
+}
+
+// survey finds the locks of a cluster whose name matches a pattern and that are held or waited for, and shows each once, in no order. It
+// asks gently: each server looks at a thousand keys at a time, which takes it less than a millisecond, and rests in between.
+//
+// A lock that is held is at a quorum of the nodes, so it is found at any N − Q + 1 of them: only as many are searched.
+// What is kept in memory does not grow with the number of locks, beyond the names of the first million.
+type survey struct {
+	*cluster
+	pattern string
+	limit   int // locks to show at most; 0: all
+
+	More   bool    // there are more than limit
+	Failed []error // nodes that could not be searched
+	Locks  int     // that were shown
+
+	seen map[uint64]struct{}
+	seed maphash.Seed
+}
+
+func newSurvey(c *cluster, pattern string, limit int) *survey {
+	if pattern == "" {
+		pattern = patternOfAll
+	}
+	return &survey{cluster: c, pattern: pattern, limit: limit, seen: make(map[uint64]struct{}), seed: maphash.MakeSeed()}
+}
+
+// run calls show for each lock. It returns show's error, or a *quorumlock.QuorumError if too few nodes can be searched.
+func (s *survey) run(ctx context.Context, show func(lockView) error) error {
+	needed := len(s.nodes) - s.quorum + 1
+	if !strings.ContainsAny(s.pattern, `*?[\`) { // a name
+		return s.showAll(ctx, []string{s.pattern}, show)
+	}
+	searched := 0
+	failed := &quorumlock.QuorumError{Needed: needed}
+	for _, n := range s.nodes {
+		if searched == needed || s.More {
+			break
+		}
+		err := s.search(ctx, n.Client().Scan, show)
+		if err == nil {
+			searched++
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if _, ok := errors.AsType[*scanError](err); !ok {
+			return err
+		}
+		failed.Nodes = append(failed.Nodes, &quorumlock.NodeError{Node: n.String(), Err: err})
+		s.Failed = append(s.Failed, failed.Nodes[len(failed.Nodes)-1])
+	}
+	if searched < needed && !s.More {
+		failed.Granted = searched
+		return failed
+	}
+	return nil
+}
+
+// scanError says that a node could not be searched.
+type scanError struct{ error }
+
+func (e *scanError) Unwrap() error { return e.error }
+
+// scanner is the SCAN of a server.
+type scanner func(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
+
+// search shows the locks that one node has, and that were not shown before.
+func (s *survey) search(ctx context.Context, scan scanner, show func(lockView) error) error {
+	for cursor := uint64(0); ; {
+		began := time.Now()
+		step, cancel := context.WithTimeout(ctx, time.Second)
+		keys, next, err := scan(step, cursor, glob(s.prefix)+s.pattern, scanCount).Result()
+		cancel()
+		if err != nil {
+			return &scanError{err}
+		}
+		rest := time.Since(began) / 2
+		if err := s.showAll(ctx, s.names(keys), show); err != nil || s.More {
+			return err
+		}
+		if cursor = next; cursor == 0 {
+			return nil
+		}
+		time.Sleep(min(rest, 10*time.Millisecond))
+	}
+}
+
+// glob returns a pattern that matches just s.
+func glob(s string) string {
+	var b strings.Builder
+	for _, c := range []byte(s) {
+		if strings.IndexByte(`*?[]\^-`, c) >= 0 {
+			b.WriteByte('\\')
+		}
+		b.WriteByte(c)
+	}
+	return b.String()
+}
+
+// queueKey is what the keys of queues begin with, for names without braces.
+const queueKey = "quorumlock_queue:{"
+
+// names returns the names of the locks that the keys may belong to, each once.
+func (s *survey) names(keys []string) (names []string) {
+	for _, key := range keys {
+		if name, ok := strings.CutPrefix(key, queueKey); ok && strings.HasSuffix(name, "}") {
+			key = strings.TrimSuffix(name, "}")
+		}
+		name, ok := strings.CutPrefix(key, s.prefix)
+		if !ok || quorumlock.CheckName(key) != nil {
+			continue
+		}
+		h := maphash.String(s.seed, key)
+		if _, seen := s.seen[h]; seen {
+			continue
+		}
+		if len(s.seen) < maxRemember {
+			s.seen[h] = struct{}{}
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// showAll inspects locks, and shows those that are in use.
+func (s *survey) showAll(ctx context.Context, names []string, show func(lockView) error) error {
+	for len(names) > 0 {
+		some := names[:min(len(names), atOnce)]
+		names = names[len(some):]
+		found := make([]*lockView, len(some))
+		var g errgroup.Group
+		for i, name := range some {
+			g.Go(func() error {
+				v, err := s.inspect(ctx, name)
+				if _, few := errors.AsType[*quorumlock.QuorumError](err); err != nil && (!few || errors.Is(err, quorumlock.ErrNotALock) || errors.Is(err, quorumlock.ErrWrongKind)) {
+					return nil // it is no lock
+				}
+				if err != nil {
+					return err
+				}
+				if v.Held || v.Waiting > 0 {
+					found[i] = &v
+				}
+				return nil
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return err
+		}
+		for _, v := range found {
+			if v == nil {
+				continue
+			}
+			if s.limit > 0 && s.Locks == s.limit {
+				s.More = true
+				return nil
+			}
+			if err := show(*v); err != nil {
+				return err
+			}
+			s.Locks++
+		}
+	}
+	return nil
+}

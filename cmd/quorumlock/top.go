@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+type topCommand struct {
+	connection
+	Pattern  string        `arg:"" optional:"" help:"Which names, as Redis matches them."`
+	Interval time.Duration `default:"2s" placeholder:"D" help:"How often to look, at least 200ms."`
+	Rounds   int           `short:"n" placeholder:"N" help:"End after so many looks. Without it: go on."`
+	Limit    int           `default:"1000" placeholder:"N" help:"Look at so many locks at most."`
+	JSON     bool          `name:"json" help:"Print a line of JSON for each look."`
+}
+
+func (topCommand) manual() manual {
+	return manual{
+		synopsis: "[PATTERN] [--interval D] [-n N] [--limit N] [--json] [flags]",
+		description: `Shows nodes with their health and round trip, and locks with their holder, for how long it has been seen to hold, the
+length of the queue, who is first in it and for how long. Locks with the longest queue come first.
+
+A time with > was running when top began: the nodes do not know since when a lock is held. On a terminal, q ends it, the
+arrows, j, k and the space bar scroll. Into a pipe it prints a plain line for each node and lock. It changes nothing, and
+looks at a limited number of locks, so it is not a load; see list.`,
+		environment: environment,
+		statuses:    statuses,
+		examples: `quorumlock top 'myapp:lock:*'
+quorumlock top -n 1 | sort -k2`,
+	}
+}
+
+// topView is one look.
+type topView struct {
+	At     time.Time  `json:"at"`
+	Quorum int        `json:"quorum"`
+	MayDie int        `json:"may_fail"`
+	Nodes  []topNode  `json:"nodes"`
+	Locks  []*topLock `json:"locks"`
+	More   bool       `json:"more"` // there are more locks than were looked at
+	Error  string     `json:"error,omitempty"`
+}
+
+type topNode struct {
+	Node      string  `json:"node"`
+	OK        bool    `json:"ok"`
+	RoundTrip float64 `json:"round_trip_ms"`
+	Error     string  `json:"error,omitempty"`
+}
+
+type topLock struct {
+	lockView
+	Seen   int64 `json:"seen_ms"`   // for how long this holder was seen
+	Before bool  `json:"or_longer"` // it held the lock when top began
+}
+
+// sighting is since when a holder was seen.
+type sighting struct {
+	key    string
+	since  time.Time
+	before bool
+	look   int // the last at which it was seen
+}
+
+// watcher looks again and again.
+type watcher struct {
+	*topCommand
+	client *cluster
+	looks  int
+	seen   map[string]*sighting // by name
+}
+
+func (c *topCommand) Run(e *env) (err error) {
+	switch {
+	case c.Interval < 200*time.Millisecond:
+		return usageError(fmt.Sprintf("top: --interval %v is too short: use at least 200ms", c.Interval))
+	case c.Rounds < 0:
+		return usageError(fmt.Sprintf("top: -n %d is negative: use a positive number, or leave it out", c.Rounds))
+	case c.Limit < 1 || c.Limit > 10000:
+		return usageError(fmt.Sprintf("top: --limit %d: use 1 to 10000", c.Limit))
+	}
+	client, err := c.dial("top")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	w := &watcher{topCommand: c, client: client, seen: make(map[string]*sighting)}
+	if out, ok := e.stdout.(*os.File); ok && !c.JSON && term.IsTerminal(int(out.Fd())) {
+		return w.draw(e, out)
+	}
+	return w.print(e)
+}
+
+// print writes plain lines, or JSON, for each look.
+func (w *watcher) print(e *env) error {
+	for {
+		v, err := w.look(e.ctx)
+		if e.ctx.Err() != nil {
+			return e.ctx.Err()
+		}
+		if w.JSON {
+			err = errors.Join(err, writeJSON(e.text, v))
+		} else {
+			_, failed := io.WriteString(e.text, v.plain())
+			err = errors.Join(err, failed)
+		}
+		if w.looks == w.Rounds {
+			return err
+		}
+		if _, few := errors.AsType[*quorumlock.QuorumError](err); err != nil && !few { // that is worth watching
+			return err
+		}
+		select {
+		case <-time.After(w.Interval):
+		case <-e.ctx.Done():
+			return e.ctx.Err()
+		}
+	}
+}
+
+// look asks the nodes once. The error is a *quorumlock.QuorumError if too few answered.
+func (w *watcher) look(ctx context.Context) (topView, error) {
+	health, err := w.client.Healthy(ctx)
+	now := time.Now()
+	v := topView{At: now, Quorum: health.Quorum, MayDie: health.MayFail(), Nodes: topNodes(health), Locks: []*topLock{}}
+	w.looks++
+	s := newSurvey(w.client, w.Pattern, w.Limit)
+	failed := s.run(ctx, func(l lockView) error {
+		l.Nodes = nil
+		v.Locks = append(v.Locks, w.sight(l, now))
+		return nil
+	})
+	for name, s := range w.seen {
+		if s.look != w.looks {
+			delete(w.seen, name)
+		}
+	}
+	v.More = s.More
+	if err = errors.Join(err, failed); err != nil {
+		v.Error = errorText(err)
+	}
+	slices.SortStableFunc(v.Locks, func(a, b *topLock) int {
+		if a.Waiting != b.Waiting {
+			return b.Waiting - a.Waiting
+		}
+		if a.Seen != b.Seen {
+			return int(b.Seen - a.Seen)
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return v, err
+}
+
+// sight notes who has a lock.
+func (w *watcher) sight(l lockView, now time.Time) *topLock {
+	s := w.seen[l.Name]
+	if key := l.key(); s == nil || s.key != key {
+		s = &sighting{key: key, since: now, before: w.looks == 1}
+		w.seen[l.Name] = s
+	}
+	s.look = w.looks
+	return &topLock{l, now.Sub(s.since).Milliseconds(), s.before}
+}
+
+func topNodes(r redlock.Readiness) []topNode {
+	nodes := make([]topNode, len(r.Nodes))
+	for i, n := range r.Nodes {
+		nodes[i] = topNode{n.Node, n.Err == nil, inMS(n.RoundTrip), ""}
+		if n.Err != nil {
+			_, why, _ := strings.Cut(errorText(n.Err), n.Node+": ") // which names the node, as the line does
+			nodes[i].Error = why
+		}
+	}
+	return nodes
+}
+
+// held is for how long the holder was seen.
+func (l *topLock) held() string {
+	if l.key() == "" {
+		return "-"
+	}
+	if l.Before {
+		return ">" + seconds(l.Seen)
+	}
+	return seconds(l.Seen)
+}
+
+// head is who waits first, and for how long.
+func (l *topLock) head() (who, waits string) {
+	if len(l.Queue) == 0 {
+		return "-", "-"
+	}
+	return l.Queue[0].who(), seconds(l.Queue[0].Waits)
+}
+
+// plain is a look as lines for programs: what it is, and fields that contain no spaces.
+func (v topView) plain() string {
+	var b strings.Builder
+	for _, n := range v.Nodes {
+		state := "ok"
+		if !n.OK {
+			state = "failed"
+		}
+		fmt.Fprintf(&b, "node %s %s %.2fms\n", n.Node, state, n.RoundTrip)
+	}
+	for _, l := range v.Locks {
+		who, waits := l.head()
+		fmt.Fprintf(&b, "lock %s %s holder=%s held=%s ttl=%s token=%d waiting=%d head=%s waits=%s\n", shownWord(l.Name), l.Kind, strings.ReplaceAll(l.holder(), " ", "_"),
+			l.held(), seconds(l.TTL), l.Token, l.Waiting, who, waits)
+	}
+	if v.More {
+		b.WriteString("more\n")
+	}
+	return b.String()
+}
+
+// shownWord is shown without spaces.
+func shownWord(s string) string { return strings.ReplaceAll(shown(s), " ", `\x20`) }

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// terminal is a real one, by tmux.
+type terminal struct {
+	t      *testing.T
+	socket string
+}
+
+// newTerminal runs a command in a terminal of 80 by 24.
+func newTerminal(t *testing.T, nodes, command string) *terminal {
+	t.Helper()
+	if _, err := exec.LookPath("tmux"); err != nil {
+		t.Fatalf("%v: install tmux", err)
+	}
+	term := &terminal{t, t.TempDir() + "/tmux"}
+	c := exec.Command("tmux", "-S", term.socket, "-f", os.DevNull, "new-session", "-d", "-x", "80", "-y", "24", command)
+	c.Env = append(os.Environ(), "QUORUMLOCK_NODES="+nodes, "TERM=xterm-256color", "LC_ALL=C.UTF-8", "HISTFILE=")
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("tmux", "-S", term.socket, "kill-server").Run() })
+	return term
+}
+
+func (term *terminal) do(args ...string) string {
+	term.t.Helper()
+	out, err := exec.Command("tmux", append([]string{"-S", term.socket}, args...)...).CombinedOutput()
+	if err != nil {
+		term.t.Fatalf("tmux %q: %v: %s", args, err, out)
+	}
+	return string(out)
+}
+
+func (term *terminal) keys(keys ...string) { term.do(append([]string{"send-keys"}, keys...)...) }
+
+func (term *terminal) screen() string { return "\n" + term.do("capture-pane", "-p") }
+
+// shows waits until the screen has a text.
+func (term *terminal) shows(text string) string {
+	term.t.Helper()
+	screen := ""
+	if err := patiently(func() bool { screen = term.screen(); return strings.Contains(screen, text) }); err != nil {
+		term.t.Fatalf("nothing of %q on the screen:\n%s", text, screen)
+	}
+	return screen
+}
+
+func TestTopOnATerminal(t *testing.T) {
+	servers, nodes := startServers(t, 3)
+	h := begin(t, nodes, "a-lock", "", time.Minute, "--label", "holder-1")
+	waiter := command(nodes, "run", "a-lock", "--label", "waiter-1", "--", "true")
+	if err := waiter.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = waiter.Process.Signal(os.Interrupt)
+		_ = waiter.Wait()
+	})
+	evil := "evil\x1b[2J\x1b]0;owned\x07"
+	for _, s := range servers {
+		s.admin.HSet(t.Context(), evil, "evil\x1b[31m:1", 1)
+		s.admin.PExpire(t.Context(), evil, time.Minute)
+		for i := range 30 {
+			name := fmt.Sprintf("many-%02d", i)
+			s.admin.HSet(t.Context(), name, fmt.Sprintf("client-%d:1", i), 1)
+			s.admin.PExpire(t.Context(), name, time.Minute)
+		}
+	}
+	term := newTerminal(t, nodes, "sh")
+	term.keys("stty -a | grep -o -e '-icanon'; echo before", "Enter")
+	term.shows("before")
+	term.keys(tool+" top --interval 300ms", "Enter")
+	screen := term.shows("waiter-1")
+	lines := strings.Split(strings.Trim(screen, "\n"), "\n")
+	if len(lines) > 24 {
+		t.Errorf("%d lines", len(lines))
+	}
+	for _, want := range []string{"3 of 3 nodes ready, quorum 2, 1 more may fail", servers[0].addr + "                 ready", "LOCK", "a-lock", "holder-1", "32 locks", "many-0"} {
+		if !strings.Contains(screen, want) {
+			t.Errorf("nothing of %q on the screen:\n%s", want, screen)
+		}
+	}
+	if !strings.HasPrefix(lines[5], "a-lock ") {
+		t.Errorf("the lock with the longest queue is not the first:\n%s", screen)
+	}
+	if strings.Contains(screen, password) {
+		t.Errorf("a password:\n%s", screen)
+	}
+	if title := term.do("display-message", "-p", "#{pane_title}"); strings.Contains(title, "owned") {
+		t.Errorf("the name of a lock has set the title of the terminal: %q", title)
+	}
+	for range 20 {
+		term.keys("Down")
+	}
+	screen = term.shows("many-29")
+	if strings.Contains(screen, "a-lock") {
+		t.Errorf("the arrows do not scroll:\n%s", screen)
+	}
+	term.keys("g")
+	term.shows("a-lock")
+	servers[0].freeze()
+	term.shows("2 of 3 nodes ready, quorum 2, 0 more may fail")
+	term.shows("FAILED")
+	servers[1].freeze()
+	term.shows("NO LOCK IS GRANTED")
+	for _, s := range servers {
+		s.thaw()
+	}
+	term.shows("3 of 3 nodes ready")
+	term.do("resize-window", "-x", "120", "-y", "12")
+	term.shows("q: quit")
+	term.do("resize-window", "-x", "20", "-y", "3")
+	time.Sleep(time.Second) // it must not crash
+	term.do("resize-window", "-x", "80", "-y", "24")
+	term.shows("a-lock")
+	term.keys("q")
+	eventually(t, "top ends", func() bool {
+		return strings.HasPrefix(term.do("display-message", "-p", "#{pane_current_command}"), "sh")
+	})
+	term.keys("stty -a | grep -c -e '-icanon'; echo after", "Enter")
+	screen = term.shows("after")
+	if strings.Contains(screen, "1\nafter") || !strings.Contains(screen, "before") {
+		t.Errorf("the terminal is not what it was before:\n%s", screen)
+	}
+	_ = h.Process.Signal(os.Interrupt)
+	h.end(130)
+}
+
+// At a terminal the command is in the foreground: it can read, Ctrl-C is its, and Ctrl-Z does not stop it.
+func TestRunAtATerminal(t *testing.T) {
+	_, nodes := startServers(t, 1)
+	term := newTerminal(t, nodes, "bash --norc")
+	term.keys(tool+` run x -- sh -c 'read line; echo "got <$line>"'; echo status $?`, "Enter")
+	time.Sleep(300 * time.Millisecond)
+	term.keys("hello", "Enter")
+	term.shows("got <hello>")
+	term.shows("status 0")
+	term.keys("clear; "+tool+` run x -- sh -c 'trap "echo interrupted; exit 9" INT; echo started; while :; do sleep 0.05; done'; echo status $?`, "Enter")
+	term.shows("\nstarted")
+	term.keys("C-z")
+	time.Sleep(300 * time.Millisecond)
+	if screen := term.screen(); strings.Contains(screen, "Stopped") {
+		t.Errorf("Ctrl-Z stops it:\n%s", screen)
+	}
+	term.keys("C-c")
+	term.shows("interrupted")
+	term.shows("status 9")
+	term.keys("echo the shell is back", "Enter")
+	term.shows("\nthe shell is back")
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+type unlockCommand struct {
+	connection
+	Name  string `arg:"" help:"The name of the lock, without the prefix."`
+	Force bool   `help:"Free the lock although somebody holds it. Without it, nothing is done."`
+	Yes   bool   `help:"Do not ask."`
+	JSON  bool   `name:"json" help:"Print JSON: the lock as it was, and whether it was freed. It needs --yes."`
+}
+
+func (unlockCommand) manual() manual {
+	return manual{
+		synopsis: "NAME --force [--yes] [--json] [flags]",
+		description: `Frees a lock, whoever holds it, after it has shown whom that hits and has asked. The next in the queue gets it at once. Of a
+semaphore it frees all slots. A key that is no lock stays as it is.
+
+The holder learns of it at its next renewal, within a third of its TTL, and may be at work until then. What it writes in
+that time is stopped only where the resource compares fencing tokens. A holder that is dead needs no unlock: its lock is
+free when its TTL is over, which inspect shows.`,
+		environment: environment,
+		statuses: `0    the lock is free now, or was
+1    it failed, or the answer was no
+2    the command line is wrong
+122  no quorum: too few nodes answered, and it may still be held
+130  interrupted`,
+		examples: "quorumlock unlock myapp:lock:invoice:1042 --force",
+	}
+}
+
+func (c *unlockCommand) Run(e *env) (err error) {
+	if !c.Force {
+		return usageError("unlock: it takes the lock away from its holder, who may be at work: use quorumlock inspect to see who that is, and --force to do it")
+	}
+	if c.JSON && !c.Yes {
+		return usageError("unlock: --json cannot ask: give --yes, too")
+	}
+	client, err := c.dial("unlock")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
+		return usageError("unlock: " + err.Error())
+	}
+	v, err := client.inspect(e.ctx, c.Name)
+	if e.ctx.Err() != nil {
+		return e.ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	partly := 0 // at how many nodes somebody has it
+	for _, n := range v.Nodes {
+		partly += min(n.Holds, 1)
+	}
+	if !c.JSON {
+		if err := v.print(e.text); err != nil {
+			return err
+		}
+	}
+	if partly == 0 {
+		return c.say(e.text, v, false, "nobody holds it: there is nothing to free\n")
+	}
+	if !c.JSON {
+		if _, err := io.WriteString(e.text, warning(v)); err != nil {
+			return err
+		}
+	}
+	if !c.Yes {
+		if err := confirm(e); err != nil {
+			return err
+		}
+	}
+	force := client.Mutex(c.Name).ForceUnlock
+	if v.Kind == kindSemaphore {
+		force = client.Semaphore(c.Name, 1).ForceUnlock
+	}
+	if err := force(e.ctx); err != nil {
+		return err
+	}
+	return c.say(e.text, v, true, "freed\n")
+}
+
+// warning says what an unlock does.
+func warning(v lockView) string {
+	var b strings.Builder
+	b.WriteString("\nThis takes the lock away from ")
+	switch n := len(v.Readers) + len(v.Slots); {
+	case n > 1:
+		fmt.Fprintf(&b, "%d holders", n)
+	case v.holder() == "-":
+		b.WriteString("whoever is just taking it")
+	default:
+		b.WriteString(v.holder())
+	}
+	b.WriteString(", who may be at work until the next renewal.\n")
+	fmt.Fprintf(&b, "A resource that compares fencing tokens refuses what they write once it has seen a token above %d.\n", v.Token)
+	b.WriteString("Other resources are not protected.\n")
+	if v.Waiting > 0 {
+		fmt.Fprintf(&b, "%d in the queue: the first of them gets the lock at once.\n", v.Waiting)
+	}
+	return b.String()
+}
+
+// errNotConfirmed says that nothing was done.
+var errNotConfirmed = errors.New("not confirmed: nothing was done")
+
+// confirm asks the user.
+func confirm(e *env) error {
+	if _, err := fmt.Fprint(e.text, "Type yes to free it: "); err != nil {
+		return err
+	}
+	answers := make(chan string, 1)
+	go func() { // it may wait for ever: the program ends all the same
+		line, _ := bufio.NewReader(io.LimitReader(e.stdin, 1000)).ReadString('\n')
+		answers <- strings.TrimSpace(line)
+	}()
+	select {
+	case a := <-answers:
+		if a == "yes" {
+			return nil
+		}
+		return errNotConfirmed
+	case <-e.ctx.Done():
+		return e.ctx.Err()
+	}
+}
+
+func (c *unlockCommand) say(w io.Writer, v lockView, freed bool, text string) error {
+	if c.JSON {
+		return writeJSON(w, struct {
+			Freed bool     `json:"freed"`
+			Was   lockView `json:"was"`
+		}{freed, v})
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// lockView is a lock as the tool shows it, and its JSON. Times are in milliseconds.
+type lockView struct {
+	Name      string       `json:"name"`
+	NameBytes string       `json:"name_base64,omitempty"` // if the name is not valid UTF-8
+	Kind      string       `json:"kind"`
+	Known     bool         `json:"known"` // a quorum of the nodes answered
+	Held      bool         `json:"held"`
+	Holder    *partyView   `json:"holder,omitempty"`
+	Count     int          `json:"count,omitempty"`
+	TTL       int64        `json:"ttl_ms"`
+	Token     uint64       `json:"token"`
+	Readers   []partyView  `json:"readers,omitempty"`
+	Slots     []slotView   `json:"slots,omitempty"`
+	Waiting   int          `json:"waiting"`
+	Queue     []waiterView `json:"queue,omitempty"`
+	Nodes     []nodeView   `json:"nodes,omitempty"`
+}
+
+type partyView struct {
+	Owner string `json:"owner"`
+	Label string `json:"label,omitempty"`
+	TTL   int64  `json:"ttl_ms"`
+}
+
+type slotView struct {
+	Number int `json:"number"`
+	partyView
+	Token uint64 `json:"token"`
+}
+
+type waiterView struct {
+	Owner   string    `json:"owner"`
+	Label   string    `json:"label,omitempty"`
+	Since   time.Time `json:"since"`
+	Waits   int64     `json:"waits_ms"`
+	Callers int       `json:"callers"`
+	Reader  bool      `json:"reader,omitempty"`
+}
+
+type nodeView struct {
+	Node    string `json:"node"`
+	Error   string `json:"error,omitempty"`
+	Owner   string `json:"owner,omitempty"`
+	TTL     int64  `json:"ttl_ms"`
+	Token   uint64 `json:"token"`
+	Waiting int    `json:"waiting"`
+	Holds   int    `json:"holds"` // owners, readers or slots that are there
+}
+
+// The kinds of locks.
+const (
+	kindUnknown   = "unknown"
+	kindFree      = "free"
+	kindMutex     = "mutex"
+	kindReaders   = "readers"
+	kindSemaphore = "semaphore"
+)
+
+// newLockView shows what an inspection found.
+func newLockView(name, kind string, known bool, in redlock.Inspection, now time.Time) lockView {
+	s := in.State
+	v := lockView{Name: name, Kind: kind, Known: known, Held: s.Held(), Count: s.HoldCount, TTL: s.TTL.Milliseconds(), Token: s.Token, Waiting: s.Waiting}
+	if !utf8.ValidString(name) {
+		v.NameBytes = base64.StdEncoding.EncodeToString([]byte(name))
+	}
+	if s.Owner != "" {
+		p := newParty(s.Owner, s.TTL)
+		v.Holder = &p
+	}
+	for _, r := range s.Readers {
+		v.Readers = append(v.Readers, newParty(r.Owner, r.TTL))
+	}
+	for _, slot := range s.Slots {
+		v.Slots = append(v.Slots, slotView{slot.Number, newParty(slot.Owner, slot.TTL), slot.Token})
+	}
+	for _, w := range s.Queue {
+		v.Queue = append(v.Queue, waiterView{string(w.Owner), w.Owner.Label(), w.Since, max(now.Sub(w.Since), 0).Milliseconds(), w.Callers, w.Reader})
+	}
+	for _, n := range in.Nodes {
+		v.Nodes = append(v.Nodes, nodeView{n.Node, errorText(n.Err), string(n.State.Owner), n.State.TTL.Milliseconds(), n.State.Token, n.State.Waiting, holds(n.State)})
+	}
+	return v
+}
+
+func holds(s quorumlock.State) int {
+	n := len(s.Readers) + len(s.Slots)
+	if s.Owner != "" {
+		n++
+	}
+	return n
+}
+
+func newParty(o quorumlock.Owner, ttl time.Duration) partyView {
+	return partyView{string(o), o.Label(), ttl.Milliseconds()}
+}
+
+// who is how people call the owner: by its label, if it has one.
+func (p partyView) who() string { return who(p.Owner, p.Label) }
+
+func (w waiterView) who() string { return who(w.Owner, w.Label) }
+
+func who(owner, label string) string {
+	if label != "" {
+		return shown(label)
+	}
+	return shown(owner)
+}
+
+// holder is one word for who has the lock.
+func (v lockView) holder() string {
+	switch {
+	case v.Holder != nil:
+		return v.Holder.who()
+	case len(v.Readers) == 1:
+		return v.Readers[0].who()
+	case len(v.Readers) > 1:
+		return fmt.Sprintf("%s and %d more", v.Readers[0].who(), len(v.Readers)-1)
+	case len(v.Slots) == 1:
+		return v.Slots[0].who()
+	case len(v.Slots) > 1:
+		return fmt.Sprintf("%s and %d more", v.Slots[0].who(), len(v.Slots)-1)
+	}
+	return "-"
+}
+
+// key identifies who has the lock: another holder is another key.
+func (v lockView) key() string {
+	var b strings.Builder
+	if v.Holder != nil {
+		b.WriteString(v.Holder.Owner)
+	}
+	for _, r := range v.Readers {
+		b.WriteString("\n" + r.Owner)
+	}
+	for _, s := range v.Slots {
+		b.WriteString("\n" + s.Owner)
+	}
+	return b.String()
+}
+
+// errorText is the text of an error, without what every error of the library begins with, and without passwords.
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return userinfo.ReplaceAllString(strings.ReplaceAll(err.Error(), "quorumlock: ", ""), "://")
+}
+
+// inMS is a duration in milliseconds.
+func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// seconds is a number of milliseconds for people.
+func seconds(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch {
+	case d < 10*time.Second:
+		return fmt.Sprintf("%.1fs", d.Seconds())
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%.0fs", d.Seconds())
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%.0fm", d.Minutes())
+	}
+	return fmt.Sprintf("%.0fh", d.Hours())
+}

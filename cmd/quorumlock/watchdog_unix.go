@@ -1,0 +1,258 @@
+//go:build unix
+
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The watchdog is a process between run and the command. run holds the lease, and tells the watchdog its end whenever it is
+// renewed. The watchdog starts the command, and ends it before the end that it knows, whatever run does: run may be
+// stopped or killed, or wait for something. On Linux it is the parent of all that the command starts.
+
+// watchdogArgument is the one argument of the watchdog's process.
+const watchdogArgument = "lease-watchdog"
+
+// isWatchdog reports whether this process is a watchdog.
+func isWatchdog(args []string) bool { return len(args) == 2 && args[1] == watchdogArgument }
+
+// The file descriptors of the watchdog.
+const (
+	ordersFD  = 3
+	reportsFD = 4
+)
+
+func init() {
+	// The kernel kills the command when the thread ends that has started it: it must be the one that lasts.
+	runtime.LockOSThread()
+}
+
+// look is how long the watchdog sleeps at most: a timer does not run while the machine is suspended.
+const look = 100 * time.Millisecond
+
+// passedOn are the signals that run passes on to the command.
+var passedOn = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2}
+
+// watchdog is the state of a watchdog. All times are on the clock of bootTime, in ns.
+type watchdog struct {
+	start
+	reports *json.Encoder
+	pid     int    // of the command and its process group
+	ended   bool   // the command has; others may be left
+	status  int    // of the command
+	left    int    // how often something was left when the command had ended
+	why     string // why the command is being ended; empty if it is not
+	termAt  int64  // when it got SIGTERM; 0 if it did not
+}
+
+// watch is the watchdog's program. It returns the exit status.
+func watch() int {
+	rename(watchdogArgument)
+	adopt()
+	// It outlives run, whatever signal the terminal or a user sends to all. Signals that are ignored stay so for the command.
+	drop := make(chan os.Signal, 1)
+	for _, s := range append(passedOn, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE) {
+		if !signal.Ignored(s) {
+			signal.Notify(drop, s)
+		}
+	}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	unix.CloseOnExec(ordersFD)
+	unix.CloseOnExec(reportsFD)
+	orders := readOrders(os.NewFile(ordersFD, "orders"))
+	w := &watchdog{reports: json.NewEncoder(os.NewFile(reportsFD, "reports"))}
+	first, ok := <-orders
+	if !ok || first.Start == nil {
+		return exitRunFailed // run is gone already
+	}
+	w.start = *first.Start
+	if !w.begin() {
+		return 0
+	}
+	timer := time.NewTimer(0)
+	for {
+		select {
+		case o, ok := <-orders:
+			if !ok {
+				orders = nil
+				w.end(becauseOrphan)
+			}
+			w.obey(o)
+		case <-children:
+		case <-timer.C:
+		case <-drop:
+		}
+		if w.reap() {
+			w.tell(report{Done: &result{w.status, w.why, w.left, bootTime()}})
+			return 0
+		}
+		timer.Reset(w.act())
+	}
+}
+
+// readOrders returns what run says. The channel is closed when run is gone.
+func readOrders(from *os.File) <-chan order {
+	orders := make(chan order)
+	go func() {
+		defer close(orders)
+		lines := bufio.NewReader(from)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if err != nil {
+				return
+			}
+			var o order
+			if json.Unmarshal(line, &o) == nil {
+				orders <- o
+			}
+		}
+	}()
+	return orders
+}
+
+// tell says something to run, which may be gone.
+func (w *watchdog) tell(r report) { _ = w.reports.Encode(r) }
+
+// begin starts the command, and reports whether that went well.
+func (w *watchdog) begin() bool {
+	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: w.Foreground}
+	dieWith(attr)
+	pid, err := syscall.ForkExec(w.Path, w.Args, &syscall.ProcAttr{Env: w.Env, Files: []uintptr{0, 1, 2}, Sys: attr})
+	if err != nil {
+		var errno syscall.Errno
+		errors.As(err, &errno)
+		w.tell(report{Failed: err.Error(), Errno: int(errno)})
+		return false
+	}
+	w.pid = pid
+	hurry()
+	w.tell(report{Started: pid})
+	return true
+}
+
+func (w *watchdog) obey(o order) {
+	switch {
+	case o.Deadline > 0:
+		w.Deadline = o.Deadline
+	case o.Lost:
+		w.end(becauseLost)
+	case o.Signal > 0 && !w.ended:
+		_ = syscall.Kill(-w.pid, syscall.Signal(o.Signal))
+	}
+}
+
+// end begins to end the command. The first reason counts.
+func (w *watchdog) end(why string) {
+	if w.why == "" || w.why == becauseLeft {
+		w.why = why
+	}
+	if w.termAt == 0 {
+		w.termAt = bootTime()
+		w.kill(syscall.SIGTERM)
+		w.kill(syscall.SIGCONT) // a stopped process does not see it otherwise
+	}
+}
+
+// killAt is when the command is to be killed.
+func (w *watchdog) killAt() int64 {
+	at := w.Deadline - int64(w.Margin)
+	if w.termAt > 0 {
+		at = min(at, w.termAt+int64(w.Grace))
+	}
+	return at
+}
+
+// act does what is due, and returns how long nothing will be.
+func (w *watchdog) act() time.Duration {
+	now := bootTime()
+	if now >= w.killAt() {
+		if w.why == "" {
+			w.why = becauseDeadline
+		}
+		w.kill(syscall.SIGKILL)
+		return 2 * time.Millisecond // again, until none is left: somebody may have started another meanwhile
+	}
+	termAt := w.Deadline - int64(w.Margin) - int64(w.Grace)
+	if now >= termAt {
+		w.end(becauseDeadline)
+		termAt = w.killAt()
+	}
+	return min(look, time.Duration(min(termAt, w.killAt())-now))
+}
+
+// kill sends a signal to the process group of the command and to all that left it. When the command is reaped, the ID of the
+// group may soon be somebody else's, unless another is in the group: where the watchdog adopts, it needs the group no more.
+func (w *watchdog) kill(s syscall.Signal) {
+	if !w.ended || !adopts {
+		_ = syscall.Kill(-w.pid, s)
+	}
+	for _, pid := range descendants(os.Getpid()) {
+		_ = syscall.Kill(pid, s)
+	}
+}
+
+// reap takes notice of what has ended, and reports whether nothing is left.
+func (w *watchdog) reap() bool {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err != nil: // there are no children
+			return w.ended && (adopts || !w.groupLeft())
+		case pid == 0:
+			return w.noneButChildren()
+		case status.Stopped():
+			if pid == w.pid && status.StopSignal() == syscall.SIGTSTP {
+				_ = syscall.Kill(-w.pid, syscall.SIGCONT) // it would hold the lock
+			}
+		case pid == w.pid:
+			w.ended, w.status = true, exitStatus(status)
+		}
+	}
+}
+
+// noneButChildren has what the command left behind ended. It returns false.
+func (w *watchdog) noneButChildren() bool {
+	if w.ended && w.left == 0 {
+		w.leave()
+	}
+	return false
+}
+
+// groupLeft reports whether the command has left somebody in its process group that is no child of the watchdog, as on
+// systems where it cannot adopt.
+func (w *watchdog) groupLeft() bool {
+	if err := syscall.Kill(-w.pid, 0); err != nil {
+		return false
+	}
+	if w.left == 0 {
+		w.leave()
+	}
+	return true
+}
+
+// leave begins to end what the command left behind.
+func (w *watchdog) leave() {
+	w.left++
+	w.end(becauseLeft)
+}
+
+// exitStatus is a status as a shell has it.
+func exitStatus(s syscall.WaitStatus) int {
+	if s.Signaled() {
+		return exitSignal + int(s.Signal())
+	}
+	return s.ExitStatus()
+}

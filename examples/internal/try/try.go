@@ -1,0 +1,41 @@
+// Package try runs the examples as their readers would: with the URLs of three nodes as arguments.
+package try
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/embedded"
+)
+
+// Main runs an example's main with further arguments, and those of three nodes in this process, behind them.
+func Main(main func(), args ...string) {
+	os.Args = append([]string{"example"}, args...)
+	for i := range 3 {
+		server := embedded.Start(fmt.Sprintf("node-%d", i+1))
+		defer server.Close()
+		if err := server.Listen(); err != nil {
+			fmt.Println(err)
+			return
+		}
+		os.Args = append(os.Args, "redis://"+server.Redis.Addr())
+	}
+	main()
+}
+
+// maxLines is how long an example may be.
+const maxLines = 40
+
+// Short fails the test if the example in this directory is too long to be taken in at a glance.
+func Short(t *testing.T) {
+	t.Helper()
+	b, err := os.ReadFile("main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(b), "\n"); n > maxLines {
+		t.Errorf("main.go has %d lines, want at most %d", n, maxLines)
+	}
+}

@@ -1,0 +1,17 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/quorumlock/quorumlock/examples/internal/try"
+)
+
+func TestShort(t *testing.T) { try.Short(t) }
+
+func Example() {
+	try.Main(main)
+	// Output:
+	// the price is 42
+	// the price is 42
+	// the price is 42
+}

@@ -1,0 +1,38 @@
+// Redisson takes over a lock that Java services have with Redisson, while they are still running. Its arguments are the
+// servers that Redisson uses: one, or those of its RedLock.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+func main() {
+	client, err := redlock.Dial(os.Args[1:]...)
+	check(err)
+	defer client.Close() //nolint:errcheck // the program ends
+
+	// RLock lock = redisson.getLock("orders") has the same name. The option is Redisson's watchdog
+	// timeout.
+	lock := client.Mutex("orders", quorumlock.WithTTL(30*time.Second))
+	_, err = lock.TryLock(context.Background()) // lock.tryLock()
+	fmt.Println("a Java client has it:", errors.Is(err, quorumlock.ErrHeld))
+	err = quorumlock.Do(context.Background(), lock, func(context.Context) error { // lock.lock() ... lock.unlock()
+		fmt.Println("then this client")
+		return nil
+	})
+	check(err)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

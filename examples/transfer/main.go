@@ -1,0 +1,40 @@
+// Transfer moves money between two accounts, which it locks as one. Its arguments are URLs of Redis servers.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"sync"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+func main() {
+	client, err := redlock.Dial(os.Args[1:]...)
+	check(err)
+	defer client.Close() //nolint:errcheck // the program ends
+	balance := map[string]int{"alice": 100, "bob": 100}
+	transfer := func(from, to string, amount int) {
+		both, err := multilock.New([]quorumlock.Locker{client.Mutex("example:" + from), client.Mutex("example:" + to)})
+		check(err)
+		check(quorumlock.Do(context.Background(), both, func(context.Context) error {
+			balance[from], balance[to] = balance[from]-amount, balance[to]+amount
+			return nil
+		}))
+	}
+	var transfers sync.WaitGroup // opposite orders, and yet no deadlock
+	transfers.Go(func() { transfer("alice", "bob", 30) })
+	transfers.Go(func() { transfer("bob", "alice", 10) })
+	transfers.Wait()
+	fmt.Println(balance)
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,264 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	_ "github.com/jackc/pgx/v5/stdlib"
+	"github.com/redis/go-redis/v9"
+	"modernc.org/sqlite"
+
+	"github.com/quorumlock/quorumlock/fence"
+	"github.com/quorumlock/quorumlock/internal/dbserver"
+	"github.com/quorumlock/quorumlock/internal/notice"
+)
+
+// database is one that the tests run on.
+type database struct {
+	name    string
+	dialect fence.Dialect
+	db      *sql.DB
+	levels  []sql.IsolationLevel
+	serial  bool             // a transaction that has begun keeps all others out
+	again   func(error) bool // says that a transaction is to be run again
+	column  string           // the type of a column that numbers rows as they are inserted
+}
+
+var (
+	databases []*database
+	redisAddr string // empty if there is no Redis
+)
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "quorumlock-fencing-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // the process ends
+	required := true
+	var stop []func() error
+	for _, start := range starts {
+		server, db, err := start.start(dir)
+		if server != nil {
+			stop = append(stop, server.Close)
+		}
+		if missing, ok := errors.AsType[*dbserver.MissingError](err); ok {
+			required = notice.Missing("TESTS ON "+start.name, missing.Error(), "Nothing was checked on it", "QUORUMLOCK_REQUIRE_DATABASES") && required
+			continue
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, start.name+":", err)
+			required = false
+			continue
+		}
+		databases = append(databases, db...)
+	}
+	code := 1
+	if required {
+		code = m.Run()
+	}
+	for _, d := range databases {
+		_ = d.db.Close()
+	}
+	for _, end := range stop {
+		if err := end(); err != nil {
+			fmt.Fprintln(os.Stderr, "after the tests:", err)
+			code = 1
+		}
+	}
+	return code
+}
+
+// starts are the servers, of which some may be missing.
+var starts = []struct {
+	name  string
+	start func(dir string) (*dbserver.Server, []*database, error)
+}{
+	{"SQLITE", startSQLite},
+	{"POSTGRES", startPostgres},
+	{"MARIADB", startMariaDB},
+	{"REDIS", startRedis},
+}
+
+func startSQLite(dir string) (*dbserver.Server, []*database, error) {
+	var all []*database
+	for _, mode := range []string{"deferred", "immediate"} {
+		db, err := sql.Open("sqlite", "file:"+filepath.Join(dir, mode+".db")+
+			"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(OFF)&_txlock="+mode)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, &database{
+			name: "SQLite, " + mode, dialect: fence.SQLite, db: db, serial: mode == "immediate",
+			levels: []sql.IsolationLevel{sql.LevelDefault},
+			again: func(err error) bool {
+				e, ok := errors.AsType[*sqlite.Error](err)
+				return ok && e.Code()&0xff == 5 // SQLITE_BUSY
+			},
+			column: "INTEGER PRIMARY KEY",
+		})
+	}
+	return nil, all, nil
+}
+
+func startPostgres(string) (*dbserver.Server, []*database, error) {
+	s, err := dbserver.Postgres()
+	if err != nil {
+		return nil, nil, err
+	}
+	db, err := sql.Open("pgx", "postgres://fence@"+s.Addr+"/postgres?sslmode=disable")
+	if err != nil {
+		return s, nil, err
+	}
+	return s, []*database{{
+		name: "Postgres", dialect: fence.Postgres, db: db,
+		levels: []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
+		again: func(err error) bool {
+			e, ok := errors.AsType[*pgconn.PgError](err)
+			return ok && (e.Code == "40001" || e.Code == "40P01")
+		},
+		column: "BIGSERIAL PRIMARY KEY",
+	}}, s.Await(db.Ping)
+}
+
+func startMariaDB(string) (*dbserver.Server, []*database, error) {
+	s, err := dbserver.MariaDB()
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = mysql.SetLogger(log{})
+	db, err := sql.Open("mysql", "root@tcp("+s.Addr+")/test")
+	if err != nil {
+		return s, nil, err
+	}
+	return s, []*database{{
+		name: "MariaDB", dialect: fence.MySQL, db: db,
+		levels: []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
+		again: func(err error) bool {
+			e, ok := errors.AsType[*mysql.MySQLError](err)
+			return ok && (e.Number == 1213 || e.Number == 1205 || e.Number == 1020)
+		},
+		column: "BIGINT AUTO_INCREMENT PRIMARY KEY",
+	}}, s.Await(db.Ping)
+}
+
+// log drops what the driver says while the server is not up yet.
+type log struct{}
+
+func (log) Print(...any) {}
+
+func startRedis(string) (*dbserver.Server, []*database, error) {
+	s, err := dbserver.Redis()
+	if err != nil {
+		return nil, nil, err
+	}
+	c := redis.NewClient(&redis.Options{Addr: s.Addr})
+	defer c.Close() //nolint:errcheck // it has only asked
+	redisAddr = s.Addr
+	return s, nil, s.Await(func() error { return c.Ping(context.Background()).Err() })
+}
+
+// each runs a test on each database.
+func each(t *testing.T, test func(t *testing.T, d *database)) {
+	for _, d := range databases {
+		t.Run(d.name, func(t *testing.T) { test(t, d) })
+	}
+}
+
+// fences are those of a database: over a table, and over the rows of accounts.
+type fences struct {
+	table *fence.SQL
+	rows  *fence.Rows
+}
+
+var migrated sync.Map // of each database, a function that makes its tables once
+
+// migrate makes the tables of a database, by the migrations that the package gives, and returns its fences.
+func (d *database) migrate(t *testing.T) fences {
+	t.Helper()
+	once, _ := migrated.LoadOrStore(d, sync.OnceValues(func() (fences, error) {
+		table, err := fence.NewSQL(d.dialect, "")
+		if err != nil {
+			return fences{}, err
+		}
+		rows, err := fence.NewRows(d.dialect, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
+		if err != nil {
+			return fences{}, err
+		}
+		for _, statement := range []string{
+			"CREATE TABLE accounts (id VARCHAR(64) NOT NULL PRIMARY KEY, balance BIGINT NOT NULL)",
+			"CREATE TABLE journal (id " + d.column + ", account VARCHAR(64) NOT NULL, token BIGINT NOT NULL)",
+			rows.Migration(), table.Migration(), table.Migration(), // which may be run again
+			"INSERT INTO accounts (id, balance) VALUES ('elsewhere', 0)",
+		} {
+			if _, err := d.db.Exec(statement); err != nil {
+				return fences{}, fmt.Errorf("%s: %w", statement, err)
+			}
+		}
+		return fences{table, rows}, nil
+	}))
+	f, err := once.(func() (fences, error))()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// open makes an account with the balance 0.
+func (d *database) open(t *testing.T, account string) {
+	t.Helper()
+	if _, err := d.db.ExecContext(t.Context(), d.bind("INSERT INTO accounts (id, balance) VALUES (?, 0)"), account); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *database) balance(t *testing.T, account string) (n int64) {
+	t.Helper()
+	if err := d.db.QueryRowContext(t.Context(), d.bind("SELECT balance FROM accounts WHERE id = ?"), account).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// bind returns a statement with the placeholders of the database.
+func (d *database) bind(statement string) string {
+	if d.dialect != fence.Postgres {
+		return statement
+	}
+	var bound []byte
+	n := 0
+	for _, c := range []byte(statement) {
+		if c != '?' {
+			bound = append(bound, c)
+			continue
+		}
+		n++
+		bound = fmt.Appendf(bound, "$%d", n)
+	}
+	return string(bound)
+}
+
+// insist runs a transaction until it need not be run again.
+func (d *database) insist(do func() error) error {
+	for {
+		err := do()
+		if err == nil || !d.again(err) {
+			return err
+		}
+	}
+}

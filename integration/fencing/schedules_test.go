@@ -1,0 +1,304 @@
+//go:build unix
+
+package fencing
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/fence"
+)
+
+// schedules is how many each test tries.
+const schedules = 1000
+
+// protected is a resource of a schedule, which holders write their tokens to.
+type protected interface {
+	mark(token uint64) error
+	// begin goes as far as a paused holder has come, and returns the rest of its write.
+	begin(token uint64) (finish func() error, err error)
+	value() int64
+}
+
+// play plays a random schedule: holders that mark and write one after the other, of which one is paused before or in its
+// last write, and goes on when a later one has marked. It returns whether the late write was refused, and if not, whether
+// it is what is left at the end.
+func play(t *testing.T, rng *rand.Rand, r protected) (refused, left bool) {
+	t.Helper()
+	var last uint64 // the token of the last write that was accepted
+	write := func(token uint64) {
+		finish, err := r.begin(token)
+		if err == nil {
+			err = finish()
+		}
+		if err != nil {
+			t.Fatalf("the write of the present holder, with token %d: %v", token, err)
+		}
+		last = token
+	}
+	token := 1 + rng.Uint64N(1<<40)
+	terms := 2 + rng.IntN(3)
+	pausedIn := rng.IntN(terms - 1)
+	goesOnIn := pausedIn + 1 + rng.IntN(terms-1-pausedIn)
+	var late func() error
+	var paused uint64
+	resume := func() {
+		err := late()
+		switch {
+		case err == nil:
+			last = paused
+		case errors.Is(err, fence.ErrStale):
+			refused = true
+			if stale, ok := errors.AsType[*fence.StaleError](err); !ok || stale.Token != paused || stale.Seen != token {
+				t.Fatalf("the late write: %v, want token %d after %d", err, paused, token)
+			}
+		default:
+			t.Fatalf("the late write: %v", err)
+		}
+		late = nil
+	}
+	for term := range terms {
+		token += 1 + rng.Uint64N(3)
+		if err := r.mark(token); err != nil {
+			t.Fatalf("Mark of the present holder, with token %d: %v", token, err)
+		}
+		writes := rng.IntN(3)
+		resumeAfter := -1
+		if term == goesOnIn {
+			resumeAfter = rng.IntN(writes + 1)
+		}
+		for n := range writes + 1 {
+			if n == resumeAfter {
+				resume()
+			}
+			if n < writes {
+				write(token)
+			}
+		}
+		if term == pausedIn {
+			var err error
+			if late, err = r.begin(token); err != nil {
+				t.Fatal(err)
+			}
+			paused = token
+		}
+	}
+	if v := r.value(); v != int64(last) {
+		t.Fatalf("the value is %d, want that of the last write that was accepted, %d", v, last)
+	}
+	return refused, last == paused
+}
+
+// account is a row that is written in transactions.
+type account struct {
+	t     *testing.T
+	d     *database
+	fence fences
+	rng   *rand.Rand
+	id    string
+	with  int // which of the ways to fence
+}
+
+const (
+	unfenced = iota
+	byTable
+	byRow
+	bySet
+)
+
+func (a *account) mark(token uint64) error {
+	ctx := a.t.Context()
+	switch a.with {
+	case byTable:
+		return a.fence.table.Mark(ctx, a.d.db, a.id, token)
+	case byRow, bySet:
+		return a.fence.rows.Mark(ctx, a.d.db, a.id, token)
+	}
+	return nil
+}
+
+func (a *account) begin(token uint64) (func() error, error) {
+	ctx := a.t.Context()
+	if a.with == bySet {
+		return func() error {
+			return a.d.insist(func() error {
+				return a.fence.rows.Set(ctx, a.d.db, a.id, token, map[string]any{"balance": int64(token)})
+			})
+		}, nil
+	}
+	options := &sql.TxOptions{Isolation: a.d.levels[a.rng.IntN(len(a.d.levels))]}
+	var open *sql.Tx
+	if !a.d.serial && a.rng.IntN(2) == 0 {
+		tx, err := a.d.db.BeginTx(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		open = tx
+		if a.rng.IntN(2) == 0 { // what it sees is fixed from here on, at some levels
+			var n int64
+			if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 'elsewhere'").Scan(&n); err != nil {
+				return nil, errors.Join(err, tx.Rollback())
+			}
+		}
+	}
+	return func() error {
+		return a.d.insist(func() error {
+			tx := open
+			open = nil // once more means from the start
+			if tx == nil {
+				var err error
+				if tx, err = a.d.db.BeginTx(ctx, options); err != nil {
+					return err
+				}
+			}
+			if err := a.write(ctx, tx, token); err != nil {
+				return errors.Join(err, tx.Rollback())
+			}
+			return tx.Commit()
+		})
+	}, nil
+}
+
+func (a *account) write(ctx context.Context, tx *sql.Tx, token uint64) error {
+	var err error
+	switch a.with {
+	case byTable:
+		err = a.fence.table.Check(ctx, tx, a.id, token)
+	case byRow:
+		err = a.fence.rows.Check(ctx, tx, a.id, token)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx, a.d.bind("UPDATE accounts SET balance = ? WHERE id = ?"), int64(token), a.id)
+	return err
+}
+
+func (a *account) value() int64 { return a.d.balance(a.t, a.id) }
+
+func TestLateWriteOfAPausedHolderIsRefusedInEverySchedule(t *testing.T) {
+	each(t, func(t *testing.T, d *database) {
+		f := d.migrate(t)
+		for seed := range schedules {
+			rng := rand.New(rand.NewPCG(uint64(seed), 1))
+			a := &account{t: t, d: d, fence: f, rng: rng, id: fmt.Sprintf("fenced %d", seed), with: byTable + rng.IntN(3)}
+			d.open(t, a.id)
+			if refused, _ := play(t, rng, a); !refused {
+				t.Fatalf("seed %d: the late write was accepted", seed)
+			}
+		}
+	})
+	t.Run("Redis", func(t *testing.T) {
+		needRedis(t)
+		client, f := newRedis(t)
+		for seed := range schedules {
+			rng := rand.New(rand.NewPCG(uint64(seed), 1))
+			if refused, _ := play(t, rng, &redisKey{t, client, f, fmt.Sprintf("fenced %d", seed), true}); !refused {
+				t.Fatalf("seed %d: the late write was accepted", seed)
+			}
+		}
+	})
+}
+
+// The same schedules do harm where nobody compares tokens: so they are late writes indeed.
+func TestLateWriteOfAPausedHolderDoesHarmWithoutAFence(t *testing.T) {
+	each(t, func(t *testing.T, d *database) {
+		f := d.migrate(t)
+		harmed := 0
+		for seed := range schedules {
+			rng := rand.New(rand.NewPCG(uint64(seed), 1))
+			a := &account{t: t, d: d, fence: f, rng: rng, id: fmt.Sprintf("unfenced %d", seed), with: unfenced}
+			_ = rng.IntN(3) // as above
+			d.open(t, a.id)
+			refused, left := play(t, rng, a)
+			if refused {
+				t.Fatalf("seed %d: something refused the late write", seed)
+			}
+			if left {
+				harmed++
+			}
+		}
+		harm(t, harmed)
+	})
+	t.Run("Redis", func(t *testing.T) {
+		needRedis(t)
+		client, f := newRedis(t)
+		harmed := 0
+		for seed := range schedules {
+			rng := rand.New(rand.NewPCG(uint64(seed), 1))
+			refused, left := play(t, rng, &redisKey{t, client, f, fmt.Sprintf("unfenced %d", seed), false})
+			if refused {
+				t.Fatalf("seed %d: something refused the late write", seed)
+			}
+			if left {
+				harmed++
+			}
+		}
+		harm(t, harmed)
+	})
+}
+
+// harm checks that the schedules do harm often enough. Every late write is harm; these are the values of an old holder that nobody
+// writes over any more.
+func harm(t *testing.T, harmed int) {
+	t.Helper()
+	t.Logf("in %d of %d schedules, the value of the paused holder is what is left", harmed, schedules)
+	if harmed < schedules/4 {
+		t.Errorf("a late write is left in %d of %d schedules: they test too little", harmed, schedules)
+	}
+}
+
+// redisKey is a key that is written by guarded scripts, or without a guard.
+type redisKey struct {
+	t      *testing.T
+	client *redis.Client
+	fence  *fence.Redis
+	key    string
+	fenced bool
+}
+
+// needRedis skips where there is none: the run has said so loudly before.
+func needRedis(t *testing.T) {
+	if redisAddr == "" {
+		t.Skip("there is no redis-server here")
+	}
+}
+
+func newRedis(t *testing.T) (*redis.Client, *fence.Redis) {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{Addr: redisAddr})
+	t.Cleanup(func() { _ = client.Close() })
+	f, err := fence.NewRedis(client, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client, f
+}
+
+func (k *redisKey) mark(token uint64) error {
+	if !k.fenced {
+		return nil
+	}
+	return k.fence.Mark(k.t.Context(), k.key, token)
+}
+
+func (k *redisKey) begin(token uint64) (func() error, error) {
+	if !k.fenced {
+		return func() error { return k.client.Set(k.t.Context(), k.key, token, 0).Err() }, nil
+	}
+	return func() error { return k.fence.Set(k.t.Context(), k.key, token, token, 0) }, nil
+}
+
+func (k *redisKey) value() int64 {
+	n, err := k.client.Get(k.t.Context(), k.key).Int64()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		k.t.Fatal(err)
+	}
+	return n
+}
