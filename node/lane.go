@@ -39,6 +39,8 @@ type lane struct {
 	works  bool      // the worker has been started
 	idle   bool      // it waits for wake
 	queue  []*task   // not sent
+	last   time.Time // the latest deadline in the queue
+	jumble bool      // a deadline in the queue may be before that of an earlier task
 	flight []*task   // in the pipeline under way
 	left   time.Time // when the flight was taken
 	read   int       // replies so far
@@ -85,7 +87,11 @@ func (l *lane) do(deadline time.Time, calls []scripts.Call, answer func([]script
 		return
 	}
 	t.mark = l.read
-	l.queue = append(l.queue, t)
+	if len(l.queue) == 0 {
+		l.last, l.jumble = deadline, false
+	}
+	l.jumble = l.jumble || deadline.Before(l.last)
+	l.queue, l.last = append(l.queue, t), later(l.last, deadline)
 	if !l.works {
 		l.works = true
 		l.node.workers.Go(func() error {
@@ -135,6 +141,13 @@ func (l *lane) expect(deadline time.Time) {
 	}
 }
 
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // expire answers what is past its deadline.
 func (l *lane) expire() {
 	now := time.Now()
@@ -144,17 +157,21 @@ func (l *lane) expire() {
 		l.mu.Unlock()
 		return
 	}
-	var over []*task
-	hung := false
+	var few [4]*task
+	over, hung := few[:0], false
 	waiting := l.queue[:0]
-	for _, t := range l.queue {
+	for i, t := range l.queue {
 		if t.deadline.After(now) {
-			waiting = append(waiting, t)
 			l.expect(t.deadline)
+			if !l.jumble { // a node that hangs has a long queue, and the timer fires for each task
+				waiting = append(waiting, l.queue[i:]...)
+				break
+			}
+			waiting = append(waiting, t)
 			continue
 		}
 		hung = hung || len(l.flight) > 0 && t.mark == l.read && now.Sub(l.left) >= l.node.patience
-		t.fail(l.node.failure(errUnsent, true))
+		t.fail(l.node.unsent)
 		over = append(over, t)
 		l.settle(t)
 	}
@@ -168,7 +185,7 @@ func (l *lane) expire() {
 			l.expect(t.deadline)
 		default:
 			t.late = true
-			t.fail(l.node.failure(context.DeadlineExceeded, true))
+			t.fail(l.node.late)
 			over = append(over, t)
 		}
 	}

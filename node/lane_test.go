@@ -228,9 +228,11 @@ func TestAFrozenNodeCostsItsOwnCallsAndSendsNothingLate(t *testing.T) {
 		synctest.Wait()
 		a.do(n, "brief", 30*time.Millisecond)
 		a.do(n, "patient", time.Second)
+		a.do(n, "hasty", 20*time.Millisecond) // before that of a call that was queued earlier
 		settle(200 * time.Millisecond)
 		a.check(t, "flight", 100*time.Millisecond, true)
 		a.check(t, "brief", 30*time.Millisecond, true)
+		a.check(t, "hasty", 20*time.Millisecond, true)
 		if !notSent(a.errs["brief"]) || notSent(a.errs["flight"]) {
 			t.Errorf("brief: %v, flight: %v: the first was not sent, the second was", a.errs["brief"], a.errs["flight"])
 		}

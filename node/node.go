@@ -55,6 +55,8 @@ type Node struct {
 	workers  errgroup.Group // of the lanes
 	patience time.Duration  // for how long a lane tries to connect
 
+	unsent, late *quorumlock.NodeError // of calls that were not sent, or not answered, by their deadline
+
 	connector connector // of calls that go alone
 
 	single single         // of a client that New was given
@@ -197,6 +199,7 @@ func (n *Node) apply(opts []Option) error {
 
 func (n *Node) start(client redis.UniversalClient) *Node {
 	n.client = client
+	n.unsent, n.late = n.failure(errUnsent, true), n.failure(context.DeadlineExceeded, true)
 	n.single.node = n
 	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)

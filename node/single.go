@@ -80,7 +80,7 @@ func (s *single) expire(e *errand) {
 func (s *single) late(e *errand) []scripts.Reply {
 	replies := make([]scripts.Reply, len(e.calls))
 	for i := range replies {
-		replies[i].Err = s.node.failure(errUnsent, true)
+		replies[i].Err = s.node.unsent
 	}
 	return replies
 }

@@ -161,7 +161,7 @@ func (l *lane) moveOn() bool {
 	}
 	clear(l.flight[len(stay):])
 	l.flight = stay
-	l.queue = append(move, l.queue...)
+	l.queue, l.jumble = append(move, l.queue...), true
 	l.cmds = l.cmds[:0]
 	for _, t := range stay {
 		for _, c := range t.cmds {
