@@ -27,8 +27,7 @@ type job struct {
 	Clients    int           // clients that the callers share; 0: one
 	Hold       time.Duration // of a contender
 	Java       int           // of mixed: how many contenders are clients of Redisson's; Callers are the others
-	By         string        // of mixed: how those lock
-	Alone      bool          // of a mix: readers take the lock alone, too
+	By         string        // of mixed: how those lock; of a mix: how all do
 	Leases     int           // held and renewed by the same client
 	Freeze     []int         // processes to stop when it has warmed up, and to let go on at the end
 	Warm, Time time.Duration // before, and while, it is measured
@@ -72,6 +71,7 @@ const (
 	seconds         metric = "seconds"
 	readWait        metric = "reader p99 ms"
 	writeWait       metric = "writer p99 ms"
+	scriptsAGrant   metric = "scripts/grant"
 	goShare         metric = "Go %"          // of the grants
 	javaWorst       metric = "Java worst ms" // the longest wait
 	goWorst         metric = "Go worst ms"
@@ -141,7 +141,7 @@ func (j job) do(ctx context.Context) (answer, error) {
 	case distanceJob:
 		return j.distance(ctx, d)
 	case mixJob:
-		return j.mix(ctx)
+		return j.mix(ctx, d)
 	case mixedJob:
 		return j.mixed(ctx)
 	}

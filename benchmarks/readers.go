@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redisson"
 )
 
 // The ways to have many readers and few writers.
@@ -16,6 +18,10 @@ const (
 	readersName = "RWMutex, readers of one name"
 	rwName      = "RWMutex"
 	mutexName   = "Mutex"
+
+	byReadWriteLock = "Redisson's RReadWriteLock, one node"
+	semaphoreName   = "Semaphore of 8"
+	permits         = 8
 )
 
 // kinds are designs of this library that only some parts measure.
@@ -53,31 +59,92 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		all = append(all, c)
 	}
 	const clients = 64
-	c := &contest{scene: "64 clients, one call of ten writes, 1 ms each", columns: []metric{grants, readWait, writeWait}}
-	for _, name := range []string{rwName, mutexName} {
-		e := f.entry(ctx, ours, job{Kind: mixJob, Callers: clients, Hold: time.Millisecond, Warm: p.time, Time: 3 * p.time})
-		e.name, e.job.Alone = name, name == mutexName
-		c.entries = append(c.entries, e)
+	add := func(c *contest, by ...string) {
+		for _, by := range by {
+			e := f.entry(ctx, ours, job{Kind: mixJob, By: by, Callers: clients, Hold: time.Millisecond, Warm: p.time, Time: 3 * p.time})
+			e.name = by
+			if by == byReadWriteLock {
+				e.job.Addrs, e.job.Redis = e.job.Addrs[:1], e.job.Redis[:1]
+			}
+			c.entries = append(c.entries, e)
+		}
 	}
+	c := &contest{scene: "64 clients, one call of ten writes, 1 ms each", columns: []metric{grants, readWait, writeWait, scriptsAGrant}}
+	add(c, rwName, mutexName, byReadWriteLock)
 	c.promises = []promise{atLeast(2, rwName, grants).times(mutexName), atMost(1, rwName, writeWait).times(mutexName)}
+	all = append(all, c)
+	c = &contest{scene: "64 clients, 1 ms each", columns: []metric{grants, writeWait, scriptsAGrant}}
+	add(c, semaphoreName, mutexName)
+	c.promises = []promise{atLeast(4, semaphoreName, grants).times(mutexName), atMost(16, semaphoreName, scriptsAGrant)}
 	return append(all, c), nil
 }
 
-// mix has clients read and write one name, and measures how long readers and writers wait for it.
-func (j job) mix(ctx context.Context) (answer, error) {
+// way is how a client takes part in a mix.
+type way struct {
+	read, write func(context.Context) (unlock func(context.Context) error, err error)
+	room        int // how many may write at once
+}
+
+func takes(l quorumlock.Locker) func(context.Context) (func(context.Context) error, error) {
+	return func(ctx context.Context) (func(context.Context) error, error) {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return lease.Unlock, nil
+	}
+}
+
+// way gives the nth client, and what closes it.
+func (j job) way(ctx context.Context, n int) (way, func() error, error) {
+	const name = "mixed"
+	if j.By == byReadWriteLock {
+		c := openJava(j.Addrs, j.By)
+		java := func(l *redisson.Lock) func(context.Context) (func(context.Context) error, error) {
+			return func(ctx context.Context) (func(context.Context) error, error) { return l.Unlock, l.Lock(ctx) }
+		}
+		return way{java(c.clients[0].ReadLock(name)), java(c.clients[0].WriteLock(name)), 1}, c.close, nil
+	}
+	c, err := openQuorumlock(j.Addrs, 1)
+	if err != nil {
+		return way{}, nil, err
+	}
+	if _, err := lockUnlock(ctx, c, fmt.Sprintf("connect:%d", n)); err != nil {
+		return way{}, nil, errors.Join(err, c.close())
+	}
+	locks := c.(*quorumlockClient).locks
+	switch j.By {
+	case rwName:
+		rw := locks.RWMutex(name)
+		return way{takes(rw.RLocker()), takes(rw), 1}, c.close, nil
+	case semaphoreName:
+		slot := takes(locks.Semaphore(name, permits))
+		return way{slot, slot, permits}, c.close, nil
+	}
+	alone := takes(locks.Mutex(name))
+	return way{alone, alone, 1}, c.close, nil
+}
+
+// mix has clients read and write one name, and measures how long readers and writers wait for it. Where readers do not share
+// it, all of them write.
+func (j job) mix(ctx context.Context, d design) (answer, error) {
 	ctx, stop := context.WithTimeout(ctx, j.Warm+j.Time+time.Minute)
 	defer stop()
-	clients := make([]client, j.Callers)
-	for i := range clients {
-		c, err := openQuorumlock(j.Addrs, 1)
-		if err != nil {
-			return answer{}, errors.Join(err, closeAll(clients[:i]))
+	ways, closers := make([]way, j.Callers), make([]func() error, 0, j.Callers)
+	closeAll := func() (err error) {
+		for _, end := range closers {
+			err = errors.Join(err, end())
 		}
-		clients[i] = c
+		return err
 	}
-	if err := connect(ctx, clients); err != nil {
-		return answer{}, errors.Join(err, closeAll(clients))
+	for i := range ways {
+		w, end, err := j.way(ctx, i)
+		if err != nil {
+			return answer{}, errors.Join(err, closeAll())
+		}
+		ways[i], closers = w, append(closers, end)
 	}
+	shares := j.By == rwName || j.By == byReadWriteLock
 	var mu sync.Mutex
 	var waits [2]sample // of readers, and of writers
 	var failure error
@@ -85,29 +152,22 @@ func (j job) mix(ctx context.Context) (answer, error) {
 	from := time.Now().Add(j.Warm)
 	to := from.Add(j.Time)
 	var running sync.WaitGroup
-	for _, c := range clients {
-		rw := c.(*quorumlockClient).locks.RWMutex("mixed")
+	for _, w := range ways {
 		running.Go(func() {
 			for time.Now().Before(to) {
-				kind := 0
-				if rand.IntN(10) == 0 {
-					kind = 1
-				}
-				var lock quorumlock.Locker = rw
-				if kind == 0 && !j.Alone {
-					lock = rw.RLocker()
+				kind, lock := 1, w.write
+				if shares && rand.IntN(10) > 0 {
+					kind, lock = 0, w.read
 				}
 				asked := time.Now()
-				lease, err := lock.Lock(ctx)
+				unlock, err := lock(ctx)
 				got := time.Now()
 				mu.Lock()
-				if failure == nil {
-					failure = err
-				}
+				failure = cmp.Or(failure, err)
 				if err == nil {
 					inside[kind]++
-					if inside[1] > 1 || inside[1] == 1 && inside[0] > 0 {
-						failure = fmt.Errorf("%d readers and %d writers have the lock at once", inside[0], inside[1])
+					if inside[1] > w.room || inside[1] > 0 && inside[0] > 0 {
+						failure = cmp.Or(failure, fmt.Errorf("%d readers and %d writers have the lock at once", inside[0], inside[1]))
 					}
 					if !got.Before(from) && got.Before(to) {
 						waits[kind] = append(waits[kind], got.Sub(asked))
@@ -121,19 +181,24 @@ func (j job) mix(ctx context.Context) (answer, error) {
 				mu.Lock()
 				inside[kind]--
 				mu.Unlock()
-				if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
+				if err := unlock(context.WithoutCancel(ctx)); err != nil {
 					mu.Lock()
-					failure = err
+					failure = cmp.Or(failure, err)
 					mu.Unlock()
 					return
 				}
 			}
 		})
 	}
+	_, _, scripts, err := j.watch(ctx, d)
 	running.Wait()
+	granted := len(waits[0]) + len(waits[1])
 	a := answer{Figures: figures{
-		grants:   float64(len(waits[0])+len(waits[1])) / j.Time.Seconds(),
-		readWait: millis(waits[0].quantile(0.99)), writeWait: millis(waits[1].quantile(0.99)),
+		grants: float64(granted) / j.Time.Seconds(), writeWait: millis(waits[1].quantile(0.99)),
+		scriptsAGrant: float64(scripts) / float64(max(granted, 1)),
 	}}
-	return a, errors.Join(failure, closeAll(clients))
+	if shares {
+		a.Figures[readWait] = millis(waits[0].quantile(0.99))
+	}
+	return a, errors.Join(failure, err, closeAll())
 }

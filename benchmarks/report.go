@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 )
 
 // report prints what was measured.
@@ -12,24 +13,30 @@ type report struct {
 	counts map[verdict]int
 }
 
-// part prints the contests of a part: their figures, their promises and what was not measured.
+// part prints the contests of a part: their figures, their promises and what was not measured. Contests of the same columns
+// that follow each other have one table.
 func (r *report) part(p part, contests []*contest) {
 	if len(contests) == 0 {
 		return
 	}
-	columns := contests[0].columns
-	t := table{title: p.title, head: []string{"nodes", "", ""}}
-	for i, m := range columns {
-		t.head = append(t.head, string(m))
-		if i == 0 {
-			t.head = append(t.head, "lowest to highest")
-		}
-	}
 	promises := table{title: p.title + ": what is promised",
 		head: []string{"nodes", "", "what", "measured", "middle half", "bound", ""}}
-	for _, c := range contests {
+	var t table
+	for i, c := range contests {
+		if i == 0 || !slices.Equal(c.columns, contests[i-1].columns) {
+			if i > 0 {
+				t.print(r.out)
+			}
+			t = table{title: p.title, head: []string{"nodes", "", ""}}
+			for i, m := range c.columns {
+				t.head = append(t.head, string(m))
+				if i == 0 {
+					t.head = append(t.head, "lowest to highest")
+				}
+			}
+		}
 		for _, e := range c.entries {
-			if row := c.row(e, columns); row != nil {
+			if row := c.row(e, c.columns); row != nil {
 				t.add(row...)
 			}
 		}
