@@ -4,13 +4,14 @@
 -- ARGV[1]  waiter
 -- ARGV[2]  'all' if what was handed to its successors is released, too; otherwise 'none'
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
+-- ARGV[4]  `<attempt> <cell>`: the number of the waiter's last attempt, and the cell; may be absent
 --
 -- Reply    1 it was queued, 0 it was not
 -- include queue.lua
 local first = redis.call('zrange', KEYS[2], 0, 0)[1] == ARGV[1]
 local stood = drop(ARGV[1])
 if ARGV[2] == 'all' then
-  takeBack(ARGV[1], ARGV[3])
+  takeBack(ARGV[1], ARGV[3], ARGV[4])
 end
 if redis.call('exists', KEYS[2]) == 0 then
   return stood

@@ -24,7 +24,7 @@ if ARGV[5] ~= '' then
   stood = redis.call('zrange', KEYS[2], 0, 0)[1] == ARGV[5]
   drop(ARGV[5])
   if ARGV[6] == 'all' then
-    takeBack(ARGV[5], ARGV[2])
+    takeBack(ARGV[5], ARGV[2], ARGV[1])
   end
 end
 if not free then

@@ -27,7 +27,7 @@
 local CLAIM = 1000     -- ms in which a waiter that is called must come; longer than between refreshes
 local PATIENCE = 650   -- ms after which a first waiter that was called is taken for dead, and others are called, too
 local FRESH = 650      -- ms for which the lock may be handed to a waiter after it came; longer than between refreshes
-local FEW = 16         -- fields of a shared lock: a release looks at all of no more
+local FEW = 16         -- fields of a shared lock: most calls look at all of no more
 local STRETCHED = 2500 -- ms: a waiter whose deadline is further away refreshes seldom
 
 local function clock()
@@ -92,6 +92,12 @@ local function look()
   return held, false
 end
 
+-- looks tells whether a caller looks at all who share the lock, which has so many fields. While they are few, every caller does;
+-- otherwise some do, by the clock, so that a caller looks at FEW on average.
+local function looks(fields)
+  return redis.call('time')[2] % fields < FEW
+end
+
 -- expiry returns after how many ms those that look has found will have lost the lock, if they do not renew it; negative if
 -- unknown.
 local function expiry(held, shared)
@@ -133,8 +139,17 @@ local function giveBack(owner)
   return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0 -- what may be left is the mode
 end
 
--- takeBack releases what was handed to any successor of a waiter.
-local function takeBack(waiter, channel)
+-- takeBack releases what was handed to any successor of a waiter. Where many share the lock, it looks for those by name: the last
+-- ends in the number of the waiter's last attempt and the cell.
+local function takeBack(waiter, channel, last)
+  local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$')
+  attempts = tonumber(attempts or '')
+  if attempts and redis.call('hlen', KEYS[1]) > FEW + attempts then
+    for attempt = 1, attempts do
+      redis.call('hdel', KEYS[1], string.format('%s/%.0f.%s', waiter, attempt, cell))
+    end
+    return
+  end
   local held = redis.call('hkeys', KEYS[1])
   for i = 1, #held do
     if isSuccessor(held[i], waiter) and giveBack(held[i]) then

@@ -52,11 +52,10 @@ end
 -- include queue.lua
 local now = clock()
 if share then
-  -- The key ends with the last share. Whoever has left may have been that one. While many are left, only some of those who leave
-  -- look, by the clock: a look costs the more the more there are.
+  -- The key ends with the last share. Whoever has left may have been that one.
   local fields = redis.call('hlen', KEYS[1])
   local ended = fields > 1 and share + 1 >= now + redis.call('pttl', KEYS[1])
-  if fields == FEW or ended and redis.call('time')[2] % fields < FEW then
+  if fields == FEW or ended and looks(fields) then
     local held, shared = look()
     if held and held[1] then
       redis.call('pexpire', KEYS[1], math.max(expiry(held, shared) - 1, 1))
@@ -65,6 +64,8 @@ if share then
   if redis.call('hlen', KEYS[1]) <= 1 then -- only the mode is left
     redis.call('del', KEYS[1])
     hands = freed()
+  elseif not waiter and redis.call('hlen', KEYS[1]) > FEW then
+    return left -- whoever may share the lock knows that already
   end
 end
 local rejoins = waiter and ARGV[5] ~= ''
@@ -75,7 +76,7 @@ elseif waiter then
   stood = redis.call('zrange', KEYS[2], 0, 0)[1] == waiter
   drop(waiter)
   if ARGV[6] == 'all' then
-    takeBack(waiter, ARGV[3])
+    takeBack(waiter, ARGV[3], ARGV[1])
   end
 end
 -- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.

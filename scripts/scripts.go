@@ -399,6 +399,13 @@ func Leave(name string, waiter quorumlock.Owner, all bool) Call {
 	return newCall(leave, name, lockQueue, who(waiter), text(which), channel())
 }
 
+// Through says which was the last attempt of the waiter of a Leave, and at which cell: then a node finds the waiter's successors by
+// name, where many share the lock.
+func (c Call) Through(attempt, cell int) Call {
+	c.add(arg{kind: aRange, number: int64(attempt)<<32 | int64(cell)})
+	return c
+}
+
 // ForceRelease releases the lock, whoever holds it.
 func ForceRelease(name string) Call {
 	return newCall(forceRelease, name, lockQueue, channel())

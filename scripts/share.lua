@@ -13,14 +13,15 @@
 --
 -- ARGV[5]  the cells of the owner that have this lock's name, as `<first> <last>`, or empty: a server with two addresses counts once
 --
--- Reply    as that of acquire.lua. The token is that of the last hold before: a later one has a higher token
+-- Reply    as that of acquire.lua. The token is that of the last hold before: a later one has a higher token. Where many share
+--          the lock, a refusal names nobody
 local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
 local queued = redis.call('exists', KEYS[2]) > 0
 
 -- Most who share a lock find no queue, and no attempt of theirs before. They skip this part.
 local mode = redis.pcall('hget', KEYS[1], 'mode')
-if mode == 'shared' and ARGV[5] ~= '' then
-  local first, last = string.match(ARGV[5], '^(%d+) (%d+)$')
+local first, last = string.match(ARGV[5], '(%d+) (%d+)')
+if mode == 'shared' and first then
   local base, own = string.match(ARGV[1], '^(.*%.)(%d+)$')
   local twins = {}
   for cell = tonumber(first), base and tonumber(last) or -1 do
@@ -37,17 +38,31 @@ if mode == 'shared' and ARGV[5] ~= '' then
     end
   end
 end
-local tries = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '')
-if queued or tries and tries > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
+local number = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '')
+if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
   -- include queue.lua
-  local held, shared = look()
-  if not held then
-    return shared -- the error
-  end
+  local fields = mode == 'shared' and first and redis.call('hlen', KEYS[1]) or 0
+  local many = fields > (number or 0) and not looks(fields)
+  local held, shared = {''}, true
   local former = {} -- successors of the waiter's earlier attempts: it was served in its turn
-  for i = 1, waiter and shared and #held or 0, 2 do
-    if isSuccessor(held[i], waiter, entry) then
-      table.insert(former, held[i])
+  if many then
+    for attempt = 1, (number or 1) - 1 do
+      for cell = tonumber(first), tonumber(last) do
+        local owner = string.format('%s/%.0f.%.0f', waiter, attempt, cell)
+        if redis.call('hexists', KEYS[1], owner) == 1 then
+          table.insert(former, owner)
+        end
+      end
+    end
+  else
+    held, shared = look()
+    if not held then
+      return shared -- the error
+    end
+    for i = 1, waiter and shared and #held or 0, 2 do
+      if isSuccessor(held[i], waiter, entry) then
+        table.insert(former, held[i])
+      end
     end
   end
   local open, blocked = shared or not held[1], nil
@@ -68,7 +83,7 @@ if queued or tries and tries > 1 or mode ~= 'shared' and (mode or redis.call('ex
     end
   end
   if blocked or not open then
-    return {0, expiry(held, shared), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held)}
+    return {0, expiry(held, shared and not many), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held)}
   end
   if waiter then
     drop(waiter)

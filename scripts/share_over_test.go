@@ -2,10 +2,12 @@ package scripts_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/scripts"
 )
 
@@ -100,5 +102,68 @@ func TestManyWhoShareTheLockLeave(t *testing.T) {
 	}
 	if n := left(); n > 4 {
 		t.Errorf("%d fields are left after %d have come and gone", n, comes)
+	}
+}
+
+// Where many share the lock and somebody waits to have it alone, a reader that comes, leaves or releases does not look at all others.
+func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
+	c := gather(t)
+	c.now = time.UnixMilli(1_800_000_000_000).Add(999 * time.Microsecond) // by which nobody of so many looks
+	c.data.SetTime(c.now)
+	const many = 900
+	for i := range many {
+		c.send(scripts.Acquire("x", quorumlock.Owner(fmt.Sprint("w:", i)), ttl, 1, 100).Shared())
+	}
+	over := fmt.Sprintf("%013d", c.now.UnixMilli()-1)
+	c.data.HSet("x", "dead:1", over)
+	for _, who := range []string{"bob:1/1.7", "bob:1/2.7", "bob:1/3.7", "bob:11/1.7"} {
+		c.data.HSet("x", who, fmt.Sprintf("%013d", c.now.Add(lent).UnixMilli()))
+	}
+	c.stand("alice:1", 50)
+	c.data.HSet("x", "dead:1", over) // which alice has dropped
+
+	ask := func(owner quorumlock.Owner, attempt int) scripts.Answer {
+		waiter := owner[:strings.LastIndexByte(string(owner), '.')]
+		a, err := c.send(scripts.AcquireInTurn("x", owner, ttl, 0, reader(waiter, 100, attempt)).Shared().Among(7, 7)).Acquired()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	if a := ask("carol:1.7", 1); a.Granted || a.Free || a.Holder != "" || a.TTL != ttl || a.Position != 1 {
+		t.Errorf("a reader behind a writer got %+v, want a refusal that names nobody", a)
+	}
+	if a := ask("bob:1.7", 3); !a.Granted {
+		t.Errorf("a reader that was handed the lock got %+v", a)
+	}
+	c.release("x", "bob:1.7", 1)
+	c.done(scripts.Leave("x", "bob:1", true).Through(3, 7))
+	fields, _ := c.data.HKeys("x")
+	if len(fields) != many+3 || c.data.HGet("x", "bob:11/1.7") == "" {
+		t.Errorf("%d fields are left, want the mode, %d readers, a dead one, and somebody else's successor", len(fields), many)
+	}
+	c.checkQueue("alice:1", "carol:1")
+}
+
+// What a call of a reader costs that waits behind a writer, beside so many who read. Of 5,000 readers it must not cost fifty times
+// what it does beside 100.
+func BenchmarkAReaderBehindAWriter(b *testing.B) {
+	for _, many := range []int{100, 1000, 5000} {
+		b.Run(fmt.Sprint(many), func(b *testing.B) {
+			_, nodes := locktest.Nodes(b, 1)
+			send := func(c scripts.Call) {
+				if r := nodes[0].Send(b.Context(), c)[0]; r.Err != nil {
+					b.Fatal(r.Err)
+				}
+			}
+			for i := range many {
+				send(scripts.Acquire("x", quorumlock.Owner(fmt.Sprint("w:", i)), time.Hour, 1, 100).Shared())
+			}
+			send(scripts.AcquireInTurn("x", "alice:1.0", time.Hour, 100, scripts.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Hour}))
+			again := scripts.AcquireInTurn("x", "bob:1.0", time.Hour, 100, reader("bob:1", 2, 1)).Shared().Among(0, 0)
+			for b.Loop() {
+				send(again)
+			}
+		})
 	}
 }

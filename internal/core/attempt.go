@@ -346,8 +346,8 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner) {
 			continue
 		}
 		refusals++
-		who := c.Refusal.Holder
-		if who == "" || c.Refusal.Free || c.Refusal.Ended {
+		who := c.Refusal.Holder // nobody where many share the lock, and somebody waits to have it alone
+		if c.Refusal.Free || c.Refusal.Ended {
 			continue
 		}
 		has := func(d *Cell) bool { return d.Refused && !d.Refusal.Free && d.Refusal.Holder == who }
@@ -355,6 +355,7 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner) {
 		switch {
 		case m.won(has):
 			return false, who
+		case who == "":
 		case !m.breaks(has) && rest:
 		case who == m.met:
 			return false, who

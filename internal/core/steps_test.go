@@ -321,3 +321,15 @@ func TestWhatIsOwedForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 		t.Errorf("in phase %d a Yield that failed is owed as %+v: the waiter would lose its place", m.Phase(), owed)
 	}
 }
+
+// Where many share a lock and somebody waits to have it alone, the nodes refuse a reader without a name. A TryRLock does not ask
+// them again.
+func TestATryThatIsRefusedWithoutANameIsOver(t *testing.T) {
+	m := start(2, 3)
+	m.cfg.Tries = true
+	m.Step(at(1), answer(Acquire, 0, Reply{TTL: time.Second}))
+	fx := m.Step(at(2), answer(Acquire, 1, Reply{TTL: time.Second}))
+	if fx.Outcome != Failed || fx.Reason != Held {
+		t.Errorf("outcome %d, reason %d after two of three have refused", fx.Outcome, fx.Reason)
+	}
+}

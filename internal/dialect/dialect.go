@@ -95,7 +95,7 @@ func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Ow
 	case core.ReleaseAndLeave:
 		return scripts.ReleaseAndLeave(name, owner, c.Waiter, k.All).At(cell)
 	case core.Leave:
-		return scripts.Leave(name, c.Waiter, k.All)
+		return scripts.Leave(name, c.Waiter, k.All).Through(int(k.Attempt), cell)
 	case core.Restore:
 		return scripts.Restore(name, owner, t.TTL, k.Token).At(cell)
 	case core.Keep:

@@ -292,7 +292,7 @@ func (g *generator) call() scripts.Call {
 	case p < 0.86:
 		return g.broken(scripts.Yield(g.name, owner, g.entry()), 4)
 	case p < 0.94:
-		return scripts.Leave(g.name, g.waiter(), g.chance(0.5))
+		return g.leave()
 	case p < 0.97:
 		return scripts.ForceRelease(g.name)
 	default:
@@ -316,11 +316,21 @@ func (g *generator) shared(owner quorumlock.Owner) scripts.Call {
 		return scripts.Downgrade(g.name, owner, g.ttl())
 	case p < 0.80:
 		return scripts.Release(g.name, owner, 1)
-	case p < 0.90:
+	case p < 0.86:
 		return scripts.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5))
+	case p < 0.90:
+		return g.leave()
 	default:
 		return g.broken(scripts.Yield(g.name, owner, g.entry()).Shared(), 4)
 	}
+}
+
+func (g *generator) leave() scripts.Call {
+	c := scripts.Leave(g.name, g.waiter(), g.chance(0.5))
+	if g.chance(0.2) {
+		return c
+	}
+	return c.Through(pick(g, 1, 2, 3, 4, 20), g.IntN(3))
 }
 
 // among mostly names the cells of a lock.

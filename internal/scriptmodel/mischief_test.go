@@ -16,7 +16,7 @@ import (
 func (g *generator) mischief() command {
 	key, v := g.name, scriptmodel.Value{}
 	field := func(name, value string) { v.Fields = append(v.Fields, scriptmodel.Field{Name: name, Value: value}) }
-	what := g.IntN(16)
+	what := g.IntN(17)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -63,6 +63,8 @@ func (g *generator) mischief() command {
 		return g.strayEntry()
 	case 14, 15:
 		return g.strayHeir()
+	case 16:
+		return g.throng()
 	case 11:
 		key = "quorumlock_promoted"
 		g.follow = func() scripts.Call {
@@ -215,5 +217,48 @@ func (g *generator) strayHeir() command {
 		s.put(scripts.TokenKey(name), token)
 		s.put(scripts.QueueKey(name), queue)
 		s.put(scripts.EntriesKey(name), entries)
+	}}
+}
+
+// throng is a lock that many share, some of whom were handed it in their turn. Often somebody waits to have it alone. The next call
+// is likely to be the next attempt of one of those.
+func (g *generator) throng() command {
+	name, ms := g.name, int64(g.now/1000)
+	expires := ms + 5000
+	lock := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "mode", Value: "shared"}}, Expires: expires}
+	n := pick(g, 14, 15, 16, 17, 18, 40)
+	for i := range n {
+		who := fmt.Sprintf("c1:%d.0", i)
+		if i < 6 && g.chance(0.5) {
+			who = fmt.Sprintf("c0:1/%d.%d", 1+i/2, i%2)
+		}
+		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: who, Value: fmt.Sprintf("%013d", ms+5000-g.Int64N(5100))})
+	}
+	slices.SortFunc(lock.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
+	var queue, entries scriptmodel.Value
+	if g.chance(0.7) {
+		queue = scriptmodel.Value{Members: []scriptmodel.Member{{Name: "c2:1", Score: float64(epoch)}}, Expires: expires}
+		entries = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c2:1", Value: fmt.Sprintf("%d 1", ms+5000)}}, Expires: expires}
+	}
+	g.follow = func() scripts.Call {
+		g.name = name
+		switch owner := scripts.OwnerOf("c0:1", pick(g, 1, 2, 3, 4)); g.IntN(4) {
+		case 0:
+			return scripts.Leave(name, "c0:1", g.chance(0.9)).Through(pick(g, 1, 2, 3, 4), g.IntN(2))
+		case 1:
+			return scripts.ReleaseAndLeave(name, scripts.OfCell(owner, g.IntN(2)), "c0:1", g.chance(0.9))
+		}
+		e := g.entry()
+		e.Waiter, e.Successor = "c0:1", scripts.Successor{Attempt: pick(g, 1, 2, 3, 4, 15, 20), TTL: time.Second, Secret: "s"}
+		return g.among(scripts.AcquireInTurn(name, scripts.OfCell("c0:1.9", g.IntN(3)), g.ttl(), g.hint(), e).Shared())
+	}
+	return command{does: fmt.Sprintf("%q is shared by %+v, with the queue %+v", name, lock, queue), do: func(s side) {
+		s.put(name, lock)
+		s.forget(scripts.QueueKey(name))
+		s.forget(scripts.EntriesKey(name))
+		if len(queue.Members) > 0 {
+			s.put(scripts.QueueKey(name), queue)
+			s.put(scripts.EntriesKey(name), entries)
+		}
 	}}
 }

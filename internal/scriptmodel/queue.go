@@ -3,6 +3,7 @@ package scriptmodel
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -53,6 +54,8 @@ func (n *Node) look() (held []Field, shared bool) {
 	}
 	return held, false
 }
+
+func (n *Node) looks(fields int) bool { return int(n.now%1000000)%fields < few }
 
 func least(held []Field) string {
 	who := held[0].Name
@@ -117,12 +120,32 @@ func (n *Node) giveBack(owner string) (free bool) {
 	return false
 }
 
-func (n *Node) takeBack(waiter, channel string) {
+func (n *Node) takeBack(waiter, channel, last string) {
+	if attempts, cell, ok := lastAttempt(last); ok && float64(len(n.lock.hgetall())) > few+attempts {
+		for attempt := range int(attempts) {
+			n.lock.hdel(fmt.Sprintf("%s/%d.%s", waiter, attempt+1, cell))
+		}
+		return
+	}
 	for _, h := range slices.Clone(n.lock.hgetall()) {
 		if isSuccessor(h.Name, waiter, "") && n.giveBack(h.Name) {
 			n.publish(channel, "00")
 		}
 	}
+}
+
+// lastAttempt matches (%d+)[. ](%d+)$.
+func lastAttempt(s string) (attempts float64, cell string, ok bool) {
+	i := strings.LastIndexAny(s, ". ")
+	if i < 0 || i == len(s)-1 || decimal(s[i+1:]) != s[i+1:] {
+		return 0, "", false
+	}
+	from := i
+	for from > 0 && s[from-1]-'0' <= 9 {
+		from--
+	}
+	attempts, ok = tonumber(s[from:i])
+	return attempts, s[i+1:], ok
 }
 
 func deadline(stored string) float64 {

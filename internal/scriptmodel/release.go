@@ -46,7 +46,7 @@ func (n *Node) release() scripts.Reply {
 	if share >= 0 {
 		fields := len(n.lock.fields)
 		ended := fields > 1 && share+1 >= now+float64(n.pttl(n.lock))
-		if fields == few || ended && int(n.now%1000000)%fields < few {
+		if fields == few || ended && n.looks(fields) {
 			if held, err := n.tryLook(); err == "" && len(held) > 0 {
 				n.pexpire(n.lock, max(n.expiry(held, true)-1, 1))
 			}
@@ -54,6 +54,8 @@ func (n *Node) release() scripts.Reply {
 		if len(n.lock.fields) <= 1 {
 			n.lock.del()
 			hands = n.publish(channel, "00") == 0
+		} else if waiter == "" && len(n.lock.fields) > few {
+			return scripts.Integer(int64(left))
 		}
 	}
 	rejoins, stood := entry != "", false
@@ -64,7 +66,7 @@ func (n *Node) release() scripts.Reply {
 		stood = n.queue.first() == waiter
 		n.drop(waiter)
 		if n.text(6) == "all" {
-			n.takeBack(waiter, channel)
+			n.takeBack(waiter, channel, owner)
 		}
 	}
 	open := n.pass(waiter, now, hands, stood)
@@ -91,7 +93,7 @@ func (n *Node) leaveOpen() scripts.Reply {
 		stood = n.queue.first() == waiter
 		n.drop(waiter)
 		if n.text(6) == "all" {
-			n.takeBack(waiter, channel)
+			n.takeBack(waiter, channel, owner)
 		}
 	}
 	if !free {
@@ -127,7 +129,7 @@ func (n *Node) leave() scripts.Reply {
 	first := n.queue.first() == waiter
 	stood := n.drop(waiter)
 	if n.text(2) == "all" {
-		n.takeBack(waiter, n.text(3))
+		n.takeBack(waiter, n.text(3), n.text(4))
 	}
 	if !n.queue.exists() {
 		return scripts.Integer(integerOf(stood))

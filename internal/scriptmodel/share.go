@@ -1,6 +1,7 @@
 package scriptmodel
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func (n *Node) share() scripts.Reply {
 		tries, _ = tonumber(attemptOf(entry))
 	}
 	if queued || tries > 1 || mode != "shared" && there {
-		if refusal, refused := n.shareInTurn(waiter, entry, how, queued); refused {
+		if refusal, refused := n.shareInTurn(waiter, entry, how, queued, mode == "shared", tries); refused {
 			return refusal
 		}
 	}
@@ -74,12 +75,29 @@ func (n *Node) shareOfTwin(owner, cells string) (refusal scripts.Reply, refused 
 }
 
 // shareInTurn is the part of share.lua that looks at the queue. It returns the reply if it refuses.
-func (n *Node) shareInTurn(waiter, entry, how string, hasQueue bool) (refusal scripts.Reply, refused bool) {
-	held, shared := n.look()
+func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, tries float64) (refusal scripts.Reply, refused bool) {
+	first, last, ranged := strings.Cut(n.text(5), " ")
+	fields := 0
+	if isShared && ranged {
+		fields = len(n.lock.fields)
+	}
+	many := float64(fields) > tries && !n.looks(fields)
+	held, shared := []Field{{}}, true
 	var former []string
-	for _, h := range held {
-		if waiter != "" && shared && isSuccessor(h.Name, waiter, entry) {
-			former = append(former, h.Name)
+	if many {
+		for attempt := range max(int(tries)-1, 0) {
+			for cell := integer(first); cell <= integer(last); cell++ {
+				if owner := fmt.Sprintf("%s/%d.%d", waiter, attempt+1, cell); n.lock.hexists(owner) {
+					former = append(former, owner)
+				}
+			}
+		}
+	} else {
+		held, shared = n.look()
+		for _, h := range held {
+			if waiter != "" && shared && isSuccessor(h.Name, waiter, entry) {
+				former = append(former, h.Name)
+			}
 		}
 	}
 	open, blocked := shared || len(held) == 0, ""
@@ -107,7 +125,7 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue bool) (refusal sc
 		}
 	}
 	if blocked != "" || !open {
-		return scripts.Reply{Value: []any{int64(0), n.expiry(held, shared), position(), least(held)}}, true
+		return scripts.Reply{Value: []any{int64(0), n.expiry(held, shared && !many), position(), least(held)}}, true
 	}
 	if waiter != "" {
 		n.drop(waiter)
