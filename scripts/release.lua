@@ -45,8 +45,18 @@ else
 end
 
 local waiter = ARGV[4]
-if not waiter and not share and redis.call('exists', KEYS[2]) == 0 then
-  return left
+if not waiter and redis.call('exists', KEYS[2]) == 0 then
+  if not share then
+    return left
+  end
+  local fields, time = redis.call('hlen', KEYS[1]), redis.call('time')
+  if fields <= 1 then -- only the mode is left
+    redis.call('del', KEYS[1])
+    freed()
+    return left
+  elseif fields ~= 16 and share + 1 < time[1] * 1000 + math.floor(time[2] / 1000) + redis.call('pttl', KEYS[1]) then
+    return left -- somebody shares the lock for longer; 16 is FEW in queue.lua
+  end
 end
 
 -- include queue.lua

@@ -39,10 +39,20 @@ func (n *Node) release() scripts.Reply {
 		}
 	}
 
-	if waiter == "" && share < 0 && !n.queue.exists() {
-		return scripts.Integer(int64(left))
-	}
 	now := n.clock()
+	if waiter == "" && !n.queue.exists() {
+		fields := len(n.lock.fields)
+		switch {
+		case share < 0:
+			return scripts.Integer(int64(left))
+		case fields <= 1:
+			n.lock.del()
+			n.publish(channel, "00")
+			return scripts.Integer(int64(left))
+		case fields != few && share+1 < now+float64(n.pttl(n.lock)):
+			return scripts.Integer(int64(left))
+		}
+	}
 	if share >= 0 {
 		fields := len(n.lock.fields)
 		ended := fields > 1 && share+1 >= now+float64(n.pttl(n.lock))
