@@ -311,7 +311,7 @@ func useOnce(t *testing.T, rng *rand.Rand, c *redlock.Client, name string, store
 // each, and little memory. What is not sent by then never is.
 func TestReleasesThatAreYetToBeSentAgainAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := unlessRace(400, 60)
+		locks := locktest.UnlessRace(400, 60)
 		servers, _ := locktest.Nodes(t, 3)
 		c, _ := roomy(t, servers)
 		use := func() {

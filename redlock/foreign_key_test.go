@@ -253,7 +253,7 @@ func TestForceUnlockFreesTheLockOfEveryOwner(t *testing.T) {
 // The keys in which the library keeps a lock's token and queue are not names of locks: nothing is sent for them, and the
 // lock that they belong to is not harmed.
 func TestALockNamedLikeAKeyOfTheLibrarysOwnIsRefused(t *testing.T) {
-	for _, name := range unlessRace([]string{
+	for _, name := range locktest.UnlessRace([]string{
 		scripts.TokenKey("x"), scripts.QueueKey("x"), scripts.EntriesKey("x"), scripts.TokenKey("{x}y"), scripts.QueueKey("{x}"),
 		scripts.EntriesKey("a{b}c"), scripts.TokenKey(scripts.TokenKey("x")), "quorumlock_promoted",
 	}, []string{scripts.QueueKey("x")}) {

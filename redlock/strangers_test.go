@@ -162,7 +162,7 @@ func TestJavaAndGoShareALock(t *testing.T) {
 					java = append(java, javaLockOf(jvm(t, servers), "x"))
 					golang = append(golang, c.Mutex("x"))
 				}
-				c := contend(t, java, golang, 0, tt.hold, tt.pause, unlessRace(10*time.Second, 4*time.Second))
+				c := contend(t, java, golang, 0, tt.hold, tt.pause, locktest.UnlessRace(10*time.Second, 4*time.Second))
 				if part := float64(c.golang) / float64(c.java+c.golang); part < 0.35 || part > 0.65 {
 					t.Errorf("Go has %.0f %% of the grants, want 35 to 65", 100*part)
 				}
@@ -186,7 +186,7 @@ func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
 		"RSpinLock":       {func(c *redisson.Client) javaLock { return single{c.SpinLock("x")} }, 0.0001, 250 * time.Second}, // 20 s on average
 		"RFairLock":       {func(c *redisson.Client) javaLock { return single{c.FairLock("x")} }, 0.01, 5 * time.Second},
 	} {
-		if tt.worst > unlessRace(time.Hour, time.Minute) {
+		if tt.worst > locktest.UnlessRace(time.Hour, time.Minute) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -17,10 +17,10 @@ func TestManySharesThatAreOver(t *testing.T) {
 	s := start(t)
 	now := time.UnixMilli(1_800_000_000_000)
 	s.data.SetTime(now)
-	for i := range 9000 {
-		s.send(scripts.Acquire("x", quorumlock.Owner(fmt.Sprint("dead:", i)), time.Second, 1, 100).Shared())
-	}
 	s.send(scripts.Acquire("x", alice, ttl, 1, 100).Shared())
+	for i := range 9000 {
+		s.data.HSet("x", fmt.Sprint("dead:", i), fmt.Sprint(now.Add(time.Second).UnixMilli()))
+	}
 	s.data.SetTime(now.Add(2 * time.Second))
 	if a, err := s.send(scripts.Acquire("x", bob, ttl, 1, 100)).Acquired(); err != nil || a.Granted || a.Holder != alice {
 		t.Errorf("%+v, %.200v, want that alice has it", a, err)
