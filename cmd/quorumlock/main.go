@@ -28,6 +28,7 @@ type cli struct {
 	Inspect    inspectCommand    `cmd:"" help:"Show who holds a lock and who waits for it."`
 	List       listCommand       `cmd:"" help:"List the locks that are held or waited for."`
 	Top        topCommand        `cmd:"" help:"Watch nodes and locks live."`
+	Serve      serveCommand      `cmd:"" help:"Show nodes and locks in a browser, and to Prometheus; read only."`
 	Unlock     unlockCommand     `cmd:"" help:"Free a lock, whoever holds it."`
 	Leader     leaderCommand     `cmd:"" help:"Show who leads an election."`
 	Check      checkCommand      `cmd:"" help:"Ask Redis servers whether they are fit for locks."`

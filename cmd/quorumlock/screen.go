@@ -116,20 +116,9 @@ func (v topView) screen(width, height, top int, color bool) string {
 		return with + s + plain
 	}
 	var lines []string
-	ok := 0
-	for _, n := range v.Nodes {
-		if n.OK {
-			ok++
-		}
-	}
-	title := fmt.Sprintf("quorumlock top  %s  %d of %d nodes ready, quorum %d, ", v.At.Format("15:04:05"), ok, len(v.Nodes), v.Quorum)
-	switch {
-	case v.At.IsZero():
+	title := "quorumlock top  " + v.At.Format("15:04:05") + "  " + v.summary()
+	if v.At.IsZero() {
 		title = "quorumlock top  looking ..."
-	case v.MayDie < 0:
-		title += "NO LOCK IS GRANTED"
-	default:
-		title += fmt.Sprintf("%d more may fail", v.MayDie)
 	}
 	lines = append(lines, style(cell(title, width), reverse))
 	nodes := v.Nodes

@@ -49,7 +49,8 @@ func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
 type survey struct {
 	*cluster
 	pattern string
-	limit   int // locks to show at most; 0: all
+	limit   int  // locks to show at most; 0: all
+	queues  bool // if there are more, show those that are waited for, too, up to as many again
 
 	More   bool    // there are more than limit
 	Failed []error // nodes that could not be searched
@@ -68,17 +69,40 @@ func newSurvey(c *cluster, pattern string, limit int) *survey {
 
 // run calls show for each lock. It returns show's error, or a *quorumlock.QuorumError if too few nodes can be searched.
 func (s *survey) run(ctx context.Context, show func(lockView) error) error {
-	needed := len(s.nodes) - s.quorum + 1
 	if !strings.ContainsAny(s.pattern, `*?[\`) { // a name
 		return s.showAll(ctx, []string{s.pattern}, show)
 	}
+	if !s.queues {
+		return s.searchAll(ctx, glob(s.prefix)+s.pattern, show)
+	}
+	shown := make(map[string]struct{})
+	err := s.searchAll(ctx, glob(s.prefix)+s.pattern, func(v lockView) error {
+		shown[v.Name] = struct{}{}
+		return show(v)
+	})
+	if err != nil || !s.More {
+		return err
+	}
+	rest := newSurvey(s.cluster, s.pattern, s.limit)
+	return rest.searchAll(ctx, queueKey+glob(s.prefix)+s.pattern+"}", func(v lockView) error {
+		if _, before := shown[v.Name]; before {
+			return nil
+		}
+		s.Locks++
+		return show(v)
+	})
+}
+
+// searchAll shows the locks whose keys match, as far as as many nodes as it takes can be searched.
+func (s *survey) searchAll(ctx context.Context, match string, show func(lockView) error) error {
+	needed := len(s.nodes) - s.quorum + 1
 	searched := 0
 	failed := &quorumlock.QuorumError{Needed: needed}
 	for _, n := range s.nodes {
 		if searched == needed || s.More {
 			break
 		}
-		err := s.search(ctx, n.Client().Scan, show)
+		err := s.search(ctx, n.Client().Scan, match, show)
 		if err == nil {
 			searched++
 			continue
@@ -107,12 +131,12 @@ func (e *scanError) Unwrap() error { return e.error }
 // scanner is the SCAN of a server.
 type scanner func(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
 
-// search shows the locks that one node has, and that were not shown before.
-func (s *survey) search(ctx context.Context, scan scanner, show func(lockView) error) error {
+// search shows the locks that one node has keys of, and that were not shown before.
+func (s *survey) search(ctx context.Context, scan scanner, match string, show func(lockView) error) error {
 	for cursor := uint64(0); ; {
 		began := time.Now()
 		step, cancel := context.WithTimeout(ctx, time.Second)
-		keys, next, err := scan(step, cursor, glob(s.prefix)+s.pattern, scanCount).Result()
+		keys, next, err := scan(step, cursor, match, scanCount).Result()
 		cancel()
 		if err != nil {
 			return &scanError{err}
@@ -126,6 +150,15 @@ func (s *survey) search(ctx context.Context, scan scanner, show func(lockView) e
 		}
 		time.Sleep(min(rest, 10*time.Millisecond))
 	}
+}
+
+// isNoLock reports whether an inspection found something else of that name.
+func isNoLock(err error) bool {
+	if err == nil {
+		return false
+	}
+	_, few := errors.AsType[*quorumlock.QuorumError](err)
+	return !few || errors.Is(err, quorumlock.ErrNotALock) || errors.Is(err, quorumlock.ErrWrongKind)
 }
 
 // glob returns a pattern that matches just s.
@@ -175,8 +208,8 @@ func (s *survey) showAll(ctx context.Context, names []string, show func(lockView
 		for i, name := range some {
 			g.Go(func() error {
 				v, err := s.inspect(ctx, name)
-				if _, few := errors.AsType[*quorumlock.QuorumError](err); err != nil && (!few || errors.Is(err, quorumlock.ErrNotALock) || errors.Is(err, quorumlock.ErrWrongKind)) {
-					return nil // it is no lock
+				if isNoLock(err) {
+					return nil
 				}
 				if err != nil {
 					return err

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,24 +62,41 @@ type topNode struct {
 
 type topLock struct {
 	lockView
-	Seen   int64 `json:"seen_ms"`   // for how long this holder was seen
+	Seen   int64 `json:"seen_ms"`   // for how long this holder was seen, or the first of several
 	Before bool  `json:"or_longer"` // it held the lock when top began
+
+	holders int // also those that are not kept
 }
 
-// sighting is since when a holder was seen.
+// sighting is since when the owners of a lock were seen.
 type sighting struct {
-	key    string
+	owners map[string]seenOwner
+	look   int // the last at which the lock was seen
+}
+
+type seenOwner struct {
 	since  time.Time
-	before bool
-	look   int // the last at which it was seen
+	before bool // it held the lock at the first look
+}
+
+// spotter looks at locks again and again, and remembers since when it sees their owners.
+type spotter struct {
+	client  *cluster
+	pattern string
+	limit   int
+	brief   bool // for those who look on for days: see survey.queues, and keep little of each lock
+	looks   int
+	seen    map[string]*sighting // by the name of the lock
+}
+
+func newSpotter(client *cluster, pattern string, limit int) *spotter {
+	return &spotter{client: client, pattern: pattern, limit: limit, seen: make(map[string]*sighting)}
 }
 
 // watcher looks again and again.
 type watcher struct {
 	*topCommand
-	client *cluster
-	looks  int
-	seen   map[string]*sighting // by name
+	*spotter
 }
 
 func (c *topCommand) Run(e *env) (err error) {
@@ -95,7 +113,7 @@ func (c *topCommand) Run(e *env) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	w := &watcher{topCommand: c, client: client, seen: make(map[string]*sighting)}
+	w := &watcher{c, newSpotter(client, c.Pattern, c.Limit)}
 	if out, ok := e.stdout.(*os.File); ok && !c.JSON && term.IsTerminal(int(out.Fd())) {
 		return w.draw(e, out)
 	}
@@ -131,46 +149,70 @@ func (w *watcher) print(e *env) error {
 
 // look asks the nodes once. The error is a *quorumlock.QuorumError if too few answered.
 func (w *watcher) look(ctx context.Context) (topView, error) {
-	health, err := w.client.Healthy(ctx)
-	now := time.Now()
-	v := topView{At: now, Quorum: health.Quorum, MayDie: health.MayFail(), Nodes: topNodes(health), Locks: []*topLock{}}
-	w.looks++
-	s := newSurvey(w.client, w.Pattern, w.Limit)
-	failed := s.run(ctx, func(l lockView) error {
-		l.Nodes = nil
-		v.Locks = append(v.Locks, w.sight(l, now))
-		return nil
-	})
-	for name, s := range w.seen {
-		if s.look != w.looks {
-			delete(w.seen, name)
-		}
-	}
-	v.More = s.More
+	v, err := w.client.lookAtNodes(ctx)
+	locks, more, failed := w.lookAtLocks(ctx)
+	v.Locks, v.More = locks, more
 	if err = errors.Join(err, failed); err != nil {
 		v.Error = errorText(err)
 	}
-	slices.SortStableFunc(v.Locks, func(a, b *topLock) int {
-		if a.Waiting != b.Waiting {
-			return b.Waiting - a.Waiting
-		}
-		if a.Seen != b.Seen {
-			return int(b.Seen - a.Seen)
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
 	return v, err
 }
 
-// sight notes who has a lock.
-func (w *watcher) sight(l lockView, now time.Time) *topLock {
+// lookAtNodes returns a look without locks.
+func (c *cluster) lookAtNodes(ctx context.Context) (topView, error) {
+	health, err := c.Healthy(ctx)
+	return topView{At: time.Now(), Quorum: health.Quorum, MayDie: health.MayFail(), Nodes: topNodes(health), Locks: []*topLock{}}, err
+}
+
+// lookAtLocks returns the locks, those with the longest queue first, and whether there are more than the limit.
+func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more bool, err error) {
+	now := time.Now()
+	w.looks++
+	locks = []*topLock{}
+	s := newSurvey(w.client, w.pattern, w.limit)
+	s.queues = w.brief
+	err = s.run(ctx, func(l lockView) error {
+		l.Nodes = nil
+		locks = append(locks, w.sight(l, now))
+		return nil
+	})
+	for name, s := range w.seen {
+		// If the search failed, those that were not found may be held all the same.
+		if unseen := w.looks - s.look; unseen > 100 || err == nil && unseen > 0 {
+			delete(w.seen, name)
+		}
+	}
+	slices.SortStableFunc(locks, func(a, b *topLock) int {
+		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Seen, a.Seen), strings.Compare(a.Name, b.Name))
+	})
+	return locks, s.More, err
+}
+
+// sight notes who has a lock. It has been seen for as long as the owner that was seen first.
+func (w *spotter) sight(l lockView, now time.Time) *topLock {
+	holders := len(l.parties())
+	if w.brief {
+		l.shorten()
+	}
 	s := w.seen[l.Name]
-	if key := l.key(); s == nil || s.key != key {
-		s = &sighting{key: key, since: now, before: w.looks == 1}
+	if s == nil {
+		s = &sighting{}
 		w.seen[l.Name] = s
 	}
-	s.look = w.looks
-	return &topLock{l, now.Sub(s.since).Milliseconds(), s.before}
+	oldest := seenOwner{since: now}
+	owners := make(map[string]seenOwner)
+	for _, p := range l.parties() {
+		o, known := s.owners[p.Owner]
+		if !known {
+			o = seenOwner{now, w.looks == 1}
+		}
+		owners[p.Owner] = o
+		if o.since.Before(oldest.since) || o.before {
+			oldest = o
+		}
+	}
+	s.owners, s.look = owners, w.looks
+	return &topLock{l, now.Sub(oldest.since).Milliseconds(), oldest.before, holders}
 }
 
 func topNodes(r redlock.Readiness) []topNode {
@@ -185,9 +227,28 @@ func topNodes(r redlock.Readiness) []topNode {
 	return nodes
 }
 
+// ready is how many nodes would grant a lock.
+func (v topView) ready() (n int) {
+	for _, node := range v.Nodes {
+		if node.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// summary says in a line how the nodes are.
+func (v topView) summary() string {
+	end := "NO LOCK IS GRANTED"
+	if v.MayDie >= 0 {
+		end = fmt.Sprintf("%d more may fail", v.MayDie)
+	}
+	return fmt.Sprintf("%d of %d nodes ready, quorum %d, %s", v.ready(), len(v.Nodes), v.Quorum, end)
+}
+
 // held is for how long the holder was seen.
 func (l *topLock) held() string {
-	if l.key() == "" {
+	if !l.Held {
 		return "-"
 	}
 	if l.Before {

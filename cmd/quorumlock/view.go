@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -136,19 +137,36 @@ func (v lockView) holder() string {
 	return "-"
 }
 
-// key identifies who has the lock: another holder is another key.
-func (v lockView) key() string {
-	var b strings.Builder
+// parties are all who hold or share the lock, or have a slot.
+func (v lockView) parties() []partyView {
+	parties := slices.Clone(v.Readers)
 	if v.Holder != nil {
-		b.WriteString(v.Holder.Owner)
-	}
-	for _, r := range v.Readers {
-		b.WriteString("\n" + r.Owner)
+		parties = append(parties, *v.Holder)
 	}
 	for _, s := range v.Slots {
-		b.WriteString("\n" + s.Owner)
+		parties = append(parties, s.partyView)
 	}
-	return b.String()
+	return parties
+}
+
+const (
+	maxParties = 100 // holders of a lock that are kept for long
+	maxQueue   = 10  // waiters of a lock that are kept for long
+)
+
+// shorten drops all but the first holders and waiters.
+func (v *lockView) shorten() {
+	v.Readers = first(v.Readers, maxParties)
+	v.Slots = first(v.Slots, maxParties)
+	v.Queue = first(v.Queue, maxQueue)
+}
+
+// first returns the first n, and lets go of the others.
+func first[T any](all []T, n int) []T {
+	if len(all) <= n {
+		return all
+	}
+	return slices.Clone(all[:n])
 }
 
 // errorText is the text of an error, without what every error of the library begins with, and without passwords.

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+)
+
+// passwordVariable is the environment variable with the password of the page.
+const passwordVariable = "QUORUMLOCK_SERVE_PASSWORD"
+
+// access is who may look at the page.
+type access struct {
+	User         string `default:"quorumlock" placeholder:"NAME" help:"The user of the password."`
+	PasswordFile string `placeholder:"FILE" help:"Ask for a password (basic auth), which is the first line of this file. Without it: the one in QUORUMLOCK_SERVE_PASSWORD, if any."`
+	HTTPSCert    string `name:"https-cert" placeholder:"FILE" help:"Serve HTTPS with this certificate, as PEM. It needs --https-key."`
+	HTTPSKey     string `name:"https-key" placeholder:"FILE" help:"The key of the certificate, as PEM."`
+	HTTPSClients string `name:"https-client-ca" placeholder:"FILE" help:"Let in only clients whose certificate one of these authorities has signed, as PEM."`
+	WithoutAuth  bool   `help:"Let in whoever can reach the address, also if it is not loopback, and under any name of the host: for a proxy in front that asks for a password."`
+}
+
+const minPassword = 8 // bytes
+
+// password returns the password that is asked for, or "".
+func (a *access) password() (string, error) {
+	if a.PasswordFile == "" {
+		p := os.Getenv(passwordVariable)
+		if p != "" && len(p) < minPassword {
+			return "", fmt.Errorf("%s has %d bytes: use at least %d", passwordVariable, len(p), minPassword)
+		}
+		return p, nil
+	}
+	text, err := os.ReadFile(a.PasswordFile)
+	if err != nil {
+		return "", fmt.Errorf("--password-file: %w", err)
+	}
+	p, _, _ := strings.Cut(string(text), "\n")
+	if p = strings.TrimSuffix(p, "\r"); len(p) < minPassword {
+		return "", fmt.Errorf("--password-file: the first line of %s has %d bytes: use at least %d", a.PasswordFile, len(p), minPassword)
+	}
+	return p, nil
+}
+
+// tls returns the TLS configuration of the server, or nil.
+func (a *access) tls() (*tls.Config, error) {
+	if (a.HTTPSCert == "") != (a.HTTPSKey == "") {
+		return nil, errors.New("--https-cert and --https-key go together: give both")
+	}
+	if a.HTTPSCert == "" {
+		if a.HTTPSClients != "" {
+			return nil, errors.New("--https-client-ca needs HTTPS: give --https-cert and --https-key, too")
+		}
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(a.HTTPSCert, a.HTTPSKey)
+	if err != nil {
+		return nil, fmt.Errorf("--https-cert: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if a.HTTPSClients != "" {
+		pem, err := os.ReadFile(a.HTTPSClients)
+		if err != nil {
+			return nil, fmt.Errorf("--https-client-ca: %w", err)
+		}
+		config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !config.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("--https-client-ca: %s has no certificate in PEM", a.HTTPSClients)
+		}
+	}
+	return config, nil
+}
+
+// gate lets in who may look, and nobody who would change something.
+type gate struct {
+	next      http.Handler
+	user      [sha256.Size]byte
+	password  [sha256.Size]byte
+	asks      bool // for the password
+	localOnly bool // only by names of this machine: others may lead a browser here (DNS rebinding)
+	busy      chan struct{}
+}
+
+// maxRequests are answered at the same time; more are turned away.
+const maxRequests = 64
+
+func newGate(next http.Handler, user, password string, localOnly bool) *gate {
+	return &gate{next, sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password)), password != "", localOnly, make(chan struct{}, maxRequests)}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	select {
+	case g.busy <- struct{}{}:
+		defer func() { <-g.busy }()
+	default:
+		http.Error(w, "too many requests at a time: try again", http.StatusServiceUnavailable)
+		return
+	}
+	switch {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "nothing can be changed here: use GET or HEAD", http.StatusMethodNotAllowed)
+	case r.URL.Path == "/healthz", r.URL.Path == "/readyz": // probes have no password, and learn nothing
+		g.next.ServeHTTP(w, r)
+	case g.localOnly && !isLocal(r.Host):
+		http.Error(w, "call this machine localhost or by its loopback address; if a proxy in front sees to who may look, start serve with --without-auth", http.StatusMisdirectedRequest)
+	case g.asks && !g.knows(r):
+		h.Set("WWW-Authenticate", `Basic realm="quorumlock", charset="UTF-8"`)
+		http.Error(w, "a user and a password, please", http.StatusUnauthorized)
+	default:
+		g.next.ServeHTTP(w, r)
+	}
+}
+
+// knows compares hashes, so that the time it takes tells nothing, not even a length.
+func (g *gate) knows(r *http.Request) bool {
+	user, password, _ := r.BasicAuth()
+	u, p := sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))
+	return subtle.ConstantTimeCompare(u[:], g.user[:])&subtle.ConstantTimeCompare(p[:], g.password[:]) == 1
+}
+
+// isLocal reports whether a host, perhaps with a port, is a name of this machine that no DNS server can give away.
+func isLocal(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	ip := net.ParseIP(host)
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}

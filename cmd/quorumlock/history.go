@@ -1,0 +1,177 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	maxSpans   = 20_000 // in a history
+	maxTracked = 8      // holders of one lock at a time
+)
+
+// history is who held what over the last minutes, as the looks saw it: a hold that lies between two looks is not there. What
+// it keeps is bounded: the oldest goes first.
+type history struct {
+	keep  time.Duration
+	began time.Time
+	looks int
+	locks map[string]*track // by name
+	nodes []*track          // in the order of the nodes: when each was not ready
+	blind track             // when it was not known who held what
+}
+
+// track is what happened to a lock or a node, in the order in which it began.
+type track struct {
+	name  string
+	spans []span
+	look  int // the last at which something went on
+}
+
+// span is a hold, or a time in which a node was not ready.
+type span struct {
+	owner string
+	who   string
+	from  time.Time
+	to    time.Time // zero: it goes on
+}
+
+func newHistory(keep time.Duration) *history {
+	return &history{keep: keep, began: time.Now(), locks: make(map[string]*track)}
+}
+
+func (h *history) noteNodes(nodes []topNode, now time.Time) {
+	if h.nodes == nil {
+		for _, n := range nodes {
+			h.nodes = append(h.nodes, &track{name: n.Node})
+		}
+	}
+	for i, n := range nodes {
+		h.nodes[i].note(now, failing(!n.OK))
+	}
+}
+
+// noteLocks notes a survey. One that failed saw some locks at most: what it did not see may go on.
+func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
+	h.looks++
+	h.blind.note(now, failing(!succeeded))
+	if !succeeded {
+		return
+	}
+	for _, l := range locks {
+		t := h.locks[l.Name]
+		if t == nil {
+			t = &track{name: l.Name}
+			h.locks[l.Name] = t
+		}
+		t.look = h.looks
+		t.note(now, l.parties())
+	}
+	for _, t := range h.locks {
+		if t.look != h.looks {
+			t.note(now, nil)
+		}
+	}
+	h.forget(now)
+}
+
+// failing is what goes on while something fails.
+func failing(is bool) []partyView {
+	if is {
+		return []partyView{{Owner: "failed"}}
+	}
+	return nil
+}
+
+// note says what goes on now: what did until now and does no more has ended.
+func (t *track) note(now time.Time, parties []partyView) {
+	going := make(map[string]bool)
+	for i := range t.spans {
+		s := &t.spans[i]
+		if !s.to.IsZero() {
+			continue
+		}
+		going[s.owner] = slices.ContainsFunc(parties, func(p partyView) bool { return p.Owner == s.owner })
+		if !going[s.owner] {
+			s.to = now
+			delete(going, s.owner)
+		}
+	}
+	for _, p := range parties {
+		if !going[p.Owner] && len(going) < maxTracked {
+			going[p.Owner] = true
+			t.spans = append(t.spans, span{owner: p.Owner, who: p.who(), from: now})
+		}
+	}
+}
+
+// forget drops what ended before the time that is kept, and more if it is too much.
+func (h *history) forget(now time.Time) {
+	oldest := now.Add(-h.keep)
+	var ends []time.Time
+	for _, t := range h.locks {
+		for _, s := range t.spans {
+			if s.to.After(oldest) {
+				ends = append(ends, s.to)
+			}
+		}
+	}
+	if over := len(ends) - maxSpans; over > 0 {
+		slices.SortFunc(ends, time.Time.Compare)
+		oldest = ends[over-1]
+	}
+	for _, t := range append(h.nodes, &h.blind) {
+		t.drop(oldest)
+	}
+	for name, t := range h.locks {
+		if t.drop(oldest); len(t.spans) == 0 {
+			delete(h.locks, name)
+		}
+	}
+}
+
+func (t *track) drop(oldest time.Time) {
+	t.spans = slices.DeleteFunc(t.spans, func(s span) bool { return !s.to.IsZero() && !s.to.After(oldest) })
+}
+
+// rows returns copies of the tracks to draw: as many as fit of those that are named, and then of those with the latest hold.
+func (h *history) rows(names []string, match string, most int) (locks []track, left int) {
+	drawn := make(map[string]bool)
+	var rest []*track
+	for _, name := range names {
+		if t := h.locks[name]; t != nil && !drawn[name] && len(t.spans) > 0 {
+			drawn[name] = true
+			if len(locks) < most {
+				locks = append(locks, t.copy())
+			} else {
+				left++
+			}
+		}
+	}
+	for name, t := range h.locks {
+		if !drawn[name] && len(t.spans) > 0 && strings.Contains(name, match) {
+			rest = append(rest, t)
+		}
+	}
+	slices.SortFunc(rest, func(a, b *track) int {
+		return cmp.Or(b.spans[len(b.spans)-1].from.Compare(a.spans[len(a.spans)-1].from), strings.Compare(a.name, b.name))
+	})
+	for _, t := range rest {
+		if len(locks) < most {
+			locks = append(locks, t.copy())
+		} else {
+			left++
+		}
+	}
+	slices.SortFunc(locks, func(a, b track) int { return strings.Compare(a.name, b.name) }) // rows that change places cannot be read
+	return locks, left
+}
+
+// window is how far back there is something to draw, in whole minutes.
+func (h *history) window(now time.Time) time.Duration {
+	return min(max((now.Sub(h.began)+time.Minute-1).Truncate(time.Minute), time.Minute), h.keep)
+}
+
+func (t *track) copy() track { return track{t.name, slices.Clone(t.spans), t.look} }

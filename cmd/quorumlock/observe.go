@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// gently: a survey runs for at most this part of the time.
+const gently = 4
+
+// observer looks at nodes and locks, for all who watch. What it keeps is bounded, and what it hands out never changes.
+type observer struct {
+	client     *cluster
+	interval   time.Duration
+	checkEvery time.Duration
+	named      []string // locks that are looked at whether they are in use or not
+	all        *spotter // that of the surveys
+	byName     *spotter // that of the named locks
+
+	mu     sync.Mutex // guards what is below, and is never held during a look
+	nodes  nodesSeen
+	check  checkSeen
+	locks  locksSeen
+	past   *history
+	counts counts
+}
+
+// nodesSeen is the latest look at the nodes. It is zero before the first.
+type nodesSeen struct {
+	at  time.Time
+	top topView // without locks
+}
+
+// checkSeen is the latest check. It is zero before the first.
+type checkSeen struct {
+	at     time.Time
+	health redlock.Health
+}
+
+// locksSeen is the latest survey. It is zero before the first.
+type locksSeen struct {
+	tried time.Time // when it ended
+	at    time.Time // when the last that succeeded ended: the locks are those of then
+	took  time.Duration
+	err   error
+	locks []*topLock // those with the longest queue first
+	more  bool       // there are more than the limit
+	named []*topLock // those of observer.named that are locks
+}
+
+type counts struct {
+	looks, surveys, surveyErrors int
+	nodeFailures                 []int // in the order of the nodes
+}
+
+func newObserver(client *cluster, c *serveCommand) *observer {
+	o := &observer{client: client, interval: c.Interval, checkEvery: c.CheckInterval, named: c.MetricsLock,
+		all: newSpotter(client, c.Pattern, c.Limit), byName: newSpotter(client, "", 0), past: newHistory(c.History)}
+	o.all.brief, o.byName.brief = true, true
+	o.counts.nodeFailures = make([]int, len(client.nodes))
+	return o
+}
+
+// run looks until ctx is done, and returns when nothing of it is left.
+func (o *observer) run(ctx context.Context) {
+	var loops sync.WaitGroup
+	for _, look := range []func(context.Context) (pause time.Duration){o.lookAtNodes, o.lookAtLocks, o.checkNodes} {
+		loops.Go(func() {
+			for ctx.Err() == nil {
+				select {
+				case <-time.After(look(ctx)):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	loops.Wait()
+}
+
+func (o *observer) lookAtNodes(ctx context.Context) (pause time.Duration) {
+	began := time.Now()
+	v, _ := o.client.lookAtNodes(ctx) // the view has what failed
+	if ctx.Err() != nil {
+		return 0
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.nodes = nodesSeen{v.At, v}
+	o.counts.looks++
+	for i, n := range v.Nodes {
+		if !n.OK {
+			o.counts.nodeFailures[i]++
+		}
+	}
+	o.past.noteNodes(v.Nodes, v.At)
+	return o.interval - time.Since(began)
+}
+
+func (o *observer) lookAtLocks(ctx context.Context) (pause time.Duration) {
+	began := time.Now()
+	locks, more, err := o.all.lookAtLocks(ctx)
+	named, failed := o.lookByName(ctx)
+	err = errors.Join(err, failed)
+	if ctx.Err() != nil {
+		return 0
+	}
+	now := time.Now()
+	took := now.Sub(began)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.locks.tried, o.locks.took, o.locks.err = now, took, err
+	o.counts.surveys++
+	if err == nil {
+		o.locks.at, o.locks.locks, o.locks.more, o.locks.named = now, locks, more, named
+	} else {
+		o.counts.surveyErrors++
+	}
+	o.past.noteLocks(locks, err == nil, now)
+	return max(o.interval-took, (gently-1)*took)
+}
+
+// lookByName looks at the locks that were named. It leaves out what is no lock.
+func (o *observer) lookByName(ctx context.Context) (locks []*topLock, err error) {
+	now := time.Now()
+	found := make([]*lockView, len(o.named))
+	var g errgroup.Group
+	g.SetLimit(atOnce)
+	for i, name := range o.named {
+		g.Go(func() error {
+			v, err := o.client.inspect(ctx, name)
+			if isNoLock(err) {
+				return nil
+			}
+			v.Nodes = nil
+			found[i] = &v
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	o.byName.looks++
+	for _, v := range found {
+		if v != nil {
+			locks = append(locks, o.byName.sight(*v, now))
+		}
+	}
+	return locks, nil
+}
+
+func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
+	h, _ := o.client.Check(ctx) // what failed is a finding
+	if ctx.Err() != nil {
+		return 0
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.check = checkSeen{time.Now(), h}
+	return o.checkEvery
+}
+
+// seen returns the latest looks.
+func (o *observer) seen() (nodesSeen, checkSeen, locksSeen, counts) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	c := o.counts
+	c.nodeFailures = append([]int(nil), c.nodeFailures...)
+	return o.nodes, o.check, o.locks, c
+}
+
+// view is the latest look, as top shows it.
+func (o *observer) view() topView {
+	nodes, _, locks, _ := o.seen()
+	v := nodes.top
+	v.Locks, v.More = locks.locks, locks.more
+	if v.Nodes == nil {
+		v.Nodes = []topNode{}
+	}
+	if v.Locks == nil {
+		v.Locks = []*topLock{}
+	}
+	if locks.err != nil {
+		v.Error = errorText(locks.err)
+	}
+	return v
+}
+
+// stalled returns which look is overdue, or "". Looks go on whatever the nodes do, so it is this process that is at fault.
+func (o *observer) stalled(now time.Time) string {
+	nodes, check, _, _ := o.seen()
+	const patience = time.Minute // beyond any timeout of a node that makes sense
+	switch {
+	case !nodes.at.IsZero() && now.Sub(nodes.at) > o.interval+patience:
+		return "the nodes were last looked at " + nodes.at.UTC().Format(time.RFC3339)
+	case !check.at.IsZero() && now.Sub(check.at) > o.checkEvery+patience:
+		return "the nodes were last checked " + check.at.UTC().Format(time.RFC3339)
+	}
+	return ""
+}
+
+// ready reports whether every look was taken once.
+func (o *observer) ready() bool {
+	nodes, check, locks, _ := o.seen()
+	return !nodes.at.IsZero() && !check.at.IsZero() && !locks.tried.IsZero()
+}

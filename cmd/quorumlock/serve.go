@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+type serveCommand struct {
+	connection
+	access
+	Pattern       string        `arg:"" optional:"" help:"Which names, as Redis matches them."`
+	Listen        string        `default:"127.0.0.1:8379" placeholder:"HOST:PORT" help:"Where to listen. Beyond this machine it takes a password, client certificates or --without-auth."`
+	Interval      time.Duration `default:"2s" placeholder:"D" help:"How often to look, at least 200ms."`
+	CheckInterval time.Duration `default:"1m" placeholder:"D" help:"How often to check whether the nodes are fit, at least 1s."`
+	History       time.Duration `default:"10m" placeholder:"D" help:"How far back the timeline reaches, 1m to 24h."`
+	Limit         int           `default:"1000" placeholder:"N" help:"Look at so many locks at most, and at as many again that are waited for."`
+	MetricsLock   []string      `placeholder:"NAME" sep:"none" help:"Metrics of its own for this lock. It can be given 100 times."`
+	Demo          bool          `help:"Serve nodes inside the process, with clients at work. It needs no servers."`
+}
+
+func (serveCommand) manual() manual {
+	return manual{
+		synopsis: "[PATTERN] [--listen HOST:PORT] [--password-file FILE] [flags]\nquorumlock serve --demo",
+		description: `Serves a page with the nodes, the locks and a timeline of who held what, and metrics for Prometheus. It only looks:
+nothing can be changed by it.
+
+/ is the page, /lock?name=NAME is one lock, /metrics is for Prometheus. /api/top, /api/locks, /api/lock?name=NAME and
+/api/check are what top, list, inspect and check print with --json. /healthz has status 200 while this process works, and
+/readyz once it has looked; neither says how the nodes are.
+
+It listens on this machine only, unless --listen says otherwise. Then it wants a password (with a proxy or --https-cert in
+front, since basic auth does not encrypt it), or the certificates of clients.`,
+		environment: environment + "\n" + passwordVariable + "  the password of the page, if --password-file is not given",
+		statuses: `0    a signal has ended it
+1    it failed, such as when the address is taken
+2    the command line is wrong`,
+		examples: `quorumlock serve --demo
+quorumlock serve 'myapp:lock:*' --listen :8379 --password-file /etc/quorumlock/password \
+    --https-cert cert.pem --https-key key.pem`,
+	}
+}
+
+func (c *serveCommand) validate() error {
+	switch {
+	case c.Interval < 200*time.Millisecond:
+		return usageError(fmt.Sprintf("serve: --interval %v is too short: use at least 200ms", c.Interval))
+	case c.CheckInterval < time.Second:
+		return usageError(fmt.Sprintf("serve: --check-interval %v is too short: use at least 1s", c.CheckInterval))
+	case c.History < time.Minute || c.History > 24*time.Hour:
+		return usageError(fmt.Sprintf("serve: --history %v: use 1m to 24h", c.History))
+	case c.Limit < 1 || c.Limit > 10000:
+		return usageError(fmt.Sprintf("serve: --limit %d: use 1 to 10000", c.Limit))
+	case len(c.MetricsLock) > 100:
+		return usageError(fmt.Sprintf("serve: --metrics-lock is given %d times: use it 100 times at most", len(c.MetricsLock)))
+	case c.Demo && (c.Nodes != nil || c.NodesFile != nil):
+		return usageError("serve: --demo has nodes of its own: leave out --nodes and --nodes-file")
+	}
+	for i, name := range c.MetricsLock {
+		if err := quorumlock.CheckName(c.Prefix + name); err != nil {
+			return usageError("serve: --metrics-lock: " + err.Error())
+		}
+		if slices.Contains(c.MetricsLock[:i], name) {
+			return usageError(fmt.Sprintf("serve: --metrics-lock %.80q is given twice: give each name once", name))
+		}
+	}
+	return nil
+}
+
+func (c *serveCommand) Run(e *env) (err error) {
+	if err := c.validate(); err != nil {
+		return err
+	}
+	addr, err := net.ResolveTCPAddr("tcp", c.Listen)
+	if err != nil {
+		return usageError(fmt.Sprintf("serve: --listen %.80q: %v: use a host and a port, such as 127.0.0.1:8379", c.Listen, err))
+	}
+	password, err := c.access.password()
+	if err != nil {
+		return usageError("serve: " + err.Error())
+	}
+	secure, err := c.access.tls()
+	if err != nil {
+		return usageError("serve: " + err.Error())
+	}
+	local, asks := addr.IP.IsLoopback(), password != "" || c.HTTPSClients != ""
+	if !local && !asks && !c.WithoutAuth {
+		return usageError(fmt.Sprintf("serve: --listen %s is not loopback, so others could look: give --password-file, %s or --https-client-ca, or --without-auth if a proxy asks for a password", c.Listen, passwordVariable))
+	}
+	client, closeNodes, err := c.open(e.ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeNodes()) }()
+
+	listener, err := net.ListenTCP("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("serve: %w", err)
+	}
+	o := newObserver(client, c)
+	s := &http.Server{
+		Handler:           newGate(newSite(o), c.User, password, local && !asks && !c.WithoutAuth),
+		TLSConfig:         secure,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      30 * time.Second,
+		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0), // whoever connects could fill the log
+	}
+	scheme := "http"
+	if secure != nil {
+		scheme = "https"
+	}
+	if _, err := fmt.Fprintf(e.text, "quorumlock serves %s://%s/\n", scheme, listener.Addr()); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if !local && password != "" && secure == nil {
+		_, _ = fmt.Fprintln(e.stderr, "quorumlock: the password is not encrypted: use --https-cert, or a proxy in front that serves HTTPS")
+	}
+	return serve(e.ctx, s, listener, o)
+}
+
+// open returns the nodes to look at, and what closes them.
+func (c *serveCommand) open(ctx context.Context) (*cluster, func() error, error) {
+	if c.Demo {
+		return openDemo(ctx)
+	}
+	client, err := c.dial("serve")
+	if err != nil {
+		return nil, nil, err
+	}
+	return client, client.Close, nil
+}
+
+// serve answers until ctx is done, and returns when nothing of it is left.
+func serve(ctx context.Context, s *http.Server, l net.Listener, o *observer) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	running.Go(func() { o.run(ctx) })
+	running.Go(func() {
+		<-ctx.Done()
+		patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+		defer cancel()
+		if s.Shutdown(patience) != nil {
+			_ = s.Close()
+		}
+	})
+	var err error
+	if s.TLSConfig != nil {
+		err = s.ServeTLS(l, "", "")
+	} else {
+		err = s.Serve(l)
+	}
+	stop()
+	running.Wait()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"hash/fnv"
+	"time"
+)
+
+// The measures of the timeline, in the units of its picture.
+const (
+	timelineWidth  = 1000
+	timelineLabels = 240 // the column of the names
+	laneHeight     = 16
+	rowGap         = 6
+	axisHeight     = 22
+	maxRows        = 20
+	maxLanes       = 3  // holds of one lock beside each other
+	colours        = 8  // in style.css
+	charWidth      = 7. // of the labels, at most
+)
+
+// timeline is a picture of who held what, as a template draws it, and the same as a table.
+type timeline struct {
+	Width, Height int
+	Labels, Right int
+	Rows          []timelineRow
+	Bars          []timelineBar
+	Blind         []timelineBar // when it was not known who held what
+	Ticks         []timelineTick
+	Text          []timelineText // the bars for those who do not see them
+	Left          int            // rows that are not drawn
+	Minutes       string
+}
+
+type timelineRow struct {
+	Name string
+	Node bool
+	X, Y int // of the label
+	Line int // below the row
+}
+
+type timelineBar struct {
+	X, Y, W, H float64
+	Class      string
+	Label      string // what fits in
+	Title      string
+	TextX      float64
+	TextY      float64
+}
+
+type timelineTick struct {
+	X     float64
+	Y     int
+	Label string
+}
+
+type timelineText struct{ Name, Who, From, To, Lasted string }
+
+// draw makes a picture of the tracks. Those of nodes come first, if something was wrong with them.
+func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.Duration) timeline {
+	p := timeline{Width: timelineWidth, Labels: timelineLabels, Right: timelineWidth, Left: left, Minutes: minutes(keep)}
+	y := axisHeight
+	add := func(t track, node bool) {
+		lanes, of := arrange(t.spans)
+		for i, s := range t.spans {
+			if of[i] < maxLanes {
+				p.bar(t.name, s, node, float64(y+of[i]*laneHeight), now, keep)
+			}
+		}
+		height := max(min(lanes, maxLanes), 1) * laneHeight
+		p.Rows = append(p.Rows, timelineRow{clip(shown(t.name), timelineLabels-12), node, 0, y + laneHeight - 4, y + height + rowGap/2})
+		y += height + rowGap
+	}
+	for _, t := range nodes {
+		if len(t.spans) > 0 {
+			add(t, true)
+		}
+	}
+	top := y
+	for _, t := range locks {
+		add(t, false)
+	}
+	p.Height = y
+	for _, s := range blind.spans {
+		from, to := across(s, now, keep)
+		p.Blind = append(p.Blind, timelineBar{X: from, Y: float64(top), W: max(to-from, 1), H: float64(max(y-top, 0)), Class: "blind", Title: "not known: too few nodes answered"})
+	}
+	for i := range 6 {
+		ago := keep * time.Duration(5-i) / 5
+		label := "now"
+		if ago > 0 {
+			label = "−" + minutes(ago)
+		}
+		p.Ticks = append(p.Ticks, timelineTick{place(now.Add(-ago), now, keep), y, label})
+	}
+	return p
+}
+
+func (p *timeline) bar(name string, s span, node bool, y float64, now time.Time, keep time.Duration) {
+	from, to := across(s, now, keep)
+	b := timelineBar{X: from, Y: y, W: max(to-from, 2), H: laneHeight - 2, Class: colour(s.who), TextX: from + 4, TextY: y + laneHeight - 5}
+	end := now
+	text := timelineText{Name: shown(name), Who: s.who, From: s.from.UTC().Format(time.TimeOnly), To: "now"}
+	if !s.to.IsZero() {
+		end = s.to
+		text.To = s.to.UTC().Format(time.TimeOnly)
+	}
+	if node {
+		b.Class, text.Who = "failed", "not ready"
+	}
+	text.Lasted = seconds(end.Sub(s.from).Milliseconds())
+	b.Title = fmt.Sprintf("%s: %s, %s to %s (%s)", text.Name, text.Who, text.From, text.To, text.Lasted)
+	if float64(len([]rune(text.Who)))*charWidth < b.W-8 {
+		b.Label = text.Who
+	}
+	p.Bars = append(p.Bars, b)
+	p.Text = append(p.Text, text)
+}
+
+// arrange puts spans that overlap into lanes beside each other.
+func arrange(spans []span) (lanes int, of []int) {
+	of = make([]int, len(spans))
+	var ends []time.Time // of the last span in each lane; zero: it goes on
+	for i, s := range spans {
+		lane := 0
+		for lane < len(ends) && (ends[lane].IsZero() || ends[lane].After(s.from)) {
+			lane++
+		}
+		if lane == len(ends) {
+			ends = append(ends, s.to)
+		}
+		ends[lane], of[i] = s.to, lane
+	}
+	return len(ends), of
+}
+
+// across returns from where to where a span reaches.
+func across(s span, now time.Time, keep time.Duration) (from, to float64) {
+	if s.to.IsZero() {
+		return place(s.from, now, keep), place(now, now, keep)
+	}
+	return place(s.from, now, keep), place(s.to, now, keep)
+}
+
+// place is where a time is, from left to right.
+func place(t, now time.Time, keep time.Duration) float64 {
+	part := 1 - float64(now.Sub(t))/float64(keep)
+	x := timelineLabels + min(max(part, 0), 1)*(timelineWidth-timelineLabels)
+	return float64(int(x*10)) / 10
+}
+
+// colour is the same for the same holder at any time.
+func colour(who string) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(who))
+	return fmt.Sprintf("c%d", h.Sum32()%colours)
+}
+
+// clip fits a label into a width.
+func clip(s string, width float64) string {
+	r := []rune(s)
+	if most := int(width / charWidth); len(r) > most {
+		return string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func minutes(d time.Duration) string {
+	if d%time.Minute == 0 {
+		return fmt.Sprintf("%d min", int(d.Minutes()))
+	}
+	return fmt.Sprintf("%d s", int(d.Seconds()))
+}
