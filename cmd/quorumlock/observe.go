@@ -104,7 +104,7 @@ func (o *observer) lookAtNodes(ctx context.Context) (pause time.Duration) {
 
 func (o *observer) lookAtLocks(ctx context.Context) (pause time.Duration) {
 	began := time.Now()
-	locks, more, err := o.all.lookAtLocks(ctx)
+	locks, more, failing, err := o.all.lookAtLocks(ctx)
 	named, failed := o.lookByName(ctx)
 	err = errors.Join(err, failed)
 	if ctx.Err() != nil {
@@ -122,6 +122,9 @@ func (o *observer) lookAtLocks(ctx context.Context) (pause time.Duration) {
 		o.counts.surveyErrors++
 	}
 	o.past.noteLocks(locks, err == nil, now)
+	if failing { // the time went into waiting, not into work
+		return max(o.interval, took)
+	}
 	return max(o.interval-took, (gently-1)*took)
 }
 
@@ -130,7 +133,7 @@ func (o *observer) lookByName(ctx context.Context) (locks []*topLock, err error)
 	now := time.Now()
 	found := make([]*lockView, len(o.named))
 	var g errgroup.Group
-	g.SetLimit(atOnce)
+	g.SetLimit(burst)
 	for i, name := range o.named {
 		g.Go(func() error {
 			v, err := o.client.inspect(ctx, name)

@@ -30,6 +30,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"redis": askRedis, "freeze": freeze, "held": held, "waiting": waiting, "keys": keys,
+			"serve": serveInScript, "get": getInScript,
 		},
 	})
 }

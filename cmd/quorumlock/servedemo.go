@@ -44,10 +44,11 @@ func openDemo(ctx context.Context) (*cluster, func() error, error) {
 		}
 	}
 	working.Go(func() {
-		for pause(ctx, 40*time.Second) {
+		for pause(ctx, 12*time.Second) {
 			servers[1].Stall()
-			pause(ctx, 10*time.Second)
+			pause(ctx, 8*time.Second)
 			servers[1].Resume()
+			pause(ctx, 40*time.Second)
 		}
 	})
 	return &cluster{client, nodes, 2, ""}, func() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -15,7 +16,8 @@ import (
 
 const (
 	scanCount    = 1000    // keys that a server looks at in one step
-	atOnce       = 128     // locks that are inspected at the same time
+	burst        = 128     // locks that the nodes are asked about at once
+	atOnce       = 1024    // locks that are inspected at the same time, if a node does not answer
 	maxRemember  = 1 << 20 // names that are not shown twice: 16 MB
 	patternOfAll = "*"
 )
@@ -152,6 +154,37 @@ func (s *survey) search(ctx context.Context, scan scanner, match string, show fu
 	}
 }
 
+// inspectAll returns the locks of these names that are in use, in their order. It asks about a burst of them, and about the
+// next when that is over, or after a moment: a node that does not answer delays all of them by its timeout once.
+func (s *survey) inspectAll(ctx context.Context, names []string) ([]*lockView, error) {
+	found := make([]*lockView, len(names))
+	var all errgroup.Group
+	for from := 0; from < len(names); from += burst {
+		var some sync.WaitGroup
+		for i, name := range names[from:min(from+burst, len(names))] {
+			some.Add(1)
+			all.Go(func() error {
+				defer some.Done()
+				v, err := s.inspect(ctx, name)
+				if isNoLock(err) {
+					return nil
+				}
+				if err == nil && (v.Held || v.Waiting > 0) {
+					found[from+i] = &v
+				}
+				return err
+			})
+		}
+		over := make(chan struct{})
+		all.Go(func() error { some.Wait(); close(over); return nil })
+		select {
+		case <-over:
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return found, all.Wait()
+}
+
 // isNoLock reports whether an inspection found something else of that name.
 func isNoLock(err error) bool {
 	if err == nil {
@@ -203,24 +236,8 @@ func (s *survey) showAll(ctx context.Context, names []string, show func(lockView
 	for len(names) > 0 {
 		some := names[:min(len(names), atOnce)]
 		names = names[len(some):]
-		found := make([]*lockView, len(some))
-		var g errgroup.Group
-		for i, name := range some {
-			g.Go(func() error {
-				v, err := s.inspect(ctx, name)
-				if isNoLock(err) {
-					return nil
-				}
-				if err != nil {
-					return err
-				}
-				if v.Held || v.Waiting > 0 {
-					found[i] = &v
-				}
-				return nil
-			})
-		}
-		if err := g.Wait(); err != nil {
+		found, err := s.inspectAll(ctx, some)
+		if err != nil {
 			return err
 		}
 		for _, v := range found {

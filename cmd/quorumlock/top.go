@@ -150,7 +150,7 @@ func (w *watcher) print(e *env) error {
 // look asks the nodes once. The error is a *quorumlock.QuorumError if too few answered.
 func (w *watcher) look(ctx context.Context) (topView, error) {
 	v, err := w.client.lookAtNodes(ctx)
-	locks, more, failed := w.lookAtLocks(ctx)
+	locks, more, _, failed := w.lookAtLocks(ctx)
 	v.Locks, v.More = locks, more
 	if err = errors.Join(err, failed); err != nil {
 		v.Error = errorText(err)
@@ -164,8 +164,9 @@ func (c *cluster) lookAtNodes(ctx context.Context) (topView, error) {
 	return topView{At: time.Now(), Quorum: health.Quorum, MayDie: health.MayFail(), Nodes: topNodes(health), Locks: []*topLock{}}, err
 }
 
-// lookAtLocks returns the locks, those with the longest queue first, and whether there are more than the limit.
-func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more bool, err error) {
+// lookAtLocks returns the locks, those with the longest queue first, whether there are more than the limit, and whether a
+// node failed.
+func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, failing bool, err error) {
 	now := time.Now()
 	w.looks++
 	locks = []*topLock{}
@@ -185,7 +186,7 @@ func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more bool,
 	slices.SortStableFunc(locks, func(a, b *topLock) int {
 		return cmp.Or(cmp.Compare(b.Waiting, a.Waiting), cmp.Compare(b.Seen, a.Seen), strings.Compare(a.Name, b.Name))
 	})
-	return locks, s.More, err
+	return locks, s.More, err != nil || len(s.Failed) > 0, err
 }
 
 // sight notes who has a lock. It has been seen for as long as the owner that was seen first.

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// chromium is a headless browser, which is driven over a pipe by the Chrome DevTools Protocol: JSON that ends with a zero byte,
+// see https://chromedevtools.github.io/devtools-protocol/. So it takes no library.
+type chromium struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  *os.File
+
+	mu      sync.Mutex
+	last    int
+	answers map[int]chan devtoolsMessage
+	events  []devtoolsMessage
+	gone    chan struct{}
+}
+
+type devtoolsMessage struct {
+	ID        int             `json:"id,omitempty"`
+	Session   string          `json:"sessionId,omitempty"`
+	Method    string          `json:"method,omitempty"`
+	Params    json.RawMessage `json:"params,omitempty"`
+	Result    json.RawMessage `json:"result,omitempty"`
+	Exception *struct {
+		Message string `json:"message"`
+	} `json:"error,omitempty"`
+}
+
+// browserBinary returns the path of Chromium.
+func browserBinary() (string, error) {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("there is no chromium in PATH")
+}
+
+// startChromium starts a browser that ends with the test.
+func startChromium(t *testing.T) *chromium {
+	t.Helper()
+	path, err := browserBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	toBrowser, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, fromBrowser, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &chromium{t: t, in: in, answers: make(map[int]chan devtoolsMessage), gone: make(chan struct{})}
+	c.cmd = exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(),
+		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank") // no test reaches the internet
+	c.cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // 3 and 4
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = toBrowser.Close(), fromBrowser.Close()
+	go c.read(out)
+	t.Cleanup(func() {
+		_ = in.Close()
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // it has children
+		_ = c.cmd.Wait()
+		<-c.gone
+	})
+	return c
+}
+
+func (c *chromium) read(out *os.File) {
+	defer close(c.gone)
+	defer out.Close() //nolint:errcheck // it was read
+	for r := bufio.NewReader(out); ; {
+		text, err := r.ReadBytes(0)
+		if err != nil {
+			return
+		}
+		var m devtoolsMessage
+		if json.Unmarshal(text[:len(text)-1], &m) != nil {
+			continue
+		}
+		c.mu.Lock()
+		if answer := c.answers[m.ID]; answer != nil {
+			delete(c.answers, m.ID)
+			answer <- m
+		} else {
+			c.events = append(c.events, m)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// do sends a command, and puts the result into result, which may be nil.
+func (c *chromium) do(session, method string, params map[string]any, result any) {
+	c.t.Helper()
+	c.mu.Lock()
+	c.last++
+	id, answer := c.last, make(chan devtoolsMessage, 1)
+	c.answers[id] = answer
+	c.mu.Unlock()
+	text, err := json.Marshal(map[string]any{"id": id, "sessionId": session, "method": method, "params": params})
+	if session == "" {
+		text, err = json.Marshal(map[string]any{"id": id, "method": method, "params": params})
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := c.in.Write(append(text, 0)); err != nil {
+		c.t.Fatal(err)
+	}
+	select {
+	case m := <-answer:
+		if m.Exception != nil {
+			c.t.Fatalf("%s: %s", method, m.Exception.Message)
+		}
+		if result != nil {
+			if err := json.Unmarshal(m.Result, result); err != nil {
+				c.t.Fatalf("%s: %v", method, err)
+			}
+		}
+	case <-c.gone:
+		c.t.Fatalf("%s: the browser has gone", method)
+	case <-time.After(patience):
+		c.t.Fatalf("%s: no answer", method)
+	}
+}
+
+// tab is a page of the browser.
+type tab struct {
+	*chromium
+	session string
+}
+
+// open opens a page of that size. Before it does, prepare may set things up.
+func (c *chromium) open(url string, width, height int, prepare func(*tab)) *tab {
+	c.t.Helper()
+	var target struct{ TargetID string }
+	c.do("", "Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var session struct{ SessionID string }
+	c.do("", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
+	p := &tab{c, session.SessionID}
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		p.call(domain+".enable", nil, nil)
+	}
+	p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+	if prepare != nil {
+		prepare(p)
+	}
+	p.call("Page.navigate", map[string]any{"url": url}, nil)
+	return p
+}
+
+func (p *tab) call(method string, params map[string]any, result any) {
+	p.t.Helper()
+	if params == nil {
+		params = map[string]any{}
+	}
+	p.do(p.session, method, params, result)
+}
+
+// eval returns what an expression of JavaScript is, as text.
+func (p *tab) eval(expression string) string {
+	p.t.Helper()
+	var r struct {
+		Result struct {
+			Value any `json:"value"`
+		} `json:"result"`
+		ExceptionDetails *struct{ Text string }
+	}
+	p.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &r)
+	if r.ExceptionDetails != nil {
+		p.t.Fatalf("%s: %s", expression, r.ExceptionDetails.Text)
+	}
+	return fmt.Sprint(r.Result.Value)
+}
+
+// shows waits until an expression is true.
+func (p *tab) shows(expression string) {
+	p.t.Helper()
+	if patiently(func() bool { return p.eval(expression) == "true" }) != nil {
+		p.t.Fatalf("%s: never in\n%s", expression, p.eval("document.body.innerText"))
+	}
+}
+
+// key presses and releases a key.
+func (p *tab) key(name, text string) {
+	p.t.Helper()
+	codes := map[string]int{"Tab": 9, "Enter": 13, " ": 32}
+	key := map[string]any{"type": "keyDown", "key": name, "code": name, "windowsVirtualKeyCode": codes[name], "text": text}
+	if name == " " {
+		key["code"] = "Space"
+	}
+	p.call("Input.dispatchKeyEvent", key, nil)
+	key["type"] = "keyUp"
+	delete(key, "text")
+	p.call("Input.dispatchKeyEvent", key, nil)
+}
+
+// heard are the events of the browser whose method is one of those, so far.
+func (c *chromium) heard(methods ...string) (events []devtoolsMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.events {
+		for _, m := range methods {
+			if e.Method == m {
+				events = append(events, e)
+			}
+		}
+	}
+	return events
+}
