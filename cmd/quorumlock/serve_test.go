@@ -1,0 +1,456 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// embeddedCluster is a cluster inside the process.
+func embeddedCluster(t *testing.T, n int) ([]*embedded.Server, *cluster) {
+	t.Helper()
+	servers, nodes, err := embedded.Nodes(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := redlock.New(nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, s := range servers {
+			s.Close()
+		}
+		time.Sleep(2 * time.Second) // go-redis looks once a second whether to stop redialling a dead node
+	})
+	return servers, &cluster{client, nodes, n/2 + 1, ""}
+}
+
+// holdAt makes a lock that is held.
+func holdAt(servers []*embedded.Server, name, owner string) {
+	for _, s := range servers {
+		s.Redis.HSet(name, owner, "1")
+		s.Redis.SetTTL(name, time.Hour)
+	}
+}
+
+func newTestObserver(c *cluster, named ...string) *observer {
+	return newObserver(c, &serveCommand{Interval: time.Second, CheckInterval: time.Minute, History: 10 * time.Minute, Limit: 1000, MetricsLock: named})
+}
+
+// lookOnce takes every look once.
+func (o *observer) lookOnce(ctx context.Context) {
+	o.lookAtNodes(ctx)
+	o.lookAtLocks(ctx)
+	o.checkNodes(ctx)
+}
+
+// get is what the site answers.
+func get(t *testing.T, h http.Handler, path string) (status int, body string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+	return w.Code, w.Body.String()
+}
+
+// A survey waits for a node that is frozen once to search it, and once to inspect the locks, however many there are.
+func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, c := embeddedCluster(t, 3)
+		const locks = 4 * burst
+		for i := range locks {
+			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
+		}
+		if _, err := c.Healthy(t.Context()); err != nil { // all are connected
+			t.Fatal(err)
+		}
+		servers[0].Stall()
+		began := time.Now()
+		s := newSurvey(c, "", 0)
+		if err := s.run(t.Context(), func(lockView) error { return nil }); err != nil || s.Locks != locks {
+			t.Errorf("%d locks, want %d: %v", s.Locks, locks, err)
+		}
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("it took %v of the bubble's time", took)
+		}
+		servers[0].Resume()
+	})
+}
+
+// A lock that is waited for is found, however many there are.
+func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, c := embeddedCluster(t, 3)
+		for i := range 40 {
+			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
+		}
+		held, err := c.Mutex("zz").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			_, _ = c.Mutex("zz").Lock(ctx)
+		}()
+		synctest.Wait()
+		w := newSpotter(c, "", 10)
+		w.brief = true
+		locks, more, _, err := w.lookAtLocks(t.Context())
+		if err != nil || !more || len(locks) < 10 || len(locks) > 11 || locks[0].Name != "zz" || locks[0].Waiting != 1 {
+			t.Errorf("%d locks, more: %v, %v; the first is %+v", len(locks), more, err, locks[0])
+		}
+		leave()
+		<-left
+		if err := held.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Whatever a name or an owner holds, the page shows it as text.
+func TestThePageShowsHostileNamesAsText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, c := embeddedCluster(t, 3)
+		names := []string{"</title><script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "javascript:alert(1)", "a\x1b[2Jb", "\u202egnp.exe", "bad\xffutf8", "{{.Error}}", "--><!--", "'`${1}"}
+		for _, n := range names {
+			holdAt(servers, n, "<script>alert(2)</script>\x1b\u202e:1")
+		}
+		o := newTestObserver(c, names...)
+		o.lookOnce(t.Context())
+		site := newSite(o)
+		for _, path := range append([]string{"/", "/?match=%3Cscript%3E%1b%e2%80%ae", "/metrics", "/api/top", "/api/locks"}, links(t, site)...) {
+			status, body := get(t, site, path)
+			if status != 200 {
+				t.Errorf("%s: status %d: %s", path, status, body)
+			}
+			for _, bad := range []string{"\x1b", "\u202e", "\xff"} {
+				if strings.Contains(body, bad) && path != "/metrics" {
+					t.Errorf("%s has %q", path, bad)
+				}
+			}
+			if !strings.HasPrefix(path, "/api") && path != "/metrics" {
+				for _, bad := range []string{"<script>", "<img", "onerror=alert(1)>", `href="javascript`, "{{"} {
+					if strings.Contains(strings.ReplaceAll(body, `{{.Error}}`, ""), bad) {
+						t.Errorf("%s has %q in\n%s", path, bad, body)
+					}
+				}
+			}
+		}
+		if n := len(links(t, site)); n != len(names) {
+			t.Errorf("%d locks are on the page, want %d", n, len(names))
+		}
+	})
+}
+
+// links are the addresses of the locks on the page.
+func links(t *testing.T, site http.Handler) (paths []string) {
+	_, body := get(t, site, "/")
+	for _, m := range regexp.MustCompile(`<a href="(lock\?[^"]+)"`).FindAllStringSubmatch(body, -1) {
+		paths = append(paths, "/"+strings.ReplaceAll(m[1], "&amp;", "&"))
+	}
+	return paths
+}
+
+// What is not known is not 0.
+func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, c := embeddedCluster(t, 3)
+		holdAt(servers, "x", "a:1")
+		o := newTestObserver(c, "x")
+		site := newSite(o)
+		about := func(when string, want ...string) {
+			t.Helper()
+			_, body := get(t, site, "/metrics")
+			for _, w := range want {
+				absent, ok := strings.CutPrefix(w, "no ")
+				if w = "\n" + absent; strings.Contains(body, w) == ok {
+					t.Errorf("%s, of %q: %v in\n%s", when, absent, !ok, body)
+				}
+			}
+		}
+		about("before the first look", "quorumlock_nodes 3\n", "quorumlock_surveys_total 0\n", "no quorumlock_node_up", "no quorumlock_locks{", "no quorumlock_node_fit", "no quorumlock_survey_timestamp")
+		if status, _ := get(t, site, "/readyz"); status != 503 {
+			t.Errorf("ready before the first look: %d", status)
+		}
+		o.lookOnce(t.Context())
+		about("after a look", "quorumlock_nodes_to_spare 1\n", `quorumlock_locks{kind="mutex"} 1`, `quorumlock_locks{kind="free"} 0`, `quorumlock_lock_held{lock="x"} 1`, "quorumlock_longest_hold_seconds 0\n", `quorumlock_node_fit{node="node-1"} 1`)
+		time.Sleep(90 * time.Second)
+		o.lookOnce(t.Context())
+		about("later", "quorumlock_longest_hold_seconds 90\n", `quorumlock_lock_hold_seconds{lock="x"} 90`)
+		servers[0].Kill()
+		o.lookOnce(t.Context())
+		about("with a node down", `quorumlock_node_up{node="node-1"} 0`, `quorumlock_node_failures_total{node="node-1"} 1`, "quorumlock_nodes_to_spare 0\n", `no quorumlock_node_round_trip_seconds{node="node-1"}`,
+			`quorumlock_node_fit{node="node-1"} 0`, `quorumlock_finding{kind="unreachable",node="node-1",severity="warning"} 1`, `quorumlock_locks{kind="mutex"} 1`)
+		servers[1].Kill()
+		o.lookOnce(t.Context())
+		about("without a quorum", "quorumlock_nodes_to_spare -1\n", "no quorumlock_locks{", "no quorumlock_lock_held", "no quorumlock_oldest_wait", "quorumlock_survey_errors_total 1\n", "quorumlock_survey_timestamp_seconds ",
+			`quorumlock_finding{kind="no quorum",node="",severity="failure"} 1`)
+		servers[0].Restart(true)
+		servers[1].Restart(true)
+		time.Sleep(2 * time.Second)
+		o.lookOnce(t.Context())
+		about("and again", "quorumlock_nodes_to_spare 1\n", `quorumlock_locks{kind="mutex"} 1`)
+		if status, _ := get(t, site, "/readyz"); status != 200 {
+			t.Errorf("not ready: %d", status)
+		}
+		time.Sleep(5 * time.Minute)
+		if status, body := get(t, site, "/healthz"); status != 503 || !strings.Contains(body, "last looked at") {
+			t.Errorf("healthy, though nothing looks any more: %d %s", status, body)
+		}
+	})
+}
+
+// The metrics are those of the documentation, and follow the conventions of Prometheus.
+func TestMetricsAreDocumented(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, c := embeddedCluster(t, 3)
+		holdAt(servers, "x", "a:1")
+		servers[2].Configure("appendfsync", "everysec")
+		o := newTestObserver(c, "x")
+		o.lookOnce(t.Context())
+		_, body := get(t, newSite(o), "/metrics")
+		problems, err := promlint.New(strings.NewReader(body)).Lint()
+		for _, p := range problems {
+			if strings.HasPrefix(p.Metric, "quorumlock_") {
+				t.Errorf("%s: %s", p.Metric, p.Text)
+			}
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		doc, err := os.ReadFile("../../docs/tool.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		documented := make(map[string]string)
+		for _, m := range regexp.MustCompile("(?m)^\\| `(quorumlock_[a-z_]+)` \\| (gauge|counter) \\|([^|]*)\\|").FindAllStringSubmatch(string(doc), -1) {
+			documented[m[1]] = m[2] + " " + strings.Trim(m[3], " ")
+		}
+		served := make(map[string]string)
+		labels := make(map[string]string)
+		for _, m := range regexp.MustCompile(`(?m)^(quorumlock_[a-z_]+)(?:\{(.*)\})? `).FindAllStringSubmatch(body, -1) {
+			var names []string
+			for _, l := range regexp.MustCompile(`([a-z]+)="`).FindAllStringSubmatch(m[2], -1) {
+				names = append(names, "`"+l[1]+"`")
+			}
+			slices.Sort(names)
+			labels[m[1]] = strings.Join(names, ", ")
+		}
+		for _, m := range regexp.MustCompile(`(?m)^# TYPE (quorumlock_[a-z_]+) (\w+)`).FindAllStringSubmatch(body, -1) {
+			served[m[1]] = m[2] + " " + labels[m[1]]
+		}
+		for name, s := range served {
+			want := strings.SplitN(documented[name], " ", 2)
+			if len(want) == 2 {
+				names := strings.Split(want[1], ", ")
+				slices.Sort(names)
+				want[1] = strings.Join(names, ", ")
+			}
+			if strings.TrimSpace(s) != strings.TrimSpace(strings.Join(want, " ")) {
+				t.Errorf("%s is %q, and documented as %q", name, s, documented[name])
+			}
+			delete(documented, name)
+		}
+		for name := range documented {
+			t.Errorf("%s is documented and not served", name)
+		}
+		if len(served) != len(described) {
+			t.Errorf("%d metrics are served of %d", len(served), len(described))
+		}
+	})
+}
+
+func TestTheTimelineKeepsWhoHeldWhat(t *testing.T) {
+	h := newHistory(10 * time.Minute)
+	at := func(s int) time.Time { return h.began.Add(time.Duration(s) * time.Second) }
+	mutex := func(name, owner string) *topLock {
+		return &topLock{lockView: lockView{Name: name, Held: true, Holder: &partyView{Owner: owner, Label: owner}}}
+	}
+	h.noteLocks([]*topLock{mutex("x", "a"), mutex("y", "b")}, true, at(0))
+	h.noteLocks([]*topLock{mutex("x", "a")}, true, at(2))
+	h.noteLocks(nil, false, at(4)) // nobody knows
+	h.noteLocks([]*topLock{mutex("x", "c")}, true, at(6))
+	rows, left := h.rows([]string{"x"}, "", 10)
+	if len(rows) != 2 || left != 0 || rows[0].name != "x" || rows[1].name != "y" {
+		t.Fatalf("%+v, %d left", rows, left)
+	}
+	want := []span{{"a", "a", at(0), at(6)}, {"c", "c", at(6), time.Time{}}}
+	if !slices.Equal(rows[0].spans, want) || !slices.Equal(rows[1].spans, []span{{"b", "b", at(0), at(2)}}) || !slices.Equal(h.blind.spans, []span{{"failed", "failed", at(4), at(6)}}) {
+		t.Errorf("%+v, blind %+v", rows, h.blind.spans)
+	}
+	if rows, left := h.rows(nil, "y", 0); len(rows) != 0 || left != 1 {
+		t.Errorf("%+v, %d left", rows, left)
+	}
+	if w := h.window(at(90)); w != 2*time.Minute {
+		t.Errorf("a window of %v", w)
+	}
+	h.noteLocks([]*topLock{mutex("x", "c")}, true, at(700)) // y is long over, and a ended before what is kept
+	if rows, _ := h.rows(nil, "", 10); len(rows) != 1 || len(rows[0].spans) != 1 {
+		t.Errorf("it keeps %+v", rows)
+	}
+}
+
+func TestTheTimelineIsBounded(t *testing.T) {
+	h := newHistory(time.Hour)
+	for look := range 60 {
+		var locks []*topLock
+		for i := range 1000 {
+			locks = append(locks, &topLock{lockView: lockView{Name: fmt.Sprintf("lock-%d-%d", look, i), Held: true, Holder: &partyView{Owner: "a:1"}}})
+		}
+		h.noteLocks(locks, true, h.began.Add(time.Duration(look)*time.Second))
+	}
+	spans := 0
+	for _, l := range h.locks {
+		spans += len(l.spans)
+	}
+	if spans > maxSpans+1000 || spans < maxSpans/2 {
+		t.Errorf("%d spans", spans)
+	}
+	if h.locks["lock-59-0"] == nil || h.locks["lock-0-0"] != nil {
+		t.Error("it is not the oldest that went")
+	}
+}
+
+func TestHoldsThatOverlapAreDrawnBesideEachOther(t *testing.T) {
+	t0 := time.Now()
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	lanes, of := arrange([]span{{from: at(0), to: at(4)}, {from: at(1)}, {from: at(4), to: at(5)}, {from: at(4)}})
+	if lanes != 3 || !slices.Equal(of, []int{0, 1, 0, 2}) {
+		t.Errorf("%d lanes, %v", lanes, of)
+	}
+}
+
+func TestOnlyNamesOfThisMachineAreLocal(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "LOCALHOST:8379": true, "127.0.0.1": true, "127.0.0.1:80": true, "127.9.9.9:1": true, "[::1]:8379": true, "[::1]": true, "::1": true,
+		"": false, "example.com": false, "localhost.example.com": false, "127.0.0.1.example.com:80": false, "10.0.0.1": false, "0.0.0.0": false,
+	} {
+		if isLocal(host) != want {
+			t.Errorf("%q: %v", host, !want)
+		}
+	}
+}
+
+func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-leave }), "", "", false)
+	done := make(chan struct{})
+	for range maxRequests {
+		go func() {
+			get(t, g, "/")
+			done <- struct{}{}
+		}()
+	}
+	for range maxRequests {
+		<-entered
+	}
+	if status, _ := get(t, g, "/"); status != http.StatusServiceUnavailable {
+		t.Errorf("status %d", status)
+	}
+	close(leave)
+	for range maxRequests {
+		<-done
+	}
+}
+
+// With --https-client-ca only those whose certificate it has signed come in.
+func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
+	dir := t.TempDir()
+	ca, caKey := certificate(t, dir, "ca", nil, nil)
+	certificate(t, dir, "server", ca, caKey)
+	certificate(t, dir, "client", ca, caKey)
+	certificate(t, dir, "stranger", nil, nil)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	config, err := (&access{HTTPSCert: file("server.pem"), HTTPSKey: file("server.key"), HTTPSClients: file("ca.pem")}).tls()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(newGate(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }), "", "", false))
+	s.TLS, s.Config.ErrorLog = config, log.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	roots := x509.NewCertPool()
+	roots.AddCert(ca)
+	for who, want := range map[string]bool{"client": true, "stranger": false, "": false} {
+		own := &tls.Config{RootCAs: roots}
+		if who != "" {
+			pair, err := tls.LoadX509KeyPair(file(who+".pem"), file(who+".key"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			own.Certificates = []tls.Certificate{pair}
+		}
+		r, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: own, DisableKeepAlives: true}}).Get(s.URL)
+		if (err == nil) != want {
+			t.Errorf("%q: %v", who, err)
+		}
+		if err == nil {
+			_ = r.Body.Close()
+		}
+	}
+	for _, bad := range []access{{HTTPSCert: file("server.pem"), HTTPSKey: file("client.key")}, {HTTPSCert: file("server.pem"), HTTPSKey: file("server.key"), HTTPSClients: file("ca.key")}} {
+		if _, err := bad.tls(); err == nil || !strings.Contains(err.Error(), "--https-c") {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
+// certificate makes one, signed by an authority or by itself, and writes it into files.
+func certificate(t *testing.T, dir, name string, ca *x509.Certificate, caKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(int64(len(name))), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: ca == nil, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	if ca == nil {
+		ca, caKey = c, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, ca, &key.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, b := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "EC PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(b), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	return c, key
+}
