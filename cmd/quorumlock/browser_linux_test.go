@@ -241,11 +241,13 @@ func TestServeDemoInABrowser(t *testing.T) {
 	}
 	s := serveNodes(t, "", "--demo")
 	c := startChromium(t)
-	p := c.open(s.url+"/", 1100, 900, nil)
+	p := c.open(s.url+"/", 1100, 1040, nil)
 	p.shows(`document.querySelectorAll("#locks tbody tr").length >= 3 && document.querySelectorAll("svg.timeline rect.bar").length >= 5`)
 	p.shows(`document.querySelectorAll("#nodes tbody tr").length === 3`)
 	if file := os.Getenv(shot); file != "" {
 		p.shows(`document.querySelectorAll("svg.timeline rect.failed").length > 0`)
+		p.shows(`document.querySelectorAll("svg.timeline rect.bar").length > 24`)
+		p.shows(`document.querySelectorAll("svg.timeline rect.bar").length > 36 && document.getElementById("status").className === "good"`)
 		p.screenshot(file)
 	}
 	quietAndAlone(t, c, s.url)
