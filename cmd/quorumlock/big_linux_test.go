@@ -21,6 +21,7 @@ func TestManyLocksAndALongQueueTakeLittleMemory(t *testing.T) {
 	for _, s := range servers {
 		fill(t, s.admin, locks, waiters)
 	}
+	t.Run("serve", func(t *testing.T) { serveMany(t, nodes) })
 	for _, c := range []struct {
 		args []string
 		want string

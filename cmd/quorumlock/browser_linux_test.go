@@ -22,26 +22,24 @@ const requireBrowser = "QUORUMLOCK_REQUIRE_BROWSER"
 // shot is the variable with the file into which the test of the demo writes its screenshot.
 const shot = "QUORUMLOCK_SCREENSHOT"
 
-// haveBrowser reports whether the tests of the page can run. If not, it says so loudly, and that is a failure if it is required.
-func haveBrowser(t *testing.T) bool {
+// needBrowser skips a test loudly if there is no browser, and fails it if one is required.
+func needBrowser(t *testing.T) {
 	t.Helper()
 	_, err := browserBinary()
-	if err == nil {
-		return true
+	switch {
+	case err == nil:
+	case notice.Missing("TEST OF THE PAGE", err.Error(), "What quorumlock serve shows was not looked at in a browser: install chromium", requireBrowser):
+		t.Skip(err)
+	default:
+		t.Fatal(err)
 	}
-	if !notice.Missing("TESTS OF THE PAGE", err.Error(), "What serve shows was not looked at in a browser: install chromium", requireBrowser) {
-		t.Fail()
-	}
-	return false
 }
 
 // The page in a real browser: it updates by itself, a frozen node turns red, all of it can be reached by the keyboard, and
 // nothing is asked of any other server.
 func TestThePageInABrowser(t *testing.T) {
 	t.Parallel()
-	if !haveBrowser(t) {
-		return
-	}
+	needBrowser(t)
 	servers, nodes := startServers(t, 3)
 	s := serveNodes(t, nodes, "--interval", "300ms", "--node-timeout", "300ms")
 	evil := `<script>window.owned=1</script><img src=x onerror="window.owned=1">`
@@ -236,9 +234,7 @@ func quietAndAlone(t *testing.T, c *chromium, url string) {
 // The demo shows life with no server at all. With QUORUMLOCK_SCREENSHOT=docs/serve.png it is where the picture comes from.
 func TestServeDemoInABrowser(t *testing.T) {
 	t.Parallel()
-	if !haveBrowser(t) {
-		return
-	}
+	needBrowser(t)
 	s := serveNodes(t, "", "--demo")
 	c := startChromium(t)
 	p := c.open(s.url+"/", 1100, 1040, nil)

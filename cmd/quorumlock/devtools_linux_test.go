@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -38,14 +37,21 @@ type devtoolsMessage struct {
 	} `json:"error,omitempty"`
 }
 
+// browserVariable names the browser, if it is not one of those that are looked for.
+const browserVariable = "QUORUMLOCK_BROWSER"
+
 // browserBinary returns the path of Chromium.
 func browserBinary() (string, error) {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+	names := []string{"chromium", "chromium-browser", "google-chrome"}
+	if own := os.Getenv(browserVariable); own != "" {
+		names = []string{own}
+	}
+	for _, name := range names {
 		if path, err := exec.LookPath(name); err == nil {
 			return path, nil
 		}
 	}
-	return "", errors.New("there is no chromium in PATH")
+	return "", fmt.Errorf("there is no %s", names[0])
 }
 
 // startChromium starts a browser that ends with the test.

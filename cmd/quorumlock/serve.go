@@ -62,8 +62,8 @@ func (c *serveCommand) validate() error {
 		return usageError(fmt.Sprintf("serve: --limit %d: use 1 to 10000", c.Limit))
 	case len(c.MetricsLock) > 100:
 		return usageError(fmt.Sprintf("serve: --metrics-lock is given %d times: use it 100 times at most", len(c.MetricsLock)))
-	case c.Demo && (c.Nodes != nil || c.NodesFile != nil):
-		return usageError("serve: --demo has nodes of its own: leave out --nodes and --nodes-file")
+	case c.Demo && c.connection != connection{}:
+		return usageError("serve: --demo has nodes of its own: leave out --nodes and all other flags that are about nodes")
 	}
 	for i, name := range c.MetricsLock {
 		if err := quorumlock.CheckName(c.Prefix + name); err != nil {

@@ -136,13 +136,8 @@ func getInScript(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// The page and the metrics answer at once and in little memory, also with many locks and a long queue. It logs how soon.
-func TestServeWithManyLocksTakesLittleMemory(t *testing.T) {
-	const locks, waiters = 100_000, 10_000
-	servers, nodes := startServers(t, 3, "--appendonly", "no")
-	for _, s := range servers {
-		fill(t, s.admin, locks, waiters)
-	}
+// serveMany serves nodes with 100,000 locks and a queue of 10,000: the page and the metrics answer, in little memory.
+func serveMany(t *testing.T, nodes string) {
 	began := time.Now()
 	s := serveNodes(t, nodes)
 	eventually(t, "a survey", func() bool {

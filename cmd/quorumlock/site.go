@@ -174,6 +174,7 @@ type overviewPage struct {
 	After    int
 	Timeline timeline
 	Interval string
+	Every    int64 // ms between updates
 }
 
 type finding struct{ Severity, Node, Problem, Fix string }
@@ -182,7 +183,7 @@ func (s *site) overview(w http.ResponseWriter, r *http.Request) {
 	now := time.Now()
 	nodes, check, locks, _ := s.o.seen()
 	p := overviewPage{topView: s.o.view(), Looked: !nodes.at.IsZero(), Surveyed: !locks.at.IsZero(), Failed: locks.err != nil,
-		At: clock(nodes.at), LocksAt: clock(locks.at), Checked: clock(check.at), Match: r.URL.Query().Get("match"), Interval: s.o.interval.String()}
+		At: clock(nodes.at), LocksAt: clock(locks.at), Checked: clock(check.at), Match: r.URL.Query().Get("match"), Interval: s.o.interval.String(), Every: s.o.interval.Milliseconds()}
 	p.Title = "looking at the nodes ..."
 	if p.Looked {
 		p.Title = p.summary()
@@ -230,7 +231,8 @@ type lockPage struct {
 	Title string
 	At    string
 	Error string
-	Left  int // waiters that are not shown
+	Left  int   // waiters that are not shown
+	Every int64 // ms between updates
 }
 
 func (s *site) lock(w http.ResponseWriter, r *http.Request) {
@@ -240,7 +242,7 @@ func (s *site) lock(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v.Name = name
-	answerPage(w, "lock.html", status, lockPage{v, shown(name), clock(time.Now()), errorText(err), v.Waiting - len(v.Queue)})
+	answerPage(w, "lock.html", status, lockPage{v, shown(name), clock(time.Now()), errorText(err), v.Waiting - len(v.Queue), s.o.interval.Milliseconds()})
 }
 
 // answerPage draws a page as a whole before it sends it: one that fails half-way is none.

@@ -1,8 +1,8 @@
-// Loads the page again every two seconds and puts in what has changed. The server has escaped all of it. Without this script
+// Loads the page again and again, and puts in what has changed. The server has escaped all of it. Without this script
 // the page works, but does not change.
 "use strict";
 (() => {
-  const every = 2000;
+  const every = Number(document.body.dataset.every); // ms
   const pause = document.getElementById("pause");
   const status = document.getElementById("status");
   let paused = false;
