@@ -50,11 +50,18 @@ func TestThePageInABrowser(t *testing.T) {
 		server.admin.PExpire(t.Context(), "\x1b[2J\u202eevil", time.Hour)
 	}
 	c := startChromium(t)
+	run := func(name string, test func(t *testing.T)) {
+		t.Run(name, func(own *testing.T) {
+			c.t = own // whose test it is that fails
+			defer func() { c.t = t }()
+			test(own)
+		})
+	}
 	p := c.open(s.url+"/", 1100, 800, nil)
 	p.shows(`document.readyState === "complete" && document.getElementById("status")?.textContent === "3 of 3 nodes ready, quorum 2, 1 more may fail"`)
 	p.shows(`document.querySelectorAll("#locks tbody tr").length === 2`)
 
-	t.Run("updates by itself", func(t *testing.T) {
+	run("updates by itself", func(t *testing.T) {
 		p.eval(`document.getElementById("match").value = "half-typed"; document.querySelector("#timeline-text").open = true; window.loaded = "once"`)
 		h := begin(t, nodes, "a-lock", "", time.Minute, "--label", "holder-1")
 		p.shows(`[...document.querySelectorAll("#locks tbody tr")].some(r => r.innerText.includes("a-lock") && r.innerText.includes("holder-1"))`)
@@ -67,7 +74,7 @@ func TestThePageInABrowser(t *testing.T) {
 		p.shows(`![...document.querySelectorAll("#locks tbody tr")].some(r => r.innerText.includes("a-lock"))`)
 		p.shows(`[...document.querySelectorAll("svg.timeline title")].some(t => t.textContent.startsWith("a-lock: holder-1, "))`) // it was
 	})
-	t.Run("names and labels are only text", func(t *testing.T) {
+	run("names and labels are only text", func(t *testing.T) {
 		if got := p.eval(`typeof window.owned + document.querySelectorAll("#locks script, #locks img, #timeline img").length`); got != "undefined0" {
 			t.Errorf("markup of a name is interpreted: %s", got)
 		}
@@ -84,9 +91,9 @@ func TestThePageInABrowser(t *testing.T) {
 			t.Error("a password is on the page")
 		}
 	})
-	t.Run("by keyboard", func(t *testing.T) { reachesAllByKeyboard(t, p) })
-	t.Run("to a screen reader", func(t *testing.T) { hasNamesForAll(t, p) })
-	t.Run("a frozen node turns red", func(t *testing.T) {
+	run("by keyboard", func(t *testing.T) { reachesAllByKeyboard(t, p) })
+	run("to a screen reader", func(t *testing.T) { hasNamesForAll(t, p) })
+	run("a frozen node turns red", func(t *testing.T) {
 		red := p.eval(`getComputedStyle(document.documentElement).getPropertyValue("--bad-back")`)
 		background := `getComputedStyle([...document.querySelectorAll("#nodes tbody tr")].find(r => r.innerText.includes("` + servers[0].addr + `"))).backgroundColor`
 		if before := p.eval(background); before != "rgba(0, 0, 0, 0)" {
@@ -104,7 +111,7 @@ func TestThePageInABrowser(t *testing.T) {
 		p.shows(`document.getElementById("status").className === "good" && document.getElementById("survey-error") === null`)
 		p.shows(`document.querySelectorAll("svg.timeline rect.failed").length >= 2`) // they were
 	})
-	t.Run("dark and light", func(t *testing.T) {
+	run("dark and light", func(t *testing.T) {
 		var seen []string
 		for _, scheme := range []string{"light", "dark"} {
 			p.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
@@ -114,18 +121,18 @@ func TestThePageInABrowser(t *testing.T) {
 			t.Errorf("light and dark are %q", seen)
 		}
 	})
-	t.Run("fits a telephone", func(t *testing.T) {
+	run("fits a telephone", func(t *testing.T) {
 		p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": true}, nil)
 		p.shows(`document.documentElement.scrollWidth <= 360`)
 	})
-	t.Run("one lock", func(t *testing.T) {
+	run("one lock", func(t *testing.T) {
 		p := c.open(s.url+"/lock?name=%1b%5b2J%E2%80%AEevil", 1100, 800, nil)
 		p.shows(`document.querySelectorAll("#lock tbody tr").length === 3`)
 		p.shows(`document.querySelector("h1").textContent === '"\\x1b[2J\\u202eevil"'`)
 	})
 	quietAndAlone(t, c, s.url)
 
-	t.Run("without JavaScript", func(t *testing.T) {
+	run("without JavaScript", func(t *testing.T) {
 		p := c.open(s.url+"/?match=evil", 1100, 800, func(p *tab) {
 			p.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
 		})
