@@ -103,13 +103,6 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
-	select {
-	case g.busy <- struct{}{}:
-		defer func() { <-g.busy }()
-	default:
-		http.Error(w, "too many requests at a time: try again", http.StatusServiceUnavailable)
-		return
-	}
 	switch {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
@@ -122,7 +115,13 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.Set("WWW-Authenticate", `Basic realm="quorumlock", charset="UTF-8"`)
 		http.Error(w, "a user and a password, please", http.StatusUnauthorized)
 	default:
-		g.next.ServeHTTP(w, r)
+		select {
+		case g.busy <- struct{}{}:
+			defer func() { <-g.busy }()
+			g.next.ServeHTTP(w, r)
+		default:
+			http.Error(w, "too many requests at a time: try again", http.StatusServiceUnavailable)
+		}
 	}
 }
 

@@ -362,7 +362,12 @@ func TestOnlyNamesOfThisMachineAreLocal(t *testing.T) {
 
 func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
-	g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-leave }), "", "", false)
+	g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			entered <- struct{}{}
+			<-leave
+		}
+	}), "", "", false)
 	done := make(chan struct{})
 	for range maxRequests {
 		go func() {
@@ -375,6 +380,9 @@ func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 	}
 	if status, _ := get(t, g, "/"); status != http.StatusServiceUnavailable {
 		t.Errorf("status %d", status)
+	}
+	if status, _ := get(t, g, "/healthz"); status != http.StatusOK {
+		t.Errorf("it is taken for dead because it is busy: status %d", status)
 	}
 	close(leave)
 	for range maxRequests {
