@@ -52,7 +52,7 @@ type survey struct {
 	*cluster
 	pattern string
 	limit   int  // locks to show at most; 0: all
-	queues  bool // if there are more, show those that are waited for, too, up to as many again
+	queues  bool // if there are more, show those that are waited for, too, up to as many again; not names with braces
 
 	More   bool    // there are more than limit
 	Failed []error // nodes that could not be searched
