@@ -41,6 +41,7 @@ type Settings struct {
 	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: for as long as the lock is held
 	Retention   time.Duration // how long the nodes keep a latch that is not used
 	Logger      *slog.Logger  // never nil once resolved
+	Observer    Observer      // nil: nobody observes
 }
 
 // WithTTL sets for how long the nodes keep the lock without hearing from its holder. The watchdog
@@ -122,6 +123,10 @@ func WithRetention(d time.Duration) Option { return func(s *Settings) { s.Retent
 // WithLogger sets where events are logged, one line each: a node is down, and why; a node is up; a renewal is late; a
 // lease is lost, why, and at which nodes; a call waits for a quorum. Default: nowhere.
 func WithLogger(l *slog.Logger) Option { return func(s *Settings) { s.Logger = l } }
+
+// WithObserver sets who learns what happens to locks and nodes, for traces and metrics; contrib/otel has one for
+// OpenTelemetry. Latches tell it of their nodes only. Default, and with nil: nobody, which costs nothing.
+func WithObserver(o Observer) Option { return func(s *Settings) { s.Observer = o } }
 
 // Resolve applies the options in their order to the defaults and checks the outcome. The error names
 // the option at fault and says what would do.

@@ -154,5 +154,6 @@ type Effects struct {
 type Round struct {
 	ID      int32
 	Won     bool
-	Members int // that were renewed
+	Members int           // that were renewed
+	Lag     time.Duration // of one that was won: how much later that is than the renewal was due
 }

@@ -43,6 +43,7 @@ func (m *Machine) hold(now Time) {
 	if m.successor {
 		m.renew = now.Mono + min(renewHanded, left/3)
 	}
+	m.owed = m.renew
 	if !m.cfg.Renew {
 		m.renew = 0
 	}
@@ -136,7 +137,7 @@ func (m *Machine) endRounds() {
 func (m *Machine) endRound(r *round) {
 	if !r.decided {
 		r.decided = true
-		m.fx.Rounds = append(m.fx.Rounds, Round{r.id, false, 0})
+		m.fx.Rounds = append(m.fx.Rounds, Round{ID: r.id})
 	}
 }
 
@@ -202,7 +203,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		return
 	}
 	r.decided = true
-	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, m.members(r.votes)})
+	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, m.members(r.votes), max(now.Mono-m.owed, 0)})
 	if result == VoteWon {
 		m.extend(r)
 	} else {
@@ -226,6 +227,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 func (m *Machine) extend(r *round) {
 	if r.start.Mono > m.start.Mono {
 		m.start, m.ttl, m.late = r.start, m.cfg.TTL, false
+		m.owed = r.start.Mono + m.renewAfter()
 	}
 }
 

@@ -144,6 +144,7 @@ type Machine struct {
 	ahead  time.Duration // how much more time had passed since start by the wall clock, when the clocks were last compared
 	ttl    time.Duration
 	renew  time.Duration // when the next renewal is due
+	owed   time.Duration // when the renewal was due that is not won yet
 	late   bool          // the last renewal found no quorum
 	shared bool          // by a Downgrade
 	slots  []int32       // of each semaphore, the slot of the hold, or that the machine would like
@@ -185,6 +186,9 @@ func (m *Machine) Tree() Tree { return m.cfg.Tree }
 func (m *Machine) Remaining(now Time) time.Duration {
 	return m.cfg.Drift.Validity(m.ttl, now.Since(m.start))
 }
+
+// Held is how long ago the hold began.
+func (m *Machine) Held(now Time) time.Duration { return now.Since(m.since) }
 
 // Until is the end of the hold's validity by the monotonic clock, unless that clock stands still before then.
 func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Validity(m.ttl, 0) }

@@ -23,6 +23,7 @@ import (
 // goroutine at a time: see step.
 type call struct {
 	lock    *Lock
+	watch   *watch // nil if nobody observes
 	number  uint64
 	caller  dialect.Caller
 	turn    *turn         // in the local queue; nil for a TryLock
@@ -51,8 +52,8 @@ type call struct {
 }
 
 // newCall returns a call that has not begun.
-func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn) *call {
-	c := &call{lock: l, turn: turn, decided: make(chan struct{})}
+func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn, w *watch) *call {
+	c := &call{lock: l, watch: w, turn: turn, decided: make(chan struct{})}
 	if turn != nil {
 		c.caller.Secret, c.waits = rand.Text(), make(chan struct{}, 1)
 	}
@@ -83,8 +84,14 @@ func (c *call) take(e core.Event) { c.takeAt(c.lock.client.time(), e) }
 
 // takeAt is take for callers that have read the clock already.
 func (c *call) takeAt(now core.Time, e core.Event) {
+	attempt, _ := c.machine.Attempt()
 	fx := c.machine.Step(now, e)
 	c.todo = append(c.todo, fx.Calls...)
+	if c.watch != nil && c.outcome == core.Undecided {
+		if n, _ := c.machine.Attempt(); n > attempt {
+			c.watch.note(quorumlock.StepAttempt, nil)
+		}
+	}
 	if fx.Listen {
 		select {
 		case c.waits <- struct{}{}:
@@ -97,9 +104,11 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 			log.Warn("quorumlock: renewal late, trying again until the lease ends",
 				"lock", c.lock.name, "owner", owner, "until", until, "error", err)
 		})
+		c.tell(quorumlock.Event{Kind: quorumlock.RenewalLate, Err: err})
 	}
 	if fx.Waiting {
 		c.last = c.failure(fx.Reason)
+		c.watch.note(quorumlock.StepWaiting, c.last)
 		if fx.Reason == core.Held {
 			c.failures = 0
 		} else if c.failures++; c.failures == 1 {
@@ -110,16 +119,22 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		}
 	}
 	if fx.Lost != core.NoReason {
-		c.tellLoss(c.lostError(fx.Lost))
+		c.tellLoss(fx.Lost)
 	}
 	for _, r := range fx.Rounds {
 		c.hold.renewed(r)
+		if r.Won && c.lock.set.Renew {
+			c.tell(quorumlock.Event{Kind: quorumlock.Renewed, Lag: r.Lag})
+		}
 	}
 	if fx.Released {
 		close(c.hold.released)
 	}
 	if fx.Outcome != core.Undecided {
 		c.outcome = fx.Outcome
+		if _, handed := c.machine.Attempt(); c.watch != nil && handed && fx.Outcome == core.Acquired {
+			c.watch.handed = true
+		}
 		if fx.Outcome == core.Failed && fx.Reason != core.Cancelled {
 			c.last = c.failure(fx.Reason)
 		}
@@ -281,7 +296,7 @@ func (b *batch) take(replies []scripts.Reply) {
 	c := b.call
 	client := c.lock.client
 	defer client.End()
-	client.answered(b.node, replies, time.Since(b.sent), c.lock.set.Logger)
+	client.answered(b.node, replies, time.Since(b.sent), &c.lock.set)
 	c.mu.Lock()
 	now := client.time()
 	for i := range replies {

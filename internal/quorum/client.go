@@ -7,6 +7,7 @@
 //	call.go           a call: its machine, what it sends, its timer
 //	hold.go           its leases, Extend, Unlock
 //	errors.go         its errors
+//	watch.go          what an Observer learns of a call and its hold
 //	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchunion.go
 //	subscriptions.go  the messages that wake waiters
 //	strangers.go      clients of Redisson's at the same locks: hearing their releases, and leaving them their share

@@ -99,17 +99,32 @@ func nodeError(n Node, err error) *quorumlock.NodeError {
 	return &quorumlock.NodeError{Node: n.String(), Err: err}
 }
 
+// lossReason says in a word why a hold is lost.
+func (c *call) lossReason(why core.Reason) quorumlock.LossReason {
+	switch {
+	case why == core.Closed:
+		return quorumlock.LostClosed
+	case why == core.Gone:
+		return quorumlock.LostKeysGone
+	case why == core.OverMaxHold:
+		return quorumlock.LostMaxHold
+	case !c.lock.set.Renew:
+		return quorumlock.LostNotExtended
+	}
+	return quorumlock.LostNotRenewed
+}
+
 // lostError says why a hold is lost.
 func (c *call) lostError(why core.Reason) *quorumlock.LostError {
 	reason := "it was not renewed in time"
-	switch {
-	case why == core.Closed:
+	switch c.lossReason(why) {
+	case quorumlock.LostClosed:
 		reason = "the client was closed"
-	case why == core.Gone:
+	case quorumlock.LostKeysGone:
 		reason = "too many nodes no longer have its key"
-	case why == core.OverMaxHold:
+	case quorumlock.LostMaxHold:
 		reason = fmt.Sprintf("it was held for longer than WithMaxHold(%v)", c.lock.set.MaxHold)
-	case !c.lock.set.Renew:
+	case quorumlock.LostNotExtended:
 		reason = "it was not extended in time"
 	}
 	return &quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: reason, Nodes: c.nodeErrors()}

@@ -1,8 +1,8 @@
 package quorum
 
 import (
+	"context"
 	"errors"
-	"log/slog"
 	"regexp"
 	"sync"
 	"time"
@@ -29,19 +29,27 @@ type nodeHealth struct {
 const upAfter = time.Second
 
 // answered takes the outcome of a round trip: it notes whether the node is up, and pays what the node is owed.
-func (c *Client) answered(n Node, replies []scripts.Reply, took time.Duration, log *slog.Logger) {
+func (c *Client) answered(n Node, replies []scripts.Reply, took time.Duration, set *quorumlock.Settings) {
 	var err error
 	for _, r := range replies {
 		if r.Err != nil && isDown(r.Err) {
 			err = r.Err
 		}
 	}
+	if set.Observer != nil {
+		set.Observer.Observe(context.Background(), quorumlock.Event{Kind: quorumlock.NodeAnswered, Node: n.String(), Took: took, Err: err})
+	}
 	if up, down := c.health.change(n, err, took); up || down {
 		c.start(func() { // a log that is slow, or that uses a lock itself, must not hold up the answers of a node
+			kind := quorumlock.NodeUp
 			if up {
-				log.Info("quorumlock: node up", "node", n)
+				set.Logger.Info("quorumlock: node up", "node", n)
 			} else {
-				log.Warn("quorumlock: node down", "node", n, "error", err)
+				kind = quorumlock.NodeDown
+				set.Logger.Warn("quorumlock: node down", "node", n, "error", err)
+			}
+			if set.Observer != nil {
+				set.Observer.Observe(context.Background(), quorumlock.Event{Kind: kind, Node: n.String(), Err: err})
 			}
 		})
 	}

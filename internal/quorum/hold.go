@@ -175,7 +175,8 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 }
 
 // tellLoss ends the leases of a hold that is lost. It is called with mu held: it must wait for nothing.
-func (c *call) tellLoss(loss *quorumlock.LostError) {
+func (c *call) tellLoss(why core.Reason) {
+	loss := c.lostError(why)
 	c.hold.loss = loss
 	for _, e := range c.hold.leases {
 		e.lose(loss)
@@ -184,6 +185,9 @@ func (c *call) tellLoss(loss *quorumlock.LostError) {
 	c.log(func(log *slog.Logger) {
 		log.Warn("quorumlock: lease lost", "lock", c.lock.name, "owner", loss.Owner, "error", loss)
 	})
+	if len(c.hold.leases) > 0 {
+		c.tell(quorumlock.Event{Kind: quorumlock.Lost, Ended: true, Held: c.machine.Held(c.lock.client.time()), Reason: c.lossReason(why), Err: loss})
+	}
 }
 
 // log logs from a goroutine of its own: a log that is slow, or that uses a lock itself, must hold up nothing.
@@ -192,36 +196,52 @@ func (c *call) log(f func(log *slog.Logger)) {
 }
 
 // Leave is quorumlock.Hold's.
-func (c *call) Leave(_ context.Context, l *quorumlock.Lease, keep time.Duration) error {
-	client := c.lock.client
-	if client.Begin() != nil {
+func (c *call) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
+	if c.lock.client.Begin() != nil {
 		return quorumlock.ErrLost // Close has told the lease so
 	}
-	defer client.End()
+	defer c.lock.client.End()
+	if c.watch == nil {
+		_, _, err := c.leave(l, keep)
+		return err
+	}
+	began := time.Now()
+	held, ended, err := c.leave(l, keep)
+	c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
+		Lease: l, Ended: ended, Held: held, Err: err})
+	return err
+}
+
+// leave is Leave. It also returns whether that ends the hold, unless it was lost before, and how long it has lasted then.
+func (c *call) leave(l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
+	client := c.lock.client
 	c.mu.Lock()
 	if i := c.hold.find(l); i >= 0 {
 		c.hold.leases = slices.Delete(c.hold.leases, i, i+1)
 	}
-	now := client.time().Mono
+	at := client.time()
+	now := at.Mono
 	if keep > 0 { // another lease may have asked for longer
 		c.hold.kept = max(c.hold.kept, now+min(keep, math.MaxInt64-now))
 	}
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
 	last := len(c.hold.leases) == 0 && !c.hold.over
 	if last { // before the mutex is let go: nobody may enter a hold that is about to end
+		if ended = c.hold.loss == nil; ended {
+			held = c.machine.Held(at)
+		}
 		c.unlock(max(c.hold.kept-now, 0))
 	}
 	c.flush()
-	var err error
 	if last {
 		err = c.confirmed()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.hold.loss != nil {
-		return c.hold.loss
+		err = c.hold.loss
 	}
-	return err
+	return held, ended, err
 }
 
 // giveUp releases a hold that nobody has.

@@ -41,7 +41,7 @@ func (l *Latch) newRound(cells []int, mode scripts.LatchMode, ids []string) *lat
 		c := l.cells[i]
 		call := scripts.Latch(c.Name, l.n, mode, l.set.Retention, server+"."+strconv.Itoa(i), ids...)
 		l.client.send(c.Node, Foreground, sent.Add(l.set.NodeTimeout), []scripts.Call{call}, func(replies []scripts.Reply) {
-			l.client.answered(c.Node, replies, time.Since(sent), l.set.Logger)
+			l.client.answered(c.Node, replies, time.Since(sent), &l.set)
 			r.answers <- latchAnswer{i, replies[0]}
 			l.client.End()
 		})

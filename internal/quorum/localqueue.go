@@ -37,7 +37,7 @@ type turn struct {
 // enqueue waits until the caller is admitted from the local queue of l. The caller must end the turn. It returns
 // neither a turn nor an error if the owner of l has got the lock meanwhile: the callers of that owner enter the hold
 // together, past those who wait for its end.
-func (c *Client) enqueue(ctx context.Context, l *Lock) (*turn, error) {
+func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) {
 	t := &turn{come: make(chan struct{})}
 	var entered <-chan struct{}
 	c.mu.Lock()
@@ -52,6 +52,9 @@ func (c *Client) enqueue(ctx context.Context, l *Lock) (*turn, error) {
 	t.queue = c.localQueueOf(l)
 	t.place = t.queue.turns.PushBack(t)
 	t.queue.admit()
+	if !t.open {
+		w.note(quorumlock.StepQueued, nil)
+	}
 	c.mu.Unlock()
 
 	var err error

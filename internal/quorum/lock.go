@@ -192,11 +192,15 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 		return nil, err
 	}
 	defer l.client.End()
+	return l.watched(ctx, true, (*Lock).tryLock)
+}
+
+func (l *Lock) tryLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
 	for {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return lease, err
 		}
-		c := l.newCall(&l.try, l.client.nextTicket(), nil)
+		c := l.newCall(&l.try, l.client.nextTicket(), nil, w)
 		if lease, err := c.run(ctx, ctx, nil); lease != nil || err != nil {
 			return lease, err
 		}
@@ -209,6 +213,10 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		return nil, err
 	}
 	defer l.client.End()
+	return l.watched(ctx, false, (*Lock).waitAndLock)
+}
+
+func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
 	waiting, stop := ctx, context.CancelFunc(func() {})
 	if l.set.Wait > 0 {
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
@@ -220,7 +228,7 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 			return lease, err
 		}
 		var err error
-		turn, err = l.client.enqueue(waiting, l)
+		turn, err = l.client.enqueue(waiting, l, w)
 		switch {
 		case errors.Is(err, quorumlock.ErrClosed):
 			return nil, err
@@ -237,7 +245,7 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 				return lease, err
 			}
 		}
-		c := l.newCall(&l.lock, turn.ticket, turn)
+		c := l.newCall(&l.lock, turn.ticket, turn, w)
 		if lease, err := c.run(ctx, waiting, entered); lease != nil || err != nil {
 			return lease, err
 		}

@@ -111,7 +111,7 @@ func (r *renewer) send() {
 		at := time.Now()
 		r.client.send(r.node, Background, at.Add(limit), calls, func(replies []scripts.Reply) {
 			defer r.client.End()
-			r.client.answered(r.node, replies, time.Since(at), sent[0].call.lock.set.Logger)
+			r.client.answered(r.node, replies, time.Since(at), &sent[0].call.lock.set)
 			for i, w := range sent {
 				w.call.replied(&w.do, replies[i])
 			}

@@ -1,0 +1,56 @@
+package otellock_test
+
+import (
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/quorumlock/quorumlock"
+	otellock "github.com/quorumlock/quorumlock/contrib/otel"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// A program gives the Observer to its client, and the locks are in its traces and metrics. Here these stay in memory, and the
+// nodes are embedded.
+func Example() {
+	spans := tracetest.NewSpanRecorder()
+	observer, err := otellock.New(
+		otellock.WithTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))),
+		otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))),
+		otellock.WithLockNames(), // this program has few
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client, err := redlock.New(nodes(), quorumlock.WithObserver(observer))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close() //nolint:errcheck // the example ends
+
+	err = quorumlock.Do(context.Background(), client.Mutex("invoices"), func(context.Context) error { return nil })
+	fmt.Println(err)
+	for _, s := range spans.Ended() {
+		fmt.Println(s.Name(), s.Attributes()[0].Value.AsString(), len(s.Links()))
+	}
+	// Output:
+	// <nil>
+	// quorumlock Lock invoices 0
+	// quorumlock Unlock invoices 1
+}
+
+// nodes stands for node.Dial.
+func nodes() []*node.Node {
+	all := make([]*node.Node, 3)
+	for i := range all {
+		all[i], _ = embedded.Start(fmt.Sprint("node-", i+1)).Node()
+	}
+	return all
+}

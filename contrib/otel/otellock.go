@@ -1,0 +1,330 @@
+// Package otellock makes traces and metrics of locks with OpenTelemetry.
+//
+//	observer, err := otellock.New()
+//	...
+//	client, err := redlock.New(nodes, quorumlock.WithObserver(observer))
+//
+// # Traces
+//
+// Each call of Lock, TryLock and Unlock is a span, a child of the span in the call's ctx. A span of Lock has an event for each
+// attempt and each time that it waits, and one if the holder before has handed the lock over. A span of Unlock
+// links to the one that acquired the lease; see [Link] for other spans. The span in the ctx of Lock, which is mostly that of
+// the work under the lock, gets an event when a renewal is late and when the lease is lost.
+//
+// # Metrics
+//
+//	quorumlock.acquire.duration           histogram, s    a call of Lock or TryLock
+//	quorumlock.wait.duration              histogram, s    how much of it somebody else was in the way; of calls that had to wait
+//	quorumlock.hold.duration              histogram, s    from the grant to the release or the loss
+//	quorumlock.acquiring                  up-down counter calls of Lock and TryLock that are under way
+//	quorumlock.held                       up-down counter locks that are held now
+//	quorumlock.lost                       counter         holds that were lost, by quorumlock.lost.reason
+//	quorumlock.refused                    counter         calls of Lock and TryLock that failed, by error.type
+//	quorumlock.renewal.lag                histogram, s    how much later a renewal was confirmed than it was due
+//	quorumlock.renewal.late               counter         how often renewals began to fail
+//	quorumlock.node.up                    gauge           1 if the last round trip to the node was answered, else 0
+//	quorumlock.node.round_trip.duration   histogram, s    a round trip to the node, waiting in the client's queue included
+//
+// quorumlock.operation is lock or try_lock. error.type is held, no_quorum, timeout, cancelled, closed, not_a_lock,
+// wrong_kind, lost (of Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason]. quorumlock.node is the node's address, or the name of
+// node.WithName. So the number of series is bounded. The names of locks are in traces and metrics only with [WithLockNames].
+// Measurements have the span as an exemplar, if the SDK is set so.
+package otellock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+const scope = "github.com/quorumlock/quorumlock/contrib/otel"
+
+// The keys of the attributes.
+const (
+	keyLock      = attribute.Key("quorumlock.lock.name")
+	keyOperation = attribute.Key("quorumlock.operation")
+	keyReason    = attribute.Key("quorumlock.lost.reason")
+	keyNode      = attribute.Key("quorumlock.node")
+	keyToken     = attribute.Key("quorumlock.token")
+	keyAttempts  = attribute.Key("quorumlock.attempts")
+	keyHanded    = attribute.Key("quorumlock.handed_over")
+	keyError     = attribute.Key("error.type")
+)
+
+// An Option changes what an [Observer] does.
+type Option func(*Observer)
+
+// WithTracerProvider sets who makes the spans. Default: the global provider.
+func WithTracerProvider(p trace.TracerProvider) Option {
+	return func(o *Observer) { o.traces = p }
+}
+
+// WithMeterProvider sets who makes the metrics. Default: the global provider.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(o *Observer) { o.meters = p }
+}
+
+// WithLockNames puts the names of locks into spans and metrics, as quorumlock.lock.name. Each name makes series of its own, so
+// it is for programs with few names that hold nothing private.
+func WithLockNames() Option { return func(o *Observer) { o.names = true } }
+
+// Observer is a [quorumlock.Observer]. It is safe for concurrent use, and may serve several clients; its zero value is not usable.
+type Observer struct {
+	traces trace.TracerProvider
+	meters metric.MeterProvider
+	names  bool
+
+	tracer              trace.Tracer
+	acquire, wait, hold metric.Float64Histogram
+	lag, trip           metric.Float64Histogram
+	acquiring, held     metric.Int64UpDownCounter
+	lost, refused, late metric.Int64Counter
+	up                  metric.Int64Gauge
+}
+
+var _ quorumlock.Observer = (*Observer)(nil)
+
+var reasons = []quorumlock.LossReason{
+	quorumlock.LostNotRenewed, quorumlock.LostNotExtended, quorumlock.LostKeysGone, quorumlock.LostMaxHold, quorumlock.LostClosed,
+}
+
+// bounds, in seconds, reach from a lock in one data centre to a wait of minutes.
+var bounds = metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
+
+// New returns an Observer, for quorumlock.WithObserver. The error is that of the meter provider.
+func New(opts ...Option) (*Observer, error) {
+	o := &Observer{traces: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
+	for _, set := range opts {
+		if set != nil {
+			set(o)
+		}
+	}
+	if o.traces == nil || o.meters == nil {
+		return nil, errors.New("quorumlock: otellock.New: a provider is nil: leave the option out for the global one")
+	}
+	o.tracer = o.traces.Tracer(scope)
+	m := o.meters.Meter(scope)
+	var errs []error
+	histogram := func(name, what string) metric.Float64Histogram {
+		h, err := m.Float64Histogram("quorumlock."+name, metric.WithUnit("s"), metric.WithDescription(what), bounds)
+		errs = append(errs, err)
+		return h
+	}
+	counter := func(name, unit, what string) metric.Int64Counter {
+		c, err := m.Int64Counter("quorumlock."+name, metric.WithUnit(unit), metric.WithDescription(what))
+		errs = append(errs, err)
+		return c
+	}
+	current := func(name, unit, what string) metric.Int64UpDownCounter {
+		c, err := m.Int64UpDownCounter("quorumlock."+name, metric.WithUnit(unit), metric.WithDescription(what))
+		errs = append(errs, err)
+		return c
+	}
+	o.acquire = histogram("acquire.duration", "How long calls of Lock and TryLock took.")
+	o.wait = histogram("wait.duration", "How long calls that could not have the lock at once waited.")
+	o.hold = histogram("hold.duration", "How long locks were held.")
+	o.lag = histogram("renewal.lag", "How much later renewals were confirmed than they were due.")
+	o.trip = histogram("node.round_trip.duration", "How long round trips to the node took.")
+	o.acquiring = current("acquiring", "{call}", "Calls of Lock and TryLock that are under way.")
+	o.held = current("held", "{lock}", "Locks that are held.")
+	o.lost = counter("lost", "{lock}", "Holds that were lost.")
+	o.refused = counter("refused", "{call}", "Calls of Lock and TryLock that failed.")
+	o.late = counter("renewal.late", "{renewal}", "How often the renewals of a hold began to fail.")
+	var err error
+	o.up, err = m.Int64Gauge("quorumlock.node.up", metric.WithUnit("{node}"), metric.WithDescription("1 if the last round trip to the node was answered, else 0."))
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return nil, fmt.Errorf("quorumlock: otellock.New: %w", err)
+	}
+	for _, reason := range reasons { // a rate over a counter does not see the first loss if the counter begins with it
+		o.lost.Add(context.Background(), 0, metric.WithAttributes(keyReason.String(string(reason))))
+	}
+	return o, nil
+}
+
+// acquisition is what a lease's context has of the call that acquired it.
+type acquisition struct {
+	span  trace.Span
+	began context.Context // with the span
+}
+
+type acquisitionKey struct{}
+
+func acquisitionOf(ctx context.Context) (acquisition, bool) {
+	a, ok := ctx.Value(acquisitionKey{}).(acquisition)
+	return a, ok
+}
+
+// Link returns a link to the span that acquired the lease, for spans of work that the lease protects elsewhere: in a queue,
+// or in another goroutine. It is not valid if no Observer has seen the call.
+func Link(lease *quorumlock.Lease) trace.Link {
+	if lease == nil {
+		return trace.Link{}
+	}
+	a, ok := acquisitionOf(lease.Context())
+	if !ok {
+		return trace.Link{}
+	}
+	return trace.Link{SpanContext: a.span.SpanContext(), Attributes: []attribute.KeyValue{keyToken.Int64(int64(lease.Token()))}}
+}
+
+// Begin is quorumlock.Observer's. The context has the span for Observe, but not as its current span: that stays the caller's,
+// for the work under the lock.
+func (o *Observer) Begin(ctx context.Context, lock string) context.Context {
+	began, span := o.tracer.Start(ctx, "quorumlock Lock", trace.WithAttributes(o.common(lock)...))
+	o.acquiring.Add(ctx, 1, metric.WithAttributes(o.common(lock)...))
+	return context.WithValue(ctx, acquisitionKey{}, acquisition{span, began})
+}
+
+// Observe is quorumlock.Observer's.
+func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
+	common := metric.WithAttributes(o.common(e.Lock)...)
+	switch e.Kind {
+	case quorumlock.Acquired, quorumlock.Refused:
+		o.ended(ctx, e)
+	case quorumlock.Renewed:
+		o.lag.Record(ctx, e.Lag.Seconds(), common)
+	case quorumlock.RenewalLate:
+		o.late.Add(ctx, 1, common)
+		trace.SpanFromContext(ctx).AddEvent("quorumlock: renewal late", trace.WithAttributes(o.failure(e)...))
+	case quorumlock.Lost:
+		o.held.Add(ctx, -1, common)
+		o.hold.Record(ctx, e.Held.Seconds(), common)
+		o.lost.Add(ctx, 1, common, metric.WithAttributes(keyReason.String(string(e.Reason))))
+		trace.SpanFromContext(ctx).AddEvent("quorumlock: lease lost", trace.WithAttributes(append(o.failure(e), keyReason.String(string(e.Reason)))...))
+	case quorumlock.Released:
+		o.released(ctx, e)
+	case quorumlock.NodeAnswered:
+		of := metric.WithAttributes(keyNode.String(e.Node))
+		up := int64(1)
+		if e.Err != nil {
+			up = 0
+		}
+		o.up.Record(ctx, up, of)
+		o.trip.Record(ctx, e.Took.Seconds(), of)
+	}
+}
+
+// ended takes the end of a call of Lock or TryLock.
+func (o *Observer) ended(ctx context.Context, e quorumlock.Event) {
+	a, ok := acquisitionOf(ctx)
+	if !ok {
+		return
+	}
+	ctx = a.began
+	span := a.span
+	common := metric.WithAttributes(o.common(e.Lock)...)
+	operation := keyOperation.String("lock")
+	if e.Try {
+		operation = keyOperation.String("try_lock")
+		span.SetName("quorumlock TryLock")
+	}
+	o.acquiring.Add(ctx, -1, common)
+	span.SetAttributes(operation, keyAttempts.Int(e.Attempts))
+	for _, s := range e.Steps {
+		span.AddEvent(steps[s.Kind], trace.WithTimestamp(s.At), trace.WithAttributes(o.failure(quorumlock.Event{Err: s.Err})...))
+	}
+	if e.Err != nil {
+		kind := keyError.String(errorType(e.Err))
+		o.refused.Add(ctx, 1, common, metric.WithAttributes(operation, kind))
+		o.acquire.Record(ctx, e.Took.Seconds(), common, metric.WithAttributes(operation, kind))
+		o.fail(span, e.Err)
+	} else {
+		o.acquire.Record(ctx, e.Took.Seconds(), common, metric.WithAttributes(operation))
+		if e.Attempts > 0 { // otherwise it entered a hold
+			o.held.Add(ctx, 1, common)
+		}
+		if e.Handed {
+			span.AddEvent("handed over")
+		}
+		span.SetAttributes(keyToken.Int64(int64(e.Lease.Token())), keyHanded.Bool(e.Handed))
+	}
+	if e.Waited > 0 {
+		o.wait.Record(ctx, e.Waited.Seconds(), common)
+	}
+	span.End()
+}
+
+var steps = map[quorumlock.StepKind]string{
+	quorumlock.StepAttempt: "attempt", quorumlock.StepWaiting: "waiting", quorumlock.StepQueued: "waiting in the process",
+}
+
+// released takes the end of a call of Unlock.
+func (o *Observer) released(ctx context.Context, e quorumlock.Event) {
+	now := time.Now()
+	ctx, span := o.tracer.Start(ctx, "quorumlock Unlock", trace.WithTimestamp(now.Add(-e.Took)), trace.WithLinks(Link(e.Lease)), trace.WithAttributes(o.common(e.Lock)...))
+	if e.Ended {
+		common := metric.WithAttributes(o.common(e.Lock)...)
+		o.held.Add(ctx, -1, common)
+		o.hold.Record(ctx, e.Held.Seconds(), common)
+	}
+	if e.Err != nil {
+		o.fail(span, e.Err)
+	}
+	span.End(trace.WithTimestamp(now))
+}
+
+// common are the attributes of everything about a lock.
+func (o *Observer) common(lock string) []attribute.KeyValue {
+	if !o.names || lock == "" {
+		return nil
+	}
+	return []attribute.KeyValue{keyLock.String(lock)}
+}
+
+// fail says in a span why a call failed. That somebody else has the lock is an answer to TryLock, and no error of anything.
+func (o *Observer) fail(span trace.Span, err error) {
+	kind := errorType(err)
+	span.SetAttributes(keyError.String(kind))
+	if kind != "held" {
+		span.SetStatus(codes.Error, o.text(err))
+	}
+}
+
+// failure has why something failed, as attributes of an event.
+func (o *Observer) failure(e quorumlock.Event) []attribute.KeyValue {
+	if e.Err == nil {
+		return nil
+	}
+	return []attribute.KeyValue{keyError.String(errorType(e.Err)), attribute.String("exception.message", o.text(e.Err))}
+}
+
+// text is the text of an error. It may have the lock's name and its holder in it.
+func (o *Observer) text(err error) string {
+	if !o.names {
+		return errorType(err)
+	}
+	return err.Error()
+}
+
+// errorType says in a word why a call failed.
+func errorType(err error) string {
+	_, few := errors.AsType[*quorumlock.QuorumError](err)
+	switch {
+	case errors.Is(err, quorumlock.ErrClosed):
+		return "closed"
+	case errors.Is(err, context.Canceled):
+		return "cancelled"
+	case errors.Is(err, quorumlock.ErrLost):
+		return "lost"
+	case errors.Is(err, quorumlock.ErrWrongKind):
+		return "wrong_kind"
+	case errors.Is(err, quorumlock.ErrNotALock):
+		return "not_a_lock"
+	case few:
+		return "no_quorum"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, quorumlock.ErrHeld):
+		return "held"
+	}
+	return "_OTHER"
+}

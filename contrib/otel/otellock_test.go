@@ -1,0 +1,482 @@
+package otellock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/quorumlock/quorumlock"
+	otellock "github.com/quorumlock/quorumlock/contrib/otel"
+	"github.com/quorumlock/quorumlock/locktest/nodetest"
+)
+
+// sdk has what an Observer has made of events.
+type sdk struct {
+	t      *testing.T
+	spans  *tracetest.SpanRecorder
+	traces *sdktrace.TracerProvider
+	reader *metric.ManualReader
+	option quorumlock.Option
+}
+
+func observe(t *testing.T, opts ...otellock.Option) *sdk {
+	t.Helper()
+	s := &sdk{t: t, spans: tracetest.NewSpanRecorder(), reader: metric.NewManualReader()}
+	s.traces = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(s.spans))
+	o, err := otellock.New(append(opts, otellock.WithTracerProvider(s.traces), otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.option = quorumlock.WithObserver(o)
+	return s
+}
+
+// metrics are the metrics by their names.
+func (s *sdk) metrics() map[string]metricdata.Metrics {
+	s.t.Helper()
+	synctest.Wait() // some events come from goroutines of their own
+	var all metricdata.ResourceMetrics
+	if err := s.reader.Collect(context.Background(), &all); err != nil {
+		s.t.Fatal(err)
+	}
+	found := make(map[string]metricdata.Metrics)
+	for _, scope := range all.ScopeMetrics {
+		for _, m := range scope.Metrics {
+			found[m.Name] = m
+		}
+	}
+	return found
+}
+
+// has reports whether a set has all the attributes that are given as key=value.
+func has(set attribute.Set, attrs []string) bool {
+	var all []string
+	for _, kv := range set.ToSlice() {
+		all = append(all, string(kv.Key)+"="+kv.Value.Emit())
+	}
+	return !slices.ContainsFunc(attrs, func(a string) bool { return !slices.Contains(all, a) })
+}
+
+// number is the value of a counter or gauge with these attributes.
+func (s *sdk) number(name string, attrs ...string) (sum int64) {
+	s.t.Helper()
+	var points []metricdata.DataPoint[int64]
+	switch d := s.metrics()[name].Data.(type) {
+	case metricdata.Sum[int64]:
+		points = d.DataPoints
+	case metricdata.Gauge[int64]:
+		points = d.DataPoints
+	}
+	for _, p := range points {
+		if has(p.Attributes, attrs) {
+			sum += p.Value
+		}
+	}
+	return sum
+}
+
+// durations are the points of a histogram with these attributes, as one.
+func (s *sdk) durations(name string, attrs ...string) (count uint64, sum time.Duration) {
+	s.t.Helper()
+	m := s.metrics()[name]
+	d, ok := m.Data.(metricdata.Histogram[float64])
+	if ok && m.Unit != "s" {
+		s.t.Errorf("%s is in %q, want s", name, m.Unit)
+	}
+	for _, p := range d.DataPoints {
+		if has(p.Attributes, attrs) {
+			count += p.Count
+			sum += time.Duration(p.Sum * float64(time.Second))
+		}
+	}
+	return count, sum
+}
+
+// wantNumber fails the test if a counter or gauge has another value.
+func (s *sdk) wantNumber(want int64, name string, attrs ...string) {
+	s.t.Helper()
+	if got := s.number(name, attrs...); got != want {
+		s.t.Errorf("%s%q is %d, want %d", name, attrs, got, want)
+	}
+}
+
+// wantDurations fails the test if a histogram has another count, or if its sum is not within 50 ms of sum.
+func (s *sdk) wantDurations(count uint64, sum time.Duration, name string, attrs ...string) {
+	s.t.Helper()
+	if n, d := s.durations(name, attrs...); n != count || (d-sum).Abs() > 50*time.Millisecond {
+		s.t.Errorf("%s%q has %d values, %v in all, want %d and %v", name, attrs, n, d, count, sum)
+	}
+}
+
+// span is the only one of that name that is a child of parent.
+func (s *sdk) span(name string, parent context.Context) sdktrace.ReadOnlySpan {
+	s.t.Helper()
+	var found []sdktrace.ReadOnlySpan
+	for _, sp := range s.spans.Ended() {
+		if sp.Name() == name && sp.Parent().SpanID() == spanOf(parent).SpanID() {
+			found = append(found, sp)
+		}
+	}
+	if len(found) != 1 {
+		s.t.Fatalf("%d spans %q, want one", len(found), name)
+	}
+	return found[0]
+}
+
+func events(s sdktrace.ReadOnlySpan) (names []string) {
+	for _, e := range s.Events() {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+func attr(s sdktrace.ReadOnlySpan, key string) string {
+	for _, kv := range s.Attributes() {
+		if string(kv.Key) == key {
+			return kv.Value.Emit()
+		}
+	}
+	return ""
+}
+
+// A lock that is waited for and handed over: what the spans say, and how long it took.
+func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := observe(t)
+		nodes := nodetest.Start(t, 3, s.option)
+		first := must(t)(nodes.Client().Mutex("x").Lock(t.Context()))
+		s.wantNumber(1, "quorumlock.held")
+
+		ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
+		done := make(chan *quorumlock.Lease)
+		go func() { done <- must(t)(nodes.NewClient(s.option).Mutex("x").Lock(ctx)) }()
+		time.Sleep(2 * time.Second)
+		s.wantNumber(1, "quorumlock.acquiring")
+		unlock(t, first, t.Context())
+		second := <-done
+		time.Sleep(time.Second)
+		if got, want := spanOf(second.Context()), work.SpanContext(); !got.Equal(want) {
+			t.Errorf("the work under the lock has the span %v, want that of the caller, %v", got, want)
+		}
+		unlockCtx, unlocking := s.traces.Tracer("test").Start(context.Background(), "elsewhere")
+		unlock(t, second, unlockCtx)
+		unlocking.End()
+		work.End()
+
+		l := s.span("quorumlock Lock", ctx)
+		if got := events(l); !slices.IsSorted(times(l)) || got[0] != "attempt" || !slices.Contains(got, "waiting") || got[len(got)-1] != "handed over" {
+			t.Errorf("events %q at %v, want attempts, waiting, and handed over as the last", got, times(l))
+		}
+		if d := l.EndTime().Sub(l.StartTime()); d < 2*time.Second || d > 2100*time.Millisecond {
+			t.Errorf("the span of Lock lasts %v, want 2 s", d)
+		}
+		if attr(l, "quorumlock.handed_over") != "true" || attr(l, "quorumlock.token") != fmt.Sprint(second.Token()) || attr(l, "quorumlock.operation") != "lock" {
+			t.Errorf("attributes %v", l.Attributes())
+		}
+		u := s.span("quorumlock Unlock", unlockCtx)
+		if len(u.Links()) != 1 || !u.Links()[0].SpanContext.Equal(l.SpanContext()) || !otellock.Link(second).SpanContext.Equal(l.SpanContext()) {
+			t.Errorf("links of Unlock %v, Link(lease) %v, want the span of Lock, %v", u.Links(), otellock.Link(second), l.SpanContext())
+		}
+		s.wantDurations(2, 2*time.Second, "quorumlock.acquire.duration", "quorumlock.operation=lock")
+		s.wantDurations(1, 2*time.Second, "quorumlock.wait.duration")
+		s.wantDurations(2, 3*time.Second, "quorumlock.hold.duration")
+		s.wantNumber(0, "quorumlock.held")
+		s.wantNumber(0, "quorumlock.acquiring")
+	})
+}
+
+// Callers of one process wait for each other without asking a node: that is waiting, too.
+func TestWaitingInTheProcessCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := observe(t)
+		nodes := nodetest.Start(t, 3, s.option)
+		ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
+		defer work.End()
+		m := nodes.Client().Mutex("x")
+		lease := must(t)(m.Lock(t.Context()))
+		limited, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		for range 4 {
+			go func() { _, _ = m.Lock(t.Context()) }()
+			synctest.Wait()
+		}
+		if _, err := m.Lock(limited); err == nil {
+			t.Fatal("it got the lock")
+		}
+		if got := events(s.span("quorumlock Lock", ctx)); !slices.Equal(got, []string{"waiting in the process"}) {
+			t.Errorf("events %q", got)
+		}
+		s.wantDurations(1, time.Second, "quorumlock.wait.duration")
+		s.wantNumber(1, "quorumlock.refused", "error.type=timeout", "quorumlock.operation=lock")
+		unlock(t, lease, t.Context())
+		_ = nodes.Client().Close()
+	})
+}
+
+func TestLossIsCountedByReason(t *testing.T) {
+	for reason, tt := range map[quorumlock.LossReason]struct {
+		opts []quorumlock.Option
+		harm func(n *nodetest.Nodes)
+		late int64
+	}{
+		quorumlock.LostNotRenewed:  {nil, func(n *nodetest.Nodes) { n.Freeze(1, 2) }, 1},
+		quorumlock.LostNotExtended: {[]quorumlock.Option{quorumlock.WithoutRenewal()}, func(*nodetest.Nodes) {}, 0},
+		quorumlock.LostKeysGone:    {nil, func(n *nodetest.Nodes) { n.Forget() }, 0},
+		quorumlock.LostMaxHold:     {[]quorumlock.Option{quorumlock.WithMaxHold(5 * time.Second)}, func(*nodetest.Nodes) {}, 0},
+		quorumlock.LostClosed:      {nil, func(n *nodetest.Nodes) { _ = n.Client().Close() }, 0},
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := observe(t)
+				nodes := nodetest.Start(t, 3, s.option)
+				ctx, work := s.traces.Tracer("test").Start(t.Context(), "work")
+				lease := must(t)(nodes.Client().Mutex("x", tt.opts...).Lock(ctx))
+				tt.harm(nodes)
+				<-lease.Context().Done()
+				held, _ := s.durations("quorumlock.hold.duration")
+				if held != 1 {
+					t.Errorf("%d holds have ended, want one", held)
+				}
+				s.wantNumber(1, "quorumlock.lost", "quorumlock.lost.reason="+string(reason))
+				s.wantNumber(1, "quorumlock.lost")
+				s.wantNumber(0, "quorumlock.held")
+				s.wantNumber(tt.late, "quorumlock.renewal.late")
+				nodes.Thaw()
+				if err := lease.Unlock(ctx); !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("Unlock: %v", err)
+				}
+				work.End()
+				s.wantNumber(0, "quorumlock.held")
+				if held, _ := s.durations("quorumlock.hold.duration"); held != 1 {
+					t.Errorf("%d holds have ended after the Unlock, want one", held)
+				}
+				if got := events(work.(sdktrace.ReadOnlySpan)); !slices.Contains(got, "quorumlock: lease lost") || slices.Contains(got, "quorumlock: renewal late") != (tt.late > 0) {
+					t.Errorf("events of the work: %q", got)
+				}
+				if reason == quorumlock.LostClosed { // Unlock asks nothing of a client that is closed
+					return
+				}
+				if u := s.span("quorumlock Unlock", ctx); attr(u, "error.type") != "lost" || u.Status().Code != codes.Error {
+					t.Errorf("Unlock of a lost lease: %v, %v", u.Attributes(), u.Status())
+				}
+			})
+		})
+	}
+}
+
+func TestRefusalsAreCountedByType(t *testing.T) {
+	for kind, tt := range map[string]struct {
+		status codes.Code
+		call   func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error
+	}{
+		"held": {codes.Unset, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
+			_, err := m.TryLock(t.Context())
+			return err
+		}},
+		"no_quorum": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			n.Kill(1, 2)
+			_, err := m.TryLock(t.Context())
+			return err
+		}},
+		"timeout": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := m.Lock(ctx)
+			return err
+		}},
+		"cancelled": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			_, err := m.Lock(ctx)
+			return err
+		}},
+		"closed": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			must(t)(n.NewClient().Mutex("x").Lock(t.Context()))
+			time.AfterFunc(time.Second, func() { _ = n.Client().Close() })
+			_, err := m.Lock(t.Context())
+			return err
+		}},
+		"wrong_kind": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			if _, err := n.NewClient().Semaphore("x", 2).Lock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			_, err := m.TryLock(t.Context())
+			return err
+		}},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := observe(t)
+				nodes := nodetest.Start(t, 3, s.option)
+				if err := tt.call(t, nodes, nodes.Client().Mutex("x")); err == nil {
+					t.Fatal("no error")
+				}
+				s.wantNumber(1, "quorumlock.refused", "error.type="+kind)
+				s.wantNumber(1, "quorumlock.refused")
+				if n, _ := s.durations("quorumlock.acquire.duration", "error.type="+kind); n != 1 {
+					t.Errorf("acquire.duration has %d values with that error, want one", n)
+				}
+				s.wantNumber(0, "quorumlock.held")
+				s.wantNumber(0, "quorumlock.acquiring")
+				if l := s.spans.Ended()[0]; attr(l, "error.type") != kind || l.Status().Code != tt.status {
+					t.Errorf("the span has %v and status %v", l.Attributes(), l.Status())
+				}
+			})
+		})
+	}
+}
+
+// A renewal is due every third of the TTL, and confirmed a round trip later.
+func TestRenewalsAndNodesAreMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := observe(t)
+		nodes := nodetest.Start(t, 3, s.option)
+		lease := must(t)(nodes.Client().Mutex("x").Lock(t.Context()))
+		time.Sleep(4 * time.Second) // a renewal at 3.3 s makes a connection
+		nodes.Delay(100 * time.Millisecond)
+		time.Sleep(7 * time.Second) // renewals at 6.7 and 10 s
+		s.wantDurations(3, 400*time.Millisecond, "quorumlock.renewal.lag")
+		for _, n := range []string{"node-1", "node-2", "node-3"} {
+			s.wantNumber(1, "quorumlock.node.up", "quorumlock.node="+n)
+			s.wantDurations(4, 400*time.Millisecond, "quorumlock.node.round_trip.duration", "quorumlock.node="+n)
+		}
+		nodes.Delay(0)
+		nodes.Kill(3)
+		time.Sleep(4 * time.Second)
+		s.wantNumber(0, "quorumlock.node.up", "quorumlock.node=node-3")
+		s.wantNumber(2, "quorumlock.node.up")
+		nodes.Restart(3)
+		time.Sleep(4 * time.Second)
+		s.wantNumber(3, "quorumlock.node.up")
+		unlock(t, lease, t.Context())
+	})
+}
+
+// The leases of one hold count once.
+func TestReentryIsNoSecondHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := observe(t)
+		m := nodetest.Start(t, 3, s.option).Client().Mutex("x")
+		outer := must(t)(m.Lock(t.Context()))
+		time.Sleep(time.Second)
+		inner := must(t)(m.Lock(outer.Context()))
+		s.wantNumber(1, "quorumlock.held")
+		unlock(t, outer, t.Context())
+		s.wantNumber(1, "quorumlock.held")
+		time.Sleep(time.Second)
+		unlock(t, inner, t.Context())
+		s.wantNumber(0, "quorumlock.held")
+		s.wantDurations(1, 2*time.Second, "quorumlock.hold.duration")
+	})
+}
+
+func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
+	const locks = 100
+	for _, named := range []bool{false, true} {
+		t.Run(fmt.Sprint(named), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var opts []otellock.Option
+				if named {
+					opts = append(opts, otellock.WithLockNames())
+				}
+				s := observe(t, opts...)
+				nodes := nodetest.Start(t, 3, s.option)
+				other := nodes.NewClient()
+				for i := range locks {
+					m := nodes.Client().Mutex(fmt.Sprint("private-", i))
+					lease := must(t)(m.Lock(t.Context()))
+					if _, err := other.Mutex(m.Name(), s.option).TryLock(t.Context()); err == nil {
+						t.Fatal("it got the lock")
+					}
+					time.Sleep(4 * time.Second)
+					unlock(t, lease, t.Context())
+				}
+				var dump strings.Builder
+				for _, sp := range s.spans.Ended() {
+					fmt.Fprintln(&dump, sp.Name(), sp.Attributes(), sp.Status(), sp.Events(), sp.Links())
+				}
+				for name, m := range s.metrics() {
+					fmt.Fprintln(&dump, m)
+					want := map[bool]int{false: 5, true: locks * 5}[named]
+					if n := series(m); n > want || named && n < locks && name != "quorumlock.lost" && !strings.HasPrefix(name, "quorumlock.node.") {
+						t.Errorf("%s has %d series", name, n)
+					}
+				}
+				if got := strings.Contains(dump.String(), "private-"); got != named {
+					t.Errorf("names of locks are there: %v, want %v", got, named)
+				}
+			})
+		})
+	}
+}
+
+func series(m metricdata.Metrics) int {
+	switch d := m.Data.(type) {
+	case metricdata.Sum[int64]:
+		return len(d.DataPoints)
+	case metricdata.Gauge[int64]:
+		return len(d.DataPoints)
+	case metricdata.Histogram[float64]:
+		return len(d.DataPoints)
+	}
+	return 0
+}
+
+func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := observe(t)
+		m := nodetest.Start(t, 3, s.option).Client().Mutex("x")
+		unlock(t, must(t)(m.Lock(t.Context())), t.Context())
+		d := s.metrics()["quorumlock.acquire.duration"].Data.(metricdata.Histogram[float64])
+		span := s.spans.Ended()[0].SpanContext().SpanID()
+		if e := d.DataPoints[0].Exemplars; len(e) != 1 || string(e[0].SpanID) != string(span[:]) {
+			t.Errorf("exemplars %v, want one of the span %v", e, span)
+		}
+	})
+}
+
+// All kinds of locks are seen, each as one lock.
+func TestEveryKindOfLockIsSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := observe(t)
+		nodes := nodetest.Start(t, 3, s.option)
+		c := nodes.Client()
+		locks := []quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b").RLocker(), c.Semaphore("c", 2), nodes.Node().Mutex("d", s.option), all(t, s.option, c.Mutex("e"), c.Mutex("f"))}
+		var leases []*quorumlock.Lease
+		for _, l := range locks {
+			leases = append(leases, must(t)(l.Lock(t.Context())))
+		}
+		s.wantNumber(int64(len(locks)), "quorumlock.held")
+		for _, l := range leases {
+			unlock(t, l, t.Context())
+		}
+		s.wantNumber(0, "quorumlock.held")
+	})
+}
+
+func TestBadProvidersAreRefused(t *testing.T) {
+	if _, err := otellock.New(otellock.WithTracerProvider(nil)); err == nil {
+		t.Error("a nil provider is accepted")
+	}
+	if got := otellock.Link(nil); got.SpanContext.IsValid() {
+		t.Errorf("Link(nil) = %v", got)
+	}
+	if _, err := otellock.New(); err != nil { // the global providers, which do nothing
+		t.Error(err)
+	}
+}

@@ -1,0 +1,94 @@
+//go:build !race
+
+// The race detector makes pools of memory forget, so that there are more allocations.
+
+package quorum_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/scripts"
+)
+
+// prompt is yes, but it answers at once and makes no garbage.
+type prompt struct {
+	yes
+	replies [8]scripts.Reply
+}
+
+func (n *prompt) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+	for i := range calls {
+		n.replies[i] = scripts.Reply{Value: one}
+		if calls[i].Script == release {
+			n.replies[i].Value = zero
+		}
+	}
+	answer(n.replies[:len(calls)])
+}
+
+var (
+	release   = scripts.Release("", "", 0).Script
+	one, zero = any(int64(1)), any(int64(0))
+)
+
+// pairs are those of a lock of three prompt nodes.
+func pairs(tb testing.TB, opts ...quorumlock.Option) (pair func()) {
+	set, err := quorumlock.Resolve(opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cells := make([]quorum.Cell, 3)
+	for i := range cells {
+		cells[i] = quorum.Cell{Node: &prompt{yes: yes{name: fmt.Sprint("node-", i+1)}}, Name: "x"}
+	}
+	c := quorum.NewClient("test")
+	tb.Cleanup(c.Close)
+	l := quorum.New(c, "x", core.Majority(2, 3), cells, set, nil)
+	ctx := context.Background()
+	return func() {
+		lease, err := l.Lock(ctx)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			tb.Fatal(err)
+		}
+	}
+}
+
+// unobserved is how many allocations a Lock and Unlock took before there were Observers, and goes down with them.
+const unobserved = 29
+
+func TestNobodyObservingCostsNoAllocation(t *testing.T) {
+	if n := testing.AllocsPerRun(1000, pairs(t)); n > unobserved {
+		t.Errorf("a Lock and Unlock take %v allocations, want %v", n, unobserved)
+	}
+}
+
+func BenchmarkUnobserved(b *testing.B) {
+	pair := pairs(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		pair()
+	}
+}
+
+// silent observes and does nothing.
+type silent struct{}
+
+func (silent) Begin(ctx context.Context, _ string) context.Context { return ctx }
+func (silent) Observe(context.Context, quorumlock.Event)           {}
+
+func BenchmarkObserved(b *testing.B) {
+	pair := pairs(b, quorumlock.WithObserver(silent{}))
+	b.ReportAllocs()
+	for b.Loop() {
+		pair()
+	}
+}

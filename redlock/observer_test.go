@@ -1,0 +1,147 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// observed is an Observer that checks what Observer and Event promise, and counts.
+type observed struct {
+	t     *testing.T
+	mu    sync.Mutex
+	kinds map[quorumlock.EventKind]int
+	open  map[int]bool             // calls that have begun and not ended
+	holds map[quorumlock.Owner]int // the ends of holds, less one
+	calls int
+}
+
+type callKey struct{}
+
+func (o *observed) Begin(ctx context.Context, lock string) context.Context {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if lock == "" {
+		o.t.Error("Begin without a name")
+	}
+	o.calls++
+	o.open[o.calls] = true
+	return context.WithValue(ctx, callKey{}, o.calls)
+}
+
+func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.kinds[e.Kind]++
+	call, _ := ctx.Value(callKey{}).(int)
+	if e.Kind == quorumlock.Released {
+		call, _ = e.Lease.Context().Value(callKey{}).(int)
+	}
+	if node := e.Kind >= quorumlock.NodeAnswered; node != (call == 0) || node != (e.Node != "") || node != (e.Lock == "") {
+		o.t.Errorf("an event %d of call %d, node %q, lock %q", e.Kind, call, e.Node, e.Lock)
+	}
+	switch e.Kind {
+	case quorumlock.Acquired, quorumlock.Refused:
+		if !o.open[call] {
+			o.t.Errorf("call %d ends twice, or has not begun", call)
+		}
+		delete(o.open, call)
+		if (e.Err == nil) != (e.Kind == quorumlock.Acquired) || (e.Lease != nil) != (e.Kind == quorumlock.Acquired) {
+			o.t.Errorf("%d with the error %v and the lease %v", e.Kind, e.Err, e.Lease)
+		}
+		if e.Kind == quorumlock.Acquired && e.Attempts > 0 {
+			o.holds[e.Lease.Owner()]--
+		}
+		if e.Waited > e.Took || len(e.Steps) > 64 || len(e.Steps) < min(e.Attempts, 64) {
+			o.t.Errorf("waited %v of %v, %d attempts, %d steps", e.Waited, e.Took, e.Attempts, len(e.Steps))
+		}
+	case quorumlock.Lost, quorumlock.Released:
+		loss, lost := e.Err.(*quorumlock.LostError) //nolint:errorlint // it is one, and wraps none
+		switch {
+		case e.Kind == quorumlock.Lost && lost && e.Reason != "" && e.Ended:
+			o.holds[loss.Owner]++
+		case e.Kind == quorumlock.Lost:
+			o.t.Errorf("lost for %q, %v", e.Reason, e.Err)
+		case e.Ended:
+			o.holds[e.Lease.Owner()]++
+		}
+	}
+}
+
+// Every call that begins ends once, and so does every hold, whatever happens to the nodes.
+func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seed := rand.Uint64()
+		t.Log("seed", seed)
+		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+		_, servers := start(t, 3)
+		var workers, troubles sync.WaitGroup
+		ctx, stop := context.WithCancel(t.Context())
+		for i := range 6 {
+			c, _ := another(t, servers, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithObserver(o))
+			rng := rand.New(rand.NewPCG(seed, uint64(i)))
+			workers.Go(func() {
+				for range 60 {
+					m := c.Mutex(fmt.Sprint("x", rng.IntN(2)))
+					waiting, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*time.Millisecond)
+					lock := m.Lock
+					if rng.IntN(3) == 0 {
+						lock = m.TryLock
+					}
+					lease, err := lock(waiting)
+					if err != nil {
+						cancel()
+						continue
+					}
+					if inner, err := m.Lock(lease.Context()); err == nil && rng.IntN(2) == 0 {
+						defer inner.Unlock(t.Context()) //nolint:errcheck // it may be lost
+					} else if err == nil {
+						_ = inner.Unlock(t.Context()) // as above
+					}
+					time.Sleep(time.Duration(rng.IntN(700)) * time.Millisecond)
+					_ = lease.Unlock(t.Context()) // as above
+					cancel()
+				}
+			})
+		}
+		rng := rand.New(rand.NewPCG(seed, 100))
+		troubles.Go(func() {
+			for ctx.Err() == nil {
+				some := servers[rng.IntN(3):]
+				for _, s := range some {
+					s.Kill()
+				}
+				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
+				for _, s := range some {
+					s.Restart(rng.IntN(2) == 0)
+				}
+				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+			}
+		})
+		workers.Wait()
+		stop()
+		troubles.Wait()
+		synctest.Wait()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if len(o.open) > 0 {
+			t.Errorf("%d calls have not ended", len(o.open))
+		}
+		for owner, n := range o.holds {
+			if n != 0 {
+				t.Errorf("the hold of %s has ended %d times", owner, n+1)
+			}
+		}
+		for kind := quorumlock.Acquired; kind <= quorumlock.NodeUp; kind++ {
+			if o.kinds[kind] == 0 {
+				t.Errorf("there is no event %d: this test shows nothing", kind)
+			}
+		}
+	})
+}
