@@ -70,7 +70,7 @@ const (
 )
 
 func newLane(n *Node, o redis.Options, dial Dialer) *lane {
-	l := &lane{node: n, wire: newWire(o, dial), wake: make(chan struct{}, 1)}
+	l := &lane{node: n, wire: newWire(o, dial, &n.title), wake: make(chan struct{}, 1)}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }

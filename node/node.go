@@ -22,6 +22,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -62,6 +63,7 @@ type Node struct {
 	single single         // of a client that New was given
 	locks  *quorum.Client // of the node's own Mutexes, and of its own goroutines
 	hub    hub
+	title  atomic.Pointer[string] // see Introduce
 	shards shards
 }
 
@@ -177,6 +179,10 @@ func (n *Node) adopt(client redis.UniversalClient, opts []Option) error {
 	}
 	return err
 }
+
+// Introduce sets the name that the server shows of the node's connections from now on. It is how redlock.New tells
+// redlock.Client.Check of other clients which nodes its client has, and not for use elsewhere. A node of [New] ignores it.
+func (n *Node) Introduce(name string) { n.title.Store(&name) }
 
 // Err returns why the node cannot be used: what New was given cannot work. It is nil for a node of Dial.
 func (n *Node) Err() error { return n.err }

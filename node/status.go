@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,6 +27,8 @@ type Status struct {
 	MaxMemory int64  // bytes; 0: no limit
 	Eviction  string // maxmemory-policy: which keys are dropped at the limit
 
+	Clients []string // the names of connections, each once, of those that have one
+
 	RoundTrip   time.Duration // of one small command
 	ClockOffset time.Duration // how far the server's clock is ahead of this process's, give or take half the round trip
 
@@ -34,7 +37,7 @@ type Status struct {
 
 // Status asks the server about itself. It returns when ctx is done, or after the node's timeout, with a
 // *[quorumlock.NodeError] if the server cannot be asked at all. Of a cluster it asks one server. It
-// needs the permissions for TIME, INFO and CONFIG GET; without the latter two it leaves out what they
+// needs the permissions for TIME, INFO, CONFIG GET and CLIENT LIST; without the latter three it leaves out what they
 // tell.
 func (n *Node) Status(ctx context.Context) (Status, error) {
 	type answer struct {
@@ -81,6 +84,11 @@ func (n *Node) status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
+	list := n.client.ClientList(ctx)
+	if err := list.Err(); err != nil {
+		s.Untold = append(s.Untold, err)
+	}
+	s.Clients = names(list.Val())
 	if err := info.Err(); err != nil {
 		s.Untold = append(s.Untold, err)
 	} else {
@@ -137,6 +145,19 @@ func (s *Status) read(info map[string]string) {
 	}
 	s.MaxMemory, _ = strconv.ParseInt(info["maxmemory"], 10, 64)
 	s.Eviction = info["maxmemory_policy"]
+}
+
+// names are those in an answer to CLIENT LIST.
+func names(list string) (all []string) {
+	for line := range strings.Lines(list) {
+		for field := range strings.FieldsSeq(line) {
+			if name, ok := strings.CutPrefix(field, "name="); ok && name != "" {
+				all = append(all, name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 func orOff(s string) string {

@@ -13,8 +13,9 @@ import (
 // wire is the one connection of a lane. go-redis dials it, shakes hands, writes the commands and reads the replies. It
 // is used by the worker of its lane alone, except for cut.
 type wire struct {
-	client *redis.Client // the wire's own: it has no other connection
-	conn   *redis.Conn   // nil while there is none
+	client *redis.Client           // the wire's own: it has no other connection
+	title  *atomic.Pointer[string] // the name that the server shows of the connection; of the node
+	conn   *redis.Conn             // nil while there is none
 	pipe   redis.Pipeliner
 
 	wrote atomic.Int64            // bytes, to all connections of the client
@@ -41,8 +42,8 @@ const (
 )
 
 // newWire returns the wire for a server. dial is without the limits of replies.
-func newWire(o redis.Options, dial Dialer) *wire {
-	w := &wire{until: until{Context: context.Background()}}
+func newWire(o redis.Options, dial Dialer, title *atomic.Pointer[string]) *wire {
+	w := &wire{title: title, until: until{Context: context.Background()}}
 	w.probe = func(fd uintptr) bool {
 		w.open = isOpen(fd)
 		return true
@@ -65,7 +66,14 @@ func (w *wire) connect(ctx context.Context) error {
 	pipe := conn.Pipeline()
 	name := pipe.ClientSetInfo(ctx, redis.WithLibraryName(""))
 	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryVersion(redis.Version()))
+	var title *redis.BoolCmd
+	if t := w.title.Load(); t != nil && w.client.Options().ClientName == "" { // the URL may have a name for it
+		title = pipe.ClientSetName(ctx, *t)
+	}
 	_, err := pipe.Exec(ctx)
+	if title != nil && err != nil && err == title.Err() && answered(err) { //nolint:errorlint // the very one: the others did well
+		err = nil // the user may lack the permission
+	}
 	// go-redis uses no connection that has answered READONLY.
 	if err != nil && (name.Err() == nil || !answered(name.Err()) || redis.HasErrorPrefix(err, "READONLY")) {
 		_ = conn.Close() // err says more

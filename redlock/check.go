@@ -17,7 +17,7 @@ const maxClockOffset = time.Second
 
 // Check asks all nodes about themselves, and reports what of it is not as locks need it: nodes that
 // cannot be reached or are no masters, two addresses of one server, memory limits that drop keys, restarts
-// that lose them, clocks that are off. It changes nothing. It waits for each node until ctx is done, for
+// that lose them, clocks that are off, clients with another list of nodes. It changes nothing. It waits for each node until ctx is done, for
 // the node's timeout at most, and returns a *[quorumlock.QuorumError] along with the report if fewer
 // nodes answered than the quorum. See [node.Node.Status] for the permissions it needs.
 func (c *Client) Check(ctx context.Context) (Health, error) {
@@ -31,6 +31,7 @@ func (c *Client) Check(ctx context.Context) (Health, error) {
 		h.Findings = append(h.Findings, c.judge(n)...)
 	}
 	h.Findings = append(h.Findings, judgeTogether(h.Nodes, c.set.Quorum)...)
+	h.Findings = append(h.Findings, c.list().judge(h.Nodes)...)
 	slices.SortStableFunc(h.Findings, func(a, b Finding) int { return int(b.Severity - a.Severity) })
 	return h, err
 }
@@ -67,7 +68,7 @@ func (c *Client) judge(n NodeHealth) (found []Finding) {
 			"keep both in step with a time server, by slewing: a step at the node can end locks early")
 	}
 	for _, err := range s.Untold {
-		add(Untold, Advice, "does not tell all: "+err.Error(), "allow the user that checks +info and +config|get, to have the rest checked")
+		add(Untold, Advice, "does not tell all: "+err.Error(), "allow the user that checks +info, +config|get and +client|list, to have the rest checked")
 	}
 	return found
 }

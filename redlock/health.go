@@ -45,6 +45,7 @@ const (
 	Forgets     Kind = "forgets"      // a restart may lose locks that are held
 	Quarantined Kind = "quarantined"  // the restart guard keeps the node out at present
 	ClockApart  Kind = "clock apart"  // the server's clock is not that of this machine
+	OtherList   Kind = "other list"   // a client has another list of nodes, or another quorum
 	Untold      Kind = "untold"       // the server does not tell all that was to be checked
 )
 

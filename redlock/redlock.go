@@ -79,6 +79,10 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 		return nil, err
 	}
 	c.locks = quorum.NewClient(c.set.Label)
+	own := c.list()
+	for _, n := range c.nodes {
+		n.Introduce(own.in(c.locks.ID()))
+	}
 	c.warn()
 	return c, nil
 }

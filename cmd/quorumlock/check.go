@@ -16,7 +16,8 @@ func (checkCommand) manual() manual {
 	return manual{
 		synopsis: "[--nodes URL,URL,...] [--quorum N] [--restart-guard MAXTTL] [--json]",
 		description: `Asks Redis servers whether they are fit for locks: whether they answer, take writes, keep their data over a
-restart, evict nothing, are different servers, and have the right time. Nothing is changed.`,
+restart, evict nothing, are different servers, have the right time, and
+are used by clients with the same list of nodes. Nothing is changed.`,
 		environment: environment,
 		statuses: `0  there is nothing to say but advice
 1  the nodes are not fit, or too few answered

@@ -26,6 +26,7 @@ type Server struct {
 	hooks   hooks
 	info    info
 	lua     lua
+	names   map[*server.Peer]string // of connections that have given themselves one
 	ran     map[string]int
 	changed chan struct{} // closed and replaced when the faults change
 	links   map[*link]struct{}

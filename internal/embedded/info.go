@@ -80,6 +80,11 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 		c.WriteMapLen(1)
 		c.WriteBulk(args[1])
 		c.WriteBulk(i.setting(args[1]))
+	case cmd == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "list"):
+		c.WriteBulk(s.clients())
+	case cmd == "CLIENT" && len(args) == 2 && strings.EqualFold(args[0], "setname"):
+		s.name(c, args[1])
+		c.WriteOK()
 	case cmd == "TIME" && i.clock != 0:
 		now := time.Now().Add(i.clock)
 		c.WriteLen(2)
@@ -89,6 +94,32 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 		return false
 	}
 	return true
+}
+
+// name notes the name that a connection gives itself.
+func (s *Server) name(c *server.Peer, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = make(map[*server.Peer]string)
+	}
+	s.names[c] = name
+	c.OnDisconnect(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.names, c)
+	})
+}
+
+// clients is the answer to CLIENT LIST, of the connections that have a name.
+func (s *Server) clients() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	for _, name := range s.names {
+		fmt.Fprintf(&b, "id=1 addr=127.0.0.1:1 name=%s age=0\n", name)
+	}
+	return b.String()
 }
 
 // text is the answer to INFO, whole or one section of it.

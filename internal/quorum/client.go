@@ -125,6 +125,9 @@ func NewClient(label string) *Client {
 	}
 }
 
+// ID is how the client is called in its owners: `<label>~<uuid>`.
+func (c *Client) ID() string { return c.id }
+
 // Simulate replaces the clock and the random pauses of c: a simulation gives every client a wall clock of its
 // own, and the same pauses in every run. It is called before c is used.
 func (c *Client) Simulate(now func() time.Time, jitter func(time.Duration) time.Duration) {

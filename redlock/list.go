@@ -1,0 +1,90 @@
+package redlock
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// list is what clients of the same locks must have in common: the nodes, and the quorum. Each connection to a node of
+// node.Dial has it in its name, so that [Client.Check] sees those who have another. Names cannot have a space.
+type list struct {
+	nodes, quorum int
+	print         string // of the addresses: two lists that have the same are the same
+}
+
+const listPrefix = "quorumlock:"
+
+func (c *Client) list() list {
+	names := make([]string, len(c.nodes))
+	for i, n := range c.nodes {
+		names[i] = n.String()
+	}
+	slices.Sort(names)
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(strings.Join(names, "\n"))) // it returns no error
+	return list{len(c.nodes), c.set.Quorum, strconv.FormatUint(h.Sum64(), 36)}
+}
+
+// in is the name of the connections of a client.
+func (l list) in(client string) string {
+	return fmt.Sprintf("%s%s:%d:%d:%s", listPrefix, client, l.nodes, l.quorum, l.print)
+}
+
+// parseList takes the name of a connection apart, if it is one of these.
+func parseList(name string) (client string, l list, ok bool) {
+	rest, ok := strings.CutPrefix(name, listPrefix)
+	parts := strings.Split(rest, ":")
+	if !ok || len(parts) != 4 {
+		return "", list{}, false
+	}
+	var bad, worse error
+	l.print = parts[3]
+	l.nodes, bad = strconv.Atoi(parts[1])
+	l.quorum, worse = strconv.Atoi(parts[2])
+	return parts[0], l, bad == nil && worse == nil && parts[0] != ""
+}
+
+// judge finds clients that have another list. The addresses may be written in another way, so a client that has as many
+// nodes, and is connected to all of these, has the same. A client that none of these nodes knows is not seen.
+func (l list) judge(nodes []NodeHealth) (found []Finding) {
+	type other struct {
+		client string
+		list   list
+	}
+	at := make(map[other][]string) // the nodes that a client is connected to
+	answered := 0
+	for _, n := range nodes {
+		if n.Err != nil {
+			continue
+		}
+		answered++
+		for _, name := range n.Status.Clients {
+			if client, theirs, ok := parseList(name); ok && theirs.print != l.print || ok && theirs.quorum != l.quorum {
+				o := other{client, theirs}
+				at[o] = append(at[o], n.Node)
+			}
+		}
+	}
+	first := make(map[list]other) // of those with the same list, for the report
+	count := make(map[list]int)
+	for o, theirs := range at {
+		if o.list.nodes == l.nodes && o.list.quorum == l.quorum && len(theirs) == answered {
+			continue
+		}
+		if f, ok := first[o.list]; !ok || o.client < f.client {
+			first[o.list] = o
+		}
+		count[o.list]++
+	}
+	for theirs, o := range first {
+		found = append(found, Finding{OtherList, Warning, "", fmt.Sprintf(
+			"another list of nodes is in use, %d with a quorum of %d, where this one has %d and %d; clients that have it: %d, such as %q, which is connected to %s",
+			theirs.nodes, theirs.quorum, l.nodes, l.quorum, count[theirs], o.client, strings.Join(at[o], ", ")),
+			"give all clients of a lock the same nodes and the same quorum; docs/operating.md says how to replace a node"})
+	}
+	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Problem, b.Problem) })
+	return found
+}
