@@ -1,0 +1,311 @@
+package prometheus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	client "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/redis/go-redis/v9"
+	exporter "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/quorumlock/quorumlock"
+	otellock "github.com/quorumlock/quorumlock/contrib/otel"
+	"github.com/quorumlock/quorumlock/internal/dbserver"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// patience bounds every wait for something that is bound to happen.
+const patience = 30 * time.Second
+
+// A real Prometheus scrapes quorumlock serve and a service while nodes are killed. The right alerts fire, and no others. The rules
+// are those of rules.yaml, but for how long an alert must last before it fires: rules_test.yaml checks that.
+func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
+	servers, urls := nodes(t)
+	serve := startServe(t, urls)
+	lease, service := startService(t, urls)
+	p := startPrometheus(t, serve, service)
+
+	p.eventually("both are scraped", func() bool { return p.value(`sum(up)`) == 2 && p.value(`quorumlock_nodes_to_spare`) == 1 })
+	p.eventually("renewals are seen", func() bool { return p.value(`sum(rate(quorumlock_renewal_lag_seconds_count[1m]))`) > 0 })
+	p.staysAt() // all is well
+	p.answersTheDashboard(t)
+
+	kill(t, servers[2])
+	p.fires("QuorumlockQuorumAtRisk")
+	p.staysAt("QuorumlockQuorumAtRisk")
+	if err := context.Cause(lease.Context()); err != nil {
+		t.Errorf("the lease ended with one node of three: %v", err)
+	}
+
+	kill(t, servers[1])
+	p.fires("QuorumlockLockLost", "QuorumlockNoQuorum")
+	p.staysAt("QuorumlockLockLost", "QuorumlockNoQuorum")
+}
+
+// nodes starts three Redis servers that are fit for locks.
+func nodes(t *testing.T) (servers []*dbserver.Server, urls []string) {
+	t.Helper()
+	for range 3 {
+		s, err := dbserver.Redis()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close() })
+		admin := redis.NewClient(&redis.Options{Addr: s.Addr})
+		defer admin.Close() //nolint:errcheck // of no interest
+		eventually(t, "Redis answers", func() bool { return admin.Ping(t.Context()).Err() == nil })
+		for _, setting := range []string{"appendonly yes", "appendfsync always"} {
+			name, value, _ := strings.Cut(setting, " ")
+			if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		servers, urls = append(servers, s), append(urls, "redis://"+s.Addr)
+	}
+	return servers, urls
+}
+
+func kill(t *testing.T, s *dbserver.Server) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startServe builds the tool, runs quorumlock serve, and returns its address.
+func startServe(t *testing.T, urls []string) (addr string) {
+	t.Helper()
+	tool := filepath.Join(t.TempDir(), "quorumlock")
+	build := exec.Command("go", "build", "-o", tool, ".")
+	build.Dir = "../../cmd/quorumlock"
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", build, err, out)
+	}
+	addr = freeAddr(t)
+	cmd := exec.Command(tool, "serve", "--listen", addr, "--interval", "500ms", "--check-interval", "1s")
+	cmd.Env = append(os.Environ(), "QUORUMLOCK_NODES="+strings.Join(urls, ","))
+	start(t, cmd)
+	return addr
+}
+
+// startService runs a service that has a lock all the time, and takes another again and again, with the Observer of contrib/otel. It
+// returns the lease and the address of its metrics.
+func startService(t *testing.T, urls []string) (*quorumlock.Lease, string) {
+	t.Helper()
+	registry := client.NewRegistry()
+	reader, err := exporter.New(exporter.WithRegisterer(registry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	observer, err := otellock.New(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	option := quorumlock.WithObserver(observer)
+	c, err := redlock.Dial(urls...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	web := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+		web.Close()
+		_ = c.Close() // nodes were killed
+	})
+	lease, err := c.Mutex("leader", option, quorumlock.WithTTL(3*time.Second)).Lock(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			_ = quorumlock.Do(ctx, c.Mutex("orders", option, quorumlock.WithTTL(3*time.Second)), func(context.Context) error {
+				first, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+				defer cancel()
+				_, _ = c.Mutex("orders", option).Lock(first) // it waits in vain
+				return nil
+			}) // it fails when nodes are killed
+		}
+	}()
+	return lease, strings.TrimPrefix(web.URL, "http://")
+}
+
+// prometheus is a Prometheus server.
+type prometheus struct {
+	t    *testing.T
+	addr string
+}
+
+func startPrometheus(t *testing.T, serve, service string) *prometheus {
+	t.Helper()
+	dir := t.TempDir()
+	rules := regexp.MustCompile(`(?m)^( +for:) \w+$`).ReplaceAllString(read(t, "rules.yaml"), "$1 2s")
+	if strings.Count(rules, "for: 2s") < 8 {
+		t.Fatal("the rules are not as this test expects them")
+	}
+	config := fmt.Sprintf(`
+global: {scrape_interval: 1s, evaluation_interval: 1s}
+rule_files: [rules.yaml]
+scrape_configs:
+  - {job_name: serve, static_configs: [{targets: ["%s"]}]}
+  - {job_name: service, static_configs: [{targets: ["%s"]}]}
+`, serve, service)
+	for name, text := range map[string]string{"rules.yaml": rules, "prometheus.yaml": config} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := &prometheus{t, freeAddr(t)}
+	start(t, exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
+		"--web.listen-address", p.addr, "--log.level", "warn"))
+	return p
+}
+
+// get asks the API.
+func (p *prometheus) get(path string, into any) error {
+	r, err := http.Get("http://" + p.addr + "/api/v1/" + path)
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close() //nolint:errcheck // it is read whole
+	if r.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, r.Status)
+	}
+	return json.NewDecoder(r.Body).Decode(into)
+}
+
+// query returns the values of an expression.
+func (p *prometheus) query(expr string) (values []string, err error) {
+	var answer struct {
+		Data struct {
+			Result []struct{ Value [2]any }
+		}
+	}
+	err = p.get("query?query="+url.QueryEscape(expr), &answer)
+	for _, r := range answer.Data.Result {
+		values = append(values, fmt.Sprint(r.Value[1]))
+	}
+	return values, err
+}
+
+// value is that of an expression that has one; -1 if it has none.
+func (p *prometheus) value(expr string) float64 {
+	v := -1.0
+	if values, err := p.query(expr); err == nil && len(values) == 1 {
+		_, _ = fmt.Sscan(values[0], &v) // it stays -1
+	}
+	return v
+}
+
+// alerts are the names of the alerts that fire, or are about to.
+func (p *prometheus) alerts() []string {
+	p.t.Helper()
+	var answer struct {
+		Data struct {
+			Alerts []struct {
+				State  string
+				Labels struct{ Alertname string }
+			}
+		}
+	}
+	if err := p.get("alerts", &answer); err != nil {
+		p.t.Fatal(err)
+	}
+	var names []string
+	for _, a := range answer.Data.Alerts {
+		if a.State == "firing" {
+			names = append(names, a.Labels.Alertname)
+		} else {
+			names = append(names, a.Labels.Alertname+" "+a.State)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// fires returns when these alerts fire, and no others.
+func (p *prometheus) fires(want ...string) {
+	p.t.Helper()
+	p.eventually(fmt.Sprint(want, " fire"), func() bool { return slices.Equal(p.alerts(), want) })
+}
+
+// staysAt looks for a while whether these alerts fire, and no others do, or are about to.
+func (p *prometheus) staysAt(want ...string) {
+	p.t.Helper()
+	for range 20 {
+		if got := p.alerts(); !slices.Equal(got, want) {
+			p.t.Fatalf("alerts %q, want %q", got, want)
+		}
+		time.Sleep(250 * time.Millisecond)
+	}
+}
+
+func (p *prometheus) eventually(what string, is func() bool) {
+	p.t.Helper()
+	eventually(p.t, what, is)
+}
+
+// answersTheDashboard checks that each query of the dashboard finds something.
+func (p *prometheus) answersTheDashboard(t *testing.T) {
+	t.Helper()
+	for _, q := range queries(t) {
+		values, err := p.query(q)
+		if err != nil || len(values) == 0 && !strings.Contains(q, "quorumlock_finding") { // all is well
+			t.Errorf("%s: %q, %v", q, values, err)
+		}
+	}
+}
+
+// start starts a process that ends with the test, whose output is in the test's.
+func start(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		if t.Failed() {
+			t.Logf("%s:\n%s", cmd, out.String())
+		}
+	})
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close() //nolint:errcheck // nothing was done with it
+	return l.Addr().String()
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for limit := time.Now().Add(patience); !is(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+//go:build unix
+
+// Package nodefiles tests the files in contrib/nodes that people copy.
+package nodefiles
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/notice"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+const files = "../../contrib/nodes/"
+
+func TestMain(m *testing.M) {
+	for _, program := range []string{"redis-server", "systemd-analyze"} {
+		if _, err := exec.LookPath(program); err != nil {
+			os.Exit(notice.DidNotRun("TESTS OF CONTRIB/NODES", program+" is not installed", "The files for nodes were not tried", "QUORUMLOCK_REQUIRE_DATABASES"))
+		}
+	}
+	os.Exit(m.Run())
+}
+
+// object is what the test looks at in an object of Kubernetes.
+type object struct {
+	Kind       string
+	Metadata   struct{ Name string }
+	Data       map[string]string
+	StringData map[string]string `yaml:"stringData"`
+	Spec       struct {
+		ClusterIP      string `yaml:"clusterIP"`
+		ServiceName    string `yaml:"serviceName"`
+		MaxUnavailable int    `yaml:"maxUnavailable"`
+		Replicas       int
+		Selector       any
+		Template       struct {
+			Metadata struct{ Labels map[string]string }
+			Spec     struct {
+				Affinity struct {
+					PodAntiAffinity struct {
+						Required []struct {
+							TopologyKey   string `yaml:"topologyKey"`
+							LabelSelector struct {
+								MatchLabels map[string]string `yaml:"matchLabels"`
+							} `yaml:"labelSelector"`
+						} `yaml:"requiredDuringSchedulingIgnoredDuringExecution"`
+					} `yaml:"podAntiAffinity"`
+				}
+				Containers []struct {
+					VolumeMounts []struct{ Name, MountPath string } `yaml:"volumeMounts"`
+				}
+				Volumes []struct{ Name string }
+			}
+		}
+		VolumeClaimTemplates []struct{ Metadata struct{ Name string } } `yaml:"volumeClaimTemplates"`
+	}
+}
+
+// objects are those of statefulset.yaml, by their kinds.
+func objects(t *testing.T) map[string]object {
+	t.Helper()
+	all := make(map[string]object)
+	d := yaml.NewDecoder(strings.NewReader(read(t, "statefulset.yaml")))
+	for {
+		var o object
+		err := d.Decode(&o)
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[o.Kind] = o
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(files + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// The pods are independent servers: each has a machine, a disk and a name of its own.
+func TestStatefulSetHasIndependentNodes(t *testing.T) {
+	all := objects(t)
+	s := all["StatefulSet"]
+	pod := s.Spec.Template
+	anti := pod.Spec.Affinity.PodAntiAffinity.Required
+	switch {
+	case s.Spec.Replicas != 3:
+		t.Errorf("%d replicas", s.Spec.Replicas)
+	case len(anti) != 1 || anti[0].TopologyKey != "kubernetes.io/hostname" || anti[0].LabelSelector.MatchLabels["app"] != pod.Metadata.Labels["app"]:
+		t.Errorf("pods may share a machine: %+v", anti)
+	case all["Service"].Spec.ClusterIP != "None" || all["Service"].Metadata.Name != s.Spec.ServiceName:
+		t.Error("pods have no names of their own")
+	case len(s.Spec.VolumeClaimTemplates) != 1 || s.Spec.VolumeClaimTemplates[0].Metadata.Name != "data":
+		t.Error("pods have no disks of their own")
+	case all["PodDisruptionBudget"].Spec.MaxUnavailable != 1:
+		t.Error("a drain may take several nodes")
+	}
+	volumes := []string{"data"}
+	for _, v := range pod.Spec.Volumes {
+		volumes = append(volumes, v.Name)
+	}
+	for _, m := range pod.Spec.Containers[0].VolumeMounts {
+		if !slices.Contains(volumes, m.Name) {
+			t.Errorf("there is no volume %q", m.Name)
+		}
+	}
+}
+
+// A server with these settings and users is fit for locks: Check finds nothing, and the user locker has locks.
+func TestServersWithTheseSettingsAreFit(t *testing.T) {
+	all := objects(t)
+	acl := all["Secret"].StringData["users.acl"]
+	for name, conf := range map[string]string{"redis.conf": read(t, "redis.conf"), "statefulset.yaml": all["ConfigMap"].Data["redis.conf"]} {
+		t.Run(name, func(t *testing.T) {
+			addr := serve(t, conf, acl)
+			n, err := node.Dial("redis://locker:change-me@" + addr)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := redlock.New([]*node.Node{n})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close() //nolint:errcheck // the test ends
+			health, err := c.Check(t.Context())
+			if err != nil || len(health.Findings) > 0 {
+				t.Errorf("%v\n%v", err, health)
+			}
+			err = quorumlock.Do(t.Context(), c.Mutex("x"), func(context.Context) error { return nil })
+			if err != nil {
+				t.Error(err)
+			}
+			ping := exec.Command("sh", "-c", "redis-cli -h 127.0.0.1 -p "+addr[strings.LastIndex(addr, ":")+1:]+" --user probe --pass x --no-auth-warning ping | grep -q PONG")
+			if out, err := ping.CombinedOutput(); err != nil {
+				t.Errorf("the probe: %v %s", err, out)
+			}
+		})
+	}
+}
+
+// serve starts a Redis server with a configuration, but at a port and in a directory of its own.
+func serve(t *testing.T, conf, acl string) (addr string) {
+	t.Helper()
+	dir := t.TempDir()
+	conf = regexp.MustCompile(`(?m)^( *dir|aclfile) .*$`).ReplaceAllString(conf, "") // the server goes to a directory as it reads of it
+	for name, text := range map[string]string{"redis.conf": conf, "users.acl": acl} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr = l.Addr().String()
+	_, port, _ := net.SplitHostPort(addr)
+	_ = l.Close() // nothing was done with it
+	cmd := exec.Command("redis-server", filepath.Join(dir, "redis.conf"), "--port", port, "--bind", "127.0.0.1", "--dir", dir,
+		"--aclfile", filepath.Join(dir, "users.acl"), "--logfile", filepath.Join(dir, "log"))
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	ready := "redis-cli -h 127.0.0.1 -p " + port + " --user probe --pass x --no-auth-warning ping"
+	for limit := time.Now().Add(20 * time.Second); exec.Command("sh", "-c", ready+" | grep -q PONG").Run() != nil; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(limit) {
+			log, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Fatalf("redis-server does not answer:\n%s", log)
+		}
+	}
+	return addr
+}
+
+func TestSystemdAcceptsTheUnit(t *testing.T) {
+	out, err := exec.Command("systemd-analyze", "verify", "--man=no", files+"quorumlock-node.service").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "quorumlock-node.service:") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
