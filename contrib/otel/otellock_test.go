@@ -64,7 +64,7 @@ func (s *sdk) metrics() map[string]metricdata.Metrics {
 func has(set attribute.Set, attrs []string) bool {
 	var all []string
 	for _, kv := range set.ToSlice() {
-		all = append(all, string(kv.Key)+"="+kv.Value.Emit())
+		all = append(all, string(kv.Key)+"="+kv.Value.String())
 	}
 	return !slices.ContainsFunc(attrs, func(a string) bool { return !slices.Contains(all, a) })
 }
@@ -145,7 +145,7 @@ func events(s sdktrace.ReadOnlySpan) (names []string) {
 func attr(s sdktrace.ReadOnlySpan, key string) string {
 	for _, kv := range s.Attributes() {
 		if string(kv.Key) == key {
-			return kv.Value.Emit()
+			return kv.Value.String()
 		}
 	}
 	return ""
