@@ -32,7 +32,7 @@ var permissions = []string{
 	"+evalsha", "+eval", "+time", "+exists", "+pexpire", "+pttl", "+del", "+get", "+set",
 	"+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hgetall", "+hkeys", "+hlen",
 	"+zadd", "+zcard", "+zcount", "+zrange", "+zrangebyscore", "+zrank", "+zrem", "+zscore",
-	"+publish", "+subscribe", "+unsubscribe", "+ping",
+	"+publish", "+subscribe", "+unsubscribe", "+client|setname", "+ping",
 }
 
 func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
