@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -34,7 +35,7 @@ func (s *splits) Observe(_ context.Context, e quorumlock.Event) {
 // figures of docs/operating.md; time is virtual, so computing takes none.
 func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 	const near = 500 * time.Microsecond // a round trip to the node of one's own region
-	contests := unlessRace(*contests, 5)
+	contests := locktest.UnlessRace(*contests, 5)
 	t.Log("regions, round trip between them | split | first grant after the first call: p50, p99, most | from an unlock to the next grant: p50, p99")
 	for _, regions := range []int{3, 5} {
 		for _, far := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
