@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
@@ -36,4 +37,39 @@ func ExampleHealth() {
 	// 200
 	// 200
 	// 503
+}
+
+func ExampleExclusive() {
+	servers, nodes, err := embedded.Nodes(3)
+	if err != nil {
+		panic(err)
+	}
+	client, err := redlock.New(nodes)
+	if err != nil {
+		panic(err)
+	}
+	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
+		return client.Mutex("myapp:customer:" + r.PathValue("customer"))
+	}, nil)
+	mux := http.NewServeMux()
+	order := func(customer string) int {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequest("POST", "/orders/"+customer, nil))
+		return w.Code
+	}
+	mux.Handle("POST /orders/{customer}", one(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.PathValue("customer") == "7" { // while this request is at work
+			fmt.Println("another of customer 7:", order("7"))
+			fmt.Println("one of customer 8:", order("8"))
+		}
+	})))
+	fmt.Println("the first:", order("7"))
+	_ = client.Close()
+	for _, s := range servers {
+		s.Close()
+	}
+	// Output:
+	// another of customer 7: 409
+	// one of customer 8: 200
+	// the first: 200
 }

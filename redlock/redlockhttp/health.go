@@ -1,4 +1,5 @@
-// Package redlockhttp serves the health of a redlock client over HTTP, for the probes of a service. It is a package of its
+// Package redlockhttp is what an HTTP service needs of a redlock client: a handler that serves the health of the nodes to probes,
+// and a wrapper for handlers that lets in one request at a time. It is a package of its
 // own so that package redlock does not need net/http.
 //
 //	http.Handle("/readyz", redlockhttp.Health(client))

@@ -1,0 +1,61 @@
+package certmagiclock_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/caddyserver/certmagic"
+
+	"github.com/quorumlock/quorumlock"
+	certmagiclock "github.com/quorumlock/quorumlock/contrib/certmagic"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// connect stands in for redlock.Dial(urls...): three servers in the process.
+func connect() (client *redlock.Client, stop func()) {
+	servers, nodes, err := embedded.Nodes(3)
+	if err != nil {
+		panic(err)
+	}
+	if client, err = redlock.New(nodes); err != nil {
+		panic(err)
+	}
+	return client, func() {
+		_ = client.Close()
+		for _, s := range servers {
+			s.Close()
+		}
+	}
+}
+
+func ExampleNew() {
+	client, stop := connect()
+	defer stop()
+	shared, err := os.MkdirTemp("", "certificates")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(shared) //nolint:errcheck // a temporary directory
+
+	storage, err := certmagiclock.New(&certmagic.FileStorage{Path: shared}, func(name string) quorumlock.Locker {
+		return client.Mutex("certmagic:" + name)
+	})
+	if err != nil {
+		panic(err)
+	}
+	certmagic.Default.Storage = storage // before the first certificate
+
+	// What CertMagic does around an order:
+	ctx := context.Background()
+	if err := certmagic.Default.Storage.Lock(ctx, "issue_cert_example.com"); err != nil {
+		panic(err)
+	}
+	state, err := client.Mutex("certmagic:issue_cert_example.com").Inspect(ctx)
+	fmt.Println("held:", state.State.Held(), err)
+	fmt.Println(certmagic.Default.Storage.Unlock(ctx, "issue_cert_example.com"))
+	// Output:
+	// held: true <nil>
+	// <nil>
+}

@@ -1,0 +1,118 @@
+package cronlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	"github.com/quorumlock/quorumlock"
+	cronlock "github.com/quorumlock/quorumlock/contrib/cron"
+	"github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/locktest/nodetest"
+)
+
+// late is the schedule of a process whose clock is late.
+type late struct{ by time.Duration }
+
+func (l late) Next(t time.Time) time.Time {
+	return t.Add(-l.by).Truncate(time.Second).Add(time.Second + l.by)
+}
+
+// Three processes whose clocks differ by 30 ms run a job for 200 ticks.
+func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
+	const ticks, skew = 200, 30 * time.Millisecond
+	for name, test := range map[string]struct {
+		atLeast time.Duration
+		once    bool
+	}{"kept": {200 * time.Millisecond, true}, "not kept": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := nodetest.Start(t, 3)
+				start := time.Now().Truncate(time.Second)
+				var mu sync.Mutex
+				runs := make(map[int]int)
+				for process := range 3 {
+					job := cron.NewChain(cronlock.Once(t.Context(), nodes.NewClient().Mutex("report"), test.atLeast, cron.DiscardLogger)).
+						Then(cron.FuncJob(func() {
+							mu.Lock()
+							runs[int(time.Since(start)/time.Second)]++
+							mu.Unlock()
+							time.Sleep(time.Millisecond)
+						}))
+					c := cron.New()
+					c.Schedule(late{time.Duration(process) * skew}, job)
+					c.Start()
+					defer func() { <-c.Stop().Done() }()
+				}
+				time.Sleep(ticks*time.Second + time.Second/2)
+				mu.Lock()
+				defer mu.Unlock()
+				once, more := 0, 0
+				for tick := 1; tick <= ticks; tick++ { // at tick 0 they started
+					switch {
+					case runs[tick] == 1:
+						once++
+					case runs[tick] > 1:
+						more++
+					}
+				}
+				t.Logf("%d ticks: %d with one run, %d with more", ticks, once, more)
+				if test.once && once != ticks {
+					t.Errorf("%d ticks with one run, want %d", once, ticks)
+				}
+				if !test.once && more == 0 {
+					t.Error("no tick ran twice without atLeast: this test cannot see what atLeast is for")
+				}
+			})
+		})
+	}
+}
+
+// log keeps what a cron.Logger is told.
+type log struct{ infos, errors []string }
+
+func (l *log) Info(msg string, _ ...any)             { l.infos = append(l.infos, msg) }
+func (l *log) Error(err error, msg string, _ ...any) { l.errors = append(l.errors, err.Error()) }
+
+func TestTheLogLearnsOfSkippedTicksAndErrors(t *testing.T) {
+	lock, job := locktest.New("report"), func(context.Context) error { return errors.New("no paper") }
+	l := &log{}
+	run := func(lock quorumlock.Locker, job func(context.Context) error) {
+		cronlock.OnceFunc(t.Context(), lock, 0, l, job).Run()
+	}
+	release := lock.Hold()
+	run(lock, job)
+	if len(l.infos) != 1 || !strings.Contains(l.infos[0], "skipped") || len(l.errors) > 0 {
+		t.Errorf("while another process has the lock: %q and errors %q, want one skipped", l.infos, l.errors)
+	}
+	release()
+	run(lock, job)
+	lock.Fail(&quorumlock.QuorumError{Needed: 2})
+	run(lock, job)
+	run(nil, job)
+	run(lock, nil)
+	cronlock.Once(t.Context(), lock, 0, l)(nil).Run()
+	for i, want := range []string{"no paper", "no quorum", "the Locker is nil", "the function is nil", "the function is nil"} {
+		if i >= len(l.errors) || !strings.Contains(l.errors[i], want) {
+			t.Errorf("errors %q, want number %d to say %q", l.errors, i, want)
+		}
+	}
+}
+
+func TestTheContextOfAFuncEndsWithTheLock(t *testing.T) {
+	lock, l := locktest.New("report"), &log{}
+	cronlock.OnceFunc(t.Context(), lock, 0, l, func(ctx context.Context) error {
+		lock.Lose()
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}).Run()
+	if len(l.errors) != 1 || !strings.Contains(l.errors[0], "was lost") {
+		t.Errorf("errors %q, want one that says that the lock was lost", l.errors)
+	}
+}

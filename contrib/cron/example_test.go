@@ -1,0 +1,68 @@
+package cronlock_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/robfig/cron/v3"
+
+	cronlock "github.com/quorumlock/quorumlock/contrib/cron"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// connect stands in for redlock.Dial(urls...): three servers in the process.
+func connect() (client *redlock.Client, stop func()) {
+	servers, nodes, err := embedded.Nodes(3)
+	if err != nil {
+		panic(err)
+	}
+	if client, err = redlock.New(nodes); err != nil {
+		panic(err)
+	}
+	return client, func() {
+		_ = client.Close()
+		for _, s := range servers {
+			s.Close()
+		}
+	}
+}
+
+func ExampleOnce() {
+	client, stop := connect()
+	defer stop()
+	ctx := context.Background()
+
+	c := cron.New()
+	for range 2 { // as if two processes had a cron with this job
+		once := cronlock.Once(ctx, client.Mutex("jobs:report"), 10*time.Minute, cron.DiscardLogger)
+		job := cron.NewChain(once).Then(cron.FuncJob(func() { fmt.Println("the report") }))
+		if _, err := c.AddJob("@every 1s", job); err != nil {
+			panic(err)
+		}
+	}
+	for _, entry := range c.Entries() { // at 3 o'clock
+		entry.WrappedJob.Run()
+	}
+	// Output:
+	// the report
+}
+
+func ExampleOnceFunc() {
+	client, stop := connect()
+	defer stop()
+	ctx := context.Background()
+
+	job := cronlock.OnceFunc(ctx, client.Mutex("jobs:report"), 10*time.Minute, nil, func(ctx context.Context) error {
+		fmt.Println("the report")
+		return ctx.Err() // ctx is cancelled if the lock is lost
+	})
+	c := cron.New()
+	if _, err := c.AddJob("0 3 * * *", job); err != nil {
+		panic(err)
+	}
+	c.Entries()[0].Job.Run() // at 3 o'clock
+	// Output:
+	// the report
+}

@@ -1,0 +1,97 @@
+package gocronlock_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/quorumlock/quorumlock"
+	gocronlock "github.com/quorumlock/quorumlock/contrib/gocron"
+	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// connect stands in for redlock.Dial(urls...): three servers in the process.
+func connect() (client *redlock.Client, stop func()) {
+	servers, nodes, err := embedded.Nodes(3)
+	if err != nil {
+		panic(err)
+	}
+	if client, err = redlock.New(nodes); err != nil {
+		panic(err)
+	}
+	return client, func() {
+		_ = client.Close()
+		for _, s := range servers {
+			s.Close()
+		}
+	}
+}
+
+func ExampleNewLocker() {
+	client, stop := connect()
+	defer stop()
+
+	// Another process runs the job at the same tick: it holds the lock.
+	lease, err := client.Mutex("jobs:report").Lock(context.Background())
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Unlock(context.Background()) //nolint:errcheck // the keys are gone at their TTL
+
+	locker, err := gocronlock.NewLocker(func(job string) quorumlock.Locker { return client.Mutex("jobs:" + job) }, time.Minute)
+	if err != nil {
+		panic(err)
+	}
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	if err != nil {
+		panic(err)
+	}
+	ran := make(chan string)
+	for _, job := range []string{"report", "cleanup"} {
+		_, err := scheduler.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func() { ran <- job }),
+			gocron.WithName(job), gocron.WithStartAt(gocron.WithStartImmediately()))
+		if err != nil {
+			panic(err)
+		}
+	}
+	scheduler.Start()
+	fmt.Println("ran here:", <-ran)
+	_ = scheduler.Shutdown()
+	// Output:
+	// ran here: cleanup
+}
+
+func ExampleNewElector() {
+	client, stop := connect()
+	defer stop()
+	ctx, cancel := context.WithCancel(context.Background())
+
+	elector, err := gocronlock.NewElector(election.New(client.Mutex("jobs:leader"), "10.0.0.7"), 50*time.Millisecond)
+	if err != nil {
+		panic(err)
+	}
+	resigned := make(chan error)
+	go func() { resigned <- elector.Run(ctx) }()
+
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+	if err != nil {
+		panic(err)
+	}
+	ran := make(chan string, 10)
+	if _, err := scheduler.NewJob(gocron.DurationJob(100*time.Millisecond), gocron.NewTask(func() { ran <- "report" })); err != nil {
+		panic(err)
+	}
+	scheduler.Start()
+	fmt.Println("the leader ran:", <-ran)
+
+	_ = scheduler.Shutdown() // first, so that no job runs when another process leads
+	cancel()
+	fmt.Println(<-resigned)
+	// Output:
+	// the leader ran: report
+	// context canceled
+}

@@ -1,0 +1,68 @@
+// Package gocronlock makes jobs of gocron (github.com/go-co-op/gocron/v2) run on one process of a fleet.
+//
+// A [Locker] asks for a lock at each tick: any process may run the job. An [Elector] lets one process, the leader, run all jobs.
+// Both allow for clocks that differ: gocron itself does not, so a process whose clock is late would run a short job again.
+//
+// gocron gives a job no context that ends when a lock is lost. A job that must stop then calls quorumlock.Once or
+// quorumlock.Do itself, and needs no Locker.
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Locker is a [gocron.Locker]. It is safe for concurrent use; its zero value is not usable.
+type Locker struct {
+	lock    func(job string) quorumlock.Locker
+	atLeast time.Duration
+}
+
+var _ gocron.Locker = (*Locker)(nil)
+
+// NewLocker returns a Locker that asks lock for the lock of a job, by the job's name, see gocron.WithName. A job keeps
+// its lock while it runs, and until atLeast after the grant, however short it is. So atLeast must be longer than the clocks of the
+// processes differ, and shorter than the period of the job. See also [quorumlock.Once].
+//
+// A process that dies during a job keeps the others out for the TTL of the lock. NewLocker returns an error if lock is nil
+// or atLeast is negative.
+func NewLocker(lock func(job string) quorumlock.Locker, atLeast time.Duration) (*Locker, error) {
+	if lock == nil {
+		return nil, errors.New("quorumlock: gocronlock: NewLocker: the function is nil: use one that returns the lock of a job, such as client.Mutex")
+	}
+	if atLeast < 0 {
+		return nil, fmt.Errorf("quorumlock: gocronlock: NewLocker: atLeast is %v: use 0 or more, such as a tenth of the job's period", atLeast)
+	}
+	return &Locker{lock, atLeast}, nil
+}
+
+// Lock does not wait: gocron runs the job if it is granted, and skips this tick if there is an error, such as
+// [quorumlock.ErrHeld] when another process runs it. gocron tells its AfterLockError listeners of the error. For all
+// errors see TryLock of [quorumlock.Locker].
+func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	lock := l.lock(job)
+	if lock == nil {
+		return nil, fmt.Errorf("quorumlock: gocronlock: the job %q has no lock: return one for each job", job)
+	}
+	lease, err := lock.TryLock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &held{lease, time.Now().Add(l.atLeast)}, nil
+}
+
+type held struct {
+	lease *quorumlock.Lease
+	until time.Time
+}
+
+// Unlock keeps the lock until atLeast after its grant. Also if ctx is done.
+func (h *held) Unlock(ctx context.Context) error {
+	return h.lease.UnlockAfter(ctx, time.Until(h.until))
+}

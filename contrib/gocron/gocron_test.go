@@ -1,0 +1,252 @@
+package gocronlock_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
+
+	"github.com/quorumlock/quorumlock"
+	gocronlock "github.com/quorumlock/quorumlock/contrib/gocron"
+	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/locktest/nodetest"
+)
+
+const (
+	period = time.Second
+	ticks  = 200
+	skew   = 30 * time.Millisecond // between the clocks of two processes
+	margin = 200 * time.Millisecond
+)
+
+// fleet is three schedulers with clocks that differ, which run one job.
+type fleet struct {
+	schedulers []gocron.Scheduler
+	start      time.Time
+
+	mu   sync.Mutex
+	runs [ticks]int // of each tick
+}
+
+// newFleet starts a scheduler for each option. Job i is told that process i runs it.
+func newFleet(t *testing.T, job func(process int), opts ...gocron.SchedulerOption) *fleet {
+	t.Helper()
+	f := &fleet{start: time.Now().Add(period)}
+	for i, opt := range opts {
+		s, err := gocron.NewScheduler(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Shutdown() }) // it was shut down already, unless the test has failed
+		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() {
+			f.mu.Lock()
+			f.runs[int(time.Since(f.start)/period)%ticks]++
+			f.mu.Unlock()
+			job(i)
+		}), gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartDateTime(f.start.Add(time.Duration(i)*skew))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.schedulers = append(f.schedulers, s)
+		s.Start()
+	}
+	return f
+}
+
+// finish lets all ticks pass, and returns how many ran not at all, once, and more often.
+func (f *fleet) finish(t *testing.T) (none, once, more int) {
+	t.Helper()
+	time.Sleep(time.Until(f.start.Add((ticks-1)*period + period/2)))
+	for _, s := range f.schedulers {
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, n := range f.runs {
+		switch n {
+		case 0:
+			none++
+		case 1:
+			once++
+		default:
+			more++
+		}
+	}
+	t.Logf("%d ticks: %d without a run, %d with one, %d with more", ticks, none, once, more)
+	return none, once, more
+}
+
+func TestLockerRunsAJobOnceATickThoughClocksDiffer(t *testing.T) {
+	for name, test := range map[string]struct {
+		atLeast time.Duration
+		once    bool
+	}{"kept": {margin, true}, "not kept": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := nodetest.Start(t, 3)
+				var opts []gocron.SchedulerOption
+				for range 3 {
+					client := nodes.NewClient()
+					locker, err := gocronlock.NewLocker(func(job string) quorumlock.Locker { return client.Mutex("jobs:" + job) }, test.atLeast)
+					if err != nil {
+						t.Fatal(err)
+					}
+					opts = append(opts, gocron.WithDistributedLocker(locker))
+				}
+				none, once, more := newFleet(t, func(int) { time.Sleep(time.Millisecond) }, opts...).finish(t)
+				if test.once && once != ticks {
+					t.Errorf("%d ticks without a run, and %d with more than one: want none", none, more)
+				}
+				if !test.once && more == 0 {
+					t.Error("no tick ran twice without atLeast: this test cannot see what atLeast is for")
+				}
+			})
+		})
+	}
+}
+
+// The leader resigns right after a job, every ten ticks.
+func TestElectorRunsAJobOnceATickThoughLeadersChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		settle time.Duration
+		once   bool
+	}{"settled": {margin, true}, "not settled": {0, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := nodetest.Start(t, 3)
+				ctx, cancel := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				var opts []gocron.SchedulerOption
+				var elections []*election.Election
+				for range 3 {
+					e := election.New(nodes.NewClient().Mutex("leader"), "")
+					x, err := gocronlock.NewElector(e, test.settle)
+					if err != nil {
+						t.Fatal(err)
+					}
+					running.Go(func() {
+						if err := x.Run(ctx); !errors.Is(err, context.Canceled) {
+							t.Error(err)
+						}
+					})
+					elections, opts = append(elections, e), append(opts, gocron.WithDistributedElector(x))
+				}
+				var mu sync.Mutex
+				jobs, led := 0, make(map[int]bool)
+				f := newFleet(t, func(process int) {
+					mu.Lock()
+					defer mu.Unlock()
+					led[process] = true
+					if jobs++; jobs%10 == 0 {
+						if err := elections[process].Resign(ctx); err != nil {
+							t.Error(err)
+						}
+					}
+				}, opts...)
+				none, _, more := f.finish(t)
+				cancel()
+				running.Wait()
+				if test.once && (more > 0 || none > 0) {
+					t.Errorf("%d ticks without a run, and %d with more than one: want none", none, more)
+				}
+				if !test.once && more == 0 {
+					t.Error("no tick ran twice without settle: this test cannot see what settle is for")
+				}
+				if len(led) != 3 {
+					t.Errorf("only the processes %v have led", led)
+				}
+			})
+		})
+	}
+}
+
+func TestElectorLeadsOnlyWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, err := gocronlock.NewElector(election.New(nodetest.Start(t, 3).Client().Mutex("leader"), ""), time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := x.IsLeader(t.Context()); !errors.Is(err, election.ErrNotLeader) {
+			t.Errorf("before Run: %v, want ErrNotLeader", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- x.Run(ctx) }()
+		time.Sleep(100 * time.Millisecond)
+		if err := x.IsLeader(t.Context()); err == nil || errors.Is(err, election.ErrNotLeader) {
+			t.Errorf("before it has settled: %v, want an error that says so", err)
+		}
+		time.Sleep(time.Second)
+		if err := x.IsLeader(t.Context()); err != nil {
+			t.Errorf("when it has settled: %v", err)
+		}
+		cancel()
+		<-done
+		if err := x.IsLeader(t.Context()); !errors.Is(err, election.ErrNotLeader) {
+			t.Errorf("after Run: %v, want ErrNotLeader", err)
+		}
+	})
+}
+
+// While the nodes are down, jobs are skipped and listeners learn why.
+func TestListenersLearnWhyAJobWasSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lock := locktest.New("report")
+		lock.Fail(&quorumlock.QuorumError{Needed: 2})
+		locker, err := gocronlock.NewLocker(func(string) quorumlock.Locker { return lock }, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var told []error // written in the goroutine of one job, which Shutdown waits for
+		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() { t.Error("the job ran") }), gocron.WithEventListeners(
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { told = append(told, err) })))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		time.Sleep(3*period + period/2)
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+		if len(told) != 3 {
+			t.Errorf("the listener learned of %d errors, want 3", len(told))
+		}
+		for _, err := range told {
+			if _, ok := errors.AsType[*quorumlock.QuorumError](err); !ok {
+				t.Errorf("the listener learned of %v, want a QuorumError", err)
+			}
+		}
+	})
+}
+
+func TestBadArgumentsAreRefused(t *testing.T) {
+	lock := func(string) quorumlock.Locker { return nil }
+	locker, err := gocronlock.NewLocker(lock, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, noFunc := gocronlock.NewLocker(nil, 0)
+	_, negative := gocronlock.NewLocker(lock, -1)
+	_, noLock := locker.Lock(t.Context(), "report")
+	_, noElection := gocronlock.NewElector(nil, 0)
+	_, negativeSettle := gocronlock.NewElector(election.New(nil, ""), -1)
+	for want, err := range map[string]error{
+		"the function is nil": noFunc, "atLeast is -1ns": negative, `"report" has no lock`: noLock,
+		"the election is nil": noElection, "settle is -1ns": negativeSettle,
+	} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package redlockhttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/fence"
+)
+
+// Exclusive returns a wrapper for handlers that lets in one request at a time for each lock, on a whole fleet. lock says which
+// lock a request needs, such as that of its customer; nil says that it needs none.
+//
+//	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
+//		return client.Mutex("myapp:customer:" + r.PathValue("customer"))
+//	}, nil)
+//	mux.Handle("POST /orders/{customer}", one(orders))
+//
+// A request does not wait for its lock. If it cannot have it, refuse answers in place of the handler; nil means [Refuse].
+//
+// The context of the request that the handler sees is that of the lease: it ends when the lock is lost. It carries the fencing
+// token, see [fence.FromContext]. The lock is released when the handler returns or panics.
+func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.ResponseWriter, r *http.Request, err error)) func(http.Handler) http.Handler {
+	if refuse == nil {
+		refuse = Refuse
+	}
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if lock == nil || next == nil {
+				refuse(w, r, errors.New("quorumlock: redlockhttp: Exclusive was given a nil lock function or handler"))
+				return
+			}
+			l := lock(r)
+			if l == nil {
+				next.ServeHTTP(w, r)
+				return
+			}
+			lease, err := l.TryLock(r.Context())
+			if err != nil {
+				refuse(w, r, err)
+				return
+			}
+			defer lease.Unlock(r.Context()) //nolint:errcheck // the keys are gone at their TTL
+			next.ServeHTTP(w, r.WithContext(fence.NewContext(lease.Context(), lease.Token())))
+		})
+	}
+}
+
+// Refuse answers a request that could not have its lock, by the error of TryLock:
+//
+//   - 409 Conflict if another request has the lock, with a Retry-After of the TTL that the [quorumlock.HeldError] tells, in
+//     seconds, rounded up, and at least 1. A lock that is renewed may take longer, and one that is released less.
+//   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is closed.
+//   - 500 Internal Server Error otherwise, as for a name that no lock can have.
+//
+// The answer has no text of the error, which may name keys and holders. To log the error, give [Exclusive] a function that
+// logs it and calls Refuse.
+func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
+	_, few := errors.AsType[*quorumlock.QuorumError](err)
+	switch {
+	case few, errors.Is(err, quorumlock.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "no lock can be had now: try again", http.StatusServiceUnavailable)
+	case errors.Is(err, quorumlock.ErrHeld):
+		seconds := 1
+		if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
+			seconds = max(1, int((held.TTL+time.Second-1)/time.Second))
+		}
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		http.Error(w, "another request is at work on the same: try again", http.StatusConflict)
+	default:
+		http.Error(w, "the lock of this request cannot be used", http.StatusInternalServerError)
+	}
+}
