@@ -54,6 +54,8 @@ func TestClientsOfTheSameNodesShareLocks(t *testing.T) {
 	})
 }
 
+func TestTheExample(t *testing.T) { testServe(t) }
+
 // It works in real time, too.
 func TestNodesOutsideABubble(t *testing.T) {
 	nodes := nodetest.Start(t, 3)
