@@ -15,12 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
-func TestLockerConforms(t *testing.T) {
-	locktest.Conformance{Bubble: true, New: func(*testing.T) (a, b quorumlock.Locker) {
-		l := locktest.New("x")
-		return l, l
-	}}.Run(t)
-}
+func TestLockerConforms(t *testing.T) { testMyLocker(t) }
 
 // In real time as well: the fake starts no goroutine that a bubble would wait for.
 func TestLockerConformsOutsideABubble(t *testing.T) {
