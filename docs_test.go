@@ -4,10 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"unicode"
 )
 
 // maxReadme is how many words README.md may have, with its code and tables, as wc -w counts them.
@@ -17,61 +15,6 @@ func TestDocsReadmeIsShort(t *testing.T) {
 	if n := len(strings.Fields(readDoc(t, "README.md"))); n > maxReadme {
 		t.Errorf("README.md has %d words, want at most %d: move something to docs/", n, maxReadme)
 	}
-}
-
-func TestDocsLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)\s]*)\)`)
-	for _, page := range pages(t) {
-		links := link.FindAllStringSubmatch(prose(readDoc(t, page)), -1)
-		if page == "README.md" && len(links) == 0 {
-			t.Error("README.md has no links, so none is checked")
-		}
-		for _, l := range links {
-			if why := deadLink(t, page, l[1]); why != "" {
-				t.Errorf("%s links to %q: %s", page, l[1], why)
-			}
-		}
-	}
-}
-
-// deadLink returns what is wrong with a link of a page. Links to other hosts are not followed.
-func deadLink(t *testing.T, page, target string) string {
-	if strings.Contains(target, "://") {
-		return ""
-	}
-	path, anchor, hasAnchor := strings.Cut(target, "#")
-	file := page
-	if path != "" {
-		file = filepath.Join(filepath.Dir(page), path)
-	}
-	if _, err := os.Stat(file); err != nil {
-		return "there is no such file"
-	}
-	if hasAnchor && !slices.Contains(anchors(readDoc(t, file)), anchor) {
-		return "the file has no such heading"
-	}
-	return ""
-}
-
-// anchors returns the anchors of a page's headings, as GitHub makes them.
-func anchors(text string) []string {
-	var all []string
-	for line := range strings.Lines(prose(text)) {
-		title := strings.TrimLeft(line, "#")
-		if title == line || !strings.HasPrefix(title, " ") {
-			continue
-		}
-		all = append(all, strings.Map(func(r rune) rune {
-			switch {
-			case r == ' ':
-				return '-'
-			case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
-				return unicode.ToLower(r)
-			}
-			return -1
-		}, strings.TrimSpace(title)))
-	}
-	return all
 }
 
 // riddles are words that the style guide replaces with plain ones.
@@ -115,20 +58,4 @@ func readDoc(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
-}
-
-// prose returns a page without its code, which has brackets and # of its own.
-func prose(page string) string {
-	var b strings.Builder
-	code := false
-	for line := range strings.Lines(page) {
-		if strings.HasPrefix(line, "```") {
-			code = !code
-			continue
-		}
-		if !code {
-			b.WriteString(line)
-		}
-	}
-	return b.String()
 }

@@ -1,0 +1,5 @@
+module github.com/quorumlock/quorumlock/docs/site
+
+go 1.26.0
+
+require github.com/yuin/goldmark v1.8.7
