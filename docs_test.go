@@ -4,8 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
 // maxReadme is how many words README.md may have, with its code and tables, as wc -w counts them.
@@ -15,6 +17,61 @@ func TestDocsReadmeIsShort(t *testing.T) {
 	if n := len(strings.Fields(readDoc(t, "README.md"))); n > maxReadme {
 		t.Errorf("README.md has %d words, want at most %d: move something to docs/", n, maxReadme)
 	}
+}
+
+func TestDocsLinksLeadSomewhere(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)\s]*)\)`)
+	for _, page := range pages(t) {
+		links := link.FindAllStringSubmatch(prose(readDoc(t, page)), -1)
+		if page == "README.md" && len(links) == 0 {
+			t.Error("README.md has no links, so none is checked")
+		}
+		for _, l := range links {
+			if why := deadLink(t, page, l[1]); why != "" {
+				t.Errorf("%s links to %q: %s", page, l[1], why)
+			}
+		}
+	}
+}
+
+// deadLink returns what is wrong with a link of a page. Links to other hosts are not followed.
+func deadLink(t *testing.T, page, target string) string {
+	if strings.Contains(target, "://") {
+		return ""
+	}
+	path, anchor, hasAnchor := strings.Cut(target, "#")
+	file := page
+	if path != "" {
+		file = filepath.Join(filepath.Dir(page), path)
+	}
+	if _, err := os.Stat(file); err != nil {
+		return "there is no such file"
+	}
+	if hasAnchor && !slices.Contains(anchors(readDoc(t, file)), anchor) {
+		return "the file has no such heading"
+	}
+	return ""
+}
+
+// anchors returns the anchors of a page's headings, as GitHub makes them.
+func anchors(text string) []string {
+	var all []string
+	for line := range strings.Lines(prose(text)) {
+		title := strings.TrimLeft(line, "#")
+		if title == line || !strings.HasPrefix(title, " ") {
+			continue
+		}
+		all = append(all, strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-', r == '_', unicode.IsLetter(r), unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, strings.TrimSpace(title)))
+	}
+	return all
 }
 
 // riddles are words that the style guide replaces with plain ones.
@@ -35,20 +92,20 @@ func TestDocsAreInPlainEnglish(t *testing.T) {
 	}
 }
 
-// pages are README.md and the pages of docs/.
+// pages are README.md, the other pages beside it, and those of docs/.
 func pages(t *testing.T) []string {
 	t.Helper()
-	found, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
+	var all []string
+	for pattern, least := range map[string]int{"*.md": 5, "docs/*.md": 10} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) < least {
+			t.Fatalf("%s: only %q, %v", pattern, found, err)
+		}
+		for _, page := range found {
+			all = append(all, filepath.ToSlash(page))
+		}
 	}
-	if len(found) < 2 {
-		t.Fatalf("docs/ has only %q", found)
-	}
-	for i := range found {
-		found[i] = filepath.ToSlash(found[i])
-	}
-	return append([]string{"README.md"}, found...)
+	return all
 }
 
 func readDoc(t *testing.T, file string) string {
@@ -58,4 +115,20 @@ func readDoc(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return strings.ReplaceAll(string(b), "\r\n", "\n")
+}
+
+// prose returns a page without its code, which has brackets and # of its own.
+func prose(page string) string {
+	var b strings.Builder
+	code := false
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			code = !code
+			continue
+		}
+		if !code {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
 }
