@@ -25,6 +25,9 @@ var update = flag.Bool("update", false, "write what the packages export to api/"
 func TestAPIIsAsCommitted(t *testing.T) {
 	files := make(map[string]bool)
 	for _, p := range publicPackages(t) {
+		if p.dir == "scripts" { // its Go is not promised
+			continue
+		}
 		file := filepath.Join("api", strings.ReplaceAll(filepath.ToSlash(p.dir), "/", "-")+".txt")
 		if p.dir == "." {
 			file = filepath.Join("api", "quorumlock.txt")

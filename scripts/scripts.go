@@ -2,7 +2,8 @@
 // each operation, whose header names its KEYS, ARGV and reply, and one constructor and one parser
 // here. Keys, hash and channel are Redisson's, so that its clients and this library share locks.
 //
-// Programs use it through packages node, redlock and multilock.
+// Programs use it through packages node, redlock and multilock. The Lua is here to be read. The Go may change in any release:
+// it is made for the packages of this module.
 package scripts
 
 import (
