@@ -31,6 +31,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/quorumlock/quorumlock"
@@ -43,7 +44,13 @@ import (
 // All members are acquired in parallel, under one owner and one TTL, and have one fencing token, which
 // is higher than that of any earlier grant of any member. Of a reader's side, that holds for the grants of its
 // writers. If one member is lost, the whole lease is, and Unlock frees the others still.
-type Mutex struct{ lock *quorum.Lock }
+type Mutex struct {
+	inner
+	lock *quorum.Lock
+}
+
+// inner hides the method Member, by which a MultiLock is a member of another, from the documentation.
+type inner = quorum.Member
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
@@ -77,7 +84,10 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 		if !ok {
 			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
 		}
-		if locks[i] = m.Member(); locks[i] == nil {
+		if v := reflect.ValueOf(l); v.Kind() != reflect.Pointer || !v.IsNil() {
+			locks[i] = m.Member()
+		}
+		if locks[i] == nil {
 			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is nil or a zero %T: make it with the Mutex method of a client or node", i+1, l)
 		}
 		names[i] = l.Name()
@@ -86,7 +96,7 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Mutex{lock}, nil
+	return &Mutex{quorum.NewMember(lock), lock}, nil
 }
 
 // Name returns the names of the members, joined by " + ".
@@ -97,11 +107,3 @@ func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.
 
 // TryLock acquires all members without waiting, as [quorumlock.Locker] says.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
-
-// Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock {
-	if m == nil {
-		return nil
-	}
-	return m.lock
-}

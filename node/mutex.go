@@ -9,9 +9,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
+// member hides the method Member, by which package multilock takes a lock as a member, from the documentation.
+type member = quorum.Member
+
 // Mutex is a lock on a single node: as safe as that node is. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
 type Mutex struct {
+	member
 	node *Node
 	key  string
 	lock *quorum.Lock
@@ -31,7 +35,8 @@ func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock
 		err = bad
 	}
 	cell.Node, cell.Name = n, set.Prefix+name
-	return &Mutex{n, cell.Name, quorum.New(n.locks, name, core.Tree{}, []quorum.Cell{cell}, set, err)}
+	lock := quorum.New(n.locks, name, core.Tree{}, []quorum.Cell{cell}, set, err)
+	return &Mutex{quorum.NewMember(lock), n, cell.Name, lock}
 }
 
 // resolve returns what the options of a Mutex or a Latch come to, and what is wrong with them or with the node.
@@ -73,12 +78,4 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	}
 	_, err := m.node.ForceRelease(ctx, m.key)
 	return err
-}
-
-// Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock {
-	if m == nil {
-		return nil
-	}
-	return m.lock
 }

@@ -10,13 +10,17 @@ import (
 // RWMutex is a read-write lock on a single node: as safe as that node is. Its rules are those of redlock.RWMutex. As a
 // [quorumlock.Locker] it is its writer, which is the [Mutex] of the same name; [RWMutex.RLocker] is its reader. It is safe for
 // concurrent use; its zero value is not usable.
-type RWMutex struct{ writer, reader *Mutex }
+type RWMutex struct {
+	member         // the writer
+	writer, reader *Mutex
+}
 
 var _ quorumlock.Locker = (*RWMutex)(nil)
 
 // RWMutex returns the read-write lock of that name. If the name or an option is bad, its calls return an error that says so.
 func (n *Node) RWMutex(name string, opts ...quorumlock.Option) *RWMutex {
-	return &RWMutex{n.mutex(name, quorum.Cell{}, nil, opts), n.mutex(name, quorum.Cell{Shared: true}, nil, opts)}
+	writer := n.mutex(name, quorum.Cell{}, nil, opts)
+	return &RWMutex{writer.member, writer, n.mutex(name, quorum.Cell{Shared: true}, nil, opts)}
 }
 
 // Name returns the name of the lock.
@@ -55,11 +59,3 @@ func (m *RWMutex) Inspect(ctx context.Context) (quorumlock.State, error) {
 
 // ForceUnlock frees the lock, whoever holds or shares it. They learn of it when they next renew.
 func (m *RWMutex) ForceUnlock(ctx context.Context) error { return m.writer.ForceUnlock(ctx) }
-
-// Member is how package multilock takes the writer as a member. It is not for use elsewhere.
-func (m *RWMutex) Member() *quorum.Lock {
-	if m == nil {
-		return nil
-	}
-	return m.writer.Member()
-}

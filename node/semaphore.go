@@ -9,7 +9,10 @@ import (
 
 // Semaphore is a semaphore on a single node: as safe as that node is. Its rules are those of redlock.Semaphore. It is a
 // [quorumlock.Locker], safe for concurrent use; its zero value is not usable.
-type Semaphore struct{ mutex *Mutex }
+type Semaphore struct {
+	member
+	mutex *Mutex
+}
 
 var _ quorumlock.Locker = (*Semaphore)(nil)
 
@@ -17,7 +20,8 @@ var _ quorumlock.Locker = (*Semaphore)(nil)
 // its calls return an error that says so.
 func (n *Node) Semaphore(name string, permits int, opts ...quorumlock.Option) *Semaphore {
 	cell, err := quorum.SlotsOf(permits)
-	return &Semaphore{n.mutex(name, cell, err, opts)}
+	m := n.mutex(name, cell, err, opts)
+	return &Semaphore{m.member, m}
 }
 
 // Name returns the name of the semaphore.
@@ -46,12 +50,4 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) error {
 	}
 	_, err := s.mutex.node.ForceReleaseSemaphore(ctx, s.mutex.key)
 	return err
-}
-
-// Member is how package multilock takes the semaphore as a member. It is not for use elsewhere.
-func (s *Semaphore) Member() *quorum.Lock {
-	if s == nil {
-		return nil
-	}
-	return s.mutex.Member()
 }

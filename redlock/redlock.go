@@ -139,7 +139,7 @@ func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlo
 	}
 	cell.Name = set.Prefix + name
 	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(cell), set, err)
-	return &Mutex{client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
+	return &Mutex{member: quorum.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
 }
 
 // sameLabel refuses options that would give one lock a label of its own.
@@ -182,9 +182,13 @@ func (c *Client) Close() error {
 	return g.Wait()
 }
 
+// member hides the method Member, by which package multilock takes a lock as a member, from the documentation.
+type member = quorum.Member
+
 // Mutex is a lock over a majority of the client's nodes. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
 type Mutex struct {
+	member
 	client  *Client
 	lock    *quorum.Lock
 	key     string // the name with its prefix
@@ -203,11 +207,3 @@ func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.
 
 // TryLock acquires the lock without waiting, as [quorumlock.Locker] says.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
-
-// Member is how package multilock takes the lock as a member. It is not for use elsewhere.
-func (m *Mutex) Member() *quorum.Lock {
-	if m == nil {
-		return nil
-	}
-	return m.lock
-}

@@ -37,14 +37,18 @@ import (
 // With a ctx that descends from a lease, a reader enters its own lease, or a writer's, again, even if another writer waits.
 // The reverse would wait for itself: Lock with the ctx of a reader's lease returns [quorumlock.ErrUpgrade] at once. A writer
 // becomes a reader with [RWMutex.Downgrade].
-type RWMutex struct{ writer, reader *Mutex }
+type RWMutex struct {
+	member         // the writer
+	writer, reader *Mutex
+}
 
 var _ quorumlock.Locker = (*RWMutex)(nil)
 
 // RWMutex returns the read-write lock of that name. It costs nothing and starts nothing. If the name or an option is bad, its
 // calls return an error that says so.
 func (c *Client) RWMutex(name string, opts ...quorumlock.Option) *RWMutex {
-	return &RWMutex{c.mutex(name, quorum.Cell{}, nil, opts), c.mutex(name, quorum.Cell{Shared: true}, nil, opts)}
+	writer := c.mutex(name, quorum.Cell{}, nil, opts)
+	return &RWMutex{writer.member, writer, c.mutex(name, quorum.Cell{Shared: true}, nil, opts)}
 }
 
 // Name returns the name of the lock.
@@ -88,11 +92,3 @@ func (m *RWMutex) Inspect(ctx context.Context) (Inspection, error) { return m.wr
 
 // ForceUnlock is [Mutex.ForceUnlock]: it frees the lock, whoever holds or shares it.
 func (m *RWMutex) ForceUnlock(ctx context.Context) error { return m.writer.ForceUnlock(ctx) }
-
-// Member is how package multilock takes the writer as a member. It is not for use elsewhere.
-func (m *RWMutex) Member() *quorum.Lock {
-	if m == nil {
-		return nil
-	}
-	return m.writer.Member()
-}

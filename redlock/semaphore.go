@@ -39,7 +39,10 @@ import (
 //
 // With a ctx that descends from a lease, Lock enters that lease again: it takes no second slot. Take two slots with contexts that
 // do not descend from one another.
-type Semaphore struct{ mutex *Mutex }
+type Semaphore struct {
+	member
+	mutex *Mutex
+}
 
 var _ quorumlock.Locker = (*Semaphore)(nil)
 
@@ -48,7 +51,8 @@ var _ quorumlock.Locker = (*Semaphore)(nil)
 // that of a mutex within the last day, they return [quorumlock.ErrWrongKind].
 func (c *Client) Semaphore(name string, permits int, opts ...quorumlock.Option) *Semaphore {
 	cell, err := quorum.SlotsOf(permits)
-	return &Semaphore{c.mutex(name, cell, err, opts)}
+	m := c.mutex(name, cell, err, opts)
+	return &Semaphore{m.member, m}
 }
 
 // Name returns the name of the semaphore.
@@ -68,11 +72,3 @@ func (s *Semaphore) Inspect(ctx context.Context) (Inspection, error) { return s.
 
 // ForceUnlock is [Mutex.ForceUnlock]: it frees all slots.
 func (s *Semaphore) ForceUnlock(ctx context.Context) error { return s.mutex.ForceUnlock(ctx) }
-
-// Member is how package multilock takes the semaphore as a member. It is not for use elsewhere.
-func (s *Semaphore) Member() *quorum.Lock {
-	if s == nil {
-		return nil
-	}
-	return s.mutex.Member()
-}
