@@ -1,6 +1,7 @@
 package quorumlock_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -89,6 +90,33 @@ func TestDocsAreInPlainEnglish(t *testing.T) {
 				t.Errorf("%s, line %d: %q: say it plainly", page, 1+strings.Count(text[:at[0]], "\n"), r)
 			}
 		}
+	}
+}
+
+// The tables of docs/proof.md name the planted bugs that there are, by name and file, and no others.
+func TestDocsNameEveryPlantedBug(t *testing.T) {
+	proof := readDoc(t, "docs/proof.md")
+	rows := make(map[string]bool)
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| (\S+\.(?:go|lua)) \|`).FindAllStringSubmatch(proof, -1) {
+		rows[row[1]+" | "+row[2]] = true
+	}
+	of := map[string]int{}
+	for _, simulation := range []string{"simulation", "latchsim"} {
+		source := readDoc(t, "internal/"+simulation+"/bugs_test.go")
+		for _, bug := range regexp.MustCompile(`(?m)^\t(?:bug\(|\{)"([^"]+)", "([^"]+)",`).FindAllStringSubmatch(source, -1) {
+			of[simulation]++
+			if row := bug[1] + " | " + bug[2]; !rows[row] {
+				t.Errorf("docs/proof.md has no row | %s | for a planted bug: run go test ./internal/%s -run Planted -planted all -v, which prints it", row, simulation)
+			} else {
+				delete(rows, row)
+			}
+		}
+	}
+	for row := range rows {
+		t.Errorf("docs/proof.md has a row | %s |, but there is no such planted bug", row)
+	}
+	if of["latchsim"] == 0 || !strings.Contains(proof, fmt.Sprintf("in each of %d ways", of["simulation"])) {
+		t.Errorf("there are %v planted bugs, and docs/proof.md says another number", of)
 	}
 }
 
