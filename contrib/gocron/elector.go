@@ -59,7 +59,7 @@ func (x *Elector) IsLeader(context.Context) error {
 		return election.ErrNotLeader
 	}
 	if led := time.Since(x.since); led < x.settle {
-		return fmt.Errorf("quorumlock: gocronlock: this process leads since %v, and runs no job before %v", led, x.settle)
+		return fmt.Errorf("quorumlock: gocronlock: this process has led for %v, and runs jobs after %v", led, x.settle)
 	}
 	return nil
 }

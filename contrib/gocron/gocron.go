@@ -62,7 +62,7 @@ type held struct {
 	until time.Time
 }
 
-// Unlock keeps the lock until atLeast after its grant. Also if ctx is done.
+// Unlock keeps the lock until atLeast after its grant, and then lets it expire. It does so even if ctx is done.
 func (h *held) Unlock(ctx context.Context) error {
 	return h.lease.UnlockAfter(ctx, time.Until(h.until))
 }

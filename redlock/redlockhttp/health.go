@@ -1,6 +1,6 @@
-// Package redlockhttp is what an HTTP service needs of a redlock client: a handler that serves the health of the nodes to probes,
-// and a wrapper for handlers that lets in one request at a time. It is a package of its
-// own so that package redlock does not need net/http.
+// Package redlockhttp is what an HTTP service needs of a redlock client: a handler that serves the health of the nodes to
+// probes, and a wrapper for handlers that lets in one request at a time. It is a package of its own so that package redlock
+// does not need net/http.
 //
 //	http.Handle("/readyz", redlockhttp.Health(client))
 package redlockhttp
