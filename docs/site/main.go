@@ -51,6 +51,7 @@ func main() {
 type site struct {
 	root    string
 	sources map[string]bool            // the pages, such as docs/proof.md
+	assets  map[string]bool            // the pictures, such as docs/latency.svg
 	anchors map[string]map[string]bool // of each page
 	trees   map[string]ast.Node
 	texts   map[string][]byte
@@ -58,9 +59,9 @@ type site struct {
 
 // build writes the site, or returns all that is wrong with its links.
 func build(root, out string) error {
-	s := &site{root, make(map[string]bool), make(map[string]map[string]bool), make(map[string]ast.Node), make(map[string][]byte)}
+	s := &site{root, make(map[string]bool), make(map[string]bool), make(map[string]map[string]bool), make(map[string]ast.Node), make(map[string][]byte)}
 	var sources, assets []string
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/*.svg", "[A-QS-Z]*.md"} {
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/*.svg", "docs/*.png", "[A-QS-Z]*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return err
@@ -75,6 +76,7 @@ func build(root, out string) error {
 				s.sources[name] = true
 			} else {
 				assets = append(assets, name)
+				s.assets[name] = true
 			}
 		}
 	}
@@ -133,7 +135,9 @@ func (s *site) relink(name string) (wrong []error) {
 			if entering && strings.Contains(string(n.Destination), "://") {
 				err = errors.New("a page fetches nothing from elsewhere: put the image into docs/")
 			} else if entering {
-				_, err = s.target(name, string(n.Destination))
+				if n.Destination, err = s.target(name, string(n.Destination)); err == nil && strings.Contains(string(n.Destination), "://") {
+					err = fmt.Errorf("the image %s is not on the site: put it into docs/, as SVG or PNG", n.Destination)
+				}
 			}
 		}
 		if err != nil {
@@ -158,7 +162,7 @@ func (s *site) target(name, link string) ([]byte, error) {
 		return nil, fmt.Errorf("the link %q leads to no file", link)
 	}
 	switch {
-	case !s.sources[to] && path.Ext(to) == ".svg":
+	case s.assets[to]:
 		return []byte(link), nil
 	case !s.sources[to]:
 		return []byte(repository + to), nil

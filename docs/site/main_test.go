@@ -55,6 +55,7 @@ func TestLinks(t *testing.T) {
 		"no heading":          {"[x](docs/a.md#why)", "", `leads to no heading`},
 		"no heading here":     {"[x](#why)", "", `leads to no heading`},
 		"no image":            {"![x](docs/b.svg)", "", `leads to no file`},
+		"no picture":          {"![x](go.mod)", "", `is not on the site`},
 		"an image elsewhere":  {"![x](https://example.org/a.svg)", "", `fetches nothing from elsewhere`},
 		"raw HTML is escaped": {"<script>alert(1)</script>", "raw HTML omitted", ""},
 	} {
