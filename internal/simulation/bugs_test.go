@@ -66,4 +66,13 @@ var bugs = []sabotage.Bug{
 	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", 2000),
 	bug("a caller passes those who wait for a slot", "scripts/slot_acquire.lua", "(redis.call('zrank', KEYS[2], waiter) or 0) >= free then", "false then", 2000),
 	bug("a release of a slot wakes nobody", "scripts/slot_release.lua", "serve(nil, now, true)", "", 2000),
+	bug("what one node has of a latch counts", "internal/quorum/latch.go", "if len(agree) < l.need {", "if len(agree) < 1 {", 8000),
+	bug("a latch asks one node less than a quorum", "internal/quorum/latchround.go", "for need := r.latch.need; len", "for need := max(r.latch.need-1, 1); len", 400),
+	bug("an open latch is told before it is written back", "internal/quorum/latch.go", "if len(agree) < l.need {", "if len(agree) < l.need && !u.open {", 8000),
+	bug("Count of a latch writes nothing back", "internal/quorum/latch.go", "if len(agree) < l.need {", "if len(agree) < l.need && mode != scripts.ReadLatch {", 8000),
+	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], '0', ARGV[i])", "redis.call('zadd', KEYS[2], '0', what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", 400),
+	bug("the ids of a latch are counted at each node", "internal/quorum/latchunion.go", "u.ids[id] = struct{}{}\n\t}\n}", "u.ids[id+s.Server] = struct{}{}\n\t}\n}", 400),
+	bug("one node that forgot closes the latch", "internal/quorum/latchunion.go", "u.open || s.Open\n", "s.Open\n", 400),
+	bug("a latch that opens tells nobody", "scripts/latch.lua", "redis.pcall('publish', ARGV[5], 'open')", "", 400),
+	bug("a latch is kept for ever", "scripts/latch.lua", "  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then", "  if false then", 400),
 }

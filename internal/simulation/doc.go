@@ -30,6 +30,8 @@
 //     turn comes, sleep while they hold and write late, are paused, and die. In some plans a day without a call
 //     follows, and then every process locks once.
 //
+//   - Callers of a latch (latch.go), in one plan of six, whose calls porcupine checks (history.go).
+//
 // A plan (plan.go) is calm, so that nothing fails; bounded, so that no more nodes forget than the quorum allows for
 // and the clocks keep to the drift; or beyond that. Some of the bounded plans are under the restart guard: then any
 // number of nodes may restart without their data, too, or be replaced by a replica. The invariants (invariant.go) say

@@ -79,6 +79,17 @@ const (
 	// Close returns, and no goroutine is left after it.
 	noGoroutineLeft = "no goroutine is left"
 
+	// A latch is a set of ids, in one place, that only grows: there is an order of all calls that such a set would allow. A Done
+	// that failed may add its id at any later time, or never. When Done returns nil, a quorum has its id, and as long as no
+	// more nodes forget than the quorum allows for, nobody says that it is forgotten.
+	oneSet       = "a latch is one set that grows"
+	quorumHas    = "a quorum has what is done"
+	notForgotten = "no latch is forgotten"
+
+	// A Wait ends soon after the latch is open and all is well; where nothing fails, as soon as it is told.
+	waitEnds = "a Wait ends when the latch is open"
+	waitTold = "a Wait is told"
+
 	// The simulation itself is in order.
 	sound = "the simulation is sound"
 )

@@ -158,6 +158,7 @@ func (n *node) info(section string) string {
 // forge is somebody who may publish and no more. It sends a process messages that all locks were handed to all of its
 // waiters.
 func (n *node) forge(p *process) {
+	n.publish(scripts.LatchKey(latch), "open")
 	var waiters []string
 	for alias, waiter := range p.known {
 		if strings.HasPrefix(alias, p.id+"w") && !strings.ContainsAny(waiter, "/.") {
@@ -307,6 +308,7 @@ var named = func() map[string]string {
 		"release":   scripts.Release("", "", 0),
 		"open":      scripts.Release("", "", 1).Open(0, ""),
 		"leave":     scripts.Leave("", "", false),
+		"latch":     scripts.Latch("", 1, scripts.ReadLatch, 0, ""),
 	} {
 		names[call.Script.SHA], names[call.Script.Source] = name, name
 		shas[call.Script.Source] = call.Script.SHA

@@ -102,6 +102,11 @@ func (p *path) request(c *conn, args []string) {
 		return
 	case "evalsha", "eval":
 		m.script, m.lock, m.argv = named[args[1]], args[3], args[3+count(args[2]):]
+		if m.script == "latch" {
+			m.who = m.argv[1] + " " + strings.Join(m.argv[5:], " ")
+			verb = m.script + " " + m.who
+			break
+		}
 		if m.script == "share" {
 			m.script, m.shares = "acquire", true
 		}

@@ -33,6 +33,9 @@ type Plan struct {
 	Idle        bool          // at the end nobody calls for a day, and then every process does
 	Readers     bool          // some of the calls are of readers
 	Permits     int           // of the semaphore s; 0 if nobody uses it
+	Latch       int           // how many ids open the latch l; 0 if nobody uses it
+	IDs         int           // how many there are
+	Waiter      bool          // the last process waits for the latch until it is open
 	Guard       bool          // all clients have the restart guard: any node may restart without its data
 	Latency     time.Duration // one way, on average
 	Slow        float64       `shrink:"0"` // the share of messages that take much longer
@@ -75,7 +78,7 @@ type WorkerPlan struct {
 // Step is one acquisition and what is done with it.
 type Step struct {
 	After   time.Duration // before the call
-	Name    string        // "x", "y", "s" for the semaphore, or "x+y" or "x+s" for a MultiLock
+	Name    string        // "x", "y", "s" for the semaphore, "x+y" or "x+s" for a MultiLock, "l" for the latch
 	Read    int           `shrink:"0"` // which of them are read
 	Try     bool
 	NoRenew bool          `shrink:"0"`
@@ -84,6 +87,9 @@ type Step struct {
 	Cancel  time.Duration `shrink:"0"` // when the context is cancelled instead; 0: it is not
 	Told    time.Duration `shrink:"0"` // it is cancelled this long after its process heard that it was called; 0: it is not
 	Hold    []Use         `shrink:"drop"`
+	Latch   ask           // what is asked of the latch; then only After, Name, ID, Limit and Fresh count
+	ID      int           // that is done
+	Fresh   bool          // by a value that has not seen the latch before
 }
 
 // Use is something that is done while holding.
@@ -115,7 +121,7 @@ type Fault struct {
 	Node    int
 	Process int
 	By      time.Duration
-	Keys    string // of what is lost: "lock", "token", "line", "slots" or "all"
+	Keys    string // of what is lost: "lock", "token", "line", "slots", "latch", "ids" or "all"
 }
 
 type kind int
@@ -200,6 +206,7 @@ func newPlan(seed uint64) *Plan {
 	}
 	p.readers()
 	p.slots()
+	p.latches()
 	return p
 }
 
@@ -336,8 +343,8 @@ func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
 // String is the plan as a trace begins with it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, permits %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
-		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Permits, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Permits, p.Latch, p.IDs, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
 	for i, c := range p.Clocks {
 		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
 	}

@@ -22,6 +22,7 @@ type process struct {
 	world  *world
 	id     string
 	client *redlock.Client
+	shared *redlock.Latch  // used by all of its workers; others make one for each call
 	redis  []*redis.Client // of the nodes that are given a client
 	paths  []*path
 	uuid   string       // of its owners; known once it has sent one
@@ -81,6 +82,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	p.client.Mutex("any").Member().Client().Simulate(p.now, func(d time.Duration) time.Duration {
 		return d/2 + seed.of(fmt.Sprint(jittered.Add(1))).below(d)
 	})
+	p.shared = p.latch(true)
 	return p, nil
 }
 

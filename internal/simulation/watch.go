@@ -69,6 +69,9 @@ func newWatch(w *world) *watch {
 	}
 	for _, wp := range w.plan.Workers {
 		for _, s := range wp.Steps {
+			if s.Latch != nothing {
+				continue
+			}
 			names := strings.Split(s.Name, "+")
 			t.multi = t.multi || len(names) > 1
 			for _, name := range names {
@@ -189,12 +192,19 @@ func (t *watch) before(n *node, m message) state {
 		t.world.violateLocked(sound, "%v ran a script of another source", n)
 		return state{}
 	}
+	if m.script == "latch" {
+		return state{}
+	}
 	return n.state(m.lock)
 }
 
 // after is called after a script ran, and checks what it has done.
 func (t *watch) after(n *node, m message, was state, reply string) {
 	t.scripts++
+	if m.script == "latch" {
+		t.latched(n, m, reply)
+		return
+	}
 	name, owner := m.lock, m.owner
 	is := n.state(name)
 	t.active(m, func(a *activity) { a.pending[n]-- })

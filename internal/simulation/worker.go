@@ -83,6 +83,10 @@ func (k *worker) member(s Step, name string, opts ...quorumlock.Option) quorumlo
 
 // step is one acquisition.
 func (k *worker) step(ctx context.Context, s Step) {
+	if s.Latch != nothing {
+		k.askLatch(ctx, k.proc.latch(s.Fresh), latchCall{what: s.Latch, id: s.ID}, s.Limit)
+		return
+	}
 	l, err := k.locker(s, k.options(s))
 	if err != nil {
 		k.world.violate(sound, "%v", err)
@@ -289,11 +293,11 @@ func (w *world) note(format string, args ...any) {
 
 // probe is a last caller, when all is well again: it gets the lock, and every slot of the semaphore, as soon as what others
 // left is expired.
-func (w *world) probe() {
+func (w *world) probe() *process {
 	p, err := newProcess(w, len(w.list), ProcessPlan{Prompt: true})
 	if err != nil {
 		w.violate(sound, "%v", err)
-		return
+		return nil
 	}
 	w.mu.Lock()
 	w.list = append(w.list, p)
@@ -311,6 +315,7 @@ func (w *world) probe() {
 	for _, h := range all {
 		k.unlock(context.Background(), h)
 	}
+	return p
 }
 
 // probes acquires a lock when all nodes are well.

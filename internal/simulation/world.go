@@ -24,10 +24,11 @@ type world struct {
 	watch *watch
 	post  *post
 
-	mu     sync.Mutex // one for all: nothing waits while it has it
-	events []event
-	failed []Violation
-	store  map[string]*store
+	mu      sync.Mutex // one for all: nothing waits while it has it
+	events  []event
+	failed  []Violation
+	store   map[string]*store
+	history history
 }
 
 // event is a line of the trace.
@@ -72,13 +73,14 @@ func run(p *Plan) (out Outcome) {
 		w.list = append(w.list, proc)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	var audits, work, post sync.WaitGroup
+	var audits, work, post, waiting sync.WaitGroup
 	gone := make(chan struct{})
 	post.Go(func() { w.run(gone) })
 	audits.Go(func() { w.watch.audits(ctx) })
 	for i, wp := range p.Workers {
 		work.Go(func() { newWorker(w, i, w.list[wp.Process]).work(ctx, wp.Steps) })
 	}
+	w.waitForLatch(ctx, &waiting)
 	for i, f := range p.Faults {
 		work.Go(func() { w.suffer(f, i) })
 	}
@@ -86,8 +88,9 @@ func run(p *Plan) (out Outcome) {
 	if rest := time.Until(w.began.Add(p.Length + p.SlowBy)); rest > 0 {
 		time.Sleep(rest) // until all that was sent has arrived
 	}
-	w.probe()
+	last := w.probe()
 	w.watch.settled()
+	w.openLatch(last, &waiting, stop)
 	stop()
 	audits.Wait()
 	if p.Idle {
@@ -110,6 +113,9 @@ func (w *world) afterADay() {
 		newWorker(w, 30+i, p).step(context.Background(), Step{Name: "x", Limit: time.Hour})
 		if w.plan.Permits > 0 {
 			newWorker(w, 30+i, p).step(context.Background(), Step{Name: semaphore, Limit: time.Hour})
+		}
+		if n, err := p.latch(true).Count(context.Background()); w.plan.Latch > 0 && (n != 0 || err != nil) {
+			w.violate(nothingStays, "after its retention, the latch has %d ids for %v: %v", n, p, p.aliased(err))
 		}
 	}
 }
@@ -229,6 +235,12 @@ const promotedKey = "quorumlock_promoted"
 func (w *world) lose(n *node, what string) {
 	if what == "all" {
 		n.redis.Del(promotedKey)
+	}
+	if what == "latch" || what == "all" {
+		n.redis.Del(latch)
+	}
+	if what == "ids" || what == "all" {
+		n.redis.Del(scripts.LatchKey(latch))
 	}
 	for _, name := range []string{"x", "y", semaphore} {
 		for kind, keys := range map[string][]string{

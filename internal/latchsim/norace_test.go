@@ -1,5 +1,0 @@
-//go:build !race
-
-package latchsim
-
-const defaultSeeds = 100
