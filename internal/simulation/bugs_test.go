@@ -75,4 +75,6 @@ var bugs = []sabotage.Bug{
 	bug("one node that forgot closes the latch", "internal/quorum/latchunion.go", "u.open || s.Open\n", "s.Open\n", 400),
 	bug("a latch that opens tells nobody", "scripts/latch.lua", "redis.pcall('publish', ARGV[5], 'open')", "", 400),
 	bug("a latch is kept for ever", "scripts/latch.lua", "  if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then", "  if false then", 400),
+	bug("Redisson's hold counts for nothing", "scripts/queue.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", 2000),
+	bug("a release gives back what Redisson has", "scripts/open.lua", "local free = held and giveBack(ARGV[1])", "local free = giveBack(ARGV[1]) or redis.call('del', KEYS[1]) == 1", 2000),
 }

@@ -49,7 +49,7 @@ func (t *watch) refused(k *worker, s Step, began time.Duration) {
 func (t *watch) tried() {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
-	if t.world.plan.Class != calm || t.multi { // a MultiLock that waits for one lock is the first in the queue of the other
+	if t.world.plan.Class != calm || t.multi || len(t.world.plan.Java) > 0 { // a MultiLock that waits for one lock is the first in the queue of the other
 		return
 	}
 	for _, w := range t.world.plan.Workers {

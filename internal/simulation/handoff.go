@@ -43,7 +43,7 @@ func (t *watch) handoff(name string) {
 	}
 	l := t.world.plan.Latency
 	soon := 20*time.Millisecond + 40*l
-	if t.world.plan.Class != calm || t.multi || !t.free(name, true) {
+	if t.world.plan.Class != calm || t.multi || len(t.world.plan.Java) > 0 || !t.free(name, true) {
 		return
 	}
 	before, now, nobody := *t.names[name], time.Now(), t.free(name, false)

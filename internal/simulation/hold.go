@@ -71,6 +71,7 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, s Step) *hold {
 		}
 	}
 	t.slotted(h)
+	t.besideJava(h)
 	for _, name := range h.names {
 		g := t.names[name]
 		if g == nil {

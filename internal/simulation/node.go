@@ -215,7 +215,14 @@ func (n *node) run(m message) {
 		m.path.trouble() // what was sent after it may have overtaken it
 	}
 	n.tick()
+	if m.path.proc.java && strings.HasPrefix(m.args[0], "eval") {
+		n.java(m)
+		return
+	}
 	switch strings.ToLower(m.args[0]) {
+	case "del": // Java's
+		n.redis.Del(m.args[1])
+		n.reply(m, []byte(":1\r\n"))
 	case "evalsha":
 		source, known := n.loaded[m.args[1]]
 		if !known {

@@ -101,6 +101,10 @@ func (p *path) request(c *conn, args []string) {
 		c.take([]byte("-ERR unknown command\r\n"))
 		return
 	case "evalsha", "eval":
+		if p.proc.java {
+			m.argv = args[3+count(args[2]):]
+			break
+		}
 		m.script, m.lock, m.argv = named[args[1]], args[3], args[3+count(args[2]):]
 		if m.script == "latch" {
 			m.who = m.argv[1] + " " + strings.Join(m.argv[5:], " ")

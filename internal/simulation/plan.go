@@ -46,6 +46,7 @@ type Plan struct {
 	Clocks      []ClockPlan
 	Processes   []ProcessPlan
 	Workers     []WorkerPlan `shrink:"drop"`
+	Java        []JavaStep   `shrink:"drop"` // what a process with Redisson does; empty if there is none
 	Faults      []Fault      `shrink:"drop"`
 }
 
@@ -207,6 +208,7 @@ func newPlan(seed uint64) *Plan {
 	p.readers()
 	p.slots()
 	p.latches()
+	p.java()
 	return p
 }
 
@@ -355,6 +357,9 @@ func (p *Plan) String() string {
 		for _, s := range x.Steps {
 			fmt.Fprintf(&b, "  w%d in p%d: %+v\n", i+1, x.Process+1, s)
 		}
+	}
+	for _, s := range p.Java {
+		fmt.Fprintf(&b, "  java: %+v\n", s)
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "  at %v for %v: %v n%d p%d by %v keys %q\n", f.At, f.For, f.Kind, f.Node+1, f.Process+1, f.By, f.Keys)

@@ -42,6 +42,7 @@ type process struct {
 	out     []message     // sent by it in a pause: none of it has left
 	in      []answer      // sent to it in a pause
 	dead    bool
+	java    bool // it has clients of Redisson's
 }
 
 func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {

@@ -29,6 +29,7 @@ type world struct {
 	failed  []Violation
 	store   map[string]*store
 	history history
+	inJava  bool // Java has x
 }
 
 // event is a line of the trace.
@@ -81,6 +82,13 @@ func run(p *Plan) (out Outcome) {
 		work.Go(func() { newWorker(w, i, w.list[wp.Process]).work(ctx, wp.Steps) })
 	}
 	w.waitForLatch(ctx, &waiting)
+	if len(p.Java) > 0 {
+		proc, lock, end := w.javaProcess()
+		work.Go(func() {
+			defer end()
+			w.useJava(newWorker(w, 50, proc), lock)
+		})
+	}
 	for i, f := range p.Faults {
 		work.Go(func() { w.suffer(f, i) })
 	}
