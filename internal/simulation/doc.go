@@ -22,17 +22,13 @@
 //   - The network (path.go, conn.go): every message has a delay of its own; some take much longer, vanish, or have
 //     their reply lost after the script ran, with the connection hanging or reset. A path from a process to a node
 //     is cut, both ways or one, or holds back what is sent and delivers it late.
-//
 //   - Nodes (node.go): each on a clock with an offset and a rate, that is stepped. They crash and come back with all,
 //     some or none of their data, freeze and run late what came meanwhile, lose keys, forget their scripts.
-//
 //   - Forgers (node.forge): they may publish and no more, and send waiters handoffs that no node made.
-//
 //   - Processes (process.go, worker.go): each has a client, paths and a wall clock of its own, which is wrong, in
 //     some by days or a year, and is stepped. They lock, try, wait for two locks at once, enter again, extend, cancel at any moment and as their
 //     turn comes, sleep while they hold and write late, are paused, and die. In some plans a day without a call
 //     follows, and then every process locks once.
-//
 //   - A process with Redisson, the Java client (java.go), in one plan of twenty, where nothing fails.
 //   - Callers of a latch (latch.go), in one plan of six, whose calls porcupine checks (history.go).
 //
