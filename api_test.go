@@ -164,9 +164,13 @@ func publicPackages(t *testing.T) []publicPackage {
 			}
 			p.files = append(p.files, f)
 		}
-		p.doc, err = doc.NewFromFiles(p.fset, p.files, found.ImportPath)
-		all = append(all, p)
-		return err
+		if p.doc, err = doc.NewFromFiles(p.fset, p.files, found.ImportPath); err != nil {
+			return err
+		}
+		if len(p.doc.Funcs)+len(p.doc.Types)+len(p.doc.Vars)+len(p.doc.Consts) > 0 {
+			all = append(all, p)
+		}
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
