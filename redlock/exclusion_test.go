@@ -93,15 +93,14 @@ func TestMutualExclusionAndRisingTokensUnderRandomFaults(t *testing.T) {
 
 func exclusion(t *testing.T, need, forget int, seed uint64) {
 	const (
-		clients  = 3
-		workers  = 3 // each
-		duration = 8 * time.Second
+		clients = 3
+		workers = 3 // each
 	)
 	opts := []quorumlock.Option{quorumlock.WithQuorum(need), quorumlock.WithTTL(2 * time.Second), quorumlock.WithNodeTimeout(100 * time.Millisecond)}
 	servers, _ := locktest.Nodes(t, 5)
 	each(servers, func(s *embedded.Server) { arrive(s, latency) })
 	store := &locktest.Resource{T: t}
-	ctx, stop := context.WithTimeout(t.Context(), duration)
+	ctx, stop := context.WithTimeout(t.Context(), locktest.UnlessRace(8*time.Second, 2*time.Second))
 	defer stop()
 
 	var wg sync.WaitGroup
