@@ -46,6 +46,10 @@ func (m *Machine) keepNoLonger(now Time, call Call) {
 func (m *Machine) gaveBack(call Call, r Reply) {
 	if c := &m.Cells[call.Cell]; c.pending > 0 { // what was sent before it is yet to be answered
 		c.overtaken = true
+	} else if m.phase == Over && m.since == (Time{}) && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
+		// It ran before the attempt, though its answer came later: the node did not know the script of the attempt at first.
+		c.overtaken = true
+		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})
 	}
 	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || m.votes[call.Cell] != Unanswered {
 		return

@@ -333,3 +333,17 @@ func TestATryThatIsRefusedWithoutANameIsOver(t *testing.T) {
 		t.Errorf("outcome %d, reason %d after two of three have refused", fx.Outcome, fx.Reason)
 	}
 }
+
+// A node that does not know the script of an attempt is sent it again, and the release behind it has run by then. Their answers may
+// come in the order in which they were asked for.
+func TestAReleaseThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
+	m := start(2, 3)
+	m.Step(at(1), Event{Kind: Cancel})
+	m.Step(at(2), answer(Acquire, 0, Reply{OK: true, Token: 7}))
+	if fx := m.Step(at(3), answer(ReleaseAndLeave, 0, Reply{})); len(calls(fx, 0)) != 1 || calls(fx, 0)[0] != Release {
+		t.Errorf("%v after a release that found nothing", calls(fx, 0))
+	}
+	if fx := m.Step(at(4), answer(Release, 0, Reply{})); len(fx.Calls) != 0 {
+		t.Errorf("%v after the second", fx.Calls)
+	}
+}

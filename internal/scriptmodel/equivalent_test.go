@@ -97,4 +97,5 @@ var equivalent = map[string]string{
 	`queue.lua:   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$') => local attempts, cell = string.match(last or '', '(%d*)[. ](%d+)$')`:                          "no call has an argument of another form",
 	`queue.lua:   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$') => local attempts, cell = string.match(last or '', '(%d+)[. ](%d*)$')`:                          "no call has an argument of another form",
 	`queue.lua:     for attempt = 1, attempts do => for attempt = 0, attempts do`:                                                                                                    "there is no attempt 0",
+	`slot_release.lua:   join(waiter, string.match(ARGV[5], ' (.*)$'), now) => join(waiter, string.match(ARGV[5], ' (.*)'), now)`:                                                    "a .* goes to the end by itself",
 }
