@@ -46,7 +46,7 @@ func (m *Machine) keepNoLonger(now Time, call Call) {
 func (m *Machine) gaveBack(call Call, r Reply) {
 	if c := &m.Cells[call.Cell]; c.pending > 0 { // what was sent before it is yet to be answered
 		c.overtaken = true
-	} else if m.phase == Over && m.since == (Time{}) && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
+	} else if call.Do != Keep && call.Attempt == m.attempt && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
 		// It ran before the attempt, though its answer came later: the node did not know the script of the attempt at first.
 		c.overtaken = true
 		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})

@@ -347,3 +347,19 @@ func TestAReleaseThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
 		t.Errorf("%v after the second", fx.Calls)
 	}
 }
+
+func TestAnUnlockThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
+	m := start(2, 3)
+	m.Step(at(1), answer(Acquire, 0, Reply{OK: true, Token: 7}))
+	m.Step(at(2), answer(Acquire, 1, Reply{OK: true, Token: 7}))
+	m.Step(at(3), Event{Kind: Unlock})
+	m.Step(at(4), answer(Acquire, 2, Reply{OK: true, Token: 7}))
+	if fx := m.Step(at(5), answer(Release, 2, Reply{})); len(calls(fx, 2)) != 1 || calls(fx, 2)[0] != Release {
+		t.Errorf("%v after a release that found nothing", calls(fx, 2))
+	}
+	m.Step(at(6), answer(Release, 0, Reply{OK: true}))
+	m.Step(at(7), answer(Release, 1, Reply{OK: true}))
+	if fx := m.Step(at(8), answer(Release, 2, Reply{OK: true})); len(fx.Calls) != 0 {
+		t.Errorf("%v after the second", fx.Calls)
+	}
+}
