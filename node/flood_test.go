@@ -169,6 +169,8 @@ func closesAtOnce(t *testing.T, n *node.Node) {
 func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
 	servers, nodes := locktest.Nodes(t, 1)
 	n := nodes[0]
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the race detector makes the scripts slow
+	defer cancel()
 	heap := func() uint64 {
 		for range 4 { // what a sync.Pool has goes with the second
 			runtime.GC()
@@ -182,7 +184,7 @@ func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
 		for i := range many {
 			many[i] = scripts.Release(name, "a:1", 1)
 		}
-		for _, r := range n.Send(t.Context(), many...) {
+		for _, r := range n.Send(ctx, many...) {
 			if r.Err != nil {
 				t.Fatal(r.Err)
 			}
