@@ -27,7 +27,7 @@ type Status struct {
 	MaxMemory int64  // bytes; 0: no limit
 	Eviction  string // maxmemory-policy: which keys are dropped at the limit
 
-	Clients []string // the names of connections, each once, of those that have one
+	Clients []string // the names of the connections that have one, each name once
 
 	RoundTrip   time.Duration // of one small command
 	ClockOffset time.Duration // how far the server's clock is ahead of this process's, give or take half the round trip

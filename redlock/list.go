@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// list is what clients of the same locks must have in common: the nodes, and the quorum. Each connection to a node of
-// node.Dial has it in its name, so that [Client.Check] sees those who have another. Names cannot have a space.
+// list is what clients of the same locks must have in common: the nodes, and the quorum. Each connection of a node from
+// node.Dial has the list in its name, so that [Client.Check] sees clients with another list. Names cannot contain a space.
 type list struct {
 	nodes, quorum int
-	print         string // of the addresses: two lists that have the same are the same
+	print         string // a hash of the addresses: equal lists have equal prints
 }
 
 const listPrefix = "quorumlock:"
@@ -28,12 +28,12 @@ func (c *Client) list() list {
 	return list{len(c.nodes), c.set.Quorum, strconv.FormatUint(h.Sum64(), 36)}
 }
 
-// in is the name of the connections of a client.
+// in returns the name for the connections of a client.
 func (l list) in(client string) string {
 	return fmt.Sprintf("%s%s:%d:%d:%s", listPrefix, client, l.nodes, l.quorum, l.print)
 }
 
-// parseList takes the name of a connection apart, if it is one of these.
+// parseList parses the name of a connection; ok is false if list.in did not make it.
 func parseList(name string) (client string, l list, ok bool) {
 	rest, ok := strings.CutPrefix(name, listPrefix)
 	parts := strings.Split(rest, ":")
@@ -47,8 +47,9 @@ func parseList(name string) (client string, l list, ok bool) {
 	return parts[0], l, bad == nil && worse == nil && parts[0] != ""
 }
 
-// judge finds clients that have another list. The addresses may be written in another way, so a client that has as many
-// nodes, and is connected to all of these, has the same. A client that none of these nodes knows is not seen.
+// judge finds clients that have another list. Addresses can be written in several ways, so a client with the same number of
+// nodes and the same quorum that is connected to all of our nodes counts as having the same list. judge does not see a client
+// that is connected to none of them.
 func (l list) judge(nodes []NodeHealth) (found []Finding) {
 	type other struct {
 		client string
@@ -81,7 +82,7 @@ func (l list) judge(nodes []NodeHealth) (found []Finding) {
 	}
 	for theirs, o := range first {
 		found = append(found, Finding{OtherList, Warning, "", fmt.Sprintf(
-			"another list of nodes is in use, %d with a quorum of %d, where this one has %d and %d; clients that have it: %d, such as %q, which is connected to %s",
+			"another list of nodes is in use: %d nodes with a quorum of %d, instead of %d with a quorum of %d; clients that have it: %d, such as %q, which is connected to %s",
 			theirs.nodes, theirs.quorum, l.nodes, l.quorum, count[theirs], o.client, strings.Join(at[o], ", ")),
 			"give all clients of a lock the same nodes and the same quorum; docs/operating.md says how to replace a node"})
 	}

@@ -48,11 +48,11 @@ func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 		"in another order": {func(t *testing.T, all []*embedded.Server) { over(t, []*embedded.Server{all[2], all[0], all[1]}, "") }, nil},
 		"by other names":   {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], ".example") }, nil},
 		"one replaced": {func(t *testing.T, all []*embedded.Server) { over(t, all[1:4], "") },
-			other("3 with a quorum of 2, where this one has 3 and 2; clients that have it: 1,")},
+			other("3 nodes with a quorum of 2, instead of 3 with a quorum of 2; clients that have it: 1,")},
 		"more nodes": {func(t *testing.T, all []*embedded.Server) { over(t, all, ""); over(t, all, "") },
-			other("5 with a quorum of 3, where this one has 3 and 2; clients that have it: 2,")},
+			other("5 nodes with a quorum of 3, instead of 3 with a quorum of 2; clients that have it: 2,")},
 		"another quorum": {func(t *testing.T, all []*embedded.Server) { over(t, all[:3], "", quorumlock.WithQuorum(3)) },
-			other("3 with a quorum of 3, where this one has 3 and 2; clients that have it: 1,")},
+			other("3 nodes with a quorum of 3, instead of 3 with a quorum of 2; clients that have it: 1,")},
 		"one that is no longer there": {func(t *testing.T, all []*embedded.Server) { _ = over(t, all, "").Close() }, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

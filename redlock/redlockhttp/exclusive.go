@@ -11,18 +11,19 @@ import (
 	"github.com/quorumlock/quorumlock/fence"
 )
 
-// Exclusive returns a wrapper for handlers that lets in one request at a time for each lock, on a whole fleet. lock says which
-// lock a request needs, such as that of its customer; nil says that it needs none.
+// Exclusive returns a wrapper for handlers. The wrapper lets in one request at a time for each lock, across a whole fleet. lock
+// returns the lock that a request needs, such as that of its customer, or nil if the request needs none.
 //
 //	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
 //		return client.Mutex("myapp:customer:" + r.PathValue("customer"))
 //	}, nil)
 //	mux.Handle("POST /orders/{customer}", one(orders))
 //
-// A request does not wait for its lock. If it cannot have it, refuse answers in place of the handler; nil means [Refuse].
+// A request does not wait for its lock. If it cannot get the lock, refuse answers instead of the handler. A nil refuse means
+// [Refuse].
 //
-// The context of the request that the handler sees is that of the lease: it ends when the lock is lost. It carries the fencing
-// token, see [fence.FromContext]. The lock is released when the handler returns or panics.
+// The handler gets the request with the lease's context, which ends when the lock is lost. It carries the fencing token, see
+// [fence.FromContext]. The lock is released when the handler returns or panics.
 func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.ResponseWriter, r *http.Request, err error)) func(http.Handler) http.Handler {
 	if refuse == nil {
 		refuse = Refuse
@@ -49,29 +50,29 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 	}
 }
 
-// Refuse answers a request that could not have its lock, by the error of TryLock:
+// Refuse answers a request that could not get its lock. The status depends on the error of TryLock:
 //
-//   - 409 Conflict if another request has the lock, with a Retry-After of the TTL that the [quorumlock.HeldError] tells, in
-//     seconds, rounded up, and at least 1. A lock that is renewed may take longer, and one that is released less.
+//   - 409 Conflict if another request has the lock. Retry-After is the TTL in the [quorumlock.HeldError], in seconds, rounded
+//     up, and at least 1. The lock may be free sooner, if it is released, or later, if it is renewed.
 //   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is closed.
-//   - 500 Internal Server Error otherwise, as for a name that no lock can have.
+//   - 500 Internal Server Error for any other error, such as a name that no lock can have.
 //
-// The answer has no text of the error, which may name keys and holders. To log the error, give [Exclusive] a function that
-// logs it and calls Refuse.
+// The answer does not contain the text of the error, which may name keys and holders. To log the error, give [Exclusive] a
+// function that logs it and calls Refuse.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	_, few := errors.AsType[*quorumlock.QuorumError](err)
 	switch {
 	case few, errors.Is(err, quorumlock.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		w.Header().Set("Retry-After", "1")
-		http.Error(w, "no lock can be had now: try again", http.StatusServiceUnavailable)
+		http.Error(w, "the lock cannot be acquired now: try again", http.StatusServiceUnavailable)
 	case errors.Is(err, quorumlock.ErrHeld):
 		seconds := 1
 		if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
 			seconds = max(1, int((held.TTL+time.Second-1)/time.Second))
 		}
 		w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		http.Error(w, "another request is at work on the same: try again", http.StatusConflict)
+		http.Error(w, "another request has this lock: try again", http.StatusConflict)
 	default:
-		http.Error(w, "the lock of this request cannot be used", http.StatusInternalServerError)
+		http.Error(w, "the lock for this request cannot be used", http.StatusInternalServerError)
 	}
 }

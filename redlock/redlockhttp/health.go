@@ -1,6 +1,6 @@
-// Package redlockhttp is what an HTTP service needs of a redlock client: a handler that serves the health of the nodes to
-// probes, and a wrapper for handlers that lets in one request at a time. It is a package of its own so that package redlock
-// does not need net/http.
+// Package redlockhttp has what an HTTP service needs from a redlock client: a handler that shows probes the health of the
+// nodes, and a wrapper for handlers that lets in one request per lock at a time. It is a package of its own so that package
+// redlock does not need net/http.
 //
 //	http.Handle("/readyz", redlockhttp.Health(client))
 package redlockhttp
@@ -21,11 +21,11 @@ import (
 //	{"ok":true,"quorum":2,"ready":3,"may_fail":1,"nodes":[{"node":"10.0.0.1:6379","ok":true,"round_trip_ms":0.4}, ...]}
 //
 // The field may_fail is how many more nodes may fail before no lock is granted; it is negative if there is no quorum.
-// The body names nodes by their addresses, and has no password and no error text: nodes that fail are in the client's
-// log, see [github.com/quorumlock/quorumlock.WithLogger].
+// The body names nodes by their addresses, and has no passwords and no error texts. The client's log says which nodes fail
+// and why, see [github.com/quorumlock/quorumlock.WithLogger].
 //
-// Requests that come while the nodes are asked share the answer, so that probes do not add up. Each answer takes the timeout
-// of a node at most, a second unless node.WithTimeout says otherwise. With a nil client the handler answers 503.
+// Requests that arrive while the nodes are being asked share one answer, so that probes do not add up. An answer takes at most
+// the timeout of a node, which is a second unless node.WithTimeout says otherwise. With a nil client the handler answers 503.
 func Health(client *redlock.Client) http.Handler {
 	return &health{client: client}
 }
@@ -58,7 +58,7 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body := report{Nodes: []nodeReport{}}
 	if h.client != nil {
-		// The look at the nodes is for all who ask: it goes on if this one has gone.
+		// All requests share this look at the nodes, so it goes on if one of them is cancelled.
 		ctx := context.WithoutCancel(r.Context())
 		answer := h.asking.DoChan("", func() (any, error) { return h.look(ctx), nil })
 		select {
