@@ -10,19 +10,19 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Once returns a wrapper for a job that every process of the fleet has in its cron, and that must run once: it runs the
-// job with [quorumlock.Once]. A tick at which another process has the lock is skipped. Each job needs a wrapper with a lock of its own:
+// Once returns a wrapper for a job that every process of a fleet schedules, but that must run only once per tick: it runs the
+// job with [quorumlock.Once]. A process skips the tick if another has the lock. Each job needs a wrapper with a lock of its own:
 //
 //	daily := cron.NewChain(cronlock.Once(ctx, client.Mutex("jobs:report"), 10*time.Minute, log)).Then(report)
 //	c.AddJob("0 3 * * *", daily)
 //
-// The job keeps the lock while it runs, and until atLeast after the grant, however short it is. So atLeast must be longer
-// than the clocks of the processes differ, and shorter than the period of the job. When ctx is done, no job starts any more.
+// The job keeps the lock while it runs, and until atLeast after the grant, however short the job is. So atLeast must be longer
+// than the clocks of the processes differ by, and shorter than the period of the job. Once ctx is done, no job starts.
 //
-// log learns at Info of ticks that are skipped, and at Error of those where the lock failed; see [quorumlock.Once] for the errors. A nil log is
-// [cron.DefaultLogger]. A job that panics passes the panic on and keeps the lock; put cron.Recover before this wrapper.
+// The wrapper logs skipped ticks with log.Info, and errors of the lock with log.Error; see [quorumlock.Once] for the errors. A nil
+// log means [cron.DefaultLogger]. A panic of the job is passed on, and the lock is kept; put cron.Recover before this wrapper.
 //
-// A [cron.Job] does not learn that its lock is lost. Use [OnceFunc] for one that must.
+// A [cron.Job] cannot learn that its lock is lost. Use [OnceFunc] for a job that must.
 func Once(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, log cron.Logger) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		if job == nil {
@@ -35,8 +35,8 @@ func Once(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, lo
 	}
 }
 
-// OnceFunc returns a job that is wrapped with [Once]. Its context is cancelled when ctx is done or the lock is lost. log
-// learns of its error.
+// OnceFunc returns a cron.Job that runs job as [Once] does. The context that job gets is cancelled when ctx is done or the lock
+// is lost. If job returns an error, it is logged with log.Error.
 func OnceFunc(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, log cron.Logger, job func(ctx context.Context) error) cron.Job {
 	if log == nil {
 		log = cron.DefaultLogger

@@ -24,21 +24,22 @@ type Elector struct {
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector for a candidate. A new leader runs no job until settle after it was elected, so
-// that it does not repeat what the leader before has just run: settle must be longer than the clocks of the processes differ.
-// Around a change of leaders a tick may be missed. It returns an error if e is nil or settle is negative.
+// NewElector returns an Elector for a candidate. A new leader runs no job until settle after its election, so that it does
+// not repeat what the previous leader has just run. So settle must be longer than the clocks of the processes differ by. A tick may
+// be missed when the leader changes. NewElector returns an error if e is nil or settle is negative.
 func NewElector(e *election.Election, settle time.Duration) (*Elector, error) {
 	if e == nil {
 		return nil, errors.New("quorumlock: gocronlock: NewElector: the election is nil: use election.New")
 	}
 	if settle < 0 {
-		return nil, fmt.Errorf("quorumlock: gocronlock: NewElector: settle is %v: use 0 or more, such as the most that clocks differ", settle)
+		return nil, fmt.Errorf("quorumlock: gocronlock: NewElector: settle is %v: use 0 or more, such as the most that clocks differ by", settle)
 	}
 	return &Elector{election: e, settle: settle}, nil
 }
 
-// Run is a candidate until ctx is done, and then resigns and returns ctx's error. Without it, this process never leads. It returns
-// other errors as [election.Election.Run] does. To let jobs end before another process leads, shut the scheduler down first.
+// Run makes this process a candidate until ctx is done; then it resigns and returns ctx's error. A process that does not call
+// Run never leads. Run returns other errors as [election.Election.Run] does. To let jobs end before another process leads, shut
+// the scheduler down before you end ctx.
 func (x *Elector) Run(ctx context.Context) error {
 	return x.election.Run(ctx, func(ctx context.Context) error {
 		term, _ := election.TermOf(ctx)
@@ -51,7 +52,7 @@ func (x *Elector) Run(ctx context.Context) error {
 }
 
 // IsLeader returns nil if this process leads and has settled, and an error otherwise: gocron runs no job then.
-// [election.ErrNotLeader] says that it does not lead. IsLeader asks no node, and compares the clock with the end of the leadership.
+// The error is [election.ErrNotLeader] if the process does not lead. IsLeader asks no node: it compares the clock with the end of the leadership.
 func (x *Elector) IsLeader(context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -59,7 +60,7 @@ func (x *Elector) IsLeader(context.Context) error {
 		return election.ErrNotLeader
 	}
 	if led := time.Since(x.since); led < x.settle {
-		return fmt.Errorf("quorumlock: gocronlock: this process has led for %v, and runs jobs after %v", led, x.settle)
+		return fmt.Errorf("quorumlock: gocronlock: this process has led for %v, and runs jobs only after %v", led, x.settle)
 	}
 	return nil
 }

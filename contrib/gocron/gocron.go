@@ -1,10 +1,11 @@
 // Package gocronlock makes jobs of gocron (github.com/go-co-op/gocron/v2) run on one process of a fleet.
 //
-// A [Locker] asks for a lock at each tick: any process may run the job. An [Elector] lets one process, the leader, run all jobs.
-// Both allow for clocks that differ: gocron itself does not, so a process whose clock is late would run a short job again.
+// With a [Locker], each process asks for the job's lock at each tick, so any process may run the job. With an [Elector], one process,
+// the leader, runs all jobs. Both allow for clocks that differ. gocron itself does not: a process whose clock is late would run a
+// short job again.
 //
-// gocron gives a job no context that ends when a lock is lost. A job that must stop then calls quorumlock.Once or
-// quorumlock.Do itself, and needs no Locker.
+// gocron does not give jobs a context that ends when a lock is lost. A job that must stop in that case should call
+// quorumlock.Once or quorumlock.Do itself; it then needs no Locker.
 package gocronlock
 
 import (
@@ -26,15 +27,15 @@ type Locker struct {
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker that asks lock for the lock of a job, by the job's name, see gocron.WithName. A job keeps
-// its lock while it runs, and until atLeast after the grant, however short it is. So atLeast must be longer than the clocks of the
-// processes differ, and shorter than the period of the job. See also [quorumlock.Once].
+// NewLocker returns a Locker. lock returns the lock for a job, given the job's name (see gocron.WithName). A job keeps its lock
+// while it runs, and until atLeast after the grant, however short the job is. So atLeast must be longer than the clocks of the
+// processes differ by, and shorter than the period of the job. See also [quorumlock.Once].
 //
 // A process that dies during a job keeps the others out for the TTL of the lock. NewLocker returns an error if lock is nil
 // or atLeast is negative.
 func NewLocker(lock func(job string) quorumlock.Locker, atLeast time.Duration) (*Locker, error) {
 	if lock == nil {
-		return nil, errors.New("quorumlock: gocronlock: NewLocker: the function is nil: use one that returns the lock of a job, such as client.Mutex")
+		return nil, errors.New("quorumlock: gocronlock: NewLocker: the function is nil: use one that returns the lock for a job, such as client.Mutex")
 	}
 	if atLeast < 0 {
 		return nil, fmt.Errorf("quorumlock: gocronlock: NewLocker: atLeast is %v: use 0 or more, such as a tenth of the job's period", atLeast)
@@ -42,13 +43,13 @@ func NewLocker(lock func(job string) quorumlock.Locker, atLeast time.Duration) (
 	return &Locker{lock, atLeast}, nil
 }
 
-// Lock does not wait: gocron runs the job if it is granted, and skips this tick if there is an error, such as
-// [quorumlock.ErrHeld] when another process runs it. gocron tells its AfterLockError listeners of the error. For all
+// Lock does not wait. gocron runs the job if the lock is granted, and skips this tick if Lock returns an error, such as
+// [quorumlock.ErrHeld] when another process runs the job. gocron passes the error to its AfterLockError listeners. For all
 // errors see TryLock of [quorumlock.Locker].
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	lock := l.lock(job)
 	if lock == nil {
-		return nil, fmt.Errorf("quorumlock: gocronlock: the job %q has no lock: return one for each job", job)
+		return nil, fmt.Errorf("quorumlock: gocronlock: the lock function returned nil for the job %q: return a lock for each job", job)
 	}
 	lease, err := lock.TryLock(ctx)
 	if err != nil {
