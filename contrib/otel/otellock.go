@@ -7,28 +7,29 @@
 // # Traces
 //
 // Each call of Lock, TryLock and Unlock is a span, a child of the span in the call's ctx. A span of Lock has an event for each
-// attempt and each time that it waits, and one if the holder before has handed the lock over. A span of Unlock
-// links to the one that acquired the lease; see [Link] for other spans. The span in the ctx of Lock, which is mostly that of
-// the work under the lock, gets an event when a renewal is late and when the lease is lost.
+// attempt and each time that it waits, and one if the previous holder handed the lock over. A span of Unlock links to the span
+// that acquired the lease; see [Link] for other spans. The span in the ctx of Lock, which is usually that of the work under the
+// lock, gets an event when a renewal is late and when the lease is lost.
 //
 // # Metrics
 //
 //	quorumlock.acquire.duration           histogram, s    a call of Lock or TryLock
-//	quorumlock.wait.duration              histogram, s    how much of it somebody else was in the way; of calls that had to wait
+//	quorumlock.wait.duration              histogram, s    how much of that time somebody else was in the way; only for calls that had to wait
 //	quorumlock.hold.duration              histogram, s    from the grant to the release or the loss
-//	quorumlock.acquiring                  up-down counter calls of Lock and TryLock that are under way
+//	quorumlock.acquiring                  up-down counter calls of Lock and TryLock in progress
 //	quorumlock.held                       up-down counter locks that are held now
 //	quorumlock.lost                       counter         holds that were lost, by quorumlock.lost.reason
 //	quorumlock.refused                    counter         calls of Lock and TryLock that failed, by error.type
 //	quorumlock.renewal.lag                histogram, s    how much later a renewal was confirmed than it was due
-//	quorumlock.renewal.late               counter         how often renewals began to fail
+//	quorumlock.renewal.late               counter         how often the renewals of a hold began to fail
 //	quorumlock.node.up                    gauge           1 if the last round trip to the node was answered, else 0
-//	quorumlock.node.round_trip.duration   histogram, s    a round trip to the node, waiting in the client's queue included
+//	quorumlock.node.round_trip.duration   histogram, s    a round trip to the node, including the wait in the client's queue
 //
-// quorumlock.operation is lock or try_lock. error.type is held, no_quorum, timeout, cancelled, closed, not_a_lock,
-// wrong_kind, lost (of Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason]. quorumlock.node is the node's address, or the name of
-// node.WithName. So the number of series is bounded. The names of locks are in traces and metrics only with [WithLockNames].
-// Measurements have the span as an exemplar, if the SDK is set so.
+// The attributes have few values. quorumlock.operation is lock or try_lock. error.type is held, no_quorum, timeout, cancelled,
+// closed, not_a_lock, wrong_kind, lost (only for Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason].
+// quorumlock.node is the node's address, or the name that node.WithName gave it. So the number of series is bounded. The names of
+// locks are in traces and metrics only with [WithLockNames]. Measurements have the span as an exemplar, if the SDK is set up for
+// exemplars.
 package otellock
 
 import (
@@ -63,18 +64,18 @@ const (
 // An Option changes what an [Observer] does.
 type Option func(*Observer)
 
-// WithTracerProvider sets who makes the spans. Default: the global provider.
+// WithTracerProvider sets the provider for the spans. The default is the global one.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *Observer) { o.traces = p }
 }
 
-// WithMeterProvider sets who makes the metrics. Default: the global provider.
+// WithMeterProvider sets the provider for the metrics. The default is the global one.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(o *Observer) { o.meters = p }
 }
 
-// WithLockNames puts the names of locks into spans and metrics, as quorumlock.lock.name. Each name makes series of its own, so
-// it is for programs with few names that hold nothing private.
+// WithLockNames puts the names of locks into spans and metrics, as quorumlock.lock.name. Each name adds series of its own, so
+// use it only in programs with few names, and if the names contain nothing private.
 func WithLockNames() Option { return func(o *Observer) { o.names = true } }
 
 // Observer is a [quorumlock.Observer]. It is safe for concurrent use, and may serve several clients; its zero value is not usable.
@@ -100,7 +101,8 @@ var reasons = []quorumlock.LossReason{
 // bounds, in seconds, reach from a lock in one data centre to a wait of minutes.
 var bounds = metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-// New returns an Observer, for quorumlock.WithObserver. The error is that of the meter provider.
+// New returns an Observer for quorumlock.WithObserver. It returns an error if a provider is nil, or if the meter provider
+// returns one.
 func New(opts ...Option) (*Observer, error) {
 	o := &Observer{traces: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, set := range opts {
@@ -109,7 +111,7 @@ func New(opts ...Option) (*Observer, error) {
 		}
 	}
 	if o.traces == nil || o.meters == nil {
-		return nil, errors.New("quorumlock: otellock.New: a provider is nil: leave the option out for the global one")
+		return nil, errors.New("quorumlock: otellock.New: a provider is nil: leave out the option to use the global one")
 	}
 	o.tracer = o.traces.Tracer(scope)
 	m := o.meters.Meter(scope)
@@ -134,7 +136,7 @@ func New(opts ...Option) (*Observer, error) {
 	o.hold = histogram("hold.duration", "How long locks were held.")
 	o.lag = histogram("renewal.lag", "How much later renewals were confirmed than they were due.")
 	o.trip = histogram("node.round_trip.duration", "How long round trips to the node took.")
-	o.acquiring = current("acquiring", "{call}", "Calls of Lock and TryLock that are under way.")
+	o.acquiring = current("acquiring", "{call}", "Calls of Lock and TryLock in progress.")
 	o.held = current("held", "{lock}", "Locks that are held.")
 	o.lost = counter("lost", "{lock}", "Holds that were lost.")
 	o.refused = counter("refused", "{call}", "Calls of Lock and TryLock that failed.")
@@ -163,8 +165,8 @@ func acquisitionOf(ctx context.Context) (acquisition, bool) {
 	return a, ok
 }
 
-// Link returns a link to the span that acquired the lease, for spans of work that the lease protects elsewhere: in a queue,
-// or in another goroutine. It is not valid if no Observer has seen the call.
+// Link returns a link to the span that acquired the lease. It is for the spans of work under the lease that is done elsewhere,
+// such as in a queue or in another goroutine. The link is not valid if no Observer has seen the call.
 func Link(lease *quorumlock.Lease) trace.Link {
 	if lease == nil {
 		return trace.Link{}
@@ -176,15 +178,15 @@ func Link(lease *quorumlock.Lease) trace.Link {
 	return trace.Link{SpanContext: a.span.SpanContext(), Attributes: []attribute.KeyValue{keyToken.Int64(int64(lease.Token()))}}
 }
 
-// Begin is quorumlock.Observer's. The context has the span for Observe, but not as its current span: that stays the caller's,
-// for the work under the lock.
+// Begin implements quorumlock.Observer. The context that it returns has the span for Observe, but not as its current span: that
+// is still the caller's span, for the work under the lock.
 func (o *Observer) Begin(ctx context.Context, lock string) context.Context {
 	began, span := o.tracer.Start(ctx, "quorumlock Lock", trace.WithAttributes(o.common(lock)...))
 	o.acquiring.Add(ctx, 1, metric.WithAttributes(o.common(lock)...))
 	return context.WithValue(ctx, acquisitionKey{}, acquisition{span, began})
 }
 
-// Observe is quorumlock.Observer's.
+// Observe implements quorumlock.Observer.
 func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
 	common := metric.WithAttributes(o.common(e.Lock)...)
 	switch e.Kind {
@@ -272,7 +274,7 @@ func (o *Observer) released(ctx context.Context, e quorumlock.Event) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// common are the attributes of everything about a lock.
+// common returns the attributes that everything about a lock has.
 func (o *Observer) common(lock string) []attribute.KeyValue {
 	if !o.names || lock == "" {
 		return nil
@@ -280,7 +282,7 @@ func (o *Observer) common(lock string) []attribute.KeyValue {
 	return []attribute.KeyValue{keyLock.String(lock)}
 }
 
-// fail says in a span why a call failed. That somebody else has the lock is an answer to TryLock, and no error of anything.
+// fail says in a span why a call failed. If somebody else has the lock, the span is not marked as an error: nothing went wrong.
 func (o *Observer) fail(span trace.Span, err error) {
 	kind := errorType(err)
 	span.SetAttributes(keyError.String(kind))
@@ -289,7 +291,7 @@ func (o *Observer) fail(span trace.Span, err error) {
 	}
 }
 
-// failure has why something failed, as attributes of an event.
+// failure returns why something failed, as attributes of an event.
 func (o *Observer) failure(e quorumlock.Event) []attribute.KeyValue {
 	if e.Err == nil {
 		return nil
@@ -305,7 +307,7 @@ func (o *Observer) text(err error) string {
 	return err.Error()
 }
 
-// errorType says in a word why a call failed.
+// errorType says in one word why a call failed.
 func errorType(err error) string {
 	_, few := errors.AsType[*quorumlock.QuorumError](err)
 	switch {

@@ -1,3 +1,3 @@
-// Package prometheus has rules.yaml, alerts about locks for Prometheus, and dashboard.json for Grafana. Its tests try both
-// with promtool and a real Prometheus, which watches nodes that are killed.
+// Package prometheus has alerts about locks for Prometheus, in rules.yaml, and a dashboard for Grafana, in dashboard.json. Its
+// tests try both with promtool, and with a real Prometheus while nodes are killed.
 package prometheus
