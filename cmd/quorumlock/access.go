@@ -13,22 +13,22 @@ import (
 	"strings"
 )
 
-// passwordVariable is the environment variable with the password of the page.
+// passwordVariable is the environment variable that has the password of the page.
 const passwordVariable = "QUORUMLOCK_SERVE_PASSWORD"
 
-// access is who may look at the page.
+// access says who may look at the page.
 type access struct {
-	User         string `default:"quorumlock" placeholder:"NAME" help:"The user of the password."`
-	PasswordFile string `placeholder:"FILE" help:"Ask for a password (basic auth), which is the first line of this file. Without it: the one in QUORUMLOCK_SERVE_PASSWORD, if any."`
+	User         string `default:"quorumlock" placeholder:"NAME" help:"The user name that goes with the password."`
+	PasswordFile string `placeholder:"FILE" help:"Ask for the password in the first line of this file (basic auth). Without it: the one in QUORUMLOCK_SERVE_PASSWORD, if any."`
 	HTTPSCert    string `name:"https-cert" placeholder:"FILE" help:"Serve HTTPS with this certificate, as PEM. It needs --https-key."`
 	HTTPSKey     string `name:"https-key" placeholder:"FILE" help:"The key of the certificate, as PEM."`
-	HTTPSClients string `name:"https-client-ca" placeholder:"FILE" help:"Let in only clients whose certificate one of these authorities has signed, as PEM."`
-	WithoutAuth  bool   `help:"Let in whoever can reach the address, also if it is not loopback, and under any name of the host: for a proxy in front that asks for a password."`
+	HTTPSClients string `name:"https-client-ca" placeholder:"FILE" help:"Let in only clients whose certificate is signed by one of these authorities, as PEM."`
+	WithoutAuth  bool   `help:"Let in everybody who can reach the address, even if it is not loopback, and under any host name: for a proxy in front that asks for a password."`
 }
 
 const minPassword = 8 // bytes
 
-// password returns the password that is asked for, or "".
+// password returns the password that users must give, or "" if there is none.
 func (a *access) password() (string, error) {
 	if a.PasswordFile == "" {
 		p := os.Getenv(passwordVariable)
@@ -77,17 +77,17 @@ func (a *access) tls() (*tls.Config, error) {
 	return config, nil
 }
 
-// gate lets in who may look, and nobody who would change something.
+// gate lets in those who may look, and refuses every request that would change something.
 type gate struct {
 	next      http.Handler
 	user      [sha256.Size]byte
 	password  [sha256.Size]byte
-	asks      bool // for the password
-	localOnly bool // only by names of this machine: others may lead a browser here (DNS rebinding)
+	asks      bool // whether it asks for the password
+	localOnly bool // answer only to names of this machine: another name may lead a browser here (DNS rebinding)
 	busy      chan struct{}
 }
 
-// maxRequests are answered at the same time; more are turned away.
+// maxRequests is how many requests are answered at the same time; the gate turns away more.
 const maxRequests = 64
 
 func newGate(next http.Handler, user, password string, localOnly bool) *gate {
@@ -107,32 +107,32 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "nothing can be changed here: use GET or HEAD", http.StatusMethodNotAllowed)
-	case r.URL.Path == "/healthz", r.URL.Path == "/readyz": // probes have no password, and learn nothing
+	case r.URL.Path == "/healthz", r.URL.Path == "/readyz": // probes need no password, and learn nothing
 		g.next.ServeHTTP(w, r)
 	case g.localOnly && !isLocal(r.Host):
-		http.Error(w, "call this machine localhost or by its loopback address; if a proxy in front sees to who may look, start serve with --without-auth", http.StatusMisdirectedRequest)
+		http.Error(w, "use localhost or the loopback address in the URL; if a proxy in front decides who may look, start serve with --without-auth", http.StatusMisdirectedRequest)
 	case g.asks && !g.knows(r):
 		h.Set("WWW-Authenticate", `Basic realm="quorumlock", charset="UTF-8"`)
-		http.Error(w, "a user and a password, please", http.StatusUnauthorized)
+		http.Error(w, "give a user name and a password", http.StatusUnauthorized)
 	default:
 		select {
 		case g.busy <- struct{}{}:
 			defer func() { <-g.busy }()
 			g.next.ServeHTTP(w, r)
 		default:
-			http.Error(w, "too many requests at a time: try again", http.StatusServiceUnavailable)
+			http.Error(w, "too many requests at the same time: try again", http.StatusServiceUnavailable)
 		}
 	}
 }
 
-// knows compares hashes, so that the time it takes tells nothing, not even a length.
+// knows compares hashes, so that the time it takes reveals nothing, not even the length.
 func (g *gate) knows(r *http.Request) bool {
 	user, password, _ := r.BasicAuth()
 	u, p := sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))
 	return subtle.ConstantTimeCompare(u[:], g.user[:])&subtle.ConstantTimeCompare(p[:], g.password[:]) == 1
 }
 
-// isLocal reports whether a host, perhaps with a port, is a name of this machine that no DNS server can give away.
+// isLocal reports whether a host, perhaps with a port, is a name of this machine that no DNS server can point here.
 func isLocal(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -12,8 +12,8 @@ const (
 	maxTracked = 8      // holders of one lock at a time
 )
 
-// history is who held what over the last minutes, as the looks saw it: a hold that lies between two looks is not there. What
-// it keeps is bounded: the oldest goes first.
+// history is who held what over the last minutes, as the looks saw it: a hold that begins and ends between two looks is missing.
+// Its size is bounded: it drops the oldest spans first.
 type history struct {
 	keep  time.Duration
 	began time.Time
@@ -27,7 +27,7 @@ type history struct {
 type track struct {
 	name  string
 	spans []span
-	look  int // the last at which something went on
+	look  int // the last look at which a span went on
 }
 
 // span is a hold, or a time in which a node was not ready.
@@ -53,7 +53,7 @@ func (h *history) noteNodes(nodes []topNode, now time.Time) {
 	}
 }
 
-// noteLocks notes a survey. One that failed saw some locks at most: what it did not see may go on.
+// noteLocks notes a survey. A survey that failed may have missed locks, so holds that it did not see may go on.
 func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 	h.looks++
 	h.blind.note(now, failing(!succeeded))
@@ -77,7 +77,7 @@ func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 	h.forget(now)
 }
 
-// failing is what goes on while something fails.
+// failing returns the party of a span that lasts while something fails.
 func failing(is bool) []partyView {
 	if is {
 		return []partyView{{Owner: "failed"}}
@@ -85,7 +85,7 @@ func failing(is bool) []partyView {
 	return nil
 }
 
-// note says what goes on now: what did until now and does no more has ended.
+// note says who is active now. Spans of those who no longer are end.
 func (t *track) note(now time.Time, parties []partyView) {
 	going := make(map[string]bool)
 	for i := range t.spans {
@@ -107,7 +107,7 @@ func (t *track) note(now time.Time, parties []partyView) {
 	}
 }
 
-// forget drops what ended before the time that is kept, and more if it is too much.
+// forget drops the spans that ended too long ago, and more if there are too many.
 func (h *history) forget(now time.Time) {
 	oldest := now.Add(-h.keep)
 	var ends []time.Time
@@ -136,7 +136,7 @@ func (t *track) drop(oldest time.Time) {
 	t.spans = slices.DeleteFunc(t.spans, func(s span) bool { return !s.to.IsZero() && !s.to.After(oldest) })
 }
 
-// rows returns copies of the tracks to draw: as many as fit of those that are named, and then of those with the latest hold.
+// rows returns copies of the tracks to draw, as many as fit: first those that are named, then those with the latest holds.
 func (h *history) rows(names []string, match string, most int) (locks []track, left int) {
 	drawn := make(map[string]bool)
 	var rest []*track
@@ -165,11 +165,11 @@ func (h *history) rows(names []string, match string, most int) (locks []track, l
 			left++
 		}
 	}
-	slices.SortFunc(locks, func(a, b track) int { return strings.Compare(a.name, b.name) }) // rows that change places cannot be read
+	slices.SortFunc(locks, func(a, b track) int { return strings.Compare(a.name, b.name) }) // rows that change places are hard to read
 	return locks, left
 }
 
-// window is how far back there is something to draw, in whole minutes.
+// window returns how far back there is something to draw, in whole minutes.
 func (h *history) window(now time.Time) time.Duration {
 	return min(max((now.Sub(h.began)+time.Minute-1).Truncate(time.Minute), time.Minute), h.keep)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// metrics are what the observer saw last, for Prometheus: docs/tool.md explains them. A scrape causes no look.
+// metrics serves what the observer saw last to Prometheus; docs/tool.md explains the metrics. A scrape does not ask the nodes.
 type metrics struct{ o *observer }
 
 func newRegistry(o *observer) *prometheus.Registry {
@@ -39,9 +39,9 @@ var (
 	lookTimeDesc     = describe("look_timestamp_seconds", "Unix time of the latest look at the nodes.")
 
 	fitDesc       = describe("node_fit", "1 if nothing worse than advice is found about the node.", "node")
-	findingDesc   = describe("finding", "1 for each thing that should not be as it is.", "kind", "node", "severity")
+	findingDesc   = describe("finding", "1 for each thing that check finds.", "kind", "node", "severity")
 	clockDesc     = describe("node_clock_offset_seconds", "How far the clock of the node is ahead of this machine's.", "node")
-	uptimeDesc    = describe("node_uptime_seconds", "Since the server of the node started.", "node")
+	uptimeDesc    = describe("node_uptime_seconds", "Time since the server of the node started.", "node")
 	infoDesc      = describe("node_info", "1 for a node that answers.", "node", "version", "role")
 	checkTimeDesc = describe("check_timestamp_seconds", "Unix time of the latest check of the nodes.")
 
@@ -49,12 +49,12 @@ var (
 	holdersDesc        = describe("holders", "Owners that hold, share or have a slot.")
 	waitersDesc        = describe("waiters", "Entries in all queues.")
 	longestQueueDesc   = describe("longest_queue", "Entries in the longest queue.")
-	oldestWaitDesc     = describe("oldest_wait_seconds", "How long the first in a queue has waited, at most.")
-	longestHoldDesc    = describe("longest_hold_seconds", "For how long the same owner was seen to hold a lock, at most.")
+	oldestWaitDesc     = describe("oldest_wait_seconds", "The longest time that the first in any queue has waited.")
+	longestHoldDesc    = describe("longest_hold_seconds", "The longest time for which the same owner was seen to hold a lock.")
 	completeDesc       = describe("survey_complete", "1 if the survey looked at all locks; 0 if there are more than the limit.")
 	surveyDurationDesc = describe("survey_duration_seconds", "How long the latest survey took.")
 	surveyTimeDesc     = describe("survey_timestamp_seconds", "Unix time of the latest survey that succeeded.")
-	surveysDesc        = describe("surveys_total", "Surveys of the locks.")
+	surveysDesc        = describe("surveys_total", "Surveys of the locks, including those that failed.")
 	surveyErrorsDesc   = describe("survey_errors_total", "Surveys of the locks that failed.")
 
 	lockHeldDesc    = describe("lock_held", "1 if somebody holds or shares the lock, or has a slot.", "lock")
@@ -135,7 +135,7 @@ func (s sink) check(seen checkSeen) {
 		}
 		s.gauge(clockDesc, n.Status.ClockOffset.Seconds(), n.Node)
 		s.gauge(infoDesc, 1, n.Node, n.Status.Version, n.Status.Role)
-		if n.Status.RunID != "" { // it has told of itself
+		if n.Status.RunID != "" { // it has answered about itself
 			s.gauge(uptimeDesc, n.Status.Uptime.Seconds(), n.Node)
 		}
 	}
@@ -143,7 +143,7 @@ func (s sink) check(seen checkSeen) {
 	found := make(map[series]bool)
 	for _, f := range seen.health.Findings {
 		k := series{string(f.Kind), f.Node, f.Severity.String()}
-		if !found[k] { // a node may not tell two things
+		if !found[k] { // one node may have two findings of a kind
 			s.gauge(findingDesc, 1, k.kind, k.node, k.severity)
 		}
 		found[k] = true
@@ -179,7 +179,7 @@ func (s sink) locks(seen locksSeen) {
 	}
 }
 
-// unfit are the nodes about which something worse than advice was found.
+// unfit returns the nodes about which something worse than advice was found.
 func (c checkSeen) unfit() map[string]bool {
 	nodes := make(map[string]bool)
 	for _, f := range c.health.Findings {
@@ -190,7 +190,7 @@ func (c checkSeen) unfit() map[string]bool {
 	return nodes
 }
 
-// waits is how long the first in the queue has waited, in milliseconds.
+// waits returns how long the first in the queue has waited, in milliseconds.
 func (l *topLock) waits() int64 {
 	if len(l.Queue) == 0 {
 		return 0

@@ -11,17 +11,17 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// gently: a survey runs for at most this part of the time.
+// gently is the part of the time for which surveys may run.
 const gently = 4
 
-// observer looks at nodes and locks, for all who watch. What it keeps is bounded, and what it hands out never changes.
+// observer looks at nodes and locks on behalf of everybody who watches. What it keeps is bounded, and what it returns never changes.
 type observer struct {
 	client     *cluster
 	interval   time.Duration
 	checkEvery time.Duration
 	named      []string // locks that are looked at whether they are in use or not
-	all        *spotter // that of the surveys
-	byName     *spotter // that of the named locks
+	all        *spotter // for the surveys
+	byName     *spotter // for the named locks
 
 	mu     sync.Mutex // guards what is below, and is never held during a look
 	nodes  nodesSeen
@@ -46,7 +46,7 @@ type checkSeen struct {
 // locksSeen is the latest survey. It is zero before the first.
 type locksSeen struct {
 	tried time.Time // when it ended
-	at    time.Time // when the last that succeeded ended: the locks are those of then
+	at    time.Time // when the last one that succeeded ended; the locks are from then
 	took  time.Duration
 	err   error
 	locks []*topLock // those with the longest queue first
@@ -67,7 +67,7 @@ func newObserver(client *cluster, c *serveCommand) *observer {
 	return o
 }
 
-// run looks until ctx is done, and returns when nothing of it is left.
+// run looks until ctx is done, and returns when all its goroutines have ended.
 func (o *observer) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	for _, look := range []func(context.Context) (pause time.Duration){o.lookAtNodes, o.lookAtLocks, o.checkNodes} {
@@ -85,7 +85,7 @@ func (o *observer) run(ctx context.Context) {
 
 func (o *observer) lookAtNodes(ctx context.Context) (pause time.Duration) {
 	began := time.Now()
-	v, _ := o.client.lookAtNodes(ctx) // the view has what failed
+	v, _ := o.client.lookAtNodes(ctx) // the view says what failed
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -128,7 +128,7 @@ func (o *observer) lookAtLocks(ctx context.Context) (pause time.Duration) {
 	return max(o.interval-took, (gently-1)*took)
 }
 
-// lookByName looks at the locks that were named. It leaves out what is no lock.
+// lookByName looks at the named locks. It leaves out names that are not locks.
 func (o *observer) lookByName(ctx context.Context) (locks []*topLock, err error) {
 	now := time.Now()
 	found := make([]*lockView, len(o.named))
@@ -158,7 +158,7 @@ func (o *observer) lookByName(ctx context.Context) (locks []*topLock, err error)
 }
 
 func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
-	h, _ := o.client.Check(ctx) // what failed is a finding
+	h, _ := o.client.Check(ctx) // a failure is a finding
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -177,7 +177,7 @@ func (o *observer) seen() (nodesSeen, checkSeen, locksSeen, counts) {
 	return o.nodes, o.check, o.locks, c
 }
 
-// view is the latest look, as top shows it.
+// view returns the latest look, as top shows it.
 func (o *observer) view() topView {
 	nodes, _, locks, _ := o.seen()
 	v := nodes.top
@@ -194,7 +194,7 @@ func (o *observer) view() topView {
 	return v
 }
 
-// stalled returns which look is overdue, or "". Looks go on whatever the nodes do, so it is this process that is at fault.
+// stalled returns which look is overdue, or "". Looks go on whatever the nodes do, so an overdue look is the fault of this process.
 func (o *observer) stalled(now time.Time) string {
 	nodes, check, _, _ := o.seen()
 	const patience = time.Minute // beyond any timeout of a node that makes sense
@@ -207,7 +207,7 @@ func (o *observer) stalled(now time.Time) string {
 	return ""
 }
 
-// ready reports whether every look was taken once.
+// ready reports whether each kind of look has ended once.
 func (o *observer) ready() bool {
 	nodes, check, locks, _ := o.seen()
 	return !nodes.at.IsZero() && !check.at.IsZero() && !locks.tried.IsZero()

@@ -19,30 +19,30 @@ type serveCommand struct {
 	connection
 	access
 	Pattern       string        `arg:"" optional:"" help:"Which names, as Redis matches them."`
-	Listen        string        `default:"127.0.0.1:8379" placeholder:"HOST:PORT" help:"Where to listen. Beyond this machine it takes a password, client certificates or --without-auth."`
-	Interval      time.Duration `default:"2s" placeholder:"D" help:"How often to look, at least 200ms."`
+	Listen        string        `default:"127.0.0.1:8379" placeholder:"HOST:PORT" help:"Where to listen. An address beyond this machine needs a password, client certificates or --without-auth."`
+	Interval      time.Duration `default:"2s" placeholder:"D" help:"How often to look at nodes and locks, at least 200ms."`
 	CheckInterval time.Duration `default:"1m" placeholder:"D" help:"How often to check whether the nodes are fit, at least 1s."`
 	History       time.Duration `default:"10m" placeholder:"D" help:"How far back the timeline reaches, 1m to 24h."`
-	Limit         int           `default:"1000" placeholder:"N" help:"Look at so many locks at most, and at as many again that are waited for."`
-	MetricsLock   []string      `placeholder:"NAME" sep:"none" help:"Metrics of its own for this lock. It can be given 100 times."`
-	Demo          bool          `help:"Serve nodes inside the process, with clients at work. It needs no servers."`
+	Limit         int           `default:"1000" placeholder:"N" help:"Look at no more than N locks, and at up to N more that are waited for."`
+	MetricsLock   []string      `placeholder:"NAME" sep:"none" help:"Serve metrics for this lock, too. It can be given 100 times."`
+	Demo          bool          `help:"Run nodes inside the process, with clients at work. It needs no servers."`
 }
 
 func (serveCommand) manual() manual {
 	return manual{
 		synopsis: "[PATTERN] [--listen HOST:PORT] [--password-file FILE] [flags]\nquorumlock serve --demo",
-		description: `Serves a page with the nodes, the locks and a timeline of who held what, and metrics for Prometheus. It only looks:
-nothing can be changed by it.
+		description: `Serves a page with the nodes, the locks and a timeline of who held what, and metrics for Prometheus. It is read only:
+nobody can change anything through it.
 
-/ is the page, /lock?name=NAME is one lock, /metrics is for Prometheus. /api/top, /api/locks, /api/lock?name=NAME and
+/ is the page, /lock?name=NAME is one lock, and /metrics is for Prometheus. /api/top, /api/locks, /api/lock?name=NAME and
 /api/check are what top, list, inspect and check print with --json. /healthz has status 200 while this process works, and
-/readyz once it has looked; neither says how the nodes are.
+/readyz once it has looked at the nodes; neither says how the nodes are.
 
-It listens on this machine only, unless --listen says otherwise. Then it wants a password (with a proxy or --https-cert in
-front, since basic auth does not encrypt it), or the certificates of clients.`,
+It listens on this machine only, unless --listen says otherwise. Other addresses need a password or client certificates.
+Basic auth does not encrypt the password, so use --https-cert with it, or a proxy that serves HTTPS.`,
 		environment: environment + "\n" + passwordVariable + "  the password of the page, if --password-file is not given",
-		statuses: `0    a signal has ended it
-1    it failed, such as when the address is taken
+		statuses: `0    a signal ended it
+1    it failed: for example, the address was in use
 2    the command line is wrong`,
 		examples: `quorumlock serve --demo
 quorumlock serve 'myapp:lock:*' --listen :8379 --password-file /etc/quorumlock/password \
@@ -61,9 +61,9 @@ func (c *serveCommand) validate() error {
 	case c.Limit < 1 || c.Limit > 10000:
 		return usageError(fmt.Sprintf("serve: --limit %d: use 1 to 10000", c.Limit))
 	case len(c.MetricsLock) > 100:
-		return usageError(fmt.Sprintf("serve: --metrics-lock is given %d times: use it 100 times at most", len(c.MetricsLock)))
+		return usageError(fmt.Sprintf("serve: --metrics-lock is given %d times: use it at most 100 times", len(c.MetricsLock)))
 	case c.Demo && c.connection != connection{}:
-		return usageError("serve: --demo has nodes of its own: leave out --nodes and all other flags that are about nodes")
+		return usageError("serve: --demo has nodes of its own: leave out --nodes and all other flags about nodes")
 	}
 	for i, name := range c.MetricsLock {
 		if err := quorumlock.CheckName(c.Prefix + name); err != nil {
@@ -94,7 +94,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 	}
 	local, asks := addr.IP.IsLoopback(), password != "" || c.HTTPSClients != ""
 	if !local && !asks && !c.WithoutAuth {
-		return usageError(fmt.Sprintf("serve: --listen %s is not loopback, so others could look: give --password-file, %s or --https-client-ca, or --without-auth if a proxy asks for a password", c.Listen, passwordVariable))
+		return usageError(fmt.Sprintf("serve: --listen %s is not loopback, so others could look: give --password-file, %s or --https-client-ca, or --without-auth if a proxy in front asks for a password", c.Listen, passwordVariable))
 	}
 	client, closeNodes, err := c.open(e.ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // whoever connects could fill the log
+		ErrorLog:          log.New(io.Discard, "", 0), // anybody who connects could fill the log
 	}
 	scheme := "http"
 	if secure != nil {
@@ -130,7 +130,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 	return serve(e.ctx, s, listener, o)
 }
 
-// open returns the nodes to look at, and what closes them.
+// open returns the nodes to look at, and a function that closes them.
 func (c *serveCommand) open(ctx context.Context) (*cluster, func() error, error) {
 	if c.Demo {
 		return openDemo(ctx)
@@ -142,7 +142,7 @@ func (c *serveCommand) open(ctx context.Context) (*cluster, func() error, error)
 	return client, client.Close, nil
 }
 
-// serve answers until ctx is done, and returns when nothing of it is left.
+// serve answers requests until ctx is done, and returns when all its goroutines have ended.
 func serve(ctx context.Context, s *http.Server, l net.Listener, o *observer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

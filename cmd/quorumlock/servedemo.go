@@ -76,7 +76,7 @@ func demoClient(servers []*embedded.Server, label string) (*redlock.Client, erro
 	return redlock.New(nodes, quorumlock.WithLabel(label))
 }
 
-// demoWork is what a client does again and again: each is one lock, held for a while, and a rest.
+// demoWork returns what a client does again and again. Each function takes one lock, holds it for a while, and rests.
 func demoWork(c *redlock.Client, label string) []func(context.Context) {
 	hold := func(l quorumlock.Locker, held, rest time.Duration) func(context.Context) {
 		return func(ctx context.Context) {
@@ -101,10 +101,10 @@ func demoWork(c *redlock.Client, label string) []func(context.Context) {
 	return work
 }
 
-// about is a time that is d in the mean.
+// about returns a random time whose mean is d.
 func about(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
-// pause waits, and reports whether ctx is not done.
+// pause waits for d or until ctx is done, and reports whether d has passed.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):

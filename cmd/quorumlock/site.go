@@ -33,10 +33,10 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"firstWaits":  func(l *topLock) string { _, waits := l.head(); return waits },
 }).ParseFS(web, "web/*.html"))
 
-// site answers the requests. It asks the nodes itself only about the one lock that somebody looks at.
+// site answers requests. It asks the nodes itself only about the single lock that somebody looks at.
 type site struct {
 	o         *observer
-	inspected singleflight.Group // by name: all who look at a lock at the same time share the answer
+	inspected singleflight.Group // by name: those who look at a lock at the same time share the answer
 }
 
 func newSite(o *observer) http.Handler {
@@ -55,7 +55,7 @@ func newSite(o *observer) http.Handler {
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answerProbe(w, s.o.stalled(time.Now())) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.o.ready() {
-			answerProbe(w, "the first look is not over")
+			answerProbe(w, "the first look at the nodes is not finished")
 			return
 		}
 		answerProbe(w, s.o.stalled(time.Now()))
@@ -73,7 +73,7 @@ func answerProbe(w http.ResponseWriter, problem string) {
 
 func answerJSON(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = writeJSON(w, value) // whoever asked has gone, if it fails
+	_ = writeJSON(w, value) // if it fails, the client is gone
 }
 
 // listAsJSON is what list prints with --json: a line for each lock.
@@ -94,7 +94,7 @@ func (s *site) listAsJSON(w http.ResponseWriter, _ *http.Request) {
 func (s *site) checkAsJSON(w http.ResponseWriter, _ *http.Request) {
 	_, check, _, _ := s.o.seen()
 	if check.at.IsZero() {
-		http.Error(w, "the nodes were not checked yet: try again", http.StatusServiceUnavailable)
+		http.Error(w, "the nodes have not been checked yet: try again", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -129,7 +129,7 @@ func (s *site) inspect(r *http.Request) (name string, v lockView, status int, er
 		v   lockView
 		err error
 	}
-	// One look is for all who ask. Each node takes its timeout at most.
+	// All who ask share one look. Each node takes at most its timeout.
 	a, _, _ := s.inspected.Do(name, func() (any, error) {
 		v, err := s.o.client.inspect(context.WithoutCancel(r.Context()), name)
 		return answer{v, err}, nil
@@ -155,11 +155,11 @@ func lockLink(name string) template.URL {
 // locksPerPage bounds what a browser has to draw.
 const locksPerPage = 100
 
-// overviewPage is what the template of the page shows.
+// overviewPage is what the template of the overview shows.
 type overviewPage struct {
 	topView
 	Title    string
-	Looked   bool // the nodes were looked at
+	Looked   bool // there was a look at the nodes
 	Surveyed bool // a survey succeeded
 	Failed   bool // the latest has not
 	At       string
@@ -245,7 +245,7 @@ func (s *site) lock(w http.ResponseWriter, r *http.Request) {
 	answerPage(w, "lock.html", status, lockPage{v, shown(name), clock(time.Now()), errorText(err), v.Waiting - len(v.Queue), s.o.interval.Milliseconds()})
 }
 
-// answerPage draws a page as a whole before it sends it: one that fails half-way is none.
+// answerPage draws the whole page before it sends it, so that nobody gets half a page.
 func answerPage(w http.ResponseWriter, name string, status int, data any) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name, data); err != nil {

@@ -14,12 +14,12 @@ const (
 	rowGap         = 6
 	axisHeight     = 22
 	maxRows        = 20
-	maxLanes       = 3  // holds of one lock beside each other
+	maxLanes       = 3  // how many holds of one lock are drawn next to each other
 	colours        = 8  // in style.css
 	charWidth      = 7. // of the labels, at most
 )
 
-// timeline is a picture of who held what, as a template draws it, and the same as a table.
+// timeline is a picture of who held what, for a template to draw, and the same data as a table.
 type timeline struct {
 	Width, Height int
 	Labels, Right int
@@ -27,7 +27,7 @@ type timeline struct {
 	Bars          []timelineBar
 	Blind         []timelineBar // when it was not known who held what
 	Ticks         []timelineTick
-	Text          []timelineText // the bars for those who do not see them
+	Text          []timelineText // the bars as text, for those who cannot see them
 	Left          int            // rows that are not drawn
 	Minutes       string
 }
@@ -42,7 +42,7 @@ type timelineRow struct {
 type timelineBar struct {
 	X, Y, W, H float64
 	Class      string
-	Label      string // what fits in
+	Label      string // as much as fits in
 	Title      string
 	TextX      float64
 	TextY      float64
@@ -56,7 +56,7 @@ type timelineTick struct {
 
 type timelineText struct{ Name, Who, From, To, Lasted string }
 
-// draw makes a picture of the tracks. Those of nodes come first, if something was wrong with them.
+// draw makes a picture of the tracks. Nodes with which something was wrong come first.
 func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.Duration) timeline {
 	p := timeline{Width: timelineWidth, Labels: timelineLabels, Right: timelineWidth, Left: left, Minutes: minutes(keep)}
 	y := axisHeight
@@ -117,7 +117,7 @@ func (p *timeline) bar(name string, s span, node bool, y float64, now time.Time,
 	p.Text = append(p.Text, text)
 }
 
-// arrange puts spans that overlap into lanes beside each other.
+// arrange puts overlapping spans into different lanes.
 func arrange(spans []span) (lanes int, of []int) {
 	of = make([]int, len(spans))
 	var ends []time.Time // of the last span in each lane; zero: it goes on
@@ -134,7 +134,7 @@ func arrange(spans []span) (lanes int, of []int) {
 	return len(ends), of
 }
 
-// across returns from where to where a span reaches.
+// across returns where a span begins and ends, from left to right.
 func across(s span, now time.Time, keep time.Duration) (from, to float64) {
 	if s.to.IsZero() {
 		return place(s.from, now, keep), place(now, now, keep)
@@ -142,21 +142,21 @@ func across(s span, now time.Time, keep time.Duration) (from, to float64) {
 	return place(s.from, now, keep), place(s.to, now, keep)
 }
 
-// place is where a time is, from left to right.
+// place returns where a time is, from left to right.
 func place(t, now time.Time, keep time.Duration) float64 {
 	part := 1 - float64(now.Sub(t))/float64(keep)
 	x := timelineLabels + min(max(part, 0), 1)*(timelineWidth-timelineLabels)
 	return float64(int(x*10)) / 10
 }
 
-// colour is the same for the same holder at any time.
+// colour returns a colour, always the same one for the same holder.
 func colour(who string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(who))
 	return fmt.Sprintf("c%d", h.Sum32()%colours)
 }
 
-// clip fits a label into a width.
+// clip shortens a label to fit a width.
 func clip(s string, width float64) string {
 	r := []rune(s)
 	if most := int(width / charWidth); len(r) > most {
