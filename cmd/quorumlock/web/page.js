@@ -1,5 +1,5 @@
-// Loads the page again and again, and puts in what has changed. The server has escaped all of it. Without this script
-// the page works, but does not change.
+// Loads the page again and again, and replaces what has changed. The server has escaped all of it. Without this script
+// the page works, but does not update itself.
 "use strict";
 (() => {
   const every = Number(document.body.dataset.every); // ms
@@ -13,7 +13,7 @@
     pause.setAttribute("aria-pressed", String(paused));
   });
 
-  // replace puts in the new content of a part, and keeps the focus, what is unfolded and how far it is scrolled.
+  // replace puts in the new content of a part, and keeps the focus, the open details and the scroll position.
   function replace(part, fresh) {
     if (part.innerHTML === fresh.innerHTML) return;
     const focus = part.contains(document.activeElement) ? document.activeElement : null;
@@ -29,7 +29,7 @@
     again?.focus({ preventScroll: true });
   }
 
-  // say changes what a screen reader reads out only if it is something else.
+  // say changes the status only if it differs, so that a screen reader does not repeat it.
   function say(text, className) {
     if (!status) return;
     if (status.textContent !== text) status.textContent = text;
