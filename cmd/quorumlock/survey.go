@@ -16,8 +16,8 @@ import (
 
 const (
 	scanCount    = 1000    // keys that a server looks at in one step
-	burst        = 128     // locks that the nodes are asked about at once
-	atOnce       = 1024    // locks that are inspected at the same time, if a node does not answer
+	burst        = 128     // how many locks the nodes are asked about at once
+	atOnce       = 1024    // how many locks are inspected at the same time if a node does not answer
 	maxRemember  = 1 << 20 // names that are not shown twice: 16 MB
 	patternOfAll = "*"
 )
@@ -52,7 +52,7 @@ type survey struct {
 	*cluster
 	pattern string
 	limit   int  // locks to show at most; 0: all
-	queues  bool // if there are more, show those that are waited for, too, up to as many again; not names with braces
+	queues  bool // if there are more, also show locks that are waited for, up to limit more; not names with braces
 
 	More   bool    // there are more than limit
 	Failed []error // nodes that could not be searched
@@ -95,7 +95,7 @@ func (s *survey) run(ctx context.Context, show func(lockView) error) error {
 	})
 }
 
-// searchAll shows the locks whose keys match, as far as as many nodes as it takes can be searched.
+// searchAll shows the locks whose keys match. It searches N − Q + 1 nodes, and fails if too few of them can be searched.
 func (s *survey) searchAll(ctx context.Context, match string, show func(lockView) error) error {
 	needed := len(s.nodes) - s.quorum + 1
 	searched := 0
@@ -133,7 +133,7 @@ func (e *scanError) Unwrap() error { return e.error }
 // scanner is the SCAN of a server.
 type scanner func(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
 
-// search shows the locks that one node has keys of, and that were not shown before.
+// search shows the locks that one node has keys of and that were not shown before.
 func (s *survey) search(ctx context.Context, scan scanner, match string, show func(lockView) error) error {
 	for cursor := uint64(0); ; {
 		began := time.Now()
@@ -154,8 +154,9 @@ func (s *survey) search(ctx context.Context, scan scanner, match string, show fu
 	}
 }
 
-// inspectAll returns the locks of these names that are in use, in their order. It asks about a burst of them, and about the
-// next when that is over, or after a moment: a node that does not answer delays all of them by its timeout once.
+// inspectAll returns the locks with these names that are in use, in the order of the names. It asks about a burst of them, and
+// about the next burst when the answers are there or after a moment. So a node that does not answer delays the whole by its
+// timeout only once.
 func (s *survey) inspectAll(ctx context.Context, names []string) ([]*lockView, error) {
 	found := make([]*lockView, len(names))
 	var all errgroup.Group
@@ -185,7 +186,7 @@ func (s *survey) inspectAll(ctx context.Context, names []string) ([]*lockView, e
 	return found, all.Wait()
 }
 
-// isNoLock reports whether an inspection found something else of that name.
+// isNoLock reports whether an inspection found that the name belongs to something else.
 func isNoLock(err error) bool {
 	if err == nil {
 		return false

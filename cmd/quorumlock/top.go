@@ -62,16 +62,16 @@ type topNode struct {
 
 type topLock struct {
 	lockView
-	Seen   int64 `json:"seen_ms"`   // for how long this holder was seen, or the first of several
+	Seen   int64 `json:"seen_ms"`   // for how long this holder was seen; with several holders, the first of them
 	Before bool  `json:"or_longer"` // it held the lock when top began
 
-	holders int // also those that are not kept
+	holders int // how many, including those that are not kept
 }
 
-// sighting is since when the owners of a lock were seen.
+// sighting says since when each owner of a lock was seen.
 type sighting struct {
 	owners map[string]seenOwner
-	look   int // the last at which the lock was seen
+	look   int // the last look at which the lock was seen
 }
 
 type seenOwner struct {
@@ -84,7 +84,7 @@ type spotter struct {
 	client  *cluster
 	pattern string
 	limit   int
-	brief   bool // for those who look on for days: see survey.queues, and keep little of each lock
+	brief   bool // for a process that looks for days: keep little of each lock, and see survey.queues
 	looks   int
 	seen    map[string]*sighting // by the name of the lock
 }
@@ -178,7 +178,7 @@ func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, fail
 		return nil
 	})
 	for name, s := range w.seen {
-		// If the search failed, those that were not found may be held all the same.
+		// If the search failed, locks that it did not find may be held all the same.
 		if unseen := w.looks - s.look; unseen > 100 || err == nil && unseen > 0 {
 			delete(w.seen, name)
 		}
@@ -189,7 +189,7 @@ func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, fail
 	return locks, s.More, err != nil || len(s.Failed) > 0, err
 }
 
-// sight notes who has a lock. It has been seen for as long as the owner that was seen first.
+// sight notes who has a lock. The lock has been seen held for as long as the owner that was seen first.
 func (w *spotter) sight(l lockView, now time.Time) *topLock {
 	holders := len(l.parties())
 	if w.brief {
@@ -228,7 +228,7 @@ func topNodes(r redlock.Readiness) []topNode {
 	return nodes
 }
 
-// ready is how many nodes would grant a lock.
+// ready returns how many nodes would grant a lock.
 func (v topView) ready() (n int) {
 	for _, node := range v.Nodes {
 		if node.OK {
@@ -238,7 +238,7 @@ func (v topView) ready() (n int) {
 	return n
 }
 
-// summary says in a line how the nodes are.
+// summary says in one line how the nodes are.
 func (v topView) summary() string {
 	end := "NO LOCK IS GRANTED"
 	if v.MayDie >= 0 {

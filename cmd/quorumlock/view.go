@@ -137,7 +137,7 @@ func (v lockView) holder() string {
 	return "-"
 }
 
-// parties are all who hold or share the lock, or have a slot.
+// parties returns all who hold or share the lock, or have a slot.
 func (v lockView) parties() []partyView {
 	parties := slices.Clone(v.Readers)
 	if v.Holder != nil {
@@ -150,8 +150,8 @@ func (v lockView) parties() []partyView {
 }
 
 const (
-	maxParties = 100 // holders of a lock that are kept for long
-	maxQueue   = 10  // waiters of a lock that are kept for long
+	maxParties = 100 // how many holders of a lock are kept for long
+	maxQueue   = 10  // how many waiters of a lock are kept for long
 )
 
 // shorten drops all but the first holders and waiters.
@@ -161,7 +161,7 @@ func (v *lockView) shorten() {
 	v.Queue = first(v.Queue, maxQueue)
 }
 
-// first returns the first n, and lets go of the others.
+// first returns the first n, and keeps no reference to the others.
 func first[T any](all []T, n int) []T {
 	if len(all) <= n {
 		return all
