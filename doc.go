@@ -30,38 +30,39 @@
 //     No release that comes late, no message that somebody else publishes, and no unusual name or owner can
 //     end, shorten or fake a hold. Whoever may write the lock's keys is trusted; whoever may only publish or
 //     subscribe is not.
-//  2. Nobody is given a lease whose validity is over.
+//  2. Nobody gets a lease whose validity is over.
 //  3. The holder learns of a loss by the end of the validity. [Lease.Context] ends then. Its cause is a
-//     *[LostError], which is [ErrLost] and says why the lease was lost and which nodes failed. This waits for
-//     no network call. After the machine itself was suspended, it takes up to a second more.
+//     *[LostError], which is [ErrLost] and says why the lease was lost and which nodes failed. This does not
+//     wait for any network call. If the machine itself was suspended, it takes up to a second more.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and node
 //     failures. They also rise after a name was idle for days, and whatever the clocks of the clients say, as
-//     long as the clocks of the nodes agree within hours: a node takes a client's hint only within an hour of
+//     long as the clocks of the nodes agree within hours: a node accepts a client's hint only within an hour of
 //     its own clock. Readers of a read-write lock share tokens: theirs are at least that of the last writer
-//     before them, and lower than that of the next. Each slot of a semaphore has tokens of its own. If too
+//     before them, and lower than that of the next. Each slot of a semaphore has its own tokens. If too
 //     many nodes lose their counters, token order depends on clocks: keep NTP running.
 //  5. A call that failed, was cancelled or timed out leaves nothing behind but token counters, which are kept
 //     for about a day, and for years where clients of Redisson's use the lock, too. At a node that cannot be
 //     reached, a key ends with its TTL, and an entry in the queue ends when nobody refreshes it.
 //  6. No script takes effect twice because its reply was lost.
 //  7. Nobody can release, extend or shorten somebody else's hold, with two exceptions. ForceUnlock frees a
-//     lock, whoever holds it, but it never deletes a key that is no lock. And the primitive of package node
-//     does what it is told by whoever gives it the owner of somebody else's hold.
+//     lock, whoever holds it, but it never deletes a key that is not a lock. And the primitive of package node
+//     lets anybody who passes the owner of somebody else's hold change that hold.
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays nobody, waiters included. Its
 //     vote counts again as soon as it is back. A release that failed there is sent again as soon as the node
-//     answers, until the TTL.
+//     answers, until the TTL is over.
 //  9. Waiters are served in the order in which they called Lock, whichever process they are in. The clients'
 //     clocks decide between processes. A handoff costs the same for 4 waiters and for 256. A lock that becomes
 //     free by expiry is passed on within two seconds, however many dead waiters are queued.
 //  10. Of contenders who TryLock a free lock at the same time, one gets it.
-//  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option: where both
-//     wait, neither side has less than about a third of the grants. See docs/redisson.md.
+//  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option: while both
+//     wait, neither side gets less than about a third of the grants. See docs/redisson.md.
 //
 // # What is not promised
 //
 // No lock service can stop a holder that is paused past its lease by a garbage collector, a hypervisor or a
-// slow disk. It wakes up and writes. Only the resource itself can refuse that write, by the fencing token: send
-// the token along with every write, and compare. Package fence does that in SQL databases, Redis and HTTP services.
+// slow disk. It wakes up and writes. Only the resource itself can refuse that write, by its fencing token: send
+// the token along with every write, and let the resource compare it. Package fence does that for SQL databases, Redis
+// and HTTP services.
 //
 // Redisson's clients do not know the queue, so they may overtake those who wait in it. Promise 9 is about the
 // waiters of this library.
