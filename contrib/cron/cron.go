@@ -17,7 +17,7 @@ import (
 //	c.AddJob("0 3 * * *", daily)
 //
 // The job keeps the lock while it runs, and until atLeast after the grant, however short the job is. So atLeast must be longer
-// than the clocks of the processes differ by, and shorter than the period of the job. Once ctx is done, no job starts.
+// than the clocks of the processes differ by, and shorter than the period of the job. After ctx is done, no job starts.
 //
 // The wrapper logs skipped ticks with log.Info, and errors of the lock with log.Error; see [quorumlock.Once] for the errors. A nil
 // log means [cron.DefaultLogger]. A panic of the job is passed on, and the lock is kept; put cron.Recover before this wrapper.
