@@ -18,8 +18,8 @@ type Observer interface {
 	Observe(ctx context.Context, e Event)
 }
 
-// Event is what an [Observer] learns. A field is zero unless its comment names the event's kind. Later versions may add
-// kinds and fields.
+// Event is what an [Observer] learns. Where the comment of a field names kinds of events, the field is zero for all others.
+// Later versions may add kinds and fields.
 type Event struct {
 	Kind EventKind
 	Lock string // the name of the lock, without its prefix; empty for events of nodes
