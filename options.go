@@ -125,7 +125,8 @@ func WithRetention(d time.Duration) Option { return func(s *Settings) { s.Retent
 func WithLogger(l *slog.Logger) Option { return func(s *Settings) { s.Logger = l } }
 
 // WithObserver sets who learns what happens to locks and nodes, for traces and metrics; contrib/otel has one for
-// OpenTelemetry. For latches it learns only what happens to the nodes. The default, also with nil, is nobody; this costs nothing.
+// OpenTelemetry. For latches it learns only what happens to the nodes. Give it to the client rather than to single locks: locks share
+// round trips, and only one of them tells its Observer about the node. The default, also with nil, is nobody; this costs nothing.
 func WithObserver(o Observer) Option { return func(s *Settings) { s.Observer = o } }
 
 // Resolve applies the options in their order to the defaults and checks the outcome. The error names
