@@ -146,3 +146,44 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 		}
 	})
 }
+
+// Calls of one owner that wait together enter one hold: only one of them begins it, though all have asked the nodes.
+func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+		other, servers := start(t, 3)
+		c, _ := another(t, servers, quorumlock.WithObserver(o))
+		before := locktest.Lock(t, other.Mutex("x"))
+		m := c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner()))
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() {
+				lease, err := m.Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Second)
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		if err := before.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		calls.Wait()
+		synctest.Wait()
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.kinds[quorumlock.Acquired] != 3 || len(o.holds) != 1 {
+			t.Errorf("%d leases of %d holds, want 3 of one", o.kinds[quorumlock.Acquired], len(o.holds))
+		}
+		for owner, n := range o.holds {
+			if n != 0 {
+				t.Errorf("the hold of %s has ended %d times more than it has begun", owner, n)
+			}
+		}
+	})
+}

@@ -198,7 +198,7 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 func (l *Lock) tryLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
 	for {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
-			return lease, err
+			return w.entered(lease), err
 		}
 		c := l.newCall(&l.try, l.client.nextTicket(), nil, w)
 		if lease, err := c.run(ctx, ctx, nil); lease != nil || err != nil {
@@ -242,7 +242,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		if l.set.Owner != "" { // another call may acquire for the same owner meanwhile
 			_, entered = l.client.enters(l)
 			if lease, err := l.reenter(ctx); lease != nil || err != nil {
-				return lease, err
+				return w.entered(lease), err
 			}
 		}
 		c := l.newCall(&l.lock, turn.ticket, turn, w)

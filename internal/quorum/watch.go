@@ -61,6 +61,14 @@ func (w *watch) note(kind quorumlock.StepKind, why error) {
 	}
 }
 
+// entered notes that a lease enters a hold that another call has begun, though this call may have asked the nodes before.
+func (w *watch) entered(lease *quorumlock.Lease) *quorumlock.Lease {
+	if w != nil && lease != nil {
+		w.attempts = 0
+	}
+	return lease
+}
+
 // tell tells the Observer of the hold, if there is one, from a goroutine of its own, as log does.
 func (c *call) tell(e quorumlock.Event) {
 	if c.watch == nil {
