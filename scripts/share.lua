@@ -46,10 +46,11 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
   local held, shared = {''}, true
   local former = {} -- successors of the waiter's earlier attempts: it was served in its turn
   if many then
+    local now = clock()
     for attempt = 1, (number or 1) - 1 do
       for cell = tonumber(first), tonumber(last) do
         local owner = string.format('%s/%.0f.%.0f', waiter, attempt, cell)
-        if redis.call('hexists', KEYS[1], owner) == 1 then
+        if (tonumber(redis.call('hget', KEYS[1], owner) or '') or -1) >= now then
           table.insert(former, owner)
         end
       end

@@ -136,13 +136,17 @@ func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
 	if a := ask("bob:1.7", 3); !a.Granted {
 		t.Errorf("a reader that was handed the lock got %+v", a)
 	}
+	c.data.HSet("x", "dave:1/1.7", over)
+	if a := ask("dave:1.7", 2); a.Granted || a.Position != 2 {
+		t.Errorf("a reader that was handed the lock for a time that is over got %+v, want that it waits behind the writer", a)
+	}
 	c.release("x", "bob:1.7", 1)
 	c.done(scripts.Leave("x", "bob:1", true).Through(3, 7))
 	fields, _ := c.data.HKeys("x")
-	if len(fields) != many+3 || c.data.HGet("x", "bob:11/1.7") == "" {
-		t.Errorf("%d fields are left, want the mode, %d readers, a dead one, and somebody else's successor", len(fields), many)
+	if len(fields) != many+4 || c.data.HGet("x", "bob:11/1.7") == "" {
+		t.Errorf("%d fields are left, want the mode, %d readers, two whose share is over, and somebody else's successor", len(fields), many)
 	}
-	c.checkQueue("alice:1", "carol:1")
+	c.checkQueue("alice:1", "carol:1", "dave:1")
 }
 
 // What a call of a reader costs that waits behind a writer, beside so many who read. Of 5,000 readers it must not cost fifty times

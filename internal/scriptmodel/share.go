@@ -87,7 +87,9 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 	if many {
 		for attempt := range max(int(tries)-1, 0) {
 			for cell := integer(first); cell <= integer(last); cell++ {
-				if owner := fmt.Sprintf("%s/%d.%d", waiter, attempt+1, cell); n.lock.hexists(owner) {
+				owner := fmt.Sprintf("%s/%d.%d", waiter, attempt+1, cell)
+				stored, _ := n.lock.hget(owner)
+				if until, ok := tonumber(stored); ok && until >= n.clock() {
 					former = append(former, owner)
 				}
 			}
