@@ -57,6 +57,7 @@ func (h *history) noteNodes(nodes []topNode, now time.Time) {
 func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 	h.looks++
 	h.blind.note(now, failing(!succeeded))
+	defer h.forget(now)
 	if !succeeded {
 		return
 	}
@@ -74,7 +75,6 @@ func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 			t.note(now, nil)
 		}
 	}
-	h.forget(now)
 }
 
 // failing returns the party of a span that lasts while something fails.

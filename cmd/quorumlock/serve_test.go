@@ -340,6 +340,18 @@ func TestTheTimelineIsBounded(t *testing.T) {
 	}
 }
 
+func TestTheTimelineForgetsWhileNothingIsKnown(t *testing.T) {
+	h := newHistory(time.Minute)
+	for look := range 1000 { // a node comes and goes, and no survey succeeds
+		at := h.began.Add(time.Duration(look) * time.Second)
+		h.noteNodes([]topNode{{Node: "a", OK: look%2 == 0}}, at)
+		h.noteLocks(nil, false, at)
+	}
+	if n := len(h.nodes[0].spans); n > 31 {
+		t.Errorf("%d spans of a node, want those of a minute", n)
+	}
+}
+
 func TestHoldsThatOverlapAreDrawnBesideEachOther(t *testing.T) {
 	t0 := time.Now()
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
