@@ -107,7 +107,7 @@ func TestTokensOfASlotRiseAfterAnIdleDay(t *testing.T) {
 	for name, busy := range map[string]bool{"the other slot is used": true, "nobody uses the semaphore": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, _ := start(t, 3)
+				c, _ := start(t, 3, quorumlock.WithTTL(10*time.Minute)) // few renewals
 				p := newPool(t)
 				enter := func() *quorumlock.Lease {
 					l := locktest.TryLock(t, c.Semaphore("x", 2))
