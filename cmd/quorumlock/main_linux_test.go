@@ -2,6 +2,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -23,6 +25,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup, a command of a test would ignore it
 	redis.SetLogger(silent{})
 	// go-redis's redial of a dead node looks once a second whether the client is closed, and ends then.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"), goleak.Cleanup(func(status int) {
