@@ -220,7 +220,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	_, noTry := newStorage(t, none).TryLock(t.Context(), "x")
 	for want, err := range map[string]error{
 		"the storage is nil": noStorage, "the function is nil": noFunc,
-		`"x" has no lock`: newStorage(t, none).Lock(t.Context(), "x"), `name "x" has no lock`: noTry,
+		`returned nil for the name "x"`: newStorage(t, none).Lock(t.Context(), "x"), `nil for the name "x": return a lock`: noTry,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %q", err, want)

@@ -242,7 +242,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	_, noElection := gocronlock.NewElector(nil, 0)
 	_, negativeSettle := gocronlock.NewElector(election.New(nil, ""), -1)
 	for want, err := range map[string]error{
-		"the function is nil": noFunc, "atLeast is -1ns": negative, `"report" has no lock`: noLock,
+		"the function is nil": noFunc, "atLeast is -1ns": negative, `returned nil for the job "report"`: noLock,
 		"the election is nil": noElection, "settle is -1ns": negativeSettle,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
