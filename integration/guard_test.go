@@ -40,6 +40,8 @@ func TestServersThatForgetAtARestartMakeTwoHoldersOnlyWithoutTheGuard(t *testing
 		t.Run(name, func(t *testing.T) {
 			servers := forgetful(t, 3)
 			c, other := dial(t, servers, opts...), dial(t, servers, opts...)
+			every := append(opts[:len(opts):len(opts)], quorumlock.WithQuorum(3))
+			must(t, lock(t, dial(t, servers, every...), "any").Unlock(t.Context())) // no server has started just now
 			lease := lock(t, c, "held")
 			for _, s := range servers[:2] {
 				s.kill(t)
