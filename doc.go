@@ -44,9 +44,9 @@
 //     for about a day, and for years where clients of Redisson's use the lock, too. At a node that cannot be
 //     reached, a key ends with its TTL, and an entry in the queue ends when nobody refreshes it.
 //  6. No script takes effect twice because its reply was lost.
-//  7. Nobody can release, extend or shorten somebody else's hold, with two exceptions. ForceUnlock frees a
-//     lock, whoever holds it, but it never deletes a key that is not a lock. And the primitive of package node
-//     lets anybody who passes the owner of somebody else's hold change that hold.
+//  7. Nobody can release, extend or shorten somebody else's hold, with one exception. ForceUnlock frees a
+//     lock, whoever holds it, but it never deletes a key that is not a lock. (Methods of node.Node that its
+//     documentation does not show are for the other packages: they trust the owner that they are given.)
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays nobody, waiters included. Its
 //     vote counts again as soon as it is back. A release that failed there is sent again as soon as the node
 //     answers, until the TTL is over.

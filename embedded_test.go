@@ -4,16 +4,17 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // connect stands in for what a program does once, at its start: dial its nodes and make a client. The
 // nodes of the examples run in the process; nodes.Kill cuts some of them off.
-func connect() (*redlock.Client, nodes) {
+func connect(opts ...quorumlock.Option) (*redlock.Client, nodes) {
 	servers, dialled, err := embedded.Nodes(5)
 	exitOn(err)
-	client, err := redlock.New(dialled)
+	client, err := redlock.New(dialled, opts...)
 	exitOn(err)
 	return client, nodes{servers, client}
 }

@@ -214,13 +214,6 @@ func ExampleOption() {
 	// quorumlock: WithTTL(1ms) is too short: use at least 10ms
 }
 
-func ExampleSettings() {
-	set, err := quorumlock.Resolve(quorumlock.WithTTL(4*time.Second), quorumlock.WithoutRenewal())
-	fmt.Println(set.TTL, set.Renew, set.NodeTimeout, err)
-	// Output:
-	// 4s false 200ms <nil>
-}
-
 func ExampleOwner() {
 	client, nodes := connect()
 	defer nodes.Close()

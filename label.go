@@ -3,12 +3,10 @@ package quorumlock
 import (
 	"fmt"
 	"os"
-	"strings"
 	"sync"
-)
 
-// maxLabel is the longest label, in bytes.
-const maxLabel = 64
+	"github.com/quorumlock/quorumlock/internal/names"
+)
 
 // DefaultLabel returns the label of a client that is given none: `<hostname>-<pid>`. Characters that a label must not
 // have become hyphens. A long hostname is cut, so that the process ID remains.
@@ -28,23 +26,10 @@ func labelOf(host string, pid int) string {
 	}
 	clean := []byte(host)
 	for i, c := range clean {
-		if !inLabel(c) {
+		if !names.InLabel(c) {
 			clean[i] = '-'
 		}
 	}
 	end := fmt.Sprintf("-%d", pid)
-	return string(clean[:min(len(clean), maxLabel-len(end))]) + end
-}
-
-func isLabel(s string) bool {
-	for _, c := range []byte(s) {
-		if !inLabel(c) {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxLabel
-}
-
-func inLabel(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("._-", c) >= 0
+	return string(clean[:min(len(clean), names.MaxLabel-len(end))]) + end
 }

@@ -3,6 +3,8 @@ package quorumlock
 import (
 	"strings"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/names"
 )
 
 func TestLabelOfAHostHasOnlyWhatALabelMayHave(t *testing.T) {
@@ -18,7 +20,7 @@ func TestLabelOfAHostHasOnlyWhatALabelMayHave(t *testing.T) {
 	} {
 		t.Run(tt.host[:min(len(tt.host), 20)], func(t *testing.T) {
 			got := labelOf(tt.host, tt.pid)
-			if got != tt.want || !isLabel(got) {
+			if got != tt.want || !names.IsLabel(got) {
 				t.Errorf("got %q, want the label %q", got, tt.want)
 			}
 		})

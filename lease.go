@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/nils"
 )
 
 // Locker is a lock: a node's, a RedLock, or a MultiLock. It is safe for concurrent use, and only a
@@ -23,7 +25,7 @@ type Locker interface {
 	Lock(ctx context.Context) (*Lease, error)
 
 	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one of them gets it; for
-	// that it may take a few round trips, and the node timeout at most. It returns a *HeldError (errors.Is ErrHeld) when
+	// that it may take a few round trips, and three node timeouts at most. It returns a *HeldError (errors.Is ErrHeld) when
 	// somebody else holds the lock or is just taking it, a *QuorumError when too few nodes answered, both joined when it
 	// cannot tell, ErrNotALock when the key is something else, an error that says so when the grant came too late to be
 	// of use, and ctx's error when ctx is done first.
@@ -38,7 +40,7 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	switch {
 	case ctx == nil:
 		return fmt.Errorf("quorumlock: Do: %w", ErrNilContext)
-	case l == nil:
+	case nils.Is(l):
 		return errors.New("quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node")
 	case fn == nil:
 		return errors.New("quorumlock: Do: the function is nil: use the work that the lock protects")

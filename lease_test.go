@@ -302,6 +302,7 @@ func TestDoSaysWhichArgumentIsMissingAndTakesNoLock(t *testing.T) {
 	}{
 		{"no context", noContext, f, work, "quorumlock: Do: quorumlock: the context is nil: use context.Background()"},
 		{"no locker", t.Context(), nil, work, "quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node"},
+		{"a nil locker", t.Context(), (*fakeLock)(nil), work, "quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node"},
 		{"no function", t.Context(), f, nil, "quorumlock: Do: the function is nil: use the work that the lock protects"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

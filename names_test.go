@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
@@ -14,11 +14,11 @@ func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 		want []string // what the error says: why, and what to do
 	}{
 		{"", []string{"is empty", "use a name"}},
-		{scripts.TokenKey("x"), []string{`"redisson_lock_token:"`, "fencing tokens", "another beginning"}},
-		{scripts.UnlockChannel("x"), []string{`"redisson_lock__channel:"`, "releases", "another beginning"}},
-		{scripts.QueueKey("x"), []string{`"quorumlock_"`, "this library", "another beginning"}},
-		{scripts.EntriesKey("{x}"), []string{`"quorumlock_"`, "this library", "another beginning"}},
-		{scripts.WakeChannel("client"), []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{wire.TokenKey("x"), []string{`"redisson_lock_token:"`, "fencing tokens", "another beginning"}},
+		{wire.UnlockChannel("x"), []string{`"redisson_lock__channel:"`, "releases", "another beginning"}},
+		{wire.QueueKey("x"), []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{wire.EntriesKey("{x}"), []string{`"quorumlock_"`, "this library", "another beginning"}},
+		{wire.WakeChannel("client"), []string{`"quorumlock_"`, "this library", "another beginning"}},
 		{"quorumlock_promoted", []string{`"quorumlock_"`, "this library", "another beginning"}},
 		{"redisson_lock_queue:{x}", []string{"fair lock", "another beginning"}},
 		{"redisson_lock_timeout:{x}", []string{"fair lock", "another beginning"}},

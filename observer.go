@@ -24,7 +24,7 @@ type Event struct {
 	Kind EventKind
 	Lock string // the name of the lock, without its prefix; empty for events of nodes
 
-	// For Acquired, Refused, Released and NodeAnswered: how long the call took.
+	// For Acquired, Refused, Released and NodeAsked: how long the call took.
 	Took time.Duration
 
 	// For Acquired and Refused.
@@ -51,7 +51,7 @@ type Event struct {
 	// For the events of nodes: the node's address, or the name that node.WithName gave it.
 	Node string
 
-	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a Released or NodeAnswered that failed: why.
+	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a Released or NodeAsked that failed: why.
 	Err error
 }
 
@@ -59,15 +59,15 @@ type Event struct {
 type EventKind int
 
 const (
-	Acquired     EventKind = iota + 1 // Lock or TryLock returns a lease; comes with the context that Begin returned
-	Refused                           // Lock or TryLock returns an error; comes with the context that Begin returned
-	Renewed                           // a hold that the watchdog renews was renewed, by it or by Extend; comes with the context of the Begin that led to the hold
-	RenewalLate                       // a renewal found no quorum, the first in a row to do so; comes with the same context as Renewed
-	Lost                              // a hold is lost, once for all its leases; comes with the same context as Renewed
-	Released                          // Unlock returns; comes with the ctx of Unlock
-	NodeAnswered                      // a round trip ended: the node answered or failed to; comes with context.Background
-	NodeDown                          // a node that was up failed to answer; comes with context.Background
-	NodeUp                            // a node that was down answers again; comes with context.Background
+	Acquired    EventKind = iota + 1 // Lock or TryLock returns a lease; comes with the context that Begin returned
+	Refused                          // Lock or TryLock returns an error; comes with the context that Begin returned
+	Renewed                          // a hold that the watchdog renews was renewed, by it or by Extend; comes with the context of the Begin that led to the hold
+	RenewalLate                      // a renewal found no quorum, the first in a row to do so; comes with the same context as Renewed
+	Lost                             // a hold is lost, once for all its leases; comes with the same context as Renewed
+	Released                         // Unlock returns; comes with the ctx of Unlock
+	NodeAsked                        // a round trip ended: the node answered, or Err says why it did not; comes with context.Background
+	NodeDown                         // a node that was up failed to answer; comes with context.Background
+	NodeUp                           // a node that was down answers again; comes with context.Background
 )
 
 // LossReason says in one word why a lease was lost, for metrics. [LostError] has the whole story.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/nils"
 )
 
 // Once runs fn if nobody else has l, and keeps l taken until atLeast after the grant, however soon fn returns. It is
@@ -26,7 +28,7 @@ func Once(ctx context.Context, l Locker, atLeast time.Duration, fn func(ctx cont
 	switch {
 	case ctx == nil:
 		return false, fmt.Errorf("quorumlock: Once: %w", ErrNilContext)
-	case l == nil:
+	case nils.Is(l):
 		return false, errors.New("quorumlock: Once: the Locker is nil: use a Mutex of package redlock, multilock or node")
 	case fn == nil:
 		return false, errors.New("quorumlock: Once: the function is nil: use the work that runs once")

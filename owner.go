@@ -1,11 +1,12 @@
 package quorumlock
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+
+	"github.com/quorumlock/quorumlock/internal/names"
 )
 
 // Owner says who holds a lock.
@@ -26,10 +27,10 @@ type Owner string
 // maxOwner is the longest owner that Validate accepts, in bytes.
 const maxOwner = 200
 
-// NewOwner returns an owner nobody else has, for [WithOwner] and the primitive of package node.
-func NewOwner() Owner { return Owner(NewID() + ":1") }
+// NewOwner returns an owner nobody else has, for [WithOwner].
+func NewOwner() Owner { return Owner(names.NewID() + ":1") }
 
-// Validate returns an error unless o can be given to the primitive of package node. It must be `<client>:<n>`, of
+// Validate returns an error unless o can own a lock at a node. It must be `<client>:<n>`, of
 // at most 200 printable ASCII characters without spaces, asterisks and slashes. The client must not be empty, and n must be
 // digits only. The error says what is wrong and what to use.
 func (o Owner) Validate() error {
@@ -44,7 +45,7 @@ func (o Owner) Validate() error {
 			return fmt.Errorf("quorumlock: the owner %q contains %q: use printable ASCII characters without spaces, * and /, such as quorumlock.NewOwner returns", string(o), c)
 		}
 	}
-	if i := strings.LastIndexByte(string(o), ':'); i < 1 || !isDigits(string(o[i+1:])) {
+	if i := strings.LastIndexByte(string(o), ':'); i < 1 || !names.IsDigits(string(o[i+1:])) {
 		return fmt.Errorf("quorumlock: the owner %q is not <client>:<n>, where n is digits only: use a form such as billing-7:1, or quorumlock.NewOwner", string(o))
 	}
 	return nil
@@ -54,7 +55,7 @@ func (o Owner) Validate() error {
 // Redisson's owners and those of [NewOwner].
 func (o Owner) Label() string {
 	label, rest, ok := strings.Cut(string(o), "~")
-	if !ok || !isLabel(label) || !strings.Contains(rest, ":") {
+	if !ok || !names.IsLabel(label) || !strings.Contains(rest, ":") {
 		return ""
 	}
 	return label
@@ -72,17 +73,4 @@ func (o Owner) name() string {
 		return label
 	}
 	return string(o)
-}
-
-func isDigits(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
-}
-
-// NewID returns a random UUID (RFC 9562, version 4).
-func NewID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
-	b[6] = b[6]&0x0f | 0x40
-	b[8] = b[8]&0x3f | 0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

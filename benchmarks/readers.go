@@ -69,7 +69,7 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 			c.entries = append(c.entries, e)
 		}
 	}
-	c := &contest{scene: "64 clients, one call of ten writes, 1 ms each", columns: []metric{grants, readWait, writeWait, scriptsAGrant}}
+	c := &contest{scene: "64 clients, one call in ten writes, 1 ms each", columns: []metric{grants, readWait, writeWait, scriptsAGrant}}
 	add(c, rwName, mutexName, byReadWriteLock)
 	c.promises = []promise{atLeast(2, rwName, grants).times(mutexName), atMost(1, rwName, writeWait).times(mutexName)}
 	all = append(all, c)

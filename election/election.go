@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -16,7 +17,7 @@ import (
 type Election struct {
 	mutex *redlock.Mutex
 	lock  *quorum.Lock
-	set   quorumlock.Settings
+	set   options.Settings
 	key   string // the name of the lock with its prefix
 	value string // of a new term
 	err   error  // what is wrong with the lock or the value: all calls return it

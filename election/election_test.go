@@ -12,9 +12,9 @@ import (
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 func TestALeaderIsKnownWithItsValueFromCampaignToResign(t *testing.T) {
@@ -159,7 +159,7 @@ func TestAMinorityIsNeverSure(t *testing.T) {
 		each(c[1].paths[2:], func(s *embedded.Server) { s.Restart(true) })
 		// The value is gone where a minority is left with it, though all have the lock.
 		for _, s := range servers[:3] {
-			s.Redis.Del(scripts.LeaderKey("job"))
+			s.Redis.Del(wire.LeaderKey("job"))
 		}
 		if l, err := c[1].Leader(t.Context()); err != nil || l.Sure || l.Nodes != 2 || l.Value != "0" {
 			t.Errorf("Leader: %v, %v; want a guess", l, err)
@@ -411,8 +411,8 @@ func TestALateProclaimChangesNothing(t *testing.T) {
 		synctest.Wait() // for the nodes beyond the quorum
 		_, nodes := locktest.Paths(t, servers)
 		for i, n := range nodes {
-			late := scripts.Proclaim("job", term.Owner(), time.Minute, term.Token(), 1, "earlier").At(i)
-			if p, err := n.Send(t.Context(), late)[0].Proclaimed(); err != nil || p == scripts.Proclaimed {
+			late := wire.Proclaim("job", term.Owner(), time.Minute, term.Token(), 1, "earlier").At(i)
+			if p, err := n.Send(t.Context(), late)[0].Proclaimed(); err != nil || p == wire.Proclaimed {
 				t.Errorf("%d, %v, want it refused", p, err)
 			}
 		}

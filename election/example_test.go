@@ -64,10 +64,13 @@ func ExampleElection_Campaign() {
 	defer term.Resign(ctx) //nolint:errcheck // the keys are gone at their TTL
 
 	exitOn(term.Proclaim(ctx, "10.0.0.7:8080"))
+	mine, leading := e.Leading() // asks no node
+	fmt.Println(leading, mine.Value())
 	leader, err := e.Leader(ctx)
 	exitOn(err)
 	fmt.Println(leader.Value, leader.Token == term.Token())
 	// Output:
+	// true 10.0.0.7:8080
 	// 10.0.0.7:8080 true
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 var (
@@ -168,7 +168,7 @@ func (h *hostile) play() {
 // so with a mutex held, for which a bubble cannot wait if the node is frozen.
 func (h *hostile) noise(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
-		h.servers[i%5].Redis.Publish(scripts.LeaderKey("job"), "noise")
+		h.servers[i%5].Redis.Publish(wire.LeaderKey("job"), "noise")
 		time.Sleep(300 * time.Millisecond)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Leader is who leads, as far as the nodes that answered know.
@@ -69,7 +69,7 @@ type view struct {
 // answer is what one node said.
 type answer struct {
 	cell     int
-	standing scripts.Standing
+	standing wire.Standing
 	err      error
 }
 
@@ -81,7 +81,7 @@ func (e *Election) look(ctx context.Context) (view, error) {
 	_, cells := e.lock.Quorum()
 	came := make(chan answer, cells) // nobody need wait for those that come late
 	for cell := range cells {
-		err := e.lock.Ask(cell, scripts.Leader(e.lock.Key(cell)), func(reply scripts.Reply) {
+		err := e.lock.Ask(cell, wire.Leader(e.lock.Key(cell)), func(reply wire.Reply) {
 			s, err := reply.Led()
 			came <- answer{cell, s, err}
 		})
@@ -192,7 +192,7 @@ func (e *Election) mayBeHeld(said []answer, mute int) bool {
 	for _, a := range said {
 		n := 0
 		for _, b := range said {
-			if b.standing.Holder != "" && scripts.Base(b.standing.Holder) == scripts.Base(a.standing.Holder) {
+			if b.standing.Holder != "" && wire.Base(b.standing.Holder) == wire.Base(a.standing.Holder) {
 				n++
 			}
 		}
@@ -206,8 +206,8 @@ func (e *Election) mayBeHeld(said []answer, mute int) bool {
 // ownerAt returns the owner who holds the lock at the cell that answered. A holder of another cell, which the same server
 // has under another address, does not count twice.
 func ownerAt(a answer) quorumlock.Owner {
-	owner := scripts.Base(a.standing.Holder)
-	if owner == "" || scripts.OfCell(owner, a.cell) != a.standing.Holder {
+	owner := wire.Base(a.standing.Holder)
+	if owner == "" || wire.OfCell(owner, a.cell) != a.standing.Holder {
 		return ""
 	}
 	return owner

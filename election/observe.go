@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -44,7 +44,7 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			return
 		}
 		o := &observer{election: e, changed: make(chan struct{}, 1)}
-		defer e.lock.Listen(scripts.LeaderKey(e.key), o.heard)()
+		defer e.lock.Listen(wire.LeaderKey(e.key), o.heard)()
 		o.run(ctx, yield)
 	}
 }

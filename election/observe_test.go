@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // seen is what an iteration told.
@@ -251,7 +251,7 @@ func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
 		term := c[0].leads(t)
 		time.Sleep(9900 * time.Millisecond) // just before a round
 		for _, s := range servers[:3] {
-			s.Redis.Del(scripts.LeaderKey("job"))
+			s.Redis.Del(wire.LeaderKey("job"))
 		}
 		time.Sleep(time.Minute)
 		o.saw(t, time.Now(), 0, "-", "0")
@@ -271,7 +271,7 @@ func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
 		time.Sleep(time.Second) // the messages of two nodes may come before the third has the value
 		o.saw(t, time.Now(), 0, "-", "0")
 		slow.Mute()
-		servers[0].Redis.Publish(scripts.LeaderKey("job"), "noise")
+		servers[0].Redis.Publish(wire.LeaderKey("job"), "noise")
 		time.Sleep(time.Millisecond) // the nodes have read the old value, and one reply is under way
 		now := time.Now()
 		if err := term.Proclaim(t.Context(), "0b"); err != nil {

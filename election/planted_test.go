@@ -21,11 +21,11 @@ var bugs = []sabotage.Variant{
 	sabotage.NewVariant("an earlier value overwrites a later one", "scripts/proclaim.lua", "or version < tonumber(ARGV[4]) then", "or version ~= tonumber(ARGV[4]) then", "TestALateProclaim"),
 	sabotage.NewVariant("sure from one node less", "election/leader.go", "l.Nodes, l.Sure = len(ttls), lasting >= need", "l.Nodes, l.Sure = len(ttls), lasting >= need-1", "TestAMinority|TestHostile"),
 	sabotage.NewVariant("sure of a dead leader", "election/leader.go", "return ttl > e.set.TTL-e.set.Drift.Validity(e.set.TTL, 0)", "return true", "TestADeadLeader"),
-	sabotage.NewVariant("a twin counts twice", "election/leader.go", "|| scripts.OfCell(owner, a.cell) != a.standing.Holder {", "{", "TestTwoAddresses"),
+	sabotage.NewVariant("a twin counts twice", "election/leader.go", "|| wire.OfCell(owner, a.cell) != a.standing.Holder {", "{", "TestTwoAddresses"),
 	sabotage.NewVariant("Observe misses a change that comes while it looks", "election/observe.go", "\t\tasked := time.Now()\n\t\tv, err := o.election.look(ctx)", "\t\tasked := time.Now()\n\t\tv, err := o.election.look(ctx)\n\t\tselect {\n\t\tcase <-o.changed:\n\t\tdefault:\n\t\t}", "TestObserve"),
 	sabotage.NewVariant("Observe hears nothing", "election/observe.go", "case o.changed <- struct{}{}:", "case (chan struct{})(nil) <- struct{}{}:", "TestObserve"),
 	sabotage.NewVariant("Observe ends with an outage", "election/observe.go", "if errors.Is(err, quorumlock.ErrClosed) {", "if err != nil && !errors.Is(err, ErrNoLeader) {", "TestObserve"),
-	sabotage.NewVariant("a value that nodes have lost stays lost", "election/proclaim.go", "if p == scripts.NotThere && !whole && err == nil {", "if false {", "TestAMinority"),
+	sabotage.NewVariant("a value that nodes have lost stays lost", "election/proclaim.go", "if p == wire.NotThere && !whole && err == nil {", "if false {", "TestAMinority"),
 	sabotage.NewVariant("Campaign returns before the value is known", "election/proclaim.go", "\t\tif err == nil {\n\t\t\treturn nil\n\t\t}\n\t\tif over", "\t\tif err == nil || t.Err() == nil {\n\t\t\treturn nil\n\t\t}\n\t\tif over", "TestCampaignRidesOut"),
 	sabotage.NewVariant("the value is left behind", "election/term.go", "\tt.withdraw()\n", "", "TestALeaderIsKnown"),
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The value of a term is brought to the nodes in rounds: one for each new value, and one every third of the TTL that
@@ -137,17 +137,17 @@ func (t *Term) tell(whole bool) {
 
 func (t *Term) ask(r *round, cell int, value string, whole bool) {
 	l := t.election.lock
-	call := scripts.KeepProclaimed(l.Key(cell), t.Owner(), t.election.set.TTL, t.Token(), r.version)
+	call := wire.KeepProclaimed(l.Key(cell), t.Owner(), t.election.set.TTL, t.Token(), r.version)
 	if whole {
-		call = scripts.Proclaim(l.Key(cell), t.Owner(), t.election.set.TTL, t.Token(), r.version, value)
+		call = wire.Proclaim(l.Key(cell), t.Owner(), t.election.set.TTL, t.Token(), r.version, value)
 	}
-	err := l.Ask(cell, call.At(cell), func(reply scripts.Reply) {
+	err := l.Ask(cell, call.At(cell), func(reply wire.Reply) {
 		p, err := reply.Proclaimed()
-		if p == scripts.NotThere && !whole && err == nil {
+		if p == wire.NotThere && !whole && err == nil {
 			t.ask(r, cell, value, true)
 			return
 		}
-		t.answered(r, cell, p == scripts.Proclaimed && err == nil, err)
+		t.answered(r, cell, p == wire.Proclaimed && err == nil, err)
 	})
 	if err != nil {
 		t.answered(r, cell, false, err)
@@ -216,6 +216,6 @@ func (t *Term) withdraw() {
 	l := t.election.lock
 	_, cells := l.Quorum()
 	for cell := range cells {
-		_ = l.Ask(cell, scripts.Withdraw(l.Key(cell), t.Owner()).At(cell), func(scripts.Reply) {})
+		_ = l.Ask(cell, wire.Withdraw(l.Key(cell), t.Owner()).At(cell), func(wire.Reply) {})
 	}
 }

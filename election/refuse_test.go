@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // all returns what every call of an election says to ctx.
@@ -129,7 +129,7 @@ func TestACampaignWithinATermIsRefused(t *testing.T) {
 func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
-		key := scripts.LeaderKey("job")
+		key := wire.LeaderKey("job")
 		for _, s := range servers[:3] {
 			if err := s.Redis.Set(key, "mine"); err != nil {
 				t.Fatal(err)

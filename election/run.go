@@ -16,7 +16,14 @@ import (
 // The lock is released when lead has returned, not before: drain first. While lead winds up after the end of its ctx, the
 // lock is kept and renewed, for a TTL at most. If lead has not returned by then, the lock is released, the next
 // leader begins, and only the fencing token keeps the two apart. Run then still waits for lead; [Election.Health]
-// reports it.
+// reports it. The ctx of lead is done by then, so calls that drain need another one:
+//
+//	err := e.Run(ctx, func(ctx context.Context) error {
+//		<-ctx.Done() // or serve until then
+//		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // less than the TTL
+//		defer cancel()
+//		return server.Shutdown(drain)
+//	})
 //
 // Run returns when lead returns by itself, while this candidate still leads: with what lead returned, be it nil or an error,
 // joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. What lead returns after

@@ -7,7 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/embedded"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A node that is behind is no reason to tell an older value, nor to keep an outage back.
@@ -33,7 +33,7 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 				o := c[2].watches(t)
 				each(c[2].paths[:4], (*embedded.Server).Kill)
 				now := time.Now()
-				behind.Redis.Publish(scripts.LeaderKey("job"), "noise")
+				behind.Redis.Publish(wire.LeaderKey("job"), "noise")
 				time.Sleep(time.Second)
 				o.saw(t, now, time.Second, "1", "?")
 				if got := slices.Clone(o.leaders); got[1].Owner != "" {

@@ -116,3 +116,29 @@ func ExampleMiddleware() {
 	// written with token 8
 	// 412 Precondition Failed true
 }
+
+// A Store is the memory of a resource of your own. Memory is for one process, Redis and SQL.Store for several.
+func ExampleStore() {
+	client, stop := connect()
+	defer stop()
+	invoices, err := fence.NewSQL(fence.Postgres, "")
+	exitOn(err)
+	shared, err := fence.NewRedis(client, 0)
+	exitOn(err)
+	_ = invoices.Store(nil) // of a *sql.DB
+
+	for _, store := range []fence.Store{new(fence.Memory), shared} {
+		for _, token := range []uint64{7, 8, 7} {
+			leave, err := store.Enter(context.Background(), "printer", token)
+			if stale, ok := errors.AsType[*fence.StaleError](err); ok {
+				fmt.Println(stale.Token, "comes too late: it has seen", stale.Seen)
+				continue
+			}
+			exitOn(err)
+			leave() // when the write is done
+		}
+	}
+	// Output:
+	// 7 comes too late: it has seen 8
+	// 7 comes too late: it has seen 8
+}

@@ -105,6 +105,7 @@ func TestMiddlewareAnswersWhatIsWrong(t *testing.T) {
 		"no resource":                   {new(fence.Memory), func(*http.Request) string { return "" }, "PUT", []string{"7"}, 400},
 		"the store fails":               {broken, path, "PUT", []string{"7"}, 503},
 		"a nil store":                   {nil, path, "PUT", []string{"7"}, 500},
+		"a nil store with a type":       {(*fence.Memory)(nil), path, "PUT", []string{"7"}, 500},
 		"a nil function":                {new(fence.Memory), nil, "PUT", []string{"7"}, 500},
 	} {
 		t.Run(name, func(t *testing.T) {

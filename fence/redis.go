@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/nils"
 )
 
 // Redis keeps the token of a resource in a key beside the data of the resource, on the Redis that has the data: not on
@@ -34,7 +35,7 @@ type Redis struct {
 // a resource is without writes. With 0 a token is kept for ever, in one small key for each resource.
 func NewRedis(client redis.Scripter, keep time.Duration) (*Redis, error) {
 	switch {
-	case client == nil:
+	case nils.Is(client):
 		return nil, errors.New("quorumlock: fence: the Redis client is nil: use the client that writes the data")
 	case keep < 0 || keep > 0 && keep < time.Millisecond:
 		return nil, fmt.Errorf("quorumlock: fence: keep is %v: use a millisecond or more, or 0 to keep tokens for ever", keep)

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // What goes to the databases. That they do what is meant is tested on real ones, in integration/fencing.
@@ -84,6 +86,7 @@ func TestBadConfigurationIsRefusedByName(t *testing.T) {
 		"no key":       {second(NewRows(MySQL, Columns{Table: "x", Token: "t"})), "the key column"},
 		"no token":     {second(NewRows(MySQL, Columns{Table: "x", Key: "id"})), "the token column"},
 		"no Redis":     {second(NewRedis(nil, 0)), "the Redis client"},
+		"nil Redis":    {second(NewRedis((*redis.Client)(nil), 0)), "the Redis client"},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !strings.HasPrefix(tt.err.Error(), "quorumlock: fence: ") {
 			t.Errorf("%s: %v, want an error about %q", name, tt.err, tt.want)

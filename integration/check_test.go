@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // dial returns a client over the servers. At the end of the test, when all faults are healed, it is
@@ -140,7 +140,7 @@ func holder(t *testing.T, s *server, name string) string {
 	must(t, err)
 	owners = slices.DeleteFunc(owners, func(field string) bool { return field == "mode" })
 	for i, o := range owners {
-		owners[i] = string(scripts.Base(quorumlock.Owner(o)))
+		owners[i] = string(wire.Base(quorumlock.Owner(o)))
 	}
 	return strings.Join(owners, " and ")
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // watch observes an election until the end of the test, and returns what it is told.
@@ -142,7 +142,7 @@ func TestTenantHoldsElectionsUnderItsOwnRights(t *testing.T) {
 		t.Error("it leads with the prefix of another tenant")
 	}
 	raw := a.raw(t, servers[0])
-	if err := raw.Publish(t.Context(), scripts.LeaderKey("b:leader"), "x").Err(); err == nil {
+	if err := raw.Publish(t.Context(), wire.LeaderKey("b:leader"), "x").Err(); err == nil {
 		t.Error("it publishes to another tenant's observers")
 	}
 }

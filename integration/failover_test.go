@@ -18,16 +18,23 @@ type group struct {
 
 const groupName = "locks"
 
-func startGroup(t *testing.T) *group {
+// startReplica returns a server that follows the master already.
+func startReplica(t *testing.T, master *server) *server {
 	t.Helper()
-	master := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0"})
-	ip := master.ip(t)
-	replica := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0", "--replicaof", ip, "6379"})
-	eventually(t, patience, "the replica follows its master", func() bool { // the sentinel finds it at once then
+	replica := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0", "--replicaof", master.ip(t), "6379"})
+	eventually(t, patience, "the replica follows its master", func() bool {
 		info, err := master.admin.InfoMap(t.Context(), "replication").Result()
 		must(t, err)
 		return strings.Contains(info["Replication"]["slave0"], "state=online")
 	})
+	return replica
+}
+
+func startGroup(t *testing.T) *group {
+	t.Helper()
+	master := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0"})
+	ip := master.ip(t)
+	replica := startReplica(t, master) // the sentinel finds it at once
 	config := fmt.Sprintf(`port 6379
 protected-mode no
 sentinel monitor %[1]s %[2]s 6379 1

@@ -14,8 +14,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 const latchIDs = 6
@@ -84,7 +84,7 @@ func (l *latches) check(servers []*server) {
 			l.t.Errorf("latch %d: %v", n, err)
 		}
 		for _, s := range servers {
-			must(l.t, s.admin.Del(patiently(l.t), latchName(n), scripts.LatchKey(latchName(n))).Err())
+			must(l.t, s.admin.Del(patiently(l.t), latchName(n), wire.LatchKey(latchName(n))).Err())
 		}
 	}
 	l.t.Logf("%d latches, %d calls", last, calls)

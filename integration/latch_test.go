@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // A tenant, who may do no more than docs/security.md says, uses a latch: counted once, woken by a message, kept by the
@@ -21,7 +21,7 @@ func TestALatchOfATenantOpensOnce(t *testing.T) {
 	t.Cleanup(func() {
 		for _, s := range servers {
 			must(t, s.admin.Del(context.Background(), key).Err())
-			must(t, s.admin.Del(context.Background(), scripts.LatchKey(key)).Err())
+			must(t, s.admin.Del(context.Background(), wire.LatchKey(key)).Err())
 			must(t, s.admin.ACLDelUser(context.Background(), o.name).Err())
 		}
 	})
@@ -42,9 +42,9 @@ func TestALatchOfATenantOpensOnce(t *testing.T) {
 	go func() { got <- b.Latch("x", 3).Wait(ctx) }()
 	for _, s := range servers {
 		eventually(t, patience, "a waiter at "+s.addr, func() bool {
-			heard, err := s.admin.PubSubNumSub(context.Background(), scripts.LatchKey(key)).Result()
+			heard, err := s.admin.PubSubNumSub(context.Background(), wire.LatchKey(key)).Result()
 			must(t, err)
-			return heard[scripts.LatchKey(key)] == 1
+			return heard[wire.LatchKey(key)] == 1
 		})
 	}
 	if err := a.Latch("x", 5).Done(ctx, "3"); !errors.Is(err, quorumlock.ErrLatchMismatch) {

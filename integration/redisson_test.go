@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -348,3 +349,43 @@ func TestKindsOfRedissonStayOut(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// A Redisson client that subscribes at a replica (SubscriptionMode.SLAVE) is not among those whom the master counts as its
+// subscribers. While Go hands the lock over, the master sees nobody who listens.
+func TestJavaThatListensAtAReplicaHasItsPart(t *testing.T) {
+	const name = "listened to elsewhere"
+	master := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0"})
+	replica := startReplica(t, master)
+	java := jvm(t, master.admin, redisson.SubscribingAt(replica.admin)).Lock(name)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	var theirs, ours atomic.Int64
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			if java.Lock(ctx) == nil {
+				theirs.Add(1)
+				time.Sleep(2 * time.Millisecond)
+				must(t, java.Unlock(context.WithoutCancel(ctx)))
+			}
+		}
+	})
+	for range 3 {
+		c := dialURLs(t, []string{master.url()}, unhurried)
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				if lease, err := c.Mutex(name).Lock(ctx); err == nil {
+					ours.Add(1)
+					time.Sleep(2 * time.Millisecond)
+					must(t, lease.Unlock(context.WithoutCancel(ctx)))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("Java %d, Go %d", theirs.Load(), ours.Load())
+	if part := float64(theirs.Load()) / float64(theirs.Load()+ours.Load()); part < 0.1 || part > 0.9 {
+		t.Errorf("Java has %.0f %% of the grants", 100*part)
+	}
+	noLocks(t, []*server{master}, patience)
+}

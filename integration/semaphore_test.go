@@ -13,8 +13,8 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 const permits = 3
@@ -130,7 +130,7 @@ func (r *holdersOfSlots) nothingLeft(servers []*server) {
 	r.t.Helper()
 	for _, s := range servers {
 		eventually(r.t, patience, s.addr+" has the token counters alone", func() bool {
-			n, err := s.admin.Exists(patiently(r.t), "printers", scripts.SlotsKey("printers"), scripts.QueueKey("printers"), scripts.EntriesKey("printers")).Result()
+			n, err := s.admin.Exists(patiently(r.t), "printers", wire.SlotsKey("printers"), wire.QueueKey("printers"), wire.EntriesKey("printers")).Result()
 			return err == nil && n == 0
 		})
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // tenant is one of several who share the servers and must not touch each other's locks. Its locks have its prefix,
@@ -101,12 +101,12 @@ func waiting(t *testing.T, servers []*server, key string, l quorumlock.Locker) <
 	}()
 	for _, s := range servers {
 		eventually(t, patience, "a waiter for "+key+" at "+s.addr, func() bool {
-			line, err := s.admin.ZRange(context.Background(), scripts.QueueKey(key), 0, -1).Result()
+			line, err := s.admin.ZRange(context.Background(), wire.QueueKey(key), 0, -1).Result()
 			must(t, err)
 			if len(line) == 0 {
 				return false
 			}
-			channel := scripts.WakeChannel(line[0][:strings.LastIndexByte(line[0], ':')])
+			channel := wire.WakeChannel(line[0][:strings.LastIndexByte(line[0], ':')])
 			heard, err := s.admin.PubSubNumSub(context.Background(), channel).Result()
 			must(t, err)
 			return heard[channel] == 1
@@ -256,7 +256,7 @@ func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 	t.Helper()
 	ctx := t.Context()
 	var tries [][]any
-	for _, key := range []string{"a:x", scripts.TokenKey("a:x"), scripts.QueueKey("a:x"), scripts.EntriesKey("a:x"), scripts.QueueKey("a:{x}"), "a:anything"} {
+	for _, key := range []string{"a:x", wire.TokenKey("a:x"), wire.QueueKey("a:x"), wire.EntriesKey("a:x"), wire.QueueKey("a:{x}"), "a:anything"} {
 		for _, command := range []string{
 			"exists K", "type K", "ttl K", "pttl K", "get K", "getex K", "strlen K", "hgetall K", "hget K f", "hlen K", "zrange K 0 -1", "zcard K", "dump K", "touch K", "watch K", "object encoding K",
 			"set K v", "setnx K v", "append K v", "incr K", "del K", "unlink K", "hset K f v", "hdel K f", "hincrby K f 1", "zadd K 1 m", "zrem K m", "expire K 1", "pexpire K 1", "persist K",
@@ -277,7 +277,7 @@ func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 			tries = append(tries, []any{"eval", script, 1, key}, []any{"eval", strings.ReplaceAll(script, "KEYS[1]", "ARGV[1]"), 0, key})
 		}
 	}
-	for _, channel := range []string{wake, "quorumlock_wake:a.host~nobody", "quorumlock_wake:a.x", scripts.UnlockChannel("a:x")} {
+	for _, channel := range []string{wake, "quorumlock_wake:a.host~nobody", "quorumlock_wake:a.x", wire.UnlockChannel("a:x")} {
 		tries = append(tries, []any{"publish", channel, "0"}, []any{"spublish", channel, "0"}, []any{"eval", "return redis.call('publish', ARGV[1], '0')", 0, channel})
 	}
 	for _, try := range tries {
@@ -285,7 +285,7 @@ func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 			t.Errorf("%q: %v, want it denied", try, err)
 		}
 	}
-	for _, channel := range []string{wake, "quorumlock_wake:a.*", "quorumlock_wake:*", "*", scripts.UnlockChannel("a:x"), "redisson_lock__channel:*"} {
+	for _, channel := range []string{wake, "quorumlock_wake:a.*", "quorumlock_wake:*", "*", wire.UnlockChannel("a:x"), "redisson_lock__channel:*"} {
 		for kind, subscribe := range map[string]func(context.Context, ...string) *redis.PubSub{"subscribe": c.Subscribe, "psubscribe": c.PSubscribe, "ssubscribe": c.SSubscribe} {
 			ps := subscribe(ctx, channel)
 			_, err := ps.ReceiveTimeout(ctx, patience)
@@ -349,12 +349,12 @@ func tellsNobody(t *testing.T, b tenant, servers []*server, wake string) {
 	for range 3 {
 		lease := lock(t, c, "own")
 		for _, s := range servers {
-			must(t, s.admin.ZAdd(t.Context(), scripts.QueueKey("b:own"), redis.Z{Score: 1, Member: waiter}).Err())
-			must(t, s.admin.HSet(t.Context(), scripts.EntriesKey("b:own"), waiter, time.Now().Add(time.Hour).UnixMilli()).Err())
+			must(t, s.admin.ZAdd(t.Context(), wire.QueueKey("b:own"), redis.Z{Score: 1, Member: waiter}).Err())
+			must(t, s.admin.HSet(t.Context(), wire.EntriesKey("b:own"), waiter, time.Now().Add(time.Hour).UnixMilli()).Err())
 		}
 		must(t, lease.Unlock(t.Context()))
 		for _, s := range servers {
-			must(t, s.admin.Del(t.Context(), scripts.QueueKey("b:own"), scripts.EntriesKey("b:own")).Err())
+			must(t, s.admin.Del(t.Context(), wire.QueueKey("b:own"), wire.EntriesKey("b:own")).Err())
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 const (
@@ -35,7 +35,7 @@ func countersApart(t *testing.T, servers []*server) {
 	for i, s := range servers {
 		for _, name := range workLocks {
 			from := time.Now().Add(time.Hour).UnixMicro() + int64(100*i)
-			must(t, s.admin.Set(patiently(t), scripts.TokenKey(name), from, time.Hour).Err())
+			must(t, s.admin.Set(patiently(t), wire.TokenKey(name), from, time.Hour).Err())
 		}
 	}
 }

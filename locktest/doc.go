@@ -1,7 +1,8 @@
 // Package locktest tests programs that use locks, without Redis.
 //
-// [New] returns a lock in memory, to be given to the code under test in place of a redlock.Mutex. A test makes happen what
-// is rare on real nodes:
+// [New] returns a lock in memory, to be given to the code under test in place of a redlock.Mutex. So the code should take a
+// [quorumlock.Locker], or a function that returns one for a name, and not a redlock.Client. A test makes happen what is rare on
+// real nodes:
 //
 //	lock := locktest.New("invoice:1042")
 //	release := lock.Hold()              // somebody else has it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/locktest"
@@ -39,4 +40,20 @@ func Example() {
 	// while somebody else has it: true
 	// while the nodes are down: quorumlock: no quorum: 0 of the 2 needed
 	// when the lease is lost: quorumlock: the lease of the lock "invoice:1042" was lost: the test took it away
+}
+
+// A test waits until the code under test waits.
+func ExampleLocker_Waiting() {
+	lock := locktest.New("invoice:1042")
+	release := lock.Hold()
+	lock.Delay(10 * time.Millisecond) // each call of the lock takes that long
+
+	done := make(chan error)
+	go func() { done <- quorumlock.Do(context.Background(), lock, func(context.Context) error { return nil }) }()
+	for lock.Waiting() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	release()
+	fmt.Println(<-done)
+	// Output: <nil>
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/options"
 )
 
 // Locker is a lock in the memory of this process: a [quorumlock.Locker] that is fair, re-entrant by context and has
@@ -18,7 +20,7 @@ import (
 // otherwise, and end at their deadline by a timer.
 type Locker struct {
 	name   string
-	set    quorumlock.Settings
+	set    options.Settings
 	err    error  // what is wrong with the name or an option
 	client string // the first part of the owners
 
@@ -51,14 +53,14 @@ type outcome struct {
 // The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift and WithLabel mean what they mean for real locks.
 // WithOwner is refused. The others mean nothing here. If the name or an option is bad, the calls return an error that says so.
 func New(name string, opts ...quorumlock.Option) *Locker {
-	set, err := quorumlock.Resolve(opts...)
+	set, err := options.Resolve(opts...)
 	if err == nil && set.Owner != "" {
 		err = errors.New("quorumlock: locktest: WithOwner is not supported: enter a hold with the context of its lease")
 	}
 	if err == nil {
 		err = quorumlock.CheckName(name)
 	}
-	return &Locker{name: name, set: set, err: err, client: set.Label + "~" + quorumlock.NewID()}
+	return &Locker{name: name, set: set, err: err, client: set.Label + "~" + names.NewID()}
 }
 
 // Name returns the name the lock was made with.

@@ -31,10 +31,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/nils"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -60,8 +61,10 @@ type member interface{ Member() *quorum.Lock }
 // New returns the lock of all members, which are locks of packages node, redlock and multilock, each with nodes or names
 // of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore. Its options are its own: those of its members do not apply, except
 // for the quorum of a RedLock. It is closed with the client of its first member.
+//
+// New returns an error if a lock is given twice, as for a transfer from an account to itself: give each lock once.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
-	set, err := quorumlock.Resolve(opts...)
+	set, err := options.Resolve(opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +87,7 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 		if !ok {
 			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
 		}
-		if v := reflect.ValueOf(l); v.Kind() != reflect.Pointer || !v.IsNil() {
+		if !nils.Is(l) {
 			locks[i] = m.Member()
 		}
 		if locks[i] == nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // stalling holds back the first script, and then says that the server does not know it. It keeps what is sent after that.
@@ -70,18 +70,18 @@ func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T)
 				client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: heeds})
 				client.AddHook(hook)
 				n := over(t, client)
-				entry := scripts.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
-				calls := []scripts.Call{scripts.AcquireQueued("x", "c:1.1", ttl, 5, &entry, 0)}
+				entry := wire.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
+				calls := []wire.Call{wire.AcquireQueued("x", "c:1.1", ttl, 5, &entry, 0)}
 				want := calls[0].Args()
-				answered := make(chan []scripts.Reply, 1)
-				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(r []scripts.Reply) { answered <- r })
+				answered := make(chan []wire.Reply, 1)
+				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(r []wire.Reply) { answered <- r })
 				if !heeds {
 					if r := <-answered; r[0].Err == nil {
 						t.Error("control: the calls are not over")
 					}
 				}
-				entry = scripts.Entry{Waiter: "c:2", Ticket: 78, TTL: time.Hour, Callers: 2}
-				calls[0] = scripts.Leave("y", "c:2", false)
+				entry = wire.Entry{Waiter: "c:2", Ticket: 78, TTL: time.Hour, Callers: 2}
+				calls[0] = wire.Leave("y", "c:2", false)
 				close(until)
 				synctest.Wait()
 				hook.mu.Lock()

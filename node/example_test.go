@@ -2,6 +2,8 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -97,8 +99,7 @@ func ExampleMutex_ForceUnlock() {
 	// true
 }
 
-// The primitive of one node, for those who build locks of their own. Counts are absolute: the same
-// call twice enters once.
+// A node on its own has locks, for those who have one Redis.
 func ExampleNode() {
 	here, server := inProcess()
 	defer server.Close()
@@ -107,27 +108,17 @@ func ExampleNode() {
 	defer n.Close() //nolint:errcheck // the example ends here
 
 	ctx := context.Background()
-	me, other := quorumlock.NewOwner(), quorumlock.NewOwner()
-	for _, hold := range []int{1, 2, 2} {
-		a, err := n.Acquire(ctx, "x", me, 10*time.Second, hold)
-		exitOn(err)
-		fmt.Println("granted:", a.Granted, "again:", a.Again)
-	}
-	a, err := n.Acquire(ctx, "x", other, 10*time.Second, 1)
+	lease, err := n.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 	exitOn(err)
-	fmt.Println("somebody else:", a.Granted)
+	fmt.Println("held at", n)
 
-	for _, hold := range []int{2, 1} {
-		left, err := n.Release(ctx, "x", me, hold)
-		fmt.Println("left:", left, err)
-	}
+	_, err = n.Mutex("myapp:lock:invoice:1042").TryLock(ctx)
+	fmt.Println("somebody else:", errors.Is(err, quorumlock.ErrHeld))
+	fmt.Println(lease.Unlock(ctx))
 	// Output:
-	// granted: true again: false
-	// granted: true again: true
-	// granted: true again: true
-	// somebody else: false
-	// left: 1 <nil>
-	// left: 0 <nil>
+	// held at 10.0.0.1:6379
+	// somebody else: true
+	// <nil>
 }
 
 func ExampleOption() {
@@ -165,4 +156,30 @@ func ExampleDialer() {
 	// Output:
 	// through the tunnel to 10.0.0.1:6379
 	// held: false <nil>
+}
+
+// A server that wants TLS and a client certificate.
+func ExampleWithTLSConfig() {
+	var authorities *x509.CertPool  // of your certificate authority
+	var certificate tls.Certificate // of tls.LoadX509KeyPair
+	n, err := node.Dial("rediss://10.0.0.1:6379", node.WithTLSConfig(&tls.Config{
+		RootCAs: authorities, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12,
+	}))
+	exitOn(err)
+	fmt.Println(n)
+	exitOn(n.Close())
+	// Output: 10.0.0.1:6379
+}
+
+func ExampleNode_Status() {
+	here, server := inProcess()
+	defer server.Close()
+	n, err := node.Dial("redis://10.0.0.1:6379", here)
+	exitOn(err)
+	defer n.Close() //nolint:errcheck // the example ends here
+
+	s, err := n.Status(context.Background())
+	exitOn(err)
+	fmt.Println(s.Role, "keys are never dropped:", s.Eviction == "noeviction")
+	// Output: master keys are never dropped: true
 }

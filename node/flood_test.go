@@ -13,8 +13,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // startFlood returns the address of a server that is no Redis, on the loopback interface until the end of the test.
@@ -180,9 +180,9 @@ func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
 		return m.HeapAlloc
 	}
 	call := func(name string, calls int) {
-		many := make([]scripts.Call, calls)
+		many := make([]wire.Call, calls)
 		for i := range many {
-			many[i] = scripts.Release(name, "a:1", 1)
+			many[i] = wire.Release(name, "a:1", 1)
 		}
 		for _, r := range n.Send(ctx, many...) {
 			if r.Err != nil {

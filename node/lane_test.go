@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // asked collects what Do answers.
@@ -37,7 +37,7 @@ func newAsked() *asked {
 
 // do asks the node to count for a key, within a limit.
 func (a *asked) do(n *node.Node, key string, limit time.Duration) {
-	n.Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []scripts.Call{count(key)}, func(rs []scripts.Reply) {
+	n.Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, func(rs []wire.Reply) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.answers[key]++
@@ -264,7 +264,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			waits, refused := 0, 0
 			for range tt.most + 10 {
 				answered := false
-				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []scripts.Call{count(tt.key)}, func(rs []scripts.Reply) {
+				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, func(rs []wire.Reply) {
 					answered = true
 					if !notSent(rs[0].Err) && refused > 0 {
 						return // by Close
@@ -393,12 +393,12 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		const source = `return redis.error_reply("READONLY You can't write against a read only replica.")`
 		sum := sha1.Sum([]byte(source))
-		writes := scripts.NewCall(&scripts.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{"a"})
+		writes := wire.NewCall(&wire.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{"a"})
 		p.s.FlushScripts()
 		if err := n.Client().ScriptLoad(t.Context(), source).Err(); err != nil {
 			t.Fatal(err)
 		}
-		for name, calls := range map[string][]scripts.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
+		for name, calls := range map[string][]wire.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
 			for i, r := range n.Send(t.Context(), calls...) {
 				if r.Err == nil || notSent(r.Err) != (calls[i].Script != writes.Script) {
 					t.Errorf("READONLY %s: reply %d: %v", name, i, r.Err)
@@ -420,12 +420,12 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 // Renewals have a way of their own: a full one does not delay a lock.
 func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		many := make([]scripts.Call, 500)
+		many := make([]wire.Call, 500)
 		for i := range many {
 			many[i] = count("many")
 		}
 		done := false
-		n.Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, func([]scripts.Reply) { done = true })
+		n.Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, func([]wire.Reply) { done = true })
 		synctest.Wait()
 		a := newAsked()
 		a.do(n, "a", time.Second)

@@ -16,7 +16,7 @@ type Latch struct{ latch *quorum.Latch }
 func (n *Node) Latch(name string, count int, opts ...quorumlock.Option) *Latch {
 	set, err := n.resolve(opts)
 	cells := []quorum.Cell{{Node: n, Name: set.Prefix + name}}
-	return &Latch{quorum.NewLatch(n.locks, name, count, 1, cells, set, err)}
+	return &Latch{quorum.NewLatch(n.Locks(), name, count, 1, cells, set, err)}
 }
 
 // Name returns the name of the latch.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -14,6 +15,9 @@ type member = quorum.Member
 
 // Mutex is a lock on a single node: as safe as that node is. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
+//
+// An RLock of Redisson, the Java client, with the same name on the same server is the same lock. docs/redisson.md says which
+// call replaces which.
 type Mutex struct {
 	member
 	node *Node
@@ -35,16 +39,16 @@ func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock
 		err = bad
 	}
 	cell.Node, cell.Name = n, set.Prefix+name
-	lock := quorum.New(n.locks, name, core.Tree{}, []quorum.Cell{cell}, set, err)
+	lock := quorum.New(n.Locks(), name, core.Tree{}, []quorum.Cell{cell}, set, err)
 	return &Mutex{quorum.NewMember(lock), n, cell.Name, lock}
 }
 
 // resolve returns what the options of a Mutex or a Latch come to, and what is wrong with them or with the node.
-func (n *Node) resolve(opts []quorumlock.Option) (quorumlock.Settings, error) {
-	set, err := quorumlock.Resolve(opts...)
+func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
+	set, err := options.Resolve(opts...)
 	switch {
-	case n.err != nil:
-		err = n.err
+	case n.Err() != nil:
+		err = n.Err()
 	case err != nil:
 	case set.Quorum != 0:
 		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")

@@ -208,3 +208,31 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 		})
 	}
 }
+
+// A zero Node has no server. Its locks say so, and nothing panics.
+func TestAZeroNodeHasAnError(t *testing.T) {
+	var n node.Node
+	ctx := t.Context()
+	_, lock := n.Mutex("x").Lock(ctx)
+	_, try := n.Mutex("x").TryLock(ctx)
+	_, inspect := n.Mutex("x").Inspect(ctx)
+	_, read := n.RWMutex("x").RLock(ctx)
+	_, slot := n.Semaphore("x", 3).Lock(ctx)
+	_, slots := n.Semaphore("x", 3).Inspect(ctx)
+	_, count := n.Latch("x", 3).Count(ctx)
+	_, status := n.Status(ctx)
+	for what, err := range map[string]error{
+		"Lock": lock, "TryLock": try, "Inspect": inspect, "ForceUnlock": n.Mutex("x").ForceUnlock(ctx), "RLock": read, "Semaphore": slot,
+		"Semaphore.Inspect": slots, "Semaphore.ForceUnlock": n.Semaphore("x", 3).ForceUnlock(ctx), "Done": n.Latch("x", 3).Done(ctx, "1"), "Count": count, "Status": status,
+	} {
+		if err == nil || !strings.Contains(err.Error(), "use node.Dial or node.New") {
+			t.Errorf("%s of a zero Node: %v", what, err)
+		}
+	}
+	if got := n.String(); got != "zero node" {
+		t.Errorf("its name is %q", got)
+	}
+	if err := n.Close(); err != nil || n.Client() != nil {
+		t.Errorf("Close: %v; its client is %v", err, n.Client())
+	}
+}

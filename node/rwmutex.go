@@ -38,8 +38,8 @@ func (m *RWMutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 // RLock acquires the lock for a reader. It does what [quorumlock.Locker] says of Lock, but shares the lock with other readers.
 func (m *RWMutex) RLock(ctx context.Context) (*quorumlock.Lease, error) { return m.reader.Lock(ctx) }
 
-// TryRLock is RLock without waiting: if a writer holds the lock, or waits for it in a call of Lock, it returns a
-// *[quorumlock.HeldError].
+// TryRLock is RLock without waiting: if a writer holds the lock, waits for it in a call of Lock, or contends for it at the same
+// time in a call of TryLock, it returns a *[quorumlock.HeldError].
 func (m *RWMutex) TryRLock(ctx context.Context) (*quorumlock.Lease, error) {
 	return m.reader.TryLock(ctx)
 }

@@ -15,15 +15,15 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // count is a script that shows how often it ran.
-func count(key string) scripts.Call {
+func count(key string) wire.Call {
 	const source = `return redis.call('incr', KEYS[1])`
 	sum := sha1.Sum([]byte(source))
-	return scripts.NewCall(&scripts.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{key})
+	return wire.NewCall(&wire.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{key})
 }
 
 // clients are the ways in which a node may reach a server: dialled, and over clients of the caller's
@@ -117,7 +117,7 @@ func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 1)
 				n := connect(t, servers[0])
 				for i := 1; i <= 3; i++ {
-					for j, r := range n.Send(t.Context(), count("a"), scripts.Inspect("x", 100), count("b")) {
+					for j, r := range n.Send(t.Context(), count("a"), wire.Inspect("x", 100), count("b")) {
 						if r.Err != nil {
 							t.Errorf("round %d, reply %d: %v", i, j, r.Err)
 						} else if j != 1 && r.Value != int64(i) {
@@ -150,7 +150,7 @@ func TestRepliesComeInTheOrderOfTheCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		mustAcquire(t, n, alice, 1)
 		replies := n.Send(t.Context(),
-			scripts.Renew("x", alice, ttl), scripts.Renew("x", bob, ttl), count("x"), scripts.Renew("x", alice, ttl))
+			wire.Renew("x", alice, ttl), wire.Renew("x", bob, ttl), count("x"), wire.Renew("x", alice, ttl))
 		for i, want := range []any{int64(1), int64(0), nil, int64(1)} {
 			if got := replies[i].Value; got != want || (replies[i].Err != nil) != (want == nil) {
 				t.Errorf("reply %d: %v, %v, want %v", i, got, replies[i].Err, want)

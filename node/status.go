@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/options"
 )
 
 // Status is what a server says of itself, as far as locks depend on it. A string is empty, and a number
@@ -47,14 +48,14 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	if ctx == nil {
 		return Status{}, quorumlock.ErrNilContext
 	}
-	if n.err != nil {
-		return Status{}, n.failure(n.err, false)
+	if err := n.Err(); err != nil {
+		return Status{}, &quorumlock.NodeError{Node: n.String(), Err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.timeout)
+	ctx, cancel := context.WithTimeout(ctx, n.Timeout())
 	defer cancel()
 	answered := make(chan answer, 1)
-	err := n.locks.Go(func() {
-		s, err := n.status(ctx)
+	err := n.Locks().Go(func() {
+		s, err := status(ctx, n.Client())
 		answered <- answer{s, err}
 	})
 	if err != nil {
@@ -67,28 +68,30 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 		a.err = ctx.Err()
 	}
 	if a.err != nil {
-		return Status{}, n.failure(a.err, errors.Is(ctx.Err(), context.DeadlineExceeded))
+		return Status{}, n.Failure(a.err, errors.Is(ctx.Err(), context.DeadlineExceeded))
 	}
 	return a.s, nil
 }
 
-func (n *Node) status(ctx context.Context) (Status, error) {
-	pipe := n.client.Pipeline()
+func status(ctx context.Context, client redis.UniversalClient) (Status, error) {
+	pipe := client.Pipeline()
 	info := pipe.Info(ctx)
 	fsync := pipe.ConfigGet(ctx, "appendfsync") // one each: before Redis 7 there is no more to a command
 	save := pipe.ConfigGet(ctx, "save")
 	if _, err := pipe.Exec(ctx); err != nil && !answered(err) {
 		return Status{}, err
 	}
-	s, err := n.clock(ctx)
+	s, err := clock(ctx, client)
 	if err != nil {
 		return Status{}, err
 	}
-	list := n.client.ClientList(ctx)
-	if err := list.Err(); err != nil {
-		s.Untold = append(s.Untold, err)
+	if options.AsksForClients(ctx) {
+		list := client.ClientList(ctx)
+		if err := list.Err(); err != nil {
+			s.Untold = append(s.Untold, err)
+		}
+		s.Clients = names(list.Val())
 	}
-	s.Clients = names(list.Val())
 	if err := info.Err(); err != nil {
 		s.Untold = append(s.Untold, err)
 	} else {
@@ -108,11 +111,11 @@ func (n *Node) status(ctx context.Context) (Status, error) {
 // clock compares the server's clock with this process's, over the quickest of a few round trips: it says
 // most about the clocks, and is none that had to connect. (Cristian, "Probabilistic
 // clock synchronization", 1989.)
-func (n *Node) clock(ctx context.Context) (Status, error) {
+func clock(ctx context.Context, client redis.UniversalClient) (Status, error) {
 	var s Status
 	for i := range 3 {
 		start := time.Now()
-		there, err := n.client.Time(ctx).Result()
+		there, err := client.Time(ctx).Result()
 		if err != nil {
 			return Status{}, err
 		}

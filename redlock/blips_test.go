@@ -203,7 +203,7 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 // for longer than a moment, and nothing is left a second after the last blip.
 func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(4) {
+	for seed := range locktest.UnlessRace[uint64](4, 2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { rollingBlips(t, seed) })
 		})
@@ -211,7 +211,8 @@ func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 }
 
 func rollingBlips(t *testing.T, seed uint64) {
-	const clients, workers, rolls = 4, 2, 100
+	const clients, workers = 4, 2
+	rolls := locktest.UnlessRace(100, 50)
 	names := []string{"x", "y", "z"}
 	servers, _ := locktest.Nodes(t, 5)
 	each(servers, func(s *embedded.Server) { arrive(s, latency) })

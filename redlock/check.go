@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -75,7 +76,7 @@ func (c *Client) judge(n NodeHealth) (found []Finding) {
 
 // judgeRestart finds what a restart of the node would do to locks.
 func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, problem, fix string)) {
-	quarantine := c.set.Quarantine()
+	quarantine := options.Quarantine(&c.set)
 	switch {
 	case quarantine > 0 && s.RunID == "":
 		add(Quarantined, Failure, "does not tell its uptime, so that the restart guard keeps it out", "allow the user +info")

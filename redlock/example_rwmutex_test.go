@@ -38,3 +38,19 @@ func ExampleRWMutex() {
 	// a writer is refused: true
 	// so is a reader that would become one: true
 }
+
+func ExampleRWMutex_TryRLock() {
+	nodes, servers := dialAll()
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+	ctx, prices := context.Background(), client.RWMutex("myapp:prices")
+
+	reader, err := prices.TryRLock(ctx)
+	exitOn(err)
+	_, err = prices.TryLock(ctx)
+	fmt.Println("a writer beside it:", errors.Is(err, quorumlock.ErrHeld))
+	exitOn(reader.Unlock(ctx))
+	// Output: a writer beside it: true
+}

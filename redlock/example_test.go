@@ -196,10 +196,12 @@ func ExampleClient_Check() {
 
 	health, err := client.Check(context.Background())
 	exitOn(err) // too few nodes for the quorum
+	fmt.Println("fit for locks:", health.OK())
 	for _, f := range health.Findings {
 		fmt.Println(f)
 	}
 	// Output:
+	// fit for locks: false
 	// failure: node-5: maxmemory is 1000000 bytes and maxmemory-policy allkeys-lru: keys can be dropped while they are held: set maxmemory-policy noeviction
 	// warning: node-2: appendfsync is everysec: a restart can lose the latest locks: set appendonly yes and appendfsync always, or use WithRestartGuard
 }

@@ -100,10 +100,20 @@ func exclusion(t *testing.T, need, forget int, seed uint64) {
 	servers, _ := locktest.Nodes(t, 5)
 	each(servers, func(s *embedded.Server) { arrive(s, latency) })
 	store := &locktest.Resource{T: t}
-	ctx, stop := context.WithTimeout(t.Context(), locktest.UnlessRace(8*time.Second, 2*time.Second))
+	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 
 	var wg sync.WaitGroup
+	wg.Go(func() {
+		defer stop()
+		for began := time.Now(); time.Since(began) < locktest.UnlessRace(8*time.Second, 2*time.Second) || store.Grants() < 10; {
+			time.Sleep(100 * time.Millisecond)
+			if time.Since(began) > time.Minute {
+				t.Errorf("only %d grants in a minute", store.Grants())
+				return
+			}
+		}
+	})
 	for i := range clients {
 		c, paths := another(t, servers, opts...)
 		for j := range workers {
@@ -120,9 +130,6 @@ func exclusion(t *testing.T, need, forget int, seed uint64) {
 		wg.Go(func() { trouble(ctx, rng, servers[:forget], time.Second, forgetful) })
 	}
 	wg.Wait()
-	if store.Grants() < 3 {
-		t.Errorf("only %d grants: this test shows little", store.Grants())
-	}
 	t.Log(store.Grants(), "grants")
 	time.Sleep(5 * time.Second) // what frozen nodes have granted late, and kept through clocks stepped back
 	locktest.Nothing(t, servers)

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // ahead is a token that is higher than the clock's hint by an hour and n: the counters decide then.
@@ -20,8 +20,8 @@ func setCounters(t *testing.T, servers []*embedded.Server, name string, tokens .
 	t.Helper()
 	for i, s := range servers {
 		if tokens[i] == 0 {
-			s.Redis.Del(scripts.TokenKey(name))
-		} else if err := s.Redis.Set(scripts.TokenKey(name), fmt.Sprint(tokens[i])); err != nil {
+			s.Redis.Del(wire.TokenKey(name))
+		} else if err := s.Redis.Set(wire.TokenKey(name), fmt.Sprint(tokens[i])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func atLeast(t *testing.T, servers []*embedded.Server, name string, token uint64
 	n := 0
 	for _, s := range servers {
 		var c uint64
-		if v, err := s.Redis.Get(scripts.TokenKey(name)); err == nil {
+		if v, err := s.Redis.Get(wire.TokenKey(name)); err == nil {
 			if _, err := fmt.Sscan(v, &c); err != nil {
 				t.Fatal(err)
 			}
@@ -155,7 +155,7 @@ func counters(t *testing.T, servers []*embedded.Server, name string) string {
 	t.Helper()
 	all := ""
 	for _, s := range servers {
-		v, err := s.Redis.Get(scripts.TokenKey(name))
+		v, err := s.Redis.Get(wire.TokenKey(name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -169,16 +169,16 @@ func TestRaiseChangesNothingInAnotherHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
 		s, n := servers[0], nodes[0]
-		run := func(c scripts.Call) scripts.Reply { return n.Send(t.Context(), c)[0] }
+		run := func(c wire.Call) wire.Reply { return n.Send(t.Context(), c)[0] }
 		acquire := func(o quorumlock.Owner) uint64 {
-			a, err := run(scripts.Acquire("x", o, time.Second, 1, 1)).Acquired()
+			a, err := run(wire.Acquire("x", o, time.Second, 1, 1)).Acquired()
 			if err != nil || !a.Granted {
 				t.Fatalf("acquire for %s: %+v, %v", o, a, err)
 			}
 			return a.Token
 		}
 		raise := func(o quorumlock.Owner, own, to uint64) bool {
-			ok, err := run(scripts.Raise("x", o, time.Second, own, to)).Done()
+			ok, err := run(wire.Raise("x", o, time.Second, own, to)).Done()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,7 +191,7 @@ func TestRaiseChangesNothingInAnotherHold(t *testing.T) {
 		if raise("a", a, a+20) {
 			t.Error("a raise was taken from a counter that has moved")
 		}
-		run(scripts.Release("x", "a", 1))
+		run(wire.Release("x", "a", 1))
 		b := acquire("b")
 		if b <= a+10 {
 			t.Errorf("token %d after %d", b, a+10)
@@ -201,7 +201,7 @@ func TestRaiseChangesNothingInAnotherHold(t *testing.T) {
 				t.Errorf("a raise by a former owner, from %d, was taken", own)
 			}
 		}
-		if got, _ := s.Redis.Get(scripts.TokenKey("x")); got != fmt.Sprint(b) {
+		if got, _ := s.Redis.Get(wire.TokenKey("x")); got != fmt.Sprint(b) {
 			t.Errorf("the counter is %s, want %d", got, b)
 		}
 	})

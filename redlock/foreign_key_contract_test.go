@@ -13,9 +13,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 func init() {
@@ -24,7 +24,7 @@ func init() {
 
 // keysOf are all keys that the lock of that key may have.
 func keysOf(key string) []string {
-	return []string{key, scripts.TokenKey(key), scripts.QueueKey(key), scripts.EntriesKey(key)}
+	return []string{key, wire.TokenKey(key), wire.QueueKey(key), wire.EntriesKey(key)}
 }
 
 // onlyKeysOf checks that the servers have the lock's key, and no keys but the lock's.

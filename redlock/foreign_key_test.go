@@ -13,10 +13,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/redisson"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // notALock reports whether an error says that a key is no lock. foreign_key_contract_test.go asks for ErrNotALock.
@@ -141,8 +141,8 @@ func TestAKeyThatIsNoLockIsReportedAtOnceAndLeftAlone(t *testing.T) {
 						}
 						time.Sleep(2 * time.Second) // for what is given back
 						for i, s := range servers {
-							s.Redis.Del(scripts.TokenKey("x"))
-							s.Redis.Del(scripts.TokenKey("other"))
+							s.Redis.Del(wire.TokenKey("x"))
+							s.Redis.Del(wire.TokenKey("other"))
 							if after := s.Redis.Dump(); after != before[i] {
 								t.Errorf("%s has\n%s\nwant it as it was:\n%s", s.Name, after, before[i])
 							}
@@ -187,7 +187,7 @@ func TestAKeyThatIsNoLockAtAMinorityCostsItsVote(t *testing.T) {
 				}
 				time.Sleep(2 * time.Second)
 				for _, s := range servers {
-					s.Redis.Del(scripts.TokenKey("x"))
+					s.Redis.Del(wire.TokenKey("x"))
 				}
 				if after := servers[0].Redis.Dump(); after != before {
 					t.Errorf("%s has\n%s\nwant it as it was:\n%s", servers[0].Name, after, before)
@@ -254,9 +254,9 @@ func TestForceUnlockFreesTheLockOfEveryOwner(t *testing.T) {
 // lock that they belong to is not harmed.
 func TestALockNamedLikeAKeyOfTheLibrarysOwnIsRefused(t *testing.T) {
 	for _, name := range locktest.UnlessRace([]string{
-		scripts.TokenKey("x"), scripts.QueueKey("x"), scripts.EntriesKey("x"), scripts.TokenKey("{x}y"), scripts.QueueKey("{x}"),
-		scripts.EntriesKey("a{b}c"), scripts.TokenKey(scripts.TokenKey("x")), "quorumlock_promoted",
-	}, []string{scripts.QueueKey("x")}) {
+		wire.TokenKey("x"), wire.QueueKey("x"), wire.EntriesKey("x"), wire.TokenKey("{x}y"), wire.QueueKey("{x}"),
+		wire.EntriesKey("a{b}c"), wire.TokenKey(wire.TokenKey("x")), "quorumlock_promoted",
+	}, []string{wire.QueueKey("x")}) {
 		for call, do := range lockCalls {
 			t.Run(fmt.Sprintf("%s of %s", call, name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -310,12 +310,13 @@ func TestALockNamedLikeAKeyOfTheLibrarysOwnIsRefused(t *testing.T) {
 func TestALockNamedAlmostLikeAKeyOfTheLibrarysOwnWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)
-		for _, name := range []string{"app:" + scripts.QueueKey("x"), "my-" + scripts.TokenKey("x"), "redisson_lock", "redisson", "quorumlock", "lock_token:{x}"} {
+		for _, name := range []string{"app:" + wire.QueueKey("x"), "my-" + wire.TokenKey("x"), "redisson_lock", "redisson", "quorumlock", "lock_token:{x}"} {
 			for call, do := range lockCalls {
 				_, nodes := locktest.Paths(t, servers[:1])
 				if err := do(t.Context(), c, nodes[0], name); err != nil {
 					t.Errorf("%s of %q: %v", call, name, err)
 				}
+				synctest.Wait()                                               // Unlock does not wait for all nodes
 				each(servers, func(s *embedded.Server) { s.Redis.Del(name) }) // of the node's Acquire
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // The message that handed the lock to its holder is sent to another client. That client has the rights to release
@@ -232,7 +232,7 @@ func TestForgedTurnsAndGarbageNeverEndShortenOrFakeAHold(t *testing.T) {
 		for _, w := range []quorumlock.Owner{one, two, three, x.Owner()} {
 			messages = append(messages, fmt.Sprintf("turn %s x", w), fmt.Sprintf("next %s x", w), fmt.Sprintf("turn %s y", w), fmt.Sprintf("next %s ", w), fmt.Sprintf("turn %s  x ", w))
 		}
-		channels := append(f.channels(), scripts.UnlockChannel("x"), scripts.UnlockChannel("y"))
+		channels := append(f.channels(), wire.UnlockChannel("x"), wire.UnlockChannel("y"))
 		until, ttls := x.ValidUntil(), make([]time.Duration, len(servers))
 		for range 2 {
 			for i, s := range servers {

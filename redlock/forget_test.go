@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A node that restarts without its data is asked to grant anew, and counts from the renewal after that:
@@ -93,8 +93,8 @@ func TestQuorumOfFourOfFiveToleratesTwoForgettingNodes(t *testing.T) {
 func TestOneNodesKeyGoneIsTakenBack(t *testing.T) {
 	for name, lose := range map[string]func(s *embedded.Server){
 		"deleted":                  func(s *embedded.Server) { s.Redis.Del("x") },
-		"evicted with its counter": func(s *embedded.Server) { s.Redis.Del("x"); s.Redis.Del(scripts.TokenKey("x")) },
-		"counter evicted":          func(s *embedded.Server) { s.Redis.Del(scripts.TokenKey("x")) },
+		"evicted with its counter": func(s *embedded.Server) { s.Redis.Del("x"); s.Redis.Del(wire.TokenKey("x")) },
+		"counter evicted":          func(s *embedded.Server) { s.Redis.Del(wire.TokenKey("x")) },
 		"flushed":                  func(s *embedded.Server) { s.Redis.FlushAll() },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // guarded is the guard of these tests, for locks with the default TTL. Servers are out for up to two
@@ -140,14 +140,14 @@ func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 			won <- next
 		}()
 		time.Sleep(time.Second)
-		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
+		if !servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Error("no line: this test shows nothing")
 		}
 		servers[2].Promote()
 		locktest.Unlock(t, lease)
 		next := <-won
 		synctest.Wait()
-		if locktest.Holds(servers, "x", next.Owner()) != 2 || servers[2].Redis.Exists(scripts.QueueKey("x")) {
+		if locktest.Holds(servers, "x", next.Owner()) != 2 || servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Errorf("node 3 has %q", locktest.Keys(servers[2]))
 		}
 		locktest.Unlock(t, next)

@@ -12,10 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // waits calls Lock, and returns a channel that gets the lease; the call is queued when waits returns.
@@ -359,7 +359,7 @@ func TestAHandoffLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		synctest.Wait() // the third node has handed over
 		close(joins)
 		synctest.Wait()
-		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
+		if !servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Error("control: the first attempt has not joined the queue")
 		}
 		close(releases)
@@ -368,7 +368,7 @@ func TestAHandoffLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 			t.Error(err)
 		}
 		synctest.Wait()
-		if servers[2].Redis.Exists(scripts.QueueKey("x")) {
+		if servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Error("the holder is queued")
 		}
 		mustUnlock(t, lease)

@@ -13,6 +13,7 @@ import (
 type list struct {
 	nodes, quorum int
 	print         string // a hash of the addresses: equal lists have equal prints
+	prefix        string // a hash of the client's prefix; empty if it has none
 }
 
 const listPrefix = "quorumlock:"
@@ -23,25 +24,33 @@ func (c *Client) list() list {
 		names[i] = n.String()
 	}
 	slices.Sort(names)
+	l := list{nodes: len(c.nodes), quorum: c.set.Quorum, print: hash(strings.Join(names, "\n"))}
+	if c.set.Prefix != "" {
+		l.prefix = hash(c.set.Prefix)
+	}
+	return l
+}
+
+func hash(text string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(strings.Join(names, "\n"))) // it returns no error
-	return list{len(c.nodes), c.set.Quorum, strconv.FormatUint(h.Sum64(), 36)}
+	_, _ = h.Write([]byte(text)) // it returns no error
+	return strconv.FormatUint(h.Sum64(), 36)
 }
 
 // in returns the name for the connections of a client.
 func (l list) in(client string) string {
-	return fmt.Sprintf("%s%s:%d:%d:%s", listPrefix, client, l.nodes, l.quorum, l.print)
+	return fmt.Sprintf("%s%s:%d:%d:%s:%s", listPrefix, client, l.nodes, l.quorum, l.print, l.prefix)
 }
 
 // parseList parses the name of a connection; ok is false if list.in did not make it.
 func parseList(name string) (client string, l list, ok bool) {
 	rest, ok := strings.CutPrefix(name, listPrefix)
 	parts := strings.Split(rest, ":")
-	if !ok || len(parts) != 4 {
+	if !ok || len(parts) != 5 {
 		return "", list{}, false
 	}
 	var bad, worse error
-	l.print = parts[3]
+	l.print, l.prefix = parts[3], parts[4]
 	l.nodes, bad = strconv.Atoi(parts[1])
 	l.quorum, worse = strconv.Atoi(parts[2])
 	return parts[0], l, bad == nil && worse == nil && parts[0] != ""
@@ -49,7 +58,8 @@ func parseList(name string) (client string, l list, ok bool) {
 
 // judge finds clients that have another list. Addresses can be written in several ways, so a client with the same number of
 // nodes and the same quorum that is connected to all of our nodes counts as having the same list. judge does not see a client
-// that is connected to none of them.
+// that is connected to none of them. Clients whose prefix is another one share no lock with us, unless a lock has a prefix of its
+// own or one prefix begins with the other: that is no more than advice.
 func (l list) judge(nodes []NodeHealth) (found []Finding) {
 	type other struct {
 		client string
@@ -81,9 +91,13 @@ func (l list) judge(nodes []NodeHealth) (found []Finding) {
 		count[o.list]++
 	}
 	for theirs, o := range first {
-		found = append(found, Finding{OtherList, Warning, "", fmt.Sprintf(
-			"another list of nodes is in use: %d nodes with a quorum of %d, instead of %d with a quorum of %d; clients that have it: %d, such as %q, which is connected to %s",
-			theirs.nodes, theirs.quorum, l.nodes, l.quorum, count[theirs], o.client, strings.Join(at[o], ", ")),
+		severity, prefix := Warning, ""
+		if l.prefix != "" && theirs.prefix != "" && l.prefix != theirs.prefix {
+			severity, prefix = Advice, " under another prefix"
+		}
+		found = append(found, Finding{OtherList, severity, "", fmt.Sprintf(
+			"another list of nodes is in use%s: %d nodes with a quorum of %d, instead of %d with a quorum of %d; clients that have it: %d, such as %q, which is connected to %s",
+			prefix, theirs.nodes, theirs.quorum, l.nodes, l.quorum, count[theirs], o.client, strings.Join(at[o], ", ")),
 			"give all clients of a lock the same nodes and the same quorum; docs/operating.md says how to replace a node"})
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Problem, b.Problem) })

@@ -68,6 +68,29 @@ func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 	}
 }
 
+// Services under prefixes of their own share no locks, so they may have other lists on purpose.
+func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
+	for name, tt := range map[string]struct {
+		mine, theirs string
+		want         redlock.Severity
+	}{
+		"two prefixes": {"a:", "b:", redlock.Advice},
+		"the same":     {"a:", "a:", redlock.Warning},
+		"only mine":    {"a:", "", redlock.Warning},
+		"only theirs":  {"", "b:", redlock.Warning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all, _ := locktest.Nodes(t, 5)
+				mine := over(t, all[:3], "", quorumlock.WithPrefix(tt.mine))
+				over(t, all, "", quorumlock.WithPrefix(tt.theirs))
+				synctest.Wait()
+				finds(t, check(t, mine, true), redlock.Finding{Kind: redlock.OtherList, Severity: tt.want, Problem: "5 nodes with a quorum of 3"})
+			})
+		})
+	}
+}
+
 // A user who may not name connections has locks all the same, and one who may not list them is told that this was not
 // looked at.
 func TestListsOfNodesNeedNoPermissionToLock(t *testing.T) {

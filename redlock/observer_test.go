@@ -1,9 +1,12 @@
 package redlock_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,7 +47,7 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 	if e.Kind == quorumlock.Released {
 		call, _ = e.Lease.Context().Value(callKey{}).(int)
 	}
-	if node := e.Kind >= quorumlock.NodeAnswered; node != (call == 0) || node != (e.Node != "") || node != (e.Lock == "") {
+	if node := e.Kind >= quorumlock.NodeAsked; node != (call == 0) || node != (e.Node != "") || node != (e.Lock == "") {
 		o.t.Errorf("an event %d of call %d, node %q, lock %q", e.Kind, call, e.Node, e.Lock)
 	}
 	switch e.Kind {
@@ -186,4 +189,119 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 			}
 		}
 	})
+}
+
+// panics is an Observer that panics when it hears of a lease.
+type panics struct{}
+
+func (panics) Begin(ctx context.Context, _ string) context.Context { return ctx }
+
+func (panics) Observe(_ context.Context, e quorumlock.Event) {
+	if e.Kind == quorumlock.Acquired {
+		panic("a fault of the observer's own")
+	}
+}
+
+// Nobody gets a lease whose Observer panics, so it must not be renewed for ever.
+func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other, servers := start(t, 3)
+		c, _ := another(t, servers, quorumlock.WithObserver(panics{}))
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic does not reach the caller")
+				}
+			}()
+			_, _ = c.Mutex("x").Lock(t.Context()) // it panics
+		}()
+		lease, err := other.Mutex("x").TryLock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// heard counts the events of nodes, and passes no context on.
+type heard struct {
+	mu    sync.Mutex
+	kinds map[quorumlock.EventKind]int
+	locks int // events of locks
+}
+
+func (h *heard) Begin(ctx context.Context, _ string) context.Context { return ctx }
+
+func (h *heard) Observe(_ context.Context, e quorumlock.Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if e.Kind < quorumlock.NodeAsked {
+		h.locks++
+		return
+	}
+	if h.kinds == nil {
+		h.kinds = make(map[quorumlock.EventKind]int)
+	}
+	h.kinds[e.Kind]++
+}
+
+func (h *heard) nodes() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return fmt.Sprintf("asked %v, down %d, up %d", h.kinds[quorumlock.NodeAsked] > 0, h.kinds[quorumlock.NodeDown], h.kinds[quorumlock.NodeUp])
+}
+
+// A lock with an Observer and a logger of its own takes nothing from those of the client.
+func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
+	const all, none = "asked true, down 1, up 1", "asked false, down 0, up 0"
+	for name, tt := range map[string]struct {
+		client                   bool // it has an Observer and a logger, too
+		wantOfClient, wantOfLock string
+	}{"both": {true, all, none}, "only the lock": {false, none, all}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, servers := start(t, 3)
+				var clients, own heard
+				var clientsLog, ownLog bytes.Buffer
+				var opts []quorumlock.Option
+				if tt.client {
+					opts = append(opts, quorumlock.WithObserver(&clients), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&clientsLog, nil))))
+				}
+				c, _ := another(t, servers, opts...)
+				m := c.Mutex("x", quorumlock.WithObserver(&own), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&ownLog, nil))))
+				use := func() {
+					t.Helper()
+					lease, err := m.Lock(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(5 * time.Second) // until debts are paid
+				}
+				use()
+				servers[0].Kill()
+				use()
+				servers[0].Restart(true)
+				time.Sleep(5 * time.Second)
+				use()
+				if clients.nodes() != tt.wantOfClient || own.nodes() != tt.wantOfLock {
+					t.Errorf("the client's Observer: %s; the lock's: %s", clients.nodes(), own.nodes())
+				}
+				if clients.locks > 0 || own.locks == 0 {
+					t.Errorf("events of the lock: %d go to the client's Observer, %d to its own", clients.locks, own.locks)
+				}
+				log, silent := clientsLog.String(), ownLog.String()
+				if !tt.client {
+					log, silent = silent, log
+				}
+				if !strings.Contains(log, "node down") || !strings.Contains(log, "node up") || strings.Contains(silent, "node") {
+					t.Errorf("logged by the client:\n%s\nby the lock:\n%s", clientsLog.String(), ownLog.String())
+				}
+			})
+		})
+	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // A MultiLock keeps its entry at the lock that is free while it waits for the other. When somebody else gives up
@@ -107,7 +107,7 @@ func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)
 		for _, s := range servers {
-			if err := s.Redis.Set(scripts.TokenKey("bad"), "9007199254740990"); err != nil {
+			if err := s.Redis.Set(wire.TokenKey("bad"), "9007199254740990"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -205,11 +205,11 @@ func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[2].Before(nil)
 		servers[2].Restart(true)
-		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
+		if !servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Fatal("control: the entry was removed")
 		}
 		locktest.Unlock(t, lease)
-		if servers[2].Redis.Exists(scripts.QueueKey("x")) {
+		if servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Error("the entry is still there")
 		}
 		servers[2].Redis.Del("x")
@@ -233,8 +233,8 @@ func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 		}
 		died := time.Now()
 		for i := range 90 {
-			p := scripts.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
-			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
+			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
+			if r := n.Send(t.Context(), wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
 		}
@@ -282,13 +282,13 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		before := servers[0].Ran("acquire")
 		for _, s := range servers {
-			line, err := s.Redis.ZMembers(scripts.QueueKey("x"))
+			line, err := s.Redis.ZMembers(wire.QueueKey("x"))
 			if err != nil || len(line) != 1 {
 				t.Fatalf("control: %v %v", line, err)
 			}
 			for _, waiter := range line {
 				client, _, _ := strings.Cut(waiter, ":")
-				if s.Redis.Publish(scripts.WakeChannel(client), "next "+waiter+" x") != 1 {
+				if s.Redis.Publish(wire.WakeChannel(client), "next "+waiter+" x") != 1 {
 					t.Fatal("control: nobody listens")
 				}
 			}
@@ -337,14 +337,14 @@ func TestAWinnerLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		time.Sleep(10 * time.Millisecond) // the second attempt has the third node, and waits for the others
 		close(joins)
 		time.Sleep(10 * time.Millisecond)
-		if !servers[2].Redis.Exists(scripts.QueueKey("x")) {
+		if !servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Error("control: the first attempt has not joined the queue")
 		}
 		close(decides)
 		lease := <-got
 		time.Sleep(20 * time.Millisecond)
 		for _, s := range servers {
-			if s.Redis.Exists(scripts.QueueKey("x")) {
+			if s.Redis.Exists(wire.QueueKey("x")) {
 				t.Errorf("the holder is queued at %s", s.Name)
 			}
 		}

@@ -17,9 +17,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // fleet returns so many clients over the same n servers.
@@ -170,8 +170,8 @@ func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := scripts.Entry{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
-		if r := n.Send(t.Context(), scripts.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
+		p := wire.Entry{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
+		if r := n.Send(t.Context(), wire.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		if err := n.Close(); err != nil {
@@ -411,8 +411,8 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		defer n.Close() //nolint:errcheck // a test's node
 		const before = 800
 		for i := range before {
-			p := scripts.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
-			if r := n.Send(t.Context(), scripts.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
+			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
+			if r := n.Send(t.Context(), wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
 		}

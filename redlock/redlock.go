@@ -38,6 +38,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -47,7 +48,7 @@ import (
 type Client struct {
 	nodes []*node.Node
 	opts  []quorumlock.Option
-	set   quorumlock.Settings // what opts come to
+	set   options.Settings // what opts come to
 	locks *quorum.Client
 }
 
@@ -79,6 +80,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 		return nil, err
 	}
 	c.locks = quorum.NewClient(c.set.Label)
+	c.locks.Tell(c.set.Observer, c.set.Logger)
 	own := c.list()
 	for _, n := range c.nodes {
 		n.Introduce(own.in(c.locks.ID()))
@@ -98,8 +100,8 @@ func (c *Client) warn() {
 }
 
 // resolve returns the client's options with those of a lock over them, and checks the quorum.
-func (c *Client) resolve(opts []quorumlock.Option) (quorumlock.Settings, error) {
-	set, err := quorumlock.Resolve(slices.Concat(c.opts, opts)...)
+func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
+	set, err := options.Resolve(slices.Concat(c.opts, opts)...)
 	if err != nil {
 		return set, err
 	}
@@ -143,7 +145,7 @@ func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlo
 }
 
 // sameLabel refuses options that would give one lock a label of its own.
-func (c *Client) sameLabel(set quorumlock.Settings) error {
+func (c *Client) sameLabel(set options.Settings) error {
 	if set.Label != c.set.Label {
 		return errors.New("quorumlock: WithLabel is for the whole client: give it to redlock.New")
 	}
@@ -187,6 +189,9 @@ type member = quorum.Member
 
 // Mutex is a lock over a majority of the client's nodes. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
+//
+// At each node it is the RLock of Redisson, the Java client, with the same name. Together they are a RedissonRedLock. For an RLock on a single
+// server, use package node. docs/redisson.md says which call replaces which.
 type Mutex struct {
 	member
 	client  *Client

@@ -10,9 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // A minority of the nodes hands the lock over: somebody else had it there. Their messages count for them alone.
@@ -88,7 +88,7 @@ func TestAHandoffReplayedWithAnotherTokenDoesNotChangeTheToken(t *testing.T) {
 		if len(g.messages) == 0 {
 			t.Fatal("control: the first node has told nothing")
 		}
-		v, err := servers[0].Redis.Get(scripts.TokenKey("x"))
+		v, err := servers[0].Redis.Get(wire.TokenKey("x"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
 				if len(g.messages) == 0 {
 					t.Fatal("control: nothing was told")
 				}
-				v, err := servers[0].Redis.Get(scripts.TokenKey("x"))
+				v, err := servers[0].Redis.Get(wire.TokenKey("x"))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // oneRunEach checks that a script ran once at each server.
@@ -38,7 +38,7 @@ func TestReplyToAcquireLostIsAppliedOnceAndUndone(t *testing.T) {
 					}
 					locktest.HoldsAll(t, servers, lease)
 					for i, s := range servers {
-						if n := s.Redis.HGet("x", string(scripts.OfCell(lease.Owner(), i))); n != "1" {
+						if n := s.Redis.HGet("x", string(wire.OfCell(lease.Owner(), i))); n != "1" {
 							t.Errorf("the hold count at %s is %s, want 1", s.Name, n)
 						}
 					}
@@ -111,7 +111,7 @@ func TestReplyToRenewLostIsTriedAgain(t *testing.T) {
 				each(servers, func(s *embedded.Server) { s.LoseReplies(0) })
 				oneRunEach(t, servers, "acquire")
 				for i, s := range servers {
-					if n := s.Redis.HGet("x", string(scripts.OfCell(lease.Owner(), i))); n != "1" {
+					if n := s.Redis.HGet("x", string(wire.OfCell(lease.Owner(), i))); n != "1" {
 						t.Errorf("the hold count at %s is %s, want 1", s.Name, n)
 					}
 				}

@@ -10,6 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // A Lock that enters a writer's hold asks the nodes first if little of the lease is left. If the hold is downgraded meanwhile,
@@ -49,33 +51,57 @@ func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
 	})
 }
 
-// A TryLock waits for nobody, so it is no waiting writer: it must not keep a reader out while only readers hold.
+// A TryLock waits for nobody, so it is no waiting writer: it must not keep a reader out while only readers hold. Nor must that of a
+// MultiLock, which has another member meanwhile and tries again.
 func TestATryLockKeepsNoReaderOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, paths := another(t, servers)
-		r := rlock(t, c.RWMutex("x"))
-		_, _ = d.RWMutex("x").TryLock(t.Context()) // connects
-		each(paths, func(s *embedded.Server) { s.Delay(20 * time.Millisecond) })
-		gone := make(chan struct{})
-		go func() {
-			defer close(gone)
-			if _, err := d.RWMutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-				t.Error(err)
-			}
-		}()
-		for range 50 {
-			time.Sleep(time.Millisecond)
-			s, err := c.RWMutex("x").TryRLock(t.Context())
-			if err != nil {
-				t.Errorf("TryRLock beside a reader and a TryLock: %v", err)
-				break
-			}
-			locktest.Unlock(t, s)
-		}
-		<-gone
-		locktest.Unlock(t, r)
-	})
+	for name, tt := range map[string]struct {
+		lock  func(c *redlock.Client) quorumlock.Locker
+		delay time.Duration
+		tries int
+	}{
+		"of one lock":    {func(c *redlock.Client) quorumlock.Locker { return c.RWMutex("x") }, 20 * time.Millisecond, 1},
+		"of a MultiLock": {freeAnd, 2 * time.Millisecond, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3)
+				d, paths := another(t, servers)
+				r := rlock(t, c.RWMutex("x"))
+				writer := tt.lock(d)
+				_, _ = writer.TryLock(t.Context()) // connects
+				each(paths, func(s *embedded.Server) { s.Delay(tt.delay) })
+				gone := make(chan struct{})
+				go func() {
+					defer close(gone)
+					for range tt.tries {
+						if _, err := writer.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+							t.Error(err)
+						}
+					}
+				}()
+				for range 200 {
+					time.Sleep(time.Millisecond)
+					s, err := c.RWMutex("x").TryRLock(t.Context())
+					if err != nil {
+						t.Errorf("TryRLock beside a reader and a TryLock: %v", err)
+						break
+					}
+					locktest.Unlock(t, s)
+				}
+				<-gone
+				locktest.Unlock(t, r)
+			})
+		})
+	}
+}
+
+// freeAnd is a MultiLock of a free lock and the writer of x.
+func freeAnd(c *redlock.Client) quorumlock.Locker {
+	both, err := multilock.New([]quorumlock.Locker{c.Mutex("free"), c.RWMutex("x")})
+	if err != nil {
+		panic(err)
+	}
+	return both
 }
 
 // A writer that dies far back in the queue has an entry of up to 100 s. When all readers before it have the lock, it must not

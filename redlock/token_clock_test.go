@@ -13,10 +13,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 const (
@@ -53,7 +53,7 @@ func near(t *testing.T, what string, token uint64) {
 func sane(t *testing.T, servers []*embedded.Server, name string) {
 	t.Helper()
 	for _, s := range servers {
-		key := scripts.TokenKey(name)
+		key := wire.TokenKey(name)
 		v, err := s.Redis.Get(key)
 		if err != nil {
 			t.Errorf("%s has no counter of %q: %v", s.Name, name, err)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // An acquire and the release behind it go to a node in one pipeline. The node knows only the script of the release: it runs the
@@ -35,7 +35,7 @@ func TestAReleaseThatRunsBeforeAnAcquireOfAnUnknownScriptIsSentAgain(t *testing.
 						t.Fatal(err)
 					}
 					defer n.Close() //nolint:errcheck // nothing is on its way
-					if err := n.Client().ScriptLoad(t.Context(), scripts.Release("", "", 0).Script.Source).Err(); err != nil {
+					if err := n.Client().ScriptLoad(t.Context(), wire.Release("", "", 0).Script.Source).Err(); err != nil {
 						t.Fatal(err)
 					}
 					s.Delay(10 * time.Millisecond)

@@ -5,25 +5,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestAcquireOfAFreeLockIsGranted(t *testing.T) {
 	s := start(t)
-	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Token: 100, Position: -1}) {
+	if a := s.acquire("x", alice, 1, 100); a != (wire.Answer{Granted: true, Token: 100, Position: -1}) {
 		t.Errorf("answer %+v", a)
 	}
 	s.checkHold("x", alice, "1")
 	s.checkTTL("x", ttl)
 	s.checkToken("x", "100")
-	s.checkTTL(scripts.TokenKey("x"), kept)
+	s.checkTTL(wire.TokenKey("x"), kept)
 }
 
 func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	s.data.FastForward(3 * time.Second)
-	if a := s.acquire("x", bob, 1, 900); a != (scripts.Answer{Holder: alice, TTL: 7 * time.Second, Position: -1}) {
+	if a := s.acquire("x", bob, 1, 900); a != (wire.Answer{Holder: alice, TTL: 7 * time.Second, Position: -1}) {
 		t.Errorf("answer %+v, want a refusal with 7s", a)
 	}
 	s.checkHold("x", alice, "1")
@@ -34,7 +34,7 @@ func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
 func TestARefusalWithoutExpiryTellsNoTime(t *testing.T) {
 	s := start(t)
 	s.data.HSet("x", string(alice), "1")
-	if a := s.acquire("x", bob, 1, 1); a != (scripts.Answer{Holder: alice, Position: -1}) {
+	if a := s.acquire("x", bob, 1, 1); a != (wire.Answer{Holder: alice, Position: -1}) {
 		t.Errorf("answer %+v, want a refusal with 0", a)
 	}
 }
@@ -43,13 +43,13 @@ func TestAcquireTwiceEntersOnce(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	s.data.FastForward(3 * time.Second)
-	if a := s.acquire("x", alice, 1, 900); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
+	if a := s.acquire("x", alice, 1, 900); a != (wire.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
 		t.Errorf("answer %+v", a)
 	}
 	s.checkHold("x", alice, "1")
 	s.checkTTL("x", ttl) // fresh
 	s.checkToken("x", "100")
-	s.checkTTL(scripts.TokenKey("x"), ttl+day)
+	s.checkTTL(wire.TokenKey("x"), ttl+day)
 }
 
 func TestOnlyTheNextEntryOrTheSameIsGranted(t *testing.T) {
@@ -113,13 +113,13 @@ func TestTokensRiseAndFollowTheHint(t *testing.T) {
 				s.data.SetTime(time.UnixMicro(tt.now))
 			}
 			if tt.before != "" {
-				s.put(scripts.TokenKey("x"), tt.before)
+				s.put(wire.TokenKey("x"), tt.before)
 			}
 			a := s.grant("x", alice, 1, tt.hint)
 			if a.Token != tt.want {
 				t.Errorf("token %d, want %d", a.Token, tt.want)
 			}
-			in, err := s.send(scripts.Inspect("x", 100)).Inspected()
+			in, err := s.send(wire.Inspect("x", 100)).Inspected()
 			if err != nil || in.Token != tt.want {
 				t.Errorf("the counter is %d, %v, want %d in plain digits", in.Token, err, tt.want)
 			}
@@ -130,26 +130,26 @@ func TestTokensRiseAndFollowTheHint(t *testing.T) {
 func TestAHolderWhoseTokenIsGoneGetsANewOne(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
-	s.data.Del(scripts.TokenKey("x"))
-	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
+	s.data.Del(wire.TokenKey("x"))
+	if a := s.acquire("x", alice, 1, 100); a != (wire.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
 		t.Errorf("answer %+v", a)
 	}
 	s.checkToken("x", "100")
 }
 
 func TestAcquireThatCannotCountWritesNothing(t *testing.T) {
-	acquire := scripts.Acquire("x", alice, ttl, 1, 1)
+	acquire := wire.Acquire("x", alice, ttl, 1, 1)
 	for _, tt := range []struct {
 		name   string
 		before func(*server)
-		call   scripts.Call
+		call   wire.Call
 		want   string
 	}{
-		{"exhausted", func(s *server) { s.put(scripts.TokenKey("x"), "9007199254740991") }, acquire, "the fencing token is exhausted: use another lock name"},
-		{"restoring what is beyond the last token", func(*server) {}, scripts.Restore("x", alice, ttl, 9007199254740993), "the fencing token is exhausted"},
-		{"not a number", func(s *server) { s.put(scripts.TokenKey("x"), "seven") }, acquire, "the fencing token is not a number: delete redisson_lock_token:{x}"},
-		{"not a string", func(s *server) { s.data.ZAdd(scripts.TokenKey("x"), 1, "a") }, acquire, "is not a number"},
-		{"a semaphore's", func(s *server) { s.data.HSet(scripts.TokenKey("x"), "0", "7") }, acquire, "and is a semaphore"},
+		{"exhausted", func(s *server) { s.put(wire.TokenKey("x"), "9007199254740991") }, acquire, "the fencing token is exhausted: use another lock name"},
+		{"restoring what is beyond the last token", func(*server) {}, wire.Restore("x", alice, ttl, 9007199254740993), "the fencing token is exhausted"},
+		{"not a number", func(s *server) { s.put(wire.TokenKey("x"), "seven") }, acquire, "the fencing token is not a number: delete redisson_lock_token:{x}"},
+		{"not a string", func(s *server) { s.data.ZAdd(wire.TokenKey("x"), 1, "a") }, acquire, "is not a number"},
+		{"a semaphore's", func(s *server) { s.data.HSet(wire.TokenKey("x"), "0", "7") }, acquire, "and is a semaphore"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := start(t)
@@ -177,17 +177,17 @@ func TestTTLIsRoundedUpToTheMillisecond(t *testing.T) {
 		{30 * day, 30 * day, 31 * day, 31 * day},
 	} {
 		s := start(t)
-		if _, err := s.send(scripts.Acquire("x", alice, tt.ttl, 1, 1)).Acquired(); err != nil {
+		if _, err := s.send(wire.Acquire("x", alice, tt.ttl, 1, 1)).Acquired(); err != nil {
 			t.Fatal(err)
 		}
 		s.checkTTL("x", tt.want)
-		s.checkTTL(scripts.TokenKey("x"), tt.kept)
+		s.checkTTL(wire.TokenKey("x"), tt.kept)
 		s.data.FastForward(tt.want / 2)
-		if !s.done(scripts.Renew("x", alice, tt.ttl)) {
+		if !s.done(wire.Renew("x", alice, tt.ttl)) {
 			t.Error("not renewed")
 		}
 		s.checkTTL("x", tt.want)
-		s.checkTTL(scripts.TokenKey("x"), tt.renewed)
+		s.checkTTL(wire.TokenKey("x"), tt.renewed)
 	}
 }
 
@@ -200,14 +200,14 @@ func TestAnExpiredLockIsFreeAndItsTokensGoOn(t *testing.T) {
 		t.Errorf("answer %+v", second)
 	}
 	s.data.FastForward(day + ttl - 1)
-	if _, err := s.data.Get(scripts.TokenKey("x")); err != nil {
+	if _, err := s.data.Get(wire.TokenKey("x")); err != nil {
 		t.Errorf("the token is gone within a day of the lock: %v", err)
 	}
 }
 
 // Zero would say that there is no telling when the holder's key expires.
 func TestTheLastMillisecondOfAHolderIsToldAsOne(t *testing.T) {
-	a, err := scripts.Reply{Value: []any{int64(0), int64(0), int64(-1), string(bob)}}.Acquired()
+	a, err := wire.Reply{Value: []any{int64(0), int64(0), int64(-1), string(bob)}}.Acquired()
 	if err != nil || a.Granted || a.TTL != time.Millisecond {
 		t.Errorf("answer %+v, %v", a, err)
 	}

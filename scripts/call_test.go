@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const claim = time.Second // in which a waiter that is called must come
@@ -55,16 +55,16 @@ func (w *witness) since() (told []string) {
 // stored returns what the node has stored of each waiter.
 func (w *witness) stored() map[string]string {
 	m := make(map[string]string)
-	keys, _ := w.data.HKeys(scripts.EntriesKey("x"))
+	keys, _ := w.data.HKeys(wire.EntriesKey("x"))
 	for _, k := range keys {
-		m[k] = w.data.HGet(scripts.EntriesKey("x"), k)
+		m[k] = w.data.HGet(wire.EntriesKey("x"), k)
 	}
 	return m
 }
 
 // visit is an attempt of a waiter. It checks that no deadline of another waiter is cut below a claim from now, that
 // nothing else of it is changed, and that it is called once for each time it comes.
-func (w *witness) visit(e scripts.Entry) scripts.Answer {
+func (w *witness) visit(e wire.Entry) wire.Answer {
 	w.Helper()
 	before := w.stored()
 	delete(w.turn, string(e.Waiter))
@@ -105,12 +105,12 @@ var lives = map[string]func(n int) time.Duration{
 
 func (w *witness) dead(from, n int, life func(int) time.Duration) {
 	for i := range n {
-		w.queue(scripts.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", from+i)), Ticket: int64(from + i), TTL: life(i)})
+		w.queue(wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", from+i)), Ticket: int64(from + i), TTL: life(i)})
 	}
 }
 
 // servedAfter lets waiters come when they are called, and returns who is granted the lock first, and after how long.
-func (w *witness) servedAfter(waiters ...scripts.Entry) (quorumlock.Owner, time.Duration) {
+func (w *witness) servedAfter(waiters ...wire.Entry) (quorumlock.Owner, time.Duration) {
 	w.Helper()
 	start := w.now
 	due := make([]time.Time, len(waiters))
@@ -147,7 +147,7 @@ func TestALockThatExpiredIsPassedOnWithinTwoSecondsHoweverManyAreDead(t *testing
 				w := gather(t).witness()
 				w.grant("x", "holder:1", 1, 1)
 				w.dead(1, n, life)
-				bob := scripts.Entry{Waiter: "bob:1", Ticket: 1000, TTL: 2 * time.Second}
+				bob := wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: 2 * time.Second}
 				w.queue(bob)
 				w.since()
 				w.data.Del("x") // it expires: nobody is called
@@ -165,11 +165,11 @@ func TestOfLivingWaitersBehindTheDeadTheFirstIsServedFirst(t *testing.T) {
 			w := gather(t).witness()
 			w.grant("x", "holder:1", 1, 1)
 			w.dead(1, 30, life)
-			alice := scripts.Entry{Waiter: "alice:1", Ticket: 500, TTL: 2 * time.Second}
+			alice := wire.Entry{Waiter: "alice:1", Ticket: 500, TTL: 2 * time.Second}
 			w.queue(alice)
 			w.dead(501, 30, life)
-			bob := scripts.Entry{Waiter: "bob:1", Ticket: 1000, TTL: 100 * time.Second}
-			carol := scripts.Entry{Waiter: "carol:1", Ticket: 1001, TTL: 2 * time.Second}
+			bob := wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: 100 * time.Second}
+			carol := wire.Entry{Waiter: "carol:1", Ticket: 1001, TTL: 2 * time.Second}
 			w.queue(bob)
 			w.queue(carol)
 			w.since()
@@ -191,13 +191,13 @@ func TestALivingFirstThatIsCalledIsServedFirst(t *testing.T) {
 		t.Run(after.String(), func(t *testing.T) {
 			w := gather(t).witness()
 			w.grant("x", "holder:1", 1, 1)
-			alice := scripts.Entry{Waiter: "alice:1", Ticket: 100, TTL: 100 * time.Second}
-			bob := scripts.Entry{Waiter: "bob:1", Ticket: 200, TTL: life}
+			alice := wire.Entry{Waiter: "alice:1", Ticket: 100, TTL: 100 * time.Second}
+			bob := wire.Entry{Waiter: "bob:1", Ticket: 200, TTL: life}
 			w.queue(alice)
 			w.queue(bob)
 			w.data.Del("x")
 			a := w.visit(bob)
-			if want := (scripts.Answer{Free: true, Holder: "alice:1", TTL: 650 * time.Millisecond, Position: 1}); a != want {
+			if want := (wire.Answer{Free: true, Holder: "alice:1", TTL: 650 * time.Millisecond, Position: 1}); a != want {
 				t.Errorf("answer %+v, want %+v", a, want)
 			}
 			w.checkHeard("turn alice:1 x")
@@ -221,10 +221,10 @@ func TestAFirstThatDoesNotComeHasEverybodyBeforeTheAskerCalled(t *testing.T) {
 	w := gather(t).witness()
 	w.grant("x", "holder:1", 1, 1)
 	for i, waiter := range []quorumlock.Owner{"dead:1", "alice:1", "alice:2", "bob:1", "carol:1"} {
-		w.queue(scripts.Entry{Waiter: waiter, Ticket: int64(i), TTL: 100 * time.Second})
+		w.queue(wire.Entry{Waiter: waiter, Ticket: int64(i), TTL: 100 * time.Second})
 	}
 	w.data.Del("x")
-	bob := scripts.Entry{Waiter: "bob:1", Ticket: 3, TTL: 2 * time.Second}
+	bob := wire.Entry{Waiter: "bob:1", Ticket: 3, TTL: 2 * time.Second}
 	for _, tt := range []struct {
 		wait time.Duration
 		ttl  time.Duration // until it is worth coming again
@@ -243,7 +243,7 @@ func TestAFirstThatDoesNotComeHasEverybodyBeforeTheAskerCalled(t *testing.T) {
 		w.checkHeard(tt.told...)
 	}
 	w.wait(499 * time.Millisecond)
-	if a := w.visit(scripts.Entry{Waiter: "alice:2", Ticket: 2, TTL: life}); a.Granted || a.Holder != "alice:1" {
+	if a := w.visit(wire.Entry{Waiter: "alice:2", Ticket: 2, TTL: life}); a.Granted || a.Holder != "alice:1" {
 		t.Errorf("the third: %+v, want the second to have its time", a)
 	}
 	w.wait(time.Millisecond)
@@ -257,17 +257,17 @@ func TestOneWithoutATicketCallsTheFirstOnly(t *testing.T) {
 	w := gather(t).witness()
 	w.grant("x", "holder:1", 1, 1)
 	for i, waiter := range []quorumlock.Owner{"alice:1", "bob:1"} {
-		w.queue(scripts.Entry{Waiter: waiter, Ticket: int64(i), TTL: 100 * time.Second})
+		w.queue(wire.Entry{Waiter: waiter, Ticket: int64(i), TTL: 100 * time.Second})
 	}
 	w.data.Del("x")
 	for _, tt := range []struct {
 		wait time.Duration
-		want scripts.Answer
+		want wire.Answer
 		told []string
 	}{
-		{0, scripts.Answer{Free: true, Holder: "alice:1", TTL: 650 * time.Millisecond, Position: -1}, []string{"turn alice:1 x"}},
-		{650 * time.Millisecond, scripts.Answer{Free: true, Holder: "alice:1", TTL: 350 * time.Millisecond, Position: -1}, nil},
-		{350 * time.Millisecond, scripts.Answer{Free: true, Holder: "bob:1", TTL: 650 * time.Millisecond, Position: -1}, []string{"turn bob:1 x"}},
+		{0, wire.Answer{Free: true, Holder: "alice:1", TTL: 650 * time.Millisecond, Position: -1}, []string{"turn alice:1 x"}},
+		{650 * time.Millisecond, wire.Answer{Free: true, Holder: "alice:1", TTL: 350 * time.Millisecond, Position: -1}, nil},
+		{350 * time.Millisecond, wire.Answer{Free: true, Holder: "bob:1", TTL: 650 * time.Millisecond, Position: -1}, []string{"turn bob:1 x"}},
 	} {
 		w.wait(tt.wait)
 		if a := w.acquire("x", "try:1", 1, 1); a != tt.want {
@@ -286,9 +286,9 @@ func TestOneWithoutATicketCallsTheFirstOnly(t *testing.T) {
 func TestARefreshCallsNobodyWhileTheLockIsHeld(t *testing.T) {
 	w := gather(t).witness()
 	w.grant("x", "holder:1", 1, 1)
-	w.queue(scripts.Entry{Waiter: "alice:1", Ticket: 1, TTL: 100 * time.Second})
+	w.queue(wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: 100 * time.Second})
 	for range 5 {
-		if a := w.visit(scripts.Entry{Waiter: "bob:1", Ticket: 2, TTL: life}); a.Free || a.Holder != "holder:1" {
+		if a := w.visit(wire.Entry{Waiter: "bob:1", Ticket: 2, TTL: life}); a.Free || a.Holder != "holder:1" {
 			t.Errorf("answer %+v, want the holder", a)
 		}
 		w.wait(500 * time.Millisecond)
@@ -300,43 +300,43 @@ func TestAnEntryThatWasEvictedKeepsNobodyWaiting(t *testing.T) {
 	w := gather(t).witness()
 	w.grant("x", "holder:1", 1, 1)
 	w.dead(1, 30, lives["that refresh seldom"])
-	w.queue(scripts.Entry{Waiter: "bob:1", Ticket: 1000, TTL: life})
+	w.queue(wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: life})
 	w.data.Del("x")
-	w.data.Del(scripts.EntriesKey("x"))
-	if a := w.visit(scripts.Entry{Waiter: "bob:1", Ticket: 1000, TTL: life}); !a.Granted {
+	w.data.Del(wire.EntriesKey("x"))
+	if a := w.visit(wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: life}); !a.Granted {
 		t.Errorf("answer %+v", a)
 	}
 }
 
 func TestALeaveTellsTheNewFirstThatItIsNext(t *testing.T) {
 	seldom, often := 100*time.Second, life
-	leave := scripts.Leave("x", "alice:1", true)
+	leave := wire.Leave("x", "alice:1", true)
 	for _, tt := range []struct {
 		name   string
 		second time.Duration // the TTL of bob's entry
-		leave  scripts.Call
+		leave  wire.Call
 		free   bool
 		told   []string
 	}{
 		{"it refreshes seldom", seldom, leave, false, []string{"next bob:1 x"}},
-		{"it refreshes seldom, and nothing is taken back", seldom, scripts.Leave("x", "alice:1", false), false, []string{"next bob:1 x"}},
+		{"it refreshes seldom, and nothing is taken back", seldom, wire.Leave("x", "alice:1", false), false, []string{"next bob:1 x"}},
 		{"it refreshes often", often, leave, false, nil},
-		{"the last one leaves", seldom, scripts.Leave("x", "carol:1", true), false, nil},
-		{"the second leaves", seldom, scripts.Leave("x", "bob:1", true), false, nil},
-		{"nobody leaves", seldom, scripts.Leave("x", "dead:7", true), false, nil},
+		{"the last one leaves", seldom, wire.Leave("x", "carol:1", true), false, nil},
+		{"the second leaves", seldom, wire.Leave("x", "bob:1", true), false, nil},
+		{"nobody leaves", seldom, wire.Leave("x", "dead:7", true), false, nil},
 		{"the lock is free", seldom, leave, true, []string{"turn bob:1 x"}},
-		{"it releases, too", seldom, scripts.ReleaseAndLeave("x", "late:1", "alice:1", true), false, []string{"next bob:1 x"}},
-		{"it releases, too, and nothing is taken back", seldom, scripts.ReleaseAndLeave("x", "late:1", "alice:1", false), false, []string{"next bob:1 x"}},
-		{"it releases, and the next refreshes often", often, scripts.ReleaseAndLeave("x", "late:1", "alice:1", true), false, nil},
-		{"the second releases", seldom, scripts.ReleaseAndLeave("x", "late:1", "bob:1", true), false, nil},
-		{"it releases the lock", seldom, scripts.ReleaseAndLeave("x", "holder:1", "alice:1", true), false, []string{"turn bob:1 x"}},
+		{"it releases, too", seldom, wire.ReleaseAndLeave("x", "late:1", "alice:1", true), false, []string{"next bob:1 x"}},
+		{"it releases, too, and nothing is taken back", seldom, wire.ReleaseAndLeave("x", "late:1", "alice:1", false), false, []string{"next bob:1 x"}},
+		{"it releases, and the next refreshes often", often, wire.ReleaseAndLeave("x", "late:1", "alice:1", true), false, nil},
+		{"the second releases", seldom, wire.ReleaseAndLeave("x", "late:1", "bob:1", true), false, nil},
+		{"it releases the lock", seldom, wire.ReleaseAndLeave("x", "holder:1", "alice:1", true), false, []string{"turn bob:1 x"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := gather(t)
 			c.grant("x", "holder:1", 1, 1)
-			c.queue(scripts.Entry{Waiter: "alice:1", Ticket: 1, TTL: seldom})
-			c.queue(scripts.Entry{Waiter: "bob:1", Ticket: 2, TTL: tt.second})
-			c.queue(scripts.Entry{Waiter: "carol:1", Ticket: 3, TTL: often})
+			c.queue(wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: seldom})
+			c.queue(wire.Entry{Waiter: "bob:1", Ticket: 2, TTL: tt.second})
+			c.queue(wire.Entry{Waiter: "carol:1", Ticket: 3, TTL: often})
 			if tt.free {
 				c.data.Del("x")
 			}
@@ -351,11 +351,11 @@ func TestALeaveTellsTheNewFirstThatItIsNext(t *testing.T) {
 func TestALeaveTellsALivingOneThatItIsNext(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
-	c.queue(scripts.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Minute})
-	c.queue(scripts.Entry{Waiter: "carol:1", Ticket: 2, TTL: life})
-	c.queue(scripts.Entry{Waiter: "bob:1", Ticket: 3, TTL: time.Minute})
+	c.queue(wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Minute})
+	c.queue(wire.Entry{Waiter: "carol:1", Ticket: 2, TTL: life})
+	c.queue(wire.Entry{Waiter: "bob:1", Ticket: 3, TTL: time.Minute})
 	c.wait(life)
-	c.done(scripts.Leave("x", "alice:1", true))
+	c.done(wire.Leave("x", "alice:1", true))
 	c.checkHeard("next bob:1 x")
 	c.checkQueue("bob:1")
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
@@ -29,27 +29,27 @@ func TestTheBaseOfAnOwnerIsWithoutItsCell(t *testing.T) {
 		{"12", "12"},
 		{".", "."},
 	} {
-		if got := scripts.Base(tt.owner); got != tt.base {
+		if got := wire.Base(tt.owner); got != tt.base {
 			t.Errorf("Base(%q) = %q, want %q", tt.owner, got, tt.base)
 		}
 	}
 }
 
 func TestAnOwnerOfACellIsOfItsBase(t *testing.T) {
-	for _, owner := range []quorumlock.Owner{scripts.OwnerOf("c:1", 1), scripts.OwnerOf("10.0.0.1:6", 12), scripts.OwnerOf(thread, 3), scripts.SuccessorOf("w:7", 3)} {
+	for _, owner := range []quorumlock.Owner{wire.OwnerOf("c:1", 1), wire.OwnerOf("10.0.0.1:6", 12), wire.OwnerOf(thread, 3), wire.SuccessorOf("w:7", 3)} {
 		seen := make(map[quorumlock.Owner]bool)
 		for _, cell := range []int{0, 1, 9, 10, 255} {
-			o := scripts.OfCell(owner, cell)
+			o := wire.OfCell(owner, cell)
 			if seen[o] {
 				t.Errorf("two cells of %s have the owner %s", owner, o)
 			}
 			seen[o] = true
-			if got := scripts.Base(o); got != owner || scripts.Base(got) != owner {
-				t.Errorf("Base(%q) = %q, and its base is %q, want %q", o, got, scripts.Base(got), owner)
+			if got := wire.Base(o); got != owner || wire.Base(got) != owner {
+				t.Errorf("Base(%q) = %q, and its base is %q, want %q", o, got, wire.Base(got), owner)
 			}
 		}
 	}
-	if got := scripts.OfCell(scripts.SuccessorOf("w:7", 3), 2); got != "w:7/3.2" {
+	if got := wire.OfCell(wire.SuccessorOf("w:7", 3), 2); got != "w:7/3.2" {
 		t.Errorf("the successor at cell 2 is %q, want w:7/3.2", got)
 	}
 }
@@ -62,11 +62,11 @@ func TestAnOwnerOfACellHasAWholeHold(t *testing.T) {
 			if a := s.grant("x", owner, 2, 100); !a.Again || a.Token != 100 {
 				t.Errorf("entering again: %+v", a)
 			}
-			if !s.done(scripts.Raise("x", owner, ttl, 100, 200)) || !s.done(scripts.Renew("x", owner, ttl)) {
+			if !s.done(wire.Raise("x", owner, ttl, 100, 200)) || !s.done(wire.Renew("x", owner, ttl)) {
 				t.Error("not raised or not renewed")
 			}
-			want := quorumlock.State{Owner: scripts.Base(owner), HoldCount: 2, TTL: ttl, Token: 200}
-			if got, err := s.send(scripts.Inspect("x", 1)).Inspected(); err != nil || !reflect.DeepEqual(got, want) {
+			want := quorumlock.State{Owner: wire.Base(owner), HoldCount: 2, TTL: ttl, Token: 200}
+			if got, err := s.send(wire.Inspect("x", 1)).Inspected(); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
 			}
 			if left, held := s.release("x", owner, 2); left != 1 || !held {
@@ -83,15 +83,15 @@ func TestAnOwnerOfACellHasAWholeHold(t *testing.T) {
 // Two addresses of one server are two cells. They must not both grant.
 func TestTwoCellsOfOneServerDoNotBothGrant(t *testing.T) {
 	s := start(t)
-	s.grant("x", scripts.OfCell("c:1", 0), 1, 100)
-	a := s.acquire("x", scripts.OfCell("c:1", 1), 1, 100)
+	s.grant("x", wire.OfCell("c:1", 0), 1, 100)
+	a := s.acquire("x", wire.OfCell("c:1", 1), 1, 100)
 	if a.Granted || a.Holder != "c:1.0" {
 		t.Errorf("answer %+v, want a refusal by the other cell", a)
 	}
 	for what, ok := range map[string]bool{
-		"renewed":        s.done(scripts.Renew("x", "c:1.1", ttl)),
-		"raised":         s.done(scripts.Raise("x", "c:1.1", ttl, 100, 200)),
-		"renewed by all": s.done(scripts.Renew("x", "c:1", ttl)),
+		"renewed":        s.done(wire.Renew("x", "c:1.1", ttl)),
+		"raised":         s.done(wire.Raise("x", "c:1.1", ttl, 100, 200)),
+		"renewed by all": s.done(wire.Renew("x", "c:1", ttl)),
 	} {
 		if ok {
 			t.Errorf("%s by another cell", what)
@@ -105,21 +105,21 @@ func TestTwoCellsOfOneServerDoNotBothGrant(t *testing.T) {
 
 func TestInspectShowsForHowManyCallersAnEntryStands(t *testing.T) {
 	c := gather(t)
-	c.grant("x", scripts.OfCell("c:1.1", 2), 1, 100)
-	successor := scripts.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}
-	c.queue(scripts.Entry{Waiter: "alice:1", Ticket: 1_700_000_000_000_001, TTL: life, Callers: 256, Successor: successor})
-	c.queue(scripts.Entry{Waiter: "bob:1", Ticket: 1_700_000_000_000_002, TTL: life})
-	c.queue(scripts.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 3})
-	c.queue(scripts.Entry{Waiter: "carol:1", Ticket: 1_700_000_000_000_004, TTL: life, Callers: 9})
-	c.queue(scripts.Entry{Waiter: "carol:2", Ticket: 1_700_000_000_000_005, TTL: life, Callers: -1})
-	c.data.HDel(scripts.EntriesKey("x"), "carol:1") // evicted
+	c.grant("x", wire.OfCell("c:1.1", 2), 1, 100)
+	successor := wire.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}
+	c.queue(wire.Entry{Waiter: "alice:1", Ticket: 1_700_000_000_000_001, TTL: life, Callers: 256, Successor: successor})
+	c.queue(wire.Entry{Waiter: "bob:1", Ticket: 1_700_000_000_000_002, TTL: life})
+	c.queue(wire.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 3})
+	c.queue(wire.Entry{Waiter: "carol:1", Ticket: 1_700_000_000_000_004, TTL: life, Callers: 9})
+	c.queue(wire.Entry{Waiter: "carol:2", Ticket: 1_700_000_000_000_005, TTL: life, Callers: -1})
+	c.data.HDel(wire.EntriesKey("x"), "carol:1") // evicted
 	check := func(owner quorumlock.Owner, hold int, left time.Duration, callers ...int) {
 		t.Helper()
 		want := quorumlock.State{Owner: owner, HoldCount: hold, TTL: left, Token: 100, Waiting: 5}
 		for i, id := range []quorumlock.Owner{"alice:1", "bob:1", "bob:2", "carol:1", "carol:2"}[:len(callers)] {
 			want.Queue = append(want.Queue, quorumlock.Waiter{Owner: id, Since: time.UnixMicro(1_700_000_000_000_001 + int64(i)), Callers: callers[i]})
 		}
-		got, err := c.send(scripts.Inspect("x", len(callers))).Inspected()
+		got, err := c.send(wire.Inspect("x", len(callers))).Inspected()
 		if err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
@@ -127,7 +127,7 @@ func TestInspectShowsForHowManyCallersAnEntryStands(t *testing.T) {
 	check("c:1.1", 1, ttl, 256, 1, 3, 1, 1)
 	check("c:1.1", 1, ttl, 256)
 	c.data.Del("x")
-	c.queue(scripts.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 4}) // which calls alice
+	c.queue(wire.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 4}) // which calls alice
 	c.checkHeard("turn alice:1 x")
 	check("", 0, 0, 256, 1, 4, 1, 1)
 }

@@ -5,7 +5,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // channel hears the unlock channel of a lock, or another one.
@@ -16,7 +16,7 @@ type channel struct {
 }
 
 // listen hears every release of a lock until the end of the test.
-func (s *server) listen(name string) channel { return s.listenTo(scripts.UnlockChannel(name)) }
+func (s *server) listen(name string) channel { return s.listenTo(wire.UnlockChannel(name)) }
 
 func (s *server) listenTo(name string) channel {
 	c := channel{s, name, make(chan miniredis.PubsubMessage, 64)}

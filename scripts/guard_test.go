@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // quarantine is for how long the guard keeps a server out in these tests.
@@ -44,8 +44,8 @@ func (h host) Restart(keepData bool) {
 	_ = h.node.Client().Ping(h.Context()).Err()
 }
 
-func (h host) acquire(owner quorumlock.Owner) (scripts.Answer, error) {
-	return h.node.Send(h.Context(), scripts.Acquire("x", owner, ttl, 1, 100).Guarded(quarantine))[0].Acquired()
+func (h host) acquire(owner quorumlock.Owner) (wire.Answer, error) {
+	return h.node.Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Guarded(quarantine))[0].Acquired()
 }
 
 // isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and two
@@ -61,7 +61,7 @@ func (h host) isOut() {
 		if err != nil || !a.Granted || out < quarantine {
 			h.Fatalf("after %v: %+v, %v, want a quarantine of %v", out, a, err, quarantine)
 		}
-		h.node.Send(h.Context(), scripts.Release("x", alice, 1))
+		h.node.Send(h.Context(), wire.Release("x", alice, 1))
 		return
 	}
 }
@@ -72,7 +72,7 @@ func (h host) isIn() {
 	if a, err := h.acquire(alice); err != nil || !a.Granted {
 		h.Fatalf("%+v, %v, want a grant", a, err)
 	}
-	h.node.Send(h.Context(), scripts.Release("x", alice, 1))
+	h.node.Send(h.Context(), wire.Release("x", alice, 1))
 }
 
 func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
@@ -97,8 +97,8 @@ func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
 // reason to be out, and that somebody has brought it is none to be in.
 func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 	restarting(t, func(h host) {
-		h.node.Send(h.Context(), scripts.Acquire("y", bob, ttl, 1, 100))
-		if err := h.node.Client().ScriptLoad(h.Context(), scripts.Acquire("x", alice, ttl, 1, 100).Guarded(quarantine).Script.Source).Err(); err != nil {
+		h.node.Send(h.Context(), wire.Acquire("y", bob, ttl, 1, 100))
+		if err := h.node.Client().ScriptLoad(h.Context(), wire.Acquire("x", alice, ttl, 1, 100).Guarded(quarantine).Script.Source).Err(); err != nil {
 			h.Fatal(err)
 		}
 		h.isOut()
@@ -108,12 +108,12 @@ func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 }
 
 func TestQuarantinedServerHasNeitherKeyNorEntryForAnybody(t *testing.T) {
-	entry := scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: time.Second}
-	for mode, c := range map[string]scripts.Call{
-		"acquire":         scripts.Acquire("x", alice, ttl, 1, 100),
-		"acquire in turn": scripts.AcquireInTurn("x", alice, ttl, 100, entry),
-		"restore":         scripts.Restore("x", alice, ttl, 100),
-		"enter again":     scripts.Acquire("x", alice, ttl, 2, 100),
+	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: time.Second}
+	for mode, c := range map[string]wire.Call{
+		"acquire":         wire.Acquire("x", alice, ttl, 1, 100),
+		"acquire in turn": wire.AcquireInTurn("x", alice, ttl, 100, entry),
+		"restore":         wire.Restore("x", alice, ttl, 100),
+		"enter again":     wire.Acquire("x", alice, ttl, 2, 100),
 	} {
 		t.Run(mode, func(t *testing.T) {
 			restarting(t, func(h host) {
@@ -144,8 +144,8 @@ func TestLockThatIsStillThereIsNotQuarantined(t *testing.T) {
 		if a, err := h.acquire(alice); err != nil || !a.Again {
 			h.Errorf("the owner: %+v, %v, want what it has", a, err)
 		}
-		for what, c := range map[string]scripts.Call{
-			"renew": scripts.Renew("x", alice, ttl), "raise": scripts.Raise("x", alice, ttl, first.Token, first.Token+100),
+		for what, c := range map[string]wire.Call{
+			"renew": wire.Renew("x", alice, ttl), "raise": wire.Raise("x", alice, ttl, first.Token, first.Token+100),
 		} {
 			if ok, err := h.node.Send(h.Context(), c)[0].Done(); err != nil || !ok {
 				h.Errorf("%s: %v, %v", what, ok, err)
@@ -203,7 +203,7 @@ func TestGuardThatCannotSeeGrantsNothingAndNamesTheFix(t *testing.T) {
 }
 
 func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
-	c := scripts.Acquire("x", alice, ttl, 1, 100)
+	c := wire.Acquire("x", alice, ttl, 1, 100)
 	if got := c.Guarded(0); got.Script != c.Script || len(got.Args()) != len(c.Args()) {
 		t.Errorf("got %+v, want %+v", got, c)
 	}
@@ -215,11 +215,11 @@ func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 // A lock that is shared says nothing of what was lost since: those who share it may have left, and somebody may have got it.
 func TestAServerThatHasStartedLetsNobodyShareWhatItStillHas(t *testing.T) {
 	restarting(t, func(h host) {
-		share := scripts.Acquire("x", alice, time.Hour, 1, 100).Shared()
+		share := wire.Acquire("x", alice, time.Hour, 1, 100).Shared()
 		if a, err := h.node.Send(h.Context(), share)[0].Acquired(); err != nil || !a.Granted {
 			h.Fatalf("%+v, %v", a, err)
 		}
-		other := scripts.Acquire("x", "bob:1", ttl, 1, 100).Shared().Guarded(quarantine)
+		other := wire.Acquire("x", "bob:1", ttl, 1, 100).Shared().Guarded(quarantine)
 		if a, err := h.node.Send(h.Context(), other)[0].Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) {
 			h.Errorf("%+v, %v, want ErrQuarantined", a, err)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -16,16 +16,16 @@ const (
 )
 
 // standWith is an attempt of a waiter that names a successor.
-func (c *crowd) standWith(waiter quorumlock.Owner, ticket int64, attempt int) scripts.Answer {
+func (c *crowd) standWith(waiter quorumlock.Owner, ticket int64, attempt int) wire.Answer {
 	c.Helper()
 	return c.standFor(lent, waiter, ticket, attempt)
 }
 
 // standFor is standWith, with that TTL of the handoff.
-func (c *crowd) standFor(lent time.Duration, waiter quorumlock.Owner, ticket int64, attempt int) scripts.Answer {
+func (c *crowd) standFor(lent time.Duration, waiter quorumlock.Owner, ticket int64, attempt int) wire.Answer {
 	c.Helper()
-	return c.queue(scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life,
-		Successor: scripts.Successor{Attempt: attempt, TTL: lent, Cell: 7, Secret: secret}})
+	return c.queue(wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life,
+		Successor: wire.Successor{Attempt: attempt, TTL: lent, Cell: 7, Secret: secret}})
 }
 
 // handoff is the message of a handoff at cell 7, with its proof.
@@ -44,10 +44,10 @@ func TestAReleaseHandsOverToTheFirstInTheQueue(t *testing.T) {
 	c.checkHold("x", "alice:1/3.7", "1")
 	c.checkTTL("x", lent)
 	c.checkToken("x", "101")
-	c.checkTTL(scripts.TokenKey("x"), kept)
+	c.checkTTL(wire.TokenKey("x"), kept)
 	c.checkQueue("bob:1")
 	c.checkHeard(handoff("alice:1", 3, 101, "x"))
-	if !c.done(scripts.Renew("x", "alice:1/3.7", ttl)) {
+	if !c.done(wire.Renew("x", "alice:1/3.7", ttl)) {
 		t.Error("the successor cannot renew")
 	}
 	c.checkTTL("x", ttl)
@@ -66,22 +66,22 @@ func TestNothingIsHandedOverWithout(t *testing.T) {
 		{"a waiter who came a moment ago", func(c *crowd) { c.standWith("alice:1", 100, 1); c.wait(lent/2 + time.Millisecond) }},
 		{"one who came 0.65 s ago at most, for however long", func(c *crowd) { c.standFor(1800*time.Millisecond, "alice:1", 100, 1); c.wait(651 * time.Millisecond) }},
 		{"a clock that goes forward", func(c *crowd) { c.standWith("alice:1", 100, 1); c.now = c.now.Add(-time.Minute); c.data.SetTime(c.now) }},
-		{"a counter", func(c *crowd) { c.standWith("alice:1", 100, 1); c.data.Del(scripts.TokenKey("x")) }},
+		{"a counter", func(c *crowd) { c.standWith("alice:1", 100, 1); c.data.Del(wire.TokenKey("x")) }},
 		{"a counter with a number to come", func(c *crowd) {
 			c.standWith("alice:1", 100, 1)
-			c.put(scripts.TokenKey("x"), "9007199254740991")
+			c.put(wire.TokenKey("x"), "9007199254740991")
 		}},
 		{"a secret that proves it", func(c *crowd) {
-			c.queue(scripts.Entry{Waiter: "alice:1", Ticket: 100, TTL: life, Successor: scripts.Successor{Attempt: 1, TTL: lent, Cell: 7}})
+			c.queue(wire.Entry{Waiter: "alice:1", Ticket: 100, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7}})
 		}},
 		{"what is stored of the waiter", func(c *crowd) {
 			c.standWith("alice:1", 100, 1)
-			c.data.HSet(scripts.EntriesKey("x"), "alice:1", "99999999999999 1")
+			c.data.HSet(wire.EntriesKey("x"), "alice:1", "99999999999999 1")
 		}},
 		{"Redisson's clients having their chance", func(c *crowd) {
 			c.standWith("alice:1", 100, 1)
 			confirmed := make(chan struct{}, 9)
-			c.Cleanup(c.node.Listen(scripts.UnlockChannel("x"), func(string) { confirmed <- struct{}{} }))
+			c.Cleanup(c.node.Listen(wire.UnlockChannel("x"), func(string) { confirmed <- struct{}{} }))
 			<-confirmed
 		}},
 	} {
@@ -130,18 +130,18 @@ func TestTheNextAttemptTakesOverEarlierHandoffs(t *testing.T) {
 func TestAWaiterReleasesWhatItWasHanded(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		call scripts.Call
+		call wire.Call
 		back bool
 	}{
-		{"leaves", scripts.Leave("x", "bob:1", true), true},
-		{"leaves, and its successor holds", scripts.Leave("x", "bob:1", false), false},
-		{"another with a name that begins like it leaves", scripts.Leave("x", "bob:", true), false},
-		{"another with a longer name leaves", scripts.Leave("x", "bob:11", true), false},
-		{"its successor leaves, as if it were a waiter", scripts.Leave("x", "bob:1/2", true), false},
-		{"nobody leaves", scripts.Leave("x", "", true), false},
-		{"releases what it acquired", scripts.ReleaseAndLeave("x", "bob:7", "bob:1", true), true},
-		{"releases what it acquired, and its successor holds", scripts.ReleaseAndLeave("x", "bob:7", "bob:1", false), false},
-		{"another releases", scripts.ReleaseAndLeave("x", "bob:7", "bob:11", true), false},
+		{"leaves", wire.Leave("x", "bob:1", true), true},
+		{"leaves, and its successor holds", wire.Leave("x", "bob:1", false), false},
+		{"another with a name that begins like it leaves", wire.Leave("x", "bob:", true), false},
+		{"another with a longer name leaves", wire.Leave("x", "bob:11", true), false},
+		{"its successor leaves, as if it were a waiter", wire.Leave("x", "bob:1/2", true), false},
+		{"nobody leaves", wire.Leave("x", "", true), false},
+		{"releases what it acquired", wire.ReleaseAndLeave("x", "bob:7", "bob:1", true), true},
+		{"releases what it acquired, and its successor holds", wire.ReleaseAndLeave("x", "bob:7", "bob:1", false), false},
+		{"another releases", wire.ReleaseAndLeave("x", "bob:7", "bob:11", true), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := gather(t)
@@ -186,7 +186,7 @@ func TestALeaveEndsNoHoldOfAnotherForm(t *testing.T) {
 		t.Run(string(tt.holder), func(t *testing.T) {
 			c := gather(t)
 			c.data.HSet("x", string(tt.holder), "1")
-			c.send(scripts.Leave("x", "bob:1", true))
+			c.send(wire.Leave("x", "bob:1", true))
 			if got := c.data.Exists("x"); got == tt.back {
 				t.Errorf("held after the leave: %v", got)
 			}
@@ -227,7 +227,7 @@ func TestNothingIsHandedOverWhileTheKeyIsStillThere(t *testing.T) {
 	c.checkHold("x", "stranger:9", "1")
 	c.checkToken("x", "100")
 	c.checkHeard()
-	if queued, err := c.data.ZMembers(scripts.QueueKey("x")); err != nil || len(queued) != 1 {
+	if queued, err := c.data.ZMembers(wire.QueueKey("x")); err != nil || len(queued) != 1 {
 		t.Errorf("the queue is %q, %v, want alice:1 alone", queued, err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const year = 365 * day
@@ -45,7 +45,7 @@ func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
 			s := start(t)
 			s.data.SetTime(time.UnixMicro(now))
 			if tt.before != none {
-				s.put(scripts.TokenKey("x"), fmt.Sprint(tt.before))
+				s.put(wire.TokenKey("x"), fmt.Sprint(tt.before))
 			}
 			if a := s.grant("x", alice, 1, tt.hint); a.Token != tt.want {
 				t.Errorf("token %d, want %d: off by %d µs", a.Token, tt.want, int64(a.Token-tt.want))
@@ -73,9 +73,9 @@ func TestARestoredTokenIsTakenWhateverTheClock(t *testing.T) {
 			s := start(t)
 			s.data.SetTime(time.UnixMicro(now))
 			if tt.before > 0 {
-				s.put(scripts.TokenKey("x"), fmt.Sprint(tt.before))
+				s.put(wire.TokenKey("x"), fmt.Sprint(tt.before))
 			}
-			a, err := s.send(scripts.Restore("x", alice, ttl, tt.hint)).Acquired()
+			a, err := s.send(wire.Restore("x", alice, ttl, tt.hint)).Acquired()
 			if err != nil || !a.Granted || a.Token != tt.want {
 				t.Errorf("answer %+v, %v, want token %d", a, err, tt.want)
 			}
@@ -87,7 +87,7 @@ func TestARestoredTokenIsTakenWhateverTheClock(t *testing.T) {
 func TestAHintOfAHolderCountsOnlyWithinAnHour(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
-	s.data.Del(scripts.TokenKey("x"))
+	s.data.Del(wire.TokenKey("x"))
 	a := s.acquire("x", alice, 1, uint64(epoch.Add(year).UnixMicro()))
 	if want := uint64(epoch.UnixMicro()); !a.Again || a.Token != want {
 		t.Errorf("answer %+v, want token %d", a, want)
@@ -103,7 +103,7 @@ func TestATokenRisesAfterTheCounterExpiredThoughTheClientIsBehind(t *testing.T) 
 		first := c.grant("x", alice, 1, uint64(c.now.Add(time.Hour).UnixMicro()))
 		c.release("x", alice, 1)
 		c.wait(kept)
-		if c.data.Exists(scripts.TokenKey("x")) {
+		if c.data.Exists(wire.TokenKey("x")) {
 			t.Fatal("the counter is kept for more than a day and two hours")
 		}
 		if a := c.grant("x", bob, 1, uint64(c.now.Add(-behind).UnixMicro())); a.Token <= first.Token {
@@ -135,10 +135,10 @@ func TestTokensRiseWhateverTheClientsClocksSay(t *testing.T) {
 					t.Fatalf("step %d, by a clock that is %v ahead: the token is %v ahead", step, clock, ahead)
 				}
 				last = a.Token
-				if random.IntN(2) == 0 && !c.done(scripts.Renew("x", owner, ttl)) {
+				if random.IntN(2) == 0 && !c.done(wire.Renew("x", owner, ttl)) {
 					t.Fatal("not renewed")
 				}
-				if left := c.data.TTL(scripts.TokenKey("x")); left < ttl+day || left > kept {
+				if left := c.data.TTL(wire.TokenKey("x")); left < ttl+day || left > kept {
 					t.Fatalf("step %d, by a clock that is %v ahead: the counter is kept for %v", step, clock, left)
 				}
 				c.release("x", owner, 1)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
@@ -26,7 +26,7 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 			s := start(t)
 			s.grant("x", alice, 1, 100)
 			s.data.FastForward(time.Second)
-			if got := s.done(scripts.Raise("x", tt.owner, ttl, tt.own, tt.to)); got != tt.raised {
+			if got := s.done(wire.Raise("x", tt.owner, ttl, tt.own, tt.to)); got != tt.raised {
 				t.Errorf("raised %v, want %v", got, tt.raised)
 			}
 			s.checkToken("x", tt.after)
@@ -36,7 +36,7 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 				want = kept - time.Second
 			}
 			if tt.to < 1<<50 { // a token that is ahead of the clock is kept longer
-				s.checkTTL(scripts.TokenKey("x"), want)
+				s.checkTTL(wire.TokenKey("x"), want)
 			}
 		})
 	}
@@ -49,7 +49,7 @@ func TestALateRaiseDoesNotTouchTheNextHold(t *testing.T) {
 	first := s.grant("x", alice, 1, 100)
 	s.release("x", alice, 1)
 	s.grant("x", bob, 1, 0)
-	if s.done(scripts.Raise("x", alice, ttl, first.Token, 500)) {
+	if s.done(wire.Raise("x", alice, ttl, first.Token, 500)) {
 		t.Error("raised for an owner that has left")
 	}
 	s.checkToken("x", "101")
@@ -62,25 +62,25 @@ func TestATokenAheadOfTheClockIsKeptUntilTheClockIsPastIt(t *testing.T) {
 	now := time.UnixMilli(1_800_000_000_000)
 	s.data.SetTime(now)
 	ahead := uint64(now.Add(3 * day).UnixMicro())
-	if a, err := s.send(scripts.Restore("x", alice, ttl, ahead)).Acquired(); err != nil || a.Token != ahead {
+	if a, err := s.send(wire.Restore("x", alice, ttl, ahead)).Acquired(); err != nil || a.Token != ahead {
 		t.Fatalf("answer %+v, %v, want the token of the hold", a, err)
 	}
-	s.checkTTL(scripts.TokenKey("x"), 3*day+day+ttl)
-	if !s.done(scripts.Renew("x", alice, ttl)) {
+	s.checkTTL(wire.TokenKey("x"), 3*day+day+ttl)
+	if !s.done(wire.Renew("x", alice, ttl)) {
 		t.Error("not renewed")
 	}
-	s.checkTTL(scripts.TokenKey("x"), 3*day+day+ttl) // which does not shorten it
-	if !s.done(scripts.Raise("x", alice, ttl, ahead, ahead+uint64(day.Microseconds()))) {
+	s.checkTTL(wire.TokenKey("x"), 3*day+day+ttl) // which does not shorten it
+	if !s.done(wire.Raise("x", alice, ttl, ahead, ahead+uint64(day.Microseconds()))) {
 		t.Error("not raised")
 	}
-	s.checkTTL(scripts.TokenKey("x"), 4*day+day+ttl)
+	s.checkTTL(wire.TokenKey("x"), 4*day+day+ttl)
 }
 
 func TestRaiseTwiceRaisesOnce(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	for i, want := range []bool{true, false} {
-		if got := s.done(scripts.Raise("x", alice, ttl, 100, 250)); got != want {
+		if got := s.done(wire.Raise("x", alice, ttl, 100, 250)); got != want {
 			t.Errorf("call %d raised: %v", i+1, got)
 		}
 	}
@@ -90,8 +90,8 @@ func TestRaiseTwiceRaisesOnce(t *testing.T) {
 func TestRaiseOfACounterThatIsGoneIsRefused(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
-	s.data.Del(scripts.TokenKey("x"))
-	if s.done(scripts.Raise("x", alice, ttl, 100, 250)) {
+	s.data.Del(wire.TokenKey("x"))
+	if s.done(wire.Raise("x", alice, ttl, 100, 250)) {
 		t.Error("raised")
 	}
 }
@@ -101,18 +101,18 @@ func TestRenewIsForTheHolderOnly(t *testing.T) {
 	s.grant("x", alice, 1, 100)
 	s.grant("x", alice, 2, 100)
 	s.data.FastForward(4 * time.Second)
-	if s.done(scripts.Renew("x", bob, time.Hour)) {
+	if s.done(wire.Renew("x", bob, time.Hour)) {
 		t.Error("renewed for somebody else")
 	}
 	s.checkTTL("x", 6*time.Second)
-	if !s.done(scripts.Renew("x", alice, ttl)) {
+	if !s.done(wire.Renew("x", alice, ttl)) {
 		t.Error("not renewed for the holder")
 	}
 	s.checkHold("x", alice, "2")
 	s.checkTTL("x", ttl)
-	s.checkTTL(scripts.TokenKey("x"), kept-4*time.Second)
+	s.checkTTL(wire.TokenKey("x"), kept-4*time.Second)
 	s.data.FastForward(ttl)
-	if s.done(scripts.Renew("x", alice, ttl)) {
+	if s.done(wire.Renew("x", alice, ttl)) {
 		t.Error("renewed after it expired")
 	}
 	s.checkHold("x", alice, "")
@@ -195,14 +195,14 @@ func TestReleaseTwiceLeavesOnce(t *testing.T) {
 func TestForceReleaseFreesWhoeverHolds(t *testing.T) {
 	s := start(t)
 	heard := s.listen("x")
-	if s.done(scripts.ForceRelease("x")) {
+	if s.done(wire.ForceRelease("x")) {
 		t.Error("a free lock was released")
 	}
 	heard.checkSilence()
 
 	s.grant("x", alice, 1, 100)
 	s.grant("x", alice, 2, 100)
-	if !s.done(scripts.ForceRelease("x")) {
+	if !s.done(wire.ForceRelease("x")) {
 		t.Error("not released")
 	}
 	s.checkHold("x", alice, "")
@@ -216,12 +216,12 @@ func TestInspectTellsTheState(t *testing.T) {
 	s := start(t)
 	check := func(want quorumlock.State) {
 		t.Helper()
-		if got, err := s.send(scripts.Inspect("x", 100)).Inspected(); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := s.send(wire.Inspect("x", 100)).Inspected(); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got %+v, %v, want %+v", got, err, want)
 		}
 	}
 	check(quorumlock.State{})
-	s.put(scripts.TokenKey("x"), "4503599627370496")
+	s.put(wire.TokenKey("x"), "4503599627370496")
 	s.grant("x", alice, 1, 100)
 	s.grant("x", alice, 2, 0)
 	s.data.FastForward(time.Second)

@@ -9,20 +9,20 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // latched is a call of the latch x, with three ids to open it, that must not fail.
-func (s *server) latched(mode scripts.LatchMode, ids ...string) scripts.LatchState {
+func (s *server) latched(mode wire.LatchMode, ids ...string) wire.LatchState {
 	s.Helper()
-	got, err := s.send(scripts.Latch("x", 3, mode, time.Hour, "me", ids...)).Latched(3)
+	got, err := s.send(wire.Latch("x", 3, mode, time.Hour, "me", ids...)).Latched(3)
 	if err != nil {
 		s.Fatal(err)
 	}
 	return got
 }
 
-func (s *server) checkLatch(got scripts.LatchState, open bool, server string, ids ...string) {
+func (s *server) checkLatch(got wire.LatchState, open bool, server string, ids ...string) {
 	s.Helper()
 	if !got.There || got.Open != open || got.Server != server || !slices.Equal(got.IDs, ids) {
 		s.Errorf("got %+v, want open %v at %s with %q", got, open, server, ids)
@@ -31,12 +31,12 @@ func (s *server) checkLatch(got scripts.LatchState, open bool, server string, id
 
 func TestALatchCountsEachIDOnceAndOpens(t *testing.T) {
 	s := start(t)
-	s.checkLatch(s.latched(scripts.MakeLatch, "b"), false, "me", "b")
-	s.checkLatch(s.latched(scripts.MakeLatch, "b"), false, "me", "b")
-	s.checkLatch(s.latched(scripts.MakeLatch, "a", "b"), false, "me", "a", "b")
-	s.checkLatch(s.latched(scripts.ReadLatch), false, "me", "a", "b")
-	s.checkLatch(s.latched(scripts.KeepLatch, "c"), true, "me")
-	s.checkLatch(s.latched(scripts.MakeLatch, "d"), true, "me")
+	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "b")
+	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "b")
+	s.checkLatch(s.latched(wire.MakeLatch, "a", "b"), false, "me", "a", "b")
+	s.checkLatch(s.latched(wire.ReadLatch), false, "me", "a", "b")
+	s.checkLatch(s.latched(wire.KeepLatch, "c"), true, "me")
+	s.checkLatch(s.latched(wire.MakeLatch, "d"), true, "me")
 	if keys := s.data.Keys(); !slices.Equal(keys, []string{"x"}) {
 		t.Errorf("an open latch has the keys %q, want its name alone", keys)
 	}
@@ -44,13 +44,13 @@ func TestALatchCountsEachIDOnceAndOpens(t *testing.T) {
 
 func TestALatchIsOpenedByWord(t *testing.T) {
 	s := start(t)
-	s.checkLatch(s.latched(scripts.OpenLatch), true, "me")
-	s.checkLatch(s.latched(scripts.ReadLatch), true, "me")
+	s.checkLatch(s.latched(wire.OpenLatch), true, "me")
+	s.checkLatch(s.latched(wire.ReadLatch), true, "me")
 }
 
 func TestALatchThatIsNotThereIsMadeOnlyByThoseWhoMay(t *testing.T) {
-	for mode, makes := range map[scripts.LatchMode]bool{
-		scripts.ReadLatch: false, scripts.KeepLatch: false, scripts.MakeLatch: true, scripts.RestoreLatch: true, scripts.OpenLatch: true,
+	for mode, makes := range map[wire.LatchMode]bool{
+		wire.ReadLatch: false, wire.KeepLatch: false, wire.MakeLatch: true, wire.RestoreLatch: true, wire.OpenLatch: true,
 	} {
 		t.Run(string(mode), func(t *testing.T) {
 			s := start(t)
@@ -66,8 +66,8 @@ func TestALatchThatIsNotThereIsMadeOnlyByThoseWhoMay(t *testing.T) {
 
 func TestALatchKeepsTheNameOfItsServer(t *testing.T) {
 	s := start(t)
-	s.latched(scripts.MakeLatch, "a")
-	got, err := s.send(scripts.Latch("x", 3, scripts.RestoreLatch, time.Hour, "another", "b")).Latched(3)
+	s.latched(wire.MakeLatch, "a")
+	got, err := s.send(wire.Latch("x", 3, wire.RestoreLatch, time.Hour, "another", "b")).Latched(3)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,25 +79,25 @@ func TestALatchIsKeptFromTheLastCallThatChangesIt(t *testing.T) {
 	check := func(want time.Duration) {
 		t.Helper()
 		s.checkTTL("x", want)
-		s.checkTTL(scripts.LatchKey("x"), want)
+		s.checkTTL(wire.LatchKey("x"), want)
 	}
-	s.latched(scripts.MakeLatch, "a")
+	s.latched(wire.MakeLatch, "a")
 	check(time.Hour)
 	s.data.FastForward(10 * time.Minute)
-	s.latched(scripts.ReadLatch)
+	s.latched(wire.ReadLatch)
 	check(50 * time.Minute)
-	s.latched(scripts.KeepLatch)
+	s.latched(wire.KeepLatch)
 	check(time.Hour)
 	s.data.FastForward(time.Minute)
 	// A client with a shorter retention takes nothing from the others.
-	if _, err := s.send(scripts.Latch("x", 3, scripts.MakeLatch, time.Minute, "me", "a")).Latched(3); err != nil {
+	if _, err := s.send(wire.Latch("x", 3, wire.MakeLatch, time.Minute, "me", "a")).Latched(3); err != nil {
 		t.Fatal(err)
 	}
 	check(59 * time.Minute)
-	s.latched(scripts.OpenLatch)
+	s.latched(wire.OpenLatch)
 	s.checkTTL("x", time.Hour)
 	s.data.FastForward(time.Hour)
-	if got := s.latched(scripts.KeepLatch, "b"); got.There {
+	if got := s.latched(wire.KeepLatch, "b"); got.There {
 		t.Errorf("after its retention: %+v, want that it is not there", got)
 	}
 }
@@ -105,36 +105,36 @@ func TestALatchIsKeptFromTheLastCallThatChangesIt(t *testing.T) {
 // One of its two keys may be evicted. Then it has forgotten what was there, and is whole again with the next call.
 func TestALatchLosesAKey(t *testing.T) {
 	s := start(t)
-	s.latched(scripts.MakeLatch, "a")
+	s.latched(wire.MakeLatch, "a")
 	s.data.Del("x")
-	if got := s.latched(scripts.ReadLatch); got.There || !slices.Equal(got.IDs, []string{"a"}) {
+	if got := s.latched(wire.ReadLatch); got.There || !slices.Equal(got.IDs, []string{"a"}) {
 		t.Errorf("%+v, want a latch that is not there, and its id", got)
 	}
-	s.checkLatch(s.latched(scripts.MakeLatch, "b"), false, "me", "a", "b")
-	s.data.Del(scripts.LatchKey("x"))
-	s.checkLatch(s.latched(scripts.MakeLatch, "c"), false, "me", "c")
+	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "a", "b")
+	s.data.Del(wire.LatchKey("x"))
+	s.checkLatch(s.latched(wire.MakeLatch, "c"), false, "me", "c")
 }
 
 func TestALatchTellsOnceThatItOpens(t *testing.T) {
 	s := start(t)
 	heard := s.listenTo("quorumlock_latch:{x}")
 	for _, id := range []string{"a", "b"} {
-		s.latched(scripts.MakeLatch, id)
+		s.latched(wire.MakeLatch, id)
 		heard.checkSilence()
 	}
-	s.latched(scripts.MakeLatch, "c")
+	s.latched(wire.MakeLatch, "c")
 	heard.check("open")
-	s.latched(scripts.MakeLatch, "c", "d")
-	s.latched(scripts.OpenLatch)
+	s.latched(wire.MakeLatch, "c", "d")
+	s.latched(wire.OpenLatch)
 	heard.checkSilence()
 }
 
 func TestALatchOfAnotherNIsRefusedWithBothNumbers(t *testing.T) {
-	for _, mode := range []scripts.LatchMode{scripts.ReadLatch, scripts.KeepLatch, scripts.MakeLatch, scripts.RestoreLatch, scripts.OpenLatch} {
+	for _, mode := range []wire.LatchMode{wire.ReadLatch, wire.KeepLatch, wire.MakeLatch, wire.RestoreLatch, wire.OpenLatch} {
 		s := start(t)
-		s.latched(scripts.MakeLatch, "a")
+		s.latched(wire.MakeLatch, "a")
 		before := s.data.Dump()
-		_, err := s.send(scripts.Latch("x", 5, mode, 2*time.Hour, "me", "b")).Latched(5)
+		_, err := s.send(wire.Latch("x", 5, mode, 2*time.Hour, "me", "b")).Latched(5)
 		if !errors.Is(err, quorumlock.ErrLatchMismatch) || !strings.Contains(err.Error(), "5 here, and 3 at the node") {
 			t.Errorf("%s: %v, want ErrLatchMismatch with 5 and 3", mode, err)
 		}
@@ -156,13 +156,13 @@ func TestALatchOnTheNameOfSomethingElseIsRefused(t *testing.T) {
 		"a hash":            {func(s *server) { s.data.HSet("x", "visits", "5") }, `and is a hash with the field "visits"`},
 		"a list":            {func(s *server) { _, _ = s.data.Push("x", "a") }, "and is another type of value"},
 		"a zset":            {func(s *server) { _, _ = s.data.ZAdd("x", 1, "a") }, "and is another type of value"},
-		"ids that are none": {func(s *server) { s.put(scripts.LatchKey("x"), "a") }, "whose key quorumlock_latch holds another type"},
+		"ids that are none": {func(s *server) { s.put(wire.LatchKey("x"), "a") }, "whose key quorumlock_latch holds another type"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := start(t)
 			tt.put(s)
 			before := s.data.Dump()
-			_, err := s.send(scripts.Latch("x", 3, scripts.MakeLatch, time.Hour, "me", "a")).Latched(3)
+			_, err := s.send(wire.Latch("x", 3, wire.MakeLatch, time.Hour, "me", "a")).Latched(3)
 			if !errors.Is(err, quorumlock.ErrWrongKind) || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("%v, want ErrWrongKind with %q", err, tt.want)
 			}
@@ -181,26 +181,26 @@ func TestALatchIsRestoredPastTheTokenOfAMutex(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)
 	s.release("x", alice, 1)
-	s.checkLatch(s.latched(scripts.RestoreLatch, "a"), false, "me", "a")
+	s.checkLatch(s.latched(wire.RestoreLatch, "a"), false, "me", "a")
 }
 
 func TestAMutexOnTheNameOfALatchIsRefused(t *testing.T) {
-	acquired := func(r scripts.Reply) error { _, err := r.Acquired(); return err }
+	acquired := func(r wire.Reply) error { _, err := r.Acquired(); return err }
 	for _, ids := range [][]string{{"a"}, {"a", "b", "c"}} {
 		for what, tt := range map[string]struct {
-			call scripts.Call
-			read func(scripts.Reply) error
+			call wire.Call
+			read func(wire.Reply) error
 		}{
-			"acquire":         {scripts.Acquire("x", alice, ttl, 1, 100), acquired},
-			"guarded":         {scripts.Acquire("x", alice, ttl, 1, 100).Guarded(ttl), acquired},
-			"restore":         {scripts.Restore("x", alice, ttl, 100), acquired},
-			"acquire in turn": {scripts.AcquireInTurn("x", alice, ttl, 100, scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: ttl}), acquired},
-			"force release":   {scripts.ForceRelease("x"), func(r scripts.Reply) error { _, err := r.Done(); return err }},
-			"inspect":         {scripts.Inspect("x", 9), func(r scripts.Reply) error { _, err := r.Inspected(); return err }},
+			"acquire":         {wire.Acquire("x", alice, ttl, 1, 100), acquired},
+			"guarded":         {wire.Acquire("x", alice, ttl, 1, 100).Guarded(ttl), acquired},
+			"restore":         {wire.Restore("x", alice, ttl, 100), acquired},
+			"acquire in turn": {wire.AcquireInTurn("x", alice, ttl, 100, wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: ttl}), acquired},
+			"force release":   {wire.ForceRelease("x"), func(r wire.Reply) error { _, err := r.Done(); return err }},
+			"inspect":         {wire.Inspect("x", 9), func(r wire.Reply) error { _, err := r.Inspected(); return err }},
 		} {
 			t.Run(fmt.Sprint(what, " with ", len(ids)), func(t *testing.T) {
 				s := start(t)
-				s.latched(scripts.MakeLatch, ids...)
+				s.latched(wire.MakeLatch, ids...)
 				before := s.data.Dump()
 				err := tt.read(s.send(tt.call))
 				if !errors.Is(err, quorumlock.ErrWrongKind) || !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), "used as a mutex, and is a latch") {
@@ -218,19 +218,19 @@ func TestALatchHasAnyNameAndAnyIDs(t *testing.T) {
 	for _, name := range []string{"x", "{tenant}:x", "a{b", "Zürich/銀行/🔒", "a\r\nb\n", "a\x00b", "\xff\xfe", `"]]..'--%s%d`} {
 		s := start(t)
 		ids := []string{"\r\n", "\x00", " two  words ", "\xff\xfe", strings.Repeat("k", 200), "", "1", "-nan", "quorumlock_latch", "🔒"}
-		got, err := s.send(scripts.Latch(name, 100, scripts.MakeLatch, time.Hour, "me", ids...)).Latched(100)
+		got, err := s.send(wire.Latch(name, 100, wire.MakeLatch, time.Hour, "me", ids...)).Latched(100)
 		slices.Sort(ids)
 		if err != nil || !slices.Equal(got.IDs, ids) {
 			t.Errorf("%q: %q, %v, want %q", name, got.IDs, err, ids)
 		}
-		c := scripts.Latch(name, 1, scripts.ReadLatch, 0, "")
+		c := wire.Latch(name, 1, wire.ReadLatch, 0, "")
 		for _, key := range c.Keys() {
-			if scripts.SameSlot(name) && hashTag(key) != hashTag(name) {
+			if wire.SameSlot(name) && hashTag(key) != hashTag(name) {
 				t.Errorf("%q has the key %q, in another slot", name, key)
 			}
 		}
 	}
-	if a, b := scripts.LatchKey("x"), scripts.LatchKey("{x}"); a == b || a != "quorumlock_latch:{x}" || b != "quorumlock_latch*:{x}" {
+	if a, b := wire.LatchKey("x"), wire.LatchKey("{x}"); a == b || a != "quorumlock_latch:{x}" || b != "quorumlock_latch*:{x}" {
 		t.Errorf("the keys of x and {x} are %s and %s", a, b)
 	}
 }
@@ -242,14 +242,14 @@ func TestALatchOfManyIDsFitsIntoAReply(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%0200d", i)
 	}
-	got, err := s.send(scripts.Latch("x", n, scripts.MakeLatch, time.Hour, "me", ids...)).Latched(n)
+	got, err := s.send(wire.Latch("x", n, wire.MakeLatch, time.Hour, "me", ids...)).Latched(n)
 	if err != nil || !slices.Equal(got.IDs, ids) {
 		t.Errorf("%d ids, %v, want %d", len(got.IDs), err, len(ids))
 	}
 }
 
 func TestALatchIsKnownByItsOwnSHA(t *testing.T) {
-	c := scripts.Latch("x", 1, scripts.ReadLatch, 0, "")
+	c := wire.Latch("x", 1, wire.ReadLatch, 0, "")
 	for what, other := range calls("x") {
 		if other.Script.SHA == c.Script.SHA {
 			t.Errorf("the SHA of a latch is that of %s", what)

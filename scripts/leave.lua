@@ -2,13 +2,13 @@
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- ARGV[1]  waiter
--- ARGV[2]  'all' if what was handed to its successors is released, too; otherwise 'none'
+-- ARGV[2]  'all' to release what its successors have, too; otherwise 'none'
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
 -- ARGV[4]  `<attempt> <cell>`: the number of the waiter's last attempt, and the cell; may be absent
 --
 -- Reply    1 it was queued, 0 it was not
 -- include queue.lua
-local first = redis.call('zrange', KEYS[2], 0, 0)[1] == ARGV[1]
+local first = leads(ARGV[1])
 local stood = drop(ARGV[1])
 if ARGV[2] == 'all' then
   takeBack(ARGV[1], ARGV[3], ARGV[4])

@@ -9,8 +9,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 func TestMain(m *testing.M) { locktest.Main(m) }
@@ -46,15 +46,15 @@ func start(t *testing.T) *server {
 	return &server{t, nodes[0], servers[0].Redis}
 }
 
-func (s *server) send(c scripts.Call) scripts.Reply {
+func (s *server) send(c wire.Call) wire.Reply {
 	s.Helper()
 	return s.node.Send(s.Context(), c)[0]
 }
 
 // acquire is an acquire that must not fail.
-func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uint64) scripts.Answer {
+func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uint64) wire.Answer {
 	s.Helper()
-	a, err := s.send(scripts.Acquire(name, owner, ttl, hold, hint)).Acquired()
+	a, err := s.send(wire.Acquire(name, owner, ttl, hold, hint)).Acquired()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func (s *server) acquire(name string, owner quorumlock.Owner, hold int, hint uin
 }
 
 // grant is an acquire that must be granted.
-func (s *server) grant(name string, owner quorumlock.Owner, hold int, hint uint64) scripts.Answer {
+func (s *server) grant(name string, owner quorumlock.Owner, hold int, hint uint64) wire.Answer {
 	s.Helper()
 	a := s.acquire(name, owner, hold, hint)
 	if !a.Granted {
@@ -73,7 +73,7 @@ func (s *server) grant(name string, owner quorumlock.Owner, hold int, hint uint6
 
 func (s *server) release(name string, owner quorumlock.Owner, hold int) (left int, held bool) {
 	s.Helper()
-	left, held, err := s.send(scripts.Release(name, owner, hold)).Released()
+	left, held, err := s.send(wire.Release(name, owner, hold)).Released()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func (s *server) release(name string, owner quorumlock.Owner, hold int) (left in
 }
 
 // done sends a raise, renew or force release that must not fail.
-func (s *server) done(c scripts.Call) bool {
+func (s *server) done(c wire.Call) bool {
 	s.Helper()
 	ok, err := s.send(c).Done()
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *server) checkTTL(key string, want time.Duration) {
 
 func (s *server) checkToken(name, want string) {
 	s.Helper()
-	if got, err := s.data.Get(scripts.TokenKey(name)); err != nil || got != want {
+	if got, err := s.data.Get(wire.TokenKey(name)); err != nil || got != want {
 		s.Errorf("the token of %.40q is %q, %v, want %s", name, got, err, want)
 	}
 }

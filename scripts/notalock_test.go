@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // noLocks are values that a key may have which something else wrote.
@@ -53,19 +53,19 @@ func isHash(what string) bool {
 }
 
 func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
-	parse := map[string]func(scripts.Reply) (any, error){
+	parse := map[string]func(wire.Reply) (any, error){
 		"inspect": parsers["Inspected"], "force release": parsers["Done"], "raise": parsers["Done"], "renew": parsers["Done"],
 		"leave": parsers["Done"], "release": parsers["Released"], "proclaim": parsers["Proclaimed"], "leader": parsers["Led"],
 	}
-	entry := scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: scripts.Successor{Attempt: 3, TTL: lent, Secret: secret}}
+	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: wire.Successor{Attempt: 3, TTL: lent, Secret: secret}}
 	all := calls("x")
 	delete(all, "withdraw") // it does not look at the lock
-	maps.Copy(all, map[string]scripts.Call{
-		"acquire as another": scripts.Acquire("x", "carol:1", ttl, 1, 100),
-		"acquire in turn":    scripts.AcquireInTurn("x", alice, ttl, 100, entry),
-		"enter again":        scripts.Acquire("x", alice, ttl, 2, 100),
-		"restore":            scripts.Restore("x", alice, ttl, 100),
-		"guarded in turn":    scripts.AcquireInTurn("x", alice, ttl, 100, entry).Guarded(ttl),
+	maps.Copy(all, map[string]wire.Call{
+		"acquire as another": wire.Acquire("x", "carol:1", ttl, 1, 100),
+		"acquire in turn":    wire.AcquireInTurn("x", alice, ttl, 100, entry),
+		"enter again":        wire.Acquire("x", alice, ttl, 2, 100),
+		"restore":            wire.Restore("x", alice, ttl, 100),
+		"guarded in turn":    wire.AcquireInTurn("x", alice, ttl, 100, entry).Guarded(ttl),
 	})
 	// The others only look for an owner, who is not there.
 	looks := map[string]bool{}
@@ -77,7 +77,7 @@ func TestWhatIsNoLockIsReportedAndLeftAlone(t *testing.T) {
 			t.Run(what+"/"+call, func(t *testing.T) {
 				s := start(t)
 				put(s, "x")
-				s.put(scripts.TokenKey("x"), "100")
+				s.put(wire.TokenKey("x"), "100")
 				before, ttl := s.data.Dump(), s.data.TTL("x")
 				read := parse[call]
 				if read == nil {
@@ -107,12 +107,12 @@ func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
 		{hash(strings.Repeat("v", 5000), "5"), `it is a hash with the field "` + strings.Repeat("v", 100) + `"`},
 		{noLocks["a list"], "WRONGTYPE"},
 	} {
-		for call, c := range map[string]scripts.Call{
-			"acquire": scripts.Acquire("x", alice, ttl, 1, 100), "force release": scripts.ForceRelease("x"), "inspect": scripts.Inspect("x", 1),
+		for call, c := range map[string]wire.Call{
+			"acquire": wire.Acquire("x", alice, ttl, 1, 100), "force release": wire.ForceRelease("x"), "inspect": wire.Inspect("x", 1),
 		} {
 			s := start(t)
 			tt.put(s, "x")
-			parse := map[string]func(scripts.Reply) (any, error){"acquire": parsers["Acquired"], "force release": parsers["Done"], "inspect": parsers["Inspected"]}[call]
+			parse := map[string]func(wire.Reply) (any, error){"acquire": parsers["Acquired"], "force release": parsers["Done"], "inspect": parsers["Inspected"]}[call]
 			_, err := parse(s.send(c))
 			if !errors.Is(err, quorumlock.ErrNotALock) || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 500 {
 				t.Errorf("%s: %v, want ErrNotALock and %q", call, err, tt.want)
@@ -126,24 +126,24 @@ func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
 
 // An application has written to a key beside the lock's own. The error names that key, and not the lock's.
 func TestAKeyBesideTheLockThatIsOfAnotherTypeIsNamed(t *testing.T) {
-	entry := scripts.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: scripts.Successor{Attempt: 3, TTL: lent, Secret: secret}}
+	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: wire.Successor{Attempt: 3, TTL: lent, Secret: secret}}
 	for _, tt := range []struct {
 		what, key string
 		named     []string
 	}{
-		{"the token", scripts.TokenKey("x"), []string{scripts.TokenKey("x")}},
-		{"the queue", scripts.QueueKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
-		{"the entries", scripts.EntriesKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
+		{"the token", wire.TokenKey("x"), []string{wire.TokenKey("x")}},
+		{"the queue", wire.QueueKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
+		{"the entries", wire.EntriesKey("x"), []string{"quorumlock_queue", "quorumlock_waiters"}},
 	} {
-		for call, c := range map[string]scripts.Call{
-			"acquire": scripts.Acquire("x", alice, ttl, 1, 100), "acquire in turn": scripts.AcquireInTurn("x", alice, ttl, 100, entry),
-			"inspect": scripts.Inspect("x", 1),
+		for call, c := range map[string]wire.Call{
+			"acquire": wire.Acquire("x", alice, ttl, 1, 100), "acquire in turn": wire.AcquireInTurn("x", alice, ttl, 100, entry),
+			"inspect": wire.Inspect("x", 1),
 		} {
 			t.Run(tt.what+"/"+call, func(t *testing.T) {
 				s := start(t)
 				_, _ = s.data.Push(tt.key, "a value")
 				if tt.what == "the entries" { // they are looked at only if somebody is queued
-					_, _ = s.data.ZAdd(scripts.QueueKey("x"), 1, "bob:1")
+					_, _ = s.data.ZAdd(wire.QueueKey("x"), 1, "bob:1")
 				}
 				before := s.data.Dump()
 				parse := parsers["Acquired"]
@@ -179,10 +179,10 @@ func TestLocksOfAllFormsAreLocks(t *testing.T) {
 		if a := s.acquire("x", alice, 1, 100); a.Granted || a.Holder != owner {
 			t.Errorf("%s: answer %+v", owner, a)
 		}
-		if in, err := s.send(scripts.Inspect("x", 1)).Inspected(); err != nil || in.Owner != scripts.Base(owner) || in.HoldCount != 2 {
+		if in, err := s.send(wire.Inspect("x", 1)).Inspected(); err != nil || in.Owner != wire.Base(owner) || in.HoldCount != 2 {
 			t.Errorf("%s: Inspect: %+v, %v", owner, in, err)
 		}
-		if !s.done(scripts.ForceRelease("x")) {
+		if !s.done(wire.ForceRelease("x")) {
 			t.Errorf("%s: not released", owner)
 		}
 	}
@@ -191,8 +191,8 @@ func TestLocksOfAllFormsAreLocks(t *testing.T) {
 func TestWhatIsNoLockKeepsNoWaiter(t *testing.T) {
 	c := gather(t)
 	c.data.HSet("x", "visits", "5")
-	e := scripts.Entry{Waiter: "bob:1", Ticket: 1, TTL: life}
-	if _, err := c.send(scripts.AcquireInTurn("x", "hold:bob:1", ttl, 1, e)).Acquired(); !errors.Is(err, quorumlock.ErrNotALock) {
+	e := wire.Entry{Waiter: "bob:1", Ticket: 1, TTL: life}
+	if _, err := c.send(wire.AcquireInTurn("x", "hold:bob:1", ttl, 1, e)).Acquired(); !errors.Is(err, quorumlock.ErrNotALock) {
 		t.Errorf("%v, want ErrNotALock", err)
 	}
 	if keys := c.data.Keys(); len(keys) != 1 {

@@ -9,7 +9,7 @@
 --          over, or the first is called and Redisson's clients are not. Negative if no client of Redisson's has been met yet
 -- ARGV[4]  an owner for the entry that keeps the others out during the window
 -- ARGV[5]  the owner's waiter, which leaves the queue; '' if it has none
--- ARGV[6]  'all' if what was handed to the waiter's successors is released, too
+-- ARGV[6]  'all' to release what the waiter's successors have, too
 --
 -- Reply    0, or -1 if the owner did not hold the lock
 --
@@ -21,7 +21,7 @@ local now, window = clock(), math.abs(ARGV[3])
 local free = held and giveBack(ARGV[1])
 local stood = false
 if ARGV[5] ~= '' then
-  stood = redis.call('zrange', KEYS[2], 0, 0)[1] == ARGV[5]
+  stood = leads(ARGV[5])
   drop(ARGV[5])
   if ARGV[6] == 'all' then
     takeBack(ARGV[5], ARGV[2], ARGV[1])

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const place quorumlock.Owner = "billing~5:0"
 
 func (s *server) releaseOpen(name string, owner quorumlock.Owner, window time.Duration) bool {
 	s.Helper()
-	_, held, err := s.send(scripts.Release(name, owner, 1).Open(window, place)).Released()
+	_, held, err := s.send(wire.Release(name, owner, 1).Open(window, place)).Released()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -26,9 +26,9 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.grant("x", alice, 1, 100)
-			first := scripts.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second}
+			first := wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second}
 			if queued {
-				s.send(scripts.AcquireInTurn("x", "billing~5:3.1", ttl, 1, first))
+				s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, first))
 			}
 			if !s.releaseOpen("x", alice, 20*time.Millisecond) {
 				t.Fatal("it was not released")
@@ -37,11 +37,11 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 			if a := s.acquire("x", bob, 1, 200); a.Granted || !a.Free {
 				t.Errorf("a newcomer in the window: %+v", a)
 			}
-			a, err := s.send(scripts.AcquireInTurn("x", "billing~5:3.2", ttl, 1, first)).Acquired()
+			a, err := s.send(wire.AcquireInTurn("x", "billing~5:3.2", ttl, 1, first)).Acquired()
 			if err != nil || a.Granted || !a.Free || a.TTL > 20*time.Millisecond {
 				t.Errorf("the first waiter in the window: %+v, %v", a, err)
 			}
-			in, err := s.send(scripts.Inspect("x", 10)).Inspected()
+			in, err := s.send(wire.Inspect("x", 10)).Inspected()
 			if err != nil || len(in.Queue) != 1 || in.Queue[0].Owner != "billing~5:3" {
 				t.Errorf("Inspect in the window: %+v, %v", in, err)
 			}
@@ -50,11 +50,29 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 			}
 			s.redissonUnlocks("x")
 			s.data.SetTime(epoch.Add(25 * time.Millisecond))
-			if a, err = s.send(scripts.AcquireInTurn("x", "billing~5:3.3", ttl, 1, first)).Acquired(); err != nil || !a.Granted {
+			if a, err = s.send(wire.AcquireInTurn("x", "billing~5:3.3", ttl, 1, first)).Acquired(); err != nil || !a.Granted {
 				t.Errorf("the first waiter after the window: %+v, %v", a, err)
 			}
 		})
 	}
+}
+
+// Whoever is called in the window and leaves passes that on: the next one would sleep until it refreshes.
+func TestWhoeverLeavesInAWindowPassesItsTurnOn(t *testing.T) {
+	s := start(t)
+	heard := s.listenTo("quorumlock_wake:shop~6")
+	s.grant("x", alice, 1, 100)
+	for i, waiter := range []quorumlock.Owner{"billing~5:3", "shop~6:4"} {
+		s.send(wire.AcquireInTurn("x", waiter+".1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: int64(5 + i), TTL: 2 * time.Second}))
+	}
+	if !s.releaseOpen("x", alice, 20*time.Millisecond) {
+		t.Fatal("it was not released")
+	}
+	heard.checkSilence()
+	s.send(wire.Leave("x", "billing~5:3", false))
+	s.data.Publish(heard.name, "end")
+	heard.check("turn shop~6:4 x")
+	heard.check("end")
 }
 
 // The token counter outlives days in which only Java is at work, once Java has been met. In a fleet of Go alone it is kept for
@@ -67,7 +85,7 @@ func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {
 		if !s.releaseOpen("x", alice, window) {
 			t.Fatal("it was not released")
 		}
-		if kept := s.data.TTL(scripts.TokenKey("x")); kept > 2*day != years {
+		if kept := s.data.TTL(wire.TokenKey("x")); kept > 2*day != years {
 			t.Errorf("after a release with a window of %v the token is kept for %v", window, kept)
 		}
 	}
@@ -97,7 +115,7 @@ func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 		"0": {true, 0}, "1": {true, 0}, "": {true, 0}, "x": {true, 0},
 		"00": {false, 0}, "2": {false, 0}, "000" + strings.Repeat("0", 7): {false, 7 * time.Millisecond},
 	} {
-		if theirs, window := scripts.IsTheirs(message); theirs != want.theirs || window != want.window {
+		if theirs, window := wire.IsTheirs(message); theirs != want.theirs || window != want.window {
 			t.Errorf("IsTheirs(%q) = %v, %v", message, theirs, window)
 		}
 	}
@@ -108,8 +126,8 @@ func TestAnOpenReleaseHandsOverThoughOthersListen(t *testing.T) {
 	s := start(t)
 	heard := s.listen("x")
 	s.grant("x", alice, 1, 100)
-	waiter := scripts.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: scripts.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
-	s.send(scripts.AcquireInTurn("x", "billing~5:3.1", ttl, 1, waiter))
+	waiter := wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
+	s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, waiter))
 	if !s.releaseOpen("x", alice, 0) {
 		t.Fatal("it was not released")
 	}
@@ -123,10 +141,10 @@ func TestAnOpenReleaseHandsOverThoughOthersListen(t *testing.T) {
 
 // Other calls are not opened: those of semaphores and shares, yields, and releases of one entry of several.
 func TestOnlyAWholeHoldIsReleasedOpen(t *testing.T) {
-	e := scripts.Entry{Waiter: "a~1:1", TTL: time.Second}
-	for name, c := range map[string]scripts.Call{
-		"an entry": scripts.Release("x", alice, 2), "a yield": scripts.Yield("x", alice, e), "a leave": scripts.Leave("x", "a~1:1", true),
-		"a semaphore": scripts.Release("x", alice, 1).OfSemaphore(2, 0),
+	e := wire.Entry{Waiter: "a~1:1", TTL: time.Second}
+	for name, c := range map[string]wire.Call{
+		"an entry": wire.Release("x", alice, 2), "a yield": wire.Yield("x", alice, e), "a leave": wire.Leave("x", "a~1:1", true),
+		"a semaphore": wire.Release("x", alice, 1).OfSemaphore(2, 0),
 	} {
 		if opened := c.Open(0, place); opened.Script != c.Script {
 			t.Errorf("%s was opened", name)

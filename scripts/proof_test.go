@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // handed returns what follows `handoff ` in the message of a real handoff of the lock to a waiter.
@@ -13,8 +13,8 @@ func handed(t *testing.T, lock string, waiter quorumlock.Owner) string {
 	t.Helper()
 	w := gather(t).witness()
 	w.grant(lock, "holder:1", 1, 100)
-	e := scripts.Entry{Waiter: waiter, Ticket: 50, TTL: life, Successor: scripts.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}}
-	if r := w.send(scripts.AcquireInTurn(lock, "hold:1", ttl, 1, e)); r.Err != nil {
+	e := wire.Entry{Waiter: waiter, Ticket: 50, TTL: life, Successor: wire.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}}
+	if r := w.send(wire.AcquireInTurn(lock, "hold:1", ttl, 1, e)); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	w.release(lock, "holder:1", 1)
@@ -31,7 +31,7 @@ func TestAHandoffOfANodeIsProvenUnderAnyName(t *testing.T) {
 		"line breaks": "a\r\nb\n", "Lua's quotes": `"]]..'--%s%d`, "numbers": "1 2 3",
 	} {
 		t.Run(what, func(t *testing.T) {
-			h, ok := scripts.ParseHandoff(handed(t, lock, "bob:1"))
+			h, ok := wire.ParseHandoff(handed(t, lock, "bob:1"))
 			if !ok || h.Waiter != "bob:1" || h.Attempt != 2 || h.Cell != 7 || h.Token != 101 || h.Lock != lock {
 				t.Errorf("got %+v, %v, want the handoff of %q", h, ok, lock)
 			}
@@ -45,7 +45,7 @@ func TestAHandoffOfANodeIsProvenUnderAnyName(t *testing.T) {
 // The proof is over the whole of the waiter, not over its label alone.
 func TestAHandoffOfANodeIsProvenForAnyWaiter(t *testing.T) {
 	for _, waiter := range []quorumlock.Owner{"bob:1", "web-3~" + thread, "::1:5", "10.0.0.1:6379:4", quorumlock.NewOwner()} {
-		h, ok := scripts.ParseHandoff(handed(t, "x", waiter))
+		h, ok := wire.ParseHandoff(handed(t, "x", waiter))
 		if !ok || h.Waiter != waiter || !h.ProvenBy(secret) {
 			t.Errorf("%q: %+v, %v, proven %v", string(waiter), h, ok, h.ProvenBy(secret))
 		}
@@ -83,7 +83,7 @@ func TestAForgedHandoffIsNotProven(t *testing.T) {
 		{"the secret in small letters", real, "secret"},
 		{"fields that change places", strings.Join([]string{f[0], f[2], f[1], f[3], f[4], f[5]}, " "), secret},
 	} {
-		h, ok := scripts.ParseHandoff(tt.message)
+		h, ok := wire.ParseHandoff(tt.message)
 		if !ok {
 			t.Errorf("%s: %q is not read", tt.name, tt.message)
 		}
@@ -91,10 +91,10 @@ func TestAForgedHandoffIsNotProven(t *testing.T) {
 			t.Errorf("%s: %q is proven", tt.name, tt.message)
 		}
 	}
-	if h, _ := scripts.ParseHandoff(real); !h.ProvenBy(secret) {
+	if h, _ := wire.ParseHandoff(real); !h.ProvenBy(secret) {
 		t.Error("the message as it came is not proven")
 	}
-	if (scripts.Handoff{}).ProvenBy("") {
+	if (wire.Handoff{}).ProvenBy("") {
 		t.Error("nothing is proven by no secret")
 	}
 }
@@ -105,7 +105,7 @@ func TestWhatIsNoHandoffIsNotRead(t *testing.T) {
 		"bob:1 2 7 -1 proof x", "bob:1 2 7 1e3 proof x", "bob:1 2 7 18446744073709551616 proof x", "bob:1  2 7 101 proof x",
 		"bob:1 2.0 7 101 proof x", "bob:1 9223372036854775808 7 101 proof x",
 	} {
-		if h, ok := scripts.ParseHandoff(message); ok {
+		if h, ok := wire.ParseHandoff(message); ok {
 			t.Errorf("%q is read as %+v", message, h)
 		}
 	}
@@ -117,7 +117,7 @@ func FuzzAHandoffIsReadOrRefused(f *testing.F) {
 	f.Add("a b c d e f g", "é")
 	f.Add("a 1 1 1  ", " ")
 	f.Fuzz(func(t *testing.T, message, secret string) {
-		h, ok := scripts.ParseHandoff(message)
+		h, ok := wire.ParseHandoff(message)
 		if ok && !strings.HasSuffix(message, h.Lock) {
 			t.Errorf("%q is of the lock %q", message, h.Lock)
 		}

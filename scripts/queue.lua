@@ -6,8 +6,8 @@
 --
 -- A waiter is `<client>:<n>`. It gives its entry as `<waiter> <ticket> <ms> <callers> <successor>`: the entry
 -- is kept for that many ms. The callers are a number, followed by 's' if the waiter wants to share the lock, and by 't'
--- if it is a TryLock that wants to hold it: those who want to share the lock need not wait for that one. The
--- successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be granted to the owner
+-- if it is a TryLock that wants to hold the lock alone and has not met other contenders: those who want to share the lock need
+-- not wait for that one, which may be over in a moment. The successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be granted to the owner
 -- `<waiter>/<attempt>.<cell>` when the waiter's turn comes, for TTL ms; the cell is the waiter's number for this
 -- lock at this node. What is stored is `<deadline> <callers>`, or
 -- `<deadline> <callers> <when the waiter came> <successor>`, with times in ms of the node's clock.
@@ -139,7 +139,7 @@ local function giveBack(owner)
   return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0 -- what may be left is the mode
 end
 
--- takeBack releases what was handed to any successor of a waiter. Where many share the lock, it looks for those by name: the last
+-- takeBack releases what the successors of a waiter have. Where many share the lock, it looks for those by name: the last
 -- ends in the number of the waiter's last attempt and the cell.
 local function takeBack(waiter, channel, last)
   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$')
@@ -160,6 +160,17 @@ end
 
 local function deadline(stored)
   return tonumber(string.match(stored or '', '^%S+') or 0)
+end
+
+-- isNobody tells whether an entry is no waiter's, but keeps the lock from all who are queued: see open.lua.
+local function isNobody(stored)
+  return string.find(stored or '', '^%S+ 0') ~= nil
+end
+
+-- leads tells whether a waiter is the first in the queue, or the first behind nobody.
+local function leads(waiter)
+  local two = redis.call('zrange', KEYS[2], 0, 1)
+  return two[1] == waiter or two[2] == waiter and isNobody(redis.call('hget', KEYS[3], two[1]))
 end
 
 local function wantsShare(stored)
@@ -323,8 +334,9 @@ end
 -- wake is called when the lock is free. It hands the lock to the first in the queue, if that is allowed, or
 -- calls that waiter; if I am the first, it does neither. It tells the second that it is next, if the second
 -- would not look by itself soon. It returns whether I am the first. If the first wants to share the lock, those
--- right behind it that want to share it count as first, too.
-local function wake(me, now, hands)
+-- right behind it that want to share it count as first, too. If the first is nobody (see open.lua), and the waiter behind it
+-- has just left (stood), the next one is called: it asks, and hears when the window is over.
+local function wake(me, now, hands, stood)
   local two, stored = front(me, now)
   if not two[1] then
     return false
@@ -332,6 +344,11 @@ local function wake(me, now, hands)
     return admit(me, now, hands)
   elseif two[1] == me then
     return true
+  elseif isNobody(stored[1]) then
+    if stood and two[2] then
+      tell('turn', two[2])
+    end
+    return false
   end
   if not hands or not hand(two[1], stored[1], now) then
     summon(two[1], stored[1], now)
@@ -342,25 +359,26 @@ local function wake(me, now, hands)
   return false
 end
 
--- pass is called when an owner has released the lock, or a waiter has left the queue. If the lock is free, or can be
--- shared, pass hands it on. Otherwise, if that waiter was the first, pass tells the new first that it is next, unless the
--- new first looks by itself soon. It returns whether I could have the lock now.
+-- pass is called when an owner has released the lock, or a waiter has left the queue. stood tells whether that waiter led it.
+-- If the lock is free, or can be shared, pass hands it on. Otherwise, if the waiter led the queue, pass tells the new first that
+-- it is next, unless that one looks by itself soon. It returns whether I could have the lock now.
 local function pass(me, now, hands, stood)
   if redis.call('exists', KEYS[1]) == 0 then
-    return wake(me, now, hands)
+    return wake(me, now, hands, stood)
   end
   if redis.call('hget', KEYS[1], 'mode') == 'shared' then
     -- If many share the lock, some of them are alive. If not, the first waiter finds that out when it next refreshes.
     local held = redis.call('hlen', KEYS[1]) <= FEW and look()
     if held and not held[1] then
-      return wake(me, now, hands)
+      return wake(me, now, hands, stood)
     end
     return admit(me, now, true)
   end
   if stood then
     local two, stored = front(nil, now)
-    if two[1] and deadline(stored[1]) > now + STRETCHED then
-      tell('next', two[1])
+    local first = isNobody(stored[1]) and 2 or 1
+    if two[first] and deadline(stored[first]) > now + STRETCHED then
+      tell('next', two[first])
     end
   end
   return false
@@ -379,8 +397,8 @@ local function call(me, now)
   end
   if left > CLAIM - PATIENCE then
     return left - (CLAIM - PATIENCE)
-  elseif string.find(stored[1] or '', '^%S+ 0') then
-    return math.max(left, 1) -- it is nobody who could come
+  elseif isNobody(stored[1]) then
+    return left -- it is nobody who could come
   end
   local last = me and redis.call('zrank', KEYS[2], me) or 0
   for from = 0, last - 1, 100 do

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // crowd is a server whose clock the test moves, with ears for the wake channels of "alice" and "bob".
@@ -27,7 +27,7 @@ func gather(t *testing.T) *crowd {
 	for _, client := range []string{"alice", "bob", "carol"} {
 		confirmed := make(chan struct{})
 		var once sync.Once
-		t.Cleanup(c.node.Listen(scripts.WakeChannel(client), func(message string) {
+		t.Cleanup(c.node.Listen(wire.WakeChannel(client), func(message string) {
 			once.Do(func() { close(confirmed) })
 			if message != "" {
 				c.mu.Lock()
@@ -51,8 +51,8 @@ func (c *crowd) wait(d time.Duration) {
 // messages that must not come.
 func (c *crowd) checkHeard(want ...string) {
 	c.Helper()
-	c.data.Publish(scripts.WakeChannel("alice"), "marker")
-	c.data.Publish(scripts.WakeChannel("bob"), "marker")
+	c.data.Publish(wire.WakeChannel("alice"), "marker")
+	c.data.Publish(wire.WakeChannel("bob"), "marker")
 	for markers := 0; markers < 2; {
 		<-c.came
 		c.mu.Lock()
@@ -81,15 +81,15 @@ func (c *crowd) checkHeard(want ...string) {
 const life = 2 * time.Second
 
 // stand is an attempt of a waiter, under an owner that is used once.
-func (c *crowd) stand(waiter quorumlock.Owner, ticket int64) scripts.Answer {
+func (c *crowd) stand(waiter quorumlock.Owner, ticket int64) wire.Answer {
 	c.Helper()
-	return c.queue(scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life})
+	return c.queue(wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life})
 }
 
 // queue is stand with any entry.
-func (c *crowd) queue(e scripts.Entry) scripts.Answer {
+func (c *crowd) queue(e wire.Entry) wire.Answer {
 	c.Helper()
-	a, err := c.send(scripts.AcquireInTurn("x", "hold:"+e.Waiter, ttl, 1, e)).Acquired()
+	a, err := c.send(wire.AcquireInTurn("x", "hold:"+e.Waiter, ttl, 1, e)).Acquired()
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func (c *crowd) queue(e scripts.Entry) scripts.Answer {
 
 func (c *crowd) yield(waiter quorumlock.Owner, ticket int64) bool {
 	c.Helper()
-	open, err := c.send(scripts.Yield("x", "hold:"+waiter, scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life})).Yielded()
+	open, err := c.send(wire.Yield("x", "hold:"+waiter, wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life})).Yielded()
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func (c *crowd) yield(waiter quorumlock.Owner, ticket int64) bool {
 
 func (c *crowd) checkQueue(want ...string) {
 	c.Helper()
-	state, err := c.send(scripts.Inspect("x", 100)).Inspected()
+	state, err := c.send(wire.Inspect("x", 100)).Inspected()
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func (c *crowd) checkQueue(want ...string) {
 		c.Errorf("%d in the queue: %q, want %q", state.Waiting, got, want)
 	}
 	if len(want) == 0 {
-		for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
+		for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
 			if c.data.Exists(key) {
 				c.Errorf("%s is still there", key)
 			}
@@ -135,7 +135,7 @@ func TestWaitersAreQueuedInTheOrderOfTheirTickets(t *testing.T) {
 		ticket   int64
 		position int
 	}{{"bob:1", 200, 0}, {"alice:1", 300, 1}, {"carol:1", 100, 0}, {"bob:2", 300, 3}, {"alice:1", 300, 2}} {
-		if a := c.stand(tt.waiter, tt.ticket); a != (scripts.Answer{Holder: "holder:1", TTL: ttl, Position: tt.position}) {
+		if a := c.stand(tt.waiter, tt.ticket); a != (wire.Answer{Holder: "holder:1", TTL: ttl, Position: tt.position}) {
 			t.Errorf("%s with ticket %d: %+v, want position %d", tt.waiter, tt.ticket, a, tt.position)
 		}
 	}
@@ -247,7 +247,7 @@ func TestARefreshKeepsAPosition(t *testing.T) {
 	c.stand("alice:1", 200)
 	c.checkQueue("bob:1", "alice:1")
 	c.wait(life) // and a queue that nobody comes to any more goes away by itself
-	for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
+	for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
 		if c.data.Exists(key) {
 			t.Errorf("%s is still there", key)
 		}
@@ -294,16 +294,16 @@ func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
 	c.stand("alice:1", 200)
-	if !c.done(scripts.Leave("x", "alice:1", false)) || c.done(scripts.Leave("x", "alice:1", false)) {
+	if !c.done(wire.Leave("x", "alice:1", false)) || c.done(wire.Leave("x", "alice:1", false)) {
 		t.Error("Leave does not tell whether the waiter was queued")
 	}
 	c.checkHeard() // it is held
 	c.stand("alice:1", 200)
 	c.release("x", "holder:1", 1)
 	c.checkHeard("turn bob:1 x")
-	c.done(scripts.Leave("x", "bob:1", false))
+	c.done(wire.Leave("x", "bob:1", false))
 	c.checkHeard("turn alice:1 x")
-	c.done(scripts.Leave("x", "alice:1", false))
+	c.done(wire.Leave("x", "alice:1", false))
 	c.checkHeard()
 	c.checkQueue()
 }
@@ -313,7 +313,7 @@ func TestAReleaseTakesTheWaiterOfItsOwnerOutOfTheQueue(t *testing.T) {
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100) // a lost answer left it there
 	c.stand("alice:1", 200)
-	if _, held, err := c.send(scripts.ReleaseAndLeave("x", "holder:1", "bob:1", false)).Released(); !held || err != nil {
+	if _, held, err := c.send(wire.ReleaseAndLeave("x", "holder:1", "bob:1", false)).Released(); !held || err != nil {
 		t.Errorf("held %v, %v", held, err)
 	}
 	c.checkQueue("alice:1")
@@ -325,10 +325,10 @@ func TestAHolderGetsALostKeyBackPastTheQueue(t *testing.T) {
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
 	c.data.Del("x")
-	if a, err := c.send(scripts.Restore("x", "holder:1", ttl, 7)).Acquired(); err != nil || !a.Granted || a.Token != 7 {
+	if a, err := c.send(wire.Restore("x", "holder:1", ttl, 7)).Acquired(); err != nil || !a.Granted || a.Token != 7 {
 		t.Errorf("answer %+v, %v", a, err)
 	}
-	if a, err := c.send(scripts.Restore("x", "other:1", ttl, 7)).Acquired(); err != nil || a.Granted {
+	if a, err := c.send(wire.Restore("x", "other:1", ttl, 7)).Acquired(); err != nil || a.Granted {
 		t.Errorf("while somebody holds: %+v, %v", a, err)
 	}
 	c.checkQueue("bob:1")
@@ -338,7 +338,7 @@ func TestForceReleaseWakesTheFirstInTheQueue(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
-	c.done(scripts.ForceRelease("x"))
+	c.done(wire.ForceRelease("x"))
 	c.checkHeard("turn bob:1 x")
 }
 
@@ -348,8 +348,8 @@ func TestTheSecondIsToldThatItIsNextIfItRefreshesSeldom(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
 	c.stand("bob:1", 100)
-	e := scripts.Entry{Waiter: "alice:1", Ticket: 200, TTL: time.Minute}
-	if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
+	e := wire.Entry{Waiter: "alice:1", Ticket: 200, TTL: time.Minute}
+	if r := c.send(wire.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	c.release("x", "holder:1", 1)
@@ -411,17 +411,17 @@ func TestARefreshDropsTheDeadBeforeItWhileTheLockIsHeld(t *testing.T) {
 
 // One of the queue's two keys may be evicted without the other.
 func TestEitherKeyOfTheQueueEvictedLeavesNoneWithoutAnExpiry(t *testing.T) {
-	for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
+	for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
 		for _, longer := range []time.Duration{0, time.Minute} {
 			c := gather(t)
 			c.grant("x", "holder:1", 1, 1)
-			e := scripts.Entry{Waiter: "alice:1", Ticket: 200, TTL: life + longer}
-			if r := c.send(scripts.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
+			e := wire.Entry{Waiter: "alice:1", Ticket: 200, TTL: life + longer}
+			if r := c.send(wire.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
 				t.Fatal(r.Err)
 			}
 			c.data.Del(key)
 			c.stand("bob:1", 300)
-			for _, key := range []string{scripts.QueueKey("x"), scripts.EntriesKey("x")} {
+			for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
 				if c.data.TTL(key) == 0 {
 					t.Errorf("%s never expires", key)
 				}

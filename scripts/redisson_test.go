@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The scripts of a Redisson client's RLock: it counts relatively, and knows nothing of our tokens.
@@ -35,7 +35,7 @@ const thread = "5cbe9c86-0c1e-4f0e-8dd4-5a8ad4b4b3e7:42"
 func (s *server) redisson(source string, keys []string, args ...any) any {
 	s.Helper()
 	sum := sha1.Sum([]byte(source))
-	r := s.send(scripts.NewCall(&scripts.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, keys, args...))
+	r := s.send(wire.NewCall(&wire.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, keys, args...))
 	if r.Err != nil && !errors.Is(r.Err, redis.Nil) {
 		s.Fatal(r.Err)
 	}
@@ -64,17 +64,17 @@ func TestARedissonHolderKeepsUsOut(t *testing.T) {
 		}
 	}
 	s.data.FastForward(time.Second)
-	if a := s.acquire("x", alice, 1, 100); a != (scripts.Answer{Holder: thread, TTL: ttl - time.Second, Position: -1}) {
+	if a := s.acquire("x", alice, 1, 100); a != (wire.Answer{Holder: thread, TTL: ttl - time.Second, Position: -1}) {
 		t.Errorf("answer %+v, want a refusal", a)
 	}
-	in, err := s.send(scripts.Inspect("x", 100)).Inspected()
+	in, err := s.send(wire.Inspect("x", 100)).Inspected()
 	if want := (quorumlock.State{Owner: thread, HoldCount: 2, TTL: ttl - time.Second}); err != nil || !reflect.DeepEqual(in, want) {
 		t.Errorf("Inspect: %+v, %v, want %+v", in, err, want)
 	}
 	if _, held := s.release("x", alice, 1); held {
 		t.Error("we released a lock of Redisson's")
 	}
-	if s.done(scripts.Renew("x", alice, time.Hour)) {
+	if s.done(wire.Renew("x", alice, time.Hour)) {
 		t.Error("we renewed a lock of Redisson's")
 	}
 	if s.redissonUnlocks("x") != int64(0) {

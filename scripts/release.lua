@@ -7,7 +7,7 @@
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
 -- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none
 -- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
--- ARGV[6]  'all' if what was handed to the waiter's successors is released, too
+-- ARGV[6]  'all' to release what the waiter's successors have, too
 --
 -- Reply    left: the count that is left, or -1 if the owner did not hold that entry
 --          {left, open} if the waiter is queued again: open is 1 if the waiter could have the lock now, because it is
@@ -54,8 +54,24 @@ if not waiter and redis.call('exists', KEYS[2]) == 0 then
     redis.call('del', KEYS[1])
     freed()
     return left
-  elseif fields ~= 16 and share + 1 < time[1] * 1000 + math.floor(time[2] / 1000) + redis.call('pttl', KEYS[1]) then
-    return left -- somebody shares the lock for longer; 16 is FEW in queue.lua
+  elseif fields ~= 16 then -- 16 is FEW in queue.lua
+    -- The key ends with the last share. Whoever has left may have been that one: see looks in queue.lua.
+    local now, over = time[1] * 1000 + math.floor(time[2] / 1000), false
+    if share + 1 >= now + redis.call('pttl', KEYS[1]) and time[2] % fields < 16 then
+      local all, last = redis.call('hgetall', KEYS[1]), 0
+      for i = 2, #all, 2 do
+        if #all[i] <= 15 and string.find(all[i], '^%d+$') then
+          last = math.max(last, tonumber(all[i]))
+          over = over or tonumber(all[i]) < now
+        end
+      end
+      if not over and last > 0 then
+        redis.call('pexpire', KEYS[1], math.max(last - now, 1))
+      end
+    end
+    if not over then -- otherwise look drops those whose share is over
+      return left
+    end
   end
 end
 
@@ -79,11 +95,11 @@ if share then
   end
 end
 local rejoins = waiter and ARGV[5] ~= ''
-local stood = false -- the waiter was the first in the queue, and leaves
+local stood = false -- the waiter led the queue, and leaves
 if rejoins then
   join(waiter, string.match(ARGV[5], ' (.*)$'), now)
 elseif waiter then
-  stood = redis.call('zrange', KEYS[2], 0, 0)[1] == waiter
+  stood = leads(waiter)
   drop(waiter)
   if ARGV[6] == 'all' then
     takeBack(waiter, ARGV[3], ARGV[1])

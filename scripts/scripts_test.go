@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestKeysAreRedissons(t *testing.T) {
@@ -23,29 +23,29 @@ func TestKeysAreRedissons(t *testing.T) {
 		{"a{b", "redisson_lock_token:a{b", "redisson_lock__channel:a{b"},
 		{"a}b", "redisson_lock_token:{a}b}", "redisson_lock__channel:{a}b}"},
 	} {
-		if got := scripts.TokenKey(tt.name); got != tt.token {
+		if got := wire.TokenKey(tt.name); got != tt.token {
 			t.Errorf("TokenKey(%q) = %q, want %q", tt.name, got, tt.token)
 		}
-		if got := scripts.UnlockChannel(tt.name); got != tt.channel {
+		if got := wire.UnlockChannel(tt.name); got != tt.channel {
 			t.Errorf("UnlockChannel(%q) = %q, want %q", tt.name, got, tt.channel)
 		}
 	}
 }
 
 // calls are one of every kind.
-func calls(name string) map[string]scripts.Call {
-	return map[string]scripts.Call{
-		"acquire":       scripts.Acquire(name, alice, ttl, 1, 100),
-		"raise":         scripts.Raise(name, alice, ttl, 100, 200),
-		"renew":         scripts.Renew(name, alice, ttl),
-		"release":       scripts.Release(name, alice, 1),
-		"leave":         scripts.Leave(name, "alice:9", true),
-		"force release": scripts.ForceRelease(name),
-		"inspect":       scripts.Inspect(name, 100),
-		"guarded":       scripts.Acquire(name, alice, ttl, 1, 100).Guarded(ttl),
-		"proclaim":      scripts.Proclaim(name, alice, ttl, 100, 1, "value"),
-		"withdraw":      scripts.Withdraw(name, alice),
-		"leader":        scripts.Leader(name),
+func calls(name string) map[string]wire.Call {
+	return map[string]wire.Call{
+		"acquire":       wire.Acquire(name, alice, ttl, 1, 100),
+		"raise":         wire.Raise(name, alice, ttl, 100, 200),
+		"renew":         wire.Renew(name, alice, ttl),
+		"release":       wire.Release(name, alice, 1),
+		"leave":         wire.Leave(name, "alice:9", true),
+		"force release": wire.ForceRelease(name),
+		"inspect":       wire.Inspect(name, 100),
+		"guarded":       wire.Acquire(name, alice, ttl, 1, 100).Guarded(ttl),
+		"proclaim":      wire.Proclaim(name, alice, ttl, 100, 1, "value"),
+		"withdraw":      wire.Withdraw(name, alice),
+		"leader":        wire.Leader(name),
 	}
 }
 
@@ -85,10 +85,10 @@ func TestEveryScriptWorksUnderAnyName(t *testing.T) {
 			if a := s.acquire(name, bob, 1, 0); a.Granted {
 				t.Error("granted twice")
 			}
-			if !s.done(scripts.Raise(name, alice, ttl, 100, 200)) || !s.done(scripts.Renew(name, alice, ttl)) {
+			if !s.done(wire.Raise(name, alice, ttl, 100, 200)) || !s.done(wire.Renew(name, alice, ttl)) {
 				t.Error("not raised or not renewed")
 			}
-			in, err := s.send(scripts.Inspect(name, 100)).Inspected()
+			in, err := s.send(wire.Inspect(name, 100)).Inspected()
 			if want := (quorumlock.State{Owner: alice, HoldCount: 1, TTL: ttl, Token: 200}); err != nil || !reflect.DeepEqual(in, want) {
 				t.Errorf("Inspect: %+v, %v, want %+v", in, err, want)
 			}
@@ -96,11 +96,11 @@ func TestEveryScriptWorksUnderAnyName(t *testing.T) {
 				t.Errorf("%d left, held %v", left, held)
 			}
 			heard.checkTold()
-			if keys := s.data.Keys(); len(keys) != 1 || keys[0] != scripts.TokenKey(name) {
+			if keys := s.data.Keys(); len(keys) != 1 || keys[0] != wire.TokenKey(name) {
 				t.Errorf("the keys left are %q, want the token's alone", keys)
 			}
 			s.grant(name, bob, 1, 0)
-			if !s.done(scripts.ForceRelease(name)) {
+			if !s.done(wire.ForceRelease(name)) {
 				t.Error("not released")
 			}
 			heard.checkTold()
@@ -109,24 +109,24 @@ func TestEveryScriptWorksUnderAnyName(t *testing.T) {
 }
 
 // parsers are those of all replies; each returns whatever it makes of one, and the error.
-var parsers = map[string]func(scripts.Reply) (any, error){
-	"Acquired":   func(r scripts.Reply) (any, error) { return r.Acquired() },
-	"Done":       func(r scripts.Reply) (any, error) { return r.Done() },
-	"Released":   func(r scripts.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
-	"Yielded":    func(r scripts.Reply) (any, error) { return r.Yielded() },
-	"Inspected":  func(r scripts.Reply) (any, error) { return r.Inspected() },
-	"Latched":    func(r scripts.Reply) (any, error) { return r.Latched(3) },
-	"Proclaimed": func(r scripts.Reply) (any, error) { return r.Proclaimed() },
-	"Led":        func(r scripts.Reply) (any, error) { return r.Led() },
+var parsers = map[string]func(wire.Reply) (any, error){
+	"Acquired":   func(r wire.Reply) (any, error) { return r.Acquired() },
+	"Done":       func(r wire.Reply) (any, error) { return r.Done() },
+	"Released":   func(r wire.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
+	"Yielded":    func(r wire.Reply) (any, error) { return r.Yielded() },
+	"Inspected":  func(r wire.Reply) (any, error) { return r.Inspected() },
+	"Latched":    func(r wire.Reply) (any, error) { return r.Latched(3) },
+	"Proclaimed": func(r wire.Reply) (any, error) { return r.Proclaimed() },
+	"Led":        func(r wire.Reply) (any, error) { return r.Led() },
 }
 
 func TestAnErrorInsteadOfAReplyIsReturnedAsItIs(t *testing.T) {
 	for name, parse := range parsers {
-		if _, err := parse(scripts.Reply{Value: int64(1), Err: io.EOF}); err != io.EOF {
+		if _, err := parse(wire.Reply{Value: int64(1), Err: io.EOF}); err != io.EOF {
 			t.Errorf("%s: %v, want the error itself", name, err)
 		}
 	}
-	if _, held, _ := (scripts.Reply{Err: errors.New("x")}).Released(); held {
+	if _, held, _ := (wire.Reply{Err: errors.New("x")}).Released(); held {
 		t.Error("an error counts as a release")
 	}
 }
@@ -146,11 +146,11 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		return fields
 	}
 	for _, v := range []any{led(0, list{}), led(2, list{}), led(1, n(-2))} {
-		if _, err := parsers["Led"](scripts.Reply{Value: v}); err != nil {
+		if _, err := parsers["Led"](wire.Reply{Value: v}); err != nil {
 			t.Fatalf("%v, want no error before anything is wrong", err)
 		}
 	}
-	if _, err := parsers["Inspected"](scripts.Reply{Value: with(0, list{})}); err != nil {
+	if _, err := parsers["Inspected"](wire.Reply{Value: with(0, list{})}); err != nil {
 		t.Fatalf("%v, want no error before anything is wrong", err)
 	}
 	for name, values := range map[string][]any{
@@ -173,7 +173,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 			with(4, list{"w:1", "soon"}), with(4, list{n(1), "9"}), with(4, list{"w:1", n(9)}), with(5, "1000 1"), with(5, list{}), with(5, list{n(1)})},
 	} {
 		for _, v := range values {
-			got, err := parsers[name](scripts.Reply{Value: v})
+			got, err := parsers[name](wire.Reply{Value: v})
 			if err == nil || !strings.Contains(err.Error(), "unexpected reply") {
 				t.Errorf("%s of %#v = %+v, %v, want an error", name, v, got, err)
 			}
@@ -205,7 +205,7 @@ func TestSameSlotIsTrueForTheNamesWhoseKeysStayTogether(t *testing.T) {
 				together = together && hashTag(key) == hashTag(name)
 			}
 		}
-		if got := scripts.SameSlot(name); got != together {
+		if got := wire.SameSlot(name); got != together {
 			t.Errorf("SameSlot(%q) = %v, want %v", name, got, together)
 		}
 	}
@@ -219,7 +219,7 @@ func TestAnErrorRepeatsNoMoreThanTheBeginningOfAReply(t *testing.T) {
 			"a long one": []any{strings.Repeat("v", 1<<20)},
 			"controls":   strings.Repeat("\x1b[2J\n", 1<<10),
 		} {
-			if _, err := parse(scripts.Reply{Value: v}); err == nil || len(err.Error()) > 600 || strings.ContainsAny(err.Error(), "\x1b\n") {
+			if _, err := parse(wire.Reply{Value: v}); err == nil || len(err.Error()) > 600 || strings.ContainsAny(err.Error(), "\x1b\n") {
 				t.Errorf("%s of %s: an error of %d bytes: %.200q", name, what, len(err.Error()), err)
 			}
 		}
@@ -232,28 +232,28 @@ func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		reply any
-		want  scripts.Answer
+		want  wire.Answer
 	}{
-		{"granted", n(7), scripts.Answer{Granted: true, Token: 7, Position: -1}},
-		{"granted again", list{n(2), n(7)}, scripts.Answer{Granted: true, Again: true, Token: 7, Position: -1}},
-		{"refused", list{n(0), n(1500), n(3), "w:7/3.2"}, scripts.Answer{Holder: "w:7/3.2", TTL: 1500 * time.Millisecond, Position: 3}},
-		{"refused without expiry", list{n(0), n(-1), n(-1), "w:7"}, scripts.Answer{Holder: "w:7", Position: -1}},
-		{"refused, and nobody holds", list{n(0), n(-2), n(-1), ""}, scripts.Answer{Position: -1}},
-		{"free, and others are before", list{n(4), n(650), n(3), "w:7"}, scripts.Answer{Free: true, Holder: "w:7", TTL: 650 * time.Millisecond, Position: 3}},
-		{"free, and worth coming now", list{n(4), n(0), n(3), "w:7"}, scripts.Answer{Free: true, Holder: "w:7", TTL: time.Millisecond, Position: 3}},
-		{"free, and no telling", list{n(4), n(-1), n(-1), ""}, scripts.Answer{Free: true, Position: -1}},
+		{"granted", n(7), wire.Answer{Granted: true, Token: 7, Position: -1}},
+		{"granted again", list{n(2), n(7)}, wire.Answer{Granted: true, Again: true, Token: 7, Position: -1}},
+		{"refused", list{n(0), n(1500), n(3), "w:7/3.2"}, wire.Answer{Holder: "w:7/3.2", TTL: 1500 * time.Millisecond, Position: 3}},
+		{"refused without expiry", list{n(0), n(-1), n(-1), "w:7"}, wire.Answer{Holder: "w:7", Position: -1}},
+		{"refused, and nobody holds", list{n(0), n(-2), n(-1), ""}, wire.Answer{Position: -1}},
+		{"free, and others are before", list{n(4), n(650), n(3), "w:7"}, wire.Answer{Free: true, Holder: "w:7", TTL: 650 * time.Millisecond, Position: 3}},
+		{"free, and worth coming now", list{n(4), n(0), n(3), "w:7"}, wire.Answer{Free: true, Holder: "w:7", TTL: time.Millisecond, Position: 3}},
+		{"free, and no telling", list{n(4), n(-1), n(-1), ""}, wire.Answer{Free: true, Position: -1}},
 	} {
-		if a, err := (scripts.Reply{Value: tt.reply}).Acquired(); err != nil || a != tt.want {
+		if a, err := (wire.Reply{Value: tt.reply}).Acquired(); err != nil || a != tt.want {
 			t.Errorf("%s: %+v, %v, want %+v", tt.name, a, err, tt.want)
 		}
 	}
-	if a, err := (scripts.Reply{Value: list{n(3), n(1500), n(-1)}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
+	if a, err := (wire.Reply{Value: list{n(3), n(1500), n(-1)}}).Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) || !strings.Contains(err.Error(), "1.5s") {
 		t.Errorf("quarantined: %+v, %v", a, err)
 	}
-	if left, held, err := (scripts.Reply{Value: n(-1)}).Released(); left != 0 || held || err != nil {
+	if left, held, err := (wire.Reply{Value: n(-1)}).Released(); left != 0 || held || err != nil {
 		t.Errorf("not held: %d, %v, %v", left, held, err)
 	}
-	if ok, err := (scripts.Reply{Value: n(0)}).Done(); ok || err != nil {
+	if ok, err := (wire.Reply{Value: n(0)}).Done(); ok || err != nil {
 		t.Errorf("not done: %v, %v", ok, err)
 	}
 }
@@ -271,7 +271,7 @@ func TestAnUnexpectedReplyIsShown(t *testing.T) {
 		{[]any{long, long}, `"[` + long[:99] + `..."`},
 		{nil, `"<nil>"`},
 	} {
-		if _, err := (scripts.Reply{Value: tt.value}).Acquired(); err == nil || !strings.Contains(err.Error(), "unexpected reply "+tt.want+":") {
+		if _, err := (wire.Reply{Value: tt.value}).Acquired(); err == nil || !strings.Contains(err.Error(), "unexpected reply "+tt.want+":") {
 			t.Errorf("%v, want %s", err, tt.want)
 		}
 	}

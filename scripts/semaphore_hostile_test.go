@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // slotOf returns the slot of an owner of the semaphore x, -1 if it has none, and the end of its hold in ms of the node's clock.
 func slotOf(s *server, owner string) (slot, end float64) {
 	s.Helper()
-	slots, err := s.data.SortedSet(scripts.SlotsKey("x"))
+	slots, err := s.data.SortedSet(wire.SlotsKey("x"))
 	slot, has := slots[owner]
 	if err != nil || !has {
 		return -1, 0
@@ -26,13 +26,13 @@ func slotOf(s *server, owner string) (slot, end float64) {
 	return slot, ends[owner]
 }
 
-func semaphoreEntry(waiter quorumlock.Owner, ticket int64) scripts.Entry {
-	return scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: scripts.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
+func semaphoreEntry(waiter quorumlock.Owner, ticket int64) wire.Entry {
+	return wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
 }
 
 func releaseSlot(s *server, owner quorumlock.Owner) {
 	s.Helper()
-	if _, held, err := s.send(scripts.Release("x", owner, 1).At(7).OfSemaphore(2, 0)).Released(); err != nil || !held {
+	if _, held, err := s.send(wire.Release("x", owner, 1).At(7).OfSemaphore(2, 0)).Released(); err != nil || !held {
 		s.Fatalf("release of %s: held %v, %v", string(owner), held, err)
 	}
 }
@@ -48,12 +48,12 @@ func TestALateYieldMovesNoSlot(t *testing.T) {
 	if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 {
 		t.Fatalf("the successor has slot %v, want 0", n)
 	}
-	if !c.done(scripts.Renew("x", "w:3/1", ttl).At(7).OfSemaphore(2, 0)) {
+	if !c.done(wire.Renew("x", "w:3/1", ttl).At(7).OfSemaphore(2, 0)) {
 		t.Fatal("the successor cannot renew")
 	}
 	c.wait(2 * life) // the queue and its entries are gone
 	_, end := slotOf(c.server, "w:3/1.7")
-	if r := c.send(scripts.Yield("x", "w:3.1", semaphoreEntry("w:3", 3)).At(7).OfSemaphore(2, 0)); r.Err != nil {
+	if r := c.send(wire.Yield("x", "w:3.1", semaphoreEntry("w:3", 3)).At(7).OfSemaphore(2, 0)); r.Err != nil {
 		t.Fatal(r.Err)
 	}
 	releaseSlot(c.server, "w:2.1")
@@ -64,11 +64,11 @@ func TestALateYieldMovesNoSlot(t *testing.T) {
 
 // A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays as it is.
 func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
-	for name, call := range map[string]func() scripts.Call{
-		"release": func() scripts.Call { return scripts.ReleaseAndLeave("x", "w:9.1", "w:9", true).At(7) },
-		"leave":   func() scripts.Call { return scripts.Leave("x", "w:9", true) },
-		"yield":   func() scripts.Call { return scripts.Yield("x", "w:9.1", semaphoreEntry("w:9", 1)).At(7) },
-		"force":   func() scripts.Call { return scripts.ForceRelease("x") },
+	for name, call := range map[string]func() wire.Call{
+		"release": func() wire.Call { return wire.ReleaseAndLeave("x", "w:9.1", "w:9", true).At(7) },
+		"leave":   func() wire.Call { return wire.Leave("x", "w:9", true) },
+		"yield":   func() wire.Call { return wire.Yield("x", "w:9.1", semaphoreEntry("w:9", 1)).At(7) },
+		"force":   func() wire.Call { return wire.ForceRelease("x") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := gather(t)
@@ -92,7 +92,7 @@ func TestTheOneBehindIsToldThatItIsNext(t *testing.T) {
 	slot(c.server, "bob:3", 3, 0)
 	seldom := semaphoreEntry("alice:4", 4)
 	seldom.TTL = 10 * time.Second
-	if a, err := c.send(scripts.AcquireInTurn("x", "alice:4.1", ttl, 100, seldom).At(7).OfSemaphore(2, 0)).Acquired(); err != nil || a.Granted {
+	if a, err := c.send(wire.AcquireInTurn("x", "alice:4.1", ttl, 100, seldom).At(7).OfSemaphore(2, 0)).Acquired(); err != nil || a.Granted {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	releaseSlot(c.server, "w:1.1")
@@ -104,7 +104,7 @@ func TestTheOneBehindIsToldThatItIsNext(t *testing.T) {
 func TestNothingIsKeptOfASuccessorWithoutASlot(t *testing.T) {
 	for name, loses := range map[string]func(c *crowd){
 		"a release":         func(c *crowd) { releaseSlot(c.server, "w:3/1") },
-		"a forced release":  func(c *crowd) { c.done(scripts.ForceRelease("x").OfSemaphore(0, 0)) },
+		"a forced release":  func(c *crowd) { c.done(wire.ForceRelease("x").OfSemaphore(0, 0)) },
 		"an eviction":       func(c *crowd) { c.data.Del("x"); slot(c.server, "w:5", 5, 0) },
 		"the end of a hold": func(c *crowd) { c.wait(lent + 100*time.Millisecond); slot(c.server, "w:5", 5, 0) },
 	} {
@@ -115,11 +115,11 @@ func TestNothingIsKeptOfASuccessorWithoutASlot(t *testing.T) {
 			slot(c.server, "w:3", 3, 0)
 			slot(c.server, "w:4", 4, 0)
 			releaseSlot(c.server, "w:1.1")
-			if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 || c.data.HGet(scripts.EntriesKey("x"), "w:3/") == "" {
+			if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 || c.data.HGet(wire.EntriesKey("x"), "w:3/") == "" {
 				t.Fatalf("the successor has slot %v, want 0", n)
 			}
 			loses(c)
-			if s := c.data.HGet(scripts.EntriesKey("x"), "w:3/"); s != "" {
+			if s := c.data.HGet(wire.EntriesKey("x"), "w:3/"); s != "" {
 				t.Errorf("%q is kept", s)
 			}
 		})
@@ -134,7 +134,7 @@ func TestInspectOfASemaphoreChangesNothing(t *testing.T) {
 	slot(c.server, "w:2", 2, 1)
 	c.wait(ttl - time.Second)
 	look := func() []quorumlock.Slot {
-		state, err := c.send(scripts.Inspect("x", 10).OfSemaphore(2, 0)).InspectedSlots()
+		state, err := c.send(wire.Inspect("x", 10).OfSemaphore(2, 0)).InspectedSlots()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestInspectOfAnIdleSemaphoreAsAMutex(t *testing.T) {
 	s := start(t)
 	slot(s, "w:1", 1, 0)
 	releaseSlot(s, "w:1.1")
-	if _, err := s.send(scripts.Inspect("x", 10)).Inspected(); !errors.Is(err, quorumlock.ErrWrongKind) {
+	if _, err := s.send(wire.Inspect("x", 10)).Inspected(); !errors.Is(err, quorumlock.ErrWrongKind) {
 		t.Errorf("%v, want ErrWrongKind", err)
 	}
 }
@@ -172,12 +172,12 @@ func TestAHoldOfASlotThatIsOverRaisesNothing(t *testing.T) {
 	slot(c.server, "w:1", 1, 0)
 	c.wait(time.Second)
 	slot(c.server, "w:2", 2, 1) // so that the keys last
-	raise := scripts.Raise("x", "w:1.1", ttl, 100, 150).At(7).OfSemaphore(2, 0)
+	raise := wire.Raise("x", "w:1.1", ttl, 100, 150).At(7).OfSemaphore(2, 0)
 	c.wait(ttl - time.Second + time.Millisecond)
 	if c.done(raise) {
 		t.Error("the hold is over, and has raised the token")
 	}
-	if got := c.data.HGet(scripts.TokenKey("x"), "0"); got != "100" {
+	if got := c.data.HGet(wire.TokenKey("x"), "0"); got != "100" {
 		t.Errorf("the token is %s, want 100", got)
 	}
 }

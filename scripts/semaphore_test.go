@@ -8,14 +8,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // slot has an owner acquire a slot of x, which has two.
-func slot(s *server, waiter quorumlock.Owner, ticket int64, wish int) scripts.Answer {
+func slot(s *server, waiter quorumlock.Owner, ticket int64, wish int) wire.Answer {
 	s.Helper()
-	e := scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: scripts.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
-	a, err := s.send(scripts.AcquireInTurn("x", scripts.OwnerOf(waiter, 1), ttl, 100, e).At(7).OfSemaphore(2, wish)).Acquired()
+	e := wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
+	a, err := s.send(wire.AcquireInTurn("x", wire.OwnerOf(waiter, 1), ttl, 100, e).At(7).OfSemaphore(2, wish)).Acquired()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -24,7 +24,7 @@ func slot(s *server, waiter quorumlock.Owner, ticket int64, wish int) scripts.An
 
 func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
 	s := start(t)
-	for i, want := range []scripts.Answer{
+	for i, want := range []wire.Answer{
 		{Granted: true, Token: 100, Slot: 1, Position: -1},
 		{Granted: true, Token: 100, Slot: 0, Position: -1},
 		{Holder: "w:2.1.7", TTL: ttl + time.Millisecond, Position: 0},
@@ -41,7 +41,7 @@ func TestARenewalIsForOneSlot(t *testing.T) {
 	s := start(t)
 	slot(s, "w:1", 1, 1)
 	for number, want := range []bool{false, true} {
-		if got := s.done(scripts.Renew("x", "w:1.1", ttl).At(7).OfSemaphore(2, number)); got != want {
+		if got := s.done(wire.Renew("x", "w:1.1", ttl).At(7).OfSemaphore(2, number)); got != want {
 			t.Errorf("renewing slot %d: %v", number, got)
 		}
 	}
@@ -51,8 +51,8 @@ func TestARenewalIsForOneSlot(t *testing.T) {
 func TestARestoreMovesAHolderToItsSlot(t *testing.T) {
 	s := start(t)
 	slot(s, "w:1", 1, 1)
-	restore := func(number int) scripts.Answer {
-		a, err := s.send(scripts.Restore("x", "w:1.1", ttl, 500).At(7).OfSemaphore(2, number)).Acquired()
+	restore := func(number int) wire.Answer {
+		a, err := s.send(wire.Restore("x", "w:1.1", ttl, 500).At(7).OfSemaphore(2, number)).Acquired()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,12 +77,12 @@ func TestAHandoffsSlotIsProven(t *testing.T) {
 		return fmt.Sprintf("a:1 3 7 101@%s %x x", slot, proof)
 	}
 	for slot, want := range map[string]bool{"2": true, "1": false, "02": false} {
-		if h, ok := scripts.ParseHandoff(said(slot)); !ok || h.ProvenBy(secret) != want {
+		if h, ok := wire.ParseHandoff(said(slot)); !ok || h.ProvenBy(secret) != want {
 			t.Errorf("slot %s: %+v, %v, proven %v", slot, h, ok, !want)
 		}
 	}
 	for _, slot := range []string{"", "-1", "1000", "x"} {
-		if h, ok := scripts.ParseHandoff(said(slot)); ok {
+		if h, ok := wire.ParseHandoff(said(slot)); ok {
 			t.Errorf("slot %q: %+v", slot, h)
 		}
 	}
@@ -92,8 +92,8 @@ func TestAHandoffsSlotIsProven(t *testing.T) {
 func TestTheGuardAsksThoughASlotIsThere(t *testing.T) {
 	s := start(t)
 	slot(s, "w:1", 1, 1)
-	e := scripts.Entry{Waiter: "w:2", Ticket: 2, TTL: life}
-	r := s.send(scripts.AcquireInTurn("x", "w:2.1", ttl, 100, e).At(7).OfSemaphore(2, 0).Guarded(24 * time.Hour))
+	e := wire.Entry{Waiter: "w:2", Ticket: 2, TTL: life}
+	r := s.send(wire.AcquireInTurn("x", "w:2.1", ttl, 100, e).At(7).OfSemaphore(2, 0).Guarded(24 * time.Hour))
 	if _, err := r.Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) {
 		t.Errorf("%v, want ErrQuarantined", err)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A server that comes back with old data shows a reader that has gone since. The writer after it is lost. Nobody may share
@@ -14,8 +14,8 @@ import (
 func TestAnOldShareOpensNoQuarantinedServer(t *testing.T) {
 	restarting(t, func(h host) {
 		time.Sleep(time.Minute)
-		share := func(owner quorumlock.Owner) (scripts.Answer, error) {
-			return h.node.Send(h.Context(), scripts.Acquire("x", owner, ttl, 1, 100).Shared().Guarded(quarantine))[0].Acquired()
+		share := func(owner quorumlock.Owner) (wire.Answer, error) {
+			return h.node.Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Shared().Guarded(quarantine))[0].Acquired()
 		}
 		if a, err := share(alice); err != nil || !a.Granted {
 			t.Fatalf("%+v, %v", a, err)
@@ -31,9 +31,9 @@ func TestAnOverShareOpensNoQuarantinedServer(t *testing.T) {
 	restarting(t, func(h host) {
 		time.Sleep(time.Minute)
 		for owner, life := range map[quorumlock.Owner]time.Duration{alice: ttl, bob: time.Second} {
-			h.node.Send(h.Context(), scripts.Acquire("x", owner, life, 1, 100).Shared())
+			h.node.Send(h.Context(), wire.Acquire("x", owner, life, 1, 100).Shared())
 		}
-		h.node.Send(h.Context(), scripts.Release("x", alice, 1)) // the key lasts for alice's TTL, bob's share for a second
+		h.node.Send(h.Context(), wire.Release("x", alice, 1)) // the key lasts for alice's TTL, bob's share for a second
 		h.Restart(true)
 		time.Sleep(1500 * time.Millisecond)
 		if a, err := h.acquire("carol:1"); !errors.Is(err, quorumlock.ErrQuarantined) {

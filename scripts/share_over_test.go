@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Shares that nobody has released pile up while others share the lock and nobody waits. However many, they must not make
@@ -17,12 +17,12 @@ func TestManySharesThatAreOver(t *testing.T) {
 	s := start(t)
 	now := time.UnixMilli(1_800_000_000_000)
 	s.data.SetTime(now)
-	s.send(scripts.Acquire("x", alice, ttl, 1, 100).Shared())
+	s.send(wire.Acquire("x", alice, ttl, 1, 100).Shared())
 	for i := range 9000 {
 		s.data.HSet("x", fmt.Sprint("dead:", i), fmt.Sprint(now.Add(time.Second).UnixMilli()))
 	}
 	s.data.SetTime(now.Add(2 * time.Second))
-	if a, err := s.send(scripts.Acquire("x", bob, ttl, 1, 100)).Acquired(); err != nil || a.Granted || a.Holder != alice {
+	if a, err := s.send(wire.Acquire("x", bob, ttl, 1, 100)).Acquired(); err != nil || a.Granted || a.Holder != alice {
 		t.Errorf("%+v, %.200v, want that alice has it", a, err)
 	}
 	if n, _ := s.data.HKeys("x"); len(n) != 2 {
@@ -35,14 +35,14 @@ func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
 	s := start(t)
 	now := time.UnixMilli(1_800_000_000_000)
 	s.data.SetTime(now)
-	s.send(scripts.Acquire("x", alice, time.Hour, 1, 100).Shared())
-	s.send(scripts.Acquire("x", bob, ttl, 1, 100).Shared())
+	s.send(wire.Acquire("x", alice, time.Hour, 1, 100).Shared())
+	s.send(wire.Acquire("x", bob, ttl, 1, 100).Shared())
 	s.release("x", alice, 1)
 	if left := s.data.TTL("x"); left > ttl {
 		t.Errorf("the key ends in %v, and the only share in %v", left, ttl)
 	}
 	s.data.SetTime(now.Add(2 * ttl)) // bob is dead
-	if a, err := s.send(scripts.Acquire("x", "carol:1", ttl, 1, 100).Shared()).Acquired(); err != nil || !a.Granted {
+	if a, err := s.send(wire.Acquire("x", "carol:1", ttl, 1, 100).Shared()).Acquired(); err != nil || !a.Granted {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	s.release("x", "carol:1", 1)
@@ -56,11 +56,11 @@ func TestInspectOfALockWhoseSharesAreOver(t *testing.T) {
 	s := start(t)
 	now := time.UnixMilli(1_800_000_000_000)
 	s.data.SetTime(now)
-	s.send(scripts.Acquire("x", alice, time.Hour, 1, 100).Shared())
-	s.send(scripts.Acquire("x", bob, ttl, 1, 100).Shared())
+	s.send(wire.Acquire("x", alice, time.Hour, 1, 100).Shared())
+	s.send(wire.Acquire("x", bob, ttl, 1, 100).Shared())
 	s.release("x", alice, 1)
 	s.data.SetTime(now.Add(2 * ttl))
-	if state, err := s.send(scripts.Inspect("x", 10)).Inspected(); err != nil || state.Held() || state.TTL != 0 {
+	if state, err := s.send(wire.Inspect("x", 10)).Inspected(); err != nil || state.Held() || state.TTL != 0 {
 		t.Errorf("%+v, %v, want a free lock without a TTL", state, err)
 	}
 }
@@ -74,7 +74,7 @@ func TestManyWhoShareTheLockLeave(t *testing.T) {
 	owner := func(i int) quorumlock.Owner { return quorumlock.Owner(fmt.Sprint("w:", i)) }
 	const many = 900
 	for i := range many {
-		s.send(scripts.Acquire("x", owner(i), ttl+time.Duration(i)*time.Millisecond, 1, 100).Shared())
+		s.send(wire.Acquire("x", owner(i), ttl+time.Duration(i)*time.Millisecond, 1, 100).Shared())
 	}
 	for i := many - 1; i > 20; i-- { // the one that ends last is the first to leave
 		s.release("x", owner(i), 1)
@@ -90,14 +90,14 @@ func TestManyWhoShareTheLockLeave(t *testing.T) {
 	}
 
 	for i := range many { // who die
-		s.send(scripts.Acquire("x", owner(1000+i), ttl, 1, 100).Shared())
+		s.send(wire.Acquire("x", owner(1000+i), ttl, 1, 100).Shared())
 	}
 	left := func() int { fields, _ := s.data.HKeys("x"); return len(fields) }
 	comes := 0
 	for ; left() > many && comes < 10*many; comes++ {
 		now = now.Add(ttl/100 + 7*time.Microsecond)
 		s.data.SetTime(now)
-		s.send(scripts.Acquire("x", owner(5000+comes), 2*ttl, 1, 100).Shared())
+		s.send(wire.Acquire("x", owner(5000+comes), 2*ttl, 1, 100).Shared())
 		s.release("x", owner(5000+comes), 1)
 	}
 	if n := left(); n > 4 {
@@ -112,7 +112,7 @@ func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
 	c.data.SetTime(c.now)
 	const many = 900
 	for i := range many {
-		c.send(scripts.Acquire("x", quorumlock.Owner(fmt.Sprint("w:", i)), ttl, 1, 100).Shared())
+		c.send(wire.Acquire("x", quorumlock.Owner(fmt.Sprint("w:", i)), ttl, 1, 100).Shared())
 	}
 	over := fmt.Sprintf("%013d", c.now.UnixMilli()-1)
 	c.data.HSet("x", "dead:1", over)
@@ -122,9 +122,9 @@ func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
 	c.stand("alice:1", 50)
 	c.data.HSet("x", "dead:1", over) // which alice has dropped
 
-	ask := func(owner quorumlock.Owner, attempt int) scripts.Answer {
+	ask := func(owner quorumlock.Owner, attempt int) wire.Answer {
 		waiter := owner[:strings.LastIndexByte(string(owner), '.')]
-		a, err := c.send(scripts.AcquireInTurn("x", owner, ttl, 0, reader(waiter, 100, attempt)).Shared().Among(7, 7)).Acquired()
+		a, err := c.send(wire.AcquireInTurn("x", owner, ttl, 0, reader(waiter, 100, attempt)).Shared().Among(7, 7)).Acquired()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +141,7 @@ func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
 		t.Errorf("a reader that was handed the lock for a time that is over got %+v, want that it waits behind the writer", a)
 	}
 	c.release("x", "bob:1.7", 1)
-	c.done(scripts.Leave("x", "bob:1", true).Through(3, 7))
+	c.done(wire.Leave("x", "bob:1", true).Through(3, 7))
 	fields, _ := c.data.HKeys("x")
 	if len(fields) != many+4 || c.data.HGet("x", "bob:11/1.7") == "" {
 		t.Errorf("%d fields are left, want the mode, %d readers, two whose share is over, and somebody else's successor", len(fields), many)
@@ -155,16 +155,16 @@ func BenchmarkAReaderBehindAWriter(b *testing.B) {
 	for _, many := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
 			_, nodes := locktest.Nodes(b, 1)
-			send := func(c scripts.Call) {
+			send := func(c wire.Call) {
 				if r := nodes[0].Send(b.Context(), c)[0]; r.Err != nil {
 					b.Fatal(r.Err)
 				}
 			}
 			for i := range many {
-				send(scripts.Acquire("x", quorumlock.Owner(fmt.Sprint("w:", i)), time.Hour, 1, 100).Shared())
+				send(wire.Acquire("x", quorumlock.Owner(fmt.Sprint("w:", i)), time.Hour, 1, 100).Shared())
 			}
-			send(scripts.AcquireInTurn("x", "alice:1.0", time.Hour, 100, scripts.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Hour}))
-			again := scripts.AcquireInTurn("x", "bob:1.0", time.Hour, 100, reader("bob:1", 2, 1)).Shared().Among(0, 0)
+			send(wire.AcquireInTurn("x", "alice:1.0", time.Hour, 100, wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Hour}))
+			again := wire.AcquireInTurn("x", "bob:1.0", time.Hour, 100, reader("bob:1", 2, 1)).Shared().Among(0, 0)
 			for b.Loop() {
 				send(again)
 			}

@@ -5,19 +5,19 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // reader is the entry of a waiter that wants to share the lock.
-func reader(waiter quorumlock.Owner, ticket int64, attempt int) scripts.Entry {
-	return scripts.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Callers: 1,
-		Successor: scripts.Successor{Attempt: attempt, TTL: lent, Cell: 7, Secret: secret}}
+func reader(waiter quorumlock.Owner, ticket int64, attempt int) wire.Entry {
+	return wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Callers: 1,
+		Successor: wire.Successor{Attempt: attempt, TTL: lent, Cell: 7, Secret: secret}}
 }
 
 // share is an attempt of a waiter that wants to share the lock.
-func (c *crowd) share(owner quorumlock.Owner, e scripts.Entry) scripts.Answer {
+func (c *crowd) share(owner quorumlock.Owner, e wire.Entry) wire.Answer {
 	c.Helper()
-	a, err := c.send(scripts.AcquireInTurn("x", owner, ttl, 0, e).Shared()).Acquired()
+	a, err := c.send(wire.AcquireInTurn("x", owner, ttl, 0, e).Shared()).Acquired()
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -32,13 +32,13 @@ func TestAShareThatIsHandedOverTwiceDoesNotBecomeShorter(t *testing.T) {
 	c.grant("x", "holder:1", 1, 100)
 	c.share("bob:1.7", bob)
 	c.release("x", "holder:1", 1)
-	if !c.done(scripts.Renew("x", "bob:1/1.7", ttl)) {
+	if !c.done(wire.Renew("x", "bob:1/1.7", ttl)) {
 		t.Fatal("the successor cannot renew its share")
 	}
 	until := c.data.HGet("x", "bob:1/1.7")
-	c.send(scripts.Acquire("x", "carol:1", ttl, 1, 0).Shared())
+	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
 	c.wait(time.Millisecond)
-	c.send(scripts.Yield("x", "bob:1.7", bob).Shared())
+	c.send(wire.Yield("x", "bob:1.7", bob).Shared())
 	c.release("x", "carol:1", 1)
 	c.checkQueue()
 	if now := c.data.HGet("x", "bob:1/1.7"); now != until {
@@ -67,15 +67,15 @@ func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
 
 func TestAShareThatIsOverCannotRaiseTheToken(t *testing.T) {
 	c := gather(t)
-	c.put(scripts.TokenKey("x"), "100")
-	c.send(scripts.Acquire("x", "bob:1", lent, 1, 0).Shared())
-	c.send(scripts.Acquire("x", "carol:1", ttl, 1, 0).Shared())
+	c.put(wire.TokenKey("x"), "100")
+	c.send(wire.Acquire("x", "bob:1", lent, 1, 0).Shared())
+	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
 	c.wait(lent + 2*time.Millisecond)
-	if c.done(scripts.Raise("x", "bob:1", lent, 100, 200).Shared()) {
+	if c.done(wire.Raise("x", "bob:1", lent, 100, 200).Shared()) {
 		t.Error("a share that is over has raised the token")
 	}
 	c.checkToken("x", "100")
-	if !c.done(scripts.Raise("x", "carol:1", ttl, 100, 200).Shared()) {
+	if !c.done(wire.Raise("x", "carol:1", ttl, 100, 200).Shared()) {
 		t.Error("a share could not raise the token")
 	}
 }
@@ -83,8 +83,8 @@ func TestAShareThatIsOverCannotRaiseTheToken(t *testing.T) {
 // Two addresses may lead to one server. It counts once, whoever else shares the lock there.
 func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 	c := gather(t)
-	ask := func(owner quorumlock.Owner, cell int) scripts.Answer {
-		a, err := c.send(scripts.Acquire("x", owner, ttl, 1, 100).Shared().Among(0, 2).At(cell)).Acquired()
+	ask := func(owner quorumlock.Owner, cell int) wire.Answer {
+		a, err := c.send(wire.Acquire("x", owner, ttl, 1, 100).Shared().Among(0, 2).At(cell)).Acquired()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 	if !ask("carol:1.1", 2).Granted || !ask("bob:1.1", 0).Granted {
 		t.Fatal("two readers were not granted a free lock")
 	}
-	if a := ask("bob:1.1", 1); a.Granted || scripts.Base(a.Holder) != "bob:1.1" {
+	if a := ask("bob:1.1", 1); a.Granted || wire.Base(a.Holder) != "bob:1.1" {
 		t.Errorf("a reader that shares the lock there as another cell got %+v, want a refusal that names it", a)
 	}
 	c.wait(ttl + 2*time.Millisecond)

@@ -34,7 +34,7 @@ local former
 
 local function refuse(status, who, ms)
   local first = redis.call('zrange', KEYS[1], 0, 0, 'withscores')
-  return {status, ms or first[2] and tonumber(first[2]) + 1 - now or -2, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who or ''}
+  return {status, ms or tonumber(first[2]) + 1 - now, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who or ''}
 end
 
 if not waiter then
@@ -48,7 +48,7 @@ if not waiter then
     slot, again = asked, false
   end
 elseif not again then
-  local k, wish = wants(' ' .. entry)
+  local k, wish = wants(entry)
   former = successorOf(waiter)
   if former and not isSuccessor(former, waiter, entry) then
     former = nil

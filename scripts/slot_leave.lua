@@ -2,7 +2,7 @@
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
 -- ARGV[1]  waiter
--- ARGV[2]  'all' if what was handed to its successor is released, too; otherwise 'none'
+-- ARGV[2]  'all' to release the slot of its successor, too; otherwise 'none'
 --
 -- Reply    1 it was queued, 0 it was not
 -- include queue.lua

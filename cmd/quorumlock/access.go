@@ -9,8 +9,11 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"strings"
+	"sync"
+	"time"
 )
 
 // passwordVariable is the environment variable that has the password of the page.
@@ -84,14 +87,25 @@ type gate struct {
 	password  [sha256.Size]byte
 	asks      bool // whether it asks for the password
 	localOnly bool // answer only to names of this machine: another name may lead a browser here (DNS rebinding)
-	busy      chan struct{}
+
+	mu    sync.Mutex
+	busy  map[netip.Prefix]int // requests that are being answered, by address
+	all   int                  // the sum of them
+	wrong map[netip.Prefix]int // wrong passwords since begun, by address
+	begun time.Time
 }
 
-// maxRequests is how many requests are answered at the same time; the gate turns away more.
-const maxRequests = 64
+const (
+	maxRequests   = 64              // are answered at the same time; the gate turns away more
+	maxRequestsOf = maxRequests / 4 // are from one address: who reads slowly leaves room for others
+	maxWrong      = 10              // wrong passwords from one address in forgiveAfter
+	maxWrongFrom  = 10_000          // addresses are counted in that time
+	forgiveAfter  = time.Minute
+)
 
 func newGate(next http.Handler, user, password string, localOnly bool) *gate {
-	return &gate{next, sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password)), password != "", localOnly, make(chan struct{}, maxRequests)}
+	return &gate{next: next, user: sha256.Sum256([]byte(user)), password: sha256.Sum256([]byte(password)), asks: password != "",
+		localOnly: localOnly, busy: make(map[netip.Prefix]int), wrong: make(map[netip.Prefix]int)}
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -111,18 +125,76 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 	case g.localOnly && !isLocal(r.Host):
 		http.Error(w, "use localhost or the loopback address in the URL; if a proxy in front decides who may look, start serve with --without-auth", http.StatusMisdirectedRequest)
+	case g.asks && g.guesses(r):
+		h.Set("Retry-After", "60")
+		http.Error(w, "too many wrong passwords from this address: try again in a minute", http.StatusTooManyRequests)
 	case g.asks && !g.knows(r):
 		h.Set("WWW-Authenticate", `Basic realm="quorumlock", charset="UTF-8"`)
 		http.Error(w, "give a user name and a password", http.StatusUnauthorized)
+	case !g.enter(r):
+		h.Set("Retry-After", "1")
+		http.Error(w, "too many requests at the same time: try again", http.StatusServiceUnavailable)
 	default:
-		select {
-		case g.busy <- struct{}{}:
-			defer func() { <-g.busy }()
-			g.next.ServeHTTP(w, r)
-		default:
-			http.Error(w, "too many requests at the same time: try again", http.StatusServiceUnavailable)
-		}
+		defer g.leave(r)
+		g.next.ServeHTTP(w, r)
 	}
+}
+
+// enter reports whether a request may be answered now. leave must follow.
+func (g *gate) enter(r *http.Request) bool {
+	from := address(r)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all >= maxRequests || g.busy[from] >= maxRequestsOf && !from.Addr().IsLoopback() {
+		return false
+	}
+	g.all++
+	g.busy[from]++
+	return true
+}
+
+func (g *gate) leave(r *http.Request) {
+	from := address(r)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all--
+	if g.busy[from]--; g.busy[from] == 0 {
+		delete(g.busy, from)
+	}
+}
+
+// address returns where a request comes from. The addresses of one IPv6 network count as one: whoever has one has them all.
+func address(r *http.Request) netip.Prefix {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	a := from.Addr().Unmap()
+	bits := a.BitLen()
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits) // the zero Prefix if there is no address
+	return p
+}
+
+// guesses reports whether there were too many wrong passwords from an address, whatever this request's password.
+func (g *gate) guesses(r *http.Request) bool {
+	_, _, tries := r.BasicAuth()
+	from, known := address(r), g.knows(r)
+	if !tries || from.Addr().IsLoopback() { // a browser's first request; or a proxy, for all who use it
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if now := time.Now(); now.Sub(g.begun) >= forgiveAfter {
+		clear(g.wrong)
+		g.begun = now
+	}
+	if g.wrong[from] >= maxWrong {
+		return true
+	}
+	if _, counted := g.wrong[from]; !known && (counted || len(g.wrong) < maxWrongFrom) {
+		g.wrong[from]++
+	}
+	return false
 }
 
 // knows compares hashes, so that the time it takes reveals nothing, not even the length.

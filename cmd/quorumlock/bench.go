@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 type benchCommand struct {
@@ -69,7 +70,7 @@ func (c *benchCommand) Run(e *env) (err error) {
 	}
 	defer func() { err = errors.Join(err, second.Close()) }()
 
-	b := &bench{first: first, name: "quorumlock-bench:" + quorumlock.NewID(), names: make(map[string]bool)}
+	b := &bench{first: first, name: "quorumlock-bench:" + names.NewID(), names: make(map[string]bool)}
 	defer func() {
 		if left := b.wipe(); left != nil {
 			_, _ = fmt.Fprintln(e.stderr, "quorumlock: bench: "+errorText(left))
@@ -211,7 +212,7 @@ func (b *bench) waitFor(ctx context.Context, name string) {
 // alone measures each node by itself.
 func (b *bench) alone(ctx context.Context, d time.Duration) (all []measured) {
 	for _, n := range b.first.nodes {
-		name := b.lockName(":alone:" + quorumlock.NewID())
+		name := b.lockName(":alone:" + names.NewID())
 		step, cancel := context.WithTimeout(ctx, d)
 		began := time.Now()
 		took, err := repeat(step, n.Mutex(b.first.prefix+name, quorumlock.WithWait(d)))
@@ -263,7 +264,7 @@ func (b *bench) wipe() error {
 	for _, n := range b.first.nodes {
 		for name := range b.names {
 			key := b.first.prefix + name
-			if err := n.Client().Del(ctx, key, scripts.TokenKey(key), scripts.QueueKey(key), scripts.EntriesKey(key)).Err(); err != nil {
+			if err := n.Client().Del(ctx, key, wire.TokenKey(key), wire.QueueKey(key), wire.EntriesKey(key)).Err(); err != nil {
 				errs = append(errs, fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err))
 				break
 			}

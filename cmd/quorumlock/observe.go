@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	internal "github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // gently is the part of the time for which surveys may run.
 const gently = 4
+
+// clientsEvery is how many checks there are for each that asks for the clients of the nodes.
+const clientsEvery = 10
 
 // observer looks at nodes and locks on behalf of everybody who watches. What it keeps is bounded, and what it returns never changes.
 type observer struct {
@@ -41,6 +47,9 @@ type nodesSeen struct {
 type checkSeen struct {
 	at     time.Time
 	health redlock.Health
+	count  int
+	kept   []redlock.Finding // what the latest check that asked for clients found that others do not look for
+	again  bool              // some of that is from the check of that kind before, of nodes that have not answered since
 }
 
 // locksSeen is the latest survey. It is zero before the first.
@@ -158,14 +167,50 @@ func (o *observer) lookByName(ctx context.Context) (locks []*topLock, err error)
 }
 
 func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
-	h, _ := o.client.Check(ctx) // a failure is a finding
+	_, last, _, _ := o.seen()
+	whole := last.count%clientsEvery == 0
+	asked := ctx
+	if !whole {
+		asked = internal.WithoutClients(ctx)
+	}
+	h, _ := o.client.Check(asked) // a failure is a finding
 	if ctx.Err() != nil {
 		return 0
 	}
+	depends := func(f redlock.Finding) bool { return f.Kind == redlock.OtherList || f.Kind == redlock.Untold }
+	kept := last.kept
+	again := last.again
+	if whole {
+		found := slices.DeleteFunc(slices.Clone(h.Findings), func(f redlock.Finding) bool { return !depends(f) })
+		var old []redlock.Finding
+		if !again {
+			old = unanswered(kept, found, h.Nodes)
+		}
+		kept, again = append(found, old...), len(old) > 0
+	}
+	h.Findings = append(slices.DeleteFunc(h.Findings, depends), kept...)
+	slices.SortStableFunc(h.Findings, func(a, b redlock.Finding) int { return int(b.Severity - a.Severity) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.check = checkSeen{time.Now(), h}
+	o.check = checkSeen{time.Now(), h, last.count + 1, kept, again}
 	return o.checkEvery
+}
+
+// unanswered returns those of the findings of an earlier check that are not among the new ones, though perhaps only because a node
+// has not answered this time.
+func unanswered(old, found []redlock.Finding, nodes []redlock.NodeHealth) (kept []redlock.Finding) {
+	what := func(f redlock.Finding) string { // without the clients, which come and go
+		list, _, _ := strings.Cut(f.Problem, "; clients")
+		return list
+	}
+	for _, f := range old {
+		silent := slices.ContainsFunc(nodes, func(n redlock.NodeHealth) bool { return n.Err != nil && (f.Node == "" || f.Node == n.Node) })
+		same := func(g redlock.Finding) bool { return g.Kind == f.Kind && g.Node == f.Node && what(g) == what(f) }
+		if silent && !slices.ContainsFunc(found, same) {
+			kept = append(kept, f)
+		}
+	}
+	return kept
 }
 
 // seen returns the latest looks.

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 var trials = flag.Int("trials", 4, "how often to try each fault of run at a random moment")
@@ -368,14 +368,14 @@ func TestRunInterruptedWhileItWaitsLeavesNothing(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it waits", func() bool { return servers[0].admin.ZCard(t.Context(), scripts.QueueKey("x")).Val() > 0 })
+		eventually(t, "it waits", func() bool { return servers[0].admin.ZCard(t.Context(), wire.QueueKey("x")).Val() > 0 })
 		_ = c.Process.Signal(s)
 		_ = c.Wait()
 		if got := c.ProcessState.ExitCode(); got != status || !strings.Contains(stderr.String(), "interrupted") {
 			t.Errorf("%v: exit status %d, want %d: %s", s, got, status, stderr.String())
 		}
 		for _, s := range servers {
-			eventually(t, "the queue is empty", func() bool { return s.admin.ZCard(t.Context(), scripts.QueueKey("x")).Val() == 0 })
+			eventually(t, "the queue is empty", func() bool { return s.admin.ZCard(t.Context(), wire.QueueKey("x")).Val() == 0 })
 		}
 	}
 	_ = holder.Process.Signal(syscall.SIGTERM)

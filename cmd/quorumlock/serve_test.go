@@ -27,6 +27,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -352,6 +353,53 @@ func TestTheTimelineForgetsWhileNothingIsKnown(t *testing.T) {
 	}
 }
 
+// Thousands of short holds are a page that a browser loads every two seconds.
+func TestAPageWithManyHoldsIsSmall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, c := embeddedCluster(t, 3)
+		o := newTestObserver(c)
+		o.past.began = o.past.began.Add(-o.past.keep)
+		now := o.past.began
+		for look := range 1000 { // all locks change hands at each that is not blind
+			now = now.Add(600 * time.Millisecond)
+			var locks []*topLock
+			for i := range maxRows {
+				locks = append(locks, &topLock{lockView: lockView{Name: fmt.Sprintf("lock-%d", i), Held: true, Holder: &partyView{Owner: fmt.Sprintf("client-%d-%d:1", i, look)}}})
+			}
+			o.past.noteNodes([]topNode{{Node: "a", OK: look%2 == 0}}, now)
+			o.past.noteLocks(locks, look%3 > 0, now)
+		}
+		time.Sleep(time.Until(now))
+		_, body := get(t, newSite(o), "/")
+		if len(body) > 600_000 {
+			t.Errorf("the page has %d bytes", len(body))
+		}
+		rows := strings.Count(body, "<tr><th scope=\"row\"><bdi>")
+		if rows != maxText || !strings.Contains(body, "13320 earlier ones are left out") || !strings.Contains(body, "client-0-998:1") {
+			t.Errorf("%d rows of text, want the latest %d: %s", rows, maxText, regexp.MustCompile(`[0-9]+ earlier`).FindString(body))
+		}
+	})
+}
+
+func TestHoldsThatAreCloseTogetherAreOneBar(t *testing.T) {
+	now := time.Now()
+	ago := func(s int) time.Time { return now.Add(-time.Duration(s) * time.Second) }
+	spans := []span{ // a second is 7.6 units
+		{"a", "a", ago(90), ago(60)}, {"b", "b", ago(50), ago(50)}, {"c", "c", ago(50), ago(40)}, {"d", "d", ago(40), time.Time{}},
+	}
+	p := draw(nil, []track{{name: "x", spans: spans}}, track{}, 0, now, 100*time.Second)
+	var drawn []string
+	for _, b := range p.Bars {
+		drawn = append(drawn, fmt.Sprintf("%s at %v to %v", b.Label, b.X, b.X+b.W))
+	}
+	if want := []string{"a at 316 to 544", "c at 620 to 696", "d at 696 to 1000"}; !slices.Equal(drawn, want) {
+		t.Errorf("drawn: %q, want %q", drawn, want)
+	}
+	if title := p.Bars[1].Title; !strings.Contains(title, "x: c, ") || !strings.HasSuffix(title, ", and 1 shorter") {
+		t.Errorf("the title of two holds is %q", title)
+	}
+}
+
 func TestHoldsThatOverlapAreDrawnBesideEachOther(t *testing.T) {
 	t0 := time.Now()
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
@@ -372,6 +420,18 @@ func TestOnlyNamesOfThisMachineAreLocal(t *testing.T) {
 	}
 }
 
+// from is what a gate answers to a request from an address.
+func from(g *gate, address, path, password string) (status int) {
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", path, nil)
+	r.RemoteAddr = address + ":1234"
+	if password != "" {
+		r.SetBasicAuth("u", password)
+	}
+	g.ServeHTTP(w, r)
+	return w.Code
+}
+
+// One address cannot take all the room, and all together have no more than there is.
 func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -381,25 +441,122 @@ func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 		}
 	}), "", "", false)
 	done := make(chan struct{})
-	for range maxRequests {
-		go func() {
-			get(t, g, "/")
-			done <- struct{}{}
-		}()
+	for i := range maxRequests / maxRequestsOf {
+		address := fmt.Sprintf("10.0.0.%d", i)
+		for range maxRequestsOf {
+			go func() {
+				from(g, address, "/", "")
+				done <- struct{}{}
+			}()
+			<-entered
+		}
+		if status := from(g, address, "/other", ""); status != http.StatusServiceUnavailable {
+			t.Errorf("one more from %s: status %d", address, status)
+		}
+		if status := from(g, "10.0.1.0", "/other", ""); (status == http.StatusOK) != (i+1 < maxRequests/maxRequestsOf) {
+			t.Errorf("from another address, beside %d: status %d", i+1, status)
+		}
 	}
-	for range maxRequests {
-		<-entered
-	}
-	if status, _ := get(t, g, "/"); status != http.StatusServiceUnavailable {
-		t.Errorf("status %d", status)
-	}
-	if status, _ := get(t, g, "/healthz"); status != http.StatusOK {
+	if status := from(g, "10.0.0.1", "/healthz", ""); status != http.StatusOK {
 		t.Errorf("it is taken for dead because it is busy: status %d", status)
 	}
 	close(leave)
 	for range maxRequests {
 		<-done
 	}
+	if status := from(g, "10.0.0.1", "/other", ""); status != http.StatusOK || len(g.busy) != 0 || g.all != 0 {
+		t.Errorf("afterwards: status %d, %d, %v", status, g.all, g.busy)
+	}
+}
+
+func TestPasswordsCannotBeGuessedFast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "u", "correct horse", false)
+		expect := func(when, address, password string, want int) {
+			t.Helper()
+			if status := from(g, address, "/", password); status != want {
+				t.Errorf("%s: status %d, want %d", when, status, want)
+			}
+		}
+		for i := range 2 * maxWrong {
+			expect("without a password", "[2001:db8::1]", "", http.StatusUnauthorized)
+			expect("the right one", "10.0.0.1", "correct horse", http.StatusOK)
+			if i < maxWrong {
+				expect("a wrong one", fmt.Sprintf("[2001:db8::%x]", i), "guess", http.StatusUnauthorized)
+			}
+		}
+		expect("a wrong one too many", "[2001:db8::ffff]", "guess", http.StatusTooManyRequests)
+		expect("the right one, after too many", "[2001:db8::1]", "correct horse", http.StatusTooManyRequests)
+		expect("the right one, from elsewhere", "[2001:db8:1::1]", "correct horse", http.StatusOK)
+		time.Sleep(forgiveAfter)
+		expect("the right one, later", "[2001:db8::1]", "correct horse", http.StatusOK)
+		for i := range 2 * maxWrongFrom {
+			from(g, fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), "/", "guess")
+		}
+		if len(g.wrong) > maxWrongFrom {
+			t.Errorf("%d addresses are remembered", len(g.wrong))
+		}
+	})
+}
+
+// A server with many connections needs long to list them.
+func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, c := embeddedCluster(t, 3)
+		_, err := c.Healthy(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var nodes []*node.Node
+		for _, s := range servers[:2] {
+			n, err := s.Node()
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes = append(nodes, n)
+		}
+		other, err := redlock.New(nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Healthy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		o := newTestObserver(c)
+		finds := func() bool {
+			o.checkNodes(t.Context())
+			_, check, _, _ := o.seen()
+			return slices.ContainsFunc(check.health.Findings, func(f redlock.Finding) bool { return f.Kind == redlock.OtherList })
+		}
+		for i := range clientsEvery {
+			if !finds() {
+				t.Errorf("check %d has forgotten the other list", i)
+			}
+			if asked := slices.ContainsFunc(o.check.health.Nodes, func(n redlock.NodeHealth) bool { return len(n.Status.Clients) > 0 }); asked != (i == 0) {
+				t.Errorf("check %d asked for clients: %v", i, asked)
+			}
+		}
+		for _, srv := range servers {
+			srv.Kill()
+		}
+		if !finds() {
+			t.Error("a check that no node answers has forgotten the other list")
+		}
+		if err := other.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, srv := range servers[1:] {
+			srv.Restart(true)
+		}
+		for range clientsEvery - 1 {
+			if !finds() {
+				t.Error("a check that does not ask for clients has forgotten the other list")
+			}
+		}
+		if finds() {
+			t.Errorf("after %d checks, it has not seen that the client is gone", clientsEvery)
+		}
+	})
 }
 
 // With --https-client-ca only those whose certificate it has signed come in.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"time"
 )
 
@@ -15,6 +16,8 @@ const (
 	axisHeight     = 22
 	maxRows        = 20
 	maxLanes       = 3  // how many holds of one lock are drawn next to each other
+	minStep        = 8. // between where two bars of a lane begin: it bounds how many there are
+	maxText        = 500
 	colours        = 8  // in style.css
 	charWidth      = 7. // of the labels, at most
 )
@@ -27,7 +30,8 @@ type timeline struct {
 	Bars          []timelineBar
 	Blind         []timelineBar // when it was not known who held what
 	Ticks         []timelineTick
-	Text          []timelineText // the bars as text, for those who cannot see them
+	Text          []timelineText // the latest spans as text, for those who cannot see the bars
+	TextLeft      int            // spans that are not in Text
 	Left          int            // rows that are not drawn
 	Minutes       string
 }
@@ -54,7 +58,11 @@ type timelineTick struct {
 	Label string
 }
 
-type timelineText struct{ Name, Who, From, To, Lasted string }
+type timelineText struct {
+	Name, Who, From, To, Lasted string
+
+	from time.Time
+}
 
 // draw makes a picture of the tracks. Nodes with which something was wrong come first.
 func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.Duration) timeline {
@@ -62,9 +70,16 @@ func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.
 	y := axisHeight
 	add := func(t track, node bool) {
 		lanes, of := arrange(t.spans)
+		inLane := make([][]span, min(lanes, maxLanes))
 		for i, s := range t.spans {
-			if of[i] < maxLanes {
-				p.bar(t.name, s, node, float64(y+of[i]*laneHeight), now, keep)
+			if lane := of[i]; lane < maxLanes {
+				inLane[lane] = append(inLane[lane], s)
+				p.Text = append(p.Text, inWords(t.name, s, node, now))
+			}
+		}
+		for i, spans := range inLane {
+			for _, near := range together(spans, now, keep) {
+				p.bar(t.name, near, node, float64(y+i*laneHeight), now, keep)
 			}
 		}
 		height := max(min(lanes, maxLanes), 1) * laneHeight
@@ -81,10 +96,13 @@ func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.
 		add(t, false)
 	}
 	p.Height = y
-	for _, s := range blind.spans {
-		from, to := across(s, now, keep)
+	for _, near := range together(blind.spans, now, keep) {
+		from, to := across(near, now, keep)
 		p.Blind = append(p.Blind, timelineBar{X: from, Y: float64(top), W: max(to-from, 1), H: float64(max(y-top, 0)), Class: "blind", Title: "not known: too few nodes answered"})
 	}
+	slices.SortStableFunc(p.Text, func(a, b timelineText) int { return b.from.Compare(a.from) })
+	p.TextLeft = max(len(p.Text)-maxText, 0)
+	p.Text = p.Text[:len(p.Text)-p.TextLeft]
 	for i := range 6 {
 		ago := keep * time.Duration(5-i) / 5
 		label := "now"
@@ -96,25 +114,61 @@ func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.
 	return p
 }
 
-func (p *timeline) bar(name string, s span, node bool, y float64, now time.Time, keep time.Duration) {
-	from, to := across(s, now, keep)
-	b := timelineBar{X: from, Y: y, W: max(to-from, 2), H: laneHeight - 2, Class: colour(s.who), TextX: from + 4, TextY: y + laneHeight - 5}
-	end := now
-	text := timelineText{Name: shown(name), Who: s.who, From: s.from.UTC().Format(time.TimeOnly), To: "now"}
-	if !s.to.IsZero() {
-		end = s.to
-		text.To = s.to.UTC().Format(time.TimeOnly)
+// together groups the spans of a lane into bars: a bar has the spans that begin within minStep of its beginning. What goes on
+// has a bar of its own.
+func together(spans []span, now time.Time, keep time.Duration) (bars [][]span) {
+	var begins float64
+	for i, s := range spans {
+		if x := place(s.from, now, keep); i == 0 || x >= begins+minStep || s.to.IsZero() {
+			bars, begins = append(bars, nil), x
+		}
+		bars[len(bars)-1] = append(bars[len(bars)-1], s)
 	}
+	return bars
+}
+
+// bar draws spans that are close together as one bar, which looks like the longest of them.
+func (p *timeline) bar(name string, spans []span, node bool, y float64, now time.Time, keep time.Duration) {
+	longest := spans[0]
+	for _, s := range spans {
+		if s.lasted(now) > longest.lasted(now) {
+			longest = s
+		}
+	}
+	from, to := across(spans, now, keep)
+	b := timelineBar{X: from, Y: y, W: max(to-from, 2), H: laneHeight - 2, Class: colour(longest.who), TextX: from + 4, TextY: y + laneHeight - 5}
 	if node {
-		b.Class, text.Who = "failed", "not ready"
+		b.Class = "failed"
 	}
-	text.Lasted = seconds(end.Sub(s.from).Milliseconds())
+	text := inWords(name, longest, node, now)
 	b.Title = fmt.Sprintf("%s: %s, %s to %s (%s)", text.Name, text.Who, text.From, text.To, text.Lasted)
+	if more := len(spans) - 1; more > 0 {
+		b.Title += fmt.Sprintf(", and %d shorter", more)
+	}
 	if float64(len([]rune(text.Who)))*charWidth < b.W-8 {
 		b.Label = text.Who
 	}
 	p.Bars = append(p.Bars, b)
-	p.Text = append(p.Text, text)
+}
+
+// inWords describes a span of a lock or a node.
+func inWords(name string, s span, node bool, now time.Time) timelineText {
+	text := timelineText{Name: shown(name), Who: s.who, From: s.from.UTC().Format(time.TimeOnly), To: "now",
+		Lasted: seconds(s.lasted(now).Milliseconds()), from: s.from}
+	if !s.to.IsZero() {
+		text.To = s.to.UTC().Format(time.TimeOnly)
+	}
+	if node {
+		text.Who = "not ready"
+	}
+	return text
+}
+
+func (s span) lasted(now time.Time) time.Duration {
+	if s.to.IsZero() {
+		return now.Sub(s.from)
+	}
+	return s.to.Sub(s.from)
 }
 
 // arrange puts overlapping spans into different lanes.
@@ -134,12 +188,13 @@ func arrange(spans []span) (lanes int, of []int) {
 	return len(ends), of
 }
 
-// across returns where a span begins and ends, from left to right.
-func across(s span, now time.Time, keep time.Duration) (from, to float64) {
-	if s.to.IsZero() {
-		return place(s.from, now, keep), place(now, now, keep)
+// across returns where spans, one after the other, begin and end, from left to right.
+func across(spans []span, now time.Time, keep time.Duration) (from, to float64) {
+	end := spans[len(spans)-1].to
+	if end.IsZero() {
+		end = now
 	}
-	return place(s.from, now, keep), place(s.to, now, keep)
+	return place(spans[0].from, now, keep), place(end, now, keep)
 }
 
 // place returns where a time is, from left to right.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 
 	"github.com/caddyserver/certmagic"
@@ -38,7 +39,7 @@ var (
 // New returns a Storage that uses base for everything but locks. lock returns the lock for a name, such as client.Mutex with a
 // prefix. New returns an error if base or lock is nil.
 func New(base certmagic.Storage, lock func(name string) quorumlock.Locker) (*Storage, error) {
-	if base == nil {
+	if isNil(base) {
 		return nil, errors.New("quorumlock: certmagiclock: New: the storage is nil: use the one that keeps the certificates, such as a *certmagic.FileStorage")
 	}
 	if lock == nil {
@@ -80,8 +81,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 }
 
 // Unlock releases the lock, even if ctx is done. It returns nil if the lock was lost before, because nothing is left to release.
-// It returns a *[quorumlock.QuorumError] if too few nodes confirmed the release; the others drop the lock when its TTL is over. It
-// returns [quorumlock.ErrNotHeld] if this Storage does not have the lock.
+// It returns a *[quorumlock.QuorumError] if too few nodes confirmed the release; the client sends it to the others
+// again by itself, and they drop the lock when its TTL is over. Then, too, this Storage no longer has the lock. Unlock returns
+// [quorumlock.ErrNotHeld] if the Storage does not have it.
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	lease := s.oldest(name)
 	if lease == nil {
@@ -94,7 +96,7 @@ func (s *Storage) Unlock(ctx context.Context, name string) error {
 }
 
 func (s *Storage) locker(name string) (quorumlock.Locker, error) {
-	if l := s.lock(name); l != nil {
+	if l := s.lock(name); !isNil(l) {
 		return l, nil
 	}
 	return nil, fmt.Errorf("quorumlock: certmagiclock: the lock function returned nil for the name %q: return a lock for each name", name)
@@ -119,4 +121,10 @@ func (s *Storage) oldest(name string) *quorumlock.Lease {
 		delete(s.leases, name)
 	}
 	return all[0]
+}
+
+// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that was never made.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }

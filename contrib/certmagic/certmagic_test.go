@@ -217,9 +217,13 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	none := func(string) quorumlock.Locker { return nil }
 	_, noStorage := certmagiclock.New(nil, none)
 	_, noFunc := certmagiclock.New(&certmagic.FileStorage{}, nil)
+	_, nilStorage := certmagiclock.New((*certmagic.FileStorage)(nil), none)
+	typed := func(string) quorumlock.Locker { return (*locktest.Locker)(nil) }
 	_, noTry := newStorage(t, none).TryLock(t.Context(), "x")
 	for want, err := range map[string]error{
-		"the storage is nil": noStorage, "the function is nil": noFunc,
+		"the storage is nil": noStorage, "New: the storage is nil": nilStorage,
+		`returned nil for the name "y"`: newStorage(t, typed).Lock(t.Context(), "y"),
+		"the function is nil":           noFunc,
 		`returned nil for the name "x"`: newStorage(t, none).Lock(t.Context(), "x"), `nil for the name "x": return a lock`: noTry,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -3,6 +3,7 @@ package cronlock
 
 import (
 	"context"
+	"reflect"
 	"time"
 
 	"github.com/robfig/cron/v3"
@@ -43,14 +44,22 @@ func OnceFunc(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration
 	}
 	return cron.FuncJob(func() {
 		name := ""
-		if lock != nil {
+		if !isNil(lock) {
 			name = lock.Name()
 		}
 		switch ran, err := quorumlock.Once(ctx, lock, atLeast, job); {
+		case err != nil && ran:
+			log.Error(err, "quorumlock: the job has run, and it or its lock failed", "lock", name)
 		case err != nil:
-			log.Error(err, "quorumlock: once", "lock", name, "ran", ran)
+			log.Error(err, "quorumlock: the job was not run", "lock", name)
 		case !ran:
 			log.Info("quorumlock: skipped: another process has the lock", "lock", name)
 		}
 	})
+}
+
+// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that was never made.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }

@@ -96,9 +96,10 @@ func TestTheLogLearnsOfSkippedTicksAndErrors(t *testing.T) {
 	lock.Fail(&quorumlock.QuorumError{Needed: 2})
 	run(lock, job)
 	run(nil, job)
+	run((*locktest.Locker)(nil), job)
 	run(lock, nil)
 	cronlock.Once(t.Context(), lock, 0, l)(nil).Run()
-	for i, want := range []string{"no paper", "no quorum", "the Locker is nil", "the function is nil", "the function is nil"} {
+	for i, want := range []string{"no paper", "no quorum", "the Locker is nil", "the Locker is nil", "the function is nil", "the function is nil"} {
 		if i >= len(l.errors) || !strings.Contains(l.errors[i], want) {
 			t.Errorf("errors %q, want number %d to say %q", l.errors, i, want)
 		}

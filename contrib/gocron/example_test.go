@@ -87,11 +87,13 @@ func ExampleNewElector() {
 	}
 	scheduler.Start()
 	fmt.Println("the leader ran:", <-ran)
+	fmt.Println("this process leads:", elector.IsLeader(ctx) == nil)
 
 	_ = scheduler.Shutdown() // first, so that no job runs when another process leads
 	cancel()
 	fmt.Println(<-resigned)
 	// Output:
 	// the leader ran: report
+	// this process leads: true
 	// context canceled
 }

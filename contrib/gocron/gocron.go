@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -48,7 +49,7 @@ func NewLocker(lock func(job string) quorumlock.Locker, atLeast time.Duration) (
 // errors see TryLock of [quorumlock.Locker].
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	lock := l.lock(job)
-	if lock == nil {
+	if isNil(lock) {
 		return nil, fmt.Errorf("quorumlock: gocronlock: the lock function returned nil for the job %q: return a lock for each job", job)
 	}
 	lease, err := lock.TryLock(ctx)
@@ -66,4 +67,10 @@ type held struct {
 // Unlock keeps the lock until atLeast after its grant, and then lets it expire. It does so even if ctx is done.
 func (h *held) Unlock(ctx context.Context) error {
 	return h.lease.UnlockAfter(ctx, time.Until(h.until))
+}
+
+// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that was never made.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
 }

@@ -239,10 +239,15 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	_, noFunc := gocronlock.NewLocker(nil, 0)
 	_, negative := gocronlock.NewLocker(lock, -1)
 	_, noLock := locker.Lock(t.Context(), "report")
+	typed, err := gocronlock.NewLocker(func(string) quorumlock.Locker { return (*locktest.Locker)(nil) }, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, nilLock := typed.Lock(t.Context(), "cleanup")
 	_, noElection := gocronlock.NewElector(nil, 0)
 	_, negativeSettle := gocronlock.NewElector(election.New(nil, ""), -1)
 	for want, err := range map[string]error{
-		"the function is nil": noFunc, "atLeast is -1ns": negative, `returned nil for the job "report"`: noLock,
+		"the function is nil": noFunc, "atLeast is -1ns": negative, `returned nil for the job "report"`: noLock, `returned nil for the job "cleanup"`: nilLock,
 		"the election is nil": noElection, "settle is -1ns": negativeSettle,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

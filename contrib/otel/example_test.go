@@ -7,6 +7,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
@@ -53,4 +54,30 @@ func nodes() []*node.Node {
 		all[i], _ = embedded.Start(fmt.Sprint("node-", i+1)).Node()
 	}
 	return all
+}
+
+// Work that is done elsewhere under the lease has a span of its own, with a link to the one that acquired the lease.
+func ExampleLink() {
+	observer, err := otellock.New()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client, err := redlock.New(nodes(), quorumlock.WithObserver(observer))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer client.Close() //nolint:errcheck // the example ends
+	lease, err := client.Mutex("invoices").Lock(context.Background())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	spans := tracetest.NewSpanRecorder()
+	tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("worker")
+	_, span := tracer.Start(context.Background(), "send invoices", trace.WithLinks(otellock.Link(lease)))
+	span.End()
+	fmt.Println(spans.Ended()[0].Name(), lease.Unlock(context.Background()))
+	// Output: send invoices <nil>
 }

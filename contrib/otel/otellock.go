@@ -36,6 +36,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel"
@@ -90,6 +91,9 @@ type Observer struct {
 	acquiring, held     metric.Int64UpDownCounter
 	lost, refused, late metric.Int64Counter
 	up                  metric.Int64Gauge
+
+	plain metric.MeasurementOption // no attributes
+	nodes sync.Map                 // the options of measurements of a node, []metric.RecordOption, by its name
 }
 
 var _ quorumlock.Observer = (*Observer)(nil)
@@ -114,6 +118,7 @@ func New(opts ...Option) (*Observer, error) {
 		return nil, errors.New("quorumlock: otellock.New: a provider is nil: leave out the option to use the global one")
 	}
 	o.tracer = o.traces.Tracer(scope)
+	o.plain = metric.WithAttributeSet(*attribute.EmptySet())
 	m := o.meters.Meter(scope)
 	var errs []error
 	histogram := func(name, what string) metric.Float64Histogram {
@@ -182,13 +187,23 @@ func Link(lease *quorumlock.Lease) trace.Link {
 // is still the caller's span, for the work under the lock.
 func (o *Observer) Begin(ctx context.Context, lock string) context.Context {
 	began, span := o.tracer.Start(ctx, "quorumlock Lock", trace.WithAttributes(o.common(lock)...))
-	o.acquiring.Add(ctx, 1, metric.WithAttributes(o.common(lock)...))
+	o.acquiring.Add(ctx, 1, o.measured(lock))
 	return context.WithValue(ctx, acquisitionKey{}, acquisition{span, began})
 }
 
 // Observe implements quorumlock.Observer.
 func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
-	common := metric.WithAttributes(o.common(e.Lock)...)
+	if e.Kind == quorumlock.NodeAsked { // one for each round trip
+		of := o.ofNode(e.Node)
+		up := int64(1)
+		if e.Err != nil {
+			up = 0
+		}
+		o.up.Record(ctx, up, of...)
+		o.trip.Record(ctx, e.Took.Seconds(), of...)
+		return
+	}
+	common := o.measured(e.Lock)
 	switch e.Kind {
 	case quorumlock.Acquired, quorumlock.Refused:
 		o.ended(ctx, e)
@@ -204,15 +219,16 @@ func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
 		trace.SpanFromContext(ctx).AddEvent("quorumlock: lease lost", trace.WithAttributes(append(o.failure(e), keyReason.String(string(e.Reason)))...))
 	case quorumlock.Released:
 		o.released(ctx, e)
-	case quorumlock.NodeAnswered:
-		of := metric.WithAttributes(keyNode.String(e.Node))
-		up := int64(1)
-		if e.Err != nil {
-			up = 0
-		}
-		o.up.Record(ctx, up, of)
-		o.trip.Record(ctx, e.Took.Seconds(), of)
 	}
+}
+
+// ofNode returns the options of measurements of a node. There are few nodes.
+func (o *Observer) ofNode(node string) []metric.RecordOption {
+	if of, ok := o.nodes.Load(node); ok {
+		return of.([]metric.RecordOption)
+	}
+	of, _ := o.nodes.LoadOrStore(node, []metric.RecordOption{metric.WithAttributeSet(attribute.NewSet(keyNode.String(node)))})
+	return of.([]metric.RecordOption)
 }
 
 // ended takes the end of a call of Lock or TryLock.
@@ -223,7 +239,7 @@ func (o *Observer) ended(ctx context.Context, e quorumlock.Event) {
 	}
 	ctx = a.began
 	span := a.span
-	common := metric.WithAttributes(o.common(e.Lock)...)
+	common := o.measured(e.Lock)
 	operation := keyOperation.String("lock")
 	if e.Try {
 		operation = keyOperation.String("try_lock")
@@ -264,7 +280,7 @@ func (o *Observer) released(ctx context.Context, e quorumlock.Event) {
 	now := time.Now()
 	ctx, span := o.tracer.Start(ctx, "quorumlock Unlock", trace.WithTimestamp(now.Add(-e.Took)), trace.WithLinks(Link(e.Lease)), trace.WithAttributes(o.common(e.Lock)...))
 	if e.Ended {
-		common := metric.WithAttributes(o.common(e.Lock)...)
+		common := o.measured(e.Lock)
 		o.held.Add(ctx, -1, common)
 		o.hold.Record(ctx, e.Held.Seconds(), common)
 	}
@@ -280,6 +296,14 @@ func (o *Observer) common(lock string) []attribute.KeyValue {
 		return nil
 	}
 	return []attribute.KeyValue{keyLock.String(lock)}
+}
+
+// measured returns the attributes that every measurement of a lock has.
+func (o *Observer) measured(lock string) metric.MeasurementOption {
+	if common := o.common(lock); common != nil {
+		return metric.WithAttributes(common...)
+	}
+	return o.plain
 }
 
 // fail says in a span why a call failed. If somebody else has the lock, the span is not marked as an error: nothing went wrong.
@@ -311,12 +335,12 @@ func (o *Observer) text(err error) string {
 func errorType(err error) string {
 	_, few := errors.AsType[*quorumlock.QuorumError](err)
 	switch {
+	case errors.Is(err, quorumlock.ErrLost): // first: the errors of the nodes that led to the loss are in it
+		return "lost"
 	case errors.Is(err, quorumlock.ErrClosed):
 		return "closed"
 	case errors.Is(err, context.Canceled):
 		return "cancelled"
-	case errors.Is(err, quorumlock.ErrLost):
-		return "lost"
 	case errors.Is(err, quorumlock.ErrWrongKind):
 		return "wrong_kind"
 	case errors.Is(err, quorumlock.ErrNotALock):

@@ -29,6 +29,8 @@ type sdk struct {
 	traces *sdktrace.TracerProvider
 	reader *metric.ManualReader
 	option quorumlock.Option
+
+	observer *otellock.Observer
 }
 
 func observe(t *testing.T, opts ...otellock.Option) *sdk {
@@ -39,7 +41,7 @@ func observe(t *testing.T, opts ...otellock.Option) *sdk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.option = quorumlock.WithObserver(o)
+	s.observer, s.option = o, quorumlock.WithObserver(o)
 	return s
 }
 
@@ -478,5 +480,30 @@ func TestBadProvidersAreRefused(t *testing.T) {
 	}
 	if _, err := otellock.New(); err != nil { // the global providers, which do nothing
 		t.Error(err)
+	}
+}
+
+// Somebody has overwritten the keys of a lock that is held.
+func TestALossIsCalledSoWhateverTheNodesSay(t *testing.T) {
+	for _, why := range []error{quorumlock.ErrNotALock, quorumlock.ErrClosed, context.Canceled} {
+		s := observe(t)
+		lost := &quorumlock.LostError{Name: "x", Nodes: []*quorumlock.NodeError{{Node: "n", Err: why}}}
+		s.observer.Observe(t.Context(), quorumlock.Event{Kind: quorumlock.Released, Lock: "x", Err: lost})
+		if got := attr(s.spans.Ended()[0], "error.type"); got != "lost" {
+			t.Errorf("with %v at a node, the type is %v", why, got)
+		}
+	}
+}
+
+// Each round trip to a node is an event.
+func BenchmarkNodeAsked(b *testing.B) {
+	o, err := otellock.New(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()))))
+	if err != nil {
+		b.Fatal(err)
+	}
+	e := quorumlock.Event{Kind: quorumlock.NodeAsked, Node: "10.0.0.1:6379", Took: time.Millisecond}
+	b.ReportAllocs()
+	for b.Loop() {
+		o.Observe(b.Context(), e)
 	}
 }

@@ -67,6 +67,9 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			c.State = Unknown // until the yield is answered
 			m.yield(int(call.Cell))
 		}
+		if m.phase == Waiting && m.reason == Held && c.State == Queued { // this refusal may tell when a quorum of the keys will have expired
+			m.due = min(m.due, now.Mono+m.pause(now))
+		}
 		m.review(now)
 	case Releasing, Over: // a release is on its way behind it
 		restored := c.State == Granted && !r.OK && !r.Unsent  // the key, but the waiter may be queued
@@ -256,13 +259,12 @@ func (m *Machine) raised(now Time, call Call, r Reply) {
 // disagree ends an attempt whose token no quorum has.
 func (m *Machine) disagree(now Time) {
 	if m.successor {
-		m.successor = false
 		for i := range m.Cells { // what the attempt's own owner has got is of no use
 			if s := m.Cells[i].State; s == Granted || s == Unknown {
 				m.call(Call{Do: Release, Cell: int32(i), Attempt: m.attempt})
 			}
 		}
-		m.ask(now) // the next attempt takes over what was handed to the successor
+		m.ask(now) // the next attempt takes over what the successor has
 		return
 	}
 	m.giveWay(now, NoQuorum)
@@ -322,7 +324,7 @@ func (m *Machine) isUnclear() bool {
 	if !asked {
 		return false
 	}
-	undecided, _ := m.isUndecided()
+	undecided, _, _ := m.isUndecided()
 	return undecided
 }
 
@@ -330,17 +332,19 @@ func (m *Machine) isUnclear() bool {
 // lock, or will have it: no single contender has enough of the nodes. A hold of this client that has ended does not
 // count; its release may not have arrived everywhere.
 //
-// Whoever has one member of a MultiLock may be another contender, which lacks the members that this one has. So such a
-// refusal is final only if this contender has nothing, or meets the same one again. It returns who was met.
-func (m *Machine) isUndecided() (is bool, met quorumlock.Owner) {
+// Whoever has one member of a MultiLock, or so many nodes that nobody else can win, may be another contender, which lacks what
+// this one has. So such a refusal is final only if this contender has nothing and waits for no answer, or meets the same one
+// again. Whoever has not even a whole member may be giving way: that one is met three times. It returns who was met, and whether
+// anybody has a whole member.
+func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	if m.isApart() || m.isSplit() && m.attempt < maxSplits {
-		return true, ""
+		return true, "", false
 	}
 	refusals, grants := 0, 0
 	for i := range m.Cells {
 		c := &m.Cells[i]
-		if c.Won {
-			grants++
+		if c.Won || c.State == Asked {
+			grants++ // or may become one
 		}
 		if !c.Refused {
 			continue
@@ -351,19 +355,21 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner) {
 			continue
 		}
 		has := func(d *Cell) bool { return d.Refused && !d.Refusal.Free && d.Refusal.Holder == who }
+		part := m.breaks(has)
+		whole = whole || part
 		rest := m.won(func(d *Cell) bool { return !has(d) })
 		switch {
 		case m.won(has):
-			return false, who
+			return false, who, true
 		case who == "":
-		case !m.breaks(has) && rest:
-		case who == m.met:
-			return false, who
+		case !part && rest:
+		case who == m.met && (part || m.meetings > 1):
+			return false, who, whole
 		default:
 			met = who
 		}
 	}
-	return refusals > 0 && (grants > 0 || met == ""), met
+	return refusals > 0 && (grants > 0 || met == ""), met, whole
 }
 
 // breaks reports whether somebody else could hold the lock, or a part of it, if he has those cells.

@@ -50,6 +50,7 @@ type Call struct {
 	Successor bool // the owner is the attempt's successor, not the attempt's own
 	All       bool // for the two that leave: also release what the waiter's successors have got
 	Shared    bool // the owner shares the lock since a Downgrade, or is about to
+	Contends  bool // of a TryLock: it has met others that lack a part of the lock, too
 	Cell      int32
 	Attempt   int32 // whose owner it is
 	Round     int32 // of a Renew

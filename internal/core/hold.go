@@ -39,7 +39,7 @@ func (m *Machine) hold(now Time) {
 	}
 	m.phase, m.since = Holding, now
 	m.fx.Outcome = Acquired
-	m.renew = m.start.Mono + m.renewAfter()
+	m.renew = m.firstRenewal()
 	if m.successor {
 		m.renew = now.Mono + min(renewHanded, left/3)
 	}
@@ -50,6 +50,15 @@ func (m *Machine) hold(now Time) {
 	for i := range m.Cells {
 		m.leaveQueue(i)
 	}
+}
+
+// firstRenewal returns when a hold is renewed for the first time: after a half to the whole of the time between two renewals, so
+// that leases which began together are not renewed together. Those that are due at about the same time are still sent to a
+// node in one write.
+func (m *Machine) firstRenewal() time.Duration {
+	d := m.renewAfter()
+	step := d / 2048
+	return (m.start.Mono + d - step*time.Duration(m.Draw(1024))).Truncate(step)
 }
 
 // renewAfter is how long after its start a renewal is followed by the next.

@@ -126,7 +126,9 @@ type Machine struct {
 	successor bool // the hold, or what is about to be one, is the successor's of the last attempt
 	contests  int  // attempts that were refused somewhere
 	met       quorumlock.Owner
+	meetings  int  // how often in a row
 	undecided bool // a TryLock: it is not certain that somebody has the lock
+	contends  bool // a TryLock: whoever it met last has no whole lock, or member, either
 	soon      bool // told to look often
 	reason    Reason
 	yields    int // cells that granted and have not confirmed that they have the lock back
@@ -237,7 +239,7 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 func (m *Machine) Wake() time.Duration {
 	switch m.phase {
 	case Asking:
-		return m.silence
+		return earlier(m.silence, m.lastTry())
 	case Waiting:
 		return earlier(m.due, m.grace)
 	case Holding:
@@ -257,7 +259,7 @@ func earlier(a, b time.Duration) time.Duration {
 func (m *Machine) tick(now Time) {
 	switch m.phase {
 	case Asking:
-		if m.silence != 0 && now.Mono >= m.silence {
+		if at := m.Wake(); at != 0 && now.Mono >= at {
 			m.giveWay(now, m.contested())
 		}
 	case Waiting:
@@ -310,6 +312,7 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 
 // call adds a call to what is to be sent.
 func (m *Machine) call(c Call) {
+	c.Contends = m.contends
 	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor
 	c.Slot = m.slotAt(int(c.Cell))
 	m.fx.Calls = append(m.fx.Calls, c)

@@ -363,3 +363,23 @@ func TestAnUnlockThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
 		t.Errorf("%v after the second", fx.Calls)
 	}
 }
+
+// Leases that begin together are not renewed together, but some of them in one write.
+func TestFirstRenewalsAreSpread(t *testing.T) {
+	const third = 10 * time.Second / 3
+	at := make(map[time.Duration]bool)
+	for seed := range uint64(5000) {
+		c := &Config{Tree: Majority(1, 1), TTL: 10 * time.Second, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
+		m := New(c, func(int) time.Duration { return time.Millisecond }, seed*0x9e3779b97f4a7c15+1)
+		m.Step(Time{time.Second, time.Second}, Event{Kind: Start})
+		granted(m, 0)
+		after := m.renew - time.Second
+		if after < third/2-third/2048 || after > third {
+			t.Fatalf("the first renewal is %v after the grant", after)
+		}
+		at[m.renew] = true
+	}
+	if len(at) < 900 || len(at) > 1026 {
+		t.Errorf("5,000 leases are renewed at %d times, want about 1,024", len(at))
+	}
+}

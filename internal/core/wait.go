@@ -30,6 +30,10 @@ const (
 
 	// betweenTries is how long a TryLock waits for the others to give up what they have.
 	betweenTries = time.Millisecond
+
+	// maxTries is after how many attempts a TryLock ends that has taken longer than a NodeTimeout. To nodes that are far away, few
+	// attempts fit into one, and whoever gives up before the others have given way leaves the lock to nobody.
+	maxTries = 8
 )
 
 // ErrDuplicate is what a cell says that was asked at another address already.
@@ -40,7 +44,7 @@ var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this 
 // back, so that the waiter knows where it is queued.
 func (m *Machine) giveWay(now Time, why Reason) {
 	m.reason = why
-	m.undecided, m.met = m.undecide()
+	m.undecide()
 	m.phase, m.yields = Yielding, 0
 	m.silence = 0
 	if m.isFinal(now) {
@@ -67,19 +71,38 @@ func (m *Machine) giveWay(now Time, why Reason) {
 
 // isFinal reports whether no other attempt can help.
 func (m *Machine) isFinal(now Time) bool {
-	return m.reason == NotALock || m.cfg.Tries && (!m.undecided || now.Since(m.began) > m.cfg.NodeTimeout)
+	return m.reason == NotALock || m.cfg.Tries && (!m.undecided || !m.triesAgain(now))
+}
+
+// triesAgain reports whether an undecided TryLock may make another attempt: as many as fit into a NodeTimeout, and then up to
+// maxTries of them until lastTry.
+func (m *Machine) triesAgain(now Time) bool {
+	spent := now.Since(m.began)
+	return spent <= m.cfg.NodeTimeout || m.attempt < maxTries && spent < 2*m.cfg.NodeTimeout
+}
+
+// lastTry is when an attempt of a TryLock ends whatever it lacks, so that its token, which may take a NodeTimeout to agree on, is
+// known within three. It is 0 for a Lock, and for the first attempt, which ends within one anyway: most calls need no timer.
+func (m *Machine) lastTry() time.Duration {
+	if !m.cfg.Tries || m.attempt == 1 {
+		return 0
+	}
+	return m.began.Mono + 2*m.cfg.NodeTimeout
 }
 
 // undecide looks, for a TryLock, whether another attempt may help, before the answers are forgotten.
-func (m *Machine) undecide() (bool, quorumlock.Owner) {
+func (m *Machine) undecide() {
 	if !m.cfg.Tries {
-		return false, ""
+		return
 	}
-	undecided, met := m.isUndecided()
-	if !undecided {
-		met = m.met
+	var met quorumlock.Owner
+	var whole bool
+	m.undecided, met, whole = m.isUndecided()
+	if met != m.met {
+		m.meetings = 0
 	}
-	return undecided, met
+	m.met, m.contends = met, !whole
+	m.meetings++
 }
 
 func (m *Machine) yield(i int) {

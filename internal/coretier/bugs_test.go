@@ -50,6 +50,6 @@ var bugs = []sabotage.Bug{
 	bug("readers after a waiting writer are handed the lock", "internal/scriptmodel/queue.go", "			case !wantsShare(w.stored) && !tries(w.stored):\n				return w\n", "			case !wantsShare(w.stored) && !tries(w.stored):\n				from++\n", 8000),
 	bug("a reader's token is not raised", "internal/scriptmodel/hold.go", "		if must(last, counted) >= n.number(4) {", "		if must(last, counted) >= 0 {", 40000),
 	bug("the release of one reader frees the lock", "internal/scriptmodel/release.go", "		if len(n.lock.fields) <= 1 {\n			n.lock.del()\n			hands", "		if true {\n			n.lock.del()\n			hands", 4000),
-	bug("Downgrade renews, and no more", "internal/dialect/dialect.go", "	if k.Shared {\n		return scripts.Downgrade", "	if k.Shared && t.TTL == 0 {\n		return scripts.Downgrade", 20000),
+	bug("Downgrade renews, and no more", "internal/dialect/dialect.go", "	if k.Shared {\n		return wire.Downgrade", "	if k.Shared && t.TTL == 0 {\n		return wire.Downgrade", 20000),
 	bug("a handoff shortens a share", "internal/scriptmodel/queue.go", "		if !n.lock.hexists(owner) {\n			n.sharedUntil", "		if owner != \"\" {\n			n.sharedUntil", 20000),
 }

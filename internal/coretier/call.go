@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
 	"github.com/quorumlock/quorumlock/internal/fleet"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // lock is what the calls of one kind on the same names share.
@@ -151,12 +151,17 @@ func (c *call) arm() {
 		return
 	}
 	c.armed = wake
-	c.process.at(wake, func() {
-		if c.armed == wake && !c.process.closed {
-			c.armed = 0
-			c.step(core.Event{Kind: core.Tick})
-		}
-	})
+	c.process.at(wake, (*tick)(c))
+}
+
+// tick is the alarm of a machine.
+type tick call
+
+func (c *tick) ring(at time.Duration) {
+	if c.armed == at && !c.process.closed {
+		c.armed = 0
+		(*call)(c).step(core.Event{Kind: core.Tick})
+	}
 }
 
 // flush does what the steps have asked for, and returns when nothing is left.
@@ -192,7 +197,7 @@ func (c *call) send(calls []core.Call) {
 		return
 	}
 	p := c.process
-	entry := scripts.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
+	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
 	var hints [len(names)]uint64
 	for node := range p.tier.plan.Nodes {
 		var batches [fleet.Lanes]*batch
@@ -218,13 +223,13 @@ func (c *call) send(calls []core.Call) {
 		}
 		for lane := fleet.Lanes - 1; lane >= 0; lane-- {
 			if b := batches[lane]; b != nil {
-				p.lanes[node*fleet.Lanes+lane].send(b, p.tier.plan.NodeTimeout, c.answered)
+				p.lanes[node*fleet.Lanes+lane].send(b, p.tier.plan.NodeTimeout, c)
 			}
 		}
 	}
 }
 
-func (c *call) script(k *core.Call, entry *scripts.Entry, hint uint64) scripts.Call {
+func (c *call) script(k *core.Call, entry *wire.Entry, hint uint64) wire.Call {
 	return c.caller.Script(&c.lock.terms, c.lock, k, c.caller.Owner(k.Attempt, k.Successor), entry, hint)
 }
 

@@ -25,9 +25,9 @@ func (c *cost) add(out *Outcome) {
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
-	calm:    {4544, 665, 8374, 73668, 1214417439729},
-	bounded: {11747, 980, 25712, 251211, 4657915098804},
-	beyond:  {4357, 404, 9773, 91083, 1796613638899},
+	calm:    {4549, 682, 8404, 74570, 1201645634633},
+	bounded: {11786, 990, 25968, 256261, 4620432726621},
+	beyond:  {4371, 404, 9816, 92329, 1789251663809},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

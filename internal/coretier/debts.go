@@ -68,11 +68,11 @@ func (d *debt) pay() {
 	}
 	d.busy = true
 	l := &p.lanes[d.node*2+1]
-	l.send(&batch{items: append([]item(nil), due...)}, lastTry, func(b *batch) { d.settle(b) })
+	l.send(&batch{items: append([]item(nil), due...)}, lastTry, d)
 }
 
-// settle keeps what has failed again for the next try.
-func (d *debt) settle(b *batch) {
+// answered keeps what has failed again for the next try.
+func (d *debt) answered(b *batch) {
 	d.busy = false
 	if d.process.closed {
 		return

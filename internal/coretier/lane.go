@@ -2,11 +2,12 @@ package coretier
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/fleet"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // lane is one of the ways from a process to a node, as package node has it: what is asked while a flight is under way goes
@@ -17,6 +18,7 @@ type lane struct {
 	number  int
 	queue   []*batch
 	flight  []*batch
+	spare   []*batch // memory for the next flight
 	flights int
 	out     int     // calls of the flight that are under way
 	again   []*item // those that the node did not know
@@ -25,13 +27,26 @@ type lane struct {
 // batch is what is asked of a node at one time. It is answered once.
 type batch struct {
 	items    []item
+	lane     *lane
+	flight   int // of which it is the first
 	deadline time.Duration
 	limit    time.Duration
 	sent     time.Duration
 	left     int
 	answered bool
-	answer   func(*batch)
+	by       asker
 }
+
+// asker is told what came of a batch.
+type asker interface{ answered(b *batch) }
+
+// A batch is the alarm of its deadline.
+func (b *batch) ring(time.Duration) { b.lane.expire(b) }
+
+// flightOf is the alarm of the flight of which a batch is the first.
+type flightOf batch
+
+func (f *flightOf) ring(time.Duration) { f.lane.timeout(f.flight) }
 
 // item is one call of a batch.
 type item struct {
@@ -39,26 +54,62 @@ type item struct {
 	flight int
 	call   *call
 	k      core.Call
-	script scripts.Call
+	script wire.Call
 	until  time.Duration // of one that is owed
 	owed   bool
 	got    bool
-	reply  scripts.Reply
+	reply  wire.Reply
 }
 
 // newBatch returns a batch with room for one call per name.
 func (t *tier) newBatch(names []int) *batch {
-	const some = 32
-	if len(t.batches) == 0 {
-		t.batches = make([]batch, some)
-	}
-	if len(t.items) < len(names) {
-		t.items = make([]item, some)
-	}
-	b := &t.batches[0]
-	b.items = t.items[:0:len(names)]
-	t.batches, t.items = t.batches[1:], t.items[len(names):]
+	c := t.room.chunk(len(names))
+	b := &c.batches[c.used]
+	b.items = c.items[c.taken : c.taken : c.taken+len(names)]
+	c.used++
+	c.taken += len(names)
 	return b
+}
+
+// room is memory that schedules use one after another: what was just used is faster than new memory.
+type room struct {
+	chunks []*chunk
+	last   int // of the chunks that are used
+	sent   []sent
+}
+
+// chunk has room for some batches.
+type chunk struct {
+	batches     [32]batch
+	items       [32]item
+	used, taken int
+}
+
+var rooms = sync.Pool{New: func() any { return &room{chunks: []*chunk{new(chunk)}} }}
+
+// chunk returns one that has room for a batch of n items.
+func (m *room) chunk(n int) *chunk {
+	if c := m.chunks[m.last]; c.used < len(c.batches) && c.taken+n <= len(c.items) {
+		return c
+	}
+	m.last++
+	if m.last == len(m.chunks) {
+		m.chunks = append(m.chunks, new(chunk))
+	}
+	return m.chunks[m.last]
+}
+
+// clear is called at the end of a schedule.
+func (m *room) clear() {
+	for _, c := range m.chunks[:m.last+1] {
+		clear(c.batches[:c.used])
+		clear(c.items[:c.taken])
+		c.used, c.taken = 0, 0
+	}
+	m.last = 0
+	clear(m.sent)
+	m.sent = m.sent[:0]
+	rooms.Put(m)
 }
 
 type unsent struct{ error }
@@ -71,14 +122,14 @@ var (
 	errTimeout = errors.New("no reply in time")
 )
 
-func (l *lane) send(b *batch, limit time.Duration, answer func(*batch)) {
+func (l *lane) send(b *batch, limit time.Duration, by asker) {
 	p := l.process
-	b.deadline, b.limit, b.sent, b.left, b.answer = p.now.Mono+limit, limit, p.now.Mono, len(b.items), answer
+	b.lane, b.deadline, b.limit, b.sent, b.left, b.by = l, p.now.Mono+limit, limit, p.now.Mono, len(b.items), by
 	for i := range b.items {
 		b.items[i].batch = b
 	}
 	l.queue = append(l.queue, b)
-	p.at(b.deadline, func() { l.expire(b) })
+	p.at(b.deadline, b)
 	l.pump()
 }
 
@@ -103,8 +154,8 @@ func (l *lane) pump() {
 	if len(l.flight) == 0 {
 		return
 	}
-	flight := l.flights
-	p.after(limit, func() { l.timeout(flight) })
+	l.flight[0].flight = l.flights
+	p.at(p.now.Mono+limit, (*flightOf)(l.flight[0]))
 	for _, b := range l.flight {
 		for i := range b.items {
 			l.write(&b.items[i], false)
@@ -138,7 +189,7 @@ func (l *lane) timeout(flight int) {
 }
 
 // replied takes a reply of the network.
-func (l *lane) replied(number int, reply scripts.Reply) {
+func (l *lane) replied(number int, reply wire.Reply) {
 	it := l.process.tier.sent[number].item
 	if own := l.process.tier.sent[number].lane; own != l {
 		own.replied(number, reply)
@@ -150,7 +201,7 @@ func (l *lane) replied(number int, reply scripts.Reply) {
 	l.out--
 	switch {
 	case errors.Is(reply.Err, fleet.ErrRefused):
-		l.give(it, scripts.Reply{Err: errUnsent})
+		l.give(it, wire.Reply{Err: errUnsent})
 	case errors.Is(reply.Err, fleet.ErrNoScript):
 		l.again = append(l.again, it)
 	default:
@@ -174,11 +225,13 @@ func (l *lane) replied(number int, reply scripts.Reply) {
 // land ends a flight. What has no reply yet has failed.
 func (l *lane) land(err error) {
 	over := l.flight
-	l.flight, l.again, l.out = nil, nil, 0
+	l.flight, l.spare, l.again, l.out = l.spare, nil, nil, 0
 	l.flights++
 	for _, b := range over {
 		l.fail(b, err)
 	}
+	clear(over)
+	l.spare = over[:0]
 	l.pump()
 }
 
@@ -186,12 +239,12 @@ func (l *lane) land(err error) {
 func (l *lane) fail(b *batch, err error) {
 	for i := range b.items {
 		if !b.items[i].got {
-			l.give(&b.items[i], scripts.Reply{Err: err})
+			l.give(&b.items[i], wire.Reply{Err: err})
 		}
 	}
 }
 
-func (l *lane) give(it *item, r scripts.Reply) {
+func (l *lane) give(it *item, r wire.Reply) {
 	b := it.batch
 	if b.answered || it.got {
 		return
@@ -202,7 +255,7 @@ func (l *lane) give(it *item, r scripts.Reply) {
 	}
 	b.answered = true
 	l.process.answered(l.node, b)
-	b.answer(b)
+	b.by.answered(b)
 }
 
 // expire answers a batch at its deadline.

@@ -12,7 +12,7 @@ func TestMutationsAreNoticed(t *testing.T) {
 	m := &sabotage.Mutations{
 		Package: "internal/coretier", Of: "internal/core", Except: "slots.go",
 		Seeds: 5000, Rare: 60000, Unfinished: 6 * time.Second,
-		Unnoticed: unnoticed, Open: open,
+		Unnoticed: unnoticed, Open: open, Table: "docs/proof.md",
 	}
 	m.AreNoticed(t)
 }

@@ -8,8 +8,9 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/fleet"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // class says what a plan's faults may do, and so what can be demanded. It is that of the wire tier.
@@ -195,11 +196,11 @@ func (p *Plan) quarantine() time.Duration {
 		return 0
 	}
 	set := p.settings(true)
-	return set.Quarantine() + 2*time.Second // the server's seconds are whole
+	return options.Quarantine(&set) + 2*time.Second // the server's seconds are whole
 }
 
-func (p *Plan) settings(renew bool) quorumlock.Settings {
-	set := quorumlock.Settings{TTL: p.TTL, NodeTimeout: p.NodeTimeout, Drift: p.Drift, MaxHold: p.MaxHold, Renew: renew}
+func (p *Plan) settings(renew bool) options.Settings {
+	set := options.Settings{TTL: p.TTL, NodeTimeout: p.NodeTimeout, Drift: p.Drift, MaxHold: p.MaxHold, Renew: renew}
 	if p.Guard {
 		set.MaxTTL = p.TTL
 	}
@@ -293,7 +294,7 @@ func (g generator) fault(p *Plan) fleet.Fault {
 		f.Kind = pick(g, fleet.CrashLoss, fleet.Forget, fleet.Evict, fleet.Evict, fleet.Step)
 		f.Node = g.IntN(n)
 		name := pick(g, "x", "x", "y")
-		f.Key = pick(g, name, name, scripts.TokenKey(name), scripts.QueueKey(name), scripts.EntriesKey(name))
+		f.Key = pick(g, name, name, wire.TokenKey(name), wire.QueueKey(name), wire.EntriesKey(name))
 	} else if f.Kind == fleet.Step {
 		f.By = -f.By
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/fleet"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // process is a client of the fleet: the shell of its machines, without a goroutine. What package quorum does with timers,
@@ -48,12 +48,20 @@ type seen struct {
 type timer struct {
 	at     time.Duration
 	number uint64
-	do     func()
+	alarm
 }
+
+// alarm is what a timer is for.
+type alarm interface{ ring(at time.Duration) }
+
+// something is an alarm that does anything.
+type something func()
+
+func (do something) ring(time.Duration) { do() }
 
 func (t *tier) newProcess(i int) *process {
 	p := &process{tier: t, number: i, id: "p" + strconv.Itoa(i+1), live: make([]*call, 0, 4)}
-	p.channel = scripts.WakeChannel(p.id)
+	p.channel = wire.WakeChannel(p.id)
 	p.lanes = make([]lane, t.plan.Nodes*fleet.Lanes)
 	for j := range p.lanes {
 		p.lanes[j] = lane{process: p, node: j / fleet.Lanes, number: j % fleet.Lanes}
@@ -104,7 +112,8 @@ func (p *process) run() {
 			p.dead = true
 			return
 		}
-		p.pop().do()
+		t := p.pop()
+		t.ring(t.at)
 	}
 	if len(p.timers) == 0 {
 		return
@@ -115,35 +124,40 @@ func (p *process) run() {
 	}
 }
 
-func (p *process) after(d time.Duration, do func()) { p.at(p.now.Mono+d, do) }
+func (p *process) after(d time.Duration, do func()) { p.at(p.now.Mono+d, something(do)) }
 
-func (p *process) at(at time.Duration, do func()) {
+func (p *process) at(at time.Duration, do alarm) {
 	p.last++
-	p.timers = append(p.timers, timer{at, p.last, do})
-	i := len(p.timers) - 1
-	for i > 0 && p.timers[i].before(&p.timers[(i-1)/2]) {
-		p.timers[i], p.timers[(i-1)/2] = p.timers[(i-1)/2], p.timers[i]
+	p.timers = append(p.timers, timer{})
+	i, t := len(p.timers)-1, timer{at, p.last, do}
+	for i > 0 && t.before(&p.timers[(i-1)/2]) {
+		p.timers[i] = p.timers[(i-1)/2]
 		i = (i - 1) / 2
 	}
+	p.timers[i] = t
 }
 
 func (t *timer) before(u *timer) bool { return t.at < u.at || t.at == u.at && t.number < u.number }
 
 func (p *process) pop() timer {
 	first, n := p.timers[0], len(p.timers)-1
-	p.timers[0] = p.timers[n]
+	last := p.timers[n]
 	p.timers[n] = timer{}
 	p.timers = p.timers[:n]
-	for i := 0; 2*i+1 < n; {
+	i := 0
+	for 2*i+1 < n {
 		child := 2*i + 1
 		if child+1 < n && p.timers[child+1].before(&p.timers[child]) {
 			child++
 		}
-		if p.timers[i].before(&p.timers[child]) {
+		if last.before(&p.timers[child]) {
 			break
 		}
-		p.timers[i], p.timers[child] = p.timers[child], p.timers[i]
+		p.timers[i] = p.timers[child]
 		i = child
+	}
+	if n > 0 {
+		p.timers[i] = last
 	}
 	return first
 }
@@ -233,7 +247,7 @@ func (p *process) heard(node int, message string) {
 	}
 	what, rest, _ := strings.Cut(message, " ")
 	if what == "handoff" {
-		h, ok := scripts.ParseHandoff(rest)
+		h, ok := wire.ParseHandoff(rest)
 		if !ok {
 			return
 		}

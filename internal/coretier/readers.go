@@ -3,7 +3,6 @@ package coretier
 import (
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
@@ -72,7 +71,7 @@ func (s *shot) left(who string) time.Duration {
 	until := s.expires
 	for i := range s.holders {
 		if h := &s.holders[i]; s.shared && h.Name == who {
-			until, _ = strconv.ParseInt(h.Value, 10, 64)
+			until = milliseconds(h.Value)
 		}
 	}
 	return time.Duration(until-s.ms) * time.Millisecond
@@ -104,7 +103,7 @@ func (w *watch) sharing(node int, k *core.Call, refused bool) {
 		w.violate(mutualExclusion, "n%d has %v at the same time", node+1, s.holders)
 	}
 	for i := range s.holders {
-		if until, _ := strconv.ParseInt(s.holders[i].Value, 10, 64); s.shared && s.expires < until {
+		if until := milliseconds(s.holders[i].Value); s.shared && s.expires < until {
 			w.violate(othersHold, "n%d keeps the lock until %d, and for %s until %d", node+1, s.expires, s.holders[i].Name, until)
 		}
 	}

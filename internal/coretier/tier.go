@@ -33,8 +33,7 @@ type tier struct {
 	probe      *worker
 	fired      int           // timers
 	base       []fleet.Clock // of each process
-	batches    []batch       // not used yet, like the items
-	items      []item
+	room       *room
 }
 
 // sent is a call on its way.
@@ -73,7 +72,7 @@ type Outcome struct {
 // run runs a plan to its end.
 func run(p *Plan, traces bool) Outcome {
 	own := *p
-	t := &tier{plan: &own, traces: traces}
+	t := &tier{plan: &own, traces: traces, room: rooms.Get().(*room)}
 	c := fleet.Config{Seed: p.Seed, Nodes: p.Clocks, Clients: append(p.Processes[:len(p.Processes):len(p.Processes)], fleet.Computer{Wall: epoch}), Network: p.Network, Calm: p.Length}
 	for i := range p.Faults {
 		f := &p.Faults[i]
@@ -91,7 +90,7 @@ func run(p *Plan, traces bool) Outcome {
 		t.work(i, p.Workers[i].Process, p.Workers[i].Steps)
 	}
 	t.troubles = make([]trouble, len(t.procs)*p.Nodes)
-	t.sent = make([]sent, 0, 256)
+	t.sent = t.room.sent
 	t.watch.begin(t)
 	t.world = fleet.New(c, clients)
 	for i := range t.procs {
@@ -107,6 +106,8 @@ func run(p *Plan, traces bool) Outcome {
 		}
 	}
 	t.play()
+	t.room.sent = t.sent
+	t.room.clear()
 	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Trace: t.trace.String()}
 	if traces {
 		h := fnv.New64a()
@@ -235,7 +236,9 @@ func (t *tier) trouble(process, node int) {
 
 // suffer notes a fault, and what it does to a client.
 func (t *tier) suffer(f *fleet.Fault, ended bool) {
-	t.note("fault, ended %v: %s", ended, describe(f))
+	if t.traces {
+		t.note("fault, ended %v: %s", ended, describe(f))
+	}
 	if f.Kind == fleet.Sleep && ended {
 		t.procs[f.Client].asked = 0 // its clock shows less than it would
 	}

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // watch looks at every script that runs and knows every hold.
@@ -39,7 +38,7 @@ type keys struct{ lock, queue, entries, token string }
 
 var keysOf = func() (all [len(names)]keys) {
 	for i, name := range names {
-		all[i] = keys{name, scripts.QueueKey(name), scripts.EntriesKey(name), scripts.TokenKey(name)}
+		all[i] = keys{name, wire.QueueKey(name), wire.EntriesKey(name), wire.TokenKey(name)}
 	}
 	return all
 }()
@@ -74,17 +73,15 @@ func (s *shot) take(w *watch, node, name int) (ms int64) {
 	p := &w.places[node][name]
 	v, _ := n.Look(now, p.lock)
 	s.holders, s.expires, s.ms, s.shared = s.holders[:0], v.Expires, int64(now/1000), false
-	for _, f := range v.Fields {
-		s.shared = s.shared || f.Name == "mode" && f.Value == "shared"
+	for i := range v.Fields {
+		s.shared = s.shared || v.Fields[i].Name == "mode" && v.Fields[i].Value == "shared"
 	}
-	for _, f := range v.Fields {
-		if f.Name == "mode" {
+	for i := range v.Fields {
+		f := &v.Fields[i]
+		if f.Name == "mode" || s.shared && milliseconds(f.Value) < s.ms { // its share is over
 			continue
 		}
-		if until, _ := strconv.ParseInt(f.Value, 10, 64); s.shared && until < s.ms {
-			continue // its share is over
-		}
-		s.holders = append(s.holders, f)
+		s.holders = append(s.holders, *f)
 	}
 	v, _ = n.Look(now, p.token)
 	s.token = v.Text
@@ -114,15 +111,14 @@ func (s *shot) entry(waiter string) string {
 }
 
 // deadline is until when a waiter's entry is kept, ms of the node's clock.
-func (s *shot) deadline(waiter string) int64 {
-	at := int64(0)
-	for _, c := range []byte(s.entry(waiter)) {
-		if c < '0' || c > '9' {
-			break
-		}
-		at = at*10 + int64(c-'0')
+func (s *shot) deadline(waiter string) int64 { return milliseconds(s.entry(waiter)) }
+
+// milliseconds reads the digits with which a text begins.
+func milliseconds(s string) (ms int64) {
+	for i := 0; i < len(s) && '0' <= s[i] && s[i] <= '9'; i++ {
+		ms = ms*10 + int64(s[i]-'0')
 	}
-	return at
+	return ms
 }
 
 // heir is the owner to whom the lock may be handed, as the node stores it; empty if there is none.
@@ -192,7 +188,7 @@ func (w *watch) before(node, number int) {
 }
 
 // after is called after a script ran, and checks what it has done.
-func (w *watch) after(_, node, number int, s *scripts.Call, reply scripts.Reply) {
+func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	w.scripts++
 	l, it := w.sent[number].lane, w.sent[number].item
 	c, k := it.call, &it.k

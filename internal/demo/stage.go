@@ -8,9 +8,10 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // Stage is the nodes on which the demo plays, and clients of them. It is for one run.
@@ -74,7 +75,7 @@ func Real(urls []string) (*Stage, error) {
 
 // connect makes the clients: one for every worker, as if each were a process of its own.
 func (s *Stage) connect() (err error) {
-	s.name = "quorumlock-demo:" + quorumlock.NewID()
+	s.name = "quorumlock-demo:" + names.NewID()
 	s.opts = append(s.opts, quorumlock.WithTTL(s.ttl), quorumlock.WithWait(patience))
 	if s.nodes, s.watcher, err = s.client(); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (s *Stage) wipe() error {
 	defer cancel()
 	var errs []error
 	for _, n := range s.nodes {
-		for _, key := range []string{s.name, scripts.TokenKey(s.name), scripts.QueueKey(s.name), scripts.EntriesKey(s.name)} {
+		for _, key := range []string{s.name, wire.TokenKey(s.name), wire.QueueKey(s.name), wire.EntriesKey(s.name)} {
 			if err := n.Client().Del(ctx, key).Err(); err != nil {
 				errs = append(errs, fmt.Errorf("%s may have %s for a day yet: delete it: %w", n, key, err))
 				break

@@ -8,7 +8,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Terms are what all calls on one lock have in common.
@@ -28,8 +29,8 @@ const (
 // TermsOf returns the terms of a lock with these settings. HandTTL is 0, and nothing is handed over, without renewal;
 // if no time for a renewal might be left; and under the restart guard, since a node hands over without a look at
 // itself.
-func TermsOf(set *quorumlock.Settings) Terms {
-	t := Terms{TTL: set.TTL, HandTTL: min(set.TTL, maxHandTTL), Quarantine: set.Quarantine()}
+func TermsOf(set *options.Settings) Terms {
+	t := Terms{TTL: set.TTL, HandTTL: min(set.TTL, maxHandTTL), Quarantine: options.Quarantine(set)}
 	if !set.Renew || t.Quarantine > 0 || set.Drift.Validity(t.HandTTL, min(fresh, t.HandTTL/2)) < set.NodeTimeout {
 		t.HandTTL = 0
 	}
@@ -63,11 +64,12 @@ type Caller struct {
 
 // Script is a call as the nodes know it. owner is that of its attempt, see Owner. For an Acquire and a Yield, hint is the
 // least token to ask for, and e is the entry, which must not change until the call is sent.
-func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Owner, e *scripts.Entry, hint uint64) scripts.Call {
+func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Owner, e *wire.Entry, hint uint64) wire.Call {
 	if k.Do.Queues() {
-		e.Successor, e.Tries = scripts.Successor{}, c.Secret == ""
+		// Contenders that have met, readers included, all give way to the lowest ticket: so readers wait behind such a TryLock, too.
+		e.Successor, e.Passable = wire.Successor{}, c.Secret == "" && !k.Contends
 		if c.Secret != "" {
-			e.Successor = scripts.Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
+			e.Successor = wire.Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
 		}
 	}
 	cell := int(k.Cell)
@@ -81,51 +83,51 @@ func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Ow
 	return call
 }
 
-func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Owner, e *scripts.Entry, hint uint64) scripts.Call {
+func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Owner, e *wire.Entry, hint uint64) wire.Call {
 	cell := int(k.Cell)
 	switch k.Do {
 	case core.Acquire:
-		return scripts.AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell)
+		return wire.AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell)
 	case core.Raise:
-		return scripts.Raise(name, owner, t.TTL, k.From, k.Token).At(cell)
+		return wire.Raise(name, owner, t.TTL, k.From, k.Token).At(cell)
 	case core.Yield:
-		return scripts.Yield(name, owner, *e).At(cell)
+		return wire.Yield(name, owner, *e).At(cell)
 	case core.Release:
-		return scripts.Release(name, owner, 1).At(cell)
+		return wire.Release(name, owner, 1).At(cell)
 	case core.ReleaseAndLeave:
-		return scripts.ReleaseAndLeave(name, owner, c.Waiter, k.All).At(cell)
+		return wire.ReleaseAndLeave(name, owner, c.Waiter, k.All).At(cell)
 	case core.Leave:
-		return scripts.Leave(name, c.Waiter, k.All).Through(int(k.Attempt), cell)
+		return wire.Leave(name, c.Waiter, k.All).Through(int(k.Attempt), cell)
 	case core.Restore:
-		return scripts.Restore(name, owner, t.TTL, k.Token).At(cell)
+		return wire.Restore(name, owner, t.TTL, k.Token).At(cell)
 	case core.Keep:
-		return scripts.Renew(name, owner, k.For).At(cell)
+		return wire.Renew(name, owner, k.For).At(cell)
 	}
 	if k.Shared {
-		return scripts.Downgrade(name, owner, t.TTL).At(cell)
+		return wire.Downgrade(name, owner, t.TTL).At(cell)
 	}
-	return scripts.Renew(name, owner, t.TTL).At(cell)
+	return wire.Renew(name, owner, t.TTL).At(cell)
 }
 
 // Owner is the owner of an attempt, or its successor.
 func (c *Caller) Owner(attempt int32, successor bool) quorumlock.Owner {
 	if successor {
-		return scripts.SuccessorOf(c.Waiter, int(attempt))
+		return wire.SuccessorOf(c.Waiter, int(attempt))
 	}
-	return scripts.OwnerOf(c.Waiter, int(attempt))
+	return wire.OwnerOf(c.Waiter, int(attempt))
 }
 
 // Read reads the reply to a call. ended reports whether an owner is one of this client's that neither holds nor is
 // trying to.
-func (c *Caller) Read(k *core.Call, reply scripts.Reply, ended func(quorumlock.Owner) bool) core.Reply {
+func (c *Caller) Read(k *core.Call, reply wire.Reply, ended func(quorumlock.Owner) bool) core.Reply {
 	var r core.Reply
 	switch k.Do {
 	case core.Acquire, core.Restore:
-		var a scripts.Answer
+		var a wire.Answer
 		a, r.Err = reply.Acquired()
 		r.OK, r.Again, r.Token, r.Slot = a.Granted, a.Again, a.Token, int32(a.Slot)
 		if r.Err == nil && !a.Granted {
-			who := scripts.Base(a.Holder)
+			who := wire.Base(a.Holder)
 			r.Holder, r.Free, r.TTL, r.Position = who, a.Free, a.TTL, a.Position
 			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
 			r.Ended = ended(who)

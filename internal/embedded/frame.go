@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -91,15 +92,21 @@ func (f *frames) header(q *frame, kind byte) (int, error) {
 }
 
 func (f *frames) line(q *frame) (string, error) {
-	b, err := f.r.ReadSlice('\n')
-	if err != nil {
-		return "", err
+	from := len(q.raw)
+	for {
+		b, err := f.r.ReadSlice('\n')
+		q.raw = append(q.raw, b...)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return "", err
+		}
 	}
-	q.raw = append(q.raw, b...)
-	if len(b) < 3 {
+	if len(q.raw)-from < 3 {
 		return "", errors.New("an empty line")
 	}
-	return string(b[:len(b)-2]), nil
+	return string(q.raw[from : len(q.raw)-2]), nil
 }
 
 func (f *frames) bulk(q *frame, size int) ([]byte, error) {

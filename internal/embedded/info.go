@@ -9,7 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 
-	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/names"
 )
 
 // info is what a server says of itself.
@@ -152,5 +152,5 @@ func uptime(started time.Time) int64 { return time.Now().Unix() - started.Unix()
 
 // newID returns 40 hexadecimal digits.
 func newID() string {
-	return strings.ReplaceAll(quorumlock.NewID()+quorumlock.NewID(), "-", "")[:40]
+	return strings.ReplaceAll(names.NewID()+names.NewID(), "-", "")[:40]
 }

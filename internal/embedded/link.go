@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"iter"
 	"net"
 	"sync"
 	"time"
@@ -27,23 +28,20 @@ func (l *link) close() {
 // on its way. It never keeps the client waiting: go-redis holds a mutex while it writes a subscription.
 func (l *link) requests() {
 	defer l.s.running.Done()
-	under := make(chan frame, 1<<12)
+	under := newQueue()
 	l.s.running.Go(func() {
-		defer close(under)
+		defer under.close()
 		in := newFrames(l.client)
 		for {
 			f, err := in.request()
 			if err != nil {
 				return
 			}
-			under <- f
+			under.put(f)
 		}
 	})
-	defer func() {
-		for range under { // nobody is there to take it
-		}
-	}()
-	for f := range under {
+	defer under.drain()
+	for f := range under.all() {
 		if !l.s.pass(there, f.at) {
 			_ = l.server.Close()
 			return
@@ -67,8 +65,7 @@ func (l *link) requests() {
 			return
 		}
 	}
-	for range under { // until the client has gone
-	}
+	under.drain() // until the client has gone
 	l.leave()
 }
 
@@ -86,8 +83,8 @@ func (l *link) leave() {
 // the script that publishes it, and everybody else would wait, too.
 func (l *link) replies() {
 	defer l.s.running.Done()
-	under := make(chan frame, 1<<12)
-	defer close(under)
+	under := newQueue()
+	defer under.close()
 	l.s.running.Go(func() { l.deliver(under) })
 	in := newFrames(l.server)
 	for {
@@ -101,22 +98,21 @@ func (l *link) replies() {
 				return
 			}
 		}
-		under <- f
+		under.put(f)
 	}
 }
 
 // deliver brings the client what is under way to it.
-func (l *link) deliver(under <-chan frame) {
+func (l *link) deliver(under *queue) {
 	defer func() {
 		l.close()
 		l.s.mu.Lock()
 		delete(l.s.links, l)
 		l.s.mu.Unlock()
-		for range under { // nobody is there to take it
-		}
+		under.drain()
 	}()
 	lost := false
-	for f := range under {
+	for f := range under.all() {
 		if !l.s.pass(back, f.at) {
 			return
 		}
@@ -147,6 +143,70 @@ func (l *link) answered(f frame) *Run {
 	return run
 }
 
+// queue holds the frames that are under way. It has no bound, so that nobody is kept waiting.
+type queue struct {
+	mu      sync.Mutex
+	arrived sync.Cond
+	frames  []frame
+	closed  bool
+}
+
+func newQueue() *queue {
+	q := &queue{}
+	q.arrived.L = &q.mu
+	return q
+}
+
+func (q *queue) put(f frame) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.frames = append(q.frames, f)
+	q.arrived.Signal()
+}
+
+// close ends the queue: nothing is put any more.
+func (q *queue) close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	q.arrived.Signal()
+}
+
+// all yields each frame as it comes, until the queue is closed and empty.
+func (q *queue) all() iter.Seq[frame] {
+	return func(yield func(frame) bool) {
+		for {
+			f, ok := q.next()
+			if !ok || !yield(f) {
+				return
+			}
+		}
+	}
+}
+
+func (q *queue) next() (frame, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.frames) == 0 && !q.closed {
+		q.arrived.Wait()
+	}
+	if len(q.frames) == 0 {
+		return frame{}, false
+	}
+	f := q.frames[0]
+	q.frames[0] = frame{} // the array keeps nothing that was delivered
+	if q.frames = q.frames[1:]; len(q.frames) == 0 {
+		q.frames = nil
+	}
+	return f, true
+}
+
+// drain discards what comes, until the queue is closed.
+func (q *queue) drain() {
+	for range q.all() {
+	}
+}
+
 // frames reads requests or replies one by one.
 type frames struct {
 	r  *bufio.Reader
@@ -159,7 +219,7 @@ func newFrames(c net.Conn) *frames {
 		n, err := c.Read(p)
 		f.at = time.Now()
 		return n, err
-	}), 1<<16)
+	}), 1<<12)
 	return f
 }
 

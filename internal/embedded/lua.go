@@ -22,8 +22,31 @@ type lua struct {
 	loaded map[string]string // sources by their SHA-1
 }
 
-// interpreters are the idle ones, of all servers.
-var interpreters = sync.Pool{New: func() any { return redislua.New() }}
+// interpreters are the idle ones, of all servers. There are as many as have ever been at work at once. A sync.Pool would
+// forget some at every garbage collection, and most of them under the race detector, and a new one takes long to make.
+var interpreters struct {
+	mu   sync.Mutex
+	idle []*redislua.Interpreter
+}
+
+func borrow() *redislua.Interpreter {
+	interpreters.mu.Lock()
+	last := len(interpreters.idle) - 1
+	if last < 0 {
+		interpreters.mu.Unlock()
+		return redislua.New()
+	}
+	defer interpreters.mu.Unlock()
+	in := interpreters.idle[last]
+	interpreters.idle = interpreters.idle[:last]
+	return in
+}
+
+func giveBack(in *redislua.Interpreter) {
+	interpreters.mu.Lock()
+	defer interpreters.mu.Unlock()
+	interpreters.idle = append(interpreters.idle, in)
+}
 
 // script answers EVAL, EVALSHA and SCRIPT.
 func (s *Server) script(c *server.Peer, cmd string, args []string) {
@@ -55,11 +78,11 @@ func (s *Server) script(c *server.Peer, cmd string, args []string) {
 	} else {
 		s.load(source)
 	}
-	in := interpreters.Get().(*redislua.Interpreter)
+	in := borrow()
 	in.Attach(redislua.Node{Redis: s.served, Peer: c, Publish: s.publish, Info: s.tell})
 	reply := in.Run(source, args[2:2+keys], args[2+keys:])
 	in.Attach(redislua.Node{})
-	interpreters.Put(in)
+	giveBack(in)
 	if bytes.HasPrefix(reply, []byte("-")) && bytes.Contains(reply, []byte("NOAUTH ")) { // which Redis says before the script runs
 		reply = []byte("-NOAUTH Authentication required.\r\n")
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Run is one run of a script at a server.
@@ -71,43 +71,9 @@ func (s *Server) afterRun(r Run) {
 // known names the scripts by their source and by its SHA.
 var known = func() map[string]string {
 	names := make(map[string]string)
-	for name, call := range map[string]scripts.Call{
-		"acquire":       scripts.Acquire("", "", 0, 0, 0),
-		"share":         scripts.Acquire("", "", 0, 0, 0).Shared(),
-		"downgrade":     scripts.Downgrade("", "", 0),
-		"raise":         scripts.Raise("", "", 0, 0, 0),
-		"renew":         scripts.Renew("", "", 0),
-		"release":       scripts.Release("", "", 0),
-		"open":          scripts.Release("", "", 1).Open(0, ""),
-		"leave":         scripts.Leave("", "", false),
-		"force_release": scripts.ForceRelease(""),
-		"inspect":       scripts.Inspect("", 0),
-		"latch":         scripts.Latch("", 1, scripts.ReadLatch, 0, ""),
-		"proclaim":      scripts.Proclaim("", "", 0, 0, 0, ""),
-		"withdraw":      scripts.Withdraw("", ""),
-		"leader":        scripts.Leader(""),
-	} {
-		names[call.Script.SHA] = name
-		names[call.Script.Source] = name
+	for _, s := range wire.Scripts() {
+		names[s.SHA], names[s.Source] = s.Name, s.Name
 	}
-	guarded := scripts.Acquire("", "", 0, 0, 0).Guarded(1).Script
-	names[guarded.SHA], names[guarded.Source] = "acquire", "acquire"
-	for name, call := range map[string]scripts.Call{
-		"slot_acquire":       scripts.Acquire("", "", 0, 0, 0),
-		"slot_release":       scripts.Release("", "", 0),
-		"slot_leave":         scripts.Leave("", "", false),
-		"slot_renew":         scripts.Renew("", "", 0),
-		"slot_raise":         scripts.Raise("", "", 0, 0, 0),
-		"slot_inspect":       scripts.Inspect("", 0),
-		"slot_force_release": scripts.ForceRelease(""),
-	} {
-		s := call.OfSemaphore(1, 0).Script
-		names[s.SHA], names[s.Source] = name, name
-	}
-	guarded = scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script
-	names[guarded.SHA], names[guarded.Source] = "slot_acquire", "slot_acquire"
-	guarded = scripts.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script
-	names[guarded.SHA], names[guarded.Source] = "share", "share"
 	return names
 }()
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Clock is what a client's clocks show.
@@ -37,11 +37,11 @@ const (
 type Event struct {
 	Kind    EventKind
 	Node    int
-	Lane    int           // Replied
-	Call    int           // Replied: the number that the client gave the call
-	Reply   scripts.Reply // Replied
-	Channel string        // Told, Subscribed
-	Text    string        // Told
+	Lane    int        // Replied
+	Call    int        // Replied: the number that the client gave the call
+	Reply   wire.Reply // Replied
+	Channel string     // Told, Subscribed
+	Text    string     // Told
 }
 
 // ErrBroken is the outcome of a call whose connection has ended: it may have run or may run yet. ErrRefused is that of
@@ -63,12 +63,12 @@ const Lanes = 2
 
 // Send sends a call to a node, after those that were sent before on this lane. The number comes back with the reply. The
 // call must not change after that.
-func (to *Effects) Send(node, lane, number int, c *scripts.Call) {
+func (to *Effects) Send(node, lane, number int, c *wire.Call) {
 	to.world.send(to.client, node, lane, number, c, false)
 }
 
 // SendSource is Send with the source of the script along, which the node then knows.
-func (to *Effects) SendSource(node, lane, number int, c *scripts.Call) {
+func (to *Effects) SendSource(node, lane, number int, c *wire.Call) {
 	to.world.send(to.client, node, lane, number, c, true)
 }
 

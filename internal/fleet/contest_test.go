@@ -10,7 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -87,7 +87,7 @@ func (c *contender) try(now Clock, to *Effects) {
 	c.state, c.began, c.until, c.granted = acquiring, now.Mono, now.Mono+timeout, 0
 	for i := range c.silent {
 		c.silent[i] = true
-		to.Send(i, 0, c.attempt, new(scripts.Acquire("x", c.owner(), ttl, 1, uint64(now.Wall))))
+		to.Send(i, 0, c.attempt, new(wire.Acquire("x", c.owner(), ttl, 1, uint64(now.Wall))))
 	}
 	to.Wake(c.until)
 }
@@ -108,7 +108,7 @@ func (c *contender) giveBack(to *Effects) {
 		if silent {
 			to.Reconnect(i, 0)
 		}
-		to.Send(i, 0, -1, new(scripts.Release("x", c.owner(), 1)))
+		to.Send(i, 0, -1, new(wire.Release("x", c.owner(), 1)))
 	}
 }
 
@@ -158,7 +158,7 @@ func TestOneSeedMakesOneSchedule(t *testing.T) {
 	trace := func(seed uint64) uint64 {
 		h := fnv.New64()
 		w, _ := contest(seed, 3)
-		w.Ran = func(client, node, _ int, c *scripts.Call, reply scripts.Reply) {
+		w.Ran = func(client, node, _ int, c *wire.Call, reply wire.Reply) {
 			fmt.Fprintln(h, w.Now(), client, node, c.Args(), reply.Boxed())
 		}
 		w.Run(time.Minute)
@@ -181,7 +181,7 @@ func BenchmarkSchedule(b *testing.B) {
 		for b.Next() {
 			w, _ := contest(seeds.Add(1), 3)
 			n := uint64(0)
-			w.Ran = func(int, int, int, *scripts.Call, scripts.Reply) { n++ }
+			w.Ran = func(int, int, int, *wire.Call, wire.Reply) { n++ }
 			w.Run(time.Minute)
 			ran.Add(n)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // talker sends numbered calls, and notes in what order they are answered.
@@ -27,7 +27,7 @@ func (c *talker) Step(now Clock, e Event, to *Effects) {
 			c.asks(to)
 		}
 		for i := range c.calls {
-			to.Send(0, 0, i, new(scripts.Inspect("x", 1)))
+			to.Send(0, 0, i, new(wire.Inspect("x", 1)))
 		}
 	case Woke:
 		c.woke = append(c.woke, now)
@@ -69,7 +69,7 @@ func TestACrashEndsWhatIsUnderWay(t *testing.T) {
 	c := &talker{calls: 2}
 	w := talk(Config{Faults: []Fault{{Kind: Crash, For: time.Second}}}, c)
 	w.Run(time.Second / 2)
-	w.send(0, 0, 0, 2, new(scripts.Inspect("x", 1)), false)
+	w.send(0, 0, 0, 2, new(wire.Inspect("x", 1)), false)
 	w.Run(time.Minute)
 	if want := []error{ErrBroken, ErrBroken, ErrRefused}; !slices.Equal(c.failed, want) {
 		t.Errorf("%v, want %v", c.failed, want)
@@ -81,7 +81,7 @@ func TestWhatIsCutOffIsNeverTold(t *testing.T) {
 		ran := 0
 		c := &talker{calls: 3}
 		w := talk(Config{Faults: []Fault{{Kind: kind, Client: -1, Node: -1, For: time.Second}}}, c)
-		w.Ran = func(int, int, int, *scripts.Call, scripts.Reply) { ran++ }
+		w.Ran = func(int, int, int, *wire.Call, wire.Reply) { ran++ }
 		w.Run(time.Minute)
 		if len(c.replied) > 0 || (ran == 3) != (kind == CutBack) {
 			t.Errorf("fault %d: %d ran, and replies came to %v", kind, ran, c.replied)
@@ -90,16 +90,16 @@ func TestWhatIsCutOffIsNeverTold(t *testing.T) {
 }
 
 func TestMessagesReachSubscribersUntilTheNodeEnds(t *testing.T) {
-	channel := scripts.UnlockChannel("x")
+	channel := wire.UnlockChannel("x")
 	ear := &talker{asks: func(to *Effects) { to.Subscribe(0, channel) }}
 	w := talk(Config{Faults: []Fault{{Kind: CrashLoss, At: time.Second, For: time.Second}}}, ear)
 	w.Run(500 * time.Millisecond)
-	run := func(c scripts.Call) {
+	run := func(c wire.Call) {
 		w.send(0, 0, 0, 7, &c, false)
 		w.Run(w.Now() + 100*time.Millisecond)
 	}
-	run(scripts.Acquire("x", "a:1", ttl, 1, 1))
-	run(scripts.Release("x", "a:1", 1))
+	run(wire.Acquire("x", "a:1", ttl, 1, 1))
+	run(wire.Release("x", "a:1", 1))
 	w.Run(3 * time.Second)
 	want := []Event{{Kind: Subscribed, Channel: channel}, {Kind: Told, Channel: channel, Text: "00"}, {Kind: Unsubscribed}}
 	if !slices.EqualFunc(ear.told, want, func(a, b Event) bool { return a.Kind == b.Kind && a.Channel == b.Channel && a.Text == b.Text }) {
@@ -112,12 +112,12 @@ func TestWhatANodeKeeps(t *testing.T) {
 		Crash: {true, true}, Failover: {true, true}, CrashLoss: {false, true},
 		Forget: {false, false}, Evict: {false, false}, Freeze: {true, false}, Step: {false, false},
 	} {
-		c := &talker{asks: func(to *Effects) { to.Send(0, 0, 0, new(scripts.Acquire("x", "a:1", time.Hour, 1, 1))) }}
+		c := &talker{asks: func(to *Effects) { to.Send(0, 0, 0, new(wire.Acquire("x", "a:1", time.Hour, 1, 1))) }}
 		w := talk(Config{Faults: []Fault{{Kind: kind, At: time.Second, For: time.Second, Key: "x", By: 2 * time.Hour}}}, c)
 		w.Run(3 * time.Second)
 		n, now := w.Node(0)
 		_, held := n.Peek(now, "x")
-		reply, _ := n.Run(now, scripts.Acquire("y", "b:1", time.Second, 1, 1).Guarded(time.Minute))
+		reply, _ := n.Run(now, wire.Acquire("y", "b:1", time.Second, 1, 1).Guarded(time.Minute))
 		_, err := reply.Acquired()
 		if held != want.held || errors.Is(err, quorumlock.ErrQuarantined) != want.quarantined {
 			t.Errorf("fault %d: held %v, %v, want %v", kind, held, err, want)
@@ -126,7 +126,7 @@ func TestWhatANodeKeeps(t *testing.T) {
 }
 
 func TestAPausedClientSeesWhatCameMeanwhile(t *testing.T) {
-	c := &talker{asks: func(to *Effects) { to.Wake(time.Second); to.Send(0, 0, 0, new(scripts.Inspect("x", 1))) }}
+	c := &talker{asks: func(to *Effects) { to.Wake(time.Second); to.Send(0, 0, 0, new(wire.Inspect("x", 1))) }}
 	w := talk(Config{Faults: []Fault{{Kind: Pause, At: time.Microsecond, For: 5 * time.Second}}}, c)
 	if w.Run(4 * time.Second); len(c.woke)+len(c.replied) > 0 {
 		t.Error("it works while it is paused")

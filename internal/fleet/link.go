@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // link is the way from a client to a node and back.
@@ -53,7 +53,7 @@ func (w *World) rough() bool { return w.calm == 0 || w.now < w.calm }
 
 func (w *World) chance(p float64) bool { return p > 0 && w.rough() && w.random.Float64() < p }
 
-func (w *World) send(client, node, lane, number int, c *scripts.Call, source bool) {
+func (w *World) send(client, node, lane, number int, c *wire.Call, source bool) {
 	l := w.link(client, node, lane)
 	l.waiting = append(l.waiting, number)
 	l.lostThere = l.lostThere || l.cutThere > 0 || w.chance(w.network.Lose)
@@ -86,7 +86,7 @@ func (w *World) callArrives(e *event) (kept bool) {
 		n.held = append(n.held, e)
 		return true
 	}
-	reply := scripts.Reply{Err: ErrNoScript}
+	reply := wire.Reply{Err: ErrNoScript}
 	if n.knowsScript(e.call.Script, e.source) {
 		reply = w.run(e)
 	}
@@ -102,7 +102,7 @@ func (w *World) callArrives(e *event) (kept bool) {
 	return true
 }
 
-func (w *World) run(e *event) scripts.Reply {
+func (w *World) run(e *event) wire.Reply {
 	n := w.nodes[e.node]
 	if w.Runs != nil {
 		w.Runs(e.node, e.of.Call)
@@ -148,7 +148,7 @@ func (w *World) breakLink(client, node, lane int, why error) {
 	l.renew()
 	at := w.now + w.delay()
 	for _, number := range waiting {
-		w.tell(client, at, Event{Kind: Replied, Node: node, Lane: lane, Call: number, Reply: scripts.Reply{Err: why}})
+		w.tell(client, at, Event{Kind: Replied, Node: node, Lane: lane, Call: number, Reply: wire.Reply{Err: why}})
 	}
 	if len(l.channels) > 0 {
 		w.unsubscribe(client, node)

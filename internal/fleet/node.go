@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // node is a server.
@@ -18,8 +18,8 @@ type node struct {
 	frozen    int              // faults that keep it from running anything
 	held      []*event         // what came meanwhile
 	histories int
-	forgot    bool                     // scripts
-	knows     map[*scripts.Script]bool // since then
+	forgot    bool                  // scripts
+	knows     map[*wire.Script]bool // since then
 }
 
 func newNode(on Computer) *node {
@@ -31,14 +31,14 @@ func newNode(on Computer) *node {
 func (n *node) time(now time.Duration) scriptmodel.Time { return n.wall.Add(n.clock.at(now)) }
 
 // knowsScript reports whether the node knows the script of a call, which may have the source along.
-func (n *node) knowsScript(s *scripts.Script, source bool) bool {
+func (n *node) knowsScript(s *wire.Script, source bool) bool {
 	if source && n.forgot {
 		n.knows[s] = true
 	}
 	return !n.forgot || n.knows[s]
 }
 
-func (n *node) forgetScripts() { n.forgot, n.knows = true, make(map[*scripts.Script]bool) }
+func (n *node) forgetScripts() { n.forgot, n.knows = true, make(map[*wire.Script]bool) }
 
 // history returns an ID that was never used at this node.
 func (n *node) history() string {

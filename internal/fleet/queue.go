@@ -3,7 +3,7 @@ package fleet
 import (
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // eventKind says what an event of the world is.
@@ -30,7 +30,7 @@ type event struct {
 	on     *connection
 	source bool // the call has the source of its script along
 	do     func()
-	call   *scripts.Call
+	call   *wire.Call
 	of     Event
 	fault  *Fault
 	next   *event // in the list of unused ones

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Config says what a world is like.
@@ -38,7 +38,7 @@ type World struct {
 	// Runs and Ran, if not nil, are called before and after each call that a node runs. The number is that which the
 	// client gave the call.
 	Runs func(node, number int)
-	Ran  func(client, node, number int, c *scripts.Call, reply scripts.Reply)
+	Ran  func(client, node, number int, c *wire.Call, reply wire.Reply)
 	// Began, if not nil, is called when a fault has begun, and when it has ended.
 	Began func(f *Fault, ended bool)
 

@@ -10,8 +10,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // Paths returns, for another client, a path to each of the servers and a node behind it. They are
@@ -88,7 +88,7 @@ func Holds(servers []*embedded.Server, name string, owner quorumlock.Owner) int 
 	n := 0
 	for _, s := range servers {
 		fields, _ := s.Redis.HKeys(name)
-		if slices.ContainsFunc(fields, func(f string) bool { return scripts.Base(quorumlock.Owner(f)) == owner }) {
+		if slices.ContainsFunc(fields, func(f string) bool { return wire.Base(quorumlock.Owner(f)) == owner }) {
 			n++
 		}
 	}

@@ -4,13 +4,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // What a package needs that keeps something beside a lock, at each of its cells, such as the value of an election.
 
 // Settings returns what the lock's options come to.
-func (l *Lock) Settings() quorumlock.Settings { return l.set }
+func (l *Lock) Settings() options.Settings { return l.set }
 
 // Quorum returns how many of the lock's cells must agree, and how many there are. It is for a lock that is no MultiLock.
 func (l *Lock) Quorum() (need, cells int) { return max(l.tree.Need, 1), len(l.cells) }
@@ -22,13 +23,13 @@ func (l *Lock) Key(cell int) string { return l.cells[cell].Name }
 // reply, perhaps before Ask returns, and must not block. The calls of one owner run in the order of the Asks, and in that
 // of the lock's own calls, unless a connection breaks. It returns ErrClosed, and does not call answer, once the client is
 // closed.
-func (l *Lock) Ask(cell int, call scripts.Call, answer func(scripts.Reply)) error {
+func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 	if err := l.client.Begin(); err != nil {
 		return err
 	}
 	defer l.client.End()
 	deadline := time.Now().Add(l.set.NodeTimeout)
-	l.client.send(l.cells[cell].Node, Foreground, deadline, []scripts.Call{call}, func(replies []scripts.Reply) {
+	l.client.send(l.cells[cell].Node, Foreground, deadline, []wire.Call{call}, func(replies []wire.Reply) {
 		defer l.client.End()
 		answer(replies[0].Boxed())
 	})

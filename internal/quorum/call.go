@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // call is the shell of one machine of the core: a call of Lock or TryLock, and the hold that it leads to. It tells the
@@ -45,7 +45,7 @@ type call struct {
 	failures int           // waits in a row for want of a quorum, for the log
 	hold     hold
 
-	window  atomic.Int64 // for how long the release is open to strangers, in ms: see Open in package scripts; or ordinary
+	window  atomic.Int64 // for how long the release is open to strangers, in ms: see Open in package wire; or ordinary
 	listens bool         // to its client's channel; of the goroutine of the call, as the next
 	hears   bool         // Redisson's channel, at some cell
 	sources []source     // where it listens, if a node has shard channels
@@ -221,18 +221,18 @@ func (c *call) send(calls []core.Call) {
 }
 
 // entry is what the nodes store of the waiter.
-func (c *call) entry() scripts.Entry {
+func (c *call) entry() wire.Entry {
 	c.mu.Lock()
 	life := c.machine.Life()
 	c.mu.Unlock()
-	return scripts.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: life, Callers: c.callers()}
+	return wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: life, Callers: c.callers()}
 }
 
 // mail makes scripts of the calls of one call.
 type mail struct {
 	call  *call
 	hint  uint64
-	entry scripts.Entry
+	entry wire.Entry
 
 	owner     quorumlock.Owner // of the last script
 	attempt   int32
@@ -240,7 +240,7 @@ type mail struct {
 }
 
 // script is a call as the nodes know it. It refers to the entry, if the call queues the waiter.
-func (m *mail) script(k *core.Call, e *scripts.Entry) scripts.Call {
+func (m *mail) script(k *core.Call, e *wire.Entry) wire.Call {
 	c := m.call
 	if m.owner == "" || k.Attempt != m.attempt || k.Successor != m.successor {
 		m.owner, m.attempt, m.successor = c.ownerOf(k.Attempt, k.Successor), k.Attempt, k.Successor
@@ -266,10 +266,10 @@ type batch struct {
 	call     *call
 	node     Node
 	calls    []core.Call
-	scripts  []scripts.Call // of the calls
-	entry    scripts.Entry  // which these refer to
+	scripts  []wire.Call // of the calls
+	entry    wire.Entry  // which these refer to
 	sent     time.Time
-	answered func([]scripts.Reply)
+	answered func([]wire.Reply)
 }
 
 // batches are those that are over. A batch keeps its memory for the next.
@@ -292,7 +292,7 @@ func (b *batch) free() {
 }
 
 // take takes the replies of the node.
-func (b *batch) take(replies []scripts.Reply) {
+func (b *batch) take(replies []wire.Reply) {
 	c := b.call
 	client := c.lock.client
 	defer client.End()
@@ -310,7 +310,7 @@ func (b *batch) take(replies []scripts.Reply) {
 }
 
 // replied is reply for a single one, without mu.
-func (c *call) replied(k *core.Call, reply scripts.Reply) {
+func (c *call) replied(k *core.Call, reply wire.Reply) {
 	c.mu.Lock()
 	c.owe(k, c.reply(c.lock.client.time(), k, reply))
 	c.flush()
@@ -318,19 +318,19 @@ func (c *call) replied(k *core.Call, reply scripts.Reply) {
 
 // reply gives a reply to the machine, and returns why the call has failed, if it has. It is called with mu held, and owe
 // and flush follow.
-func (c *call) reply(now core.Time, k *core.Call, reply scripts.Reply) error {
+func (c *call) reply(now core.Time, k *core.Call, reply wire.Reply) error {
 	r := c.read(k, reply)
 	c.takeAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	return r.Err
 }
 
 // read reads a reply.
-func (c *call) read(k *core.Call, reply scripts.Reply) core.Reply {
+func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 	r := c.caller.Read(k, reply, c.lock.client.ended)
 	if k.Do == core.Acquire && r.OK {
 		c.lock.saw(r.Token)
 	}
-	if k.Do == core.Acquire && !r.OK && !r.Free && scripts.IsStranger(r.Holder) {
+	if k.Do == core.Acquire && !r.OK && !r.Free && wire.IsStranger(r.Holder) {
 		c.meet(int(k.Cell), r)
 	}
 	return r

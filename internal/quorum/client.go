@@ -34,6 +34,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,7 +44,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Node is a server on which locks are kept.
@@ -53,7 +55,7 @@ type Node interface {
 	// Do runs scripts in this order, each exactly once, and calls answer once with a reply for each, at the deadline at the
 	// latest. It keeps nothing of calls. What several Dos ask for one lock in one lane runs in the order of the Dos, unless
 	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns.
-	Do(ctx context.Context, lane Lane, deadline time.Time, calls []scripts.Call, answer func(replies []scripts.Reply))
+	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, answer func(replies []wire.Reply))
 
 	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
 	Listen(channel string, heard func(message string)) (stop func())
@@ -71,12 +73,15 @@ const (
 type Client struct {
 	id     string           // `<label>~<uuid>`: the client in its owners
 	wake   string           // the channel on which its waiters are called
-	place  quorumlock.Owner // keeps a lock free for strangers: see Open in package scripts
+	place  quorumlock.Owner // keeps a lock free for strangers: see Open in package wire
 	number atomic.Uint64    // the last given to a call
 
 	base   time.Time                         // the clocks of the machines count from here
 	now    func() time.Time                  // both clocks
 	jitter func(time.Duration) time.Duration // nil but in simulations
+
+	observer quorumlock.Observer // learns of the nodes; nil: that of the lock
+	logger   *slog.Logger        // the same
 
 	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
 	lost     chan struct{}  // closed when Close has made every lease count as lost
@@ -107,10 +112,10 @@ type Client struct {
 
 // NewClient returns a client with an identity of its own, which begins with the label. It starts nothing.
 func NewClient(label string) *Client {
-	id := label + "~" + quorumlock.NewID()
+	id := label + "~" + names.NewID()
 	return &Client{
 		id:       id,
-		wake:     scripts.WakeChannel(id),
+		wake:     wire.WakeChannel(id),
 		place:    quorumlock.Owner(id + ":0"), // which is no call's
 		base:     time.Now(),
 		now:      time.Now,
@@ -275,7 +280,7 @@ func (c *Client) enter() {
 }
 
 // send asks a node, for somebody who has begun. answer ends with End.
-func (c *Client) send(n Node, lane Lane, deadline time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+func (c *Client) send(n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
 	n.Do(context.Background(), lane, deadline, calls, answer)
 }

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // If a call that gives something back fails, a key or an entry in a queue may be left at the node until its TTL. The
@@ -40,12 +40,12 @@ type debt struct {
 }
 
 type owed struct {
-	call  scripts.Call
+	call  wire.Call
 	until time.Time
 }
 
 // owe sends a call to a node again and again until the node answers, for as long as what it removes may last.
-func (c *Client) owe(n Node, call scripts.Call, lasts time.Duration, err error) {
+func (c *Client) owe(n Node, call wire.Call, lasts time.Duration, err error) {
 	if !isDown(err) {
 		return
 	}
@@ -109,12 +109,12 @@ func (c *Client) settle(n Node, o *debt, due []owed) {
 			left = append(left, some...)
 			continue
 		}
-		calls := make([]scripts.Call, len(some))
+		calls := make([]wire.Call, len(some))
 		for i, w := range some {
 			calls[i] = w.call
 		}
 		answered := make(chan struct{})
-		c.send(n, Background, time.Now().Add(lastTry), calls, func(replies []scripts.Reply) {
+		c.send(n, Background, time.Now().Add(lastTry), calls, func(replies []wire.Reply) {
 			for i, r := range replies {
 				if r.Err != nil && isDown(r.Err) {
 					left = append(left, some[i])

@@ -3,12 +3,14 @@ package quorum
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"regexp"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // health knows which nodes are up and how fast they answer. The zero value is ready to use.
@@ -28,28 +30,45 @@ type nodeHealth struct {
 // acquire, and does every release: each lock would be two lines.
 const upAfter = time.Second
 
+// Tell sets who learns of the nodes of the client, whichever lock asks them. It is called before c is used. Without an Observer
+// or a Logger that is the one of the lock.
+func (c *Client) Tell(o quorumlock.Observer, l *slog.Logger) { c.observer, c.logger = o, l }
+
+// listeners returns who learns of a node that a lock with these options asked.
+func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Logger) {
+	o, l := c.observer, c.logger
+	if o == nil {
+		o = set.Observer
+	}
+	if l == nil || l.Handler() == slog.DiscardHandler {
+		l = set.Logger
+	}
+	return o, l
+}
+
 // answered takes the outcome of a round trip: it notes whether the node is up, and pays what the node is owed.
-func (c *Client) answered(n Node, replies []scripts.Reply, took time.Duration, set *quorumlock.Settings) {
+func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set *options.Settings) {
 	var err error
 	for _, r := range replies {
 		if r.Err != nil && isDown(r.Err) {
 			err = r.Err
 		}
 	}
-	if set.Observer != nil {
-		set.Observer.Observe(context.Background(), quorumlock.Event{Kind: quorumlock.NodeAnswered, Node: n.String(), Took: took, Err: err})
+	observer, logger := c.listeners(set)
+	if observer != nil {
+		observer.Observe(context.Background(), quorumlock.Event{Kind: quorumlock.NodeAsked, Node: n.String(), Took: took, Err: err})
 	}
 	if up, down := c.health.change(n, err, took); up || down {
 		c.start(func() { // a log that is slow, or that uses a lock itself, must not hold up the answers of a node
 			kind := quorumlock.NodeUp
 			if up {
-				set.Logger.Info("quorumlock: node up", "node", n)
+				logger.Info("quorumlock: node up", "node", n)
 			} else {
 				kind = quorumlock.NodeDown
-				set.Logger.Warn("quorumlock: node down", "node", n, "error", err)
+				logger.Warn("quorumlock: node down", "node", n, "error", err)
 			}
-			if set.Observer != nil {
-				set.Observer.Observe(context.Background(), quorumlock.Event{Kind: kind, Node: n.String(), Err: err})
+			if observer != nil {
+				observer.Observe(context.Background(), quorumlock.Event{Kind: kind, Node: n.String(), Err: err})
 			}
 		})
 	}

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Latch is a set of ids that only grows, on a quorum of cells. It is open once it has n ids. It is safe for concurrent
@@ -25,7 +26,7 @@ type Latch struct {
 	n      int
 	need   int // how many cells are a quorum
 	cells  []Cell
-	set    quorumlock.Settings
+	set    options.Settings
 	err    error // what is wrong with the latch's name, n or options: its calls return it
 
 	found atomic.Int64 // 0 until a quorum had it; then one more than the most ids that a quorum had
@@ -43,7 +44,7 @@ const (
 const latchRefresh = 3 * time.Second
 
 // NewLatch returns a latch over cells. A non-nil err is returned by every call on it.
-func NewLatch(client *Client, name string, n, need int, cells []Cell, set quorumlock.Settings, err error) *Latch {
+func NewLatch(client *Client, name string, n, need int, cells []Cell, set options.Settings, err error) *Latch {
 	l := &Latch{client: client, name: name, n: n, need: need, cells: cells, set: set, err: err}
 	if l.err == nil && (n < 1 || n > maxLatchIDs) {
 		l.err = fmt.Errorf("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
@@ -97,7 +98,7 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 	if l.open.Load() {
 		return l.n, nil
 	}
-	u, err := l.look(ctx, scripts.ReadLatch, "")
+	u, err := l.look(ctx, wire.ReadLatch, "")
 	if err != nil {
 		return 0, err
 	}
@@ -124,7 +125,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 	var last error    // what the last look met
 	pause, failures := firstTry, 0
 	for {
-		u, err := l.look(ctx, scripts.MakeLatch, id)
+		u, err := l.look(ctx, wire.MakeLatch, id)
 		var wait time.Duration
 		switch {
 		case err == nil && (id != "" || u.open):
@@ -195,7 +196,7 @@ func (l *Latch) logNoQuorum(err error) {
 func (l *Latch) listen(told chan struct{}) (stop func()) {
 	stops := make([]func(), len(l.cells))
 	for i, c := range l.cells {
-		stops[i] = c.Node.Listen(scripts.LatchKey(c.Name), func(string) { // a hint and no more: whoever may publish can send it
+		stops[i] = c.Node.Listen(wire.LatchKey(c.Name), func(string) { // a hint and no more: whoever may publish can send it
 			select {
 			case told <- struct{}{}:
 			default:
@@ -215,10 +216,10 @@ func (l *Latch) listen(told chan struct{}) (stop func()) {
 //
 // Both rounds also keep the latch for another retention. So a quorum keeps all of it for that long, and not one cell this
 // part and another that part.
-func (l *Latch) look(ctx context.Context, mode scripts.LatchMode, id string) (union, error) {
+func (l *Latch) look(ctx context.Context, mode wire.LatchMode, id string) (union, error) {
 	before := l.found.Load()
-	if mode == scripts.MakeLatch && before > 0 {
-		mode = scripts.KeepLatch
+	if mode == wire.MakeLatch && before > 0 {
+		mode = wire.KeepLatch
 	}
 	u := union{ids: make(map[string]struct{})}
 	var ids []string
@@ -248,15 +249,15 @@ func (l *Latch) look(ctx context.Context, mode scripts.LatchMode, id string) (un
 	var agree []cellState
 	lack := all
 	for _, s := range states {
-		if u.within(s.LatchState) && (s.There || mode == scripts.ReadLatch) {
+		if u.within(s.LatchState) && (s.There || mode == wire.ReadLatch) {
 			agree = append(agree, s)
 			lack = slices.DeleteFunc(slices.Clone(lack), func(cell int) bool { return cell == s.cell })
 		}
 	}
 	if len(agree) < l.need {
-		mode, ids = scripts.RestoreLatch, make([]string, 0, len(u.ids))
+		mode, ids = wire.RestoreLatch, make([]string, 0, len(u.ids))
 		if u.open {
-			mode = scripts.OpenLatch
+			mode = wire.OpenLatch
 		} else {
 			for id := range u.ids {
 				ids = append(ids, id)
@@ -269,7 +270,7 @@ func (l *Latch) look(ctx context.Context, mode scripts.LatchMode, id string) (un
 			return u, err
 		}
 	}
-	if mode != scripts.ReadLatch || len(u.ids) > 0 || u.open { // else perhaps fewer than a quorum have the latch
+	if mode != wire.ReadLatch || len(u.ids) > 0 || u.open { // else perhaps fewer than a quorum have the latch
 		l.saw(&u)
 	}
 	return u, nil

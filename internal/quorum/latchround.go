@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // latchRound asks cells of a latch one thing, and goes on when a quorum of all cells has answered: a slow node delays
@@ -24,23 +24,23 @@ type latchRound struct {
 
 type latchAnswer struct {
 	cell  int
-	reply scripts.Reply
+	reply wire.Reply
 }
 
 // cellState is what a cell has of a latch.
 type cellState struct {
 	cell int
-	scripts.LatchState
+	wire.LatchState
 }
 
 // newRound asks cells. The caller has begun.
-func (l *Latch) newRound(cells []int, mode scripts.LatchMode, ids []string) *latchRound {
+func (l *Latch) newRound(cells []int, mode wire.LatchMode, ids []string) *latchRound {
 	r := &latchRound{latch: l, left: len(cells), answers: make(chan latchAnswer, len(cells))}
 	sent, server := time.Now(), rand.Text()
 	for _, i := range cells {
 		c := l.cells[i]
-		call := scripts.Latch(c.Name, l.n, mode, l.set.Retention, server+"."+strconv.Itoa(i), ids...)
-		l.client.send(c.Node, Foreground, sent.Add(l.set.NodeTimeout), []scripts.Call{call}, func(replies []scripts.Reply) {
+		call := wire.Latch(c.Name, l.n, mode, l.set.Retention, server+"."+strconv.Itoa(i), ids...)
+		l.client.send(c.Node, Foreground, sent.Add(l.set.NodeTimeout), []wire.Call{call}, func(replies []wire.Reply) {
 			l.client.answered(c.Node, replies, time.Since(sent), &l.set)
 			r.answers <- latchAnswer{i, replies[0]}
 			l.client.End()
@@ -51,7 +51,7 @@ func (l *Latch) newRound(cells []int, mode scripts.LatchMode, ids []string) *lat
 
 // run returns the states of a quorum of the cells, or the error that there is none. If demanded is not nil, only cells
 // count that have what it demands. Every cell answers by the node timeout. run returns ctx's error when ctx is done first.
-func (r *latchRound) run(ctx context.Context, demanded func(scripts.LatchState) bool) ([]cellState, error) {
+func (r *latchRound) run(ctx context.Context, demanded func(wire.LatchState) bool) ([]cellState, error) {
 	for need := r.latch.need; len(r.states) < need; {
 		if len(r.states)+r.left < need {
 			return nil, r.failure()
@@ -67,7 +67,7 @@ func (r *latchRound) run(ctx context.Context, demanded func(scripts.LatchState) 
 	return r.states, nil
 }
 
-func (r *latchRound) take(a latchAnswer, demanded func(scripts.LatchState) bool) {
+func (r *latchRound) take(a latchAnswer, demanded func(wire.LatchState) bool) {
 	node := r.latch.cells[a.cell].Node
 	s, err := a.reply.Latched(r.latch.n)
 	for _, other := range r.states {

@@ -1,6 +1,6 @@
 package quorum
 
-import "github.com/quorumlock/quorumlock/scripts"
+import "github.com/quorumlock/quorumlock/internal/wire"
 
 // union is what several cells have of a latch together.
 type union struct {
@@ -9,7 +9,7 @@ type union struct {
 	ids   map[string]struct{} // without those of cells where it is open
 }
 
-func (u *union) add(s scripts.LatchState) {
+func (u *union) add(s wire.LatchState) {
 	u.there, u.open = u.there || s.There, u.open || s.Open
 	for _, id := range s.IDs {
 		u.ids[id] = struct{}{}
@@ -17,7 +17,7 @@ func (u *union) add(s scripts.LatchState) {
 }
 
 // within reports whether a cell has all of it.
-func (u *union) within(s scripts.LatchState) bool {
+func (u *union) within(s wire.LatchState) bool {
 	if s.Open || u.open {
 		return s.Open
 	}

@@ -12,9 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // hooked is a node that does something before it is next asked.
@@ -23,7 +24,7 @@ type hooked struct {
 	next atomic.Pointer[func()]
 }
 
-func (n *hooked) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+func (n *hooked) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	if f := n.next.Swap(nil); f != nil {
 		(*f)()
 	}
@@ -56,7 +57,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) lock(t *testing.T, name string, opts ...quorumlock.Option) *quorum.Lock {
 	t.Helper()
-	set, err := quorumlock.Resolve(opts...)
+	set, err := options.Resolve(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
+	"github.com/quorumlock/quorumlock/internal/options"
 )
 
 // Cell is one name at one node.
@@ -43,7 +44,7 @@ type Lock struct {
 	nodes  []Node // of the cells, each once: what goes to one node goes together
 	shared bool   // all cells are
 	slots  int    // how many callers can hold it at one time, if it is not shared
-	set    quorumlock.Settings
+	set    options.Settings
 
 	terms dialect.Terms
 	lock  core.Config // of calls of Lock
@@ -58,7 +59,7 @@ type Lock struct {
 }
 
 // New returns a lock over cells, all of which are of one kind. A non-nil err is returned by every call on it.
-func New(client *Client, name string, tree core.Tree, cells []Cell, set quorumlock.Settings, err error) *Lock {
+func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, tree: tree, cells: cells, set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
 	l.slots = quorumlock.MaxPermits
@@ -93,7 +94,7 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set quorumlo
 }
 
 // All returns the lock that holds all of the members, at the client of the first.
-func All(name string, members []*Lock, set quorumlock.Settings) (*Lock, error) {
+func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	trees := make([]core.Tree, len(members))
 	var cells []Cell
 	for i, m := range members {
@@ -186,7 +187,7 @@ func (l *Lock) saw(token uint64) {
 
 // TryLock is quorumlock.Locker's. A refusal is final if somebody has the lock at a quorum of the nodes, or is the first
 // in the queue there. If several contenders have some nodes each, they all give these up and are queued by ticket. So
-// one of them wins the next attempt, or the one after it.
+// one of them wins the next attempt, or one after it.
 func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err

@@ -14,8 +14,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // yes is a node that does whatever it is asked, after a millisecond: what is looked at here is how it is asked, when there is
@@ -31,13 +32,13 @@ type yes struct {
 
 func (n *yes) String() string { return n.name }
 
-func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
-	replies := make([]scripts.Reply, len(calls))
+func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {
 		switch c.Script {
-		case scripts.Acquire("", "", 0, 0, 0).Script:
+		case wire.Acquire("", "", 0, 0, 0).Script:
 			replies[i].Value = int64(1)
-		case scripts.Release("", "", 0).Script:
+		case wire.Release("", "", 0).Script:
 			replies[i].Value = int64(0)
 		default:
 			replies[i].Value = int64(1)
@@ -69,7 +70,7 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 10_000
 		const ending = 5 // goroutines that may not quite have ended, or are the runtime's
-		set, err := quorumlock.Resolve()
+		set, err := options.Resolve()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,12 +124,12 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	if !n.still.Load() {
 		n.yes.Do(ctx, lane, deadline, calls, answer)
 		return
 	}
-	replies := make([]scripts.Reply, len(calls))
+	replies := make([]wire.Reply, len(calls))
 	for i := range replies {
 		replies[i].Err = context.DeadlineExceeded
 	}
@@ -139,7 +140,7 @@ func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, c
 func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 2000
-		set, err := quorumlock.Resolve(quorumlock.WithNodeTimeout(5 * time.Second))
+		set, err := options.Resolve(quorumlock.WithNodeTimeout(5 * time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,19 +12,20 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // prompt is yes, but it answers at once and makes no garbage.
 type prompt struct {
 	yes
-	replies [8]scripts.Reply
+	replies [8]wire.Reply
 }
 
-func (n *prompt) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+func (n *prompt) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	for i := range calls {
-		n.replies[i] = scripts.Reply{Value: one}
+		n.replies[i] = wire.Reply{Value: one}
 		if calls[i].Script == release {
 			n.replies[i].Value = zero
 		}
@@ -33,13 +34,13 @@ func (n *prompt) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []scrip
 }
 
 var (
-	release   = scripts.Release("", "", 0).Script
+	release   = wire.Release("", "", 0).Script
 	one, zero = any(int64(1)), any(int64(0))
 )
 
 // pairs are those of a lock of three prompt nodes.
 func pairs(tb testing.TB, opts ...quorumlock.Option) (pair func()) {
-	set, err := quorumlock.Resolve(opts...)
+	set, err := options.Resolve(opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // errLate is the error of a renewal that was queued for too long.
@@ -86,7 +86,7 @@ func (r *renewer) send() {
 		rs.mu.Unlock()
 
 		sent := some[:0]
-		var calls []scripts.Call
+		var calls []wire.Call
 		var limit time.Duration
 		for _, w := range some {
 			var err error
@@ -109,7 +109,7 @@ func (r *renewer) send() {
 			continue
 		}
 		at := time.Now()
-		r.client.send(r.node, Background, at.Add(limit), calls, func(replies []scripts.Reply) {
+		r.client.send(r.node, Background, at.Add(limit), calls, func(replies []wire.Reply) {
 			defer r.client.End()
 			r.client.answered(r.node, replies, time.Since(at), &sent[0].call.lock.set)
 			for i, w := range sent {

@@ -11,8 +11,9 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // counting is a node that counts how often it is asked. Somebody else has every lock there.
@@ -21,14 +22,14 @@ type counting struct{ asked atomic.Int64 }
 func (*counting) String() string                            { return "node" }
 func (*counting) Listen(string, func(string)) (stop func()) { return func() {} }
 
-func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []scripts.Call, answer func([]scripts.Reply)) {
+func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	n.asked.Add(1)
-	replies := make([]scripts.Reply, len(calls))
+	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {
 		switch c.Script {
-		case scripts.Acquire("", "", 0, 0, 0).Script:
+		case wire.Acquire("", "", 0, 0, 0).Script:
 			replies[i].Value = []any{int64(0), int64(1000), int64(-1), "other:1"}
-		case scripts.Release("", "", 0).Script:
+		case wire.Release("", "", 0).Script:
 			replies[i].Value = []any{int64(-1), int64(0)}
 		default:
 			replies[i].Value = int64(0)
@@ -39,7 +40,7 @@ func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []scr
 
 // A call either begins before Shutdown looks whether anything is under way, or is refused.
 func TestNothingIsAskedOnceShutdownHasReturned(t *testing.T) {
-	set, err := quorumlock.Resolve()
+	set, err := options.Resolve()
 	if err != nil {
 		t.Fatal(err)
 	}

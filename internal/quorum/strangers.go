@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // strangers are clients of Redisson's at the locks of a client. They do not know the queue. So a waiter that meets one hears
@@ -69,7 +69,8 @@ const (
 	// its part of that second. That begins when a client has waited for the lock a few times.
 	betweenTrials = time.Second
 	firstTrial    = 4
-	longTrial     = 4    // every so many trials have the longest window, on average
+	oftenTrial    = 4    // no more than one release in so many is a trial, on average
+	longTrial     = 2    // every so many trials have the longest window, on average
 	mostTrials    = 1000 // cells of which the waits are counted, at one time
 
 	// Whoever waits for strangers that publish nothing (spin locks, fair locks) asks this often, about.
@@ -157,7 +158,7 @@ func (c *call) hearStrangers() {
 		}
 		s.mu.Unlock()
 		if st != nil && st.stop == nil {
-			st.stop = cell.Node.Listen(scripts.UnlockChannel(cell.Name), func(message string) { client.heardStranger(cell, message) })
+			st.stop = cell.Node.Listen(wire.UnlockChannel(cell.Name), func(message string) { client.heardStranger(cell, message) })
 		}
 	}
 }
@@ -225,7 +226,7 @@ func (c *Client) heardStranger(cell Cell, message string) {
 		s.mu.Unlock()
 		return
 	}
-	theirs, window := scripts.IsTheirs(message)
+	theirs, window := wire.IsTheirs(message)
 	switch {
 	case message == "":
 	case theirs:
@@ -236,7 +237,7 @@ func (c *Client) heardStranger(cell Cell, message string) {
 		st.counted = false
 		st.until, st.silent = time.Time{}, time.Time{}
 	default:
-		if !scripts.GivesUp(message) {
+		if !wire.GivesUp(message) {
 			st.balance = max(st.balance-1, -most)
 		}
 		if window > 0 {
@@ -376,7 +377,7 @@ func (s *strangers) try(cell Cell, waited time.Duration, random func(n int) int)
 		*t = trial{}
 	}
 	t.last = now
-	if t.waits++; t.waits <= firstTrial || random(int(betweenTrials/time.Microsecond)) >= int(min(waited, betweenTrials/longTrial)/time.Microsecond) {
+	if t.waits++; t.waits <= firstTrial || random(int(betweenTrials/time.Microsecond)) >= int(min(waited, betweenTrials/oftenTrial)/time.Microsecond) {
 		return ordinary
 	}
 	if random(longTrial) == 0 {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // subscriptions are a client's, to its wake channel at each node. One is opened when a caller first waits there, and kept
@@ -90,7 +90,7 @@ func (l *Lock) shardSources() []source {
 	for _, cell := range l.cells {
 		from := l.client.source(cell.Node)
 		if s, ok := cell.Node.(interface{ Sharded() bool }); ok && s.Sharded() {
-			from.channel = scripts.ShardWakeChannel(cell.Name, l.client.id)
+			from.channel = wire.ShardWakeChannel(cell.Name, l.client.id)
 		}
 		if !slices.Contains(all, from) {
 			all = append(all, from)
@@ -174,7 +174,7 @@ func (c *Client) heard(n Node, message string) {
 	}
 	what, rest, _ := strings.Cut(message, " ")
 	if what == "handoff" {
-		h, ok := scripts.ParseHandoff(rest)
+		h, ok := wire.ParseHandoff(rest)
 		if !ok {
 			return
 		}

@@ -32,6 +32,12 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 		w.ctx = c
 	}
 	lease, err := f(l, w.ctx, w)
+	told := false
+	defer func() {
+		if !told && lease != nil { // the Observer panics: nobody gets the lease, and the watchdog must not renew it for ever
+			_ = lease.Unlock(context.WithoutCancel(ctx))
+		}
+	}()
 	now := time.Now()
 	e := quorumlock.Event{Kind: quorumlock.Acquired, Lock: l.name, Took: now.Sub(began), Try: try,
 		Attempts: w.attempts, Handed: w.handed, Steps: w.steps, Lease: lease, Err: err}
@@ -42,6 +48,7 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 		e.Waited = now.Sub(w.waited)
 	}
 	o.Observe(w.ctx, e)
+	told = true
 	return lease, err
 }
 

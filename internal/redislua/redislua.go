@@ -15,9 +15,11 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/alicebob/miniredis/v2/server"
 	lua "github.com/yuin/gopher-lua"
+	"github.com/yuin/gopher-lua/parse"
 )
 
 // Interpreter runs the scripts of one node. It is not safe for concurrent use. It may run the scripts of another node
@@ -110,11 +112,11 @@ func (in *Interpreter) Run(source string, keys, args []string) []byte {
 	l := in.state
 	f := in.functions[source]
 	if f == nil {
-		var err error
-		if f, err = l.LoadString(source); err != nil {
+		proto, err := compile(source)
+		if err != nil {
 			return fmt.Appendf(nil, "-ERR Error compiling script: %v\r\n", strings.ReplaceAll(err.Error(), "\n", " "))
 		}
-		f.Proto.IsVarArg &^= lua.VarArgNeedsArg // no script asks for the table arg, which would be made for each run
+		f = l.NewFunctionFromProto(proto)
 		in.functions[source] = f
 	}
 	globals := l.Get(lua.GlobalsIndex).(*lua.LTable)
@@ -133,6 +135,27 @@ func (in *Interpreter) Run(source string, keys, args []string) []byte {
 		return wire(nil, lua.LNil)
 	}
 	return wire(nil, l.Get(1))
+}
+
+// compiled holds the *lua.FunctionProto of each source, which interpreters share: it takes longer to compile a script than to
+// run it.
+var compiled sync.Map
+
+func compile(source string) (*lua.FunctionProto, error) {
+	if p, ok := compiled.Load(source); ok {
+		return p.(*lua.FunctionProto), nil
+	}
+	chunk, err := parse.Parse(strings.NewReader(source), "<script>")
+	if err != nil {
+		return nil, err
+	}
+	proto, err := lua.Compile(chunk, "<script>")
+	if err != nil {
+		return nil, err
+	}
+	proto.IsVarArg &^= lua.VarArgNeedsArg // no script asks for the table arg, which would be made for each run
+	compiled.Store(source, proto)
+	return proto, nil
 }
 
 func list(l *lua.LState, values []string) *lua.LTable {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/names"
 )
 
 // ErrNotHeld is Java's IllegalMonitorStateException: the thread that unlocks has no entry.
@@ -50,7 +50,7 @@ func SubscribingAt(r redis.UniversalClient) Option { return func(c *Client) { c.
 
 // New returns a client over a connection pool of its caller's.
 func New(r redis.UniversalClient, opts ...Option) *Client {
-	c := &Client{ID: quorumlock.NewID(), Watchdog: DefaultWatchdog, redis: r, hears: r, entries: make(map[string]*entry), renewed: make(map[held]*watchdog)}
+	c := &Client{ID: names.NewID(), Watchdog: DefaultWatchdog, redis: r, hears: r, entries: make(map[string]*entry), renewed: make(map[held]*watchdog)}
 	for _, o := range opts {
 		o(c)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/names"
 )
 
 func script(source string) *redis.Script { return redis.NewScript(source) }
@@ -234,7 +235,7 @@ func (l *Lock) gaveUp(ctx context.Context) error {
 // Unlock is unlock(). It returns [ErrNotHeld] where Java throws.
 func (l *Lock) Unlock(ctx context.Context) error {
 	c := l.client
-	latch := prefixed("redisson_unlock_latch", l.name) + ":" + quorumlock.NewID()
+	latch := prefixed("redisson_unlock_latch", l.name) + ":" + names.NewID()
 	keys := []string{l.name, l.kind.channel(l.name), latch}
 	args := []any{c.Watchdog.Milliseconds(), l.field(), l.kind.message, 5000, c.publish()}
 	switch l.kind {

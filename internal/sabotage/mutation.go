@@ -30,6 +30,7 @@ type Mutations struct {
 	Unfinished time.Duration     // for each thousand seeds: a run that takes longer hangs
 	Unnoticed  map[string]string // those that it need not notice, and why
 	Open       []string          // those that nothing notices yet
+	Table      string            // the file, from the root of the module, that has the table of how many these are
 }
 
 // statement is a statement that can be left out.
@@ -52,9 +53,8 @@ func (m *Mutations) AreNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *mutations == "all" {
-		m.checkNames(t, all)
-	}
+	m.checkNames(t, all)
+	m.checkTable(t, compiles)
 	type result struct{ noticed, excused, open, missed int }
 	rows, by, found := make([]result, len(some)), make([]string, len(some)), make([]int, len(some))
 	t.Run("all", func(t *testing.T) {
@@ -141,6 +141,41 @@ func (m *Mutations) checkNames(t *testing.T, all []*statement) {
 		if !slices.ContainsFunc(all, func(s *statement) bool { return s.name == name }) {
 			t.Errorf("there is no statement %q", name)
 		}
+	}
+}
+
+// checkTable fails if the table of how many statements must be noticed is out of date.
+func (m *Mutations) checkTable(t *testing.T, all []*statement) {
+	type row struct{ statements, unnoticed, open int }
+	files, total := make(map[string]*row), new(row)
+	for _, s := range all {
+		if files[s.file] == nil {
+			files[s.file] = new(row)
+		}
+		for _, r := range []*row{files[s.file], total} {
+			r.statements++
+			if m.Unnoticed[s.name] != "" {
+				r.unnoticed++
+			} else if slices.Contains(m.Open, s.name) {
+				r.open++
+			}
+		}
+	}
+	var b strings.Builder
+	line := func(name string, r *row) {
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", name, r.statements, r.statements-r.unnoticed-r.open, r.unnoticed, r.open)
+	}
+	b.WriteString("| file | statements | must be noticed | need not be noticed | open |\n|---|---|---|---|---|\n")
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		line(name, files[name])
+	}
+	line("all", total)
+	text, err := os.ReadFile(filepath.Join(root(t), m.Table))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), b.String()) {
+		t.Errorf("%s does not have this table:\n%s", m.Table, b.String())
 	}
 }
 

@@ -24,11 +24,11 @@ var mutexes = map[string]reflect.Type{
 	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),
 	"internal/quorum/strangers.go":     reflect.TypeFor[lockorder.Strangers](),
 	"internal/quorum/subscriptions.go": reflect.TypeFor[lockorder.Subscriptions](),
-	"node/connect.go":                  reflect.TypeFor[lockorder.Connect](),
-	"node/hub.go":                      reflect.TypeFor[lockorder.Hub](),
-	"node/lane.go":                     reflect.TypeFor[lockorder.Lane](),
-	"node/shards.go":                   reflect.TypeFor[lockorder.Shards](),
-	"node/single.go":                   reflect.TypeFor[lockorder.Single](),
+	"internal/transport/connect.go":    reflect.TypeFor[lockorder.Connect](),
+	"internal/transport/hub.go":        reflect.TypeFor[lockorder.Hub](),
+	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Lane](),
+	"internal/transport/shards.go":     reflect.TypeFor[lockorder.Shards](),
+	"internal/transport/single.go":     reflect.TypeFor[lockorder.Single](),
 }
 
 var mutex = regexp.MustCompile(`\bsync\.Mutex\b`)
@@ -37,7 +37,7 @@ var mutex = regexp.MustCompile(`\bsync\.Mutex\b`)
 // and fails if one is taken out of order.
 func TakesMutexesInOrder(t *testing.T, pkg string, seeds int) {
 	root, files := root(t), make(map[string]string)
-	for _, folder := range []string{"internal/quorum", "node"} {
+	for _, folder := range []string{"internal/quorum", "internal/transport"} {
 		sources, err := filepath.Glob(filepath.Join(root, folder, "*.go"))
 		if err != nil || len(sources) == 0 {
 			t.Fatalf("no sources in %s: %v", folder, err)

@@ -4,7 +4,7 @@ import (
 	"math"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const lastToken = 1<<53 - 1 // the last integer Lua can count to
@@ -12,7 +12,7 @@ const lastToken = 1<<53 - 1 // the last integer Lua can count to
 const exhausted failure = "ERR the fencing token is exhausted: use another lock name"
 
 // acquire is acquire.lua.
-func (n *Node) acquire() scripts.Reply {
+func (n *Node) acquire() wire.Reply {
 	owner, how := n.text(1), n.text(4)
 	hold, enters := tonumber(how)
 	if !enters {
@@ -52,7 +52,7 @@ func (n *Node) acquire() scripts.Reply {
 					if waiter != "" {
 						position = n.queue.zrank(waiter)
 					}
-					return scripts.Reply{Value: []any{status, pttl, int64(position), who}}
+					return wire.Reply{Value: []any{status, pttl, int64(position), who}}
 				}
 			}
 			if waiter != "" {
@@ -92,9 +92,9 @@ func (n *Node) acquire() scripts.Reply {
 	n.lock.hset("mode", "mutex")
 	n.pexpire(n.lock, n.whole(2))
 	if again {
-		return scripts.Integers(2, int64(token))
+		return wire.Integers(2, int64(token))
 	}
-	return scripts.Integer(int64(token))
+	return wire.Integer(int64(token))
 }
 
 // count reads the token counter.
@@ -121,7 +121,7 @@ func (n *Node) counter() string {
 }
 
 func (n *Node) badToken() failure {
-	return failure("ERR the fencing token is not a number: delete " + n.name[3])
+	return failure("ERR the fencing token is not a number: delete " + wire.TokenKey(n.name))
 }
 
 // fieldsOf are the fields of a lock, which is a hash or not there.

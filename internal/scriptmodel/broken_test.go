@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 var (
@@ -85,7 +85,7 @@ type breakage struct {
 	was     string // the line
 	now     string // the line afterwards, empty if it is deleted
 	nth     int    // of the lines of the file that are alike
-	instead map[*scripts.Script]string
+	instead map[*wire.Script]string
 }
 
 func (b breakage) String() string {
@@ -114,7 +114,7 @@ func broken(t *testing.T) (all []breakage) {
 			for _, now := range breakLine(line) {
 				changed := slices.Clone(lines)
 				changed[i] = now
-				instead := make(map[*scripts.Script]string)
+				instead := make(map[*wire.Script]string)
 				for s := range named {
 					if strings.Contains(s.Source, whole(source)) {
 						instead[s] = strings.Replace(s.Source, whole(source), whole(strings.Join(changed, "\n")), 1)

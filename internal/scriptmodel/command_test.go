@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // command is one step of a sequence: a call, or what happens to the server. It says all that it needs, so that it
@@ -13,7 +13,7 @@ import (
 type command struct {
 	at   scriptmodel.Time // what the clock shows
 	does string
-	call *scripts.Call // nil if something happens to the server
+	call *wire.Call // nil if something happens to the server
 	set  *setting
 	do   func(side)
 }
@@ -44,26 +44,26 @@ func (c command) play(s side) (reply []byte, told []scriptmodel.Message) {
 	return nil, nil
 }
 
-var named = map[*scripts.Script]string{
-	scripts.Acquire("", "", 0, 0, 0).Script:                     "acquire",
-	scripts.Acquire("", "", 0, 0, 0).Guarded(1).Script:          "guarded acquire",
-	scripts.Acquire("", "", 0, 0, 0).Shared().Script:            "share",
-	scripts.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script: "guarded share",
-	scripts.Downgrade("", "", 0).Script:                         "downgrade",
-	scripts.Raise("", "", 0, 0, 0).Script:                       "raise",
-	scripts.Renew("", "", 0).Script:                             "renew",
-	scripts.Release("", "", 0).Script:                           "release",
-	scripts.Leave("", "", false).Script:                         "leave",
-	scripts.ForceRelease("").Script:                             "force_release",
-	scripts.Release("", "", 1).Open(0, "").Script:               "open",
-	scripts.Inspect("", 0).Script:                               "inspect",
+var named = map[*wire.Script]string{
+	wire.Acquire("", "", 0, 0, 0).Script:                     "acquire",
+	wire.Acquire("", "", 0, 0, 0).Guarded(1).Script:          "guarded acquire",
+	wire.Acquire("", "", 0, 0, 0).Shared().Script:            "share",
+	wire.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script: "guarded share",
+	wire.Downgrade("", "", 0).Script:                         "downgrade",
+	wire.Raise("", "", 0, 0, 0).Script:                       "raise",
+	wire.Renew("", "", 0).Script:                             "renew",
+	wire.Release("", "", 0).Script:                           "release",
+	wire.Leave("", "", false).Script:                         "leave",
+	wire.ForceRelease("").Script:                             "force_release",
+	wire.Release("", "", 1).Open(0, "").Script:               "open",
+	wire.Inspect("", 0).Script:                               "inspect",
 
-	scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Script:            "slot_acquire",
-	scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script: "guarded slot_acquire",
-	scripts.Release("", "", 0).OfSemaphore(1, 0).Script:                  "slot_release",
-	scripts.Leave("", "", false).OfSemaphore(1, 0).Script:                "slot_leave",
-	scripts.Renew("", "", 0).OfSemaphore(1, 0).Script:                    "slot_renew",
-	scripts.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script:              "slot_raise",
-	scripts.Inspect("", 0).OfSemaphore(1, 0).Script:                      "slot_inspect",
-	scripts.ForceRelease("").OfSemaphore(1, 0).Script:                    "slot_force_release",
+	wire.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Script:            "slot_acquire",
+	wire.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script: "guarded slot_acquire",
+	wire.Release("", "", 0).OfSemaphore(1, 0).Script:                  "slot_release",
+	wire.Leave("", "", false).OfSemaphore(1, 0).Script:                "slot_leave",
+	wire.Renew("", "", 0).OfSemaphore(1, 0).Script:                    "slot_renew",
+	wire.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script:              "slot_raise",
+	wire.Inspect("", 0).OfSemaphore(1, 0).Script:                      "slot_inspect",
+	wire.ForceRelease("").OfSemaphore(1, 0).Script:                    "slot_force_release",
 }

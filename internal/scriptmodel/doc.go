@@ -26,7 +26,7 @@
 //
 // # Where it is not exact
 //
-//   - It runs the calls that package scripts makes. Of other calls it says that the script failed, where it can tell.
+//   - It runs the calls that package wire makes. Of other calls it says that the script failed, where it can tell.
 //   - The text of an error that Lua raises itself, such as a comparison with nil, is not Lua's. That there is an error, and what
 //     the script has written before it, is the same.
 //   - A hash lists its fields in the order in which they came, as Redis does with the small ones.

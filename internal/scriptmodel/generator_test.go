@@ -10,7 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // generator makes up the commands of one sequence, one after another. It looks at the state that the model is in,
@@ -20,13 +20,13 @@ type generator struct {
 	model  *model
 	now    scriptmodel.Time
 	names  []string
-	name   string              // of the lock that the next command is about
-	wild   float64             // how often something happens that no client of this library does
-	stamp  int                 // of histories
-	crowds bool                // long queues are among what happens
-	shares float64             // how often a call is one of those that share the lock
-	slots  float64             // how often a call is one on a semaphore
-	follow func() scripts.Call // what is likely next
+	name   string           // of the lock that the next command is about
+	wild   float64          // how often something happens that no client of this library does
+	stamp  int              // of histories
+	crowds bool             // long queues are among what happens
+	shares float64          // how often a call is one of those that share the lock
+	slots  float64          // how often a call is one on a semaphore
+	follow func() wire.Call // what is likely next
 	set    setting
 }
 
@@ -123,7 +123,7 @@ func (g *generator) borders() (at []int64) {
 			at = append(at, int64(m.Score), int64(m.Score)+1)
 		}
 	}
-	entries, _ := g.peek(scripts.EntriesKey(g.name))
+	entries, _ := g.peek(wire.EntriesKey(g.name))
 	for i, f := range entries.Fields {
 		if i == 5 {
 			break
@@ -149,7 +149,7 @@ func (g *generator) borders() (at []int64) {
 }
 
 func (g *generator) keys() []string {
-	return []string{g.name, scripts.QueueKey(g.name), scripts.EntriesKey(g.name), scripts.TokenKey(g.name), scripts.SlotsKey(g.name)}
+	return []string{g.name, wire.QueueKey(g.name), wire.EntriesKey(g.name), wire.TokenKey(g.name), wire.SlotsKey(g.name)}
 }
 
 func (g *generator) peek(key string) (scriptmodel.Value, bool) {
@@ -167,15 +167,15 @@ func (g *generator) owner() quorumlock.Owner {
 	case 0:
 		return quorumlock.Owner(fmt.Sprintf("8743c9c0-0795-4907-87fd-6c719a6b4586:%d", g.IntN(2)))
 	case 1:
-		return scripts.OfCell(scripts.SuccessorOf(g.waiter(), 1+g.IntN(4)), g.IntN(3))
+		return wire.OfCell(wire.SuccessorOf(g.waiter(), 1+g.IntN(4)), g.IntN(3))
 	default:
-		return scripts.OfCell(quorumlock.Owner(fmt.Sprintf("c%d:%d", g.IntN(2), g.IntN(3))), g.IntN(2))
+		return wire.OfCell(quorumlock.Owner(fmt.Sprintf("c%d:%d", g.IntN(2), g.IntN(3))), g.IntN(2))
 	}
 }
 
 // waiter is one of the first in the queue, more often than not.
 func (g *generator) waiter() quorumlock.Owner {
-	if v, ok := g.peek(scripts.QueueKey(g.name)); ok && len(v.Members) > 0 {
+	if v, ok := g.peek(wire.QueueKey(g.name)); ok && len(v.Members) > 0 {
 		switch p := g.Float64(); {
 		case p < 0.25:
 			return quorumlock.Owner(v.Members[0].Name)
@@ -202,19 +202,19 @@ func (g *generator) ttl() time.Duration {
 	return time.Duration(pick(g, 1, 2, 10, 100, 500, 1000, 1800, 10_000, 30_000, 30_000, 200_000, 1_000_000, 3_600_000, 3_600_001)) * time.Millisecond
 }
 
-func (g *generator) entry() scripts.Entry {
-	e := scripts.Entry{Waiter: g.waiter(), Callers: g.IntN(4), Tries: g.chance(0.2)}
+func (g *generator) entry() wire.Entry {
+	e := wire.Entry{Waiter: g.waiter(), Callers: g.IntN(4), Passable: g.chance(0.2)}
 	e.Ticket = int64(epoch) + g.Int64N(10)
 	if g.chance(0.1) {
 		e.Ticket = int64(g.now) - g.Int64N(5)
 	}
 	e.TTL = time.Duration(pick(g, 1, 20, 300, 349, 350, 351, 600, 900, 1000, 1001, 1001, 2000, 2500, 2501, 2501, 3500, 5000, 5000, 100_000)) * time.Millisecond
-	if _, ok := g.peek(scripts.EntriesKey(g.name)); g.chance(0.01) || !ok && g.chance(g.wild/4) {
+	if _, ok := g.peek(wire.EntriesKey(g.name)); g.chance(0.01) || !ok && g.chance(g.wild/4) {
 		e.TTL = 0
 	}
 	if g.chance(0.7) {
 		ttl := time.Duration(pick(g, 1, 2, 3, 100, 1000, 1299, 1300, 1301, 1800, 1800, 1800, 3_600_000, 3_600_001)) * time.Millisecond
-		e.Successor = scripts.Successor{Attempt: pick(g, 1, 1, 2, 3, 4, 10), TTL: ttl, Cell: g.IntN(3), Secret: pick(g, "s1", "s2")}
+		e.Successor = wire.Successor{Attempt: pick(g, 1, 1, 2, 3, 4, 10), TTL: ttl, Cell: g.IntN(3), Secret: pick(g, "s1", "s2")}
 	}
 	return e
 }
@@ -237,7 +237,7 @@ func (g *generator) hint() uint64 {
 
 // counter is the token counter, 1 if it is none or below.
 func (g *generator) counter() uint64 {
-	v, _ := g.peek(scripts.TokenKey(g.name))
+	v, _ := g.peek(wire.TokenKey(g.name))
 	n, err := strconv.ParseUint(v.Text, 10, 64)
 	if err != nil {
 		return 1
@@ -257,7 +257,7 @@ func (g *generator) hold(owner quorumlock.Owner) int {
 }
 
 // call is the call of a script.
-func (g *generator) call() scripts.Call {
+func (g *generator) call() wire.Call {
 	owner := g.owner()
 	if g.chance(g.slots) {
 		return g.slotted(owner)
@@ -267,66 +267,66 @@ func (g *generator) call() scripts.Call {
 	}
 	switch p := g.Float64(); {
 	case p < 0.14:
-		c := scripts.Acquire(g.name, owner, g.ttl(), g.hold(owner), g.hint())
+		c := wire.Acquire(g.name, owner, g.ttl(), g.hold(owner), g.hint())
 		return g.guarded(c)
 	case p < 0.42:
-		return g.broken(g.guarded(scripts.AcquireInTurn(g.name, owner, g.ttl(), g.hint(), g.entry())), 3)
+		return g.broken(g.guarded(wire.AcquireInTurn(g.name, owner, g.ttl(), g.hint(), g.entry())), 3)
 	case p < 0.45:
-		return g.guarded(scripts.Restore(g.name, owner, g.ttl(), g.hint()))
+		return g.guarded(wire.Restore(g.name, owner, g.ttl(), g.hint()))
 	case p < 0.50:
 		own := g.counter()
 		if g.chance(0.2) {
 			own += g.Uint64N(3) - 1
 		}
-		return scripts.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13))
+		return wire.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13))
 	case p < 0.56:
-		return scripts.Renew(g.name, owner, g.ttl())
+		return wire.Renew(g.name, owner, g.ttl())
 	case p < 0.66:
-		return scripts.Release(g.name, owner, g.hold(owner))
+		return wire.Release(g.name, owner, g.hold(owner))
 	case p < 0.69:
-		return scripts.Release(g.name, owner, 1).Open(g.window(), g.waiter())
+		return wire.Release(g.name, owner, 1).Open(g.window(), g.waiter())
 	case p < 0.72:
-		return scripts.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5)).Open(g.window(), g.waiter())
+		return wire.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5)).Open(g.window(), g.waiter())
 	case p < 0.78:
-		return scripts.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5))
+		return wire.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5))
 	case p < 0.86:
-		return g.broken(scripts.Yield(g.name, owner, g.entry()), 4)
+		return g.broken(wire.Yield(g.name, owner, g.entry()), 4)
 	case p < 0.94:
 		return g.leave()
 	case p < 0.97:
-		return scripts.ForceRelease(g.name)
+		return wire.ForceRelease(g.name)
 	default:
-		return scripts.Inspect(g.name, pick(g, 0, 1, 2, 100))
+		return wire.Inspect(g.name, pick(g, 0, 1, 2, 100))
 	}
 }
 
 // shared is a call of an owner that shares the lock.
-func (g *generator) shared(owner quorumlock.Owner) scripts.Call {
+func (g *generator) shared(owner quorumlock.Owner) wire.Call {
 	switch p := g.Float64(); {
 	case p < 0.14:
-		return g.guarded(g.among(scripts.Acquire(g.name, owner, g.ttl(), 1, g.hint()).Shared()))
+		return g.guarded(g.among(wire.Acquire(g.name, owner, g.ttl(), 1, g.hint()).Shared()))
 	case p < 0.48:
-		return g.broken(g.guarded(g.among(scripts.AcquireInTurn(g.name, owner, g.ttl(), g.hint(), g.entry()).Shared())), 3)
+		return g.broken(g.guarded(g.among(wire.AcquireInTurn(g.name, owner, g.ttl(), g.hint(), g.entry()).Shared())), 3)
 	case p < 0.52:
-		return g.guarded(g.among(scripts.Restore(g.name, owner, g.ttl(), g.hint()).Shared()))
+		return g.guarded(g.among(wire.Restore(g.name, owner, g.ttl(), g.hint()).Shared()))
 	case p < 0.57:
 		own := g.counter()
-		return scripts.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13)-g.Uint64N(2)).Shared()
+		return wire.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13)-g.Uint64N(2)).Shared()
 	case p < 0.64:
-		return scripts.Downgrade(g.name, owner, g.ttl())
+		return wire.Downgrade(g.name, owner, g.ttl())
 	case p < 0.80:
-		return scripts.Release(g.name, owner, 1)
+		return wire.Release(g.name, owner, 1)
 	case p < 0.86:
-		return scripts.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5))
+		return wire.ReleaseAndLeave(g.name, owner, g.waiter(), g.chance(0.5))
 	case p < 0.90:
 		return g.leave()
 	default:
-		return g.broken(scripts.Yield(g.name, owner, g.entry()).Shared(), 4)
+		return g.broken(wire.Yield(g.name, owner, g.entry()).Shared(), 4)
 	}
 }
 
-func (g *generator) leave() scripts.Call {
-	c := scripts.Leave(g.name, g.waiter(), g.chance(0.5))
+func (g *generator) leave() wire.Call {
+	c := wire.Leave(g.name, g.waiter(), g.chance(0.5))
 	if g.chance(0.2) {
 		return c
 	}
@@ -334,7 +334,7 @@ func (g *generator) leave() scripts.Call {
 }
 
 // among mostly names the cells of a lock.
-func (g *generator) among(c scripts.Call) scripts.Call {
+func (g *generator) among(c wire.Call) wire.Call {
 	if g.chance(1. / 7) {
 		return c
 	}
@@ -342,7 +342,7 @@ func (g *generator) among(c scripts.Call) scripts.Call {
 	return c.Among(cells[0], cells[1])
 }
 
-func (g *generator) guarded(c scripts.Call) scripts.Call {
+func (g *generator) guarded(c wire.Call) wire.Call {
 	if g.chance(0.9) {
 		return c
 	}
@@ -350,7 +350,7 @@ func (g *generator) guarded(c scripts.Call) scripts.Call {
 }
 
 // broken is a call with an entry of a form that no client sends, now and then.
-func (g *generator) broken(c scripts.Call, entry int) scripts.Call {
+func (g *generator) broken(c wire.Call, entry int) wire.Call {
 	if !g.chance(g.wild / 4) {
 		return c
 	}
@@ -360,11 +360,11 @@ func (g *generator) broken(c scripts.Call, entry int) scripts.Call {
 	}
 	s := c.Args()[entry]
 	if args[entry] = g.garbled(s); g.chance(0.7) {
-		return scripts.NewCall(c.Script, c.Keys(), args...)
+		return wire.NewCall(c.Script, c.Keys(), args...)
 	}
 	args[entry] = pick(g, "c0:1", "c0:1 5 600 1", "c0:1 ticket 600 1 ", "c0:1 5 life 1 ", "c0:1 5 -1 1 ", "c0:1 5 0 1 ", "c0:1 5 0.5 1 ", "c0:1 5 600.0 1 ",
 		"c0:1 5 600 1 soon 0 1 s", "c0:1 5 600 1 1800.5 0 1 s", "c0:1 5 600 1 1800 0 one s", s+" 9 s")
-	return scripts.NewCall(c.Script, c.Keys(), args...)
+	return wire.NewCall(c.Script, c.Keys(), args...)
 }
 
 // garbled is a text in which a word is missing, or too much, or a space.
@@ -414,7 +414,7 @@ func (g *generator) happening() command {
 		set.mute = !set.mute
 	case 8:
 		if set.listening = nil; g.chance(0.7) {
-			set.listening = []string{scripts.UnlockChannel(g.name)}
+			set.listening = []string{wire.UnlockChannel(g.name)}
 		}
 	default:
 		set.info.Denied = g.chance(0.3)
@@ -428,5 +428,5 @@ func (g *generator) happening() command {
 
 // window is for how long an open release leaves the lock to Redisson's clients.
 func (g *generator) window() time.Duration {
-	return pick(g, 0, 0, time.Millisecond, 20*time.Millisecond, -2*time.Millisecond)
+	return pick(g, 0, 0, time.Millisecond, 20*time.Millisecond, -2*time.Millisecond, 300*time.Millisecond, -300*time.Millisecond)
 }

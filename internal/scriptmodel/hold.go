@@ -1,18 +1,18 @@
 package scriptmodel
 
-import "github.com/quorumlock/quorumlock/scripts"
+import "github.com/quorumlock/quorumlock/internal/wire"
 
 // renew is renew.lua.
-func (n *Node) renew() scripts.Reply {
+func (n *Node) renew() wire.Reply {
 	owner := n.text(1)
 	until, ok := n.lock.hget(owner)
 	if !ok {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	shared := len(until) > 12
 	if shared {
 		if must(tonumber(until)) < n.clock() {
-			return scripts.Integer(0)
+			return wire.Integer(0)
 		}
 		n.lock.hset(owner, shareEnd(n.clock()+n.number(2)))
 	}
@@ -20,15 +20,15 @@ func (n *Node) renew() scripts.Reply {
 		n.pexpire(n.lock, n.whole(2))
 	}
 	n.keepCounter()
-	return scripts.Integer(1)
+	return wire.Integer(1)
 }
 
 // raise is raise.lua.
-func (n *Node) raise() scripts.Reply {
+func (n *Node) raise() wire.Reply {
 	shares := n.text(5) != ""
 	until, ok := n.lock.hget(n.text(1))
 	if !ok || shares && must(tonumber(until)) < n.clock() {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	last, counted := 0.0, true
 	if s, ok := n.token.get(); ok {
@@ -36,18 +36,18 @@ func (n *Node) raise() scripts.Reply {
 	}
 	if shares {
 		if must(last, counted) >= n.number(4) {
-			return scripts.Integer(1)
+			return wire.Integer(1)
 		}
 	} else if !counted || last != n.number(3) {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	ahead := max(0, n.number(4)/1000-float64(n.now/1000000*1000))
 	n.setFor(n.token, n.text(4), n.number(2)+86400000+ahead)
-	return scripts.Integer(1)
+	return wire.Integer(1)
 }
 
 // inspect is inspect.lua.
-func (n *Node) inspect() scripts.Reply {
+func (n *Node) inspect() wire.Reply {
 	fields := n.fieldsOf(n.lock)
 	token := "0"
 	if n.token.kind == hash {
@@ -72,5 +72,5 @@ func (n *Node) inspect() scripts.Reply {
 	for _, m := range queue {
 		waiters = append(waiters, m.Name, score(m.Score))
 	}
-	return scripts.Reply{Value: []any{held, n.pttl(n.lock), token, int64(len(all)), waiters, entries, n.now.ms()}}
+	return wire.Reply{Value: []any{held, n.pttl(n.lock), token, int64(len(all)), waiters, entries, n.now.ms()}}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/redislua"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // lua is the real scripts on miniredis, as a side.
@@ -22,7 +22,7 @@ type lua struct {
 	now     scriptmodel.Time
 	set     setting
 	told    []scriptmodel.Message
-	instead map[*scripts.Script]string // what is run instead of a script: a broken one
+	instead map[*wire.Script]string // what is run instead of a script: a broken one
 }
 
 func newLua(t *testing.T) *lua {
@@ -87,7 +87,7 @@ func (s *lua) setTime(to scriptmodel.Time) {
 	}
 }
 
-func (s *lua) run(c scripts.Call) ([]byte, []scriptmodel.Message) {
+func (s *lua) run(c wire.Call) ([]byte, []scriptmodel.Message) {
 	source := c.Script.Source
 	if broken, ok := s.instead[c.Script]; ok {
 		source = broken

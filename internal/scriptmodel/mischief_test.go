@@ -9,13 +9,16 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // mischief writes to a lock's keys what no script has written: as a Redisson client may, or somebody who uses the same names.
 func (g *generator) mischief() command {
 	key, v := g.name, scriptmodel.Value{}
 	field := func(name, value string) { v.Fields = append(v.Fields, scriptmodel.Field{Name: name, Value: value}) }
+	if g.slots > 0 && g.chance(0.5) {
+		return g.slotScene()
+	}
 	what := g.IntN(17)
 	if g.crowds && g.chance(0.3) {
 		what = 9
@@ -34,7 +37,7 @@ func (g *generator) mischief() command {
 	case 2:
 		key = pick(g, g.keys()...)
 		v.Members = []scriptmodel.Member{{Name: "c0:1", Score: 5.5}}
-		if key == scripts.SlotsKey(g.name) {
+		if key == wire.SlotsKey(g.name) {
 			v.Members[0].Score = 5 // a part of a slot is none
 		}
 	case 3, 4:
@@ -50,7 +53,7 @@ func (g *generator) mischief() command {
 			field("mode", pick(g, "write", "mutex", "shared"))
 		}
 	case 8, 12, 13:
-		key = scripts.TokenKey(g.name)
+		key = wire.TokenKey(g.name)
 		if g.chance(0.1) {
 			field("some", "field")
 			break
@@ -67,8 +70,8 @@ func (g *generator) mischief() command {
 		return g.throng()
 	case 11:
 		key = "quorumlock_promoted"
-		g.follow = func() scripts.Call {
-			return scripts.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint()).Guarded(time.Second)
+		g.follow = func() wire.Call {
+			return wire.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint()).Guarded(time.Second)
 		}
 		if !g.chance(0.1) {
 			v.Text = pick(g, g.set.info.History+" ", g.set.info.History+" ", "x"+g.set.info.History+" ", " ", "", g.set.info.History+" x") + pick(g, "", strconv.FormatInt(int64(g.now/1000)-pick[int64](g, -1000, -1, 0, 1, 1000, 5000), 10)) +
@@ -77,7 +80,7 @@ func (g *generator) mischief() command {
 			field("some", "field")
 		}
 	}
-	if g.model.fixed != nil && key == scripts.TokenKey(g.name) && g.chance(0.3) { // miniredis's Lua reads these in another way
+	if g.model.fixed != nil && key == wire.TokenKey(g.name) && g.chance(0.3) { // miniredis's Lua reads these in another way
 		v.Text, v.Fields = pick(g, "1e3", "1e300", "nan", "999999999999999999", "1_000", "0e0", "-0", " \v7"), nil
 	}
 	if g.chance(0.8) {
@@ -129,34 +132,34 @@ func (g *generator) crowd() command {
 	slices.SortFunc(queue.Members, byScore)
 	return command{does: fmt.Sprintf("%q is free, its queue becomes %+v, with the entries %+v", name, queue, entries), do: func(s side) {
 		s.forget(name)
-		s.put(scripts.QueueKey(name), queue)
-		s.put(scripts.EntriesKey(name), entries)
+		s.put(wire.QueueKey(name), queue)
+		s.put(wire.EntriesKey(name), entries)
 	}}
 }
 
 // behind is a call of one who comes to a crowd: at its end, somewhere in it, or without a ticket.
-func (g *generator) behind() scripts.Call {
+func (g *generator) behind() wire.Call {
 	e := g.entry()
 	switch g.IntN(5) {
 	case 0:
-		return scripts.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint())
+		return wire.Acquire(g.name, g.owner(), g.ttl(), 1, g.hint())
 	case 4:
-		return scripts.AcquireInTurn(g.name, g.owner(), g.ttl(), g.hint(), e).Shared()
+		return wire.AcquireInTurn(g.name, g.owner(), g.ttl(), g.hint(), e).Shared()
 	case 1:
 		e.Ticket = int64(epoch) + g.Int64N(120)
 	default:
 		e.Ticket = int64(g.now)
 	}
-	return scripts.AcquireInTurn(g.name, g.owner(), g.ttl(), g.hint(), e)
+	return wire.AcquireInTurn(g.name, g.owner(), g.ttl(), g.hint(), e)
 }
 
 // strayEntry changes or removes the entry of one waiter.
 func (g *generator) strayEntry() command {
-	key := scripts.EntriesKey(g.name)
+	key := wire.EntriesKey(g.name)
 	name := g.name
-	g.follow = func() scripts.Call {
+	g.follow = func() wire.Call {
 		g.name = name
-		return scripts.Release(name, g.owner(), 1)
+		return wire.Release(name, g.owner(), 1)
 	}
 	v, _ := g.peek(key)
 	v.Fields = slices.Clone(v.Fields)
@@ -164,7 +167,7 @@ func (g *generator) strayEntry() command {
 		v = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: string(g.waiter())}}}
 	}
 	i := g.IntN(len(v.Fields))
-	if queue, ok := g.peek(scripts.QueueKey(g.name)); ok && len(queue.Members) > 0 && g.chance(0.5) {
+	if queue, ok := g.peek(wire.QueueKey(g.name)); ok && len(queue.Members) > 0 && g.chance(0.5) {
 		i = max(0, slices.IndexFunc(v.Fields, func(f scriptmodel.Field) bool { return f.Name == queue.Members[0].Name }))
 	}
 	if len(v.Fields) > 1 && g.chance(0.4) {
@@ -190,9 +193,9 @@ func (g *generator) strayEntry() command {
 // the release, which would hand the lock over.
 func (g *generator) strayHeir() command {
 	name, holder, waiter, ms := g.name, quorumlock.Owner("c9:1.0"), "c0:1", int64(g.now/1000)
-	g.follow = func() scripts.Call {
+	g.follow = func() wire.Call {
 		g.name = name
-		return scripts.Release(name, holder, 1)
+		return wire.Release(name, holder, 1)
 	}
 	deadline, came := strconv.FormatInt(ms+5000, 10), strconv.FormatInt(ms-pick[int64](g, 0, 1, 2, 649, 650, 651), 10)
 	words := []string{deadline, "1", came, pick(g, "1800", "1800", "3", "1800.5"), "0", "1", "s"}
@@ -214,9 +217,9 @@ func (g *generator) strayHeir() command {
 	}
 	return command{does: fmt.Sprintf("%q is held by %q with the token %+v, and %q waits with %q", name, holder, token, waiter, stored), do: func(s side) {
 		s.put(name, hold)
-		s.put(scripts.TokenKey(name), token)
-		s.put(scripts.QueueKey(name), queue)
-		s.put(scripts.EntriesKey(name), entries)
+		s.put(wire.TokenKey(name), token)
+		s.put(wire.QueueKey(name), queue)
+		s.put(wire.EntriesKey(name), entries)
 	}}
 }
 
@@ -226,13 +229,24 @@ func (g *generator) throng() command {
 	name, ms := g.name, int64(g.now/1000)
 	expires := ms + 5000
 	lock := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "mode", Value: "shared"}}, Expires: expires}
-	n := pick(g, 14, 15, 16, 17, 18, 40)
+	n := pick(g, 1, 2, 3, 14, 15, 16, 17, 18, 18, 40)
+	longest, until := "", int64(0)
 	for i := range n {
 		who := fmt.Sprintf("c1:%d.0", i)
 		if i < 6 && g.chance(0.5) {
 			who = fmt.Sprintf("c0:1/%d.%d", 1+i/2, i%2)
 		}
-		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: who, Value: fmt.Sprintf("%013d", ms+5000-g.Int64N(5100))})
+		ends := ms + pick(g, 5000-g.Int64N(5100), 5000-g.Int64N(5100), 5000-g.Int64N(3), 5000-g.Int64N(3), 5000, g.Int64N(2))
+		if ends > until {
+			longest, until = who, ends
+		}
+		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: who, Value: fmt.Sprintf("%013d", ends)})
+	}
+	if lock.Expires = until + pick[int64](g, 0, 0, 0, 1, 2); lock.Expires <= ms {
+		lock.Expires = expires
+	}
+	if g.chance(g.wild) {
+		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: "c8:1.0", Value: pick(g, "10000000000000", "1234567890123456", fmt.Sprint("x", ms+9000), fmt.Sprint(ms+9000, "x"))})
 	}
 	slices.SortFunc(lock.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
 	var queue, entries scriptmodel.Value
@@ -240,25 +254,36 @@ func (g *generator) throng() command {
 		queue = scriptmodel.Value{Members: []scriptmodel.Member{{Name: "c2:1", Score: float64(epoch)}}, Expires: expires}
 		entries = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c2:1", Value: fmt.Sprintf("%d 1", ms+5000)}}, Expires: expires}
 	}
-	g.follow = func() scripts.Call {
+	if g.chance(0.2) { // readers: the first was called a moment ago
+		queue.Members = append(queue.Members, scriptmodel.Member{Name: "c2:2", Score: float64(epoch) + 1}, scriptmodel.Member{Name: "c2:3", Score: float64(epoch) + 2})
+		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: "c2:2", Value: fmt.Sprintf("%d 1s", ms+1000)}, scriptmodel.Field{Name: "c2:3", Value: fmt.Sprintf("%d 1s", ms+5000)})
+		queue.Expires, entries.Expires = expires, expires
+	}
+	g.follow = func() wire.Call {
 		g.name = name
-		switch owner := scripts.OwnerOf("c0:1", pick(g, 1, 2, 3, 4)); g.IntN(4) {
+		if g.chance(0.3) {
+			return wire.Release(name, quorumlock.Owner(longest), 1)
+		}
+		switch owner := wire.OwnerOf("c0:1", pick(g, 1, 2, 3, 4)); g.IntN(5) {
+		case 2:
+			twin, _, _ := strings.Cut(longest, ".")
+			return wire.Acquire(name, wire.OfCell(quorumlock.Owner(twin), g.IntN(3)), g.ttl(), 1, g.hint()).Shared().Among(0, 2)
 		case 0:
-			return scripts.Leave(name, "c0:1", g.chance(0.9)).Through(pick(g, 1, 2, 3, 4), g.IntN(2))
+			return wire.Leave(name, "c0:1", g.chance(0.9)).Through(pick(g, 1, 2, 3, 4), g.IntN(2))
 		case 1:
-			return scripts.ReleaseAndLeave(name, scripts.OfCell(owner, g.IntN(2)), "c0:1", g.chance(0.9))
+			return wire.ReleaseAndLeave(name, wire.OfCell(owner, g.IntN(2)), "c0:1", g.chance(0.9))
 		}
 		e := g.entry()
-		e.Waiter, e.Successor = "c0:1", scripts.Successor{Attempt: pick(g, 1, 2, 3, 4, 15, 20), TTL: time.Second, Secret: "s"}
-		return g.among(scripts.AcquireInTurn(name, scripts.OfCell("c0:1.9", g.IntN(3)), g.ttl(), g.hint(), e).Shared())
+		e.Waiter, e.Successor = "c0:1", wire.Successor{Attempt: pick(g, 1, 2, 3, 4, 15, 20), TTL: time.Second, Secret: "s"}
+		return g.among(wire.AcquireInTurn(name, wire.OfCell("c0:1.9", g.IntN(3)), g.ttl(), g.hint(), e).Shared())
 	}
 	return command{does: fmt.Sprintf("%q is shared by %+v, with the queue %+v", name, lock, queue), do: func(s side) {
 		s.put(name, lock)
-		s.forget(scripts.QueueKey(name))
-		s.forget(scripts.EntriesKey(name))
+		s.forget(wire.QueueKey(name))
+		s.forget(wire.EntriesKey(name))
 		if len(queue.Members) > 0 {
-			s.put(scripts.QueueKey(name), queue)
-			s.put(scripts.EntriesKey(name), entries)
+			s.put(wire.QueueKey(name), queue)
+			s.put(wire.EntriesKey(name), entries)
 		}
 	}}
 }

@@ -2,9 +2,10 @@ package scriptmodel
 
 import (
 	"errors"
+	"strings"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Time is what the clock of a node shows, in µs since 1970. It must not be negative.
@@ -46,50 +47,55 @@ type Node struct {
 	// millisecond is over.
 	Eager bool
 
-	keys map[string]*key
+	keys  map[string]*key
+	locks map[string]*places
 
 	// The rest is about the call that runs.
 	now      Time
-	name     []string // KEYS
+	name     string   // KEYS[1]
 	args     []string // ARGV
-	words    []byte   // both, one after another
+	words    []byte   // ARGV, one after another
 	ends     []int    // of each
-	lock     *key     // KEYS[1]
-	queue    *key     // KEYS[2] of the scripts that include queue.lua, and of inspect.lua
-	entries  *key     // KEYS[3] of these
-	token    *key     // the last of KEYS, of the scripts that count; KEYS[4] of those of a semaphore
-	slots    *key     // KEYS[5] of the scripts of a semaphore
+	spoken   strings.Builder
+	lock     *key // KEYS[1]
+	queue    *key // KEYS[2] of the scripts that include queue.lua, and of inspect.lua
+	entries  *key // KEYS[3] of these
+	token    *key // the last of KEYS, of the scripts that count; KEYS[4] of those of a semaphore
+	slots    *key // KEYS[5] of the scripts of a semaphore
 	messages []Message
 }
 
 // New returns a node without any key, which was started at the time started.
 func New(started Time) *Node {
-	return &Node{Info: Info{Started: started, History: "1", Former: NoHistory}, keys: make(map[string]*key)}
+	return &Node{Info: Info{Started: started, History: "1", Former: NoHistory}, keys: make(map[string]*key), locks: make(map[string]*places)}
 }
+
+// places are where the keys of a lock are, or may be.
+type places struct{ lock, queue, entries, token, slots *key }
 
 // The scripts, by their addresses.
 var (
-	acquireScript      = scripts.Acquire("", "", 0, 0, 0).Script
-	guardedScript      = scripts.Acquire("", "", 0, 0, 0).Guarded(1).Script
-	shareScript        = scripts.Acquire("", "", 0, 0, 0).Shared().Script
-	guardedShareScript = scripts.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script
-	downgradeScript    = scripts.Downgrade("", "", 0).Script
-	raiseScript        = scripts.Raise("", "", 0, 0, 0).Script
-	renewScript        = scripts.Renew("", "", 0).Script
-	releaseScript      = scripts.Release("", "", 0).Script
-	openScript         = scripts.Release("", "", 1).Open(0, "").Script
-	leaveScript        = scripts.Leave("", "", false).Script
-	forceReleaseScript = scripts.ForceRelease("").Script
-	inspectScript      = scripts.Inspect("", 0).Script
+	acquireScript      = wire.Acquire("", "", 0, 0, 0).Script
+	guardedScript      = wire.Acquire("", "", 0, 0, 0).Guarded(1).Script
+	shareScript        = wire.Acquire("", "", 0, 0, 0).Shared().Script
+	guardedShareScript = wire.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script
+	downgradeScript    = wire.Downgrade("", "", 0).Script
+	raiseScript        = wire.Raise("", "", 0, 0, 0).Script
+	renewScript        = wire.Renew("", "", 0).Script
+	releaseScript      = wire.Release("", "", 0).Script
+	openScript         = wire.Release("", "", 1).Open(0, "").Script
+	leaveScript        = wire.Leave("", "", false).Script
+	forceReleaseScript = wire.ForceRelease("").Script
+	inspectScript      = wire.Inspect("", 0).Script
 
-	slotAcquireScript        = scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Script
-	guardedSlotAcquireScript = scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script
-	slotReleaseScript        = scripts.Release("", "", 0).OfSemaphore(1, 0).Script
-	slotLeaveScript          = scripts.Leave("", "", false).OfSemaphore(1, 0).Script
-	slotRenewScript          = scripts.Renew("", "", 0).OfSemaphore(1, 0).Script
-	slotRaiseScript          = scripts.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script
-	slotInspectScript        = scripts.Inspect("", 0).OfSemaphore(1, 0).Script
-	slotForceReleaseScript   = scripts.ForceRelease("").OfSemaphore(1, 0).Script
+	slotAcquireScript        = wire.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Script
+	guardedSlotAcquireScript = wire.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script
+	slotReleaseScript        = wire.Release("", "", 0).OfSemaphore(1, 0).Script
+	slotLeaveScript          = wire.Leave("", "", false).OfSemaphore(1, 0).Script
+	slotRenewScript          = wire.Renew("", "", 0).OfSemaphore(1, 0).Script
+	slotRaiseScript          = wire.Raise("", "", 0, 0, 0).OfSemaphore(1, 0).Script
+	slotInspectScript        = wire.Inspect("", 0).OfSemaphore(1, 0).Script
+	slotForceReleaseScript   = wire.ForceRelease("").OfSemaphore(1, 0).Script
 )
 
 var errUnknown = errors.New("NOSCRIPT the model has no such script")
@@ -101,12 +107,12 @@ func (f failure) Error() string { return string(f) }
 
 // Run runs one call at the time now. It returns the reply, with the same types of values that a client reads from
 // Redis, and what was published, in order. The messages are valid until the next Run.
-func (n *Node) Run(now Time, c scripts.Call) (reply scripts.Reply, told []Message) {
+func (n *Node) Run(now Time, c wire.Call) (reply wire.Reply, told []Message) {
 	return n.Do(now, &c)
 }
 
 // Do is Run for a call that is not to be copied.
-func (n *Node) Do(now Time, c *scripts.Call) (reply scripts.Reply, told []Message) {
+func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 	n.now = now
 	n.read(c)
 	clear(n.messages)
@@ -118,20 +124,20 @@ func (n *Node) Do(now Time, c *scripts.Call) (reply scripts.Reply, told []Messag
 			if !ok {
 				panic(r)
 			}
-			reply = scripts.Reply{Err: f}
+			reply = wire.Reply{Err: f}
 		}
 	}()
 	switch c.Script {
 	case acquireScript:
-		n.open()
+		n.open(c)
 		reply = n.acquire()
 	case shareScript:
-		n.open()
+		n.open(c)
 		reply = n.share()
 	case guardedScript, guardedShareScript, guardedSlotAcquireScript:
-		n.open()
+		n.open(c)
 		if left, out := n.guard(c.Script == guardedSlotAcquireScript); out {
-			return scripts.Integers(3, int64(left), -1), n.messages
+			return wire.Integers(3, int64(left), -1), n.messages
 		}
 		switch c.Script {
 		case guardedScript:
@@ -142,74 +148,89 @@ func (n *Node) Do(now Time, c *scripts.Call) (reply scripts.Reply, told []Messag
 			reply = n.slotAcquire()
 		}
 	case downgradeScript:
-		n.open()
+		n.open(c)
 		reply = n.downgrade()
 	case releaseScript:
-		n.open()
+		n.open(c)
 		reply = n.release()
 	case openScript:
-		n.open()
+		n.open(c)
 		reply = n.leaveOpen()
 	case leaveScript:
-		n.open()
+		n.open(c)
 		reply = n.leave()
 	case forceReleaseScript:
-		n.open()
+		n.open(c)
 		reply = n.forceRelease()
 	case inspectScript:
-		n.open()
+		n.open(c)
 		reply = n.inspect()
 	case raiseScript:
-		n.lock, n.token = n.key(n.name[0]), n.key(n.name[1])
+		n.openCounter()
 		reply = n.raise()
 	case renewScript:
-		n.lock, n.token = n.key(n.name[0]), n.key(n.name[1])
+		n.openCounter()
 		reply = n.renew()
 	default:
-		if len(n.name) < 5 {
+		if c.KeyCount() < 5 {
 			reply.Err = errUnknown
 			break
 		}
-		n.open()
+		n.open(c)
 		reply = n.runSlots(c.Script)
 	}
 	return reply, n.messages
 }
 
-// read reads the keys and arguments of a call.
-func (n *Node) read(c *scripts.Call) {
-	b, keys, args := n.words[:0], c.KeyCount(), c.ArgCount()
-	n.ends = n.ends[:0]
-	for i := range keys {
-		b = c.AppendKey(b, i)
-		n.ends = append(n.ends, len(b))
+// read reads the arguments of a call, and whose they are.
+func (n *Node) read(c *wire.Call) {
+	if n.name = ""; c.KeyCount() > 0 {
+		n.name = c.Lock()
 	}
-	for i := range args {
-		b = c.AppendArg(b, i)
-		n.ends = append(n.ends, len(b))
+	n.words, n.ends, n.args = n.words[:0], n.ends[:0], n.args[:0]
+	for i := range c.ArgCount() {
+		n.words = c.AppendArg(n.words, i)
+		n.ends = append(n.ends, len(n.words))
 	}
-	n.words = b
-	all, from := string(b), 0 // one string for all of them
-	n.name, n.args = n.name[:0], n.args[:0]
-	for i, end := range n.ends {
-		if i < keys {
-			n.name = append(n.name, all[from:end])
-		} else {
-			n.args = append(n.args, all[from:end])
-		}
+	if some := 1024; n.spoken.Cap()-n.spoken.Len() < len(n.words) { // one string for the arguments of many calls
+		n.spoken = strings.Builder{}
+		n.spoken.Grow(max(some, len(n.words)))
+	}
+	from := n.spoken.Len()
+	n.spoken.Write(n.words)
+	all := n.spoken.String()[from:]
+	from = 0
+	for _, end := range n.ends {
+		n.args = append(n.args, all[from:end])
 		from = end
 	}
 }
 
 // open looks up the keys of a script that knows the queue. Leave and ForceRelease have no token.
-func (n *Node) open() {
-	n.lock, n.queue, n.entries, n.token = n.key(n.name[0]), n.key(n.name[1]), n.key(n.name[2]), nil
-	if len(n.name) > 3 {
-		n.token = n.key(n.name[3])
+func (n *Node) open(c *wire.Call) {
+	at := n.placesOf(n.name)
+	n.lock, n.queue, n.entries, n.token = n.fresh(at.lock), n.fresh(at.queue), n.fresh(at.entries), nil
+	if count := c.KeyCount(); count > 3 {
+		n.token = n.fresh(at.token)
+		if count > 4 {
+			n.slots = n.fresh(at.slots)
+		}
 	}
-	if len(n.name) > 4 {
-		n.slots = n.key(n.name[4])
+}
+
+// openCounter looks up the keys of a script that knows the token alone.
+func (n *Node) openCounter() {
+	at := n.placesOf(n.name)
+	n.lock, n.token = n.fresh(at.lock), n.fresh(at.token)
+}
+
+func (n *Node) placesOf(lock string) *places {
+	at := n.locks[lock]
+	if at == nil {
+		at = &places{n.key(lock), n.key(wire.QueueKey(lock)), n.key(wire.EntriesKey(lock)), n.key(wire.TokenKey(lock)), n.key(wire.SlotsKey(lock))}
+		n.locks[lock] = at
 	}
+	return at
 }
 
 // publish tells the subscribers of a channel, and returns how many there are; -1 if the user may not publish.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -32,8 +32,8 @@ func TestAKeyEndsWithTheMillisecondOfItsDeadline(t *testing.T) {
 		n := scriptmodel.New(epoch)
 		n.Eager = tt.eager
 		now := scriptmodel.Time(epoch / 1000 * 1000)
-		n.Run(now, scripts.Acquire("x", alice, ttl, 1, 1))
-		reply, _ := n.Run(now.Add(tt.after), scripts.Acquire("x", bob, ttl, 1, 1))
+		n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
+		reply, _ := n.Run(now.Add(tt.after), wire.Acquire("x", bob, ttl, 1, 1))
 		if a, err := reply.Acquired(); err != nil || a.Granted != tt.granted {
 			t.Errorf("eager %v, after %v: %+v, %v", tt.eager, tt.after, a, err)
 		}
@@ -42,7 +42,7 @@ func TestAKeyEndsWithTheMillisecondOfItsDeadline(t *testing.T) {
 
 func TestRestartAndPromotionKeepTheKeys(t *testing.T) {
 	n := scriptmodel.New(epoch)
-	guarded := scripts.Acquire("y", alice, ttl, 1, 1).Guarded(time.Minute)
+	guarded := wire.Acquire("y", alice, ttl, 1, 1).Guarded(time.Minute)
 	granted := func(at scriptmodel.Time) bool {
 		reply, _ := n.Run(at, guarded)
 		a, _ := reply.Acquired()
@@ -50,7 +50,7 @@ func TestRestartAndPromotionKeepTheKeys(t *testing.T) {
 		return a.Granted
 	}
 	now := epoch.Add(time.Hour)
-	n.Run(now, scripts.Acquire("x", alice, ttl, 1, 1))
+	n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
 	if !granted(now) {
 		t.Error("refused after an hour")
 	}
@@ -59,7 +59,7 @@ func TestRestartAndPromotionKeepTheKeys(t *testing.T) {
 		t.Error("a restart has no quarantine of a minute, and a second for rounding")
 	}
 	now = now.Add(time.Hour)
-	n.Run(now, scripts.Acquire("x", alice, ttl, 1, 1))
+	n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
 	n.Promote("3")
 	if granted(now) || granted(now.Add(59*time.Second)) || !granted(now.Add(time.Minute)) {
 		t.Error("a promotion has no quarantine of a minute")
@@ -82,7 +82,7 @@ func TestAKeyThatEndsNowIsNotMade(t *testing.T) {
 }
 
 func TestAnUnknownScriptIsRefused(t *testing.T) {
-	reply, _ := scriptmodel.New(epoch).Run(epoch, scripts.NewCall(new(scripts.Script), []string{"x"}))
+	reply, _ := scriptmodel.New(epoch).Run(epoch, wire.NewCall(new(wire.Script), []string{"x"}))
 	if reply.Err == nil {
 		t.Error("no error")
 	}
@@ -94,14 +94,14 @@ func TestACallWithoutArgumentsIsNoErrorOfTheNodes(t *testing.T) {
 			t.Error("no panic")
 		}
 	}()
-	c := scripts.Release("x", alice, 1)
-	scriptmodel.New(epoch).Run(epoch, scripts.NewCall(c.Script, c.Keys()))
+	c := wire.Release("x", alice, 1)
+	scriptmodel.New(epoch).Run(epoch, wire.NewCall(c.Script, c.Keys()))
 }
 
 func BenchmarkAcquireAndRelease(b *testing.B) {
 	n := scriptmodel.New(epoch)
 	now := epoch
-	acquire, release := scripts.Acquire("x", alice, ttl, 1, uint64(epoch)), scripts.Release("x", alice, 1)
+	acquire, release := wire.Acquire("x", alice, ttl, 1, uint64(epoch)), wire.Release("x", alice, 1)
 	b.ReportAllocs()
 	for b.Loop() {
 		now += 1000
@@ -114,18 +114,18 @@ func BenchmarkAcquireAndRelease(b *testing.B) {
 func BenchmarkHandoff(b *testing.B) {
 	n := scriptmodel.New(epoch)
 	now := epoch
-	var joins, releases []scripts.Call
+	var joins, releases []wire.Call
 	for i := range 10 {
 		waiter := quorumlock.Owner("c:" + string(rune('0'+i)))
-		next := scripts.Successor{Attempt: 1, TTL: 1800 * time.Millisecond, Secret: "0123456789"}
-		joins = append(joins, scripts.AcquireInTurn("x", waiter+"/0.0", ttl, uint64(epoch), scripts.Entry{Waiter: waiter, Ticket: int64(i), TTL: ttl, Successor: next}))
-		releases = append(releases, scripts.Release("x", scripts.OfCell(scripts.SuccessorOf(waiter, 1), 0), 1))
+		next := wire.Successor{Attempt: 1, TTL: 1800 * time.Millisecond, Secret: "0123456789"}
+		joins = append(joins, wire.AcquireInTurn("x", waiter+"/0.0", ttl, uint64(epoch), wire.Entry{Waiter: waiter, Ticket: int64(i), TTL: ttl, Successor: next}))
+		releases = append(releases, wire.Release("x", wire.OfCell(wire.SuccessorOf(waiter, 1), 0), 1))
 	}
-	n.Run(now, scripts.Acquire("x", alice, ttl, 1, 1))
+	n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
 	for _, c := range joins {
 		n.Run(now, c)
 	}
-	n.Run(now, scripts.Release("x", alice, 1))
+	n.Run(now, wire.Release("x", alice, 1))
 	i := 0
 	b.ReportAllocs()
 	for b.Loop() {

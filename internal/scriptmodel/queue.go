@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // What queue.lua calls by these names, in ms.
@@ -177,6 +177,18 @@ func wantsShare(stored string) bool { return marked(stored, "s") }
 
 func tries(stored string) bool { return marked(stored, "t") }
 
+// isNobody matches ^%S+ 0.
+func isNobody(stored string) bool {
+	first := word(stored)
+	return first != "" && strings.HasPrefix(stored[len(first):], " 0")
+}
+
+// leads reports whether a waiter is the first in the queue, or the first behind nobody.
+func (n *Node) leads(waiter string) bool {
+	first := n.queue.first()
+	return first == waiter || n.queue.zrank(waiter) == 1 && isNobody(n.stored(first).stored)
+}
+
 // marked matches ^%S+ %d+ and the mark.
 func marked(stored, mark string) bool {
 	rest := stored[len(word(stored)):]
@@ -258,7 +270,7 @@ func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 
 func (n *Node) tell(what, waiter, more string) {
 	if i := strings.LastIndexByte(waiter, ':'); i >= 0 {
-		n.publish(scripts.WakeChannel(waiter[:i]), what+" "+waiter+" "+more+n.name[0])
+		n.publish(wire.WakeChannel(waiter[:i]), what+" "+waiter+" "+more+n.name)
 	}
 }
 
@@ -303,7 +315,7 @@ func (n *Node) hand(w queued, now float64) bool {
 		n.setFor(n.token, token, kept)
 	}
 	handoff := s.attempt + " " + s.cell + " " + token + " "
-	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name[0] + " " + s.secret))
+	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
 	return true
 }
@@ -371,7 +383,7 @@ func (n *Node) admit(me string, now float64, hands bool) (mine bool) {
 	return mine
 }
 
-func (n *Node) wake(me string, now float64, hands bool) (first bool) {
+func (n *Node) wake(me string, now float64, hands, stood bool) (first bool) {
 	one, two := n.firstTwo(me, now)
 	switch {
 	case one.name == "":
@@ -380,6 +392,11 @@ func (n *Node) wake(me string, now float64, hands bool) (first bool) {
 		return n.admit(me, now, hands)
 	case one.name == me:
 		return true
+	case isNobody(one.stored):
+		if stood && two.name != "" {
+			n.tell("turn", two.name, "")
+		}
+		return false
 	}
 	if !hands || !n.hand(one, now) {
 		n.summon(one, now)
@@ -392,18 +409,22 @@ func (n *Node) wake(me string, now float64, hands bool) (first bool) {
 
 func (n *Node) pass(me string, now float64, hands, stood bool) (mine bool) {
 	if !n.lock.exists() {
-		return n.wake(me, now, hands)
+		return n.wake(me, now, hands, stood)
 	}
 	if mode, _ := n.lock.hget("mode"); mode == "shared" {
 		if len(n.lock.fields) <= few {
 			if held, err := n.tryLook(); err == "" && len(held) == 0 {
-				return n.wake(me, now, hands)
+				return n.wake(me, now, hands, stood)
 			}
 		}
 		return n.admit(me, now, true)
 	}
 	if stood {
-		if one, _ := n.firstTwo("", now); one.name != "" && deadline(one.stored) > now+stretched {
+		one, two := n.firstTwo("", now)
+		if isNobody(one.stored) {
+			one = two
+		}
+		if one.name != "" && deadline(one.stored) > now+stretched {
 			n.tell("next", one.name, "")
 		}
 	}
@@ -431,8 +452,8 @@ func (n *Node) call(me string, now float64) float64 {
 	if left > claim-patience {
 		return left - (claim - patience)
 	}
-	if _, callers, _ := strings.Cut(first.stored, " "); strings.HasPrefix(callers, "0") {
-		return max(left, 1)
+	if isNobody(first.stored) {
+		return left
 	}
 	last := 0
 	if me != "" {

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 var redisServer = flag.String("redis", "", "compare the model with this redis-server, too; it needs Linux and a C compiler (cc)")
@@ -123,7 +123,7 @@ func (p *process) setTime(to scriptmodel.Time) {
 	p.must(err)
 }
 
-func (p *process) run(c scripts.Call) ([]byte, []scriptmodel.Message) {
+func (p *process) run(c wire.Call) ([]byte, []scriptmodel.Message) {
 	args := []any{"evalsha", c.Script.SHA, c.KeyCount()}
 	for _, k := range c.Keys() {
 		args = append(args, k)
@@ -140,7 +140,7 @@ func (p *process) run(c scripts.Call) ([]byte, []scriptmodel.Message) {
 	if err != nil {
 		return normal([]byte("-" + err.Error() + "\r\n")), p.told()
 	}
-	return wire(nil, v), p.told()
+	return resp(nil, v), p.told()
 }
 
 func (p *process) see(key string) {

@@ -5,11 +5,11 @@ import (
 	"math"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // release is release.lua.
-func (n *Node) release() scripts.Reply {
+func (n *Node) release() wire.Reply {
 	owner, channel, waiter, entry := n.text(1), n.text(3), n.text(4), n.text(5)
 	left, hands := 0.0, false
 	share := -1.0
@@ -24,7 +24,9 @@ func (n *Node) release() scripts.Reply {
 			hands = n.publish(channel, "00") == 0
 		default:
 			n.lock.hdel(owner)
-			share = must(tonumber(held))
+			if ends, ok := tonumber(held); ok {
+				share = ends
+			}
 		}
 	} else {
 		left = n.number(2) - 1
@@ -44,13 +46,28 @@ func (n *Node) release() scripts.Reply {
 		fields := len(n.lock.fields)
 		switch {
 		case share < 0:
-			return scripts.Integer(int64(left))
+			return wire.Integer(int64(left))
 		case fields <= 1:
 			n.lock.del()
 			n.publish(channel, "00")
-			return scripts.Integer(int64(left))
-		case fields != few && share+1 < now+float64(n.pttl(n.lock)):
-			return scripts.Integer(int64(left))
+			return wire.Integer(int64(left))
+		case fields != few:
+			over := false
+			if share+1 >= now+float64(n.pttl(n.lock)) && n.looks(fields) {
+				last := 0.0
+				for _, f := range n.lock.hgetall() {
+					if ends, ok := digits(f.Value); ok {
+						last = max(last, ends)
+						over = over || ends < now
+					}
+				}
+				if !over && last > 0 {
+					n.pexpire(n.lock, max(int64(last-now), 1))
+				}
+			}
+			if !over {
+				return wire.Integer(int64(left))
+			}
 		}
 	}
 	if share >= 0 {
@@ -65,7 +82,7 @@ func (n *Node) release() scripts.Reply {
 			n.lock.del()
 			hands = n.publish(channel, "00") == 0
 		} else if waiter == "" && len(n.lock.fields) > few {
-			return scripts.Integer(int64(left))
+			return wire.Integer(int64(left))
 		}
 	}
 	rejoins, stood := entry != "", false
@@ -73,7 +90,7 @@ func (n *Node) release() scripts.Reply {
 		_, rest, _ := strings.Cut(entry, " ")
 		n.join(waiter, rest, now)
 	} else if waiter != "" {
-		stood = n.queue.first() == waiter
+		stood = n.leads(waiter)
 		n.drop(waiter)
 		if n.text(6) == "all" {
 			n.takeBack(waiter, channel, owner)
@@ -81,9 +98,9 @@ func (n *Node) release() scripts.Reply {
 	}
 	open := n.pass(waiter, now, hands, stood)
 	if !rejoins {
-		return scripts.Integer(int64(left))
+		return wire.Integer(int64(left))
 	}
-	return scripts.Integers(int64(left), integerOf(open))
+	return wire.Integers(int64(left), integerOf(open))
 }
 
 func integerOf(b bool) int64 {
@@ -94,13 +111,13 @@ func integerOf(b bool) int64 {
 }
 
 // leaveOpen is open.lua.
-func (n *Node) leaveOpen() scripts.Reply {
+func (n *Node) leaveOpen() wire.Reply {
 	owner, channel, window, waiter := n.text(1), n.text(2), math.Abs(n.number(3)), n.text(5)
 	_, held := n.lock.hget(owner)
 	now := n.clock()
 	free, stood := held && n.giveBack(owner), false
 	if waiter != "" {
-		stood = n.queue.first() == waiter
+		stood = n.leads(waiter)
 		n.drop(waiter)
 		if n.text(6) == "all" {
 			n.takeBack(waiter, channel, owner)
@@ -109,9 +126,9 @@ func (n *Node) leaveOpen() scripts.Reply {
 	if !free {
 		n.pass("", now, false, stood)
 		if !held {
-			return scripts.Integer(-1)
+			return wire.Integer(-1)
 		}
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	if window > 0 {
 		first := n.front("", now)
@@ -120,41 +137,41 @@ func (n *Node) leaveOpen() scripts.Reply {
 			n.tell("turn", first.name, "")
 		}
 	} else {
-		n.wake("", now, true)
+		n.wake("", now, true, false)
 	}
 	if n.lock.exists() || window == 0 && n.queue.exists() {
 		n.publish(channel, "2")
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	if n.number(3) >= 0 {
 		n.pexpire(n.token, 315360000000)
 	}
 	n.publish(channel, strings.Repeat("0", 3+int(window)))
-	return scripts.Integer(0) // the model has no lists, and so nobody who waits for a fair lock of Redisson's
+	return wire.Integer(0) // the model has no lists, and so nobody who waits for a fair lock of Redisson's
 }
 
 // leave is leave.lua.
-func (n *Node) leave() scripts.Reply {
+func (n *Node) leave() wire.Reply {
 	waiter := n.text(1)
-	first := n.queue.first() == waiter
+	first := n.leads(waiter)
 	stood := n.drop(waiter)
 	if n.text(2) == "all" {
 		n.takeBack(waiter, n.text(3), n.text(4))
 	}
 	if !n.queue.exists() {
-		return scripts.Integer(integerOf(stood))
+		return wire.Integer(integerOf(stood))
 	}
 	n.pass("", n.clock(), false, first)
-	return scripts.Integer(integerOf(stood))
+	return wire.Integer(integerOf(stood))
 }
 
 // forceRelease is force_release.lua.
-func (n *Node) forceRelease() scripts.Reply {
+func (n *Node) forceRelease() wire.Reply {
 	if held, _ := n.look(); len(held) == 0 {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	n.lock.del()
 	n.publish(n.text(1), "00")
-	n.wake("", n.clock(), false)
-	return scripts.Integer(1)
+	n.wake("", n.clock(), false, false)
+	return wire.Integer(1)
 }

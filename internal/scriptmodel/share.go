@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // share is share.lua.
-func (n *Node) share() scripts.Reply {
+func (n *Node) share() wire.Reply {
 	owner, how := n.text(1), n.text(4)
 	waiter, entry, _ := cut(how)
 	queued := n.queue.exists()
@@ -48,13 +48,13 @@ func (n *Node) share() scripts.Reply {
 	again := n.lock.hexists(owner) && n.lock.hexists("mode")
 	n.sharedUntil(owner, n.clock()+n.number(2), n.whole(2))
 	if again {
-		return scripts.Integers(2, int64(token))
+		return wire.Integers(2, int64(token))
 	}
-	return scripts.Integer(int64(token))
+	return wire.Integer(int64(token))
 }
 
 // shareOfTwin is the part of share.lua that looks for a share that the owner has got by another address.
-func (n *Node) shareOfTwin(owner, cells string) (refusal scripts.Reply, refused bool) {
+func (n *Node) shareOfTwin(owner, cells string) (refusal wire.Reply, refused bool) {
 	first, last, ok := strings.Cut(cells, " ")
 	end := strings.LastIndexByte(owner, '.') + 1
 	own, numbered := digits(owner[end:])
@@ -68,14 +68,14 @@ func (n *Node) shareOfTwin(owner, cells string) (refusal scripts.Reply, refused 
 			continue
 		}
 		if left := must(tonumber(until)) + 1 - n.clock(); left > 0 {
-			return scripts.Reply{Value: []any{int64(0), int64(left), int64(-1), twin}}, true
+			return wire.Reply{Value: []any{int64(0), int64(left), int64(-1), twin}}, true
 		}
 	}
 	return refusal, false
 }
 
 // shareInTurn is the part of share.lua that looks at the queue. It returns the reply if it refuses.
-func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, tries float64) (refusal scripts.Reply, refused bool) {
+func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, tries float64) (refusal wire.Reply, refused bool) {
 	first, last, ranged := strings.Cut(n.text(5), " ")
 	fields := 0
 	if isShared && ranged {
@@ -123,11 +123,11 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 		}
 		if blocked != "" && len(held) == 0 {
 			again := int64(n.call(waiter, now))
-			return scripts.Reply{Value: []any{int64(4), again, position(), blocked}}, true
+			return wire.Reply{Value: []any{int64(4), again, position(), blocked}}, true
 		}
 	}
 	if blocked != "" || !open {
-		return scripts.Reply{Value: []any{int64(0), n.expiry(held, shared && !many), position(), least(held)}}, true
+		return wire.Reply{Value: []any{int64(0), n.expiry(held, shared && !many), position(), least(held)}}, true
 	}
 	if waiter != "" {
 		n.drop(waiter)
@@ -162,16 +162,16 @@ func (n *Node) sharedUntil(owner string, until float64, ms int64) {
 }
 
 // downgrade is downgrade.lua.
-func (n *Node) downgrade() scripts.Reply {
+func (n *Node) downgrade() wire.Reply {
 	owner := n.text(1)
 	until, ok := n.lock.hget(owner)
 	if !ok {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	mode, _ := n.lock.hget("mode")
 	now, shared := n.clock(), mode == "shared"
 	if shared && must(tonumber(until)) < now {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	n.lock.hset(owner, shareEnd(now+n.number(2)))
 	n.lock.hset("mode", "shared")
@@ -182,7 +182,7 @@ func (n *Node) downgrade() scripts.Reply {
 	if !shared {
 		n.admit("", now, true)
 	}
-	return scripts.Integer(1)
+	return wire.Integer(1)
 }
 
 // keepCounter keeps the counter for a day longer than the lock, whose TTL is ARGV[2].

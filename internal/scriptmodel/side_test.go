@@ -7,14 +7,14 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // side is the model or a server with the real scripts: whatever a sequence of commands is played to.
 type side interface {
 	reset(at scriptmodel.Time) // to a server without keys, which has just been started
 	setTime(scriptmodel.Time)  // which may be before the last one
-	run(scripts.Call) (reply []byte, told []scriptmodel.Message)
+	run(wire.Call) (reply []byte, told []scriptmodel.Message)
 	put(name string, v scriptmodel.Value)
 	forget(name string)
 	flush()
@@ -59,7 +59,7 @@ func (m *model) configure(s setting) {
 	}
 }
 
-func (m *model) run(c scripts.Call) ([]byte, []scriptmodel.Message) {
+func (m *model) run(c wire.Call) ([]byte, []scriptmodel.Message) {
 	reply, told := m.node.Run(m.now, c)
 	if m.fixed != nil {
 		told = slices.DeleteFunc(told, func(msg scriptmodel.Message) bool {
@@ -69,7 +69,7 @@ func (m *model) run(c scripts.Call) ([]byte, []scriptmodel.Message) {
 	if reply.Err != nil {
 		return normal([]byte("-" + reply.Err.Error() + "\r\n")), told
 	}
-	return wire(nil, reply.Boxed().Value), told
+	return resp(nil, reply.Boxed().Value), told
 }
 
 func (m *model) dump(b []byte) []byte {
@@ -85,8 +85,8 @@ func (m *model) dump(b []byte) []byte {
 	return b
 }
 
-// wire writes a reply as Redis does.
-func wire(b []byte, v any) []byte {
+// resp writes a reply as Redis does.
+func resp(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case int64:
 		b = strconv.AppendInt(append(b, ':'), v, 10)
@@ -96,7 +96,7 @@ func wire(b []byte, v any) []byte {
 	case []any:
 		b = append(strconv.AppendInt(append(b, '*'), int64(len(v)), 10), "\r\n"...)
 		for _, e := range v {
-			b = wire(b, e)
+			b = resp(b, e)
 		}
 		return b
 	}

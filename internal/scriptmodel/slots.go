@@ -156,7 +156,7 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 	n.entries.hset(w.name+"/", record)
 	n.lengthen(n.entries, ttl)
 	handoff := s.attempt + " " + s.cell + " " + whole(token+1) + "@" + whole(float64(slot)) + " "
-	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name[0] + " " + s.secret))
+	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
 	return true
 }

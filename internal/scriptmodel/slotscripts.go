@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The scripts of a semaphore, each as its Lua.
 
 // runSlots runs a script of a semaphore.
-func (n *Node) runSlots(s *scripts.Script) scripts.Reply {
+func (n *Node) runSlots(s *wire.Script) wire.Reply {
 	switch s {
 	case slotAcquireScript:
 		return n.slotAcquire()
@@ -28,11 +28,11 @@ func (n *Node) runSlots(s *scripts.Script) scripts.Reply {
 	case slotForceReleaseScript:
 		return n.slotForceRelease()
 	}
-	return scripts.Reply{Err: errUnknown}
+	return wire.Reply{Err: errUnknown}
 }
 
 // slotAcquire is slot_acquire.lua.
-func (n *Node) slotAcquire() scripts.Reply {
+func (n *Node) slotAcquire() wire.Reply {
 	n.check()
 	now, owner := n.clock(), n.text(1)
 	n.prune(now)
@@ -48,17 +48,19 @@ func (n *Node) slotAcquire() scripts.Reply {
 		}
 		return ""
 	}
-	refuse := func(status int64, who string, ms float64) scripts.Reply {
-		if m := n.lock.ranked(); ms == 0 {
-			if ms = -2; len(m) > 0 {
-				ms = m[0].Score + 1 - now
+	refuse := func(status int64, who string, ms float64) wire.Reply {
+		if ms == 0 {
+			m := n.lock.ranked()
+			if len(m) == 0 {
+				panic(noNumber)
 			}
+			ms = m[0].Score + 1 - now
 		}
 		position := -1
 		if waiter != "" {
 			position = n.queue.zrank(waiter)
 		}
-		return scripts.Reply{Value: []any{status, int64(ms), int64(position), who}}
+		return wire.Reply{Value: []any{status, int64(ms), int64(position), who}}
 	}
 
 	if waiter == "" {
@@ -71,7 +73,7 @@ func (n *Node) slotAcquire() scripts.Reply {
 			slot, again = asked, false
 		}
 	} else if !again {
-		k, wish, ok := wants(" " + entry)
+		k, wish, ok := wants(entry)
 		must(0, ok)
 		former = n.successorOf(waiter)
 		if former != "" && !isSuccessor(former, waiter, entry) {
@@ -133,25 +135,25 @@ func (n *Node) slotAcquire() scripts.Reply {
 	if again {
 		status = 6
 	}
-	return scripts.Integers(status, int64(token), int64(slot))
+	return wire.Integers(status, int64(token), int64(slot))
 }
 
 // slotRelease is slot_release.lua.
-func (n *Node) slotRelease() scripts.Reply {
+func (n *Node) slotRelease() wire.Reply {
 	left := int64(0)
 	if n.give(n.text(1)) < 0 {
 		left = -1
 	}
 	waiter, entry := n.text(4), n.text(5)
 	if waiter == "" && !n.queue.exists() {
-		return scripts.Integer(left)
+		return wire.Integer(left)
 	}
 	now := n.clock()
 	if entry != "" {
 		n.check()
 		_, rest, _ := strings.Cut(entry, " ")
 		n.join(waiter, rest, now)
-		return scripts.Integers(left, integerOf(n.serve(waiter, now, false)))
+		return wire.Integers(left, integerOf(n.serve(waiter, now, false)))
 	}
 	if waiter != "" {
 		n.drop(waiter)
@@ -160,7 +162,7 @@ func (n *Node) slotRelease() scripts.Reply {
 		}
 	}
 	n.serve("", now, true)
-	return scripts.Integer(left)
+	return wire.Integer(left)
 }
 
 func (n *Node) giveSuccessor(waiter string) {
@@ -170,7 +172,7 @@ func (n *Node) giveSuccessor(waiter string) {
 }
 
 // slotLeave is slot_leave.lua.
-func (n *Node) slotLeave() scripts.Reply {
+func (n *Node) slotLeave() wire.Reply {
 	stood := n.drop(n.text(1))
 	if n.text(2) == "all" {
 		n.giveSuccessor(n.text(1))
@@ -178,45 +180,45 @@ func (n *Node) slotLeave() scripts.Reply {
 	if n.queue.exists() {
 		n.serve("", n.clock(), false)
 	}
-	return scripts.Integer(integerOf(stood))
+	return wire.Integer(integerOf(stood))
 }
 
 // slotRenew is slot_renew.lua.
-func (n *Node) slotRenew() scripts.Reply {
+func (n *Node) slotRenew() wire.Reply {
 	slot, ok := n.slots.zscore(n.text(1))
 	ends, ok2 := n.lock.zscore(n.text(1))
 	now, ttl := n.clock(), n.number(2)
 	if !ok || !ok2 || slot != n.number(3) || ends < now {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	n.lock.zadd(whole(now+ttl), n.text(1))
 	n.lengthen(n.lock, ttl)
 	n.lengthen(n.slots, ttl)
 	n.lengthen(n.token, ttl+86400000)
-	return scripts.Integer(1)
+	return wire.Integer(1)
 }
 
 // slotRaise is slot_raise.lua.
-func (n *Node) slotRaise() scripts.Reply {
+func (n *Node) slotRaise() wire.Reply {
 	s, ok := n.slots.zscore(n.text(1))
 	ends, ok2 := n.lock.zscore(n.text(1))
 	if !ok || !ok2 || ends < n.clock() {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	slot, last, counted := whole(s), 0.0, true
 	if stored, ok := n.token.hget(slot); ok {
 		last, counted = tonumber(stored)
 	}
 	if !counted || last != n.number(3) {
-		return scripts.Integer(0)
+		return wire.Integer(0)
 	}
 	n.token.hset(slot, n.text(4))
 	n.lengthen(n.token, n.number(2)+86400000+max(0, math.Floor(n.number(4)/1000)-float64(n.now/1000000*1000)))
-	return scripts.Integer(1)
+	return wire.Integer(1)
 }
 
 // slotInspect is slot_inspect.lua.
-func (n *Node) slotInspect() scripts.Reply {
+func (n *Node) slotInspect() wire.Reply {
 	n.check()
 	owners, ends, tokens := []any{}, []any{}, []any{}
 	for _, m := range n.slots.ranked() {
@@ -241,11 +243,11 @@ func (n *Node) slotInspect() scripts.Reply {
 		waiters = append(waiters, m.Name, score(m.Score))
 		entries = append(entries, n.stored(m.Name).stored)
 	}
-	return scripts.Reply{Value: []any{owners, ends, tokens, int64(len(all)), waiters, entries, n.now.ms()}}
+	return wire.Reply{Value: []any{owners, ends, tokens, int64(len(all)), waiters, entries, n.now.ms()}}
 }
 
 // slotForceRelease is slot_force_release.lua.
-func (n *Node) slotForceRelease() scripts.Reply {
+func (n *Node) slotForceRelease() wire.Reply {
 	n.check()
 	now := n.clock()
 	n.prune(now)
@@ -256,5 +258,5 @@ func (n *Node) slotForceRelease() scripts.Reply {
 	for range min(len(owners), 100) {
 		n.serve("", now, false)
 	}
-	return scripts.Integer(integerOf(len(owners) > 0))
+	return wire.Integer(integerOf(len(owners) > 0))
 }

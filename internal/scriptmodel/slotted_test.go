@@ -4,14 +4,14 @@ import (
 	"strconv"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // slotted is a call on a semaphore.
-func (g *generator) slotted(owner quorumlock.Owner) scripts.Call {
+func (g *generator) slotted(owner quorumlock.Owner) wire.Call {
 	permits := pick(g, 1, 2, 2, 3, 3, 9, 1000)
 	slot := g.IntN(min(permits, 4))
-	if v, ok := g.peek(scripts.SlotsKey(g.name)); ok && len(v.Members) > 0 && g.chance(0.7) {
+	if v, ok := g.peek(wire.SlotsKey(g.name)); ok && len(v.Members) > 0 && g.chance(0.7) {
 		m := v.Members[g.IntN(len(v.Members))]
 		owner = quorumlock.Owner(m.Name)
 		if g.chance(0.8) {
@@ -26,7 +26,7 @@ func (g *generator) slotted(owner quorumlock.Owner) scripts.Call {
 		waiter = g.waiter()
 	}
 	own := uint64(1)
-	if v, ok := g.peek(scripts.TokenKey(g.name)); ok {
+	if v, ok := g.peek(wire.TokenKey(g.name)); ok {
 		for _, f := range v.Fields {
 			if n, err := strconv.ParseUint(f.Value, 10, 64); err == nil && (f.Name == strconv.Itoa(slot) || g.chance(0.2)) {
 				own = n
@@ -37,38 +37,38 @@ func (g *generator) slotted(owner quorumlock.Owner) scripts.Call {
 	if g.chance(0.2) {
 		hint = own + g.Uint64N(3) - 1
 	}
-	var c scripts.Call
+	var c wire.Call
 	switch p := g.Float64(); {
 	case p < 0.40:
 		if g.chance(0.8) {
 			owner = g.fresh()
 		}
-		c = g.guarded(scripts.AcquireInTurn(g.name, owner, g.ttl(), hint, e))
+		c = g.guarded(wire.AcquireInTurn(g.name, owner, g.ttl(), hint, e))
 	case p < 0.50:
-		c = g.guarded(scripts.Restore(g.name, owner, g.ttl(), hint))
+		c = g.guarded(wire.Restore(g.name, owner, g.ttl(), hint))
 	case p < 0.55:
-		c = scripts.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13))
+		c = wire.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13))
 	case p < 0.62:
-		c = scripts.Renew(g.name, owner, g.ttl())
+		c = wire.Renew(g.name, owner, g.ttl())
 	case p < 0.72:
-		c = scripts.Release(g.name, owner, 1)
+		c = wire.Release(g.name, owner, 1)
 	case p < 0.80:
-		c = scripts.ReleaseAndLeave(g.name, owner, waiter, g.chance(0.5))
+		c = wire.ReleaseAndLeave(g.name, owner, waiter, g.chance(0.5))
 	case p < 0.88:
-		c = scripts.Yield(g.name, owner, e)
+		c = wire.Yield(g.name, owner, e)
 	case p < 0.95:
-		c = scripts.Leave(g.name, waiter, g.chance(0.5))
+		c = wire.Leave(g.name, waiter, g.chance(0.5))
 	case p < 0.96:
-		c = scripts.ForceRelease(g.name)
+		c = wire.ForceRelease(g.name)
 	default:
-		c = scripts.Inspect(g.name, pick(g, 0, 1, 2, 100))
+		c = wire.Inspect(g.name, pick(g, 0, 1, 2, 100))
 	}
 	return c.OfSemaphore(permits, slot)
 }
 
 // slotWaiter is a waiter whose successor has a slot, if there is one.
 func (g *generator) slotWaiter() quorumlock.Owner {
-	v, _ := g.peek(scripts.EntriesKey(g.name))
+	v, _ := g.peek(wire.EntriesKey(g.name))
 	for _, f := range v.Fields {
 		if n := len(f.Name) - 1; f.Name[n] == '/' && g.chance(0.5) {
 			return quorumlock.Owner(f.Name[:n])
@@ -79,5 +79,5 @@ func (g *generator) slotWaiter() quorumlock.Owner {
 
 // fresh is an owner of an attempt.
 func (g *generator) fresh() quorumlock.Owner {
-	return scripts.OfCell(scripts.OwnerOf(g.waiter(), 1+g.IntN(4)), g.IntN(2))
+	return wire.OfCell(wire.OwnerOf(g.waiter(), 1+g.IntN(4)), g.IntN(2))
 }

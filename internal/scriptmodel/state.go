@@ -85,10 +85,8 @@ func (n *Node) Place(name string) Place { return Place{n.key(name)} }
 // Look is Peek for a key whose place at the node is known.
 func (n *Node) Look(now Time, p Place) (v Value, ok bool) {
 	n.now = now
-	if p.expires != 0 && p.over(now.ms(), n.Eager) {
-		p.del()
-	}
-	return Value{p.text, p.fields, p.members, p.expires}, p.exists()
+	k := n.fresh(p.key)
+	return Value{k.text, k.fields, k.members, k.expires}, k.exists()
 }
 
 // score is how a sorted set shows a score.

@@ -49,6 +49,11 @@ func (n *Node) key(name string) *key {
 		k = new(key)
 		n.keys[name] = k
 	}
+	return n.fresh(k)
+}
+
+// fresh returns a key after removing it if it is over.
+func (n *Node) fresh(k *key) *key {
 	if k.expires != 0 && k.over(n.now.ms(), n.Eager) {
 		k.del()
 	}

@@ -29,6 +29,7 @@
 //     some by days or a year, and is stepped. They lock, try, wait for two locks at once, enter again, extend, cancel at any moment and as their
 //     turn comes, sleep while they hold and write late, are paused, and die. In some plans a day without a call
 //     follows, and then every process locks once.
+//   - Rushes (rush.go), at the end of a plan in which nothing fails: several try to get a free lock at the same time.
 //   - A process with Redisson, the Java client (java.go), in one plan of twenty, where nothing fails.
 //   - Callers of a latch (latch.go), in one plan of six, whose calls porcupine checks (history.go).
 //

@@ -35,7 +35,7 @@ func (t *watch) waits(p *process, s Step, limit time.Duration) (done func()) {
 
 // handoff is called, with the world's mutex held, when a lock may have become free, or may be shared. Where nothing fails, one
 // of those who wait has it soon: long before anybody would look for himself. All have it who wait to share it with others
-// who have it, unless one who wants it for himself is before them.
+// who have it, unless one who wants it for himself is before them, or was until a moment ago: handoff is called when that one leaves.
 func (t *watch) handoff(name string) {
 	if name == semaphore {
 		t.vacated()
@@ -47,14 +47,16 @@ func (t *watch) handoff(name string) {
 		return
 	}
 	before, now, nobody := *t.names[name], time.Now(), t.free(name, false)
+	from := t.world.now()
 	t.world.post.send(soon, t.world.dice.of("handoff", now.String()), func() {
 		if t.names[name].alone > before.alone || !t.free(name, true) {
 			return
 		}
+		left := slices.ContainsFunc(t.waited, func(s span) bool { return s.to > from && slices.Contains(s.names, name) })
 		free := nobody && t.free(name, false) && t.names[name].count == before.count
 		for _, c := range t.calls {
 			waits := c.name == name && now.Sub(c.began) > 10*l && c.ends.After(time.Now())
-			if waits && (free || c.read != 0 && !t.behind(c)) {
+			if waits && (free || c.read != 0 && !left && !t.behind(c)) {
 				t.world.violateLocked(promptly, "%s was free for %v, while somebody waits since %v, to read %v", name, soon, c.began.Sub(t.world.began), c.read != 0)
 				return
 			}

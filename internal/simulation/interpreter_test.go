@@ -12,7 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redislua"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The scripts do with the interpreter what they do with miniredis's own: the same replies, and the same data.
@@ -57,34 +57,34 @@ func newServer(t *testing.T) *miniredis.Miniredis {
 	return m
 }
 
-func anyCall(g generator) scripts.Call {
+func anyCall(g generator) wire.Call {
 	who := func() quorumlock.Owner { return quorumlock.Owner(fmt.Sprintf("c:%d", g.IntN(4))) }
-	cell := func() quorumlock.Owner { return scripts.OfCell(who(), g.IntN(3)) }
+	cell := func() quorumlock.Owner { return wire.OfCell(who(), g.IntN(3)) }
 	ttl := g.between(10*time.Millisecond, time.Second)
-	entry := scripts.Entry{Waiter: who(), Ticket: g.Int64N(1000), TTL: ttl}
+	entry := wire.Entry{Waiter: who(), Ticket: g.Int64N(1000), TTL: ttl}
 	if g.chance(0.7) {
-		entry.Successor = scripts.Successor{Attempt: 1 + g.IntN(3), TTL: ttl, Cell: g.IntN(3), Secret: "s"}
+		entry.Successor = wire.Successor{Attempt: 1 + g.IntN(3), TTL: ttl, Cell: g.IntN(3), Secret: "s"}
 	}
 	switch g.IntN(8) {
 	case 0:
-		return scripts.Acquire("x", who(), ttl, 1+g.IntN(2), g.Uint64N(100))
+		return wire.Acquire("x", who(), ttl, 1+g.IntN(2), g.Uint64N(100))
 	case 1, 2:
-		return scripts.AcquireInTurn("x", cell(), ttl, g.Uint64N(100), entry)
+		return wire.AcquireInTurn("x", cell(), ttl, g.Uint64N(100), entry)
 	case 3:
-		return scripts.Restore("x", cell(), ttl, g.Uint64N(100))
+		return wire.Restore("x", cell(), ttl, g.Uint64N(100))
 	case 4:
-		return scripts.Raise("x", who(), ttl, g.Uint64N(100), 100+g.Uint64N(100))
+		return wire.Raise("x", who(), ttl, g.Uint64N(100), 100+g.Uint64N(100))
 	case 5:
-		return scripts.Renew("x", who(), ttl)
+		return wire.Renew("x", who(), ttl)
 	case 6:
-		return scripts.Leave("x", who(), g.chance(0.5))
+		return wire.Leave("x", who(), g.chance(0.5))
 	default:
 		if g.chance(0.5) {
-			return scripts.Yield("x", cell(), entry)
+			return wire.Yield("x", cell(), entry)
 		}
 		if g.chance(0.5) {
-			return scripts.ReleaseAndLeave("x", cell(), who(), true)
+			return wire.ReleaseAndLeave("x", cell(), who(), true)
 		}
-		return scripts.Release("x", who(), 1+g.IntN(2))
+		return wire.Release("x", who(), 1+g.IntN(2))
 	}
 }

@@ -51,7 +51,7 @@ const (
 	ticketOrder = "in ticket order"
 
 	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock
-	// or is just getting it.
+	// or is just getting it. Of those who try to get a free lock at the same time, one gets it.
 	oneWins = "one of those who try gets it"
 
 	// Soon after a call has returned, no key and no entry of its attempts is left at a node that was

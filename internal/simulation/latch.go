@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // latch is the name of the latch.
@@ -131,7 +131,7 @@ func (k *worker) askLatch(ctx context.Context, l *redlock.Latch, c latchCall, li
 func (w *world) having(id int) (n int) {
 	for _, node := range w.nodes {
 		node.tick()
-		ids, _ := node.redis.ZMembers(scripts.LatchKey(latch))
+		ids, _ := node.redis.ZMembers(wire.LatchKey(latch))
 		if slices.Contains(ids, idOf(id)) || strings.HasSuffix(node.redis.HGet(latch, "quorumlock_latch"), " open") {
 			n++
 		}
@@ -184,7 +184,7 @@ func (w *world) openLatch(p *process, waiting *sync.WaitGroup, stop context.Canc
 				longest += f.By
 			}
 		}
-		for _, key := range []string{latch, scripts.LatchKey(latch)} {
+		for _, key := range []string{latch, wire.LatchKey(latch)} {
 			if ttl := n.redis.TTL(key); ttl > longest || ttl <= 0 && n.redis.Exists(key) {
 				w.violateLocked(nothingStays, "%v keeps %s for %v", n, key, ttl)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock/internal/redislua"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // node is a Redis server of the world: miniredis with a clock of its own. All of it is guarded by the world's
@@ -158,7 +158,7 @@ func (n *node) info(section string) string {
 // forge is somebody who may publish and no more. It sends a process messages that all locks were handed to all of its
 // waiters.
 func (n *node) forge(p *process) {
-	n.publish(scripts.LatchKey(latch), "open")
+	n.publish(wire.LatchKey(latch), "open")
 	var waiters []string
 	for alias, waiter := range p.known {
 		if strings.HasPrefix(alias, p.id+"w") && !strings.ContainsAny(waiter, "/.") {
@@ -174,7 +174,7 @@ func (n *node) forge(p *process) {
 					slot = "@0"
 				}
 				for cell := range 2 * len(n.world.nodes) {
-					n.publish(scripts.WakeChannel(p.uuid), fmt.Sprintf("handoff %s %d %d 9007199254740000%s %040x %s", waiter, attempt+1, cell, slot, 7, lock))
+					n.publish(wire.WakeChannel(p.uuid), fmt.Sprintf("handoff %s %d %d 9007199254740000%s %040x %s", waiter, attempt+1, cell, slot, 7, lock))
 				}
 			}
 		}
@@ -303,46 +303,13 @@ func count(digits string) int {
 	return n
 }
 
-// named says which script it is, by its source or SHA.
-var named = func() map[string]string {
-	names := make(map[string]string)
-	for name, call := range map[string]scripts.Call{
-		"acquire":   scripts.Acquire("", "", 0, 0, 0),
-		"share":     scripts.Acquire("", "", 0, 0, 0).Shared(),
-		"downgrade": scripts.Downgrade("", "", 0),
-		"raise":     scripts.Raise("", "", 0, 0, 0),
-		"renew":     scripts.Renew("", "", 0),
-		"release":   scripts.Release("", "", 0),
-		"open":      scripts.Release("", "", 1).Open(0, ""),
-		"leave":     scripts.Leave("", "", false),
-		"latch":     scripts.Latch("", 1, scripts.ReadLatch, 0, ""),
-	} {
-		names[call.Script.SHA], names[call.Script.Source] = name, name
-		shas[call.Script.Source] = call.Script.SHA
+// named has the name of each script by its source and by its SHA, and shas the SHA by its source.
+var named, shas = func() (names, shas map[string]string) {
+	names, shas = make(map[string]string), make(map[string]string)
+	for _, s := range wire.Scripts() {
+		names[s.SHA], names[s.Source], shas[s.Source] = s.Name, s.Name, s.SHA
 	}
-	for name, call := range map[string]scripts.Call{
-		"acquire": scripts.Acquire("", "", 0, 0, 0),
-		"raise":   scripts.Raise("", "", 0, 0, 0),
-		"renew":   scripts.Renew("", "", 0),
-		"release": scripts.Release("", "", 0),
-		"leave":   scripts.Leave("", "", false),
-	} {
-		s := call.OfSemaphore(1, 0).Script
-		names[s.SHA], names[s.Source] = slotted+name, slotted+name
-		shas[s.Source] = s.SHA
-	}
-	for name, call := range map[string]scripts.Call{
-		"acquire":           scripts.Acquire("", "", 0, 0, 0),
-		"share":             scripts.Acquire("", "", 0, 0, 0).Shared(),
-		slotted + "acquire": scripts.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0),
-	} {
-		guarded := call.Guarded(time.Second).Script
-		names[guarded.SHA], names[guarded.Source] = name, name
-		shas[guarded.Source] = guarded.SHA
-	}
-	return names
+	return names, shas
 }()
-
-var shas = make(map[string]string)
 
 func shaOf(source string) string { return shas[source] }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/options"
 )
 
 // class says what a plan's faults may do, and so what can be demanded.
@@ -217,8 +218,8 @@ func (p *Plan) quarantine() time.Duration {
 	if !p.Guard {
 		return 0
 	}
-	set := quorumlock.Settings{MaxTTL: p.TTL, Drift: p.Drift}
-	return set.Quarantine() + 2*time.Second // the server's seconds are whole
+	set := options.Settings{MaxTTL: p.TTL, Drift: p.Drift}
+	return options.Quarantine(&set) + 2*time.Second // the server's seconds are whole
 }
 
 // guardedTTL is one whose quarantine ends just before a whole second: a guard that lets go too soon does so by a

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	qnode "github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
-	"github.com/quorumlock/quorumlock/scripts"
 )
 
 // process is a program with a client of the locks. Its paths are its own, and so is its wall clock.
@@ -131,7 +131,7 @@ func (p *process) meet(m *message) {
 	m.who, m.owner, m.waiter, m.heir = p.alias(m.argv[0]), p.alias(owner), p.alias(waiter), p.alias(m.place.heir)
 }
 
-func base(owner string) string { return string(scripts.Base(quorumlock.Owner(owner))) }
+func base(owner string) string { return string(wire.Base(quorumlock.Owner(owner))) }
 
 // place is the entry of a waiter that a script is given.
 type place struct {

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // semaphore is the name of the semaphore.
 const semaphore = "s"
 
 // slotted is how the names of the scripts of a semaphore begin.
-const slotted = "slot "
+const slotted = "slot_"
 
 // slotName is what a slot of it is called among the names of the locks: each is a lock of its own.
 func slotName(slot int) string { return semaphore + "#" + strconv.Itoa(slot) }
@@ -63,7 +63,7 @@ func (p *Plan) slots() {
 // slots reads who has which slot at a node. A hold that is over counts no more, nor one of which no end is known.
 func (n *node) slots(s *state) {
 	s.holders, s.ends, s.tokens = make(map[string]string), make(map[string]int64), make(map[string]string)
-	taken, err := n.redis.SortedSet(scripts.SlotsKey(semaphore))
+	taken, err := n.redis.SortedSet(wire.SlotsKey(semaphore))
 	ends, err2 := n.redis.SortedSet(semaphore)
 	if err == nil && err2 == nil {
 		for who, slot := range taken {
@@ -71,14 +71,14 @@ func (n *node) slots(s *state) {
 				s.holders[base(who)], s.ends[base(who)] = strconv.Itoa(int(slot)), int64(end)
 			}
 		}
-		s.ttl = min(n.redis.TTL(semaphore), n.redis.TTL(scripts.SlotsKey(semaphore)))
+		s.ttl = min(n.redis.TTL(semaphore), n.redis.TTL(wire.SlotsKey(semaphore)))
 	}
-	fields, err := n.redis.HKeys(scripts.TokenKey(semaphore))
+	fields, err := n.redis.HKeys(wire.TokenKey(semaphore))
 	if err != nil {
 		return
 	}
 	for _, f := range fields {
-		s.tokens[f] = n.redis.HGet(scripts.TokenKey(semaphore), f)
+		s.tokens[f] = n.redis.HGet(wire.TokenKey(semaphore), f)
 	}
 }
 

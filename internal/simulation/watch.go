@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // watch looks at every script that runs and knows every hold. All of it is guarded by the world's mutex.
@@ -165,15 +165,15 @@ func (n *node) state(name string) (s state) {
 		s.ttl = n.redis.TTL(name)
 	}
 	if name != semaphore {
-		s.token, _ = n.redis.Get(scripts.TokenKey(name))
+		s.token, _ = n.redis.Get(wire.TokenKey(name))
 	}
 	var err error
-	if s.line, err = n.redis.SortedSet(scripts.QueueKey(name)); err != nil {
+	if s.line, err = n.redis.SortedSet(wire.QueueKey(name)); err != nil {
 		return s
 	}
 	s.places, s.heirs, s.sharers, s.passed = make(map[string]int64), make(map[string]string), make(map[string]bool), make(map[string]bool)
 	for who := range s.line {
-		stored := strings.Fields(n.redis.HGet(scripts.EntriesKey(name), who))
+		stored := strings.Fields(n.redis.HGet(wire.EntriesKey(name), who))
 		if len(stored) > 0 {
 			s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
 		}

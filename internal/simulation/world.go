@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // world is one run of one plan. It lives in a bubble of testing/synctest.
@@ -98,6 +98,7 @@ func run(p *Plan) (out Outcome) {
 	}
 	last := w.probe()
 	w.watch.settled()
+	w.rushes(last)
 	w.openLatch(last, &waiting, stop)
 	stop()
 	audits.Wait()
@@ -248,14 +249,14 @@ func (w *world) lose(n *node, what string) {
 		n.redis.Del(latch)
 	}
 	if what == "ids" || what == "all" {
-		n.redis.Del(scripts.LatchKey(latch))
+		n.redis.Del(wire.LatchKey(latch))
 	}
 	for _, name := range []string{"x", "y", semaphore} {
 		for kind, keys := range map[string][]string{
 			"lock":  {name},
-			"token": {scripts.TokenKey(name)},
-			"line":  {scripts.QueueKey(name), scripts.EntriesKey(name)},
-			"slots": {scripts.SlotsKey(name)},
+			"token": {wire.TokenKey(name)},
+			"line":  {wire.QueueKey(name), wire.EntriesKey(name)},
+			"slots": {wire.SlotsKey(name)},
 		} {
 			if what == kind || what == "all" {
 				for _, k := range keys {

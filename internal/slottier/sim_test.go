@@ -11,8 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
-	"github.com/quorumlock/quorumlock/scripts"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -150,7 +151,7 @@ func (s *sim) left() {
 	s.now += 10*s.ttl + time.Minute
 	for i, n := range s.nodes {
 		for _, k := range n.Keys(s.nodeTime()) {
-			if k != scripts.TokenKey(name) && s.bad == "" {
+			if k != wire.TokenKey(name) && s.bad == "" {
 				s.violate("nothing stays", "n%d has %s", i+1, k)
 			}
 		}
@@ -161,7 +162,7 @@ func (s *sim) fault() {
 	i := s.IntN(len(s.nodes))
 	if f := s.forgetful(); f > 0 && s.chance(0.5) {
 		i = s.IntN(f)
-		key := pick(s, "", name, scripts.SlotsKey(name), scripts.TokenKey(name), scripts.QueueKey(name), scripts.EntriesKey(name))
+		key := pick(s, "", name, wire.SlotsKey(name), wire.TokenKey(name), wire.QueueKey(name), wire.EntriesKey(name))
 		s.note("n%d forgets %q", i+1, key)
 		if key == "" {
 			s.nodes[i].Flush()
@@ -206,7 +207,7 @@ type call struct {
 
 func (w *worker) newCall() *call {
 	c := &call{worker: w, number: len(w.calls), last: make([]time.Duration, len(w.nodes))}
-	set := quorumlock.Settings{TTL: w.ttl, NodeTimeout: nodeTimeout, Drift: quorumlock.DefaultDrift(), Renew: !w.chance(0.1)}
+	set := options.Settings{TTL: w.ttl, NodeTimeout: nodeTimeout, Drift: quorumlock.DefaultDrift(), Renew: !w.chance(0.1)}
 	c.terms = dialect.TermsOf(&set)
 	n := len(w.nodes)
 	config := &core.Config{
@@ -304,7 +305,7 @@ var errLost = errors.New("no answer")
 func (c *call) send(k core.Call) { c.sendOwed(k, c.now+c.ttl) }
 
 func (c *call) sendOwed(k core.Call, until time.Duration) {
-	entry := scripts.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
+	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
 	script := c.caller.Script(&c.terms, c, &k, c.caller.Owner(k.Attempt, k.Successor), &entry, uint64(epoch.Add(c.now))).OfSemaphore(c.permits, int(k.Slot)).Detached()
 	node := int(k.Cell)
 	arrives := c.now + c.delay()
@@ -315,7 +316,7 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 	lost, unheard := c.chance(c.lossy), c.chance(c.lossy)
 	deadline := c.now + nodeTimeout
 	answered := false
-	answer := func(reply scripts.Reply) {
+	answer := func(reply wire.Reply) {
 		if answered || c.dead {
 			return
 		}
@@ -331,7 +332,7 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 			})
 		}
 	}
-	c.after(deadline-c.now, func() { answer(scripts.Reply{Err: errLost}) })
+	c.after(deadline-c.now, func() { answer(wire.Reply{Err: errLost}) })
 	if lost {
 		return
 	}
@@ -367,7 +368,7 @@ func (s *sim) tell(node int, m scriptmodel.Message) {
 		e := core.Event{Cell: int32(node)}
 		switch what {
 		case "handoff":
-			h, ok := scripts.ParseHandoff(rest)
+			h, ok := wire.ParseHandoff(rest)
 			if !ok || !h.ProvenBy(c.caller.Secret) {
 				s.violate("handoffs are proven", "%s", m.Text)
 			}

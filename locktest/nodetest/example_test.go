@@ -39,7 +39,32 @@ func testServe(t *testing.T) {
 	})
 }
 
+// testTroubles is a test with all that can happen to nodes. None of it costs serve its lock.
+func testTroubles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := nodetest.Start(t, 5)
+		done := make(chan error, 1)
+		go func() { done <- serve(t.Context(), nodes.Client().Mutex("leader")) }()
+		for range 10 {
+			nodes.Delay(20*time.Millisecond, 1) // it is slow
+			nodes.Freeze(2)                     // it does nothing until Thaw
+			time.Sleep(time.Minute)
+			nodes.Thaw(2)
+			nodes.Mute(3) // it does what it is asked, and its answers do not come
+			time.Sleep(time.Minute)
+			nodes.Thaw(3)
+			nodes.Forget(4) // it restarts without its data
+			nodes.Kill(5)
+			time.Sleep(time.Minute)
+			nodes.Restart(5) // with its data
+		}
+		if len(done) > 0 {
+			t.Errorf("serve ended: %v", <-done)
+		}
+	})
+}
+
 func Example() {
-	// In a file of tests, name it TestServe: go test finds it.
-	var _ func(t *testing.T) = testServe
+	// In a file of tests, name them TestServe and TestTroubles: go test finds them.
+	var _, _ func(t *testing.T) = testServe, testTroubles
 }

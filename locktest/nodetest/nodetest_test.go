@@ -54,7 +54,10 @@ func TestClientsOfTheSameNodesShareLocks(t *testing.T) {
 	})
 }
 
-func TestTheExample(t *testing.T) { testServe(t) }
+func TestTheExamples(t *testing.T) {
+	t.Run("serve", testServe)
+	t.Run("troubles", testTroubles)
+}
 
 // It works in real time, too.
 func TestNodesOutsideABubble(t *testing.T) {

@@ -50,7 +50,10 @@ func ExampleExclusive() {
 	}
 	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
 		return client.Mutex("myapp:customer:" + r.PathValue("customer"))
-	}, nil)
+	}, func(w http.ResponseWriter, r *http.Request, err error) { // or nil for Refuse alone
+		w.Header().Set("Content-Language", "en")
+		redlockhttp.Refuse(w, r, err)
+	})
 	mux := http.NewServeMux()
 	order := func(customer string) int {
 		w := httptest.NewRecorder()

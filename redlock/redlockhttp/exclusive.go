@@ -3,12 +3,14 @@ package redlockhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
+	"github.com/quorumlock/quorumlock/internal/nils"
 )
 
 // Exclusive returns a wrapper for handlers. The wrapper lets in one request at a time for each lock, across a whole fleet. lock
@@ -37,6 +39,10 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 			l := lock(r)
 			if l == nil {
 				next.ServeHTTP(w, r)
+				return
+			}
+			if nils.Is(l) {
+				refuse(w, r, fmt.Errorf("quorumlock: redlockhttp: Exclusive: the lock function returned a nil %T: return a lock, or nil without a type if the request needs none", l))
 				return
 			}
 			lease, err := l.TryLock(r.Context())

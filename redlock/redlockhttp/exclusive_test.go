@@ -34,46 +34,61 @@ func do(t *testing.T, h http.Handler, method, target string) *httptest.ResponseR
 	return w
 }
 
+func post(t *testing.T, url string) (status int, retry string) {
+	r, err := http.Post(url, "", nil)
+	if err != nil {
+		t.Error(err)
+		return 0, ""
+	}
+	defer r.Body.Close() //nolint:errcheck // it was read
+	return r.StatusCode, r.Header.Get("Retry-After")
+}
+
 // Two services over the same nodes, and 20 requests for one customer at once over real connections.
 func TestOneRequestOfACustomerIsLetInAtATime(t *testing.T) {
 	c, _ := start(t, 3)
 	let, leave := make(chan struct{}, 20), make(chan struct{})
+	end := sync.OnceFunc(func() { close(leave) })
 	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token, ok := fence.FromContext(r.Context()); !ok || token == 0 {
 			t.Error("the handler has no fencing token")
 		}
 		let <- struct{}{}
+		if len(let) > 1 {
+			t.Error("two were let in")
+			end()
+		}
 		<-leave
 		_, _ = io.WriteString(w, "done")
 	})
+	lock := func(name string) quorumlock.Locker { // on a busy machine a node may take long
+		return c.Mutex(name, quorumlock.WithNodeTimeout(20*time.Second), quorumlock.WithTTL(time.Minute))
+	}
 	var urls []string
 	for range 2 {
-		s := httptest.NewServer(redlockhttp.Exclusive(customer(func(name string) quorumlock.Locker { return c.Mutex(name) }), nil)(work))
+		s := httptest.NewServer(redlockhttp.Exclusive(customer(lock), nil)(work))
 		defer s.Close()
 		urls = append(urls, s.URL)
 	}
 	var wg sync.WaitGroup
-	var done, conflicts atomic.Int64
+	var done, conflicts, refused atomic.Int64
 	for i := range 20 {
 		wg.Go(func() {
-			r, err := http.Post(urls[i%2]+"/?customer=7", "", nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer r.Body.Close() //nolint:errcheck // it was read
-			switch r.StatusCode {
+			status, retry := post(t, urls[i%2]+"/?customer=7")
+			switch status {
 			case http.StatusOK:
 				done.Add(1)
+				return
 			case http.StatusConflict:
-				if r.Header.Get("Retry-After") == "" {
+				if retry == "" {
 					t.Error("409 without Retry-After")
 				}
-				if conflicts.Add(1) == 19 {
-					close(leave) // the others have been refused while one was at work
-				}
+				conflicts.Add(1)
 			default:
-				t.Errorf("status %d", r.StatusCode)
+				t.Errorf("status %d", status)
+			}
+			if refused.Add(1) == 19 {
+				end() // the others have been refused while one was at work
 			}
 		})
 	}
@@ -167,7 +182,8 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 		"no lock":       {redlockhttp.Exclusive(of, nil)(ok), "GET", 204},
 		"own answer":    {redlockhttp.Exclusive(of, teapot)(ok), "POST", 418},
 		"a nil handler": {redlockhttp.Exclusive(of, nil)(nil), "POST", 500},
-		"a nil lock":    {redlockhttp.Exclusive(nil, nil)(ok), "POST", 500},
+		"a nil func":    {redlockhttp.Exclusive(nil, nil)(ok), "POST", 500},
+		"a nil lock":    {redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return (*public.Locker)(nil) }, nil)(ok), "POST", 500},
 	} {
 		if w := do(t, test.h, test.method, "/"); w.Code != test.status {
 			t.Errorf("%s: status %d, want %d", name, w.Code, test.status)

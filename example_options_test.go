@@ -1,0 +1,147 @@
+package quorumlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// What a refusal, Inspect and the logs show of a client is its label.
+func ExampleWithLabel() {
+	client, nodes := connect(quorumlock.WithLabel("billing-7")) // redlock.New with this option
+	defer nodes.Close()
+
+	lease, err := client.Mutex("invoice:1042").TryLock(context.Background())
+	exitOn(err)
+	fmt.Println(lease.Owner().Label())
+	fmt.Println("without the option:", strings.Contains(quorumlock.DefaultLabel(), "-")) // <hostname>-<pid>
+	exitOn(lease.Unlock(context.Background()))
+	// Output:
+	// billing-7
+	// without the option: true
+}
+
+// Two services that share servers have prefixes of their own, and so locks of their own.
+func ExampleWithPrefix() {
+	client, nodes := connect()
+	defer nodes.Close()
+	ctx := context.Background()
+
+	mine, err := client.Mutex("nightly", quorumlock.WithPrefix("billing:")).TryLock(ctx)
+	exitOn(err)
+	theirs, err := client.Mutex("nightly", quorumlock.WithPrefix("search:")).TryLock(ctx)
+	exitOn(err)
+	fmt.Println("both are held")
+	exitOn(mine.Unlock(ctx))
+	exitOn(theirs.Unlock(ctx))
+	// Output: both are held
+}
+
+// A program that takes names from its users checks them as soon as it has them.
+func ExampleCheckName() {
+	fmt.Println(quorumlock.CheckName("myapp:lock:invoice:1042"))
+	fmt.Println(quorumlock.CheckName(""))
+	// Output:
+	// <nil>
+	// quorumlock: the name of the lock is empty: use a name
+}
+
+// Nodes that may restart without their data are kept out until no lease that they have forgotten can still be valid.
+func ExampleWithRestartGuard() {
+	const longest = 30 * time.Second // no client uses a longer TTL
+	client, nodes := connect(quorumlock.WithRestartGuard(longest), quorumlock.WithNodeTimeout(200*time.Millisecond))
+	defer nodes.Close()
+
+	_, err := client.Mutex("migration").TryLock(context.Background())
+	fmt.Println(errors.Is(err, quorumlock.ErrQuarantined)) // these nodes have just started
+	// Output: true
+}
+
+// A holder that hangs loses the lock after an hour, and whoever waits gets it.
+func ExampleWithMaxHold() {
+	client, nodes := connect()
+	defer nodes.Close()
+	err := quorumlock.Do(context.Background(), client.Mutex("report", quorumlock.WithMaxHold(time.Hour)), func(ctx context.Context) error {
+		return ctx.Err() // ctx is cancelled then
+	})
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+func ExampleWithRetention() {
+	client, nodes := connect()
+	defer nodes.Close()
+	ctx := context.Background()
+	shards := client.Latch("import:2026-11", 2, quorumlock.WithRetention(7*24*time.Hour)) // it is asked about for a week
+	exitOn(shards.Done(ctx, "a"))
+	exitOn(shards.Done(ctx, "b"))
+	fmt.Println(shards.Wait(ctx))
+	// Output: <nil>
+}
+
+// A job that runs once an hour keeps its lock for a while, so that a host whose clock is late does not run it again.
+func ExampleLease_UnlockAfter() {
+	client, nodes := connect()
+	defer nodes.Close()
+	ctx := context.Background()
+	lease, err := client.Mutex("hourly").TryLock(ctx)
+	exitOn(err)
+	exitOn(lease.UnlockAfter(ctx, 10*time.Minute)) // after the grant, not from now on
+
+	_, err = client.Mutex("hourly").TryLock(ctx)
+	fmt.Println(errors.Is(err, quorumlock.ErrHeld))
+	// Output: true
+}
+
+func ExampleOwner_Validate() {
+	fmt.Println(quorumlock.NewOwner().Validate())
+	fmt.Println(quorumlock.Owner("").Validate() != nil)
+	// Output:
+	// <nil>
+	// true
+}
+
+func ExampleDrift_Validate() {
+	fmt.Println(quorumlock.Drift{Rate: 0.02, Floor: 5 * time.Millisecond}.Validate())
+	fmt.Println(quorumlock.Drift{Rate: 2}.Validate())
+	// Output:
+	// <nil>
+	// quorumlock: Drift.Rate is 2: use a rate of at least 0 and below 1, such as 0.01
+}
+
+// audit is an Observer that prints what happens to locks.
+type audit struct{}
+
+func (audit) Begin(ctx context.Context, _ string) context.Context { return ctx }
+
+func (audit) Observe(_ context.Context, e quorumlock.Event) {
+	switch e.Kind {
+	case quorumlock.Acquired:
+		fmt.Println("acquired", e.Lock, "with", e.Attempts, "attempt")
+	case quorumlock.Refused:
+		fmt.Println("refused", e.Lock)
+	case quorumlock.Lost:
+		fmt.Println("lost", e.Lock, "because its keys are gone:", e.Reason == quorumlock.LostKeysGone)
+	}
+}
+
+// An Observer that writes traces and metrics is in contrib/otel.
+func ExampleObserver() {
+	client, nodes := connect()
+	defer nodes.Close()
+	ctx, lock := context.Background(), client.Mutex("invoice:1042", quorumlock.WithObserver(audit{}))
+	lease, err := lock.TryLock(ctx)
+	exitOn(err)
+	_, _ = lock.TryLock(ctx)      // it is refused
+	exitOn(lock.ForceUnlock(ctx)) // an operator takes the lock away
+	_ = lease.Extend(ctx)         // it fails: the holder learns of it
+	<-lease.Context().Done()
+	// Output:
+	// acquired invoice:1042 with 1 attempt
+	// refused invoice:1042
+	// lost invoice:1042 because its keys are gone: true
+}

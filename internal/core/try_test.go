@@ -1,0 +1,150 @@
+package core
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Two contenders have a part each of a lock that needs more than a plain majority, and each hears first where it was refused. If
+// both gave up then, nobody would have the lock.
+func TestATryLockThatHearsItsRefusalFirstIsNotRefusedYet(t *testing.T) {
+	for _, tt := range []struct{ need, cells, refused int }{{2, 2, 1}, {3, 3, 1}, {3, 4, 2}, {4, 5, 2}} {
+		config := &Config{Tree: Majority(tt.need, tt.cells), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}
+		m := New(config, func(int) time.Duration { return time.Millisecond }, 1)
+		asked := callsOf(m.Step(Time{}, Event{Kind: Start}))
+		for i, c := range asked {
+			r := Reply{OK: true, Token: 7}
+			if i < tt.refused {
+				r = Reply{TTL: time.Second, Holder: quorumlock.Owner("b:1.1")}
+			}
+			fx := m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: r})
+			if fx.Outcome != Undecided {
+				t.Errorf("%d of %d: after %d answers the outcome is %v", tt.need, tt.cells, i+1, fx.Outcome)
+				break
+			}
+		}
+	}
+}
+
+// Where one other holder may have a whole quorum, the rest of the answers says so.
+func TestATryLockIsRefusedOnceAHolderHasAQuorum(t *testing.T) {
+	m := New(&Config{Tree: Majority(3, 4), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
+	for i, c := range callsOf(m.Step(Time{}, Event{Kind: Start}))[:3] {
+		fx := m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{TTL: time.Second, Holder: "b:1.1"}})
+		if failed := fx.Outcome == Failed; failed != (i == 2) {
+			t.Errorf("after %d answers: outcome %v", i+1, fx.Outcome)
+		}
+	}
+}
+
+// refused plays a TryLock that is always refused by one cell, until it ends. Each answer takes trip. by is who holds the lock there.
+func refused(m *Machine, trip time.Duration, cell int, by func(Call) quorumlock.Owner) *Effects {
+	var now Time
+	fx := m.Step(now, Event{Kind: Start})
+	for fx.Outcome == Undecided && m.attempt < 100 {
+		calls := callsOf(fx)
+		now.Mono += trip
+		now.Wall += trip
+		if len(calls) == 0 {
+			fx = m.Step(now, Event{Kind: Tick})
+			continue
+		}
+		for _, c := range calls {
+			r := Reply{OK: true, Token: 7}
+			if c.Do == Acquire && int(c.Cell) == cell {
+				r = Reply{TTL: time.Second, Holder: by(c)}
+			}
+			fx = m.Step(now, Event{Kind: Replied, Call: c, Reply: r})
+		}
+	}
+	return fx
+}
+
+// Two round trips to distant nodes may take as long as a NodeTimeout. Whoever gave up after them might leave the lock to nobody. But
+// no attempt of it lasts longer than two NodeTimeouts after the call.
+func TestATryLockMakesMoreThanTwoAttemptsWhereNodesAreFar(t *testing.T) {
+	for _, tt := range []struct {
+		trip time.Duration
+		want int
+	}{{time.Millisecond, 12}, {2 * time.Millisecond, 8}, {8 * time.Millisecond, 4}, {15 * time.Millisecond, 2}} {
+		t.Run(tt.trip.String(), func(t *testing.T) {
+			m := New(&Config{Tree: Majority(3, 3), TTL: 10 * time.Second, NodeTimeout: 33 * time.Millisecond, Renew: true, Tries: true}, func(int) time.Duration { return tt.trip }, 1)
+			fx := refused(m, tt.trip, 0, func(c Call) quorumlock.Owner { return quorumlock.Owner(fmt.Sprint("b:1.", c.Attempt)) })
+			if fx.Outcome != Failed || int(m.attempt) != tt.want {
+				t.Errorf("outcome %v after %d attempts, want %d", fx.Outcome, m.attempt, tt.want)
+			}
+		})
+	}
+}
+
+// The last attempt ends two NodeTimeouts after the call, and the token that it may have to agree on takes one more.
+func TestATryLockEndsWithinThreeNodeTimeouts(t *testing.T) {
+	const limit = 33 * time.Millisecond
+	for _, slow := range []time.Duration{14 * time.Millisecond, limit} { // the answers to the last attempt
+		m := New(&Config{Tree: Majority(3, 3), TTL: 10 * time.Second, NodeTimeout: limit, Renew: true, Tries: true}, func(int) time.Duration { return 8 * time.Millisecond }, 1)
+		var now Time
+		fx := m.Step(now, Event{Kind: Start})
+		for attempts := 0; fx.Outcome == Undecided && now.Mono <= 4*limit; {
+			calls := callsOf(fx)
+			after := 8 * time.Millisecond
+			if m.Phase() == Asking && len(calls) > 0 {
+				attempts++
+			}
+			switch {
+			case m.Phase() == Agreeing:
+				after = limit
+			case attempts == 4:
+				after = slow
+			}
+			if wake := m.Wake(); wake != 0 && wake < now.Mono+after {
+				after, calls = wake-now.Mono, nil
+			}
+			now.Mono += after
+			now.Wall += after
+			if len(calls) == 0 {
+				fx = m.Step(now, Event{Kind: Tick})
+				continue
+			}
+			for i, c := range calls {
+				r := Reply{OK: true, Token: uint64(7 + i)}
+				if c.Do == Acquire && i == 0 && attempts < 4 {
+					r = Reply{TTL: time.Second, Holder: quorumlock.Owner(fmt.Sprint("b:1.", attempts))}
+				}
+				fx = m.Step(now, Event{Kind: Replied, Call: c, Reply: r})
+			}
+		}
+		if held := fx.Outcome == Acquired; held != (slow < limit) || fx.Outcome == Undecided || now.Mono > 3*limit {
+			t.Errorf("answers after %v: outcome %v after %v", slow, fx.Outcome, now.Mono)
+		}
+	}
+}
+
+// Whoever has only a part of a lock may be giving way; whoever has a whole member of a MultiLock most likely holds it.
+func TestATryLockGivesWhoeverHasAPartTimeToGiveWay(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		tree     Tree
+		met      string // in each attempt
+		contends bool   // readers wait behind it, from its second attempt on
+	}{
+		{"4 of 4", Majority(4, 4), "bbb", true},
+		{"4 of 4, another one first", Majority(4, 4), "abbb", true},
+		{"every of two", Every([]Tree{Majority(2, 3), {}}), "bb", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := New(&Config{Tree: tt.tree, TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
+			fx := refused(m, time.Millisecond, tt.tree.Cells()-1, func(c Call) quorumlock.Owner {
+				if c.Contends != (tt.contends && c.Attempt > 1) {
+					t.Errorf("attempt %d contends: %v", c.Attempt, c.Contends)
+				}
+				return quorumlock.Owner(tt.met[min(int(c.Attempt), len(tt.met))-1:][:1] + ":1.1")
+			})
+			if fx.Outcome != Failed || fx.Reason != Held || int(m.attempt) != len(tt.met) {
+				t.Errorf("outcome %v, reason %v after %d attempts, want %d and Held", fx.Outcome, fx.Reason, m.attempt, len(tt.met))
+			}
+		})
+	}
+}

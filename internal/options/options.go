@@ -1,0 +1,95 @@
+// Package options resolves the options of a lock: it applies them to the defaults and checks the outcome.
+package options
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/settings"
+)
+
+// maxGuard keeps the arithmetic of the restart guard, and that of a node, from overflowing.
+const maxGuard = 100 * 365 * 24 * time.Hour
+
+// Settings is what a lock's options come to.
+type Settings = settings.Of[quorumlock.Owner, quorumlock.Drift, quorumlock.Observer]
+
+// Resolve applies the options in their order to the defaults and checks the outcome. The error names
+// the option at fault and says what would do.
+func Resolve(opts ...quorumlock.Option) (Settings, error) {
+	s := Settings{
+		TTL: quorumlock.DefaultTTL, Renew: true, Drift: quorumlock.DefaultDrift(),
+		Label: quorumlock.DefaultLabel(), Retention: quorumlock.DefaultRetention,
+	}
+	for _, o := range opts {
+		if o != nil {
+			o(&s)
+		}
+	}
+	if s.Logger == nil {
+		s.Logger = slog.New(slog.DiscardHandler)
+	}
+	err := check(&s)
+	if s.NodeTimeout == 0 {
+		s.NodeTimeout = min(max(s.TTL/20, 50*time.Millisecond), time.Second)
+	}
+	return s, err
+}
+
+// Quarantine is for how long after its start a node must not grant: the restart guard's maxTTL and the
+// drift of it, or 0 without a guard.
+func Quarantine(s *Settings) time.Duration {
+	if s.MaxTTL == 0 {
+		return 0
+	}
+	return s.MaxTTL + (s.MaxTTL - s.Drift.Validity(s.MaxTTL, 0))
+}
+
+func check(s *Settings) error {
+	if s.TTL < quorumlock.MinTTL {
+		return fmt.Errorf("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, quorumlock.MinTTL)
+	}
+	if err := s.Drift.Validate(); err != nil {
+		return fmt.Errorf("quorumlock: WithDrift: %w", err)
+	}
+	if s.Drift.Validity(s.TTL, 0) <= 0 {
+		return fmt.Errorf("quorumlock: WithTTL(%v) leaves no validity after a drift of %v × TTL + %v: use a longer TTL or a smaller drift",
+			s.TTL, s.Drift.Rate, s.Drift.Floor)
+	}
+	if s.NodeTimeout < 0 {
+		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) is negative: use a positive duration, or 0 for the default", s.NodeTimeout)
+	}
+	if s.NodeTimeout > s.TTL {
+		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) is longer than WithTTL(%v), so that a node could answer after the lease is over: use a shorter node timeout or a longer TTL",
+			s.NodeTimeout, s.TTL)
+	}
+	if s.Wait < 0 {
+		return fmt.Errorf("quorumlock: WithWait(%v) is negative: use a positive duration, or 0 to wait until ctx is done", s.Wait)
+	}
+	if s.MaxHold < 0 {
+		return fmt.Errorf("quorumlock: WithMaxHold(%v) is negative: use a positive duration, or 0 for no limit", s.MaxHold)
+	}
+	if err := names.CheckPrefix(s.Prefix); err != nil {
+		return err
+	}
+	if !names.IsLabel(s.Label) {
+		return fmt.Errorf("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, names.MaxLabel)
+	}
+	if s.MaxTTL < 0 || s.MaxTTL > maxGuard {
+		return fmt.Errorf("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or 0 for no guard", s.MaxTTL)
+	}
+	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
+		return fmt.Errorf("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
+			s.TTL, s.MaxTTL)
+	}
+	if s.Retention < quorumlock.MinRetention || s.Retention > maxGuard {
+		return fmt.Errorf("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, quorumlock.MinRetention, maxGuard, quorumlock.DefaultRetention)
+	}
+	if s.Quorum < 0 {
+		return fmt.Errorf("quorumlock: WithQuorum(%d) is negative: use a majority of the nodes or more, or 0 for a majority", s.Quorum)
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+// Package settings has what options come to. It knows nothing of package quorumlock, whose options write it. The types that it
+// needs of that package are parameters. Package options reads it.
+package settings
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Of is what a lock's options come to.
+type Of[Owner ~string, Drift, Observer any] struct {
+	TTL         time.Duration // the expiry set on the key at each node
+	Renew       bool          // whether the watchdog extends the lease
+	Wait        time.Duration // how long Lock may wait; 0: until its ctx is done
+	NodeTimeout time.Duration // how long one node may take to answer
+	Drift       Drift         // the allowance for clock rates
+	Quorum      int           // the nodes that must agree; 0: a majority
+	MaxTTL      time.Duration // the longest TTL of any client, for the restart guard; 0: there is no guard
+	Owner       Owner         // whose hold Lock may enter; empty: decided by its ctx
+	Prefix      string        // put before the lock's name in every key
+	Label       string        // begins the owners of the client, so that people see who they are
+	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: for as long as the lock is held
+	Retention   time.Duration // how long the nodes keep a latch that is not used
+	Logger      *slog.Logger  // never nil once resolved
+	Observer    Observer      // nil: nobody observes
+}

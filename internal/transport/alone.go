@@ -1,0 +1,107 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// The calls to a client that New was given go alone, each over a connection of the client's pool: its hooks, its pool,
+// its limiter and, for a cluster, the server that has the key decide where they go, as for every other command.
+
+// once is a command that go-redis never sends a second time: it retries a lost reply otherwise, and
+// the script may have run.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+// sendAlone runs scripts in one round trip. It returns at ctx's deadline.
+func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
+	if n.prompt {
+		replies := n.roundTrip(ctx, calls)
+		// The connection has the same deadline as ctx, and may come to it first.
+		if deadline, ok := ctx.Deadline(); len(calls) > 0 && (ctx.Err() != nil || ok && !time.Now().Before(deadline)) {
+			n.connect(string(calls[0].AppendKey(nil, 0)))
+		}
+		return replies
+	}
+	answered := make(chan []wire.Reply, 1)
+	err := n.locks.Go(func() { answered <- n.roundTrip(ctx, calls) })
+	if err == nil {
+		select {
+		case replies := <-answered:
+			return replies
+		case <-ctx.Done(): // the goroutine lasts for as long as the client's own timeouts let it
+			err = ctx.Err()
+		}
+	}
+	return n.unanswered(len(calls), err)
+}
+
+// roundTrip asks for the scripts by their SHA, and sends the source of those the node does not know:
+// they have not run.
+func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
+	if n.cluster {
+		n.askForShards(ctx)
+	}
+	cmds := make([]once, len(calls))
+	for i, c := range calls {
+		cmds[i] = alone(ctx, "evalsha", n.scriptFor(c.Script).SHA, c)
+	}
+	n.process(ctx, cmds)
+
+	var unknown []once
+	var at []int
+	for i, cmd := range cmds {
+		if err := cmd.Err(); err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			unknown, at = append(unknown, alone(ctx, "eval", n.scriptFor(calls[i].Script).Source, calls[i])), append(at, i)
+		}
+	}
+	if len(unknown) > 0 {
+		n.process(ctx, unknown)
+		for i, cmd := range unknown {
+			cmds[at[i]] = cmd
+		}
+	}
+
+	replies := make([]wire.Reply, len(calls))
+	for i, cmd := range cmds {
+		if err := cmd.Err(); err != nil {
+			replies[i].Err = n.Failure(err, errors.Is(ctx.Err(), context.DeadlineExceeded))
+			continue
+		}
+		replies[i].Value = cmd.Val()
+	}
+	return replies
+}
+
+func alone(ctx context.Context, verb, script string, c wire.Call) once {
+	keys, argv := c.Keys(), c.Args()
+	args := make([]any, 0, 3+len(keys)+len(argv))
+	args = append(args, verb, script, len(keys))
+	for _, k := range keys {
+		args = append(args, k)
+	}
+	for _, a := range argv {
+		args = append(args, a)
+	}
+	cmd := redis.NewCmd(ctx, args...)
+	cmd.SetFirstKeyPos(3)
+	return once{cmd}
+}
+
+func (n *Node) process(ctx context.Context, cmds []once) {
+	if len(cmds) == 1 {
+		_ = n.client.Process(ctx, cmds[0]) // the command keeps its error
+		return
+	}
+	pipe := n.client.Pipeline()
+	for _, cmd := range cmds {
+		_ = pipe.Process(ctx, cmd)
+	}
+	_, _ = pipe.Exec(ctx)
+}

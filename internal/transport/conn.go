@@ -1,0 +1,82 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"syscall"
+)
+
+// bounding returns a dialer whose connections have the limits of replies. If wrote is not nil, it gets the size of what is
+// written to them.
+func bounding(dial Dialer, wrote func(b *bounded, n int)) Dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return bound(conn, wrote), nil
+	}
+}
+
+func bound(conn net.Conn, wrote func(b *bounded, n int)) net.Conn {
+	b := &bounded{Conn: conn, wrote: wrote}
+	if socket, ok := conn.(syscall.Conn); ok {
+		return &boundedSocket{b, socket}
+	}
+	return b
+}
+
+// bounded is a connection whose reads fail, for good, at the first reply that no Redis sends.
+type bounded struct {
+	net.Conn
+	covered covered
+	replies replies
+	err     error // of replies
+	wrote   func(b *bounded, n int)
+}
+
+// Write implements net.Conn.
+func (b *bounded) Write(p []byte) (int, error) {
+	out, err := b.covered.by(p)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(out) == 0: // everything is sent already
+		return len(p), nil
+	}
+	n, err := b.Conn.Write(out)
+	if b.wrote != nil {
+		b.wrote(b, n)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+// Read never returns the byte at which a reply breaks a limit: go-redis would allocate what the reply announces.
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.err != nil {
+		return 0, b.err
+	}
+	n, err := b.Conn.Read(p)
+	n, b.err = b.replies.scan(p[:n])
+	if b.err != nil {
+		_ = b.Conn.Close() // b.err says more than an error of Close would
+		return n, b.err
+	}
+	return n, err
+}
+
+// NetConn returns the connection below. go-redis looks there for a socket with data to read, as it does below TLS.
+func (b *bounded) NetConn() net.Conn { return b.Conn }
+
+// boundedSocket is bounded for a connection that is a socket itself. go-redis checks the socket of an idle connection
+// before it uses the connection. It must not check the socket below TLS, so bounded has no SyscallConn.
+type boundedSocket struct {
+	*bounded
+	socket syscall.Conn
+}
+
+// SyscallConn returns the raw socket, as net.TCPConn does.
+func (b *boundedSocket) SyscallConn() (syscall.RawConn, error) { return b.socket.SyscallConn() }

@@ -1,0 +1,157 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// link is the one connection of a lane. go-redis dials it, shakes hands, writes the commands and reads the replies. It
+// is used by the worker of its lane alone, except for cut.
+type link struct {
+	client *redis.Client           // its own: it has no other connection
+	title  *atomic.Pointer[string] // the name that the server shows of the connection; of the node
+	conn   *redis.Conn             // nil while there is none
+	pipe   redis.Pipeliner
+
+	wrote atomic.Int64            // bytes, to all connections of the client
+	last  atomic.Pointer[bounded] // the connection that was written to last
+	raw   syscall.RawConn         // the socket of the connection, once it was looked at
+	probe func(fd uintptr) bool
+	open  bool // what the probe has found
+	until until
+}
+
+// until is the context of a pipeline: a deadline and no more. It is used again for the next one.
+type until struct {
+	context.Context
+	at time.Time
+}
+
+// Deadline implements context.Context.
+func (u *until) Deadline() (time.Time, bool) { return u.at, true }
+
+// The sizes of the buffers of a connection. A write of a full pipeline takes several of the latter.
+const (
+	readBuffer  = 4 << 10
+	writeBuffer = 16 << 10
+)
+
+// newLink returns the link to a server. dial is without the limits of replies.
+func newLink(o redis.Options, dial Dialer, title *atomic.Pointer[string]) *link {
+	k := &link{title: title, until: until{Context: context.Background()}}
+	k.probe = func(fd uintptr) bool {
+		k.open = isOpen(fd)
+		return true
+	}
+	o.Dialer = quiet(bounding(dial, func(b *bounded, n int) {
+		k.last.Store(b)
+		k.wrote.Add(int64(n))
+	}))
+	// A dial that outlasts its connect keeps its place in the pool, and its permit. With more places than permits, nobody waits for
+	// a place, for which go-redis has a timeout of its own.
+	o.PoolSize, o.MaxConcurrentDials = 8, 4
+	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 0, 0, 0, -1
+	o.ReadBufferSize, o.WriteBufferSize = readBuffer, writeBuffer
+	o.Protocol = 2           // nothing comes unasked: go-redis need not look for it before every pipeline
+	o.DisableIdentity = true // connect says it, as the command that it needs anyhow
+	k.client = redis.NewClient(&o)
+	return k
+}
+
+// connect makes the connection, until ctx is done.
+func (k *link) connect(ctx context.Context) error {
+	conn := k.client.EphemeralConn() // which does not go back to the pool
+	pipe := conn.Pipeline()
+	name := pipe.ClientSetInfo(ctx, redis.WithLibraryName(""))
+	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryVersion(redis.Version()))
+	var title *redis.BoolCmd
+	if t := k.title.Load(); t != nil && k.client.Options().ClientName == "" { // the URL may have a name for it
+		title = pipe.ClientSetName(ctx, *t)
+	}
+	_, err := pipe.Exec(ctx)
+	if title != nil && err != nil && err == title.Err() && answered(err) { //nolint:errorlint // the very one: the others did well
+		err = nil // the user may lack the permission
+	}
+	// go-redis uses no connection that has answered READONLY.
+	if err != nil && (name.Err() == nil || !answered(name.Err()) || redis.HasErrorPrefix(err, "READONLY")) {
+		_ = conn.Close() // err says more
+		return err
+	}
+	// An old server does not know the command, and a user may lack the permission: either way it is connected.
+	k.conn, k.pipe = conn, conn.Pipeline()
+	return nil
+}
+
+// isReady reports whether there is a connection that can be used.
+func (k *link) isReady() bool { return k.conn != nil }
+
+// check drops the connection if the server, or a proxy, has closed it while it was idle. It costs a system call, and
+// cannot see through TLS.
+func (k *link) check() {
+	if k.conn == nil || !looksAtIdle {
+		return
+	}
+	b := k.last.Load()
+	if b == nil {
+		return
+	}
+	if k.raw == nil {
+		socket, ok := b.Conn.(syscall.Conn)
+		if !ok {
+			return
+		}
+		var err error
+		if k.raw, err = socket.SyscallConn(); err != nil {
+			k.drop()
+			return
+		}
+	}
+	k.open = false
+	_ = b.Conn.SetReadDeadline(time.Time{}) // a read with a deadline that has passed would not look
+	if err := k.raw.Read(k.probe); err != nil || !k.open {
+		k.drop()
+	}
+}
+
+// exec sends the commands, whose bytes are out, and reads their replies, until the deadline. It reports whether any of it may have
+// been sent. After an error the connection is of no use.
+func (k *link) exec(deadline time.Time, cmds []redis.Cmder, out []byte) (sent bool, err error) {
+	k.until.at = deadline
+	before := k.wrote.Load()
+	k.last.Load().covered.expect(out, len(cmds))
+	if len(cmds) == 1 {
+		err = k.conn.Process(&k.until, cmds[0])
+	} else {
+		_ = k.pipe.BatchProcess(&k.until, cmds...)
+		_, err = k.pipe.Exec(&k.until)
+	}
+	return k.wrote.Load() != before, err
+}
+
+// drop closes the connection.
+func (k *link) drop() {
+	if k.conn == nil {
+		return
+	}
+	k.cut()
+	_ = k.conn.Close() // there is nothing left to lose on it
+	k.conn, k.pipe, k.raw = nil, nil, nil
+}
+
+// cut ends a pipeline that is under way. Unlike drop, it may be called while the worker uses the link.
+func (k *link) cut() {
+	if b := k.last.Load(); b != nil {
+		_ = b.Conn.Close()
+	}
+}
+
+func (k *link) close() {
+	_ = k.client.Close()
+}
+
+var _ net.Conn = (*bounded)(nil)

@@ -1,0 +1,181 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// The methods of this file are the lock primitive of one node: one script each, sent once. They trust the owner that they are
+// given. They return when ctx is done, or after the node's timeout. A name is that of the key: quorumlock.WithPrefix does not
+// apply. Names that CheckName refuses are refused before anything is sent.
+
+// Acquire makes owner the holder of the lock name for ttl. hold is the count of entries that the owner
+// wants to have: 1 acquires, and 2, 3 and so on enter again what the owner holds. Counts are absolute,
+// so the same call twice enters once. The owner must pass [quorumlock.Owner.Validate], as those of
+// [quorumlock.NewOwner] do.
+//
+// The answer says whether the node granted or refused. After an error it may have done either, and may
+// do so yet: use another owner for the next try, and let the key end at its TTL. If ctx is done first, a
+// grant that comes after that is undone.
+func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (wire.Answer, error) {
+	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
+		return wire.Answer{}, err
+	}
+	if err := owner.Validate(); err != nil {
+		return wire.Answer{}, err
+	}
+	if ttl < quorumlock.MinTTL {
+		return wire.Answer{}, fmt.Errorf("quorumlock: Acquire: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
+	}
+	r := n.call(ctx, wire.Acquire(name, owner, ttl, hold, n.locks.Hint()), func(r wire.Reply) *wire.Call {
+		if a, err := r.Acquired(); err != nil || !a.Granted || a.Again {
+			return nil // what the owner had before is not this call's to take away
+		}
+		undo := wire.Release(name, owner, hold)
+		return &undo
+	})
+	a, err := r.Acquired()
+	return a, n.typed(err)
+}
+
+// Renew gives the lock a fresh ttl and reports whether owner holds it: if not, nothing is changed.
+func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration) (bool, error) {
+	if err := n.checkEntry(ctx, name, owner, 1); err != nil {
+		return false, err
+	}
+	if ttl < quorumlock.MinTTL {
+		return false, fmt.Errorf("quorumlock: Renew: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
+	}
+	ok, err := n.call(ctx, wire.Renew(name, owner, ttl), nil).Done()
+	return ok, n.typed(err)
+}
+
+// Release leaves the entry hold of owner and returns how many are left: hold−1, and with hold 1 the
+// lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry.
+func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {
+	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
+		return 0, err
+	}
+	left, held, err := n.call(ctx, wire.Release(name, owner, hold), nil).Released()
+	if err == nil && !held {
+		return 0, quorumlock.ErrNotHeld
+	}
+	return left, n.typed(err)
+}
+
+// ForceRelease frees the lock, whoever holds it, and reports whether somebody did. The holder learns
+// of it when it renews.
+func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
+	if err := n.checkCall(ctx, name); err != nil {
+		return false, err
+	}
+	ok, err := n.call(ctx, wire.ForceRelease(name), nil).Done()
+	return ok, n.typed(err)
+}
+
+// maxWaiters is how many waiters Inspect names.
+const maxWaiters = 100
+
+// Inspect returns who holds the lock, how often, for how long yet, the last fencing token, and the
+// queue: the number of waiters, and the first hundred of them.
+func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
+	if err := n.checkCall(ctx, name); err != nil {
+		return quorumlock.State{}, err
+	}
+	s, err := n.call(ctx, wire.Inspect(name, maxWaiters), nil).Inspected()
+	return s, n.typed(err)
+}
+
+// InspectSemaphore is Inspect for a semaphore: it returns who has which slot.
+func (n *Node) InspectSemaphore(ctx context.Context, name string) (quorumlock.State, error) {
+	if err := n.checkCall(ctx, name); err != nil {
+		return quorumlock.State{}, err
+	}
+	s, err := n.call(ctx, wire.Inspect(name, maxWaiters).OfSemaphore(0, 0), nil).InspectedSlots()
+	return s, n.typed(err)
+}
+
+// ForceReleaseSemaphore is ForceRelease for a semaphore: it frees all slots, and reports whether somebody had one.
+func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, error) {
+	if err := n.checkCall(ctx, name); err != nil {
+		return false, err
+	}
+	ok, err := n.call(ctx, wire.ForceRelease(name).OfSemaphore(0, 0), nil).Done()
+	return ok, n.typed(err)
+}
+
+// checkCall refuses what no call can work with.
+func (n *Node) checkCall(ctx context.Context, name string) error {
+	if ctx == nil {
+		return quorumlock.ErrNilContext
+	}
+	return n.CheckName(name)
+}
+
+// checkEntry is checkCall for calls of an owner. An owner of another form than Acquire takes may have been there
+// before: it can be renewed and released.
+func (n *Node) checkEntry(ctx context.Context, name string, owner quorumlock.Owner, hold int) error {
+	if err := n.checkCall(ctx, name); err != nil {
+		return err
+	}
+	switch {
+	case owner == "":
+		return errors.New("quorumlock: the owner is empty: use quorumlock.NewOwner")
+	case hold < 1:
+		return fmt.Errorf("quorumlock: hold is %d: use 1 to acquire or release, 2 and up to re-enter", hold)
+	}
+	return nil
+}
+
+// call sends one script and waits for it no longer than ctx and the node's timeout. undo says what to
+// send after an answer whose caller has gone before it came.
+func (n *Node) call(ctx context.Context, c wire.Call, undo func(wire.Reply) *wire.Call) wire.Reply {
+	if err := ctx.Err(); err != nil {
+		return wire.Reply{Err: n.Failure(err, false)}
+	}
+	err := n.locks.Begin()
+	if err != nil {
+		return wire.Reply{Err: err}
+	}
+	answered := make(chan wire.Reply, 1)
+	var taken atomic.Bool // by the caller, or by undo
+	n.Do(ctx, quorum.Foreground, time.Now().Add(n.config.Timeout), []wire.Call{c}, func(rs []wire.Reply) {
+		r := rs[0].Boxed()
+		if taken.CompareAndSwap(false, true) {
+			answered <- r
+			n.locks.End()
+			return
+		}
+		if undo != nil {
+			if u := undo(r); u != nil {
+				n.Do(ctx, quorum.Foreground, time.Now().Add(n.config.Timeout), []wire.Call{*u}, func([]wire.Reply) { n.locks.End() })
+				return
+			}
+		}
+		n.locks.End()
+	})
+	select {
+	case r := <-answered:
+		return r
+	case <-ctx.Done():
+		if taken.CompareAndSwap(false, true) {
+			return wire.Reply{Err: n.Failure(ctx.Err(), false)}
+		}
+		return <-answered
+	}
+}
+
+// typed makes a reply that could not be read an error of this node, as the others are.
+func (n *Node) typed(err error) error {
+	if _, ok := errors.AsType[*quorumlock.NodeError](err); err == nil || ok || errors.Is(err, quorumlock.ErrClosed) {
+		return err
+	}
+	return &quorumlock.NodeError{Node: n.config.Name, Err: err}
+}

@@ -1,0 +1,149 @@
+package transport
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// shards is what a cluster needs beside a single server: since Redis 7 a channel has a slot there, as a key has, and its
+// messages stay at the server of that slot. Redisson publishes and subscribes there so, and this library does too. Otherwise each
+// message would go to every server of the cluster. The zero value is that of a node that is no cluster, or not known to have shard
+// channels.
+type shards struct {
+	mu    sync.Mutex
+	asked bool // the server has said whether it has them
+	has   bool
+	hubs  map[uint16]*hub               // by slot: a connection leads to one server
+	of    map[*wire.Script]*wire.Script // what is sent instead
+}
+
+// firstSharded is the first version of Redis that has shard channels.
+const firstSharded = 7
+
+// Sharded reports whether messages at the node are published on shard channels. It is not known before the first call.
+func (n *Node) Sharded() bool {
+	if !n.cluster {
+		return false
+	}
+	n.shards.mu.Lock()
+	defer n.shards.mu.Unlock()
+	return n.shards.has
+}
+
+// askForShards finds out whether the cluster has shard channels, unless it is known. Every user may say HELLO.
+func (n *Node) askForShards(ctx context.Context) {
+	s := &n.shards
+	s.mu.Lock()
+	asked := s.asked
+	s.mu.Unlock()
+	if asked {
+		return
+	}
+	reply, err := n.client.Do(ctx, "hello").Result()
+	if _, said := err.(redis.Error); err != nil && !said {
+		return // the next call asks again
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked, s.has = true, majorOf(reply) >= firstSharded
+}
+
+// majorOf returns the major version in a reply to HELLO; 0 if there is none.
+func majorOf(reply any) int {
+	version := ""
+	switch r := reply.(type) {
+	case map[any]any:
+		version, _ = r["version"].(string)
+	case []any:
+		for i := 0; i+1 < len(r); i += 2 {
+			if r[i] == "version" {
+				version, _ = r[i+1].(string)
+			}
+		}
+	}
+	major, _, _ := strings.Cut(version, ".")
+	n, _ := strconv.Atoi(major)
+	return n
+}
+
+// scriptFor returns what is sent to run a script at this node.
+func (n *Node) scriptFor(s *wire.Script) *wire.Script {
+	if !n.cluster {
+		return s
+	}
+	n.shards.mu.Lock()
+	defer n.shards.mu.Unlock()
+	if !n.shards.has {
+		return s
+	}
+	if n.shards.of == nil {
+		n.shards.of = make(map[*wire.Script]*wire.Script)
+	}
+	if n.shards.of[s] == nil {
+		n.shards.of[s] = s.Sharded()
+	}
+	return n.shards.of[s]
+}
+
+// hubFor returns the hub of a channel.
+func (n *Node) hubFor(channel string) *hub {
+	if !n.Sharded() {
+		return &n.hub
+	}
+	slot := slotOf(channel)
+	n.shards.mu.Lock()
+	defer n.shards.mu.Unlock()
+	h := n.shards.hubs[slot]
+	if h == nil {
+		if n.shards.hubs == nil {
+			n.shards.hubs = make(map[uint16]*hub)
+		}
+		h = &hub{sharded: true}
+		h.init(n.client)
+		n.shards.hubs[slot] = h
+	}
+	return h
+}
+
+// closeHubs ends all subscriptions. The node listens no more.
+func (n *Node) closeHubs() {
+	n.hub.close()
+	n.shards.mu.Lock()
+	hubs := n.shards.hubs
+	n.shards.hubs, n.shards.has = nil, false
+	n.shards.mu.Unlock()
+	for _, h := range hubs {
+		h.close()
+	}
+}
+
+// slots is how many a cluster has.
+const slots = 16384
+
+// slotOf returns the slot of a channel or key: CRC-16 (XMODEM) of its hash tag, or of all of it (redis.io, "Redis cluster
+// specification").
+func slotOf(name string) uint16 {
+	if i := strings.IndexByte(name, '{'); i >= 0 {
+		if n := strings.IndexByte(name[i+1:], '}'); n > 0 {
+			name = name[i+1 : i+1+n]
+		}
+	}
+	crc := uint16(0)
+	for i := range len(name) {
+		crc ^= uint16(name[i]) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % slots
+}

@@ -1,0 +1,253 @@
+// Package transport brings scripts to one Redis node and their answers back: over connections that all calls share, over
+// a client that the caller has, and over a subscription. Package node shows it to users. It also has the primitive
+// of a lock: one script at one node.
+//
+// Each script is sent exactly once, because one whose reply was lost may have run. Every call has its own deadline. A call
+// that fails at the node returns a *[quorumlock.NodeError].
+package transport
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Config is how a node is reached.
+type Config struct {
+	Name    string        // in errors and logs
+	Timeout time.Duration // of each call of the Node's own methods
+	TLS     *tls.Config   // nil: the default, if the URL asks for TLS
+	Dialer  Dialer        // nil: go-redis's
+}
+
+// Dialer opens a connection to a node.
+type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
+
+// defaultTimeout is node.DefaultTimeout.
+const defaultTimeout = time.Second
+
+// Node is one Redis server, or a sentinel group or cluster that counts as one. It does no I/O before
+// it is used, and is safe for concurrent use. A nil Node, which is that of a zero node.Node, has an error.
+type Node struct {
+	config  Config
+	err     error // why it cannot be used
+	client  redis.UniversalClient
+	owned   bool // whether Close closes client
+	cluster bool // whether client spreads the locks over several servers
+	prompt  bool // whether client itself ends a call at its ctx's deadline
+
+	lanes    [2]*lane       // by quorum.Lane; nil if the calls go alone
+	load     load           // of the lanes
+	workers  errgroup.Group // of the lanes
+	patience time.Duration  // for how long a lane tries to connect
+
+	unsent, late *quorumlock.NodeError // of calls that were not sent, or not answered, by their deadline
+
+	connector connector // of calls that go alone
+
+	single single         // of a client that New was given
+	locks  *quorum.Client // of the node's own Mutexes, and of its own goroutines
+	hub    hub
+	title  atomic.Pointer[string] // see Introduce
+	shards shards
+}
+
+// Dial is node.Dial. configure changes what it is given.
+func Dial(rawURL string, configure func(*Config)) (*Node, error) {
+	o, err := parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{config: Config{Name: address(o)}, owned: true, prompt: true}
+	if err := n.configure(configure); err != nil {
+		return nil, err
+	}
+	if n.config.TLS != nil {
+		if o.TLSConfig == nil {
+			return nil, fmt.Errorf("quorumlock: node %s: WithTLSConfig needs a rediss:// URL", n.config.Name)
+		}
+		o.TLSConfig = n.config.TLS.Clone()
+		if host, _, err := net.SplitHostPort(o.Addr); err == nil && o.TLSConfig.ServerName == "" {
+			o.TLSConfig.ServerName = host
+		}
+	}
+	// One try and no more: the quorum is what rides out a failure, and a refused connection is told
+	// at once.
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	if !strings.Contains(rawURL, "dial_timeout=") {
+		o.DialTimeout = n.config.Timeout // a subscription is opened under no other limit
+	}
+	dial := n.config.Dialer
+	if dial == nil {
+		dial = redis.NewDialer(o)
+	}
+	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	n.patience = max(n.config.Timeout, o.DialTimeout)
+	for i := range n.lanes {
+		n.lanes[i] = newLane(n, *o, dial)
+	}
+	o.Dialer = quiet(bounding(dial, nil))
+	return n.start(redis.NewClient(o)), nil
+}
+
+// New is node.New. configure changes what it is given.
+func New(client redis.UniversalClient, configure func(*Config)) *Node {
+	n := &Node{config: Config{Name: "custom client"}}
+	n.err = n.adopt(client, configure)
+	n.start(client)
+	return n
+}
+
+func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) error {
+	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		n.config.Timeout = defaultTimeout
+		return errors.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
+	}
+	var err error
+	switch c := client.(type) {
+	case *redis.Client:
+		n.config.Name, n.prompt = address(c.Options()), c.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		n.cluster = true
+		n.config.Name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
+	case *redis.Ring:
+		// Its wake-ups would be published on another of its servers than they are listened for.
+		err = errors.New("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
+	}
+	if e := n.configure(configure); e != nil {
+		return e
+	}
+	if n.config.TLS != nil || n.config.Dialer != nil {
+		return fmt.Errorf("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.config.Name)
+	}
+	return err
+}
+
+// Introduce sets the name that the server shows of the node's connections from now on. It is how redlock.New tells
+// redlock.Client.Check of other clients which nodes its client has, and not for use elsewhere. A node of [New] ignores it.
+func (n *Node) Introduce(name string) { n.title.Store(&name) }
+
+// errZero is the error of a node that neither Dial nor New made.
+var errZero = errors.New("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
+
+// Err returns why the node cannot be used: what New was given cannot work. It is nil for a node of Dial.
+func (n *Node) Err() error {
+	if n == nil {
+		return errZero
+	}
+	return n.err
+}
+
+// Locks returns the client of the node's own locks.
+func (n *Node) Locks() *quorum.Client {
+	if n == nil {
+		return nil
+	}
+	return n.locks
+}
+
+func (n *Node) configure(configure func(*Config)) error {
+	n.config.Timeout = defaultTimeout
+	configure(&n.config)
+	if n.config.Timeout <= 0 {
+		return fmt.Errorf("quorumlock: node %s: WithTimeout(%v): use a positive duration", n.config.Name, n.config.Timeout)
+	}
+	if n.config.Name == "" {
+		return errors.New("quorumlock: node: WithName(\"\"): use a name, or leave the option out for the address")
+	}
+	return nil
+}
+
+func (n *Node) start(client redis.UniversalClient) *Node {
+	n.client = client
+	n.unsent, n.late = n.Failure(errUnsent, true), n.Failure(context.DeadlineExceeded, true)
+	n.single.node = n
+	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
+	n.hub.init(client)
+	return n
+}
+
+// Guardable returns why [quorumlock.WithRestartGuard] cannot be used with the node, or nil.
+func (n *Node) Guardable() error {
+	if n.cluster {
+		return fmt.Errorf("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.config.Name)
+	}
+	return nil
+}
+
+// CheckName returns why the node can keep no lock of that name, or nil: what [quorumlock.CheckName] says, and in a cluster
+// all keys of a lock must be at one server.
+func (n *Node) CheckName(name string) error {
+	if n == nil {
+		return errZero
+	}
+	if err := quorumlock.CheckName(name); err != nil {
+		return err
+	}
+	if n.cluster && !wire.SameSlot(name) {
+		return fmt.Errorf("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n.config.Name)
+	}
+	return nil
+}
+
+// String returns the node's name: its address and database, without user and password.
+func (n *Node) String() string {
+	if n == nil {
+		return "zero node"
+	}
+	return n.config.Name
+}
+
+// Timeout bounds each call of the Node's own methods.
+func (n *Node) Timeout() time.Duration { return n.config.Timeout }
+
+// Client returns the go-redis client the node uses.
+func (n *Node) Client() redis.UniversalClient {
+	if n == nil {
+		return nil
+	}
+	return n.client
+}
+
+// Close ends what runs for the node and returns when all of it is gone. Leases of the node's own
+// Mutexes that are still held are lost: unlock first. A client that New was given stays open.
+func (n *Node) Close() error {
+	if n == nil {
+		return nil
+	}
+	n.locks.Close()
+	for _, l := range n.lanes {
+		if l != nil {
+			l.close()
+		}
+	}
+	_ = n.workers.Wait() // its functions return no error
+	n.closeHubs()
+	defer n.connector.running.Wait()
+	n.connector.stop()
+	if !n.owned {
+		return nil
+	}
+	if err := n.client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+var _ quorum.Node = (*Node)(nil)

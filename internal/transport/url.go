@@ -1,0 +1,73 @@
+package transport
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// parse returns what a URL says. No error repeats what may be a password.
+func parse(rawURL string) (*redis.Options, error) {
+	const want = "use redis://user:password@host:6379/0, rediss:// or unix:///path, and percent-encode special characters"
+	if strings.TrimSpace(rawURL) != rawURL {
+		return nil, errors.New("quorumlock: node.Dial: the URL begins or ends with white space: remove it, and " + want)
+	}
+	if err := checkScheme(rawURL); err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("quorumlock: node.Dial: the URL cannot be read: " + want)
+	}
+	switch u.Scheme {
+	case "redis", "rediss", "unix":
+	default:
+		return nil, fmt.Errorf("quorumlock: node.Dial: %q is not a scheme for a node: %s", u.Scheme, want)
+	}
+	if (u.User != nil) != strings.Contains(rawURL, "@") || strings.Count(rawURL, "@") > 1 {
+		// A password with a / or @ of its own ends early: its rest would be taken for a host or a path, and shown.
+		return nil, errors.New("quorumlock: node.Dial: the URL has an @ that does not end the password: " + want)
+	}
+	if u.Scheme == "unix" && u.Host != "" {
+		return nil, errors.New("quorumlock: node.Dial: the URL has a host before the path of the socket: " + want)
+	}
+	o, err := redis.ParseURL(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("quorumlock: node.Dial: the URL of %s cannot be used: check its port, database and parameters: %s", u.Hostname(), want)
+	}
+	if u.Scheme != "unix" && u.Hostname() == "" {
+		return nil, errors.New("quorumlock: node.Dial: the URL names no host: " + want)
+	}
+	return o, nil
+}
+
+// hostAndPort is an address that somebody may take for a URL.
+var hostAndPort = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(/[0-9]+)?$`)
+
+// checkScheme says what to put before an address that has no scheme. url.Parse would take its host for one.
+func checkScheme(rawURL string) error {
+	switch {
+	case rawURL == "":
+		return errors.New("quorumlock: node.Dial: the URL is empty: use redis://host:6379, or redis://user:password@host:6379/0")
+	case hostAndPort.MatchString(rawURL):
+		return fmt.Errorf("quorumlock: node.Dial: the URL has no scheme: use redis://%s, or rediss:// for TLS", rawURL)
+	case !strings.Contains(rawURL, "://") && !strings.HasPrefix(rawURL, "unix:"):
+		return errors.New("quorumlock: node.Dial: the URL has no scheme: use redis://host:6379, or redis://user:password@host:6379/0")
+	}
+	return nil
+}
+
+func address(o *redis.Options) string {
+	name := o.Addr
+	if o.Network == "unix" {
+		name = "unix:" + name
+	}
+	if o.DB != 0 {
+		name += fmt.Sprintf("/%d", o.DB)
+	}
+	return name
+}

@@ -1,0 +1,269 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// errUnsent is the error of a call whose turn did not come before its deadline.
+var errUnsent = notSent{errors.New("not sent: the node was not connected to, or busy with earlier calls, until the deadline")}
+
+// errStale is the error of a call whose script the server did not know, and whose connection turned out to be unusable.
+var errStale = notSent{errors.New("not sent: the node did not know the script, and the connection to it cannot be used any more")}
+
+// notSent is the error of a call that was not sent, and never will be: there is nothing to undo.
+type notSent struct{ error }
+
+// Unwrap returns why.
+func (e notSent) Unwrap() error { return e.error }
+
+// NotSent says so to package quorum.
+func (notSent) NotSent() {}
+
+// work is the worker: it sends what is queued until the lane is closed.
+func (l *lane) work() {
+	defer l.link.drop()
+	for {
+		more, rested := l.wait()
+		if !more {
+			return
+		}
+		if rested {
+			l.link.check()
+		}
+		if !l.link.isReady() && !l.connect() {
+			continue
+		}
+		if l.take() {
+			l.run()
+			l.land()
+		} else {
+			l.expire()
+		}
+	}
+}
+
+// connect makes the connection. It may take longer than a call may: calls are answered at their own deadlines meanwhile.
+// If it fails, all who wait are told. If it only takes too long, the next try is for those whose deadline has not come.
+func (l *lane) connect() bool {
+	ctx, cancel := context.WithTimeout(l.ctx, l.node.patience)
+	defer cancel()
+	err := l.link.connect(ctx)
+	if err == nil {
+		return true
+	}
+	if l.ctx.Err() == nil && (ctx.Err() != nil || isTimeout(err)) {
+		return false
+	}
+	l.mu.Lock()
+	over := l.queue
+	l.queue = nil
+	for _, t := range over {
+		t.fail(l.node.Failure(notSent{err}, false))
+		l.settle(t)
+	}
+	l.mu.Unlock()
+	for _, t := range over {
+		t.answer(t.replies)
+		t.free()
+	}
+	return false
+}
+
+func isTimeout(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
+}
+
+// take makes what is queued the next flight, without what is past its deadline.
+func (l *lane) take() (some bool) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	waiting := l.queue[:0]
+	for _, t := range l.queue {
+		if t.deadline.After(now) {
+			l.flight = append(l.flight, t)
+		} else {
+			waiting = append(waiting, t)
+		}
+	}
+	clear(l.queue[len(waiting):])
+	l.queue, l.left = waiting, now
+	return len(l.flight) > 0
+}
+
+// run sends the flight and reads its replies. What the node does not know goes again, with the source of the script:
+// it has not run.
+//
+// From here on, the replies have as long as the longest of the calls may take in all. A call that had to wait has less
+// time left, and may get its reply too late; but if a connection were closed for that, a slow node would never have one.
+func (l *lane) run() {
+	var limit time.Duration
+	l.cmds, l.stale = l.cmds[:0], false
+	for _, t := range l.flight {
+		limit = max(limit, t.limit)
+		for _, c := range t.cmds {
+			l.cmds = append(l.cmds, c)
+		}
+	}
+	deadline := time.Now().Add(limit)
+	for again := false; len(l.cmds) > 0; again = true {
+		l.out = l.out[:0]
+		for _, c := range l.cmds {
+			l.out = append(l.out, c.(*command).sent...)
+		}
+		sent, err := l.link.exec(deadline, l.cmds, l.out)
+		if err != nil || l.stale {
+			l.link.drop()
+		}
+		if err != nil && !sent {
+			err = notSent{err}
+			if !again && l.moveOn() {
+				return
+			}
+		}
+		l.fail(err)
+		l.unknown()
+	}
+	if cap(l.out) > maxOut {
+		l.out = nil
+	}
+}
+
+// maxOut is how many bytes are kept for the next pipeline. A full queue has many times as many.
+const maxOut = 1 << 18
+
+// moveOn puts the flight back into the queue, before all others: not a byte of it was sent. A task that has moved on
+// already stays, and is told why: the server may close every connection at once. It reports whether none stays.
+func (l *lane) moveOn() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	stay := l.flight[:0]
+	var move []*task
+	for _, t := range l.flight {
+		if t.moved || t.answered || l.closed {
+			stay = append(stay, t)
+			continue
+		}
+		t.moved = true
+		for _, c := range t.cmds {
+			c.renew()
+		}
+		move = append(move, t)
+	}
+	clear(l.flight[len(stay):])
+	l.flight = stay
+	l.queue, l.jumble = append(move, l.queue...), true
+	l.cmds = l.cmds[:0]
+	for _, t := range stay {
+		for _, c := range t.cmds {
+			l.cmds = append(l.cmds, c)
+		}
+	}
+	return len(stay) == 0
+}
+
+// took gives a reply to its task. go-redis has just read it.
+func (l *lane) took(c *command) {
+	r, err := parseReply(c.reply)
+	switch {
+	case err != nil:
+		c.err, l.stale = err, true
+		return
+	case r.Err == nil:
+	case says(r.Err, "NOSCRIPT") && !c.spelt:
+		c.again = true
+		return
+	default:
+		// go-redis closes a connection to a server that has become a replica: its name may lead to another by now.
+		l.stale = l.stale || says(r.Err, "READONLY")
+		r.Err = l.node.Failure(r.Err, false)
+	}
+	l.give(c, r)
+}
+
+// give answers the task if the reply is its last.
+func (l *lane) give(c *command, r wire.Reply) {
+	t := c.task
+	l.mu.Lock()
+	l.read++
+	if t.answered {
+		l.mu.Unlock()
+		return
+	}
+	t.replies[c.index], c.got = r, true
+	t.left--
+	t.answered = t.left == 0
+	last := t.answered
+	l.mu.Unlock()
+	if last {
+		t.answer(t.replies)
+	}
+}
+
+// fail gives an error to those of the pipeline that have no reply.
+func (l *lane) fail(err error) {
+	for _, cmd := range l.cmds {
+		c := cmd.(*command)
+		switch {
+		case c.err != nil:
+			cause := c.err
+			if err != nil {
+				cause = err
+			}
+			l.give(c, wire.Reply{Err: l.node.Failure(cause, false)})
+		case !c.done || c.again && err != nil:
+			l.give(c, wire.Reply{Err: l.node.Failure(err, false)})
+			c.again = false
+		case c.again && l.stale:
+			l.give(c, wire.Reply{Err: l.node.Failure(errStale, false)})
+			c.again = false
+		}
+	}
+}
+
+// unknown keeps those of the pipeline that the node did not know. The first of each script has the source along, from
+// which the node knows the script for the others.
+func (l *lane) unknown() {
+	var spelt []string // by their SHA
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cmds = slices.DeleteFunc(l.cmds, func(cmd redis.Cmder) bool {
+		c := cmd.(*command)
+		if !c.again || c.task.answered {
+			return true
+		}
+		c.renew()
+		if !slices.Contains(spelt, c.script.SHA) {
+			spelt = append(spelt, c.script.SHA)
+			c.spell()
+		}
+		return false
+	})
+}
+
+// land ends the flight.
+func (l *lane) land() {
+	l.mu.Lock()
+	l.over = append(l.over[:0], l.flight...)
+	clear(l.flight)
+	l.flight = l.flight[:0]
+	for _, t := range l.over {
+		l.settle(t)
+	}
+	l.mu.Unlock()
+	for i, t := range l.over {
+		if !t.late { // otherwise the timer may not have come to its end with it
+			t.free()
+		}
+		l.over[i] = nil
+	}
+}

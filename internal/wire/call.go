@@ -1,0 +1,255 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Call is one run of a script: what to send to a node. All its keys are in one cluster slot if [SameSlot] is true for
+// the name of the lock.
+//
+// It has no slices of its own: its keys and arguments are appended to what is sent, so a call costs no allocation.
+type Call struct {
+	Script *Script
+	name   string // of the lock
+	keys   keys
+	count  uint8 // of args
+	args   [maxArgs]arg
+	entry  *Entry // of the argument that is one
+	own    *own   // of NewCall, instead
+}
+
+// own are the keys and arguments of a script that is none of this package's.
+type own struct {
+	keys []string
+	args []any
+}
+
+// keys says which keys of a lock a script is given.
+type keys uint8
+
+const (
+	ownKeys    keys = iota // those of NewCall
+	lockToken              // the lock, the token
+	lockQueue              // the lock, the queue, its entries
+	lockAll                // the lock, the queue, its entries, the token
+	lockLeader             // the lock, the leader's value
+	lockSlots              // those of lockAll, the slots
+)
+
+// maxArgs is how many arguments a script of this package has at most.
+const maxArgs = 6
+
+// arg is one argument of a script.
+type arg struct {
+	text   string
+	number int64
+	kind   argKind
+}
+
+type argKind uint8
+
+const (
+	aText    argKind = iota // text
+	aNumber                 // number
+	aOwner                  // text, as the cell number has it
+	aEntry                  // the call's entry, as the cell number has it; the text, which says what the waiter wants, follows the callers
+	aRange                  // two numbers, one in the upper 32 bits, with a space between them
+	aChannel                // the channel of the lock
+	aLeader                 // the channel of the leader's value
+)
+
+// NewCall returns a run of a script that is none of this package's. Its arguments are sent as fmt prints them.
+func NewCall(s *Script, keys []string, args ...any) Call {
+	return Call{Script: s, own: &own{keys, args}}
+}
+
+// At is the call for one cell of a lock, as whose the node knows the owner: see [OfCell].
+func (c Call) At(cell int) Call {
+	c.args[0].kind, c.args[0].number = aOwner, int64(cell)
+	return c
+}
+
+// Guarded makes the server refuse the acquisition for that long after its start, unless it has the lock.
+// With 0 the call does not change.
+func (c Call) Guarded(quarantine time.Duration) Call {
+	if quarantine > 0 {
+		switch c.Script {
+		case acquire:
+			c.Script = guardedAcquire
+		case share:
+			c.Script = guardedShare
+		case slotAcquire:
+			c.Script = guardedSlotAcquire
+		}
+		c.add(ms(quarantine))
+	}
+	return c
+}
+
+// Shared is the call for an owner that shares the lock, or wants to: its Acquire, Restore, Raise or Yield. The others are the
+// same for both.
+func (c Call) Shared() Call {
+	switch c.Script {
+	case acquire:
+		c.Script = share
+		c.add(text(""))
+	case raise:
+		c.add(text("share"))
+	}
+	for i := range c.args {
+		if c.args[i].kind == aEntry {
+			c.args[i].text = "s"
+		}
+	}
+	return c
+}
+
+// Among makes the server refuse a share if another of the owner's cells from the first to the last has one there: then two
+// addresses lead to one server, which counts once.
+func (c Call) Among(first, last int) Call {
+	if c.Script == share {
+		c.args[4] = arg{kind: aRange, number: int64(first)<<32 | int64(last)}
+	}
+	return c
+}
+
+// Lock returns the first key, which is the name of the lock.
+func (c *Call) Lock() string {
+	if c.keys == ownKeys {
+		return c.own.keys[0]
+	}
+	return c.name
+}
+
+// KeyCount returns how many keys the script is given.
+func (c *Call) KeyCount() int {
+	switch c.keys {
+	case lockToken, lockLeader:
+		return 2
+	case lockQueue:
+		return 3
+	case lockAll:
+		return 4
+	case lockSlots:
+		return 5
+	}
+	return len(c.own.keys)
+}
+
+// AppendKey appends the i-th key.
+func (c *Call) AppendKey(b []byte, i int) []byte {
+	switch {
+	case c.keys == ownKeys:
+		return append(b, c.own.keys[i]...)
+	case i == 0:
+		return append(b, c.name...)
+	case c.keys == lockLeader:
+		return appendPrefixed(b, leaderPrefix, braced(c.name), c.name)
+	case i == 3, c.keys == lockToken:
+		return appendPrefixed(b, tokenPrefix, "", c.name)
+	case i == 4:
+		return appendPrefixed(b, slotsPrefix, braced(c.name), c.name)
+	case i == 1:
+		return appendPrefixed(b, queuePrefix, braced(c.name), c.name)
+	}
+	return appendPrefixed(b, entriesPrefix, braced(c.name), c.name)
+}
+
+// ArgCount returns how many arguments the script is given.
+func (c *Call) ArgCount() int {
+	if c.own != nil {
+		return len(c.own.args)
+	}
+	return int(c.count)
+}
+
+// AppendArg appends the i-th argument.
+func (c *Call) AppendArg(b []byte, i int) []byte {
+	if c.own != nil {
+		return fmt.Append(b, c.own.args[i])
+	}
+	switch a := &c.args[i]; a.kind {
+	case aNumber:
+		return strconv.AppendInt(b, a.number, 10)
+	case aOwner:
+		return appendOfCell(b, a.text, int(a.number))
+	case aEntry:
+		return c.entry.appendAt(b, int(a.number), a.text)
+	case aRange:
+		b = append(strconv.AppendInt(b, a.number>>32, 10), ' ')
+		return strconv.AppendInt(b, a.number&math.MaxUint32, 10)
+	case aChannel:
+		return appendPrefixed(b, channelPrefix, "", c.name)
+	case aLeader:
+		return appendPrefixed(b, leaderPrefix, braced(c.name), c.name)
+	default:
+		return append(b, a.text...)
+	}
+}
+
+// Keys returns the keys.
+func (c Call) Keys() []string {
+	all := make([]string, c.KeyCount())
+	for i := range all {
+		all[i] = string(c.AppendKey(nil, i))
+	}
+	return all
+}
+
+// Args returns the arguments.
+func (c Call) Args() []string {
+	all := make([]string, c.ArgCount())
+	for i := range all {
+		all[i] = string(c.AppendArg(nil, i))
+	}
+	return all
+}
+
+func newCall(s *Script, name string, k keys, args ...arg) Call {
+	c := Call{Script: s, name: name, keys: k}
+	c.add(args...)
+	return c
+}
+
+func (c *Call) add(args ...arg) { c.count += uint8(copy(c.args[c.count:], args)) }
+
+func text(s string) arg { return arg{kind: aText, text: s} }
+
+func who(o quorumlock.Owner) arg { return text(string(o)) }
+
+func number[T int | int64 | uint64](n T) arg { return arg{kind: aNumber, number: int64(n)} }
+
+func ms(d time.Duration) arg { return number(milliseconds(d)) }
+
+func channel() arg { return arg{kind: aChannel} }
+
+func leaderChannel() arg { return arg{kind: aLeader} }
+
+// Waiter returns the client and the number of the owner or waiter that the call is for: calls with the same one are to run
+// in the order in which they were asked for. It is empty for a call of somebody else.
+func (c *Call) Waiter() string {
+	if c.count == 0 || c.args[0].kind != aText && c.args[0].kind != aOwner {
+		return ""
+	}
+	owner := c.args[0].text
+	end := strings.LastIndexByte(owner, ':') + 1
+	for end < len(owner) && '0' <= owner[end] && owner[end] <= '9' {
+		end++
+	}
+	return owner[:end]
+}
+
+// Detached returns the call with a copy of the entry that it refers to.
+func (c Call) Detached() Call {
+	if c.entry != nil {
+		e := *c.entry
+		c.entry = &e
+	}
+	return c
+}

@@ -1,0 +1,118 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+var latch = newScript("latch", lua("latch"))
+
+const (
+	latchPrefix = "quorumlock_latch"
+	latchField  = "quorumlock_latch" // of the hash at the name
+)
+
+// LatchKey returns the key of a latch's ids, which is also the channel on which a node tells that the latch opens.
+func LatchKey(name string) string {
+	return string(appendPrefixed(nil, latchPrefix, braced(name), name))
+}
+
+// LatchMode says what a call of [Latch] does to the latch.
+type LatchMode string
+
+const (
+	ReadLatch    LatchMode = "read"    // nothing
+	KeepLatch    LatchMode = "keep"    // adds ids, unless the latch is not there
+	MakeLatch    LatchMode = "make"    // adds ids, and makes the latch if it is not there
+	RestoreLatch LatchMode = "restore" // the same, for a latch that another node has
+	OpenLatch    LatchMode = "open"    // the same, and opens it
+)
+
+// Latch adds ids to the latch name, which n ids open, and reads it. The latch is kept for the retention from then on. A
+// node where it is made knows itself by the name server.
+func Latch(name string, n int, mode LatchMode, retention time.Duration, server string, ids ...string) Call {
+	args := make([]any, 5, 5+len(ids))
+	args[0], args[1], args[2], args[3], args[4] = n, mode, milliseconds(retention), server, LatchKey(name)
+	for _, id := range ids {
+		args = append(args, id)
+	}
+	return NewCall(latch, []string{name, LatchKey(name), TokenKey(name)}, args...)
+}
+
+// LatchState is what a node has of a latch.
+type LatchState struct {
+	There  bool
+	Open   bool
+	Server string   // the same for two addresses of one server; empty if the latch is not there
+	IDs    []string // each once; empty if it is open
+}
+
+// Latched reads the reply to Latch, which was called with n. The error is [quorumlock.ErrLatchMismatch] if the node's
+// latch has another n, and [quorumlock.ErrWrongKind] if the name is no latch's. The node has changed nothing then.
+func (r Reply) Latched(n int) (LatchState, error) {
+	if r.Err != nil {
+		return LatchState{}, r.explain(func(said string) error { return latchRefusal(said, n) })
+	}
+	values, ok := r.Value.([]any)
+	if !ok || len(values) != 3 {
+		return LatchState{}, r.unexpected()
+	}
+	state, ok := values[0].(int64)
+	server, ok2 := values[1].(string)
+	ids, ok3 := values[2].([]any)
+	if !ok || !ok2 || !ok3 || state < 0 || state > 2 || (server == "") != (state == 0) {
+		return LatchState{}, r.unexpected()
+	}
+	s := LatchState{There: state > 0, Open: state == 2, Server: server, IDs: make([]string, len(ids))}
+	for i := range ids {
+		if s.IDs[i], ok = ids[i].(string); !ok {
+			return LatchState{}, r.unexpected()
+		}
+	}
+	return s, nil
+}
+
+// latchRefusal is what latch.lua says instead of a reply, or nil if that is none of its own.
+func latchRefusal(said string, n int) error {
+	if stored, ok := strings.CutPrefix(said, "LATCH "); ok {
+		needed, _, _ := strings.Cut(stored, " ")
+		return fmt.Errorf("%w: %d here, and %.20s at the node: use one n for a name", quorumlock.ErrLatchMismatch, n, needed)
+	}
+	why, ok := strings.CutPrefix(said, "WRONGKIND ")
+	if !ok {
+		return nil
+	}
+	what, field, _ := strings.Cut(why, " ")
+	switch {
+	case what == "string":
+		return wrongKind{"latch", "a string, as the countdown latch of Redisson's has"}
+	case what == "semaphore":
+		return wrongKind{"latch", "a semaphore"}
+	case what == "token":
+		return wrongKind{"latch", "a mutex or a read-write lock that was locked within the last day"}
+	case what == "ids":
+		return wrongKind{"latch", "a latch whose key " + latchPrefix + " holds another type of value"}
+	case what == "field" && field == "mode":
+		return wrongKind{"latch", "a read-write lock of Redisson's"}
+	case what == "field" && isOwner(field):
+		return wrongKind{"latch", "a mutex or a read-write lock"}
+	case what == "field":
+		return wrongKind{"latch", fmt.Sprintf("a hash with the field %.100q", field)}
+	}
+	return wrongKind{"latch", "another type of value"}
+}
+
+// wrongKind is [quorumlock.ErrWrongKind], and says what was used and what the name has.
+type wrongKind struct{ used, has string }
+
+func (e wrongKind) Error() string {
+	return fmt.Sprintf("%v: it was used as a %s, and is %s: use another name", quorumlock.ErrWrongKind, e.used, e.has)
+}
+
+// Is also reports true for ErrNotALock if it was used as a lock.
+func (e wrongKind) Is(target error) bool {
+	return target == quorumlock.ErrWrongKind || target == quorumlock.ErrNotALock && e.used != "latch"
+}

@@ -1,0 +1,394 @@
+package wire
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Reply is what came back for one Call: the script's value, or why there is none.
+type Reply struct {
+	Value any // nil in a reply of Integer or Integers: see Boxed
+	Err   error
+
+	n       [maxIntegers]int64 // most replies are a few integers, which need no allocation here
+	count   int8               // how many of n there are; 0 if the value is in Value
+	isArray bool
+}
+
+// maxIntegers is how many integers a reply has at most that is kept without an allocation.
+const maxIntegers = 3
+
+// Integer returns the reply of a script that returns an integer.
+func Integer(n int64) Reply { return Reply{n: [maxIntegers]int64{n}, count: 1} }
+
+// Integers returns the reply of a script that returns an array of one to three integers.
+func Integers(n ...int64) Reply {
+	r := Reply{isArray: true}
+	r.count = int8(copy(r.n[:], n))
+	return r
+}
+
+// Boxed returns the reply with its value in Value.
+func (r Reply) Boxed() Reply {
+	switch {
+	case r.count == 0:
+		return r
+	case !r.isArray:
+		return Reply{Value: r.n[0], Err: r.Err}
+	}
+	values := make([]any, r.count)
+	for i := range values {
+		values[i] = r.n[i]
+	}
+	return Reply{Value: values, Err: r.Err}
+}
+
+// Answer is a node's answer to Acquire.
+type Answer struct {
+	Granted  bool
+	Again    bool             // granted, and the owner had the lock already
+	Token    uint64           // if granted: the token of this hold at this node
+	Slot     int              // if granted: the slot of a semaphore
+	Free     bool             // refused although nobody holds the lock: others are queued before the caller
+	Holder   quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
+	TTL      time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
+	Position int              // if refused: the waiter's position in the queue, from 0; -1 if it has none
+}
+
+// Acquired reads the reply to Acquire. The error is [quorumlock.ErrQuarantined] if the restart guard
+// kept the node from granting, and [quorumlock.ErrNotALock] if the key is something else. The node has changed
+// nothing then.
+func (r Reply) Acquired() (Answer, error) {
+	if r.Err != nil {
+		return Answer{}, r.lookFailure()
+	}
+	if token, ok := r.single(); ok && token > 0 {
+		return Answer{Granted: true, Token: uint64(token), Position: -1}, nil
+	}
+	n, values, ok := r.leading()
+	if !ok {
+		return Answer{}, r.unexpected()
+	}
+	switch {
+	case len(n) == 2 && n[0] == 2 && n[1] > 0:
+		return Answer{Granted: true, Again: true, Token: uint64(n[1]), Position: -1}, nil
+	case len(values) == 4 && (n[0] == 0 || n[0] == 4):
+		who, ok := values[3].(string)
+		if !ok {
+			return Answer{}, r.unexpected()
+		}
+		if n[1] == 0 {
+			n[1] = 1 // its last millisecond; unknown is negative
+		}
+		ttl := max(time.Duration(n[1])*time.Millisecond, 0)
+		return Answer{Free: n[0] == 4, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
+	case len(n) == 3 && (n[0] == 5 || n[0] == 6) && n[1] > 0 && 0 <= n[2] && n[2] < quorumlock.MaxPermits:
+		return Answer{Granted: true, Again: n[0] == 6, Token: uint64(n[1]), Slot: int(n[2]), Position: -1}, nil
+	case len(n) == 3 && n[0] == 3 && n[1] > 0:
+		return Answer{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
+	}
+	return Answer{}, r.unexpected()
+}
+
+// Done reads the reply to Raise, Renew, Leave and ForceRelease: whether the script did it.
+func (r Reply) Done() (bool, error) {
+	n, err := r.integer()
+	return n == 1, err
+}
+
+// Released reads the reply to Release: the entries that are left, and whether the one to leave was
+// held.
+func (r Reply) Released() (left int, held bool, err error) {
+	n, err := r.integer()
+	if err != nil {
+		return 0, false, err
+	}
+	return int(max(n, 0)), n >= 0, nil
+}
+
+// Yielded reads the reply to Yield: whether the lock is free and the yielder the first in the queue.
+func (r Reply) Yielded() (open bool, err error) {
+	_, first, err := r.two()
+	return first == 1, err
+}
+
+// Inspected reads the reply to Inspect.
+func (r Reply) Inspected() (quorumlock.State, error) {
+	if r.Err != nil {
+		return quorumlock.State{}, r.lookFailure()
+	}
+	fields, err := r.values()
+	if err != nil {
+		return quorumlock.State{}, err
+	}
+	if len(fields) != 7 {
+		return quorumlock.State{}, r.unexpected()
+	}
+	held, ok := fields[0].([]any)
+	pttl, ok2 := fields[1].(int64)
+	token, ok3 := fields[2].(string)
+	length, ok4 := fields[3].(int64)
+	waiters, ok5 := fields[4].([]any)
+	entries, ok6 := fields[5].([]any)
+	now, ok7 := fields[6].(int64)
+	last, err := strconv.ParseUint(token, 10, 64)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || err != nil {
+		return quorumlock.State{}, r.unexpected()
+	}
+	s := quorumlock.State{TTL: max(time.Duration(pttl)*time.Millisecond, 0), Token: last, Waiting: int(length)}
+	if err := r.holders(&s, held, now); err != nil {
+		return quorumlock.State{}, err
+	}
+	s.Queue, err = r.queue(waiters, entries)
+	return s, err
+}
+
+// leading returns the integers that a reply begins with, three at most, and all of its values if these are more. It
+// reports whether the reply is a list whose first values are integers.
+func (r *Reply) leading() (n []int64, values []any, ok bool) {
+	if r.count > 0 {
+		return r.n[:r.count], nil, r.isArray
+	}
+	values, ok = r.Value.([]any)
+	n = r.n[:min(len(values), maxIntegers)]
+	for i := range n {
+		if n[i], ok = values[i].(int64); !ok {
+			return nil, nil, false
+		}
+	}
+	return n, values, ok
+}
+
+// holders reads a lock's hash, at the time now of the node, in ms.
+func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
+	mode := ""
+	for i := 0; i+1 < len(held); i += 2 {
+		if held[i] == "mode" {
+			mode, _ = held[i+1].(string)
+		}
+	}
+	owners := 0
+	for i := 0; i+1 < len(held); i += 2 {
+		who, ok := held[i].(string)
+		value, ok2 := held[i+1].(string)
+		n, err := strconv.ParseUint(value, 10, 63)
+		switch owner := Base(quorumlock.Owner(who)); {
+		case !ok || !ok2:
+			return r.unexpected()
+		case who == "mode":
+			if mode != "mutex" && mode != "shared" {
+				return notALock(who)
+			}
+		case err != nil || !isOwner(who) || owners > 0 && mode != "shared":
+			return notALock(who)
+		case mode == "shared":
+			owners++
+			if left := int64(n) - now; left >= 0 {
+				s.Readers = append(s.Readers, quorumlock.Reader{Owner: owner, TTL: time.Duration(max(left, 1)) * time.Millisecond})
+			}
+		default:
+			owners++
+			s.Owner, s.HoldCount = owner, int(n)
+		}
+	}
+	if mode == "shared" { // the key's own TTL counts for Redisson's clients
+		s.TTL = 0
+		for _, r := range s.Readers {
+			s.TTL = max(s.TTL, r.TTL)
+		}
+	}
+	slices.SortFunc(s.Readers, func(a, b quorumlock.Reader) int { return cmp.Compare(a.Owner, b.Owner) })
+	return nil
+}
+
+// isOwner reports whether a field of a hash may be an owner, of this library or of Redisson's: the scripts ask
+// the same.
+func isOwner(field string) bool {
+	client, rest, ok := lastCut(field, ':')
+	return ok && client != "" && !strings.ContainsAny(field, " \t\r\n\v\f") && rest != "" &&
+		rest[0] >= '0' && rest[0] <= '9' && strings.Trim(rest, "0123456789/.") == ""
+}
+
+func lastCut(s string, sep byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
+// queue reads waiters, each followed by its ticket, and what is stored of them.
+func (r Reply) queue(values, entries []any) ([]quorumlock.Waiter, error) {
+	if len(values) != 2*len(entries) {
+		return nil, r.unexpected()
+	}
+	var queue []quorumlock.Waiter
+	for i, e := range entries {
+		owner, ok := values[2*i].(string)
+		score, ok2 := values[2*i+1].(string)
+		stored, ok3 := e.(string)
+		ticket, err := strconv.ParseFloat(score, 64)
+		if !ok || !ok2 || !ok3 || err != nil {
+			return nil, r.unexpected()
+		}
+		w := quorumlock.Waiter{Owner: quorumlock.Owner(owner), Since: time.UnixMicro(int64(ticket)), Callers: 1}
+		if f := strings.Fields(stored); len(f) > 1 {
+			var callers string
+			callers, w.Reader = strings.CutSuffix(f[1], "s")
+			callers, _, _ = strings.Cut(callers, "k")
+			if n, err := strconv.Atoi(strings.TrimSuffix(callers, "t")); err == nil {
+				w.Callers = n
+			}
+		}
+		if w.Callers > 0 { // the others keep a place: see open.lua
+			queue = append(queue, w)
+		}
+	}
+	return queue, nil
+}
+
+func (r Reply) integer() (int64, error) {
+	if r.Err != nil {
+		return 0, r.failure()
+	}
+	n, ok := r.single()
+	if !ok {
+		return 0, r.unexpected()
+	}
+	return n, nil
+}
+
+// single returns the value if it is one integer.
+func (r *Reply) single() (n int64, ok bool) {
+	if r.count > 0 {
+		return r.n[0], !r.isArray
+	}
+	n, ok = r.Value.(int64)
+	return n, ok
+}
+
+func (r Reply) values() ([]any, error) {
+	if r.Err != nil {
+		return nil, r.failure()
+	}
+	values, ok := r.Boxed().Value.([]any)
+	if !ok {
+		return nil, r.unexpected()
+	}
+	return values, nil
+}
+
+// two reads a reply of two integers.
+func (r Reply) two() (first, second int64, err error) {
+	if r.Err != nil {
+		return 0, 0, r.failure()
+	}
+	n, values, ok := r.leading()
+	if !ok || len(n) != 2 || len(values) > 2 {
+		return 0, 0, r.unexpected()
+	}
+	return n[0], n[1], nil
+}
+
+// failure is why there is no value, as an error of this library if it is about the lock's key.
+func (r Reply) failure() error {
+	return r.explain(func(said string) error {
+		field, ours := strings.CutPrefix(said, "NOTALOCK ")
+		what, semaphore := strings.CutPrefix(said, "NOSEMAPHORE ")
+		switch {
+		case ours:
+			return notALock(field)
+		case semaphore:
+			return noSemaphore(what)
+		case strings.Contains(said, "WRONGTYPE"):
+			return notALock("WRONGTYPE")
+		}
+		return nil
+	})
+}
+
+// lookFailure is failure for the scripts that look at every key, and say NOTALOCK if the lock's own is of another type.
+func (r Reply) lookFailure() error {
+	return r.explain(func(said string) error {
+		if strings.HasPrefix(said, "NOTALOCK ") || strings.HasPrefix(said, "NOSEMAPHORE ") || !strings.Contains(said, "WRONGTYPE") {
+			return r.failure()
+		}
+		return badQueue{}
+	})
+}
+
+// badQueue is [quorumlock.ErrNotALock], but names the keys at fault.
+type badQueue struct{}
+
+func (badQueue) Error() string {
+	return fmt.Sprintf("a key of the lock's queue holds another kind of value: delete the keys of the lock that begin with %s and %s: WRONGTYPE", queuePrefix, entriesPrefix)
+}
+
+func (badQueue) Is(target error) bool { return target == quorumlock.ErrNotALock }
+
+// explain replaces what a node said, unless explanation returns nil.
+func (r Reply) explain(explanation func(said string) error) error {
+	n, _ := errors.AsType[*quorumlock.NodeError](r.Err)
+	said := r.Err
+	if n != nil {
+		said = n.Err
+	}
+	err := explanation(said.Error())
+	switch {
+	case err == nil:
+		return r.Err
+	case n == nil:
+		return err
+	}
+	if _, ok := errors.AsType[*quorumlock.NodeError](err); ok {
+		return err
+	}
+	return &quorumlock.NodeError{Node: n.Node, Err: err}
+}
+
+// notALock says what a key is that has a field that no lock has.
+func notALock(field string) error {
+	switch field {
+	case "mode":
+		return wrongKind{"mutex", "a read-write lock of Redisson's"}
+	case latchField:
+		return wrongKind{"mutex", "a latch"}
+	case semaphoreField:
+		return wrongKind{"mutex", "a semaphore"}
+	case "WRONGTYPE": // it has no fields
+		return wrongKind{"mutex", "no hash: a string is a semaphore or a latch of Redisson's, most likely (WRONGTYPE)"}
+	}
+	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
+}
+
+// maxShown is how much of an unexpected reply an error repeats, in bytes.
+const maxShown = 100
+
+func (r Reply) unexpected() error {
+	said := fmt.Sprint(cut(r.Boxed().Value))
+	if len(said) > maxShown {
+		said = said[:maxShown] + "..."
+	}
+	return fmt.Errorf("unexpected reply %q: is another script behind a proxy answering?", said)
+}
+
+// cut returns what of a value can be shown.
+func cut(value any) any {
+	switch v := value.(type) {
+	case string:
+		return v[:min(len(v), maxShown+1)]
+	case []any:
+		some := make([]any, min(len(v), maxShown))
+		for i := range some {
+			some[i] = cut(v[i])
+		}
+		return some
+	}
+	return value
+}

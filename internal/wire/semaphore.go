@@ -1,0 +1,143 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+var (
+	slotAcquire        = newScript("slot_acquire", withSlots(lua("slot_acquire")))
+	guardedSlotAcquire = newScript("slot_acquire", alwaysGuarded(lua("guard"))+withSlots(lua("slot_acquire")))
+	slotRelease        = newScript("slot_release", withSlots(lua("slot_release")))
+	slotLeave          = newScript("slot_leave", withSlots(lua("slot_leave")))
+	slotRenew          = newScript("slot_renew", lua("slot_renew"))
+	slotRaise          = newScript("slot_raise", lua("slot_raise"))
+	slotInspect        = newScript("slot_inspect", withSlots(lua("slot_inspect")))
+	slotForceRelease   = newScript("slot_force_release", withSlots(lua("slot_force_release")))
+)
+
+func withSlots(source string) string {
+	return strings.Replace(withQueue(source), "-- include slots.lua\n", lua("slots"), 1)
+}
+
+// alwaysGuarded has the guard ask even if KEYS[1] is there: a replica that took over may have some slots and lack others.
+func alwaysGuarded(guard string) string {
+	return strings.Replace(guard, "if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then", "do", 1)
+}
+
+const (
+	slotsPrefix    = "quorumlock_slots"
+	semaphoreField = "quorumlock_semaphore" // of the sorted set at the name
+)
+
+// SlotsKey returns the key of who has which slot of a semaphore.
+func SlotsKey(name string) string {
+	return string(appendPrefixed(nil, slotsPrefix, braced(name), name))
+}
+
+// OfSemaphore is the call for a semaphore of that many permits: an Acquire or a Yield would like the slot, and a Restore or a
+// Renew is for it. A call that enters a hold again is not for semaphores.
+func (c Call) OfSemaphore(permits, slot int) Call {
+	c.keys = lockSlots
+	switch c.Script {
+	case acquire, guardedAcquire:
+		if c.Script == acquire {
+			c.Script = slotAcquire
+		} else {
+			c.Script = guardedSlotAcquire
+		}
+		if c.args[3].text == "keep" {
+			c.args[5], c.args[4] = c.args[4], number(slot)
+			c.count++
+		}
+	case release:
+		c.Script = slotRelease
+	case leave:
+		c.Script = slotLeave
+	case renew:
+		c.Script = slotRenew
+		c.add(number(slot))
+	case raise:
+		c.Script = slotRaise
+	case inspect:
+		c.Script = slotInspect
+	case forceRelease:
+		c.Script = slotForceRelease
+	}
+	for i := range c.args {
+		if c.args[i].kind == aEntry {
+			c.args[i].text = "k" + strconv.Itoa(permits) + "p" + strconv.Itoa(slot)
+		}
+	}
+	return c
+}
+
+// InspectedSlots reads the reply to Inspect of a semaphore.
+func (r Reply) InspectedSlots() (quorumlock.State, error) {
+	var s quorumlock.State
+	if r.Err != nil {
+		return s, r.lookFailure()
+	}
+	fields, err := r.values()
+	if err != nil {
+		return s, err
+	}
+	if len(fields) != 7 {
+		return s, r.unexpected()
+	}
+	owners, ok := fields[0].([]any)
+	ends, ok2 := fields[1].([]any)
+	tokens, ok3 := fields[2].([]any)
+	length, ok4 := fields[3].(int64)
+	waiters, ok5 := fields[4].([]any)
+	entries, ok6 := fields[5].([]any)
+	now, ok7 := fields[6].(int64)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || !ok6 || !ok7 || len(owners) != 2*len(ends) || len(tokens) != len(ends) {
+		return s, r.unexpected()
+	}
+	s.Waiting = int(length)
+	for i := range ends {
+		owner, ok := owners[2*i].(string)
+		slot, ok2 := asNumber(owners[2*i+1])
+		end, ok3 := asNumber(ends[i])
+		token, ok4 := asNumber(tokens[i])
+		if !ok || !ok2 || !ok3 || !ok4 {
+			return s, r.unexpected()
+		}
+		if int64(end) < now {
+			continue // it is over
+		}
+		ttl := time.Duration(max(int64(end)-now, 1)) * time.Millisecond
+		s.Slots = append(s.Slots, quorumlock.Slot{Number: int(slot), Owner: Base(quorumlock.Owner(owner)), TTL: ttl, Token: uint64(token)})
+		s.Token, s.TTL = max(s.Token, uint64(token)), max(s.TTL, ttl)
+	}
+	slices.SortFunc(s.Slots, func(a, b quorumlock.Slot) int { return a.Number - b.Number })
+	s.Queue, err = r.queue(waiters, entries)
+	return s, err
+}
+
+func asNumber(v any) (float64, bool) {
+	s, ok := v.(string)
+	n, err := strconv.ParseFloat(s, 64)
+	return n, ok && err == nil
+}
+
+// noSemaphore says what the keys are that a semaphore was to have.
+func noSemaphore(what string) error {
+	switch {
+	case what == "token":
+		return wrongKind{"semaphore", "a mutex or a read-write lock that was locked within the last day"}
+	case what == "mode", isOwner(what):
+		return wrongKind{"semaphore", "a mutex or a read-write lock"}
+	case what == latchField:
+		return wrongKind{"semaphore", "a latch"}
+	case what == "WRONGTYPE", what == "zset":
+		return fmt.Errorf("%w: %s", quorumlock.ErrNotALock, what)
+	}
+	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, what)
+}
