@@ -148,3 +148,38 @@ func TestATryLockGivesWhoeverHasAPartTimeToGiveWay(t *testing.T) {
 		})
 	}
 }
+
+// Whoever has heard one node of three does not know that nobody has the lock: a reader that comes beside a holder must not be kept out
+// by its next attempt.
+func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
+	for _, tt := range []struct {
+		nodes    int
+		refused  string // by whom, at the first nodes; - is a lock that is free and whose queue has another first
+		granted  int    // at the next ones; the others are silent
+		contends bool
+	}{{3, "b", 0, false}, {4, "b", 1, false}, {4, "b", 2, true}, {5, "b", 2, false}, {5, "bc", 2, true}, {5, "bb", 2, false}, {3, "-", 0, false}, {4, "-", 2, true}} {
+		m := New(&Config{Tree: Majority(tt.nodes/2+1, tt.nodes), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
+		now := Time{Mono: time.Millisecond, Wall: time.Millisecond}
+		for i, c := range callsOf(m.Step(Time{}, Event{Kind: Start}))[:len(tt.refused)+tt.granted] {
+			r := Reply{OK: true, Token: 7}
+			if i < len(tt.refused) {
+				r = Reply{TTL: time.Second, Holder: quorumlock.Owner(tt.refused[i:i+1] + ":1.1"), Free: tt.refused[i] == '-'}
+			}
+			m.Step(now, Event{Kind: Replied, Call: c, Reply: r})
+		}
+		for m.Phase() != Asking || m.attempt == 1 {
+			now.Mono, now.Wall = m.Wake(), m.Wake()
+			if now.Mono == 0 {
+				t.Fatalf("%+v: no other attempt", tt)
+			}
+			for _, c := range callsOf(m.Step(now, Event{Kind: Tick})) {
+				if c.Do == Acquire && c.Contends != tt.contends {
+					t.Errorf("%+v: the next attempt contends: %v", tt, c.Contends)
+				}
+				if c.Do == Yield && int(c.Cell) < len(tt.refused)+tt.granted {
+					m.Step(now, Event{Kind: Replied, Call: c, Reply: Reply{OK: true}})
+				}
+			}
+		}
+	}
+}
