@@ -23,6 +23,14 @@ var trials = flag.Int("trials", 30, "how often contenders call TryLock at the sa
 type contender struct {
 	client *redlock.Client
 	paths  []*embedded.Server
+	reads  bool
+}
+
+func (c contender) locker() quorumlock.Locker {
+	if c.reads {
+		return c.client.RWMutex("x").RLocker()
+	}
+	return c.client.RWMutex("x")
 }
 
 func contenders(t *testing.T, servers []*embedded.Server, n int) []contender {
@@ -69,7 +77,7 @@ func tryTogether(t *testing.T, all []contender, rng *rand.Rand, span time.Durati
 		wg.Go(func() {
 			time.Sleep(pause)
 			begin := time.Now()
-			lease, err := c.client.Mutex("x").TryLock(t.Context())
+			lease, err := c.locker().TryLock(t.Context())
 			got[i] = outcome{lease, err, time.Since(begin)}
 		})
 	}
@@ -88,6 +96,7 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 		nodes, contenders, silent int
 		span                      time.Duration // within which they come
 		random                    bool          // their ways to the nodes
+		reader                    bool          // is the last of them
 	}{
 		{nodes: 3, contenders: 2},
 		{nodes: 3, contenders: 3},
@@ -106,6 +115,10 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 		{nodes: 3, contenders: 3, silent: 1, span: 3 * time.Millisecond, random: true},
 		{nodes: 5, contenders: 3, silent: 1, random: true},
 		{nodes: 5, contenders: 5, silent: 1, span: 3 * time.Millisecond, random: true},
+		{nodes: 3, contenders: 2, reader: true},
+		{nodes: 3, contenders: 2, silent: 1, reader: true},
+		{nodes: 3, contenders: 2, silent: 1, random: true, reader: true},
+		{nodes: 5, contenders: 3, silent: 1, random: true, reader: true},
 	} {
 		name := fmt.Sprintf("%d within %v at %d nodes", tt.contenders, tt.span, tt.nodes)
 		if tt.random {
@@ -114,11 +127,15 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 		if tt.silent > 0 {
 			name += ", one silent"
 		}
+		if tt.reader {
+			name += ", a reader among them"
+		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, tt.nodes)
 				live, silent := servers[:tt.nodes-tt.silent], servers[tt.nodes-tt.silent:]
 				all := contenders(t, servers, tt.contenders)
+				all[tt.contenders-1].reads = tt.reader
 				each(silent, (*embedded.Server).Lose)
 				rng := rand.New(rand.NewPCG(uint64(tt.nodes), uint64(tt.contenders)))
 				var winnerless, slow int

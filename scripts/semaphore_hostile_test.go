@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"errors"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -100,27 +101,70 @@ func TestTheOneBehindIsToldThatItIsNext(t *testing.T) {
 	c.checkHeardInAnyOrder(fmt.Sprintf("handoff bob:3 1 7 101@0 %x x", proof), "next alice:4 x")
 }
 
-// What is stored of a successor goes with its slot, however it loses that: the queue's key may last for as long as the semaphore is used.
-func TestNothingIsKeptOfASuccessorWithoutASlot(t *testing.T) {
-	for name, loses := range map[string]func(c *crowd){
-		"a release":         func(c *crowd) { releaseSlot(c.server, "w:3/1") },
-		"a forced release":  func(c *crowd) { c.done(wire.ForceRelease("x").OfSemaphore(0, 0)) },
-		"an eviction":       func(c *crowd) { c.data.Del("x"); slot(c.server, "w:5", 5, 0) },
-		"the end of a hold": func(c *crowd) { c.wait(lent + 100*time.Millisecond); slot(c.server, "w:5", 5, 0) },
+// gatherHanded has slot 0 handed to w:3, and slot 1 held.
+func gatherHanded(t *testing.T) *crowd {
+	c := gather(t)
+	slot(c.server, "w:1", 1, 0)
+	slot(c.server, "w:2", 2, 1)
+	slot(c.server, "w:3", 3, 0)
+	slot(c.server, "w:4", 4, 0)
+	releaseSlot(c.server, "w:1.1")
+	if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 {
+		t.Fatalf("the successor has slot %v, want 0", n)
+	}
+	return c
+}
+
+// A node may evict the keys of the queue and keep the slots. A waiter finds then what it was handed, and whoever leaves gives it back.
+func TestTheSuccessorsSlotIsFoundThoughTheQueueIsEvicted(t *testing.T) {
+	handed := map[string]float64{"w:2.1.7": 1, "w:3/1.7": 0, "w:3/": -1}
+	again := semaphoreEntry("w:3", 3)
+	again.Successor.Attempt = 2
+	for name, test := range map[string]struct {
+		call wire.Call
+		want map[string]float64 // who has which slot then
+	}{
+		"its waiter comes again": {wire.AcquireInTurn("x", "w:3.2", ttl, 100, again).At(7), map[string]float64{"w:2.1.7": 1, "w:3.2.7": 0}},
+		"its waiter leaves":      {wire.Leave("x", "w:3", true), map[string]float64{"w:2.1.7": 1}},
+		"an attempt ends":        {wire.ReleaseAndLeave("x", "w:3.2", "w:3", true).At(7), map[string]float64{"w:2.1.7": 1}},
+		"its waiter keeps it":    {wire.ReleaseAndLeave("x", "w:3.2", "w:3", false).At(7), handed},
+		"an attempt is late":     {wire.AcquireInTurn("x", "w:3.1", ttl, 100, semaphoreEntry("w:3", 3)).At(7), handed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := gather(t)
-			slot(c.server, "w:1", 1, 0)
-			slot(c.server, "w:2", 2, 1)
-			slot(c.server, "w:3", 3, 0)
-			slot(c.server, "w:4", 4, 0)
-			releaseSlot(c.server, "w:1.1")
-			if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 || c.data.HGet(wire.EntriesKey("x"), "w:3/") == "" {
-				t.Fatalf("the successor has slot %v, want 0", n)
+			c := gatherHanded(t)
+			c.data.Del(wire.QueueKey("x"))
+			c.data.Del(wire.EntriesKey("x"))
+			if r := c.send(test.call.OfSemaphore(2, 0)); r.Err != nil {
+				t.Fatal(r.Err)
 			}
-			loses(c)
-			if s := c.data.HGet(wire.EntriesKey("x"), "w:3/"); s != "" {
-				t.Errorf("%q is kept", s)
+			if slots, err := c.data.SortedSet(wire.SlotsKey("x")); err != nil || !maps.Equal(slots, test.want) {
+				t.Errorf("%v, %v: want %v", slots, err, test.want)
+			}
+		})
+	}
+}
+
+// What is stored of a successor goes with its slot, however it loses that, and comes with another slot.
+func TestNothingIsKeptOfASuccessorWithoutASlot(t *testing.T) {
+	for name, test := range map[string]struct {
+		loses func(c *crowd)
+		want  float64 // what is stored of the successor; 0 is nothing
+	}{
+		"a release":         {func(c *crowd) { releaseSlot(c.server, "w:3/1") }, 0},
+		"a forced release":  {func(c *crowd) { c.done(wire.ForceRelease("x").OfSemaphore(0, 0)) }, 0},
+		"an eviction":       {func(c *crowd) { c.data.Del("x"); slot(c.server, "w:5", 5, 0) }, 0},
+		"the end of a hold": {func(c *crowd) { c.wait(lent + 100*time.Millisecond); slot(c.server, "w:5", 5, 0) }, 0},
+		"a restore": {func(c *crowd) {
+			if a, err := c.send(wire.Restore("x", "w:3/1", ttl, 100).At(7).OfSemaphore(3, 2)).Acquired(); err != nil || !a.Granted {
+				c.Fatalf("%+v, %v", a, err)
+			}
+		}, -3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := gatherHanded(t)
+			test.loses(c)
+			if slots, err := c.data.SortedSet(wire.SlotsKey("x")); err != nil && c.data.Exists(wire.SlotsKey("x")) || slots["w:3/"] != test.want {
+				t.Errorf("%v, %v: want %v of the successor", slots, err, test.want)
 			}
 		})
 	}

@@ -59,7 +59,7 @@ elseif not again then
       if redis.call('zcount', KEYS[5], wish, wish) > 0 then
         give(former)
         join(waiter, entry, now)
-        return refuse(0, redis.call('zrange', KEYS[5], 0, 0)[1])
+        return refuse(0, lowest())
       end
       slot = wish
     end
@@ -68,7 +68,7 @@ elseif not again then
     local first = front(waiter, now)[1]
     local free = vacancies(k)
     if free == 0 then
-      return refuse(0, redis.call('zrange', KEYS[5], 0, 0)[1])
+      return refuse(0, lowest())
     elseif (redis.call('zrank', KEYS[2], waiter) or 0) >= free then
       return refuse(4, first, call(waiter, now))
     end

@@ -11,7 +11,7 @@ if wrong then
 end
 local now = clock()
 prune(now)
-local owners = redis.call('zrange', KEYS[5], 0, -1)
+local owners = redis.call('zrangebyscore', KEYS[5], 0, '+inf')
 for i = 1, #owners do
   give(owners[i])
 end

@@ -12,7 +12,7 @@ local wrong = check()
 if wrong then
   return wrong
 end
-local owners, ends, tokens = redis.call('zrange', KEYS[5], 0, -1, 'withscores'), {}, {}
+local owners, ends, tokens = redis.call('zrangebyscore', KEYS[5], 0, '+inf', 'withscores'), {}, {}
 for i = 1, #owners, 2 do
   ends[#ends + 1] = redis.call('zscore', KEYS[1], owners[i]) or '0'
   tokens[#tokens + 1] = redis.call('hget', KEYS[4], string.format('%.0f', tonumber(owners[i + 1]))) or '0'

@@ -1,22 +1,13 @@
 -- The slots of a semaphore. This is not a script: scripts with these keys include it, after queue.lua.
 --
 -- KEYS[1]  the holds: zset, owner scored by the end of its hold, in ms of the node's clock; and 'quorumlock_semaphore', scored +inf
--- KEYS[2], KEYS[3]  the queue and its entries: see queue.lua. KEYS[3] also has `<waiter>/` -> `<attempt>.<cell>` of a waiter
---          whose successor has a slot
+-- KEYS[2], KEYS[3]  the queue and its entries: see queue.lua
 -- KEYS[4]  the fencing tokens: hash, slot -> token
--- KEYS[5]  the slots: zset, owner scored by its slot
+-- KEYS[5]  the slots: zset, owner scored by its slot; and `<waiter>/` of a waiter whose successor has a slot, scored by -1 - slot
 --
 -- The callers in a waiter's entry are followed by `k<permits>p<slot>`: how many slots the waiter knows, and which it would
 -- like. A slot has one owner at most. A handoff's message has `<token>@<slot>` where that of a mutex has the token.
 local MARK = 'quorumlock_semaphore'
-
--- forget drops what is stored of a successor that loses its slot.
-local function forget(owner)
-  local waiter, record = string.match(owner, '^(.*)/([^/]*)$')
-  if waiter and redis.call('hget', KEYS[3], waiter .. '/') == record then
-    redis.call('hdel', KEYS[3], waiter .. '/')
-  end
-end
 
 -- give takes the slot of an owner back, and returns it; nil if the owner has none.
 local function give(owner)
@@ -24,12 +15,15 @@ local function give(owner)
   if not slot then
     return nil
   end
+  local record = string.match(owner, '^.*/')
+  if record and tonumber(redis.call('zscore', KEYS[5], record) or 0) == -1 - slot then
+    redis.call('zrem', KEYS[5], record)
+  end
   redis.call('zrem', KEYS[5], owner)
   redis.call('zrem', KEYS[1], owner)
   if redis.call('zcard', KEYS[1]) == 1 then
     redis.call('del', KEYS[1]) -- only the mark was left
   end
-  forget(owner)
   return tonumber(slot)
 end
 
@@ -37,10 +31,6 @@ end
 -- KEYS[1] was evicted, nobody knows the ends: the holders get their slots back when they renew.
 local function prune(now)
   if redis.call('exists', KEYS[1]) == 0 then
-    local lost = redis.call('zrange', KEYS[5], 0, -1)
-    for i = 1, #lost do
-      forget(lost[i])
-    end
     redis.call('del', KEYS[5])
     return
   end
@@ -68,6 +58,11 @@ local function check()
   if type(tokens) == 'table' then
     return string.find(tokens.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOSEMAPHORE token') or tokens
   end
+end
+
+-- lowest returns the owner of the lowest slot that is taken.
+local function lowest()
+  return redis.call('zrangebyscore', KEYS[5], 0, '+inf', 'limit', 0, 1)[1]
 end
 
 -- vacancies returns how many of the first k slots are free.
@@ -111,6 +106,10 @@ local function take(owner, slot, token, now, ttl)
   lengthen(KEYS[4], ttl + 86400000 + math.max(0, math.floor(token / 1000) - now))
   redis.call('zadd', KEYS[1], string.format('%.0f', now + ttl), owner, '+inf', MARK)
   redis.call('zadd', KEYS[5], slot, owner)
+  local record = string.match(owner, '^.*/')
+  if record then
+    redis.call('zadd', KEYS[5], -1 - slot, record)
+  end
   lengthen(KEYS[1], ttl)
   lengthen(KEYS[5], ttl)
 end
@@ -123,9 +122,8 @@ end
 
 -- successorOf returns the successor of a waiter that has a slot, if there is one.
 local function successorOf(waiter)
-  local record = redis.call('hget', KEYS[3], waiter .. '/')
-  local owner = record and waiter .. '/' .. record
-  return owner and redis.call('zscore', KEYS[5], owner) and owner or nil
+  local record = redis.call('zscore', KEYS[5], waiter .. '/')
+  return record and redis.call('zrangebyscore', KEYS[5], -1 - record, -1 - record)[1]
 end
 
 -- handSlot gives a free slot to a waiter's successor, as hand in queue.lua does a mutex.
@@ -135,8 +133,7 @@ local function handSlot(waiter, stored, slot, now)
     return false
   end
   -- A yield that comes late queues a waiter whose successor has a slot. That must not move to another one, nor end earlier.
-  local owner = waiter .. '/' .. attempt .. '.' .. cell
-  if successorOf(waiter) or redis.call('zscore', KEYS[5], owner) then
+  if successorOf(waiter) then
     return false
   end
   local token = tonumber(redis.pcall('hget', KEYS[4], slot) or '')
@@ -144,9 +141,7 @@ local function handSlot(waiter, stored, slot, now)
     return false
   end
   drop(waiter)
-  take(owner, slot, token + 1, now, tonumber(ttl))
-  redis.call('hset', KEYS[3], waiter .. '/', attempt .. '.' .. cell)
-  lengthen(KEYS[3], ttl)
+  take(waiter .. '/' .. attempt .. '.' .. cell, slot, token + 1, now, tonumber(ttl))
   local handoff = attempt .. ' ' .. cell .. ' ' .. string.format('%.0f', token + 1) .. '@' .. slot .. ' '
   local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)
   tell('handoff', waiter, handoff .. proof .. ' ')

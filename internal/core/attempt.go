@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -335,14 +336,15 @@ func (m *Machine) isUnclear() bool {
 // Whoever has one member of a MultiLock, or so many nodes that nobody else can win, may be another contender, which lacks what
 // this one has. So such a refusal is final only if this contender has nothing and waits for no answer, or meets the same one
 // again. Whoever has not even a whole member may be giving way: that one is met three times. It returns who was met, and whether
-// anybody has a whole member, or may have one with the cells that were not heard.
+// anybody has a whole member, or, if this contender has nothing, may have one with the cells that are silent.
 func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	if m.isApart() || m.isSplit() && m.attempt < maxSplits {
 		return true, "", false
 	}
 	refusals, grants := 0, 0
-	unheard := func(c *Cell) bool { return !c.Won && !c.Refused }
-	whole = m.breaks(unheard)
+	won := slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Won })
+	silent := func(c *Cell) bool { return !won && !c.Refused }
+	whole = m.breaks(silent)
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		if c.Won || c.State == Asked {
@@ -358,7 +360,7 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 		}
 		has := func(d *Cell) bool { return d.Refused && !d.Refusal.Free && d.Refusal.Holder == who }
 		part := m.breaks(has)
-		whole = whole || m.breaks(func(d *Cell) bool { return has(d) || unheard(d) })
+		whole = whole || m.breaks(func(d *Cell) bool { return has(d) || silent(d) })
 		rest := m.won(func(d *Cell) bool { return !has(d) })
 		switch {
 		case m.won(has):

@@ -149,15 +149,16 @@ func TestATryLockGivesWhoeverHasAPartTimeToGiveWay(t *testing.T) {
 	}
 }
 
-// Whoever has heard one node of three does not know that nobody has the lock: a reader that comes beside a holder must not be kept out
-// by its next attempt.
+// Whoever has heard one node of three, and has nothing, does not know that nobody has the lock: a reader that comes beside a holder must
+// not be kept out by its next attempt. But whoever has won a node contends, though another one is silent: otherwise a writer and a
+// reader that have one each would meet until both are refused.
 func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 	for _, tt := range []struct {
 		nodes    int
 		refused  string // by whom, at the first nodes; - is a lock that is free and whose queue has another first
 		granted  int    // at the next ones; the others are silent
 		contends bool
-	}{{3, "b", 0, false}, {4, "b", 1, false}, {4, "b", 2, true}, {5, "b", 2, false}, {5, "bc", 2, true}, {5, "bb", 2, false}, {3, "-", 0, false}, {4, "-", 2, true}} {
+	}{{3, "b", 0, false}, {3, "b", 1, true}, {4, "b", 1, true}, {4, "bcd", 0, true}, {5, "bc", 0, false}, {5, "bcde", 0, true}, {5, "bb", 2, true}, {3, "-", 0, false}, {4, "-", 2, true}} {
 		m := New(&Config{Tree: Majority(tt.nodes/2+1, tt.nodes), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
 		now := Time{Mono: time.Millisecond, Wall: time.Millisecond}
 		for i, c := range callsOf(m.Step(Time{}, Event{Kind: Start}))[:len(tt.refused)+tt.granted] {

@@ -84,7 +84,7 @@ var unnoticed = map[string]string{
 	"wait.go: undecide: if met != m.met { ...":                                                          rare,
 	"wait.go: undecide: m.meetings = 0":                                                                 rare,
 	"machine.go: call: c.Contends = m.contends":                                                         rare,
-	"attempt.go: isUndecided: whole = m.breaks(unheard)":                                                rare,
+	"attempt.go: isUndecided: whole = m.breaks(silent)":                                                 rare,
 	"wait.go: wait: if m.isFinal(now) { ...":                                                            tries,
 	"wait.go: look: if m.cfg.Tries { ...":                                                               tries,
 	"wait.go: look: return":                                                                             tries,

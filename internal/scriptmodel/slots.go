@@ -13,15 +13,8 @@ import (
 
 const semaphoreMark = "quorumlock_semaphore"
 
-func (n *Node) forget(owner string) {
-	i := strings.LastIndexByte(owner, '/')
-	if i < 0 {
-		return
-	}
-	if record, ok := n.entries.hget(owner[:i] + "/"); ok && record == owner[i+1:] {
-		n.entries.hdel(owner[:i] + "/")
-	}
-}
+// record is where the slot of a successor is kept; "" if the owner is none.
+func record(owner string) string { return owner[:strings.LastIndexByte(owner, '/')+1] }
 
 // give returns -1 if the owner has no slot.
 func (n *Node) give(owner string) int {
@@ -29,20 +22,21 @@ func (n *Node) give(owner string) int {
 	if !ok {
 		return -1
 	}
+	if r := record(owner); r != "" {
+		if kept, _ := n.slots.zscore(r); kept == -1-slot {
+			n.slots.zrem(r)
+		}
+	}
 	n.slots.zrem(owner)
 	n.lock.zrem(owner)
 	if len(n.lock.ranked()) == 1 {
 		n.lock.del()
 	}
-	n.forget(owner)
 	return int(slot)
 }
 
 func (n *Node) prune(now float64) {
 	if !n.lock.exists() {
-		for _, m := range n.slots.ranked() {
-			n.forget(m.Name)
-		}
 		n.slots.del()
 		return
 	}
@@ -81,6 +75,23 @@ func (n *Node) wrong() string {
 	return ""
 }
 
+// taken has the owners with a slot, in its order.
+func (n *Node) taken() (owners []Member) {
+	for _, m := range n.slots.ranked() {
+		if m.Score >= 0 {
+			owners = append(owners, m)
+		}
+	}
+	return owners
+}
+
+func (n *Node) lowest() string {
+	if all := n.taken(); len(all) > 0 {
+		return all[0].Name
+	}
+	return ""
+}
+
 func (n *Node) vacancies(k int) int { return k - n.slots.zcount(0, k-1) }
 
 // vacant has the lowest one where slots.lua looks by halves.
@@ -106,6 +117,9 @@ func (n *Node) take(owner string, slot int, token, now, ttl float64) {
 	n.lock.zadd(whole(now+ttl), owner)
 	n.lock.zadd("+inf", semaphoreMark)
 	n.slots.zadd(number, owner)
+	if r := record(owner); r != "" {
+		n.slots.zadd(whole(float64(-1-slot)), r)
+	}
 	n.lengthen(n.lock, ttl)
 	n.lengthen(n.slots, ttl)
 }
@@ -121,15 +135,11 @@ func wants(stored string) (k, wish int, ok bool) {
 }
 
 func (n *Node) successorOf(waiter string) string {
-	record, ok := n.entries.hget(waiter + "/")
+	kept, ok := n.slots.zscore(waiter + "/")
 	if !ok {
 		return ""
 	}
-	owner := waiter + "/" + record
-	if _, ok := n.slots.zscore(owner); !ok {
-		return ""
-	}
-	return owner
+	return n.slots.at(int(-1 - kept))
 }
 
 func (n *Node) handSlot(w queued, slot int, now float64) bool {
@@ -141,20 +151,13 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 	if now < came || now-came > min(fresh, ttl/2) || n.successorOf(w.name) != "" || n.token.kind != hash {
 		return false
 	}
-	record := s.attempt + "." + s.cell
-	owner := w.name + "/" + record
-	if _, has := n.slots.zscore(owner); has {
-		return false
-	}
 	stored, _ := n.token.hget(whole(float64(slot)))
 	token, ok := tonumber(stored)
 	if !ok || token != token || token >= lastToken {
 		return false
 	}
 	n.drop(w.name)
-	n.take(owner, slot, token+1, now, ttl)
-	n.entries.hset(w.name+"/", record)
-	n.lengthen(n.entries, ttl)
+	n.take(w.name+"/"+s.attempt+"."+s.cell, slot, token+1, now, ttl)
 	handoff := s.attempt + " " + s.cell + " " + whole(token+1) + "@" + whole(float64(slot)) + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")

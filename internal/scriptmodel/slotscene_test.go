@@ -32,10 +32,10 @@ func (g *generator) slotScene() command {
 		}
 		owner := fmt.Sprintf("c9:%d.0", slot)
 		if g.chance(0.5) && slot < 4 {
-			waiter, record := fmt.Sprintf("c0:%d", 1+slot), pick(g, "1.0", "2.0", "2.0", "2.1")
-			owner = waiter + "/" + record
+			waiter := fmt.Sprintf("c0:%d/", 1+slot)
+			owner = waiter + pick(g, "1.0", "2.0", "2.0", "2.1")
 			if g.chance(0.9) {
-				entries.Fields = append(entries.Fields, scriptmodel.Field{Name: waiter + "/", Value: record})
+				slots.Members = append(slots.Members, scriptmodel.Member{Name: waiter, Score: float64(-1 - slot)})
 			}
 		}
 		owners = append(owners, owner)

@@ -2,7 +2,6 @@ package scriptmodel
 
 import (
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -42,12 +41,6 @@ func (n *Node) slotAcquire() wire.Reply {
 		slot = int(s)
 	}
 	again, former := slot >= 0, ""
-	lowest := func() string {
-		if m := n.slots.ranked(); len(m) > 0 {
-			return m[0].Name
-		}
-		return ""
-	}
 	refuse := func(status int64, who string, ms float64) wire.Reply {
 		if ms == 0 {
 			m := n.lock.ranked()
@@ -85,7 +78,7 @@ func (n *Node) slotAcquire() wire.Reply {
 				if n.slots.zcount(wish, wish) > 0 {
 					n.give(former)
 					n.join(waiter, entry, now)
-					return refuse(0, lowest(), 0)
+					return refuse(0, n.lowest(), 0)
 				}
 				slot = wish
 			}
@@ -94,7 +87,7 @@ func (n *Node) slotAcquire() wire.Reply {
 			first := n.front(waiter, now).name
 			free := n.vacancies(k)
 			if free == 0 {
-				return refuse(0, lowest(), 0)
+				return refuse(0, n.lowest(), 0)
 			} else if max(n.queue.zrank(waiter), 0) >= free {
 				return refuse(4, first, n.call(waiter, now))
 			}
@@ -221,7 +214,7 @@ func (n *Node) slotRaise() wire.Reply {
 func (n *Node) slotInspect() wire.Reply {
 	n.check()
 	owners, ends, tokens := []any{}, []any{}, []any{}
-	for _, m := range n.slots.ranked() {
+	for _, m := range n.taken() {
 		slot := score(m.Score)
 		owners = append(owners, m.Name, slot)
 		end, token := "0", "0"
@@ -251,7 +244,7 @@ func (n *Node) slotForceRelease() wire.Reply {
 	n.check()
 	now := n.clock()
 	n.prune(now)
-	owners := slices.Clone(n.slots.ranked())
+	owners := n.taken()
 	for _, m := range owners {
 		n.give(m.Name)
 	}

@@ -1,9 +1,12 @@
 package scriptmodel_test
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/scriptmodel"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -11,8 +14,10 @@ import (
 func (g *generator) slotted(owner quorumlock.Owner) wire.Call {
 	permits := pick(g, 1, 2, 2, 3, 3, 9, 1000)
 	slot := g.IntN(min(permits, 4))
-	if v, ok := g.peek(wire.SlotsKey(g.name)); ok && len(v.Members) > 0 && g.chance(0.7) {
-		m := v.Members[g.IntN(len(v.Members))]
+	v, _ := g.peek(wire.SlotsKey(g.name))
+	taken := slices.DeleteFunc(slices.Clone(v.Members), func(m scriptmodel.Member) bool { return m.Score < 0 })
+	if len(taken) > 0 && g.chance(0.7) {
+		m := taken[g.IntN(len(taken))]
 		owner = quorumlock.Owner(m.Name)
 		if g.chance(0.8) {
 			slot = int(m.Score) % permits
@@ -68,10 +73,10 @@ func (g *generator) slotted(owner quorumlock.Owner) wire.Call {
 
 // slotWaiter is a waiter whose successor has a slot, if there is one.
 func (g *generator) slotWaiter() quorumlock.Owner {
-	v, _ := g.peek(wire.EntriesKey(g.name))
-	for _, f := range v.Fields {
-		if n := len(f.Name) - 1; f.Name[n] == '/' && g.chance(0.5) {
-			return quorumlock.Owner(f.Name[:n])
+	v, _ := g.peek(wire.SlotsKey(g.name))
+	for _, m := range v.Members {
+		if m.Score < 0 && g.chance(0.5) {
+			return quorumlock.Owner(strings.TrimSuffix(m.Name, "/"))
 		}
 	}
 	return ""

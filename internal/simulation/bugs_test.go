@@ -61,7 +61,7 @@ var bugs = []sabotage.Bug{
 	bug("a slot is renewed for all who have one", "scripts/slot_renew.lua", "redis.call('zadd', KEYS[1], string.format('%.0f', now + ARGV[2]), ARGV[1])\n", "for _, who in ipairs(redis.call('zrange', KEYS[5], 0, -1)) do\n  redis.call('zadd', KEYS[1], string.format('%.0f', now + ARGV[2]), who)\nend\n", 2000),
 	bug("a renewal is for any slot", "scripts/slot_renew.lua", " or tonumber(slot) ~= tonumber(ARGV[3])", "", 4000),
 	bug("a release hands over the slot that the waiter would like", "scripts/slots.lua", "handSlot(waiter, stored, vacant(k, wish), now)", "handSlot(waiter, stored, wish, now)", 2000),
-	bug("the token of a slot does not rise in a handoff", "scripts/slots.lua", "  take(owner, slot, token + 1, now, tonumber(ttl))", "  take(owner, slot, token, now, tonumber(ttl))", 2000),
+	bug("the token of a slot does not rise in a handoff", "scripts/slots.lua", "slot, token + 1, now, tonumber(ttl))", "slot, token, now, tonumber(ttl))", 2000),
 	bug("the release of one slot frees all", "scripts/slots.lua", "  redis.call('zrem', KEYS[5], owner)\n", "  redis.call('del', KEYS[5])\n", 2000),
 	bug("a restore takes a slot that somebody has", "scripts/slot_acquire.lua", "    if who then\n      return refuse(0, who)", "    if who == '' then\n      return refuse(0, who)", 8000),
 	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", 2000),

@@ -46,7 +46,7 @@ var bugs = []sabotage.Bug{
 	bug("a restore takes a slot that somebody has", "internal/scriptmodel/slotscripts.go", "			if who != \"\" {\n", "			if who == \"nobody\" {\n", 20000),
 	bug("a node gives a slot that somebody has", "internal/scriptmodel/slots.go", "slot := (from + i) % k; n.slots.zcount(slot, slot) == 0", "slot := (from + i) % k; n.slots.zcount(slot, slot) >= 0", 3000),
 	bug("a slot's token does not rise", "internal/scriptmodel/slotscripts.go", "token = max(last+1, hint)", "token = max(last, hint)", 20000),
-	bug("a handoff does not count", "internal/scriptmodel/slots.go", "	n.take(owner, slot, token+1, now, ttl)\n", "	n.take(owner, slot, token, now, ttl)\n", 20000),
+	bug("a handoff does not count", "internal/scriptmodel/slots.go", "slot, token+1, now, ttl)", "slot, token, now, ttl)", 20000),
 	bug("a dead holder keeps its slot", "internal/scriptmodel/slots.go", "if m.Score < now {", "if m.Score < 0 {", 20000),
 	bug("a slot beyond the permits", "internal/core/slots.go", "m.random() % uint64(m.cfg.Slots[i].Permits)", "m.random() % uint64(2*m.cfg.Slots[i].Permits)", 3000),
 }
