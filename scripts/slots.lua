@@ -93,7 +93,6 @@ end
 
 -- lengthen has a key last for that many ms at least.
 local function lengthen(key, ms)
-  ms = tonumber(ms)
   if redis.call('pttl', key) < ms then
     redis.call('pexpire', key, string.format('%.0f', ms))
   end
