@@ -59,9 +59,9 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		all = append(all, c)
 	}
 	const clients = 64
-	add := func(c *contest, by ...string) {
+	add := func(c *contest, hold time.Duration, by ...string) {
 		for _, by := range by {
-			e := f.entry(ctx, ours, job{Kind: mixJob, By: by, Callers: clients, Hold: time.Millisecond, Warm: p.time, Time: 3 * p.time})
+			e := f.entry(ctx, ours, job{Kind: mixJob, By: by, Callers: clients, Hold: hold, Warm: p.time, Time: 3 * p.time})
 			e.name = by
 			if by == byReadWriteLock {
 				e.job.Addrs, e.job.Redis = e.job.Addrs[:1], e.job.Redis[:1]
@@ -70,13 +70,20 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		}
 	}
 	c := &contest{scene: "64 clients, one call in ten writes, 1 ms each", columns: []metric{grants, readWait, writeWait, scriptsAGrant}}
-	add(c, rwName, mutexName, byReadWriteLock)
+	add(c, time.Millisecond, rwName, mutexName, byReadWriteLock)
 	c.promises = []promise{atLeast(2, rwName, grants).times(mutexName), atMost(1, rwName, writeWait).times(mutexName)}
 	all = append(all, c)
-	c = &contest{scene: "64 clients, 1 ms each", columns: []metric{grants, writeWait, scriptsAGrant}}
-	add(c, semaphoreName, mutexName)
-	c.promises = []promise{atLeast(4, semaphoreName, grants).times(mutexName), atMost(16, semaphoreName, scriptsAGrant)}
-	return append(all, c), nil
+	for _, hold := range []time.Duration{time.Millisecond, 20 * time.Millisecond} {
+		c = &contest{scene: fmt.Sprintf("64 clients, %d ms each", hold.Milliseconds()), columns: []metric{grants, writeWait, scriptsAGrant}}
+		add(c, hold, semaphoreName, mutexName)
+		times := 4.0
+		if hold > time.Millisecond { // the processors have time for all that is sent meanwhile
+			times = 7
+		}
+		c.promises = []promise{atLeast(times, semaphoreName, grants).times(mutexName), atMost(16, semaphoreName, scriptsAGrant)}
+		all = append(all, c)
+	}
+	return all, nil
 }
 
 // way is how a client takes part in a mix.
