@@ -203,7 +203,7 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 // for longer than a moment, and nothing is left a second after the last blip.
 func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 	t.Parallel()
-	for seed := range locktest.UnlessRace[uint64](4, 2) {
+	for seed := range locktest.UnlessRace[uint64](3, 2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { rollingBlips(t, seed) })
 		})

@@ -57,6 +57,7 @@ func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 
 // The promise holds while no node forgets, with a plain majority: this is what the guard is for.
 func TestRestartsWithoutDataMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
+	t.Parallel()
 	if !keepsTwoHolders(t) {
 		t.Error("without the guard: one holder, so this test shows nothing")
 	}

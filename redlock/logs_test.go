@@ -166,6 +166,7 @@ func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
 }
 
 func TestEveryEventIsLoggedOnce(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()
 		c, servers := start(t, 5, option)

@@ -11,6 +11,7 @@ import (
 // One node restarts with the data of a second ago, in which a reader had the lock that has gone since. The guard must keep
 // readers out there while a writer holds at that node and another.
 func TestNoReaderBesideAWriterWhenAGuardedNodeRestartsWithOldData(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3, guarded)
 		other, paths := another(t, servers, guarded)

@@ -460,6 +460,7 @@ func TestANodeThatForgotGetsTheReaderBack(t *testing.T) {
 
 // Readers and writers of several processes on failing nodes: no writer beside anybody, and tokens that prove the order.
 func TestNoWriterBesideAnybodyUnderRandomFaults(t *testing.T) {
+	t.Parallel()
 	for seed := range locktest.UnlessRace(uint64(10), 2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { mixedUnderFaults(t, seed) })

@@ -17,6 +17,7 @@ import (
 
 // Of those who TryLock and TryRLock a free lock at the same time, one gets it.
 func TestOneOfReadersAndWritersWhoTryGetsTheLock(t *testing.T) {
+	t.Parallel()
 	for seed := range locktest.UnlessRace(uint64(60), 6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 // Somebody has had one of two slots for long. Of those who try at the same time, one gets the other slot, though all of them are
 // refused by the same holder.
 func TestSomebodyWhoTriesGetsTheLastSlot(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{3, 5} {
 		for seed := range locktest.UnlessRace[uint64](20, 2) {
 			synctest.Test(t, func(t *testing.T) {

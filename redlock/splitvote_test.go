@@ -34,6 +34,7 @@ func (s *splits) Observe(_ context.Context, e quorumlock.Event) {
 // between regions, and votes split. Somebody has the lock a few round trips after the first call. With -v it prints the
 // figures of docs/operating.md; time is virtual, so computing takes none.
 func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
+	t.Parallel()
 	const near = 500 * time.Microsecond // a round trip to the node of one's own region
 	contests := locktest.UnlessRace(*contests, 5)
 	t.Log("regions, round trip between them | split | first grant after the first call: p50, p99, most | from an unlock to the next grant: p50, p99")

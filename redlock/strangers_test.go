@@ -139,6 +139,7 @@ func contend(t *testing.T, java []javaLock, golang []quorumlock.Locker, late, ho
 }
 
 func TestJavaAndGoShareALock(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name        string
 		each, nodes int
@@ -177,6 +178,7 @@ func TestJavaAndGoShareALock(t *testing.T) {
 // Nobody tells whoever polls, spins or has a queue of its own that the lock is free; and while it is handed from one Go client to the
 // next, it never is.
 func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		lock  func(c *redisson.Client) javaLock
 		least float64

@@ -2,4 +2,4 @@
 
 package simulation
 
-const defaultSeeds = 2000
+const defaultSeeds = 1000
