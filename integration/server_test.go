@@ -12,6 +12,8 @@ import (
 	"github.com/moby/moby/client"
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/quorumlock/quorumlock/internal/freeport"
 )
 
 // patience bounds every wait for something that is bound to happen.
@@ -83,12 +85,15 @@ func start(t *testing.T, o *redis.Options, args []string, with ...setting) *serv
 // freePort returns a port that nobody listens on. It must be known beforehand: Docker gives a container
 // another one at every start otherwise.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	if err != nil {
 		return 0, err
 	}
-	defer l.Close() //nolint:errcheck // nothing was done with it
-	return l.Addr().(*net.TCPAddr).Port, nil
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(port)
 }
 
 // ready waits until the server answers.

@@ -75,6 +75,25 @@ func TestWhoeverLeavesInAWindowPassesItsTurnOn(t *testing.T) {
 	heard.check("end")
 }
 
+// When the last waiter leaves in a window, the queue ends with the window, and not with the time that the waiter had.
+func TestAWindowLeavesNoQueueBehind(t *testing.T) {
+	s := start(t)
+	s.grant("x", alice, 1, 100)
+	s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second}))
+	if !s.releaseOpen("x", alice, 20*time.Millisecond) {
+		t.Fatal("it was not released")
+	}
+	s.send(wire.Leave("x", "billing~5:3", false))
+	if a := s.acquire("x", bob, 1, 200); a.Granted {
+		t.Error("the window is over already")
+	}
+	for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
+		if left := s.data.TTL(key); left <= 0 || left > 20*time.Millisecond {
+			t.Errorf("%s is kept for %v", key, left)
+		}
+	}
+}
+
 // The token counter outlives days in which only Java is at work, once Java has been met. In a fleet of Go alone it is kept for
 // about a day, as ever.
 func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {

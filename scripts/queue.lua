@@ -345,7 +345,11 @@ local function wake(me, now, hands, stood)
   elseif two[1] == me then
     return true
   elseif isNobody(stored[1]) then
-    if stood and two[2] then
+    if not two[2] then -- nobody waits any more: what is left of the queue goes when the window is over
+      local left = string.format('%.0f', deadline(stored[1]) - now)
+      redis.call('pexpire', KEYS[2], left)
+      redis.call('pexpire', KEYS[3], left)
+    elseif stood then
       tell('turn', two[2])
     end
     return false

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/freeport"
 )
 
 // patience bounds every wait for something that is bound to happen.
@@ -35,12 +37,8 @@ func startServers(t testing.TB, n int, args ...string) ([]*redisServer, string) 
 	servers := make([]*redisServer, n)
 	urls := make([]string, n)
 	for i := range servers {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		addr, err := freeport.Addr()
 		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 		_, port, _ := net.SplitHostPort(addr)

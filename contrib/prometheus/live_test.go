@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -26,6 +25,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
 	"github.com/quorumlock/quorumlock/internal/dbserver"
+	"github.com/quorumlock/quorumlock/internal/freeport"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -294,12 +294,11 @@ func start(t *testing.T, cmd *exec.Cmd) {
 
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() //nolint:errcheck // nothing was done with it
-	return l.Addr().String()
+	return addr
 }
 
 func eventually(t *testing.T, what string, is func() bool) {

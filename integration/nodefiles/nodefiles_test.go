@@ -20,6 +20,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/freeport"
 	"github.com/quorumlock/quorumlock/internal/notice"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -169,13 +170,11 @@ func serve(t *testing.T, conf, acl string) (addr string) {
 			t.Fatal(err)
 		}
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr = l.Addr().String()
 	_, port, _ := net.SplitHostPort(addr)
-	_ = l.Close() // nothing was done with it
 	cmd := exec.Command("redis-server", filepath.Join(dir, "redis.conf"), "--port", port, "--bind", "127.0.0.1", "--dir", dir,
 		"--aclfile", filepath.Join(dir, "users.acl"), "--logfile", filepath.Join(dir, "log"))
 	if err := cmd.Start(); err != nil {

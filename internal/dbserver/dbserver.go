@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/freeport"
 )
 
 // Server is a server process. It is for one goroutine.
@@ -109,16 +111,15 @@ func find(program, pkg string, patterns ...string) (string, error) {
 
 // prepare returns a server that is yet to be started, with a port and a directory.
 func prepare(quit os.Signal) (*Server, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr, err := freeport.Addr()
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close() //nolint:errcheck // nothing was done with it
 	dir, err := os.MkdirTemp("", "quorumlock-server-")
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Addr: l.Addr().String(), dir: dir, quit: quit, exited: make(chan struct{})}, nil
+	return &Server{Addr: addr, dir: dir, quit: quit, exited: make(chan struct{})}, nil
 }
 
 // start runs a command that makes the data, if there is one, and then the server, which logs to a file.

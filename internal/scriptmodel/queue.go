@@ -393,7 +393,11 @@ func (n *Node) wake(me string, now float64, hands, stood bool) (first bool) {
 	case one.name == me:
 		return true
 	case isNobody(one.stored):
-		if stood && two.name != "" {
+		if two.name == "" {
+			left := int64(deadline(one.stored) - now)
+			n.pexpire(n.queue, left)
+			n.pexpire(n.entries, left)
+		} else if stood {
 			n.tell("turn", two.name, "")
 		}
 		return false

@@ -1,0 +1,24 @@
+// Package freeport finds ports for servers that tests start, and which cannot choose one by themselves.
+package freeport
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"strconv"
+)
+
+// Addr returns an address of this machine at whose port nobody listens. Linux gives ports from 32768 on to connections: this one is
+// below, so that no connection gets it before the server listens.
+func Addr() (string, error) {
+	var failed error
+	for range 100 {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000)))
+		l, err := net.Listen("tcp", addr)
+		if err == nil {
+			return addr, l.Close()
+		}
+		failed = err
+	}
+	return "", errors.Join(errors.New("no port is free"), failed)
+}
