@@ -23,14 +23,7 @@ var trials = flag.Int("trials", 30, "how often contenders call TryLock at the sa
 type contender struct {
 	client *redlock.Client
 	paths  []*embedded.Server
-	reads  bool
-}
-
-func (c contender) locker() quorumlock.Locker {
-	if c.reads {
-		return c.client.RWMutex("x").RLocker()
-	}
-	return c.client.RWMutex("x")
+	lock   quorumlock.Locker
 }
 
 func contenders(t *testing.T, servers []*embedded.Server, n int) []contender {
@@ -38,6 +31,7 @@ func contenders(t *testing.T, servers []*embedded.Server, n int) []contender {
 	all := make([]contender, n)
 	for i := range all {
 		all[i].client, all[i].paths = roomy(t, servers)
+		all[i].lock = all[i].client.Mutex("x")
 		warm(t, all[i].client)
 	}
 	return all
@@ -77,7 +71,7 @@ func tryTogether(t *testing.T, all []contender, rng *rand.Rand, span time.Durati
 		wg.Go(func() {
 			time.Sleep(pause)
 			begin := time.Now()
-			lease, err := c.locker().TryLock(t.Context())
+			lease, err := c.lock.TryLock(t.Context())
 			got[i] = outcome{lease, err, time.Since(begin)}
 		})
 	}
@@ -135,7 +129,12 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 				servers, _ := locktest.Nodes(t, tt.nodes)
 				live, silent := servers[:tt.nodes-tt.silent], servers[tt.nodes-tt.silent:]
 				all := contenders(t, servers, tt.contenders)
-				all[tt.contenders-1].reads = tt.reader
+				if tt.reader {
+					for i, c := range all {
+						all[i].lock = c.client.RWMutex("x")
+					}
+					all[tt.contenders-1].lock = all[tt.contenders-1].client.RWMutex("x").RLocker()
+				}
 				each(silent, (*embedded.Server).Lose)
 				rng := rand.New(rand.NewPCG(uint64(tt.nodes), uint64(tt.contenders)))
 				var winnerless, slow int

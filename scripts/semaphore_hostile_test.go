@@ -115,7 +115,7 @@ func gatherHanded(t *testing.T) *crowd {
 	return c
 }
 
-// A node may evict the keys of the queue and keep the slots. A waiter finds then what it was handed, and whoever leaves gives it back.
+// A node may evict the keys of the queue and keep the slots. Its waiter still finds what it was handed, and gives it back when it leaves.
 func TestTheSuccessorsSlotIsFoundThoughTheQueueIsEvicted(t *testing.T) {
 	handed := map[string]float64{"w:2.1.7": 1, "w:3/1.7": 0, "w:3/": -1}
 	again := semaphoreEntry("w:3", 3)
