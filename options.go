@@ -28,7 +28,7 @@ type resolved = settings.Of[Owner, Drift, Observer]
 
 // WithTTL sets for how long the nodes keep the lock without hearing from its holder. The watchdog
 // extends it every TTL/3, and for the first time after TTL/6 to TTL/3, so it bounds how long a dead holder keeps others out,
-// not how long the work may take. Default [DefaultTTL], at least [MinTTL].
+// not how long the work may take. Default [DefaultTTL]; at least [MinTTL], at most 100 years.
 func WithTTL(ttl time.Duration) Option { return func(s *resolved) { s.TTL = ttl } }
 
 // WithoutRenewal makes leases end when their TTL does, unless [Lease.Extend] is called.

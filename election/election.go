@@ -30,6 +30,10 @@ type Election struct {
 // at most [MaxValue] bytes, and empty if it only observes. All candidates and observers of an election use the same
 // nodes, name, prefix and quorum, as with any lock. What else uses the lock m excludes the leader, but does not lead.
 //
+// They must also use the same [quorumlock.WithTTL] and [quorumlock.WithDrift]. Leader and Observe judge by their own settings whether a
+// leader's lease may still be valid: with others than the leader's, they may be sure of a leader whose lease is over, or
+// never be sure of one that leads. That there is one leader at a time does not depend on this.
+//
 // The options of m work as on a Mutex. [quorumlock.WithTTL] bounds how long a dead leader keeps others out.
 // [quorumlock.WithWait] bounds a Campaign; Run campaigns again then. [quorumlock.WithMaxHold] and
 // [quorumlock.WithoutRenewal] bound a term, which is then lost. [quorumlock.WithOwner] is refused.
@@ -70,10 +74,10 @@ func (e *Election) Name() string {
 // does: [quorumlock.WithWait] bounds the wait alone. Call [Term.Resign] when the work is done.
 //
 // Campaign rides out an outage of the nodes. It returns ctx's error when ctx is done, the errors of Lock, see
-// [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user of
-// the nodes may not write the value, or its key is something else, it returns a *[quorumlock.QuorumError] that says
-// so. After an error nothing is left on the nodes but token counters; a node that cannot be reached forgets the rest
-// within the TTL.
+// [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user
+// may not write the value, or its key is something else, at so many nodes that the others are no quorum, it returns a
+// *[quorumlock.QuorumError] that says so. After an error nothing is left on the nodes but token counters; a node that
+// cannot be reached forgets the rest within the TTL.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	return e.campaign(ctx, false)
 }

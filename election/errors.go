@@ -38,6 +38,22 @@ func checkValue(value string) error {
 	return nil
 }
 
+// isFinal reports whether another round cannot bring the value to need of the cells: too many nodes refuse it for good. If
+// fewer refuse, it is not final: others may be down, and come back.
+func isFinal(err error, need, cells int) bool {
+	e, ok := errors.AsType[*quorumlock.QuorumError](err)
+	if !ok {
+		return false
+	}
+	refused := 0
+	for _, n := range e.Nodes {
+		if isIncurable(n) {
+			refused++
+		}
+	}
+	return refused > cells-need
+}
+
 // isIncurable reports whether an error of a node will not go away by itself: the user may not use the key of the value,
 // or something else is kept there.
 func isIncurable(err error) bool {

@@ -27,6 +27,7 @@ var bugs = []sabotage.Variant{
 	sabotage.NewVariant("Observe ends with an outage", "election/observe.go", "if errors.Is(err, quorumlock.ErrClosed) {", "if err != nil && !errors.Is(err, ErrNoLeader) {", "TestObserve"),
 	sabotage.NewVariant("a value that nodes have lost stays lost", "election/proclaim.go", "if p == wire.NotThere && !whole && err == nil {", "if false {", "TestAMinority"),
 	sabotage.NewVariant("Campaign returns before the value is known", "election/proclaim.go", "\t\tif err == nil {\n\t\t\treturn nil\n\t\t}\n\t\tif over", "\t\tif err == nil || t.Err() == nil {\n\t\t\treturn nil\n\t\t}\n\t\tif over", "TestCampaignRidesOut"),
+	sabotage.NewVariant("a node that refuses for good ends a campaign that others could still win", "election/errors.go", "return refused > cells-need", "return refused > 0", "TestCampaignRidesOutAnOutage"),
 	sabotage.NewVariant("the value is left behind", "election/term.go", "\tt.withdraw()\n", "", "TestALeaderIsKnown"),
 }
 

@@ -81,12 +81,13 @@ func (t *Term) await(ctx context.Context, p *proclaimer) error {
 }
 
 // begin starts the keeper, and returns when the first value is at a quorum. It rides out nodes that fail, and returns
-// an error when the term is over.
+// an error when the term is over, or when so many nodes refuse the value for good that the others are no quorum.
 func (t *Term) begin(ctx context.Context) error {
 	if err := t.election.lock.Client().Go(t.keep); err != nil {
 		_ = t.lease.Unlock(context.WithoutCancel(ctx)) // it is lost with the client
 		return err
 	}
+	need, cells := t.election.lock.Quorum()
 	for {
 		t.mu.Lock()
 		p := t.expect()
@@ -95,7 +96,7 @@ func (t *Term) begin(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if over := t.Err(); over == nil && !isIncurable(err) {
+		if over := t.Err(); over == nil && !isFinal(err, need, cells) {
 			continue
 		}
 		_ = t.giveUp()

@@ -174,6 +174,65 @@ func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
 	})
 }
 
+// A wrong permission, or a key that is something else, at fewer nodes than can be done without does not end a campaign when
+// another node is down: that one may come back.
+func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refuse func(t *testing.T, s *embedded.Server)
+		said   string // if one node more refuses
+	}{
+		"a permission is missing": {func(_ *testing.T, s *embedded.Server) {
+			s.Before(func(r embedded.Run) {
+				if r.Script == "proclaim" {
+					s.Deny("evalsha", "eval")
+				}
+			})
+		}, "NOPERM"},
+		"the key is something else": {func(t *testing.T, s *embedded.Server) {
+			if err := s.Redis.Set(wire.LeaderKey("job"), "mine"); err != nil {
+				t.Fatal(err)
+			}
+		}, quorumlock.ErrNotALock.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c, servers := start(t, 1)
+				resign(t, c[0].leads(t))
+				each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
+				down := servers[2]
+				down.Before(func(r embedded.Run) {
+					if r.Script == "proclaim" {
+						down.Kill()
+					}
+				})
+				time.AfterFunc(5*time.Second, func() {
+					down.Before(nil)
+					down.Restart(true)
+				})
+				began := time.Now()
+				term := c[0].leads(t)
+				if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
+					t.Errorf("it leads after %v, want as soon as the node is back", took)
+				}
+				c[0].told(t, "0", term.Token())
+				resign(t, term)
+				time.Sleep(quorumlock.DefaultTTL) // for what the nodes that refuse have kept
+
+				tt.refuse(t, servers[2])
+				each(servers[:2], func(s *embedded.Server) { s.Deny() })
+				_, err := c[0].Campaign(t.Context())
+				if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !strings.Contains(err.Error(), tt.said) {
+					t.Errorf("Campaign where no quorum takes the value: %v, want a QuorumError that says %q", err, tt.said)
+				}
+				each(servers, func(s *embedded.Server) {
+					s.Before(nil)
+					s.Deny()
+				})
+			})
+		})
+	}
+}
+
 // Nodes that are down when the value is to be written do not make Campaign fail: it goes on while the lease lasts.
 func TestCampaignRidesOutNodesThatFailAfterTheGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -82,6 +82,16 @@ func CheckResponse(r *http.Response) error {
 //
 // The first request of a holder marks its token. So a holder that reads before it writes sends the token with the read.
 //
+// The middleware believes every token, and marks it whatever the method is: a GET with a token is marked, too. Whoever may send
+// a token can send a huge one, and lock out the real holders for good. So authenticate and authorize requests outside the
+// middleware:
+//
+//	http.Handle("/invoices/", authenticated(fence.Middleware(store, resource)(handler)))
+//
+// A store keeps a row, a key or a few bytes for each name that it has seen, usually forever. Return "" for what does not
+// exist: a request with a token is then answered with 400, and the store is not asked. A GET, HEAD or OPTIONS without a token
+// goes to the handler without resource being called.
+//
 // A request that was let in may be overtaken by one with a higher token before its handler writes. [Memory] excludes
 // that: it lets one request in at a time. With other stores the handler must check the token in the step that writes, with
 // [SQL.Check], [Rows.Set] or [Redis.Run]; the middleware then only keeps out what is late already.

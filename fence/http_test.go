@@ -127,6 +127,45 @@ func TestMiddlewareAnswersWhatIsWrong(t *testing.T) {
 	}
 }
 
+// Whoever may send a token can mark it, with a read, too; but a name that the service does not know leaves nothing in the store.
+func TestMiddlewareMarksEveryTokenOfAKnownResource(t *testing.T) {
+	marked := make(noting)
+	known := func(r *http.Request) string {
+		if r.URL.Path != "/known" {
+			return ""
+		}
+		return r.URL.Path
+	}
+	h := fence.Middleware(marked, known)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for _, tt := range []struct {
+		method, path, token string
+		status              int
+	}{
+		{"GET", "/known", "7", 200}, {"OPTIONS", "/known", "9223372036854775807", 200}, {"GET", "/new", "8", 400}, {"PUT", "/new", "8", 400}, {"GET", "/new", "", 200},
+	} {
+		r := httptest.NewRequest(tt.method, tt.path, nil)
+		if tt.token != "" {
+			r.Header.Set(fence.HeaderToken, tt.token)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != tt.status {
+			t.Errorf("%s %s with the token %q: status %d, want %d", tt.method, tt.path, tt.token, w.Code, tt.status)
+		}
+	}
+	if got := fmt.Sprint(marked); got != "map[/known:9223372036854775807]" {
+		t.Errorf("the store was given %s", got)
+	}
+}
+
+// noting is a store that lets everybody in, and notes the last token of each resource.
+type noting map[string]uint64
+
+func (n noting) Enter(_ context.Context, resource string, token uint64) (func(), error) {
+	n[resource] = token
+	return func() {}, nil
+}
+
 type failing struct{ err error }
 
 func (f failing) Enter(context.Context, string, uint64) (func(), error) { return nil, f.err }

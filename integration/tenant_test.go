@@ -210,6 +210,13 @@ func TestATenantReachesNothingOfAnothers(t *testing.T) {
 			}
 			ours := a.client(t, servers, "a:")
 			holder := lock(t, ours, "x")
+			for _, s := range servers { // a waiter that gets there first yields, which is told
+				eventually(t, patience, "the lock at "+s.addr, func() bool {
+					n, err := s.admin.Exists(context.Background(), "a:x").Result()
+					must(t, err)
+					return n == 1
+				})
+			}
 			got := waiting(t, servers, "a:x", a.client(t, servers, "a:").Mutex("x"))
 			var wake string
 			channels, err := servers[0].admin.PubSubChannels(t.Context(), "quorumlock_wake:*").Result()

@@ -60,7 +60,10 @@ type member interface{ Member() *quorum.Lock }
 
 // New returns the lock of all members, which are locks of packages node, redlock and multilock, each with nodes or names
 // of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore. Its options are its own: those of its members do not apply, except
-// for the quorum of a RedLock. It is closed with the client of its first member.
+// for the quorum of a RedLock.
+//
+// It belongs to the client of its first member, and is closed with it. If other members are of other clients, shut those clients down
+// after it: once their nodes are closed, a lease of the MultiLock can be neither renewed nor given back there.
 //
 // New returns an error if a lock is given twice, as for a transfer from an account to itself: give each lock once.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {

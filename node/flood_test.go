@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -17,19 +18,47 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// startFlood returns the address of a server that is no Redis, on the loopback interface until the end of the test.
-// After so many requests that it answers with an error, it sends first and then, if that is not empty, then again and
-// again.
-func startFlood(t *testing.T, after int, first, then string) (addr string) {
+// serveConns returns the address of a server on the loopback interface, with TLS if it is given, until the end of the test. serve has
+// each connection, which is closed when it returns.
+func serveConns(t *testing.T, secure *tls.Config, serve func(conn net.Conn)) (addr string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	chunk := []byte(strings.Repeat(then, 1+(1<<16)/max(len(then), 1)))
+	addr = listener.Addr().String()
+	if secure != nil {
+		listener = tls.NewListener(listener, secure)
+	}
 	var serving sync.WaitGroup
-	serve := func(conn net.Conn) {
-		defer conn.Close() //nolint:errcheck // the client has gone
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer conn.Close() //nolint:errcheck // the client has gone, or will find out
+				serve(conn)
+			})
+		}
+	})
+	t.Cleanup(func() {
+		if err := listener.Close(); err != nil {
+			t.Error(err)
+		}
+		serving.Wait()
+	})
+	return addr
+}
+
+// startFlood returns the address of a server that is no Redis, on the loopback interface until the end of the test.
+// After so many requests that it answers with an error, it sends first and then, if that is not empty, then again and
+// again.
+func startFlood(t *testing.T, after int, first, then string) (addr string) {
+	t.Helper()
+	chunk := []byte(strings.Repeat(then, 1+(1<<16)/max(len(then), 1)))
+	return serveConns(t, nil, func(conn net.Conn) {
 		for i := range after + 1 {
 			request := make([]byte, 4096)
 			n, err := conn.Read(request)
@@ -50,23 +79,7 @@ func startFlood(t *testing.T, after int, first, then string) (addr string) {
 				return
 			}
 		}
-	}
-	serving.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			serving.Go(func() { serve(conn) })
-		}
 	})
-	t.Cleanup(func() {
-		if err := listener.Close(); err != nil {
-			t.Error(err)
-		}
-		serving.Wait()
-	})
-	return listener.Addr().String()
 }
 
 // floods are what a server may send that is no reply of Redis, and what the error says then.

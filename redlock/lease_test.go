@@ -59,6 +59,22 @@ func TestLeaseEndsAtItsDeadlineWithNothingElseGoingOn(t *testing.T) {
 	})
 }
 
+// Whoever unlocks a lease while another goroutine extends it has not lost it.
+func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		extended := make(chan error)
+		go func() { extended <- lease.Extend(t.Context()) }()
+		time.Sleep(time.Millisecond)
+		mustUnlock(t, lease)
+		if err := <-extended; !errors.Is(err, quorumlock.ErrNotHeld) || errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Extend: %v, want ErrNotHeld", err)
+		}
+	})
+}
+
 // A lease that has ended is not brought back, not even if every node would.
 func TestExtendAfterExpiryIsLostAndResurrectsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

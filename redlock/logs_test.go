@@ -170,7 +170,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()
 		c, servers := start(t, 5, option)
-		const n = 200
+		const n = 100
 		for i := range n {
 			locktest.Lock(t, c.Mutex(fmt.Sprintf("x%d", i)))
 		}

@@ -14,6 +14,27 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
+// Somebody has the lock, whatever a node that is silent would say: that is a refusal, and no outage.
+func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		other, _ := another(t, servers)
+		servers[2].Lose()
+		mustUnlock(t, mustLock(t, other.Mutex("y")))
+		time.Sleep(time.Second) // other knows that the node is silent
+		lease := mustLock(t, c.Mutex("x"))
+		_, err := other.Mutex("x").TryLock(t.Context())
+		if _, few := errors.AsType[*quorumlock.QuorumError](err); few || !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("TryLock: %v, want ErrHeld and no *QuorumError", err)
+		}
+		ran, err := quorumlock.Once(t.Context(), other.Mutex("x"), time.Second, func(context.Context) error { return nil })
+		if ran || err != nil {
+			t.Errorf("Once: %v, %v, want false and no error", ran, err)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
 // Five processes start a job every minute, on clocks that differ by up to 30 ms. It takes a millisecond.
 func TestOnceRunsAJobOnceATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -79,10 +79,13 @@ func (m *RWMutex) RLocker() quorumlock.Locker { return m.reader }
 // its token stay the same. From the call on, the caller must not count on being alone. Readers that wait get the lock at once.
 //
 // It returns [quorumlock.ErrNotHeld] if the lease was unlocked, [quorumlock.ErrLost] if it is lost, and an error that says so
-// if it is a reader's, is of another lock, or is not the only lease of its hold. It returns a *[quorumlock.QuorumError] if too
-// few nodes answered, and ctx's error if ctx is done first: then the lease is a reader's, too, but readers may have to wait
-// until the nodes have heard of it, with the next renewal. With a nil ctx it returns [quorumlock.ErrNilContext] and changes
-// nothing.
+// if it is a reader's, is of another lock, or is not the only lease of its hold. With a nil ctx it returns
+// [quorumlock.ErrNilContext], and with one that is already done, ctx's error; neither changes anything.
+//
+// It returns a *[quorumlock.QuorumError] if too few nodes answered, and ctx's error if ctx is done meanwhile: then the lease is
+// a reader's, too, but readers may have to wait until the nodes have heard of it, with the next renewal. A second call only says
+// that the lease is a reader's. To try again at once, call [quorumlock.Lease.Extend], which tells the nodes as well. With
+// [quorumlock.WithoutRenewal] nothing else does.
 func (m *RWMutex) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	return m.writer.lock.Downgrade(ctx, lease)
 }

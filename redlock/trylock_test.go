@@ -213,6 +213,26 @@ func TestOneOfThoseWhoTryAtTheSameTimeAtOneClientGetsTheLock(t *testing.T) {
 	})
 }
 
+// If one of three nodes refuses and another is down, nobody knows whether the lock is held. A TryLock keeps asking until its
+// NodeTimeout is over, but not every millisecond.
+func TestATryLockAsksLessAndLessOftenWhileANodeIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		other, paths := another(t, servers)
+		paths[2].Kill() // the holder has a quorum without it
+		w := locktest.Lock(t, other.Mutex("x"))
+		servers[1].Kill()
+		before := servers[0].Ran("acquire")
+		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("TryLock: %v, want ErrHeld", err)
+		}
+		if n := servers[0].Ran("acquire") - before; n < 8 || n > 80 {
+			t.Errorf("TryLock asked a node %d times in 500 ms, want 8 to 80", n)
+		}
+		_ = w.Unlock(t.Context())
+	})
+}
+
 // That one of several gets a free lock costs nothing where the lock is held: one round trip says so. A
 // second script at each node leaves the queue, when the call has returned.
 func TestTryLockOfAHeldLockTakesOneRoundTrip(t *testing.T) {

@@ -1,6 +1,8 @@
 package scripts_test
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"strings"
 	"testing"
 
@@ -96,6 +98,10 @@ func TestAForgedHandoffIsNotProven(t *testing.T) {
 	}
 	if (wire.Handoff{}).ProvenBy("") {
 		t.Error("nothing is proven by no secret")
+	}
+	sum := sha1.Sum([]byte(" " + strings.Join(append(f[:4:4], f[5]), " ") + " ")) // anybody can make this one
+	if h, _ := wire.ParseHandoff(with(4, hex.EncodeToString(sum[:]))); h.ProvenBy("") {
+		t.Error("a call that has no secret takes a handoff")
 	}
 }
 

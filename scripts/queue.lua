@@ -5,12 +5,13 @@
 -- KEYS[3]  the waiters' entries: hash, waiter -> what is stored of it (see below)
 --
 -- A waiter is `<client>:<n>`. It gives its entry as `<waiter> <ticket> <ms> <callers> <successor>`: the entry
--- is kept for that many ms. The callers are a number, followed by 's' if the waiter wants to share the lock, and by 't'
--- if it is a TryLock that wants to hold the lock alone and has not met other contenders: those who want to share the lock need
--- not wait for that one, which may be over in a moment. The successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be granted to the owner
--- `<waiter>/<attempt>.<cell>` when the waiter's turn comes, for TTL ms; the cell is the waiter's number for this
--- lock at this node. What is stored is `<deadline> <callers>`, or
--- `<deadline> <callers> <when the waiter came> <successor>`, with times in ms of the node's clock.
+-- is kept for that many ms. The callers are a number. 's' follows if the waiter wants to share the lock, and then `<first>-<last>`
+-- if it has a successor and other cells in that range may lead to the same server. 't' follows if it is a TryLock that wants the
+-- lock to itself and has met no other contender: those who want to share need not wait for it, as it may be over in a moment.
+-- The successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be granted to the owner
+-- `<waiter>/<attempt>.<cell>` when the waiter's turn comes, for TTL ms; the cell is the waiter's number for this lock at this
+-- node. What is stored is `<deadline> <callers>`, or `<deadline> <callers> <when the waiter came> <successor>`, with times in ms
+-- of the node's clock.
 --
 -- The client hears on the channel quorumlock_wake:<client>:
 --   handoff <waiter> <attempt> <cell> <token> <proof> <lock>   the lock is the successor's
@@ -233,6 +234,24 @@ local function summon(waiter, stored, now)
   tell('turn', waiter)
 end
 
+-- hasTwin tells whether a waiter's successor already has a share here as another cell: a server with two addresses counts once.
+local function hasTwin(waiter, stored, attempt, cell, now)
+  local first, last = string.match(stored, '^%S+ %d+s(%d+)-(%d+)')
+  local names = {}
+  for other = tonumber(first or 0), tonumber(last or -1) do
+    if other ~= tonumber(cell) then
+      table.insert(names, waiter .. '/' .. attempt .. '.' .. other)
+    end
+  end
+  local shares = names[1] and redis.call('hmget', KEYS[1], unpack(names)) or {}
+  for i = 1, #names do
+    if shares[i] and tonumber(shares[i]) >= now then
+      return true
+    end
+  end
+  return false
+end
+
 -- hand grants the lock to a waiter's successor, but only if the waiter came a moment ago: it counts the TTL
 -- from then on, and is most likely alive. Without a counter, KEYS[4], nobody knows which token is next. Those who
 -- share the lock have the token of the last hold before.
@@ -248,6 +267,9 @@ local function hand(waiter, stored, now)
   drop(waiter)
   local owner = waiter .. '/' .. attempt .. '.' .. cell
   if wantsShare(stored) then
+    if hasTwin(waiter, stored, attempt, cell, now) then
+      return true
+    end
     -- A yield that comes late queues a waiter whose successor shares the lock. What that has renewed must not become shorter.
     if redis.call('hexists', KEYS[1], owner) == 0 then
       redis.call('hset', KEYS[1], owner, string.format('%013.0f', now + ttl), 'mode', 'shared')

@@ -49,15 +49,16 @@ if not waiter and redis.call('exists', KEYS[2]) == 0 then
   if not share then
     return left
   end
-  local fields, time = redis.call('hlen', KEYS[1]), redis.call('time')
+  local fields = redis.call('hlen', KEYS[1])
   if fields <= 1 then -- only the mode is left
     redis.call('del', KEYS[1])
     freed()
     return left
   elseif fields ~= 16 then -- 16 is FEW in queue.lua
     -- The key ends with the last share. Whoever has left may have been that one: see looks in queue.lua.
-    local now, over = time[1] * 1000 + math.floor(time[2] / 1000), false
-    if share + 1 >= now + redis.call('pttl', KEYS[1]) and time[2] % fields < 16 then
+    local time, over = redis.call('time'), false
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    if time[2] % fields < 16 and share + 1 >= now + redis.call('pttl', KEYS[1]) then
       local all, last = redis.call('hgetall', KEYS[1]), 0
       for i = 2, #all, 2 do
         if #all[i] <= 15 and string.find(all[i], '^%d+$') then

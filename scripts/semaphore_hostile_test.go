@@ -115,7 +115,52 @@ func gatherHanded(t *testing.T) *crowd {
 	return c
 }
 
-// A node may evict the keys of the queue and keep the slots. Its waiter still finds what it was handed, and gives it back when it leaves.
+// Whoever gives a slot back because it would like another one does not leave the waiters to their refresh.
+func TestASlotThatIsGivenBackForAnotherCallsAWaiter(t *testing.T) {
+	again := func(wish int) wire.Call {
+		e := semaphoreEntry("bob:3", 3)
+		e.Successor.Attempt = 2
+		return wire.AcquireInTurn("x", "bob:3.2", ttl, 100, e).At(7).OfSemaphore(2, wish)
+	}
+	for name, test := range map[string]struct {
+		permits int  // that alice knows, who waits; 0 if she does not
+		one     bool // slot 1 is free
+		call    wire.Call
+		want    string
+	}{
+		"for one that is taken":                  {0, false, again(1), "turn bob:3 x"},
+		"for one that is free":                   {1, true, again(1), "turn alice:4 x"},
+		"by a restore, for one that is taken":    {2, false, wire.Restore("x", "w:2.1", ttl, 500).At(7).OfSemaphore(2, 0), "turn alice:4 x"},
+		"by a restore, for another that is free": {1, true, wire.Restore("x", "bob:3/1", ttl, 500).At(7).OfSemaphore(2, 1), "turn alice:4 x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := gather(t)
+			slot(c.server, "w:1", 1, 0)
+			slot(c.server, "w:2", 2, 1)
+			slot(c.server, "bob:3", 3, 0)
+			releaseSlot(c.server, "w:1.1")
+			proof := sha1.Sum([]byte(secret + " bob:3 1 7 101@0 x " + secret))
+			c.checkHeard(fmt.Sprintf("handoff bob:3 1 7 101@0 %x x", proof))
+			if test.permits > 0 {
+				a, err := c.send(wire.AcquireInTurn("x", "alice:4.1", ttl, 100, semaphoreEntry("alice:4", 4)).At(7).OfSemaphore(test.permits, 0)).Acquired()
+				if err != nil || a.Granted {
+					t.Fatalf("%+v, %v", a, err)
+				}
+			}
+			if test.one {
+				releaseSlot(c.server, "w:2.1")
+			}
+			c.checkHeard()
+			if r := c.send(test.call); r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			c.checkHeard(test.want)
+		})
+	}
+}
+
+// If a node evicts the keys of the queue and keeps the slots, a waiter still finds the slot that it was handed, and gives it back
+// when it leaves.
 func TestTheSuccessorsSlotIsFoundThoughTheQueueIsEvicted(t *testing.T) {
 	handed := map[string]float64{"w:2.1.7": 1, "w:3/1.7": 0, "w:3/": -1}
 	again := semaphoreEntry("w:3", 3)

@@ -18,26 +18,28 @@
 local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
 local queued = redis.call('exists', KEYS[2]) > 0
 
--- Most who share a lock find no queue, and no attempt of theirs before. They skip this part.
-local mode = redis.pcall('hget', KEYS[1], 'mode')
+-- One command reads the mode, and the shares that the owner may have from other addresses of this server.
 local first, last = string.match(ARGV[5], '(%d+) (%d+)')
-if mode == 'shared' and first then
-  local base, own = string.match(ARGV[1], '^(.*%.)(%d+)$')
-  local twins = {}
-  for cell = tonumber(first), base and tonumber(last) or -1 do
-    if cell ~= tonumber(own) then
-      table.insert(twins, base .. string.format('%.0f', cell))
-    end
+local base, own = string.match(ARGV[1], '^(.*%.)(%d+)$')
+local names = {'mode'}
+for cell = tonumber(first or 0), first and base and tonumber(last) or -1 do
+  if cell ~= tonumber(own) then
+    table.insert(names, base .. cell)
   end
-  local shares = twins[1] and redis.call('hmget', KEYS[1], unpack(twins)) or {}
-  local time = redis.call('time')
-  for i = 1, #twins do
-    local left = shares[i] and tonumber(shares[i]) + 1 - time[1] * 1000 - math.floor(time[2] / 1000) or 0
+end
+local shares = redis.pcall('hmget', KEYS[1], unpack(names)) -- after an error, mode is nil
+local mode = shares[1]
+for i = 2, mode == 'shared' and #names or 0 do
+  if shares[i] then
+    local time = redis.call('time')
+    local left = tonumber(shares[i]) + 1 - time[1] * 1000 - math.floor(time[2] / 1000)
     if left > 0 then
-      return {0, left, -1, twins[i]}
+      return {0, left, -1, names[i]}
     end
   end
 end
+
+-- Most who share a lock find no queue and are at their first attempt. They skip this part.
 local number = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '')
 if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
   -- include queue.lua
@@ -107,7 +109,7 @@ if token == 0 or ARGV[4] == 'keep' and asked > token then
   local ahead = math.max(0, (token - now) / 1000)
   redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
 elseif redis.call('pttl', KEYS[4]) < ARGV[2] + 86400000 then
-  redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 86400000))
+  redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000)) -- two hours longer than needed, so that this is seldom done
 end
 local ends = string.format('%013.0f', math.floor(now / 1000) + ARGV[2])
 local again = redis.call('hset', KEYS[1], ARGV[1], ends, 'mode', 'shared') == 0

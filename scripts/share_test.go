@@ -101,3 +101,37 @@ func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 		t.Error("what is over is in the way")
 	}
 }
+
+// A yield through a server's other address queues a waiter again, though its successor already shares the lock there. If the lock
+// were handed to it once more, one server would count twice.
+func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
+	c := gather(t)
+	bob := reader("bob:1", 100, 1)
+	again := bob
+	again.Successor.Cell = 8
+	c.grant("x", "holder:1", 1, 100)
+	if _, err := c.send(wire.AcquireInTurn("x", "bob:1.7", ttl, 0, bob).Shared().Among(6, 8)).Acquired(); err != nil {
+		t.Fatal(err)
+	}
+	c.release("x", "holder:1", 1)
+	if c.data.HGet("x", "bob:1/1.7") == "" {
+		t.Fatal("the waiter was not handed its share")
+	}
+	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
+	c.send(wire.Yield("x", "bob:1.8", again).Shared().Among(6, 8))
+	c.checkQueue("bob:1")
+	c.release("x", "carol:1", 1)
+	if c.data.HGet("x", "bob:1/1.8") != "" {
+		t.Error("the waiter was handed a second share, as another cell")
+	}
+	c.checkQueue()
+
+	// When the first share is over, the waiter may have the other one.
+	c.wait(lent + 2*time.Millisecond)
+	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
+	c.send(wire.Yield("x", "bob:1.8", again).Shared().Among(6, 8))
+	c.release("x", "carol:1", 1)
+	if c.data.HGet("x", "bob:1/1.8") == "" {
+		t.Error("a share that is over is in the way")
+	}
+}

@@ -31,6 +31,7 @@ local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$')
 local slot = tonumber(redis.call('zscore', KEYS[5], owner) or nil)
 local again = slot ~= nil
 local former
+local gone -- the slot that the caller has given back, if any
 
 local function refuse(status, who, ms)
   local first = redis.call('zrange', KEYS[1], 0, 0, 'withscores')
@@ -41,8 +42,11 @@ if not waiter then
   local asked = tonumber(ARGV[5])
   if slot ~= asked then
     local who = redis.call('zrangebyscore', KEYS[5], asked, asked)[1]
-    give(owner)
+    gone = give(owner)
     if who then
+      if gone then
+        serve(nil, now, false)
+      end
       return refuse(0, who)
     end
     slot, again = asked, false
@@ -59,6 +63,7 @@ elseif not again then
       if redis.call('zcount', KEYS[5], wish, wish) > 0 then
         give(former)
         join(waiter, entry, now)
+        serve(nil, now, false) -- perhaps this very waiter, which may have at its next attempt what it gives back now
         return refuse(0, lowest())
       end
       slot = wish
@@ -94,10 +99,13 @@ if not again or last == 0 then
   end
 end
 if former then
-  give(former)
+  gone = give(former)
 end
 if waiter then
   drop(waiter)
 end
 take(owner, slot, token, now, tonumber(ARGV[2]))
+if gone and gone ~= slot then -- as after a yield, waiters are only called: they ask for the slot that they would like
+  serve(nil, now, false)
+end
 return {again and 6 or 5, token, slot}

@@ -7,9 +7,11 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
@@ -256,19 +258,31 @@ func printMeasured(w io.Writer, all []measured) error {
 	return err
 }
 
-// wipe deletes all there is of the names, of which the token counters would be kept for a day.
+// wipe deletes all there is of the names, of which the token counters would be kept for a day. A node that does not answer
+// does not keep it from the others.
 func (b *bench) wipe() error {
+	errs := make([]error, len(b.first.nodes))
+	var all sync.WaitGroup
+	for i, n := range b.first.nodes {
+		all.Go(func() {
+			if err := b.wipeNode(n); err != nil {
+				errs[i] = fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err)
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+func (b *bench) wipeNode(n *node.Node) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
 	defer cancel()
-	var errs []error
-	for _, n := range b.first.nodes {
+	_, err := n.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
 		for name := range b.names {
 			key := b.first.prefix + name
-			if err := n.Client().Del(ctx, key, wire.TokenKey(key), wire.QueueKey(key), wire.EntriesKey(key)).Err(); err != nil {
-				errs = append(errs, fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err))
-				break
-			}
+			p.Del(ctx, key, wire.TokenKey(key), wire.QueueKey(key), wire.EntriesKey(key))
 		}
-	}
-	return errors.Join(errs...)
+		return nil
+	})
+	return err
 }

@@ -19,9 +19,10 @@ func (checkCommand) manual() manual {
 restart, evict nothing, are different servers, have the right time, and
 are used by clients with the same list of nodes. Nothing is changed.`,
 		environment: environment,
-		statuses: `0  there is nothing to say but advice
-1  the nodes are not fit, or too few answered
-2  the command line is wrong`,
+		statuses: `0    there is nothing to say but advice
+1    the nodes are not fit, or too few answered
+2    the command line is wrong
+130  interrupted`,
 		examples: "quorumlock check --nodes redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3",
 	}
 }

@@ -40,7 +40,7 @@ func (c *demoCommand) Run(e *env) (err error) {
 		return usageError(fmt.Sprintf("demo: --nodes: %v", err))
 	}
 	defer func() { err = errors.Join(err, stage.Close()) }()
-	return demo.Run(e.ctx, stage, e.stdout, wantsColor(e.stdout))
+	return demo.Run(e.ctx, stage, stdoutWriter{e.stdout}, wantsColor(e.stdout))
 }
 
 // wantsColor reports whether w is a terminal, and its user has not opted out (no-color.org).

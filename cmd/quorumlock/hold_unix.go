@@ -142,7 +142,7 @@ func (h *holder) start(foreground bool) (<-chan report, error) {
 		}
 	}()
 	j := h.job
-	return reports, h.order(order{Start: &start{j.path, j.args, j.env, foreground, h.deadline, j.Margin, j.Grace}}, time.Minute)
+	return reports, h.order(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), foreground, h.deadline, j.Margin, j.Grace}}, time.Minute)
 }
 
 // order says something to the watchdog. It does not wait for long: the watchdog may be stopped. What is not longer than a pipe's
@@ -184,7 +184,7 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 			switch {
 			case !ok:
 				h.takeOver()
-				return ending{}, &statusError{exitRunFailed, errors.New("the watchdog was killed, so the command was ended")}
+				return ending{started: h.group > 0}, &statusError{exitRunFailed, errors.New("the watchdog was killed, so the command was ended")}
 			case r.Started > 0:
 				h.group = r.Started
 			case r.Failed != "":
@@ -275,7 +275,7 @@ func (h *holder) ending(r result) ending {
 	if cause, ok := errors.AsType[*quorumlock.LostError](context.Cause(h.lease.Context())); ok && lost {
 		why = errorText(cause)
 	}
-	return ending{status: r.Status, lost: lost, why: why, spare: time.Duration(h.deadline - r.Dead), left: r.Left}
+	return ending{started: true, status: r.Status, lost: lost, why: why, spare: time.Duration(h.deadline - r.Dead), left: r.Left}
 }
 
 // failedToRun is the error for a command that the watchdog could not run.

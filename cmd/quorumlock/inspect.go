@@ -57,6 +57,8 @@ func (v lockView) print(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: ", shown(v.Name))
 	switch {
+	case v.Kind == kindOther:
+		b.WriteString("no lock, but something else\n")
 	case !v.Known:
 		b.WriteString("not known, since too few nodes answered: somebody may hold it\n")
 	case v.Holder != nil:

@@ -25,7 +25,7 @@ func (leaderCommand) manual() manual {
 
 The answer is sure if a quorum of the nodes has this leader and this value. Otherwise it is the best guess, and says so.`,
 		environment: environment,
-		statuses:    "0    there is a leader\n1    nobody leads\n2    the command line is wrong\n122  no quorum: too few nodes answered\n130  interrupted",
+		statuses:    "0    there is a leader\n1    nobody leads, or the name belongs to something else\n2    the command line is wrong\n122  no quorum: too few nodes answered\n130  interrupted",
 		examples:    "quorumlock leader myapp:leader --json | jq -r .value",
 	}
 }

@@ -105,7 +105,7 @@ func main() {
 
 // run is the whole program, but for the process around it. It returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	err := dispatch(&env{ctx, stdin, stdout, safeWriter{stdout}, safeWriter{stderr}}, args)
+	err := dispatch(&env{ctx, stdin, stdout, safeWriter{stdoutWriter{stdout}}, safeWriter{stderr}}, args)
 	status, said := verdict(ctx, args, err)
 	if said != nil {
 		complain(stderr, said)
@@ -127,11 +127,14 @@ func verdict(ctx context.Context, args []string, err error) (status int, said er
 		}
 		return exitUsage, err
 	}
-	if errors.Is(err, syscall.EPIPE) {
+	if own, ok := errors.AsType[*stdoutError](err); ok && errors.Is(own, syscall.EPIPE) {
 		return exitFailure, nil // whoever read the output has gone
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return exitInterrupted, errors.New("interrupted; all locks are released")
+	}
+	if other := otherKind(err); other != nil {
+		return exitFailure, other
 	}
 	if _, ok := errors.AsType[*quorumlock.QuorumError](err); ok && args[0] != "check" { // whose verdict it is
 		return exitNoQuorum, err

@@ -15,11 +15,12 @@ type order struct {
 	Signal   int    `json:",omitempty"` // pass it on
 }
 
-// start is a command, and the times that bound it.
+// start is a command, and the times that bound it. Its texts are bytes, which JSON keeps as they are: of a string it replaces
+// what is not UTF-8.
 type start struct {
-	Path       string
-	Args       []string
-	Env        []string
+	Path       []byte
+	Args       [][]byte
+	Env        [][]byte
 	Foreground bool // the command gets the terminal, which is its stdin
 	Deadline   int64
 	Margin     time.Duration
@@ -49,3 +50,21 @@ const (
 	becauseOrphan   = "quorumlock was killed"
 	becauseLeft     = "left"
 )
+
+// toBytes returns the bytes of texts.
+func toBytes(texts []string) [][]byte {
+	all := make([][]byte, len(texts))
+	for i, t := range texts {
+		all[i] = []byte(t)
+	}
+	return all
+}
+
+// toStrings returns the texts that toBytes was given.
+func toStrings(all [][]byte) []string {
+	texts := make([]string, len(all))
+	for i, b := range all {
+		texts[i] = string(b)
+	}
+	return texts
+}

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"strconv"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -20,7 +19,7 @@ type runCommand struct {
 	TTL        time.Duration `default:"10s" placeholder:"D" help:"How long the nodes keep the lock if this program dies: at least 1s."`
 	Wait       time.Duration `placeholder:"D" help:"How long to wait for the lock. Without it: until it is interrupted."`
 	Try        bool          `help:"Do not wait for the lock."`
-	AtLeast    time.Duration `placeholder:"D" help:"Keep the lock until D after the grant, even if the command ends sooner: for jobs that must not run twice in a period."`
+	AtLeast    time.Duration `placeholder:"D" help:"Keep the lock until D after the grant, even if the command ends sooner or fails, but not if it cannot be started: for jobs that must not run twice in a period."`
 	Slots      int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
 	Read       bool          `help:"Share the lock with others that read."`
 	Grace      time.Duration `default:"-1s" placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL."`
@@ -52,8 +51,10 @@ fencing tokens protect from that: pass QUORUMLOCK_TOKEN on to what you write to.
 What the command leaves running when it ends gets SIGTERM, and SIGKILL a grace later, before the lock is released.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group of the command. While it waits for the lock, SIGINT,
-SIGTERM, SIGHUP and SIGQUIT end this program. At a terminal the command is in the foreground; Ctrl-Z does not stop it, since
-it would hold the lock.`,
+SIGTERM, SIGHUP and SIGQUIT end this program. If stdin is a terminal, the command is in the foreground there; Ctrl-Z does not stop it, since
+it would hold the lock. If stdin is redirected, a command that reads from the terminal itself is stopped until a signal ends it.
+
+Processes that this program inherits through exec, such as those that a shell script has started, are killed when the command ends.`,
 		environment: environment + `
 
 The command has, in addition to the environment of quorumlock:
@@ -70,7 +71,8 @@ it, or:
 121  somebody else has the lock (--held-status sets another status)
 122  no quorum: too few nodes answered
 123  the lock was lost, or the lease about to end, and the command was ended
-125  quorumlock itself failed, or its command line is wrong
+125  quorumlock itself failed, its command line is wrong, or the name belongs
+     to something else
 126  the command cannot be run
 127  the command was not found
 130  interrupted while it waited for the lock (128 and the signal)`,
@@ -197,12 +199,17 @@ func (c *runCommand) Run(e *env) (err error) {
 	}
 	granted := time.Now()
 	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots > 0), limits: limits, ttl: c.TTL})
-	keep := time.Until(granted.Add(c.AtLeast))
-	if c.AtLeast == 0 || end.lost {
-		keep = 0
-	}
+	keep := c.keep(end, granted)
 	unlocked := lease.UnlockAfter(context.Background(), keep)
-	return outcome(end, err, unlocked)
+	return outcome(end, err, unlocked, keep > 0)
+}
+
+// keep returns how much longer the nodes are to keep the lock. A command that was not started leaves the job to others.
+func (c *runCommand) keep(end ending, granted time.Time) time.Duration {
+	if !end.started || end.lost {
+		return 0
+	}
+	return max(time.Until(granted.Add(c.AtLeast)), 0)
 }
 
 // acquire takes the lock, with a lease that is long enough to start something under it.
@@ -225,6 +232,9 @@ func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease
 
 // notAcquired says why the command was not run.
 func (c *runCommand) notAcquired(err error) error {
+	if other := otherKind(err); other != nil {
+		return &statusError{exitRunFailed, other}
+	}
 	if _, few := errors.AsType[*quorumlock.QuorumError](err); few {
 		return &statusError{exitNoQuorum, err}
 	}
@@ -240,19 +250,6 @@ func (c *runCommand) notAcquired(err error) error {
 	return &statusError{exitRunFailed, err}
 }
 
-// environ is the environment of the command.
-func environ(lease *quorumlock.Lease, slots bool) []string {
-	all := append(os.Environ(),
-		"QUORUMLOCK_NAME="+lease.Name(),
-		"QUORUMLOCK_TOKEN="+strconv.FormatUint(lease.Token(), 10),
-		"QUORUMLOCK_DEADLINE="+lease.ValidUntil().Format(time.RFC3339Nano),
-		"QUORUMLOCK_OWNER="+string(lease.Owner()))
-	if slots {
-		all = append(all, "QUORUMLOCK_SLOT="+strconv.Itoa(lease.Slot()))
-	}
-	return all
-}
-
 // job is a command to be run under a lease.
 type job struct {
 	path string
@@ -264,15 +261,16 @@ type job struct {
 
 // ending is how a command ended.
 type ending struct {
-	status int           // its exit status, as a shell has it
-	lost   bool          // it was ended since the lease was lost, or about to end
-	why    string        // what of
-	spare  time.Duration // if it was lost: how long before the end of the lease the last process was dead
-	left   int           // processes that it had left behind, and that were ended
+	started bool          // it has run, if only for a moment
+	status  int           // its exit status, as a shell has it
+	lost    bool          // it was ended since the lease was lost, or about to end
+	why     string        // what of
+	spare   time.Duration // if it was lost: how long before the end of the lease the last process was dead
+	left    int           // processes that it had left behind, and that were ended
 }
 
-// outcome makes the exit status of run.
-func outcome(end ending, err, unlocked error) error {
+// outcome makes the exit status of run. unlocked is the error of the unlock, which was to keep the lock if kept is true.
+func outcome(end ending, err, unlocked error, kept bool) error {
 	switch {
 	case err != nil:
 		return err
@@ -280,6 +278,8 @@ func outcome(end ending, err, unlocked error) error {
 		return &statusError{exitLost, fmt.Errorf("the command was ended: %s: its last process was dead %v before the end of the lease", end.why, end.spare.Round(time.Millisecond))}
 	case errors.Is(unlocked, quorumlock.ErrLost):
 		return &statusError{exitLost, fmt.Errorf("the lock was lost while the command ended with status %d: %w", end.status, unlocked)}
+	case unlocked != nil && kept:
+		note("the job may run again before the time of --at-least is over: %s", errorText(unlocked))
 	case unlocked != nil:
 		note("the lock may be held until its TTL is over: %s", errorText(unlocked))
 	}

@@ -425,3 +425,70 @@ func noHolder(t *testing.T, servers []*redisServer, name string) {
 		}
 	}
 }
+
+func TestRunSaysWhatAnUnconfirmedReleaseMeans(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		flags []string
+		want  string
+	}{
+		{"the lock may be held on", nil, "the lock may be held until its TTL is over"},
+		{"the job may run again", []string{"--at-least", "1m"}, "the job may run again before the time of --at-least is over"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			servers, nodes := startServers(t, 3)
+			dir := t.TempDir()
+			script := "touch " + dir + "/ready; until test -e " + dir + "/go; do sleep 0.01; done"
+			r := command(nodes, slices.Concat([]string{"run", "x"}, c.flags, []string{"--", "sh", "-c", script})...)
+			var stderr bytes.Buffer
+			r.Stderr = &stderr
+			if err := r.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the command runs", func() bool { _, err := os.Stat(dir + "/ready"); return err == nil })
+			for _, s := range servers[1:] {
+				s.freeze()
+			}
+			if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
+				t.Error(err)
+			}
+			if err := r.Wait(); err != nil || !strings.Contains(stderr.String(), c.want) {
+				t.Errorf("%v: it says %q, want %q", err, stderr.String(), c.want)
+			}
+		})
+	}
+}
+
+// A command in the background that reads from the terminal gets SIGTTIN, which stops it.
+func TestRunEndsAStoppedCommandWhenItPassesASignalOn(t *testing.T) {
+	_, nodes := startServers(t, 1)
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(s.String(), func(t *testing.T) {
+			c := command(nodes, "run", "x", "--", "sh", "-c", "ulimit -c 0; kill -TTIN $$")
+			var stderr bytes.Buffer
+			c.Stderr = &stderr
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the command is stopped", func() bool { return slices.ContainsFunc(descendants(c.Process.Pid), isStopped) })
+			_ = c.Process.Signal(s)
+			ended := make(chan error, 1)
+			go func() { ended <- c.Wait() }()
+			select {
+			case <-ended:
+			case <-time.After(patience):
+				_ = c.Process.Kill()
+				<-ended
+				t.Fatal("the signal has no effect")
+			}
+			if got, want := c.ProcessState.ExitCode(), exitSignal+int(s); got != want {
+				t.Errorf("exit status %d, want %d: %s", got, want, stderr.String())
+			}
+		})
+	}
+}
+
+func isStopped(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	return err == nil && bytes.Contains(stat, []byte(") T "))
+}

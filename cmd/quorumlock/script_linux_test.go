@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"redis": askRedis, "freeze": freeze, "held": held, "waiting": waiting, "keys": keys,
+			"redis": askRedis, "freeze": freeze, "held": held, "waiting": waiting, "nokeys": noKeysAt,
 			"serve": serveInScript, "get": getInScript,
 		},
 	})
@@ -37,8 +38,14 @@ func TestScripts(t *testing.T) {
 
 func serversOf(ts *testscript.TestScript) []*redisServer { return ts.Value("servers").([]*redisServer) }
 
-// askRedis sends a command to all servers: its arguments are quoted as in Go, such as '"\x1b"'.
+// askRedis sends a command to all servers, or to one with -node: its arguments are quoted as in Go, such as '"\x1b"'.
 func askRedis(ts *testscript.TestScript, neg bool, args []string) {
+	servers := serversOf(ts)
+	if args[0] == "-node" {
+		n, err := strconv.Atoi(args[1])
+		ts.Check(err)
+		servers, args = servers[n-1:n], args[2:]
+	}
 	command := make([]any, len(args))
 	for i, a := range args {
 		if text, err := strconv.Unquote(a); err == nil {
@@ -46,7 +53,7 @@ func askRedis(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		command[i] = a
 	}
-	for _, s := range serversOf(ts) {
+	for _, s := range servers {
 		if err := s.admin.Do(context.Background(), command...).Err(); (err != nil) != neg {
 			ts.Fatalf("redis %q: %v", args, err)
 		}
@@ -81,9 +88,12 @@ func waiting(ts *testscript.TestScript, _ bool, args []string) {
 	}))
 }
 
-// keys checks that no server has a key.
-func keys(ts *testscript.TestScript, _ bool, _ []string) {
-	for _, s := range serversOf(ts) {
+// noKeysAt checks that no server has a key, or none of those whose numbers are given.
+func noKeysAt(ts *testscript.TestScript, _ bool, args []string) {
+	for i, s := range serversOf(ts) {
+		if len(args) > 0 && !slices.Contains(args, strconv.Itoa(i+1)) {
+			continue
+		}
 		if all := s.admin.Keys(context.Background(), "*").Val(); len(all) > 0 {
 			ts.Fatalf("%s has %q", s.addr, all)
 		}

@@ -31,6 +31,8 @@ func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
 		kind = kindSemaphore
 	}
 	switch s := in.State; {
+	case otherKind(err) != nil:
+		kind = kindOther
 	case err != nil:
 		kind = kindUnknown
 	case len(s.Readers) > 0:

@@ -64,6 +64,7 @@ type nodeView struct {
 // The kinds of locks.
 const (
 	kindUnknown   = "unknown"
+	kindOther     = "other" // no lock
 	kindFree      = "free"
 	kindMutex     = "mutex"
 	kindReaders   = "readers"

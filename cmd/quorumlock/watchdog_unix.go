@@ -127,7 +127,7 @@ func (w *watchdog) tell(r report) { _ = w.reports.Encode(r) }
 func (w *watchdog) begin() bool {
 	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: w.Foreground}
 	dieWith(attr)
-	pid, err := syscall.ForkExec(w.Path, w.Args, &syscall.ProcAttr{Env: w.Env, Files: []uintptr{0, 1, 2}, Sys: attr})
+	pid, err := syscall.ForkExec(string(w.Path), toStrings(w.Args), &syscall.ProcAttr{Env: toStrings(w.Env), Files: []uintptr{0, 1, 2}, Sys: attr})
 	if err != nil {
 		var errno syscall.Errno
 		errors.As(err, &errno)
@@ -148,6 +148,10 @@ func (w *watchdog) obey(o order) {
 		w.end(becauseLost)
 	case o.Signal > 0 && !w.ended:
 		_ = syscall.Kill(-w.pid, syscall.Signal(o.Signal))
+		switch syscall.Signal(o.Signal) {
+		case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT: // they are to end it, and a stopped process does not see them
+			_ = syscall.Kill(-w.pid, syscall.SIGCONT)
+		}
 	}
 }
 

@@ -131,7 +131,7 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
 		c.slot = r.Slot
 	default:
-		c.State, c.Refused, c.Refusal, c.Position, c.Err = Queued, true, r, r.Position, nil
+		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.others = Queued, true, r, r.Position, nil, m.others || !r.Ended && !r.Free
 		if r.TTL > 0 {
 			c.expires = now.Mono + r.TTL
 		}
@@ -273,7 +273,7 @@ func (m *Machine) disagree(now Time) {
 
 // refusal says why no quorum can grant the attempt.
 func (m *Machine) refusal() Reason {
-	own := m.refusedByItsOwn()
+	own := !m.others && m.refusedByItsOwn()
 	never := func(is func(*Cell) bool) bool {
 		return m.tally(func(c *Cell) Vote {
 			if is(c) {
@@ -374,6 +374,17 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 		}
 	}
 	return refusals > 0 && (grants > 0 || met == ""), met, whole
+}
+
+// Certain reports whether a TryLock was refused because one contender has the lock, or a member of it, whatever the silent cells
+// would say. Of semaphores it is never certain: a refusal does not say who has the other slots.
+func (m *Machine) Certain() bool {
+	many := slices.ContainsFunc(m.cfg.Slots, func(s Slots) bool { return s.Permits > 1 })
+	return !many && !m.undecided && slices.ContainsFunc(m.Cells, func(c Cell) bool {
+		return c.Refused && m.breaks(func(d *Cell) bool {
+			return d.Refused && !d.Refusal.Ended && !d.Refusal.Free && d.Refusal.Holder == c.Refusal.Holder
+		})
+	})
 }
 
 // breaks reports whether somebody else could hold the lock, or a part of it, if he has those cells.

@@ -40,8 +40,13 @@ func TestATryLockIsRefusedOnceAHolderHasAQuorum(t *testing.T) {
 	}
 }
 
-// refused plays a TryLock that is always refused by one cell, until it ends. Each answer takes trip. by is who holds the lock there.
-func refused(m *Machine, trip time.Duration, cell int, by func(Call) quorumlock.Owner) *Effects {
+// try returns a TryLock that needs so many of the cells.
+func try(need, cells int, trip time.Duration) *Machine {
+	return New(&Config{Tree: Majority(need, cells), TTL: 10 * time.Second, NodeTimeout: 33 * time.Millisecond, Renew: true, Tries: true}, func(int) time.Duration { return trip }, 1)
+}
+
+// play plays a TryLock until it ends. Each answer takes trip. answer returns none for a call that is not answered.
+func play(m *Machine, trip time.Duration, answer func(Call) *Reply) *Effects {
 	var now Time
 	fx := m.Step(now, Event{Kind: Start})
 	for fx.Outcome == Undecided && m.attempt < 100 {
@@ -50,17 +55,84 @@ func refused(m *Machine, trip time.Duration, cell int, by func(Call) quorumlock.
 		now.Wall += trip
 		if len(calls) == 0 {
 			fx = m.Step(now, Event{Kind: Tick})
-			continue
 		}
 		for _, c := range calls {
-			r := Reply{OK: true, Token: 7}
-			if c.Do == Acquire && int(c.Cell) == cell {
-				r = Reply{TTL: time.Second, Holder: by(c)}
+			if r := answer(c); r != nil {
+				fx = m.Step(now, Event{Kind: Replied, Call: c, Reply: *r})
 			}
-			fx = m.Step(now, Event{Kind: Replied, Call: c, Reply: r})
 		}
 	}
 	return fx
+}
+
+// refused plays a TryLock that is always refused by one cell, until it ends. by is who holds the lock there.
+func refused(m *Machine, trip time.Duration, cell int, by func(Call) quorumlock.Owner) *Effects {
+	return play(m, trip, func(c Call) *Reply {
+		if c.Do == Acquire && int(c.Cell) == cell {
+			return &Reply{TTL: time.Second, Holder: by(c)}
+		}
+		return &Reply{OK: true, Token: 7}
+	})
+}
+
+// A hold of this client that has ended is nobody's. But if somebody else had the lock during the call, that is the reason to tell.
+func TestATryLockThatMetAnotherHolderSaysSoThoughItMetItsOwnClientLast(t *testing.T) {
+	for others, want := range map[int32]Reason{0: NoQuorum, 1: Held} { // the attempts that somebody else refuses
+		fx := play(try(3, 3, time.Millisecond), time.Millisecond, func(c Call) *Reply {
+			if c.Do == Acquire && c.Cell == 0 {
+				return &Reply{TTL: time.Second, Holder: "b:1.1", Ended: c.Attempt > others}
+			}
+			return &Reply{OK: true, Token: 7}
+		})
+		if fx.Outcome != Failed || fx.Reason != want {
+			t.Errorf("refused %d times by somebody else: outcome %v for %v, want it to fail for %v", others, fx.Outcome, fx.Reason, want)
+		}
+	}
+}
+
+// A node that is slow is nobody who has the lock: what refuses the call is only its own client's last hold, whose release is late.
+func TestATryLockThatMetItsOwnClientBesideSlowNodesHasNoQuorum(t *testing.T) {
+	fx := play(try(2, 3, time.Millisecond), time.Millisecond, func(c Call) *Reply {
+		switch {
+		case c.Do != Acquire:
+			return new(Reply)
+		case c.Cell == 0, c.Cell == 1 && c.Attempt > 1:
+			return &Reply{TTL: time.Second, Holder: "a:1.1", Ended: true}
+		case c.Attempt == 1:
+			return nil
+		}
+		return &Reply{Err: errNoAnswer}
+	})
+	if fx.Outcome != Failed || fx.Reason != NoQuorum {
+		t.Errorf("outcome %v for %v, want it to fail for want of a quorum", fx.Outcome, fx.Reason)
+	}
+}
+
+// Whatever a silent node would say, a refusal is certain if one other contender has the lock at a quorum. A refusal by a semaphore
+// does not say who has its other slots, and whoever is the first in a queue has nothing yet.
+func TestARefusalIsCertainOnlyIfOneOtherHasTheLock(t *testing.T) {
+	for name, tt := range map[string]struct {
+		permits int
+		replies [2]Reply // the third cell is silent
+		want    bool
+	}{
+		"one holder":                  {1, [2]Reply{heldByOther, heldByOther}, true},
+		"two holders":                 {1, [2]Reply{heldByOther, {Holder: "b:1", TTL: time.Second}}, false},
+		"one node alone":              {1, [2]Reply{heldByOther, {Err: errNoAnswer}}, false},
+		"a hold of its own, ended":    {1, [2]Reply{{Holder: "a:1", TTL: time.Second, Ended: true}, {Holder: "a:1", TTL: time.Second, Ended: true}}, false},
+		"the first in the queue":      {1, [2]Reply{{Holder: "b:1", Free: true}, {Holder: "b:1", Free: true}}, false},
+		"the holder of a lowest slot": {2, [2]Reply{heldByOther, heldByOther}, false},
+	} {
+		m := try(2, 3, time.Millisecond)
+		m.cfg.Slots = []Slots{{First: 0, Cells: 3, Permits: tt.permits}}
+		m.Step(Time{}, Event{Kind: Start})
+		for cell, r := range tt.replies {
+			m.Step(Time{}, answer(Acquire, int32(cell), r))
+		}
+		if got := m.Certain(); got != tt.want {
+			t.Errorf("%s: certain %v, want %v", name, got, tt.want)
+		}
+	}
 }
 
 // Two round trips to distant nodes may take as long as a NodeTimeout. Whoever gave up after them might leave the lock to nobody. But
@@ -69,9 +141,9 @@ func TestATryLockMakesMoreThanTwoAttemptsWhereNodesAreFar(t *testing.T) {
 	for _, tt := range []struct {
 		trip time.Duration
 		want int
-	}{{time.Millisecond, 12}, {2 * time.Millisecond, 8}, {8 * time.Millisecond, 4}, {15 * time.Millisecond, 2}} {
+	}{{time.Millisecond, 8}, {2 * time.Millisecond, 8}, {8 * time.Millisecond, 4}, {15 * time.Millisecond, 2}} {
 		t.Run(tt.trip.String(), func(t *testing.T) {
-			m := New(&Config{Tree: Majority(3, 3), TTL: 10 * time.Second, NodeTimeout: 33 * time.Millisecond, Renew: true, Tries: true}, func(int) time.Duration { return tt.trip }, 1)
+			m := try(3, 3, tt.trip)
 			fx := refused(m, tt.trip, 0, func(c Call) quorumlock.Owner { return quorumlock.Owner(fmt.Sprint("b:1.", c.Attempt)) })
 			if fx.Outcome != Failed || int(m.attempt) != tt.want {
 				t.Errorf("outcome %v after %d attempts, want %d", fx.Outcome, m.attempt, tt.want)

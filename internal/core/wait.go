@@ -28,8 +28,11 @@ const (
 	// afterFailure is the average pause while there is no quorum to ask.
 	afterFailure = 100 * time.Millisecond
 
-	// betweenTries is how long a TryLock waits for the others to give up what they have.
+	// betweenTries is how long a TryLock waits for the others to give up what they have. After eagerTries attempts the pause
+	// doubles with every attempt, up to maxDoublings times. By then it is seldom a contender: most likely a node is down.
 	betweenTries = time.Millisecond
+	eagerTries   = 4
+	maxDoublings = 3
 
 	// maxTries is after how many attempts a TryLock ends that has taken longer than a NodeTimeout. To nodes that are far away, few
 	// attempts fit into one, and whoever gives up before the others have given way leaves the lock to nobody.
@@ -151,7 +154,7 @@ func (m *Machine) wait(now Time) {
 		return
 	}
 	if m.cfg.Tries {
-		m.phase, m.due = Waiting, now.Mono+betweenTries
+		m.phase, m.due = Waiting, now.Mono+betweenTries<<min(max(m.attempt-eagerTries, 0), maxDoublings)
 		return
 	}
 	m.phase, m.from = Waiting, now.Mono

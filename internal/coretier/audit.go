@@ -142,8 +142,8 @@ func (t *tier) keeps(c *call, p *process, kept time.Duration) bool {
 }
 
 // handoff is called when a lock may have become free, or may be shared. Where nothing fails, one of those who wait has it soon:
-// long before anybody would look for himself. All have it who wait to share it with others who have it, unless one who wants
-// it for himself is before them.
+// long before anybody would look for himself. Everyone who waits to share it with its holders has it soon, too, unless a waiter
+// who wants it alone is ahead or has just left: in that case handoff is called again later.
 func (t *tier) handoff(name int) {
 	if t.plan.Class != calm || t.isMulti() || !t.free(name, true) {
 		return
@@ -155,10 +155,11 @@ func (t *tier) handoff(name int) {
 		if is.alone > before.alone || !t.free(name, true) || t.isMulti() {
 			return
 		}
+		left := slices.ContainsFunc(slices.Concat(t.watch.waits, t.watch.refused), func(s span) bool { return s.to > now && s.lock.has(name) && !s.lock.shares(name) })
 		free := nobody && is.count == before.count && t.free(name, false)
 		for _, c := range t.waiting(name) {
 			waits := !c.tries && now-c.first > 10*t.plan.Latency && c.process.now.Mono > 0 && !c.worker.gone
-			if waits && (free || c.lock.shares(name) && !t.behind(c, name)) {
+			if waits && (free || c.lock.shares(name) && !left && !t.behind(c, name)) {
 				t.violate(promptly, "%s was free for %v, while %s waits since %v, to share it %v", names[name], soon, c.caller.Waiter, c.first, c.lock.shares(name))
 				return
 			}

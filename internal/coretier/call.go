@@ -197,6 +197,7 @@ func (c *call) send(calls []core.Call) {
 		return
 	}
 	p := c.process
+	c.caller.Ticket = min(c.caller.Ticket, int64(c.process.tier.world.Clock(c.process.number).Wall)+sameTicket)
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
 	var hints [len(names)]uint64
 	for node := range p.tier.plan.Nodes {

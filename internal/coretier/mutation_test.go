@@ -7,12 +7,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/sabotage"
 )
 
-// Whichever statement of the core is left out, some schedule goes wrong, or costs more. A plain run tries a sample of them.
+// Whichever statement of the core is left out, some schedule goes wrong, or costs more, or a test of package core fails. A plain run
+// tries a sample of them.
 func TestMutationsAreNoticed(t *testing.T) {
 	m := &sabotage.Mutations{
 		Package: "internal/coretier", Of: "internal/core", Except: "slots.go",
 		Seeds: 5000, Rare: 60000, Unfinished: 6 * time.Second,
-		Unnoticed: unnoticed, Open: open, Table: "docs/proof.md",
+		Unnoticed: unnoticed, Tested: tested, Table: "docs/proof.md",
 	}
 	m.AreNoticed(t)
 }

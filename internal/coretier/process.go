@@ -162,9 +162,16 @@ func (p *process) pop() timer {
 	return first
 }
 
-// newTicket is the time of a call, in wall-clock µs, and never the same twice.
+// sameTicket is what it is in package quorum.
+const sameTicket = 1000000
+
+// newTicket does what that of quorum.Client does.
 func (p *process) newTicket() int64 {
-	p.ticket = max(p.ticket+1, int64(p.tier.world.Clock(p.number).Wall))
+	now := int64(p.tier.world.Clock(p.number).Wall)
+	if p.ticket-now < sameTicket {
+		now = max(p.ticket+1, now)
+	}
+	p.ticket = now
 	return p.ticket
 }
 

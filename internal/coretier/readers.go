@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/fleet"
 )
 
 // shares reports whether a lock shares a name with others.
@@ -130,7 +131,8 @@ func (k *worker) downgrade() {
 	})
 }
 
-// ordered checks a token that was granted. Those who share a lock have tokens in no order among themselves.
+// ordered checks a token that was granted. Those who share a lock have tokens in no order among themselves. If too many nodes
+// lose their counters, the first call to reach an empty node sets the token that readers go on from. That call may be old.
 func (t *tier) ordered(h *hold, name int, bound bool) {
 	g, c, shares := &t.watch.names[name], h.call, h.shares(name)
 	for _, other := range g.tokens {
@@ -138,7 +140,7 @@ func (t *tier) ordered(h *hold, name int, bound bool) {
 		case shares && other.shares:
 		case other.token == h.token && !shares && !other.shares:
 			t.violate(tokensUnique, "%s was granted %s with token %d, as somebody was at %v", c.caller.Waiter, names[name], h.token, other.at)
-		case (other.token > h.token || other.token == h.token && other.shares) && (bound || !h.heir && other.at < m0(c)):
+		case (other.token > h.token || other.token == h.token && other.shares) && (bound || !h.heir && other.at < m0(c) && !(shares && t.forgets(other.at))):
 			t.violate(tokensRise, "%s was granted %s with token %d after token %d, shared %v", c.caller.Waiter, names[name], h.token, other.token, other.shares)
 		}
 	}
@@ -147,6 +149,20 @@ func (t *tier) ordered(h *hold, name int, bound bool) {
 	if !shares {
 		g.alone++
 	}
+}
+
+// forgets reports whether too many nodes have lost their counters since the given time.
+func (t *tier) forgets(since time.Duration) bool {
+	lost := make(map[int]bool)
+	for _, f := range t.plan.Faults {
+		switch f.Kind {
+		case fleet.CrashLoss, fleet.Failover, fleet.Forget, fleet.Evict, fleet.Step:
+			if f.At >= since && f.At <= t.world.Now() {
+				lost[t.server(f.Node)] = true
+			}
+		}
+	}
+	return len(lost) > 2*t.plan.Quorum-t.plan.Nodes-1
 }
 
 // behind reports whether somebody who wants to have the lock alone is before a call.

@@ -16,6 +16,8 @@ const (
 	told    = "only what an Observer is told depends on it, which the shell does"
 	theirs  = "it is for callers that share a lock with clients of Redisson's: the simulation of package simulation has them"
 	rare    = "one rush of TryLocks in some ten thousand needs it, or a reader beside one: see try_test.go in internal/core"
+	alike   = "what has been granted and what may have been granted are given back alike"
+	unread  = "what it keeps from being noted is not read any more"
 	dice    = "the numbers are random enough for a schedule without it"
 )
 
@@ -102,6 +104,9 @@ var unnoticed = map[string]string{
 	"hold.go: Waited: furthest = max(furthest, m.Cells[i].Position)":                                    theirs,
 	"hold.go: Waited: if !refused { ...":                                                                theirs,
 	"hold.go: Waited: return 0, 0":                                                                      theirs,
+	"wait.go: yielded: c.State = Unknown":                                                               alike,
+	"wait.go: yielded: if m.phase == Waiting { ...":                                                     costs,
+	"wait.go: handed: return (2)":                                                                       unread,
 	"machine.go: random: m.rand ^= m.rand << 13":                                                        dice,
 	"machine.go: random: m.rand ^= m.rand >> 7":                                                         dice,
 	"machine.go: random: m.rand ^= m.rand << 17":                                                        dice,
@@ -109,9 +114,9 @@ var unnoticed = map[string]string{
 	"release.go: gaveBack: m.gone[call.Cell] = !r.OK && (!kept || m.Cells[call.Cell].State == Granted)": broken,
 }
 
-// open has the statements whose absence a schedule should notice, but no schedule of the first 5,000 does. Most of them are
-// for calls that overtake each other, or get lost. The tests of package core cover many of them.
-var open = []string{
+// tested has the statements whose absence none of the first 5,000 schedules notices, but the tests of package core do. Most of them
+// are for calls that overtake each other, or get lost.
+var tested = []string{
 	"attempt.go: ask: if c.Handed > 0 { ...",
 	"attempt.go: ask: former = m.attempt - 1",
 	"attempt.go: acquired: if got { ...",
@@ -144,12 +149,9 @@ var open = []string{
 	"wait.go: yielded: c.pending--",
 	"wait.go: yielded: if r.Err != nil { // the shell sends a release again; the next attempt finds out where it is queued ...",
 	"wait.go: yielded: c.stray = true",
-	"wait.go: yielded: c.State = Unknown",
-	"wait.go: yielded: if m.phase == Waiting { ...",
 	"wait.go: handed: if m.phase >= Holding { ...",
 	"wait.go: handed: if m.successor && attempt < m.attempt { ...",
 	"wait.go: handed: m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})",
-	"wait.go: handed: return (2)",
 	"wait.go: handed: if attempt < m.attempt { ...",
 	"wait.go: handed: c.former = attempt",
 	"wait.go: handed: c.Called = true",

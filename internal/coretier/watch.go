@@ -300,7 +300,8 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 		if i < len(w.is.queue) && w.is.queue[i].Name == who || who == waiter {
 			continue
 		}
-		if _, stays := w.is.ticket(who); !stays && w.was.deadline(who) > now && w.is.holder([]byte(w.was.heir(who))) == "" {
+		served := slices.ContainsFunc(w.is.holders, func(h scriptmodel.Field) bool { return isSuccessorOf(h.Name, who) })
+		if _, stays := w.is.ticket(who); !stays && w.was.deadline(who) > now && !served {
 			w.violate(othersPlace, "n%d: what %s sent took %s out of the queue", node+1, waiter, who)
 		}
 	}
@@ -344,8 +345,8 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 			continue
 		}
 		for _, m := range w.was.queue {
-			if w.was.wantsShare(to) && w.was.isPassed(m.Name) {
-				continue
+			if w.was.wantsShare(to) && (w.was.isPassed(m.Name) || w.isMine(m.Name) && w.is.isPassed(m.Name)) {
+				continue // this call may be the waiter's own yield, which says that it only tries: readers may pass it
 			}
 			if m.Name != to && m.Score < ticket && w.was.deadline(m.Name) > now && !bytes.Equal([]byte(m.Name), []byte(waiterOf(k, w))) {
 				w.violate(ticketOrder, "n%d handed the lock to %s past %s", node+1, to, m.Name)
@@ -358,6 +359,12 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 			c.last = w.world.Now()
 		}
 	}
+}
+
+// isMine reports whether the call that has just run came from this waiter.
+func (w *watch) isMine(waiter string) bool {
+	c := w.callOf(string(w.me))
+	return c != nil && string(c.caller.Waiter) == waiter
 }
 
 // waiterOf is the waiter whose call has run, if it leaves the queue with it.

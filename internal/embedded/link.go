@@ -17,6 +17,7 @@ type link struct {
 	mu      sync.Mutex
 	pending []*Run // a place for each request that is not answered yet: nil if it is no script
 	gone    bool   // the client has closed: so does the server, once all is answered
+	listens bool   // to channels: what is not answered by then is a ping
 }
 
 func (l *link) close() {
@@ -56,11 +57,13 @@ func (l *link) requests() {
 			}
 			l.s.beforeRun(*run)
 		}
-		if !subscribes(f.args) {
-			l.mu.Lock()
+		l.mu.Lock()
+		if subscribes(f.args) {
+			l.listens = true
+		} else {
 			l.pending = append(l.pending, run)
-			l.mu.Unlock()
 		}
+		l.mu.Unlock()
 		if _, err := l.server.Write(f.raw); err != nil {
 			return
 		}
@@ -74,7 +77,7 @@ func (l *link) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gone = true
-	if len(l.pending) == 0 {
+	if len(l.pending) == 0 || l.listens {
 		_ = l.server.Close()
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// maxGuard keeps the arithmetic of the restart guard, and that of a node, from overflowing.
-const maxGuard = 100 * 365 * 24 * time.Hour
+// maxDuration keeps the arithmetic of a lease, of the restart guard, and of a node, from overflowing.
+const maxDuration = 100 * 365 * 24 * time.Hour
 
 // Settings is what a lock's options come to.
 type Settings = settings.Of[quorumlock.Owner, quorumlock.Drift, quorumlock.Observer]
@@ -52,6 +52,9 @@ func check(s *Settings) error {
 	if s.TTL < quorumlock.MinTTL {
 		return fmt.Errorf("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, quorumlock.MinTTL)
 	}
+	if s.TTL > maxDuration {
+		return fmt.Errorf("quorumlock: WithTTL(%v) is too long: use at most %v", s.TTL, maxDuration)
+	}
 	if err := s.Drift.Validate(); err != nil {
 		return fmt.Errorf("quorumlock: WithDrift: %w", err)
 	}
@@ -78,15 +81,15 @@ func check(s *Settings) error {
 	if !names.IsLabel(s.Label) {
 		return fmt.Errorf("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, names.MaxLabel)
 	}
-	if s.MaxTTL < 0 || s.MaxTTL > maxGuard {
+	if s.MaxTTL < 0 || s.MaxTTL > maxDuration {
 		return fmt.Errorf("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or 0 for no guard", s.MaxTTL)
 	}
 	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
 		return fmt.Errorf("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
 			s.TTL, s.MaxTTL)
 	}
-	if s.Retention < quorumlock.MinRetention || s.Retention > maxGuard {
-		return fmt.Errorf("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, quorumlock.MinRetention, maxGuard, quorumlock.DefaultRetention)
+	if s.Retention < quorumlock.MinRetention || s.Retention > maxDuration {
+		return fmt.Errorf("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, quorumlock.MinRetention, maxDuration, quorumlock.DefaultRetention)
 	}
 	if s.Quorum < 0 {
 		return fmt.Errorf("quorumlock: WithQuorum(%d) is negative: use a majority of the nodes or more, or 0 for a majority", s.Quorum)

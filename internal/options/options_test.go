@@ -107,6 +107,7 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		want   []string // the option as it was given, and the fix
 	}{
 		{"no TTL", quorumlock.WithTTL(0), []string{"WithTTL(0s)", "at least 10ms"}},
+		{"an endless TTL", quorumlock.WithTTL(math.MaxInt64), []string{"WithTTL(2562047h47m16.854775807s) is too long", "at most 876000h0m0s"}},
 		{"negative TTL", quorumlock.WithTTL(-time.Second), []string{"WithTTL(-1s)", "at least 10ms"}},
 		{"short TTL", quorumlock.WithTTL(quorumlock.MinTTL - 1), []string{"WithTTL(9.999999ms)", "at least 10ms"}},
 		{"NaN rate", quorumlock.WithDrift(quorumlock.Drift{Rate: math.NaN()}), []string{"WithDrift", "Rate is NaN", "below 1"}},

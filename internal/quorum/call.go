@@ -224,8 +224,10 @@ func (c *call) send(calls []core.Call) {
 func (c *call) entry() wire.Entry {
 	c.mu.Lock()
 	life := c.machine.Life()
+	c.caller.Ticket = min(c.caller.Ticket, c.lock.client.now().UnixMicro()+sameTicket) // the clock may have been set back since the call
+	ticket := c.caller.Ticket
 	c.mu.Unlock()
-	return wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: life, Callers: c.callers()}
+	return wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, TTL: life, Callers: c.callers()}
 }
 
 // mail makes scripts of the calls of one call.

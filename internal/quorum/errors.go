@@ -21,7 +21,7 @@ func (c *call) failure(why core.Reason) error {
 		return errors.Join(c.heldError(), c.quorumError(c.machine.Granted()))
 	}
 	held := c.heldError()
-	if silent := c.silentErrors(); c.turn == nil && len(silent) > 0 {
+	if silent := c.silentErrors(); c.turn == nil && len(silent) > 0 && !c.machine.Certain() {
 		return errors.Join(held, &quorumlock.QuorumError{Granted: c.machine.Granted(), Needed: c.needed(), Nodes: silent})
 	}
 	return held

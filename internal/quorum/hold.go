@@ -374,6 +374,8 @@ func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
 	switch {
 	case c.hold.loss != nil:
 		return c.hold.loss
+	case c.hold.over:
+		return quorumlock.ErrNotHeld
 	case !c.isAlive():
 		return quorumlock.ErrLost
 	case !r.Won:

@@ -22,7 +22,7 @@ const maxSlots = 64
 // localQueue is the local queue of one lock.
 type localQueue struct {
 	lock  *Lock
-	turns list.List // of *turn, in the order of their tickets
+	turns list.List // of *turn, in the order of their calls
 }
 
 // turn is a caller's entry in a local queue.
@@ -124,9 +124,18 @@ func (c *Client) callers(t *turn) int {
 	return 1 + behind
 }
 
-// newTicket returns the time of a call, in wall-clock µs, and never the same twice. It is called with mu held.
+// sameTicket is how far the last ticket may be ahead of the clock, in µs, for the next ticket to go on from it. If it is further
+// ahead, the clock was set back: whoever went on from a ticket of tomorrow would be the last in every queue until then.
+const sameTicket = 1000000
+
+// newTicket returns the time of a call, in wall-clock µs: never the same twice, unless the clock is set back by more than sameTicket.
+// It is called with mu held.
 func (c *Client) newTicket() int64 {
-	c.ticket = max(c.ticket+1, c.now().UnixMicro())
+	now := c.now().UnixMicro()
+	if c.ticket-now < sameTicket {
+		now = max(c.ticket+1, now)
+	}
+	c.ticket = now
 	return c.ticket
 }
 

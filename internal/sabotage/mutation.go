@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,7 +30,7 @@ type Mutations struct {
 	Rare       int               // within which it must notice the rest
 	Unfinished time.Duration     // for each thousand seeds: a run that takes longer hangs
 	Unnoticed  map[string]string // those that it need not notice, and why
-	Open       []string          // those that nothing notices yet
+	Tested     []string          // those that the tests of the package itself notice, and the first Seeds do not
 	Table      string            // the file, from the root of the module, that has the table of how many these are
 }
 
@@ -43,8 +44,9 @@ type statement struct {
 	skipped    bool   // without it the package does not compile
 }
 
-// AreNoticed fails if the simulation does not notice that a statement is left out, unless Unnoticed says why it need not, or
-// Open lists it. There is one build for all: an environment variable says which statement it leaves out.
+// AreNoticed fails if the simulation does not notice that a statement is left out, unless Unnoticed says why it need not. Those
+// that Tested lists must be noticed by the tests of the package. There is one build for all: an environment variable says which
+// statement it leaves out.
 func (m *Mutations) AreNoticed(t *testing.T) {
 	all := m.statements(t)
 	bin := m.build(t, all)
@@ -55,13 +57,32 @@ func (m *Mutations) AreNoticed(t *testing.T) {
 	}
 	m.checkNames(t, all)
 	m.checkTable(t, compiles)
-	type result struct{ noticed, excused, open, missed int }
+	own := ""
+	if slices.ContainsFunc(some, func(s *statement) bool { return slices.Contains(m.Tested, s.name) }) {
+		if own, err = build(t, m.Of, m.sources(t, all)); err != nil {
+			t.Fatal(err)
+		}
+		if m.fails(t, own, new(statement)) {
+			t.Fatalf("the tests of %s fail though nothing is left out", m.Of)
+		}
+	}
+	type result struct{ noticed, excused, tested, missed int }
 	rows, by, found := make([]result, len(some)), make([]string, len(some)), make([]int, len(some))
 	t.Run("all", func(t *testing.T) {
 		for i, s := range some {
 			t.Run(fmt.Sprintf("%s:%d", s.file, s.line), func(t *testing.T) {
 				t.Parallel()
 				reason, known := m.Unnoticed[s.name]
+				if slices.Contains(m.Tested, s.name) {
+					by[i], found[i] = "the tests of the package", -1
+					if m.fails(t, own, s) {
+						rows[i].tested = 1
+					} else {
+						rows[i].missed = 1
+						t.Errorf("no test of %s notices that line %d is left out:\n%s", m.Of, s.line, s.name)
+					}
+					return
+				}
 				try := func(from, seeds int) finding {
 					limit := m.Unfinished * time.Duration(1+seeds/1000)
 					return run(t, bin, m.Package, from, seeds, limit, variable+"="+strconv.Itoa(s.number), "GOMAXPROCS=1")
@@ -80,9 +101,6 @@ func (m *Mutations) AreNoticed(t *testing.T) {
 				case known:
 					rows[i].excused = 1
 					t.Logf("%s: %s", s.name, reason)
-				case slices.Contains(m.Open, s.name):
-					rows[i].open = 1
-					t.Logf("nothing notices yet that this is left out: %s", s.name)
 				default:
 					rows[i].missed = 1
 					t.Errorf("nothing notices within %d seeds that line %d is left out:\n%s", max(m.Seeds, m.Rare), s.line, s.name)
@@ -100,17 +118,17 @@ func (m *Mutations) AreNoticed(t *testing.T) {
 			files[s.file] = f
 		}
 		for _, r := range []*result{f, &total} {
-			r.noticed, r.excused, r.open, r.missed = r.noticed+rows[i].noticed, r.excused+rows[i].excused, r.open+rows[i].open, r.missed+rows[i].missed
+			r.noticed, r.excused, r.tested, r.missed = r.noticed+rows[i].noticed, r.excused+rows[i].excused, r.tested+rows[i].tested, r.missed+rows[i].missed
 		}
 		how[by[i]]++
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "| file | statements | noticed | need not be noticed | open | missed |\n|---|---|---|---|---|---|\n")
+	fmt.Fprintf(&b, "| file | statements | noticed | need not be noticed | noticed by tests | missed |\n|---|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		r := files[name]
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d |\n", name, r.noticed+r.excused+r.open+r.missed, r.noticed, r.excused, r.open, r.missed)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %d |\n", name, r.noticed+r.excused+r.tested+r.missed, r.noticed, r.excused, r.tested, r.missed)
 	}
-	fmt.Fprintf(&b, "| all | %d | %d | %d | %d | %d |\n\n", len(some), total.noticed, total.excused, total.open, total.missed)
+	fmt.Fprintf(&b, "| all | %d | %d | %d | %d | %d |\n\n", len(some), total.noticed, total.excused, total.tested, total.missed)
 	for _, name := range slices.SortedFunc(maps.Keys(how), func(a, b string) int { return cmp.Compare(how[b], how[a]) }) {
 		fmt.Fprintf(&b, "%4d by %s\n", how[name], cmp.Or(name, "nothing"))
 	}
@@ -123,7 +141,7 @@ func (m *Mutations) some(all []*statement, which string) ([]*statement, error) {
 		return all, nil
 	}
 	if n, err := strconv.Atoi(which); err == nil && n >= 0 {
-		return spread(slices.DeleteFunc(slices.Clone(all), func(s *statement) bool { return m.Unnoticed[s.name] != "" || slices.Contains(m.Open, s.name) }), n), nil
+		return spread(slices.DeleteFunc(slices.Clone(all), func(s *statement) bool { return m.Unnoticed[s.name] != "" }), n), nil
 	}
 	places := strings.Split(which, ",")
 	these := slices.DeleteFunc(slices.Clone(all), func(s *statement) bool {
@@ -135,9 +153,20 @@ func (m *Mutations) some(all []*statement, which string) ([]*statement, error) {
 	return these, nil
 }
 
-// checkNames fails if Unnoticed or Open has a statement that is not there any more.
+// fails reports whether the tests of the package fail without a statement, or do not end.
+func (m *Mutations) fails(t *testing.T, bin string, s *statement) bool {
+	cmd := exec.CommandContext(t.Context(), bin, "-test.failfast", "-test.timeout=2m")
+	cmd.Dir, cmd.Env = filepath.Join(root(t), m.Of), append(os.Environ(), variable+"="+strconv.Itoa(s.number))
+	_, err := cmd.CombinedOutput()
+	if t.Context().Err() != nil {
+		t.Fatal(err)
+	}
+	return err != nil
+}
+
+// checkNames fails if Unnoticed or Tested has a statement that is not there any more.
 func (m *Mutations) checkNames(t *testing.T, all []*statement) {
-	for _, name := range slices.AppendSeq(slices.Clone(m.Open), maps.Keys(m.Unnoticed)) {
+	for _, name := range slices.AppendSeq(slices.Clone(m.Tested), maps.Keys(m.Unnoticed)) {
 		if !slices.ContainsFunc(all, func(s *statement) bool { return s.name == name }) {
 			t.Errorf("there is no statement %q", name)
 		}
@@ -146,7 +175,7 @@ func (m *Mutations) checkNames(t *testing.T, all []*statement) {
 
 // checkTable fails if the table of how many statements must be noticed is out of date.
 func (m *Mutations) checkTable(t *testing.T, all []*statement) {
-	type row struct{ statements, unnoticed, open int }
+	type row struct{ statements, unnoticed, tested int }
 	files, total := make(map[string]*row), new(row)
 	for _, s := range all {
 		if files[s.file] == nil {
@@ -156,16 +185,16 @@ func (m *Mutations) checkTable(t *testing.T, all []*statement) {
 			r.statements++
 			if m.Unnoticed[s.name] != "" {
 				r.unnoticed++
-			} else if slices.Contains(m.Open, s.name) {
-				r.open++
+			} else if slices.Contains(m.Tested, s.name) {
+				r.tested++
 			}
 		}
 	}
 	var b strings.Builder
 	line := func(name string, r *row) {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", name, r.statements, r.statements-r.unnoticed-r.open, r.unnoticed, r.open)
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", name, r.statements, r.statements-r.unnoticed-r.tested, r.tested, r.unnoticed)
 	}
-	b.WriteString("| file | statements | must be noticed | need not be noticed | open |\n|---|---|---|---|---|\n")
+	b.WriteString("| file | statements | noticed by schedules | by tests | need not be noticed |\n|---|---|---|---|---|\n")
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		line(name, files[name])
 	}

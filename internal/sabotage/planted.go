@@ -111,7 +111,7 @@ func (p *Planted) caught(t *testing.T, b Bug) string {
 	if err != nil {
 		t.Fatalf("%s: %v", b.Name, err)
 	}
-	f := run(t, bin, p.Package, 0, b.Seeds, 5*time.Minute)
+	f := run(t, bin, p.Package, 0, b.Seeds, 10*time.Minute)
 	switch f.by {
 	case "":
 		t.Errorf("%s is not caught by %d seeds", b.Name, b.Seeds)

@@ -321,7 +321,7 @@ func (g *generator) shared(owner quorumlock.Owner) wire.Call {
 	case p < 0.90:
 		return g.leave()
 	default:
-		return g.broken(wire.Yield(g.name, owner, g.entry()).Shared(), 4)
+		return g.broken(g.among(wire.Yield(g.name, owner, g.entry()).Shared()), 4)
 	}
 }
 

@@ -19,7 +19,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(17)
+	what := g.IntN(19)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -68,6 +68,10 @@ func (g *generator) mischief() command {
 		return g.strayHeir()
 	case 16:
 		return g.throng()
+	case 17:
+		return g.twins()
+	case 18:
+		return g.leftFree()
 	case 11:
 		key = "quorumlock_promoted"
 		g.follow = func() wire.Call {
@@ -189,6 +193,45 @@ func (g *generator) strayEntry() command {
 	return put(key, v)
 }
 
+// leftFree is a queue during the time that open.lua leaves to strangers: nobody is the first. A waiter that was called is likely to
+// leave, or to give something back.
+func (g *generator) leftFree() command {
+	name, waiter, ms := g.name, quorumlock.Owner("c0:1"), int64(g.now/1000)
+	g.follow = func() wire.Call {
+		g.name = name
+		switch g.IntN(3) {
+		case 0:
+			return wire.ReleaseAndLeave(name, "c9:1.0", waiter, g.chance(0.5))
+		case 1:
+			return wire.ReleaseAndLeave(name, "c9:1.0", waiter, g.chance(0.5)).Open(g.window(), g.waiter())
+		}
+		return wire.Leave(name, waiter, g.chance(0.5))
+	}
+	expires := ms + 5000
+	var hold scriptmodel.Value
+	if g.chance(0.4) { // a stranger came in time
+		hold = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "8743c9c0-0795-4907-87fd-6c719a6b4586:41", Value: "1"}}, Expires: expires}
+	}
+	queue, entries := scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}
+	for i, who := range []string{"c9:0", "c0:1", "c1:1", "c2:1"}[:2+g.IntN(3)] {
+		stored := fmt.Sprintf("%d 1", ms+pick[int64](g, 1000, 1001, 2500, 2501, 5000))
+		if i == 0 {
+			stored = fmt.Sprintf("%d 0", ms+pick[int64](g, -1, 0, 1, 20, 20))
+		}
+		queue.Members = append(queue.Members, scriptmodel.Member{Name: who, Score: float64(i)})
+		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: who, Value: stored})
+	}
+	slices.SortFunc(entries.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
+	return command{does: fmt.Sprintf("%q becomes %+v, its queue %+v, with the entries %+v", name, hold, queue, entries), do: func(s side) {
+		s.forget(name)
+		if hold.Fields != nil {
+			s.put(name, hold)
+		}
+		s.put(wire.QueueKey(name), queue)
+		s.put(wire.EntriesKey(name), entries)
+	}}
+}
+
 // strayHeir is a lock that is held and has one waiter, of whom something strange is stored. The next call is likely to be
 // the release, which would hand the lock over.
 func (g *generator) strayHeir() command {
@@ -223,6 +266,35 @@ func (g *generator) strayHeir() command {
 	}}
 }
 
+// twins is a lock that a reader shares with a waiter's successors, each from another address of this server. The next call is the
+// reader's release, which may hand the lock to the waiter.
+func (g *generator) twins() command {
+	name, ms, holder, waiter := g.name, int64(g.now/1000), quorumlock.Owner("c9:1.0"), "c0:1"
+	g.follow = func() wire.Call {
+		g.name = name
+		return wire.Release(name, holder, 1)
+	}
+	share := func(ends int64) string { return fmt.Sprintf("%013d", ends) }
+	expires := ms + 5000
+	lock := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: string(holder), Value: share(expires)}, {Name: "mode", Value: "shared"}}, Expires: expires}
+	for cell := range 4 {
+		if g.chance(0.3) {
+			lock.Fields = append(lock.Fields, scriptmodel.Field{Name: fmt.Sprintf("%s/1.%d", waiter, cell), Value: share(ms + pick[int64](g, -1, 0, 0, 1, 1, 4000))})
+		}
+	}
+	cells := pick(g, "", "0-1", "0-2", "0-2", "0-3", "1-2", "2-3", "-2", "1-", "0-2 ")
+	stored := fmt.Sprintf("%d %ss%s %d 1800 %d 1 s", ms+5000, pick(g, "1", "1", "1", "12", ""), cells, ms, g.IntN(4))
+	queue := scriptmodel.Value{Members: []scriptmodel.Member{{Name: waiter, Score: 5}}, Expires: expires}
+	entries := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: waiter, Value: stored}}, Expires: expires}
+	slices.SortFunc(lock.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
+	return command{does: fmt.Sprintf("%q is shared by %+v, and %q waits with %q", name, lock, waiter, stored), do: func(s side) {
+		s.put(name, lock)
+		s.put(wire.TokenKey(name), scriptmodel.Value{Text: "7"})
+		s.put(wire.QueueKey(name), queue)
+		s.put(wire.EntriesKey(name), entries)
+	}}
+}
+
 // throng is a lock that many share, some of whom were handed it in their turn. Often somebody waits to have it alone. The next call
 // is likely to be the next attempt of one of those.
 func (g *generator) throng() command {
@@ -245,23 +317,24 @@ func (g *generator) throng() command {
 	if lock.Expires = until + pick[int64](g, 0, 0, 0, 1, 2); lock.Expires <= ms {
 		lock.Expires = expires
 	}
-	if g.chance(g.wild) {
+	if n == 1 && g.chance(0.5) || g.chance(g.wild) { // with one owner, this and the mode are all that a release leaves
 		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: "c8:1.0", Value: pick(g, "10000000000000", "1234567890123456", fmt.Sprint("x", ms+9000), fmt.Sprint(ms+9000, "x"))})
 	}
 	slices.SortFunc(lock.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })
 	var queue, entries scriptmodel.Value
-	if g.chance(0.7) {
+	leaves := g.chance(0.4) // the next call releases the longest share
+	if g.chance(0.7) && !(leaves && g.chance(0.7)) {
 		queue = scriptmodel.Value{Members: []scriptmodel.Member{{Name: "c2:1", Score: float64(epoch)}}, Expires: expires}
 		entries = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "c2:1", Value: fmt.Sprintf("%d 1", ms+5000)}}, Expires: expires}
 	}
-	if g.chance(0.2) { // readers: the first was called a moment ago
+	if !leaves && g.chance(0.2) { // readers: the first was called a moment ago
 		queue.Members = append(queue.Members, scriptmodel.Member{Name: "c2:2", Score: float64(epoch) + 1}, scriptmodel.Member{Name: "c2:3", Score: float64(epoch) + 2})
 		entries.Fields = append(entries.Fields, scriptmodel.Field{Name: "c2:2", Value: fmt.Sprintf("%d 1s", ms+1000)}, scriptmodel.Field{Name: "c2:3", Value: fmt.Sprintf("%d 1s", ms+5000)})
 		queue.Expires, entries.Expires = expires, expires
 	}
 	g.follow = func() wire.Call {
 		g.name = name
-		if g.chance(0.3) {
+		if leaves {
 			return wire.Release(name, quorumlock.Owner(longest), 1)
 		}
 		switch owner := wire.OwnerOf("c0:1", pick(g, 1, 2, 3, 4)); g.IntN(5) {

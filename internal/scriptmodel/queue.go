@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -300,6 +301,9 @@ func (n *Node) hand(w queued, now float64) bool {
 	n.drop(w.name)
 	owner, token := w.name+"/"+s.attempt+"."+s.cell, whole(last)
 	if ttl := must(tonumber(s.ttl)); wantsShare(w.stored) {
+		if n.hasTwin(w, s, now) {
+			return true
+		}
 		if !n.lock.hexists(owner) {
 			n.sharedUntil(owner, now+ttl, integer(s.ttl))
 		}
@@ -318,6 +322,24 @@ func (n *Node) hand(w queued, now float64) bool {
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
 	return true
+}
+
+var cellsOf = regexp.MustCompile(`^\S+ \d+s(\d+)-(\d+)`)
+
+// hasTwin reports whether a waiter's successor already has a share here as another cell.
+func (n *Node) hasTwin(w queued, s successor, now float64) bool {
+	cells := cellsOf.FindStringSubmatch(w.stored)
+	if cells == nil {
+		return false
+	}
+	own, _ := tonumber(s.cell)
+	for cell := integer(cells[1]); cell <= integer(cells[2]); cell++ {
+		until, shares := n.lock.hget(fmt.Sprintf("%s/%s.%d", w.name, s.attempt, cell))
+		if shares && float64(cell) != own && must(tonumber(until)) >= now {
+			return true
+		}
+	}
+	return false
 }
 
 // successor is what an entry says of the owner to whom the lock may be handed.

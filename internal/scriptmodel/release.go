@@ -53,7 +53,7 @@ func (n *Node) release() wire.Reply {
 			return wire.Integer(int64(left))
 		case fields != few:
 			over := false
-			if share+1 >= now+float64(n.pttl(n.lock)) && n.looks(fields) {
+			if n.looks(fields) && share+1 >= now+float64(n.pttl(n.lock)) {
 				last := 0.0
 				for _, f := range n.lock.hgetall() {
 					if ends, ok := digits(f.Value); ok {

@@ -43,7 +43,7 @@ func (n *Node) share() wire.Reply {
 		}
 		n.setFor(n.token, whole(token), kept+max(0, (token-now)/1000))
 	} else if float64(n.pttl(n.token)) < kept {
-		n.pexpire(n.token, int64(kept))
+		n.pexpire(n.token, int64(n.number(2)+93600000))
 	}
 	again := n.lock.hexists(owner) && n.lock.hexists("mode")
 	n.sharedUntil(owner, n.clock()+n.number(2), n.whole(2))

@@ -40,7 +40,11 @@ func (g *generator) slotScene() command {
 		}
 		owners = append(owners, owner)
 		slots.Members = append(slots.Members, scriptmodel.Member{Name: owner, Score: float64(slot)})
-		holds.Members = append(holds.Members, scriptmodel.Member{Name: owner, Score: float64(ms + pick[int64](g, -1, 0, 1, 50, 1000, 4000))})
+		end := ms + pick[int64](g, -1, 0, 1, 50, 1000, 4000)
+		if crowd {
+			end = ms + 4000
+		}
+		holds.Members = append(holds.Members, scriptmodel.Member{Name: owner, Score: float64(end)})
 	}
 	for i := range waiters {
 		waiter := fmt.Sprintf("c0:%d", 1+i)

@@ -40,7 +40,7 @@ func (n *Node) slotAcquire() wire.Reply {
 	if s, ok := n.slots.zscore(owner); ok {
 		slot = int(s)
 	}
-	again, former := slot >= 0, ""
+	again, former, gone := slot >= 0, "", -1
 	refuse := func(status int64, who string, ms float64) wire.Reply {
 		if ms == 0 {
 			m := n.lock.ranked()
@@ -59,8 +59,11 @@ func (n *Node) slotAcquire() wire.Reply {
 	if waiter == "" {
 		if asked := int(n.number(5)); slot != asked {
 			who := n.slots.at(asked)
-			n.give(owner)
+			gone = n.give(owner)
 			if who != "" {
+				if gone >= 0 {
+					n.serve("", now, false)
+				}
 				return refuse(0, who, 0)
 			}
 			slot, again = asked, false
@@ -78,6 +81,7 @@ func (n *Node) slotAcquire() wire.Reply {
 				if n.slots.zcount(wish, wish) > 0 {
 					n.give(former)
 					n.join(waiter, entry, now)
+					n.serve("", now, false)
 					return refuse(0, n.lowest(), 0)
 				}
 				slot = wish
@@ -118,12 +122,15 @@ func (n *Node) slotAcquire() wire.Reply {
 		}
 	}
 	if former != "" {
-		n.give(former)
+		gone = n.give(former)
 	}
 	if waiter != "" {
 		n.drop(waiter)
 	}
 	n.take(owner, slot, token, now, n.number(2))
+	if gone >= 0 && gone != slot {
+		n.serve("", now, false)
+	}
 	status := int64(5)
 	if again {
 		status = 6

@@ -2,4 +2,4 @@
 
 package simulation
 
-const defaultSeeds = 1000
+const defaultSeeds = 600

@@ -152,7 +152,7 @@ func placeOf(script string, argv []string) (p place) {
 		p.waiter = fields[0]
 		p.ticket, _ = strconv.ParseFloat(fields[1], 64)
 	}
-	p.shares = len(fields) > 3 && strings.HasSuffix(fields[3], "s")
+	p.shares = len(fields) > 3 && strings.Contains(fields[3], "s")
 	if len(fields) > 7 {
 		p.heir, p.secret = fields[0]+"/"+fields[6], fields[7]
 	}

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,17 +168,18 @@ func (n *node) state(name string) (s state) {
 	if name != semaphore {
 		s.token, _ = n.redis.Get(wire.TokenKey(name))
 	}
-	var err error
-	if s.line, err = n.redis.SortedSet(wire.QueueKey(name)); err != nil {
+	line, err := n.redis.SortedSet(wire.QueueKey(name))
+	if err != nil {
 		return s
 	}
+	s.line = maps.Clone(line) // it changes with the key
 	s.places, s.heirs, s.sharers, s.passed = make(map[string]int64), make(map[string]string), make(map[string]bool), make(map[string]bool)
 	for who := range s.line {
 		stored := strings.Fields(n.redis.HGet(wire.EntriesKey(name), who))
 		if len(stored) > 0 {
 			s.places[who], _ = strconv.ParseInt(stored[0], 10, 64)
 		}
-		s.sharers[who] = name != semaphore && len(stored) > 1 && strings.HasSuffix(stored[1], "s")
+		s.sharers[who] = name != semaphore && len(stored) > 1 && strings.Contains(stored[1], "s")
 		s.passed[who] = s.sharers[who] || len(stored) > 1 && strings.HasSuffix(stored[1], "t")
 		if len(stored) == 7 {
 			s.heirs[who] = who + "/" + stored[5]
@@ -309,21 +311,25 @@ func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 			return // it was granted before, in turn
 		}
 	}
+	ticket := p.ticket
+	if joined, queued := was.line[p.waiter]; queued { // with a lower one, perhaps, if its clock was set back since this attempt was sent
+		ticket = min(ticket, joined)
+	}
 	now := n.clock.last.UnixMilli()
 	if name == semaphore {
-		if before := was.before(p.waiter, p.ticket); before >= t.world.plan.Permits-len(was.holders) {
+		if before := was.before(p.waiter, ticket); before >= t.world.plan.Permits-len(was.holders) {
 			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %d who wait, with %v taken", n, name, m.owner, before, was.holders)
 		}
 		return
 	}
-	for who, ticket := range was.line {
+	for who, other := range was.line {
 		if was.places[who] <= now {
 			continue // it has gone
 		}
 		if m.shares && was.passed[who] {
 			continue
 		}
-		if argv[3] == "try" || who != p.waiter && ticket < p.ticket {
+		if argv[3] == "try" || who != p.waiter && other < ticket {
 			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %s", n, name, m.owner, t.alias(who))
 		}
 	}
@@ -348,12 +354,15 @@ func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 		}
 		now := n.clock.last.UnixMilli()
 		if name == semaphore {
-			if before := was.before(to, was.line[to]); before > t.world.plan.Permits-len(is.holders) {
+			if before := is.before(to, was.line[to]); before > t.world.plan.Permits-len(is.holders) {
 				t.world.violateLocked(ticketOrder, "%v handed %s to %s past %d who wait, with %v taken", n, name, t.alias(to), before, is.holders)
 			}
 		}
-		for other, ticket := range was.line {
-			if name != semaphore && other != to && ticket < was.line[to] && was.places[other] > now && !(was.passed[other] && was.sharers[to]) {
+		for other, ticket := range is.line { // the caller may have left
+			mine := m.waiter != "" && other == t.wire(m, m.waiter)
+			// This call may be the waiter's own yield, which says that it only tries: readers may pass it.
+			passed := was.sharers[to] && (was.passed[other] || mine && is.passed[other])
+			if name != semaphore && other != to && ticket < was.line[to] && was.places[other] > now && !passed {
 				t.world.violateLocked(ticketOrder, "%v handed %s to %s past %s", n, name, t.alias(to), t.alias(other))
 			}
 		}

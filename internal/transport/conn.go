@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"crypto/tls"
 	"net"
 	"syscall"
 )
@@ -24,6 +25,24 @@ func bound(conn net.Conn, wrote func(b *bounded, n int)) net.Conn {
 		return &boundedSocket{b, socket}
 	}
 	return b
+}
+
+// socketOf returns the connection below TLS.
+func socketOf(conn net.Conn) net.Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return conn
+}
+
+// abort closes a connection and discards what the server's kernel has not acknowledged. After an ordinary close, the kernel would
+// go on sending that for minutes, and a call that was given up, and undone over another connection, could still run.
+func abort(conn net.Conn) {
+	socket := socketOf(conn)
+	if s, ok := socket.(interface{ SetLinger(sec int) error }); ok {
+		_ = s.SetLinger(0) // it fails if the socket is closed already: then it is too late
+	}
+	_ = socket.Close()
 }
 
 // bounded is a connection whose reads fail, for good, at the first reply that no Redis sends.
@@ -62,7 +81,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.Conn.Read(p)
 	n, b.err = b.replies.scan(p[:n])
 	if b.err != nil {
-		_ = b.Conn.Close() // b.err says more than an error of Close would
+		abort(b.Conn)
 		return n, b.err
 	}
 	return n, err

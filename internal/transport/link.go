@@ -90,8 +90,9 @@ func (k *link) connect(ctx context.Context) error {
 // isReady reports whether there is a connection that can be used.
 func (k *link) isReady() bool { return k.conn != nil }
 
-// check drops the connection if the server, or a proxy, has closed it while it was idle. It costs a system call, and
-// cannot see through TLS.
+// check drops the connection if the server, or a proxy, has closed it while it was idle. It costs a system call. It looks below
+// TLS, too, without reading: nothing was asked, so whatever is there is the end of the connection or, rarely, a record of TLS
+// itself. Either way the worker connects anew.
 func (k *link) check() {
 	if k.conn == nil || !looksAtIdle {
 		return
@@ -101,7 +102,7 @@ func (k *link) check() {
 		return
 	}
 	if k.raw == nil {
-		socket, ok := b.Conn.(syscall.Conn)
+		socket, ok := socketOf(b.Conn).(syscall.Conn)
 		if !ok {
 			return
 		}
@@ -138,15 +139,18 @@ func (k *link) drop() {
 	if k.conn == nil {
 		return
 	}
-	k.cut()
+	if b := k.last.Load(); b != nil {
+		_ = b.Conn.Close()
+	}
 	_ = k.conn.Close() // there is nothing left to lose on it
 	k.conn, k.pipe, k.raw = nil, nil, nil
 }
 
-// cut ends a pipeline that is under way. Unlike drop, it may be called while the worker uses the link.
+// cut ends a pipeline that is under way. Unlike drop, it may be called while the worker uses the link. What has not reached the
+// server yet is thrown away: see abort. When the lane is closed, nothing is: releases that are on their way may arrive.
 func (k *link) cut() {
 	if b := k.last.Load(); b != nil {
-		_ = b.Conn.Close()
+		abort(b.Conn)
 	}
 }
 

@@ -121,6 +121,9 @@ func (l *lane) run() {
 			l.out = append(l.out, c.(*command).sent...)
 		}
 		sent, err := l.link.exec(deadline, l.cmds, l.out)
+		if err != nil {
+			l.link.cut()
+		}
 		if err != nil || l.stale {
 			l.link.drop()
 		}

@@ -58,7 +58,7 @@ const (
 	aText    argKind = iota // text
 	aNumber                 // number
 	aOwner                  // text, as the cell number has it
-	aEntry                  // the call's entry, as the cell number has it; the text, which says what the waiter wants, follows the callers
+	aEntry                  // the call's entry for the cell in number (see cellBits); text, which says what the waiter wants, follows the callers
 	aRange                  // two numbers, one in the upper 32 bits, with a space between them
 	aChannel                // the channel of the lock
 	aLeader                 // the channel of the leader's value
@@ -111,13 +111,26 @@ func (c Call) Shared() Call {
 }
 
 // Among makes the server refuse a share if another of the owner's cells from the first to the last has one there: then two
-// addresses lead to one server, which counts once.
+// addresses lead to one server, which counts once. Likewise, if the call has an entry, the server does
+// not hand its waiter a second share.
 func (c Call) Among(first, last int) Call {
 	if c.Script == share {
 		c.args[4] = arg{kind: aRange, number: int64(first)<<32 | int64(last)}
 	}
+	for i := range c.args {
+		if a := &c.args[i]; a.kind == aEntry && a.text == "s" && first < last {
+			a.number |= int64(first)<<cellBits | int64(last)<<(2*cellBits)
+		}
+	}
 	return c
 }
+
+// cellBits is the width of a cell in an entry's number, which holds three: the entry's own, and the first and the last that may
+// lead to the same server (0 if there are no others).
+const (
+	cellBits = 21
+	cellMask = 1<<cellBits - 1
+)
 
 // Lock returns the first key, which is the name of the lock.
 func (c *Call) Lock() string {
@@ -180,7 +193,7 @@ func (c *Call) AppendArg(b []byte, i int) []byte {
 	case aOwner:
 		return appendOfCell(b, a.text, int(a.number))
 	case aEntry:
-		return c.entry.appendAt(b, int(a.number), a.text)
+		return c.entry.appendAt(b, a)
 	case aRange:
 		b = append(strconv.AppendInt(b, a.number>>32, 10), ' ')
 		return strconv.AppendInt(b, a.number&math.MaxUint32, 10)

@@ -240,7 +240,7 @@ func (r Reply) queue(values, entries []any) ([]quorumlock.Waiter, error) {
 		w := quorumlock.Waiter{Owner: quorumlock.Owner(owner), Since: time.UnixMicro(int64(ticket)), Callers: 1}
 		if f := strings.Fields(stored); len(f) > 1 {
 			var callers string
-			callers, w.Reader = strings.CutSuffix(f[1], "s")
+			callers, _, w.Reader = strings.Cut(f[1], "s")
 			callers, _, _ = strings.Cut(callers, "k")
 			if n, err := strconv.Atoi(strings.TrimSuffix(callers, "t")); err == nil {
 				w.Callers = n

@@ -230,29 +230,36 @@ func ParseHandoff(rest string) (h Handoff, ok bool) {
 	return h, true
 }
 
-// ProvenBy reports whether the message comes from a node: only the nodes and the waiter know its secret.
+// ProvenBy reports whether the message comes from a node: only the nodes and the waiter know its secret. A call of TryLock has none,
+// and is handed nothing.
 func (h Handoff) ProvenBy(secret string) bool {
 	said := fmt.Sprintf("%s %s %d %d %s %s %s", secret, string(h.Waiter), h.Attempt, h.Cell, h.token, h.Lock, secret)
 	sum := sha1.Sum([]byte(said))
-	return subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(h.proof)) == 1
+	return secret != "" && subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(h.proof)) == 1
 }
 
 // String returns the entry in the form that the scripts take.
-func (e Entry) String() string { return string(e.appendAt(nil, e.Successor.Cell, "")) }
+func (e Entry) String() string { return string(e.appendAt(nil, &arg{number: int64(e.Successor.Cell)})) }
 
-// appendAt appends the entry as one cell of the lock has it: wants is "s" for a share, and `k<permits>p<slot>` for a slot.
-func (e *Entry) appendAt(b []byte, cell int, wants string) []byte {
+// appendAt appends the entry for the cell in a.number. a.text is "s" for a share, and `k<permits>p<slot>` for a slot. The
+// cells that may lead to the same server follow, if there are any.
+func (e *Entry) appendAt(b []byte, a *arg) []byte {
+	cell, first, last := a.number&cellMask, a.number>>cellBits&cellMask, a.number>>(2*cellBits)
 	b = append(append(b, e.Waiter...), ' ')
 	b = append(strconv.AppendInt(b, e.Ticket, 10), ' ')
 	b = append(strconv.AppendInt(b, milliseconds(e.TTL), 10), ' ')
 	b = strconv.AppendInt(b, int64(max(e.Callers, 1)), 10)
-	if b = append(b, wants...); wants == "" && e.Passable {
+	if b = append(b, a.text...); a.text == "" && e.Passable {
 		b = append(b, 't')
+	}
+	if last > first && e.Successor.TTL > 0 {
+		b = append(strconv.AppendInt(b, first, 10), '-')
+		b = strconv.AppendInt(b, last, 10)
 	}
 	b = append(b, ' ')
 	if s := e.Successor; s.TTL > 0 {
 		b = append(strconv.AppendInt(b, milliseconds(s.TTL), 10), ' ')
-		b = append(strconv.AppendInt(b, int64(cell), 10), ' ')
+		b = append(strconv.AppendInt(b, cell, 10), ' ')
 		b = append(strconv.AppendInt(b, int64(s.Attempt), 10), ' ')
 		b = append(b, s.Secret...)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
@@ -23,20 +24,23 @@ func ExampleHealth() {
 	mux := http.NewServeMux()
 	mux.Handle("/readyz", redlockhttp.Health(client))
 
-	for _, s := range servers {
+	probe := func() int {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
-		fmt.Println(w.Code)
-		s.Kill() // one node after the other
+		return w.Code
 	}
+	servers[0].Kill()
+	fmt.Println("without one node:", probe())
+	servers[1].Kill()
+	time.Sleep(200 * time.Millisecond) // until then, the answer is used again
+	fmt.Println("without two nodes:", probe())
 	_ = client.Close()
 	for _, s := range servers {
 		s.Close()
 	}
 	// Output:
-	// 200
-	// 200
-	// 503
+	// without one node: 200
+	// without two nodes: 503
 }
 
 func ExampleExclusive() {

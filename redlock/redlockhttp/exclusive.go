@@ -61,14 +61,16 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 //   - 409 Conflict if another request has the lock. Retry-After is the TTL in the [quorumlock.HeldError], in seconds, rounded
 //     up, and at least 1. The lock may be free sooner, if it is released, or later, if it is renewed.
 //   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is closed.
-//   - 500 Internal Server Error for any other error, such as a name that no lock can have.
+//   - 500 Internal Server Error for any other error, such as a name that no lock can have. That includes a name that is
+//     something else, [quorumlock.ErrNotALock] or [quorumlock.ErrWrongKind], at each node that failed: trying again does not
+//     help.
 //
 // The answer does not contain the text of the error, which may name keys and holders. To log the error, give [Exclusive] a
 // function that logs it and calls Refuse.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
-	_, few := errors.AsType[*quorumlock.QuorumError](err)
+	few, ok := errors.AsType[*quorumlock.QuorumError](err)
 	switch {
-	case few, errors.Is(err, quorumlock.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case ok && !isNoLock(err, few), errors.Is(err, quorumlock.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the lock cannot be acquired now: try again", http.StatusServiceUnavailable)
 	case errors.Is(err, quorumlock.ErrHeld):
@@ -81,4 +83,15 @@ func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	default:
 		http.Error(w, "the lock for this request cannot be used", http.StatusInternalServerError)
 	}
+}
+
+// isNoLock reports whether the name of a lock is something else, and nothing but that has kept it from a quorum: no node
+// failed otherwise, which may go away by itself, and no node says that it is held.
+func isNoLock(err error, few *quorumlock.QuorumError) bool {
+	for _, n := range few.Nodes {
+		if !errors.Is(n, quorumlock.ErrNotALock) && !errors.Is(n, quorumlock.ErrWrongKind) {
+			return false
+		}
+	}
+	return len(few.Nodes) > 0 && !errors.Is(err, quorumlock.ErrHeld)
 }

@@ -9,11 +9,15 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
+	"github.com/quorumlock/quorumlock/internal/embedded"
 	public "github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
 
@@ -98,6 +102,14 @@ func TestOneRequestOfACustomerIsLetInAtATime(t *testing.T) {
 	}
 }
 
+// nodes are the errors of as many nodes.
+func nodes(errs ...error) (failed []*quorumlock.NodeError) {
+	for _, err := range errs {
+		failed = append(failed, &quorumlock.NodeError{Node: "n", Err: err})
+	}
+	return failed
+}
+
 func TestRefusals(t *testing.T) {
 	for name, test := range map[string]struct {
 		err    error
@@ -112,6 +124,9 @@ func TestRefusals(t *testing.T) {
 		"closed":           {quorumlock.ErrClosed, 503, "1"},
 		"the caller left":  {context.Canceled, 503, "1"},
 		"not a lock":       {quorumlock.ErrNotALock, 500, ""},
+		"another kind":     {&quorumlock.QuorumError{Needed: 2, Nodes: nodes(quorumlock.ErrWrongKind, quorumlock.ErrNotALock)}, 500, ""},
+		"or an outage":     {&quorumlock.QuorumError{Needed: 2, Nodes: nodes(quorumlock.ErrWrongKind, io.EOF)}, 503, "1"},
+		"or held":          {errors.Join(&quorumlock.HeldError{}, &quorumlock.QuorumError{Needed: 2, Nodes: nodes(quorumlock.ErrNotALock)}), 503, "1"},
 		"something secret": {errors.New("10.0.0.7 says no"), 500, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,6 +139,64 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("status %d, Retry-After %q, want %d and %q", w.Code, w.Header().Get("Retry-After"), test.status, test.retry)
 			}
 		})
+	}
+}
+
+// What is at the key does not go away by itself, so 503 would have the caller come back for ever. Where a node is down as well,
+// it may be all that is missing.
+func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
+	for name, test := range map[string]struct {
+		foreign, down int // nodes
+		status        int
+	}{
+		"at two of three nodes":          {2, 0, 500},
+		"at all nodes":                   {3, 0, 500},
+		"at one node":                    {1, 0, 200},
+		"at one node, another is down":   {1, 1, 503},
+		"at one node, the rest are down": {1, 2, 503},
+	} {
+		for kind, use := range map[string]func(t *testing.T, s *embedded.Server){
+			"a string": func(t *testing.T, s *embedded.Server) {
+				if err := s.Redis.Set("x", "mine"); err != nil {
+					t.Fatal(err)
+				}
+			},
+			"a latch": func(t *testing.T, s *embedded.Server) {
+				n, err := s.Node()
+				if err != nil {
+					t.Fatal(err)
+				}
+				c, err := redlock.New([]*node.Node{n})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer c.Close() //nolint:errcheck // it has served
+				if err := c.Latch("x", 2).Done(t.Context(), "one"); err != nil {
+					t.Fatal(err)
+				}
+			},
+		} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					c, servers := start(t, 3)
+					for _, s := range servers[:test.foreign] {
+						use(t, s)
+					}
+					for _, s := range servers[test.foreign : test.foreign+test.down] {
+						s.Kill()
+					}
+					var why error
+					h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return c.Mutex("x") }, func(w http.ResponseWriter, r *http.Request, err error) {
+						why = err
+						redlockhttp.Refuse(w, r, err)
+					})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+					w := do(t, h, "POST", "/")
+					if retry := w.Header().Get("Retry-After"); w.Code != test.status || (retry != "") != (test.status == 503) {
+						t.Errorf("status %d, Retry-After %q, want %d: %v", w.Code, retry, test.status, why)
+					}
+				})
+			})
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"time"
 
 	"golang.org/x/sync/singleflight"
 
@@ -24,15 +25,22 @@ import (
 // The body names nodes by their addresses, and has no passwords and no error texts. The client's log says which nodes fail
 // and why, see [github.com/quorumlock/quorumlock.WithLogger].
 //
-// Requests that arrive while the nodes are being asked share one answer, so that probes do not add up. An answer takes at most
-// the timeout of a node, which is a second unless node.WithTimeout says otherwise. With a nil client the handler answers 503.
+// Requests that arrive while the nodes are being asked share one answer, and requests in the 200 ms after it get the same one.
+// So a flood of requests asks the nodes no more than five times a second. An answer takes at most the timeout of a node, which
+// is a second unless node.WithTimeout says otherwise. With a nil client, or if the request's context is done first, the handler
+// answers 503 and names no nodes.
 func Health(client *redlock.Client) http.Handler {
 	return &health{client: client}
 }
 
+// maxAge is for how long an answer of the nodes is used again.
+const maxAge = 200 * time.Millisecond
+
 type health struct {
 	client *redlock.Client
-	asking singleflight.Group
+	asking singleflight.Group // of one key: it guards what is below
+	last   report
+	came   time.Time // when last came; zero if there is none
 }
 
 // report is the body of an answer.
@@ -64,8 +72,7 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		select {
 		case a := <-answer:
 			body = a.Val.(report)
-		case <-r.Context().Done():
-			return
+		case <-r.Context().Done(): // 503: whoever bounds the request may pass the answer on
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -78,11 +85,16 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// look returns what the nodes say, or have said within the last maxAge. Only one call runs at a time.
 func (h *health) look(ctx context.Context) report {
+	if !h.came.IsZero() && time.Since(h.came) < maxAge {
+		return h.last
+	}
 	found, err := h.client.Healthy(ctx)
 	body := report{OK: err == nil, Quorum: found.Quorum, Ready: found.Ready(), MayFail: found.MayFail(), Nodes: []nodeReport{}}
 	for _, n := range found.Nodes {
 		body.Nodes = append(body.Nodes, nodeReport{n.Node, n.Err == nil, float64(n.RoundTrip.Microseconds()) / 1000})
 	}
+	h.last, h.came = body, time.Now()
 	return body
 }

@@ -1,12 +1,14 @@
 package redlockhttp_test
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
@@ -52,28 +54,31 @@ func ask(t *testing.T, h http.Handler, method string) (*httptest.ResponseRecorde
 }
 
 func TestHealthIs200WithAQuorumAnd503Without(t *testing.T) {
-	c, servers := start(t, 3)
-	h := redlockhttp.Health(c)
-	for down, status := range []int{200, 200, 503} {
-		if down > 0 {
-			servers[down-1].Kill()
-		}
-		w, a := ask(t, h, http.MethodGet)
-		if w.Code != status || a.OK != (status == 200) || a.Quorum != 2 || a.Ready != 3-down || a.MayFail != 1-down || len(a.Nodes) != 3 {
-			t.Errorf("with %d down: status %d, %+v; want %d", down, w.Code, a, status)
-		}
-		for i, n := range a.Nodes {
-			if n.Node != servers[i].Name || n.OK != (i >= down) {
-				t.Errorf("with %d down: node %+v", down, n)
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		h := redlockhttp.Health(c)
+		for down, status := range []int{200, 200, 503} {
+			if down > 0 {
+				servers[down-1].Kill()
+				time.Sleep(time.Second) // an answer is used again for a while
+			}
+			w, a := ask(t, h, http.MethodGet)
+			if w.Code != status || a.OK != (status == 200) || a.Quorum != 2 || a.Ready != 3-down || a.MayFail != 1-down || len(a.Nodes) != 3 {
+				t.Errorf("with %d down: status %d, %+v; want %d", down, w.Code, a, status)
+			}
+			for i, n := range a.Nodes {
+				if n.Node != servers[i].Name || n.OK != (i >= down) {
+					t.Errorf("with %d down: node %+v", down, n)
+				}
+			}
+			if strings.Contains(w.Body.String(), "refused") {
+				t.Errorf("it tells errors: %s", w.Body)
+			}
+			if w, _ := ask(t, h, http.MethodHead); w.Code != status || w.Body.Len() > 0 {
+				t.Errorf("HEAD: status %d, %d bytes", w.Code, w.Body.Len())
 			}
 		}
-		if strings.Contains(w.Body.String(), "refused") {
-			t.Errorf("it tells errors: %s", w.Body)
-		}
-		if w, _ := ask(t, h, http.MethodHead); w.Code != status || w.Body.Len() > 0 {
-			t.Errorf("HEAD: status %d, %d bytes", w.Code, w.Body.Len())
-		}
-	}
+	})
 }
 
 func TestHealthTakesNothingButGetAndHead(t *testing.T) {
@@ -90,23 +95,86 @@ func TestHealthOfNoClientIs503(t *testing.T) {
 }
 
 func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
-	c, servers := start(t, 3)
-	h := redlockhttp.Health(c)
-	ask(t, h, http.MethodGet) // connects
-	for _, s := range servers {
-		s.Delay(100 * time.Millisecond)
-	}
-	before := servers[0].Ran()
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			if w, _ := ask(t, h, http.MethodGet); w.Code != 200 {
-				t.Errorf("status %d", w.Code)
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		h := redlockhttp.Health(c)
+		ask(t, h, http.MethodGet) // connects
+		time.Sleep(time.Second)   // its answer is too old
+		for _, s := range servers {
+			s.Delay(100 * time.Millisecond)
+		}
+		before := servers[0].Ran()
+		var wg sync.WaitGroup
+		for range 50 {
+			wg.Go(func() {
+				if w, _ := ask(t, h, http.MethodGet); w.Code != 200 {
+					t.Errorf("status %d", w.Code)
+				}
+			})
+		}
+		wg.Wait()
+		if ran := servers[0].Ran() - before; ran != 1 {
+			t.Errorf("50 probes at the same time asked a node %d times, want once", ran)
+		}
+	})
+}
+
+// A flood of probes one after the other drives no more scripts at the nodes than five a second. Good and bad news are as old
+// as that at most.
+func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		h := redlockhttp.Health(c)
+		ask(t, h, http.MethodGet) // connects
+		time.Sleep(time.Second)   // its answer is too old
+		before := servers[0].Ran()
+		for range 1000 { // in a second
+			if w, a := ask(t, h, http.MethodGet); w.Code != 200 || len(a.Nodes) != 3 {
+				t.Errorf("status %d, %+v", w.Code, a)
 			}
-		})
-	}
-	wg.Wait()
-	if ran := servers[0].Ran() - before; ran > 5 {
-		t.Errorf("50 probes at the same time asked a node %d times", ran)
-	}
+			time.Sleep(time.Millisecond)
+		}
+		if ran := servers[0].Ran() - before; ran != 5 {
+			t.Errorf("probes of a second asked a node %d times, want 5", ran)
+		}
+		for _, status := range []int{503, 200} {
+			for _, s := range servers[:2] {
+				if status == 503 {
+					s.Kill()
+				} else {
+					s.Restart(true)
+				}
+			}
+			time.Sleep(200 * time.Millisecond)
+			if w, _ := ask(t, h, http.MethodGet); w.Code != status {
+				t.Errorf("200 ms after the nodes changed: status %d, want %d", w.Code, status)
+			}
+		}
+	})
+}
+
+// A handler that returns without a word says 200: a wrapper that bounds the request, such as a TimeoutHandler, would pass that on.
+func TestHealthIs503WhenTheRequestEndsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		h := redlockhttp.Health(c)
+		for _, s := range servers {
+			s.Stall()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil))
+		var a answer
+		if err := json.Unmarshal(w.Body.Bytes(), &a); w.Code != http.StatusServiceUnavailable || err != nil || a.OK {
+			t.Errorf("status %d, %q, %v; want 503, not ok", w.Code, w.Body, err)
+		}
+		for _, s := range servers {
+			s.Resume()
+		}
+		time.Sleep(2 * time.Second) // a second look, once the first has ended
+		if w, _ := ask(t, h, http.MethodGet); w.Code != http.StatusOK {
+			t.Errorf("afterwards: status %d", w.Code)
+		}
+	})
 }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// The environment variables that run sets for its command.
+const (
+	nameVariable     = "QUORUMLOCK_NAME"
+	tokenVariable    = "QUORUMLOCK_TOKEN"
+	deadlineVariable = "QUORUMLOCK_DEADLINE"
+	ownerVariable    = "QUORUMLOCK_OWNER"
+	slotVariable     = "QUORUMLOCK_SLOT"
+)
+
+// environ returns the environment of the command. It has nothing of an outer run: a program that takes the first of two
+// variables would use the token of the wrong lock.
+func environ(lease *quorumlock.Lease, slots bool) []string {
+	all := slices.DeleteFunc(os.Environ(), func(variable string) bool {
+		name, _, _ := strings.Cut(variable, "=")
+		switch name {
+		case nameVariable, tokenVariable, deadlineVariable, ownerVariable, slotVariable:
+			return true
+		}
+		return false
+	})
+	all = append(all,
+		nameVariable+"="+lease.Name(),
+		tokenVariable+"="+strconv.FormatUint(lease.Token(), 10),
+		deadlineVariable+"="+lease.ValidUntil().Format(time.RFC3339Nano),
+		ownerVariable+"="+string(lease.Owner()))
+	if slots {
+		all = append(all, slotVariable+"="+strconv.Itoa(lease.Slot()))
+	}
+	return all
+}

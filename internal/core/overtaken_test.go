@@ -1,0 +1,249 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Answers that get lost, and calls that overtake each other where a connection breaks.
+
+var errNoAnswer = errors.New("no answer")
+
+// reply is an answer to a call of some attempt.
+func reply(do Do, cell, attempt int32, r Reply) Event {
+	e := answer(do, cell, r)
+	e.Call.Attempt = attempt
+	return e
+}
+
+var heldByOther = Reply{Holder: "other:1", TTL: time.Second}
+
+// again returns a machine whose second attempt has asked three cells: two of them had refused, and called; the third has said
+// what is given, if anything.
+func again(t *testing.T, third *Reply) *Machine {
+	t.Helper()
+	m := start(2, 3)
+	if third != nil {
+		m.Step(at(0), answer(Acquire, 2, *third))
+	}
+	for cell := range int32(2) {
+		m.Step(at(0), answer(Acquire, cell, heldByOther))
+	}
+	for cell := range int32(2) {
+		m.Step(at(0), Event{Kind: Turn, Cell: cell})
+	}
+	if n, _ := m.Attempt(); n != 2 || m.Phase() != Asking {
+		t.Fatalf("control: phase %d of attempt %d", m.Phase(), n)
+	}
+	return m
+}
+
+func want(t *testing.T, fx *Effects, cell int32, all ...Do) {
+	t.Helper()
+	if got := calls(fx, cell); !slices.Equal(got, all) {
+		t.Errorf("cell %d is asked for %v, want %v", cell, got, all)
+	}
+}
+
+// An attempt's own owner has got something after its successor has the lock.
+func TestALateGrantBesideASuccessorIsGivenBack(t *testing.T) {
+	m := start(2, 3)
+	for cell := range int32(2) {
+		m.Step(at(0), answer(Acquire, cell, heldByOther))
+		m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
+	}
+	if m.Phase() != Holding {
+		t.Fatalf("control: phase %d", m.Phase())
+	}
+	want(t, m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7})), 2, ReleaseAndLeave)
+}
+
+// A Downgrade that came before the grant has not changed it.
+func TestALateGrantAfterADowngradeIsShared(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	m.Step(at(0), Event{Kind: Downgrade})
+	fx := m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7}))
+	if want(t, fx, 2, Renew); len(fx.Calls) > 0 && !fx.Calls[0].Shared {
+		t.Error("the cell is not asked to share it")
+	}
+}
+
+func TestARestoreThatFindsAGrantAfterADowngradeSharesIt(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1, 2)
+	m.Step(at(0), Event{Kind: Downgrade})
+	want(t, m.Step(at(0), answer(Restore, 2, Reply{Ours: true})), 2, Renew)
+}
+
+func TestARestoreThatOvertookTheReleaseIsReleased(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1, 2)
+	m.Step(at(0), Event{Kind: Unlock})
+	want(t, m.Step(at(0), answer(Restore, 2, Reply{OK: true, Token: 7})), 2, Release)
+}
+
+// A renewal has shown that the cell has the lock, though the answer to the attempt got lost. Unlock leaves the key for a while, and
+// all that is left to do is to leave the queue.
+func TestALostAnswerDoesNotEndAKeep(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	m.Step(at(0), Event{Kind: Extend})
+	e := answer(Renew, 2, Reply{OK: true})
+	e.Call.Round = m.LastRound()
+	m.Step(at(0), e)
+	m.Step(at(0), Event{Kind: Unlock, Keep: time.Second})
+	want(t, m.Step(at(0), answer(Acquire, 2, Reply{Err: errNoAnswer})), 2, Leave)
+}
+
+// A release may run before the attempt that it ends.
+func TestAReleaseThatIsAnsweredBeforeItsAttemptIsSentAgain(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	m.Step(at(0), Event{Kind: Unlock})
+	m.Step(at(0), answer(Release, 2, Reply{}))
+	want(t, m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7})), 2, ReleaseAndLeave)
+}
+
+// An earlier attempt is refused, and queues the waiter, after a later one was answered.
+func TestAnAttemptThatComesAfterTheNextLeavesTheQueue(t *testing.T) {
+	for name, holds := range map[string]bool{"before the hold": false, "during the hold": true} {
+		t.Run(name, func(t *testing.T) {
+			m := again(t, nil)
+			m.Step(at(0), reply(Acquire, 2, 2, Reply{OK: true, Token: 7}))
+			var fx *Effects
+			if holds {
+				m.Step(at(0), reply(Acquire, 0, 2, Reply{OK: true, Token: 7}))
+				fx = m.Step(at(0), reply(Acquire, 2, 1, heldByOther))
+			} else {
+				m.Step(at(0), reply(Acquire, 2, 1, heldByOther))
+				fx = m.Step(at(0), reply(Acquire, 0, 2, Reply{OK: true, Token: 7}))
+			}
+			if m.Phase() != Holding {
+				t.Fatalf("control: phase %d", m.Phase())
+			}
+			want(t, fx, 2, Leave)
+		})
+	}
+}
+
+// The answer to an earlier attempt is lost, so that it may run yet, and queue the waiter.
+func TestAnAttemptWithoutAnAnswerIsLeftOnceMore(t *testing.T) {
+	m := again(t, nil)
+	want(t, m.Step(at(0), reply(Acquire, 2, 1, Reply{Err: errNoAnswer})), 2, Release)
+	m.Step(at(0), reply(Acquire, 2, 2, Reply{OK: true, Token: 7}))
+	want(t, m.Step(at(0), reply(Acquire, 0, 2, Reply{OK: true, Token: 7})), 2, Leave)
+}
+
+func TestASuccessorLeavesTheQueueOfACellWhoseAnswerWasLost(t *testing.T) {
+	m := again(t, &Reply{Err: errNoAnswer})
+	m.Step(at(0), answer(Yield, 2, Reply{}))
+	m.Step(at(0), reply(Acquire, 2, 2, heldByOther))
+	for cell := range int32(2) {
+		m.Step(at(0), reply(Acquire, cell, 2, heldByOther))
+	}
+	m.Step(at(0), Event{Kind: Handoff, Cell: 0, Attempt: 2, Token: 9})
+	fx := m.Step(at(0), Event{Kind: Handoff, Cell: 1, Attempt: 2, Token: 9})
+	if m.Phase() != Holding {
+		t.Fatalf("control: phase %d", m.Phase())
+	}
+	want(t, fx, 2, Leave)
+}
+
+// A yield without an answer may run after the next attempt. Whoever gives up then gives back what the attempt may have got.
+func TestAYieldWithoutAnAnswerIsGivenBack(t *testing.T) {
+	for do, answered := range map[Do]bool{Leave: true, ReleaseAndLeave: false} {
+		m := again(t, &Reply{Err: errNoAnswer})
+		if answered {
+			m.Step(at(0), answer(Yield, 2, Reply{}))
+		}
+		m.Step(at(0), reply(Acquire, 2, 2, heldByOther))
+		want(t, m.Step(at(0), Event{Kind: Cancel}), 2, do)
+	}
+}
+
+func TestAHoldLeavesTheQueueOfACellThatDidNotAnswerAYield(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 2)
+	for cell := range int32(2) {
+		m.Step(at(0), answer(Acquire, cell, heldByOther))
+	}
+	m.Step(at(0), answer(Yield, 2, Reply{Err: errNoAnswer}))
+	for cell := range int32(2) {
+		m.Step(at(0), Event{Kind: Turn, Cell: cell})
+	}
+	m.Step(at(0), reply(Acquire, 2, 2, Reply{OK: true, Token: 7}))
+	want(t, m.Step(at(0), reply(Acquire, 0, 2, Reply{OK: true, Token: 7})), 2, Leave)
+}
+
+// A yield that is answered while the waiter waits tells it that the lock is free there.
+func TestALateYieldTellsOfAFreeLock(t *testing.T) {
+	m := start(2, 3)
+	for cell := range int32(2) {
+		m.Step(at(0), answer(Acquire, cell, Reply{Err: errNoAnswer}))
+	}
+	m.Step(at(0), answer(Acquire, 2, heldByOther))
+	for cell := range int32(2) {
+		m.Step(at(0), answer(Yield, cell, Reply{First: true}))
+	}
+	if got, want := m.Wake(), at(grace).Mono; m.Phase() != Waiting || got != want {
+		t.Errorf("phase %d until %v, want it to wait until %v", m.Phase(), got, want)
+	}
+}
+
+// Cells hand over to the successor of an attempt that the waiter has given up. The next attempt takes that over.
+func TestHandoffsToAnEarlierAttemptBeginTheNext(t *testing.T) {
+	m := again(t, nil)
+	for cell := range int32(3) {
+		m.Step(at(0), reply(Acquire, cell, 2, heldByOther))
+	}
+	for cell := range int32(2) {
+		m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
+	}
+	if n, _ := m.Attempt(); n != 3 || m.Phase() != Asking {
+		t.Errorf("phase %d of attempt %d, want it to ask again", m.Phase(), n)
+	}
+}
+
+// Handoffs that come before the other answers, and too late to be renewed in time, begin the next attempt.
+func TestAnAttemptIsOverAtALateHandoff(t *testing.T) {
+	m := start(2, 3)
+	late := at(900 * time.Millisecond)
+	m.Step(late, answer(Acquire, 0, heldByOther))
+	for cell := range int32(2) {
+		m.Step(late, Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
+	}
+	if n, _ := m.Attempt(); n != 2 || m.Phase() != Asking {
+		t.Errorf("phase %d of attempt %d, want it to ask again", m.Phase(), n)
+	}
+}
+
+// A grant of which nothing is left is none.
+func TestAGrantThatComesAfterItsTTLIsNoHold(t *testing.T) {
+	m := start(2, 3)
+	late := at(11 * time.Second)
+	m.Step(late, answer(Acquire, 0, Reply{OK: true, Token: 7}))
+	if fx := m.Step(late, answer(Acquire, 1, Reply{OK: true, Token: 7})); m.Phase() != Yielding || fx.Reason != TooLate {
+		t.Errorf("phase %d, reason %d, want it to give the lock back as too late", m.Phase(), fx.Reason)
+	}
+	m = inheriting()
+	raise := Call{Do: Raise, Cell: 1, Attempt: 1, Successor: true}
+	m.Step(at(2*time.Second), Event{Kind: Replied, Call: raise, Reply: Reply{OK: true}})
+	if n, _ := m.Attempt(); n != 2 || m.Phase() != Asking {
+		t.Errorf("phase %d of attempt %d, want it to ask again", m.Phase(), n)
+	}
+}
+
+// inheriting is what two of three cells have handed over, with tokens that differ.
+func inheriting() *Machine {
+	m := start(2, 3)
+	for cell := range int32(3) {
+		m.Step(at(0), answer(Acquire, cell, heldByOther))
+	}
+	for cell := range int32(2) {
+		m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9 - uint64(cell)})
+	}
+	return m
+}

@@ -1,0 +1,91 @@
+package node_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// greeter is a server that knows no command. What it does about a script is up to script; when that returns, it closes the
+// connection.
+func greeter(t *testing.T, secure *tls.Config, script func(conn net.Conn)) (addr string) {
+	t.Helper()
+	return serveConns(t, secure, func(conn net.Conn) {
+		for {
+			request := make([]byte, 1<<16)
+			n, err := conn.Read(request)
+			if err != nil {
+				return
+			}
+			text := string(request[:n])
+			if strings.Contains(strings.ToLower(text), "eval") {
+				script(conn)
+				return
+			}
+			_, _ = io.WriteString(conn, strings.Repeat("-ERR unknown command\r\n", strings.Count(text, "\r\n*")+1))
+		}
+	})
+}
+
+// What a server has not confirmed when a call is given up must not reach it later: its release may have been there by then. The
+// kernel tells the server that it has thrown something away by a reset.
+func TestWhatWasGivenUpDoesNotArriveLater(t *testing.T) {
+	for name, reply := range map[string]string{"no answer in time": "", "no reply of Redis": "HTTP/1.1 400 Bad Request\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			end := make(chan error, 1)
+			addr := greeter(t, nil, func(conn net.Conn) {
+				_, _ = io.WriteString(conn, reply)
+				_, err := conn.Read(make([]byte, 1))
+				end <- err
+			})
+			n, err := node.Dial("redis://"+addr, node.WithTimeout(100*time.Millisecond))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closesAtOnce(t, n)
+			if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err == nil {
+				t.Error("no error")
+			}
+			if err := <-end; !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the server reads %v, want a reset", err)
+			}
+		})
+	}
+}
+
+// A server, or a proxy, that closes idle connections costs no call, over TLS as without.
+func TestAConnectionThatWasClosedWhileIdleIsNotUsed(t *testing.T) {
+	certified := httptest.NewTLSServer(nil)
+	defer certified.Close()
+	authorities := x509.NewCertPool()
+	authorities.AddCert(certified.Certificate())
+	for scheme, opts := range map[string][]node.Option{"redis": nil, "rediss": {node.WithTLSConfig(&tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12})}} {
+		t.Run(scheme, func(t *testing.T) {
+			var secure *tls.Config
+			if opts != nil {
+				secure = &tls.Config{Certificates: certified.TLS.Certificates, MinVersion: tls.VersionTLS12}
+			}
+			addr := greeter(t, secure, func(conn net.Conn) { _, _ = io.WriteString(conn, ":7\r\n") })
+			n, err := node.Dial(scheme+"://"+addr, append(opts, node.WithTimeout(5*time.Second))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closesAtOnce(t, n)
+			for range 3 {
+				if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(50 * time.Millisecond) // it is idle
+			}
+		})
+	}
+}
