@@ -37,7 +37,7 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
     pttl, who = expiry(held, shared), least(held)
     local count = tonumber(held[2])
     again = not shared and who == ARGV[1] and (count == hold or count == hold - 1)
-    if waiter and not shared and isSuccessor(who, waiter, entry) then
+    if waiter and not shared and isSuccessor(who, waiter, attemptIn(entry)) then
       former, pttl = who, -2
     end
   end

@@ -9,7 +9,7 @@
 --          over, or the first is called and Redisson's clients are not. Negative if no client of Redisson's has been met yet
 -- ARGV[4]  an owner for the entry that keeps the others out during the window
 -- ARGV[5]  the owner's waiter, which leaves the queue; '' if it has none
--- ARGV[6]  'all' to release what the waiter's successors have, too
+-- ARGV[6]  'all' to release what the waiter's successors have, too; only of earlier attempts if the owner is a successor
 --
 -- Reply    0, or -1 if the owner did not hold the lock
 --

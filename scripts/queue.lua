@@ -120,18 +120,24 @@ local function drop(waiter)
   return stood
 end
 
--- isSuccessor tells whether an owner is a successor of a waiter. If an entry is given, the owner must also be of
--- an attempt before that entry's: a late attempt takes nothing away from a later attempt's successor.
-local function isSuccessor(owner, waiter, entry)
+-- isSuccessor tells whether an owner is a successor of a waiter. If before is given, the owner must also be of an attempt
+-- before that one: a late attempt takes nothing away from a later attempt's successor.
+local function isSuccessor(owner, waiter, before)
   if string.sub(owner, 1, #waiter + 1) ~= waiter .. '/' then
     return false
   end
   local attempt = tonumber(string.match(owner, '^(%d+)%.', #waiter + 2))
-  if not attempt or not entry then
-    return attempt ~= nil
-  end
-  local own = tonumber(string.match(entry, ' (%d+) %S+$') or '')
-  return own ~= nil and attempt < own
+  return attempt ~= nil and (not before or attempt < before)
+end
+
+-- attemptIn reads the number of the attempt in an entry: 0 if it has no successor.
+local function attemptIn(entry)
+  return tonumber(string.match(entry, ' (%d+) %S+$') or '') or 0
+end
+
+-- attemptOf reads the number of the attempt in the name of a successor. It is nil for other owners.
+local function attemptOf(owner)
+  return tonumber(string.match(owner or '', '/(%d+)%.%d+$') or '')
 end
 
 -- giveBack takes an owner out of the lock, whether it shares it or not. It returns whether the lock is free.
@@ -141,7 +147,8 @@ local function giveBack(owner)
 end
 
 -- takeBack releases what the successors of a waiter have. Where many share the lock, it looks for those by name: the last
--- ends in the number of the waiter's last attempt and the cell.
+-- ends in the number of the waiter's last attempt and the cell. If the last is a successor itself, which has released, those of
+-- its own attempt keep what they have: they are other cells that lead here, and have releases of their own.
 local function takeBack(waiter, channel, last)
   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$')
   attempts = tonumber(attempts or '')
@@ -153,7 +160,7 @@ local function takeBack(waiter, channel, last)
   end
   local held = redis.call('hkeys', KEYS[1])
   for i = 1, #held do
-    if isSuccessor(held[i], waiter) and giveBack(held[i]) then
+    if isSuccessor(held[i], waiter, attemptOf(last)) and giveBack(held[i]) then
       redis.pcall('publish', channel, '00')
     end
   end

@@ -7,7 +7,7 @@
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
 -- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none
 -- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
--- ARGV[6]  'all' to release what the waiter's successors have, too
+-- ARGV[6]  'all' to release what the waiter's successors have, too; only of earlier attempts if the owner is a successor
 --
 -- Reply    left: the count that is left, or -1 if the owner did not hold that entry
 --          {left, open} if the waiter is queued again: open is 1 if the waiter could have the lock now, because it is

@@ -63,7 +63,7 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
       return shared -- the error
     end
     for i = 1, waiter and shared and #held or 0, 2 do
-      if isSuccessor(held[i], waiter, entry) then
+      if isSuccessor(held[i], waiter, attemptIn(entry)) then
         table.insert(former, held[i])
       end
     end

@@ -54,7 +54,7 @@ if not waiter then
 elseif not again then
   local k, wish = wants(entry)
   former = successorOf(waiter)
-  if former and not isSuccessor(former, waiter, entry) then
+  if former and not isSuccessor(former, waiter, attemptIn(entry)) then
     former = nil
   end
   if former then

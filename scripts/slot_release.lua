@@ -5,7 +5,7 @@
 -- ARGV[2], ARGV[3]  not used: see release.lua
 -- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none
 -- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
--- ARGV[6]  'all' to release the slot of the waiter's successor, too
+-- ARGV[6]  'all' to release the slot of the waiter's successor, too; only of an earlier attempt's if the owner is a successor
 --
 -- Reply    0, or -1 if the owner had no slot
 --          {0 or -1, open} if the waiter is queued again: open is 1 if the waiter could have a slot now
@@ -29,7 +29,7 @@ end
 if waiter then
   drop(waiter)
   local successor = ARGV[6] == 'all' and successorOf(waiter)
-  if successor then
+  if successor and isSuccessor(successor, waiter, attemptOf(ARGV[1])) then
     give(successor)
   end
 end

@@ -247,3 +247,28 @@ func inheriting() *Machine {
 	}
 	return m
 }
+
+// A cell that was out of reach at the last attempt may have handed the lock to the successor of an earlier one, and the message is
+// lost. The release takes that back, too; but not where another address of the same server is to keep the key.
+func TestAReleaseTakesBackWhatEarlierSuccessorsGot(t *testing.T) {
+	for name, keep := range map[string]time.Duration{"unlock": 0, "keep": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			m := again(t, nil)
+			m.Step(at(0), reply(Acquire, 2, 2, Reply{Err: errNoAnswer}))
+			for cell := range int32(2) {
+				m.Step(at(0), reply(Acquire, cell, 2, heldByOther))
+				m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 2, Token: 9})
+			}
+			if m.Phase() != Holding {
+				t.Fatalf("control: phase %d", m.Phase())
+			}
+			fx := m.Step(at(0), Event{Kind: Unlock, Keep: keep})
+			want(t, fx, 2, ReleaseAndLeave)
+			for _, k := range fx.Calls {
+				if k.Cell == 2 && k.All != (keep == 0) {
+					t.Errorf("the release takes back what earlier successors got: %v", k.All)
+				}
+			}
+		})
+	}
+}

@@ -27,7 +27,7 @@ func (n *Node) acquire() wire.Reply {
 			pttl, who = n.expiry(held, shared), least(held)
 			count, _ := digits(held[0].Value)
 			again = !shared && who == owner && (count == hold || count == hold-1)
-			if waiter != "" && !shared && isSuccessor(who, waiter, entry) {
+			if waiter != "" && !shared && isSuccessor(who, waiter, attemptIn(entry)) {
 				former, pttl = who, -2
 			}
 		}

@@ -74,8 +74,8 @@ func (n *Node) drop(waiter string) bool {
 	return stood
 }
 
-// isSuccessor is called with an entry of "" if the script gives none.
-func isSuccessor(owner, waiter, entry string) bool {
+// isSuccessor is called with an attempt of +Inf if the script gives none.
+func isSuccessor(owner, waiter string, before float64) bool {
 	rest, ok := strings.CutPrefix(owner, waiter)
 	if !ok || rest == "" || rest[0] != '/' {
 		return false
@@ -84,32 +84,39 @@ func isSuccessor(owner, waiter, entry string) bool {
 	if attempt == "" || len(attempt)+1 == len(rest) || rest[len(attempt)+1] != '.' {
 		return false
 	}
-	if entry == "" {
-		return true
-	}
-	own := attemptOf(entry)
-	if own == "" {
-		return false
-	}
 	a, _ := tonumber(attempt)
-	b, _ := tonumber(own)
-	return a < b
+	return a < before
 }
 
-// attemptOf matches ' (%d+) %S+$'.
-func attemptOf(entry string) string {
+// attemptIn matches ' (%d+) %S+$'.
+func attemptIn(entry string) float64 {
 	i := strings.LastIndexFunc(entry, func(r rune) bool { return r < 128 && space(byte(r)) })
 	if i < 0 || entry[i] != ' ' || i == len(entry)-1 {
-		return ""
+		return 0
 	}
 	from := i
 	for from > 0 && entry[from-1]-'0' <= 9 {
 		from--
 	}
 	if from == i || from == 0 || entry[from-1] != ' ' {
-		return ""
+		return 0
 	}
-	return entry[from:i]
+	attempt, _ := tonumber(entry[from:i])
+	return attempt
+}
+
+// attemptOf matches '/(%d+)%.%d+$'.
+func attemptOf(owner string) float64 {
+	slash := strings.LastIndexByte(owner, '/')
+	if slash < 0 {
+		return math.Inf(1)
+	}
+	number, cell, _ := strings.Cut(owner[slash+1:], ".")
+	if number == "" || cell == "" || decimal(number) != number || decimal(cell) != cell {
+		return math.Inf(1)
+	}
+	attempt, _ := tonumber(number)
+	return attempt
 }
 
 func (n *Node) giveBack(owner string) (free bool) {
@@ -129,7 +136,7 @@ func (n *Node) takeBack(waiter, channel, last string) {
 		return
 	}
 	for _, h := range slices.Clone(n.lock.hgetall()) {
-		if isSuccessor(h.Name, waiter, "") && n.giveBack(h.Name) {
+		if isSuccessor(h.Name, waiter, attemptOf(last)) && n.giveBack(h.Name) {
 			n.publish(channel, "00")
 		}
 	}

@@ -25,7 +25,7 @@ func (n *Node) share() wire.Reply {
 	}
 	tries := 0.0
 	if waiter != "" {
-		tries, _ = tonumber(attemptOf(entry))
+		tries = attemptIn(entry)
 	}
 	if queued || tries > 1 || mode != "shared" && there {
 		if refusal, refused := n.shareInTurn(waiter, entry, how, queued, mode == "shared", tries); refused {
@@ -97,7 +97,7 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 	} else {
 		held, shared = n.look()
 		for _, h := range held {
-			if waiter != "" && shared && isSuccessor(h.Name, waiter, entry) {
+			if waiter != "" && shared && isSuccessor(h.Name, waiter, tries) {
 				former = append(former, h.Name)
 			}
 		}

@@ -72,7 +72,7 @@ func (n *Node) slotAcquire() wire.Reply {
 		k, wish, ok := wants(entry)
 		must(0, ok)
 		former = n.successorOf(waiter)
-		if former != "" && !isSuccessor(former, waiter, entry) {
+		if former != "" && !isSuccessor(former, waiter, attemptIn(entry)) {
 			former = ""
 		}
 		if former != "" {
@@ -158,15 +158,15 @@ func (n *Node) slotRelease() wire.Reply {
 	if waiter != "" {
 		n.drop(waiter)
 		if n.text(6) == "all" {
-			n.giveSuccessor(waiter)
+			n.giveSuccessor(waiter, attemptOf(n.text(1)))
 		}
 	}
 	n.serve("", now, true)
 	return wire.Integer(left)
 }
 
-func (n *Node) giveSuccessor(waiter string) {
-	if successor := n.successorOf(waiter); successor != "" {
+func (n *Node) giveSuccessor(waiter string, before float64) {
+	if successor := n.successorOf(waiter); isSuccessor(successor, waiter, before) {
 		n.give(successor)
 	}
 }
@@ -175,7 +175,7 @@ func (n *Node) giveSuccessor(waiter string) {
 func (n *Node) slotLeave() wire.Reply {
 	stood := n.drop(n.text(1))
 	if n.text(2) == "all" {
-		n.giveSuccessor(n.text(1))
+		n.giveSuccessor(n.text(1), math.Inf(1))
 	}
 	if n.queue.exists() {
 		n.serve("", n.clock(), false)

@@ -38,7 +38,7 @@ var bugs = []sabotage.Bug{
 	bug("a handoff to an earlier attempt counts", "internal/core/wait.go", "\tcase attempt == m.attempt:", "\tcase attempt <= m.attempt:", 2000),
 	bug("the token does not rise in a handoff", "scripts/queue.lua", "string.format('%.0f', token + 1)", "string.format('%.0f', token)", 400),
 	bug("a handoff goes to the second in the queue", "scripts/queue.lua", "not hand(two[1], stored[1], now)", "not hand(two[2] or two[1], two[2] and stored[2] or stored[1], now)", 400),
-	bug("a handoff to a waiter that has left stays", "scripts/queue.lua", "    if isSuccessor(held[i], waiter) and", "    if false and", 2000),
+	bug("a handoff to a waiter that has left stays", "scripts/queue.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", 2000),
 	bug("a hold that was handed over is not renewed", "internal/core/hold.go", "\t\tm.renew = now.Mono + min(renewHanded, left/3)\n", "\t\tm.renew = 0\n", 4000),
 	bug("one member of a MultiLock is enough", "internal/core/tree.go", "Tree{Need: len(members), Breaks: 1,", "Tree{Need: 1, Breaks: 1,", 400),
 	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", 4000),
