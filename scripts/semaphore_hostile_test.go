@@ -131,6 +131,7 @@ func TestASlotThatIsGivenBackForAnotherCallsAWaiter(t *testing.T) {
 		"for one that is taken":                  {0, false, again(1), "turn bob:3 x"},
 		"for one that is free":                   {1, true, again(1), "turn alice:4 x"},
 		"by a restore, for one that is taken":    {2, false, wire.Restore("x", "w:2.1", ttl, 500).At(7).OfSemaphore(2, 0), "turn alice:4 x"},
+		"by a restore for the next successor":    {2, false, wire.Restore("x", "bob:3/2", ttl, 500).At(7).OfSemaphore(3, 2), "turn alice:4 x"},
 		"by a restore, for another that is free": {1, true, wire.Restore("x", "bob:3/1", ttl, 500).At(7).OfSemaphore(2, 1), "turn alice:4 x"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,6 +187,19 @@ func TestTheSuccessorsSlotIsFoundThoughTheQueueIsEvicted(t *testing.T) {
 				t.Errorf("%v, %v: want %v", slots, err, test.want)
 			}
 		})
+	}
+}
+
+// A node that was out of reach hands a slot to the successor of an attempt that is over. When it grants what the waiter holds, it
+// takes that back: nobody else will.
+func TestARestoreGivesBackWhatAnEarlierSuccessorHas(t *testing.T) {
+	c := gatherHanded(t)
+	if a, err := c.send(wire.Restore("x", "w:3/2", ttl, 100).At(7).OfSemaphore(3, 2)).Acquired(); err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	want := map[string]float64{"w:2.1.7": 1, "w:3/2.7": 2, "w:3/": -3}
+	if slots, err := c.data.SortedSet(wire.SlotsKey("x")); err != nil || !maps.Equal(slots, want) {
+		t.Errorf("%v, %v: want %v", slots, err, want)
 	}
 }
 

@@ -6,7 +6,7 @@
 -- ARGV[3]  token hint, in µs of the client's clock: see acquire.lua
 -- ARGV[4]  how the queue is met:
 --          'keep'  acquires past the queue: a holder gets back what this node has lost. If it has another slot here, it
---                  gives that back
+--                  gives that back, and so does an earlier successor of the same waiter
 --          <entry> acquires for a waiter if fewer are before it than there are free slots, and queues it otherwise. What was
 --                  handed to a successor of an earlier attempt becomes the owner's, unless it would like another slot. If that
 --                  is not free, the successor's goes back, and the waiter is queued
@@ -50,6 +50,9 @@ if not waiter then
       return refuse(0, who)
     end
     slot, again = asked, false
+    -- A node that missed the attempt of this successor may have handed a slot to an earlier one.
+    local name = string.match(owner, '(.*)/')
+    former = name and successorOf(name)
   end
 elseif not again then
   local k, wish = wants(entry)

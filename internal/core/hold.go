@@ -85,7 +85,7 @@ func (m *Machine) leaveQueue(i int) {
 		case c.Handed > 0:
 			c.State, c.Token = Granted, c.Handed
 		case own:
-			c.State = Left
+			c.State, c.stray = Left, true
 		}
 		return
 	}

@@ -249,12 +249,26 @@ func inheriting() *Machine {
 }
 
 // A cell that was out of reach at the last attempt may have handed the lock to the successor of an earlier one, and the message is
-// lost. The release takes that back, too; but not where another address of the same server is to keep the key.
+// lost. The release takes that back, too, even if a renewal has shown since that the cell has the hold as well.
 func TestAReleaseTakesBackWhatEarlierSuccessorsGot(t *testing.T) {
-	for name, keep := range map[string]time.Duration{"unlock": 0, "keep": time.Second} {
+	for name, test := range map[string]struct {
+		missed Reply
+		early  bool // the attempt was answered before the others hand over
+		shown  bool
+		keep   time.Duration
+	}{
+		"a lost answer":                          {missed: Reply{Err: errNoAnswer}, early: true},
+		"a lost answer, and the others keep it":  {missed: Reply{Err: errNoAnswer}, early: true, keep: time.Second},
+		"a lost answer, and then a renewal":      {missed: Reply{Err: errNoAnswer}, early: true, shown: true},
+		"never sent, and then a renewal":         {missed: Reply{Err: errNoAnswer, Unsent: true}, early: true, shown: true},
+		"in quarantine, and then a renewal":      {missed: Reply{Err: errNoAnswer, Quarantined: true}, early: true, shown: true},
+		"never sent, as is told late, and shown": {missed: Reply{Err: errNoAnswer, Unsent: true}, shown: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			m := again(t, nil)
-			m.Step(at(0), reply(Acquire, 2, 2, Reply{Err: errNoAnswer}))
+			if test.early {
+				m.Step(at(0), reply(Acquire, 2, 2, test.missed))
+			}
 			for cell := range int32(2) {
 				m.Step(at(0), reply(Acquire, cell, 2, heldByOther))
 				m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 2, Token: 9})
@@ -262,11 +276,20 @@ func TestAReleaseTakesBackWhatEarlierSuccessorsGot(t *testing.T) {
 			if m.Phase() != Holding {
 				t.Fatalf("control: phase %d", m.Phase())
 			}
-			fx := m.Step(at(0), Event{Kind: Unlock, Keep: keep})
+			if !test.early {
+				m.Step(at(0), reply(Acquire, 2, 2, test.missed))
+			}
+			if test.shown {
+				m.Step(at(0), Event{Kind: Extend})
+				e := reply(Renew, 2, 2, Reply{OK: true})
+				e.Call.Round, e.Call.Successor = m.LastRound(), true
+				m.Step(at(0), e)
+			}
+			fx := m.Step(at(0), Event{Kind: Unlock, Keep: test.keep})
 			want(t, fx, 2, ReleaseAndLeave)
 			for _, k := range fx.Calls {
-				if k.Cell == 2 && k.All != (keep == 0) {
-					t.Errorf("the release takes back what earlier successors got: %v", k.All)
+				if k.Cell == 2 && !k.All {
+					t.Error("what earlier successors got is not taken back")
 				}
 			}
 		})

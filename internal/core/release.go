@@ -27,7 +27,7 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 		case c.State != Granted || c.stray:
 			call.Do = ReleaseAndLeave
 		}
-		call.All = call.Do == ReleaseAndLeave && (!m.successor || keep <= 0)
+		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
 	}
 }

@@ -41,7 +41,7 @@ var unnoticed = map[string]string{
 	"release.go: members: return 0":                                                    texts,
 	"wait.go: giveWay: m.fx.Waiting, m.fx.Reason = true, why":                          texts,
 	"attempt.go: count: if m.handedOver() { ...":                                       costs,
-	"hold.go: leaveQueue: c.State = Left":                                              costs,
+	"hold.go: leaveQueue: c.State, c.stray = Left, true":                               costs,
 	"hold.go: renewAll: m.renew = 0":                                                   costs,
 	"hold.go: renewed: c.State = Left":                                                 costs,
 	"hold.go: renewed: if r.gone[call.Cell] { ...":                                     costs,

@@ -67,6 +67,9 @@ func (n *Node) slotAcquire() wire.Reply {
 				return refuse(0, who, 0)
 			}
 			slot, again = asked, false
+			if name, _, ok := strings.Cut(owner, "/"); ok {
+				former = n.successorOf(name)
+			}
 		}
 	} else if !again {
 		k, wish, ok := wants(entry)
