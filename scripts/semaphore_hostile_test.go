@@ -201,6 +201,13 @@ func TestARestoreGivesBackWhatAnEarlierSuccessorHas(t *testing.T) {
 	if slots, err := c.data.SortedSet(wire.SlotsKey("x")); err != nil || !maps.Equal(slots, want) {
 		t.Errorf("%v, %v: want %v", slots, err, want)
 	}
+	// The same attempt may have a slot of another member of a MultiLock here.
+	if a, err := c.send(wire.Restore("x", "w:3/2", ttl, 100).At(8).OfSemaphore(3, 0)).Acquired(); err != nil || !a.Granted {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	if n, _ := slotOf(c.server, "w:3/2.7"); n != 2 {
+		t.Errorf("the hold's first slot is %v, want 2", n)
+	}
 }
 
 // What is stored of a successor goes with its slot, however it loses that, and comes with another slot.

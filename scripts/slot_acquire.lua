@@ -53,6 +53,9 @@ if not waiter then
     -- A node that missed the attempt of this successor may have handed a slot to an earlier one.
     local name = string.match(owner, '(.*)/')
     former = name and successorOf(name)
+    if former and not isSuccessor(former, name, attemptOf(owner)) then
+      former = nil
+    end
   end
 elseif not again then
   local k, wish = wants(entry)

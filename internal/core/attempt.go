@@ -120,7 +120,7 @@ func (m *Machine) straggled(call Call, lost bool) {
 func (m *Machine) note(now Time, c *Cell, r Reply) {
 	switch {
 	case r.Quarantined, r.Unsent:
-		c.State, c.stray = Untouched, c.stray || m.attempt > 1 // an earlier attempt's entry may be there yet
+		c.State = Untouched
 	case r.Err != nil:
 		c.State, c.NotALock, c.stray = Unknown, r.NotALock, true
 	case r.OK && r.Again, !r.OK && r.Ours:

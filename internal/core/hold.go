@@ -85,7 +85,7 @@ func (m *Machine) leaveQueue(i int) {
 		case c.Handed > 0:
 			c.State, c.Token = Granted, c.Handed
 		case own:
-			c.State, c.stray = Left, true
+			c.State = Left
 		}
 		return
 	}
@@ -189,6 +189,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 			r.gone[call.Cell] = !reply.OK
 		}
 		if reply.OK {
+			c.stray = c.stray || c.State != Granted && c.State != Queued // what an earlier attempt left may be there, too
 			vote, c.State = Yes, Granted
 		} else if m.successor && c.State != Granted && c.State != Left && !m.neverQueued(c) {
 			// It did not hand over, and a holder may not be queued.

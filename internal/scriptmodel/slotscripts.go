@@ -68,7 +68,9 @@ func (n *Node) slotAcquire() wire.Reply {
 			}
 			slot, again = asked, false
 			if name, _, ok := strings.Cut(owner, "/"); ok {
-				former = n.successorOf(name)
+				if other := n.successorOf(name); other != "" && isSuccessor(other, name, attemptOf(owner)) {
+					former = other
+				}
 			}
 		}
 	} else if !again {
