@@ -152,7 +152,7 @@ func TestManyContendersOfASemaphore(t *testing.T) {
 				grants := func(lock func(*redlock.Client) quorumlock.Locker, name string) int {
 					c, servers := start(t, n)
 					p := newPool(t)
-					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					var running sync.WaitGroup
 					for i := range 4 {

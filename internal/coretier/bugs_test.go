@@ -48,6 +48,7 @@ var bugs = []sabotage.Bug{
 	bug("a dead reader is kept alive by a living one", "internal/scriptmodel/queue.go", "			if must(tonumber(f.Value)) >= now {", "			if must(tonumber(f.Value)) >= 0*now {", 8000),
 	bug("a reader jumps a waiting writer", "internal/scriptmodel/share.go", "	if blocked != \"\" || !open {\n", "	if !open {\n", 4000),
 	bug("readers after a waiting writer are handed the lock", "internal/scriptmodel/queue.go", "			case !wantsShare(w.stored) && !tries(w.stored):\n				return w\n", "			case !wantsShare(w.stored) && !tries(w.stored):\n				from++\n", 8000),
+	bug("raise does not check the token", "internal/scriptmodel/hold.go", "	} else if !counted || last != n.number(3) {", "	} else if false {", 3000000),
 	bug("a reader's token is not raised", "internal/scriptmodel/hold.go", "		if must(last, counted) >= n.number(4) {", "		if must(last, counted) >= 0 {", 40000),
 	bug("the release of one reader frees the lock", "internal/scriptmodel/release.go", "		if len(n.lock.fields) <= 1 {\n			n.lock.del()\n			hands", "		if true {\n			n.lock.del()\n			hands", 4000),
 	bug("Downgrade renews, and no more", "internal/dialect/dialect.go", "	if k.Shared {\n		return wire.Downgrade", "	if k.Shared && t.TTL == 0 {\n		return wire.Downgrade", 20000),

@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-var mutations = flag.String("mutations", "4", "`how many` statements to leave out, one at a time; or all; or a list of file.go and file.go:line, separated by commas")
+var mutations = flag.String("mutations", "2", "`how many` statements to leave out, one at a time; or all; or a list of file.go and file.go:line, separated by commas")
 
 // Mutations leaves out every statement of a package, one at a time. A simulation must notice each time.
 type Mutations struct {

@@ -13,7 +13,6 @@ var bugs = []sabotage.Bug{
 	bug("validity starts after the replies", "internal/core/hold.go", "\tm.start, m.ttl = m.asked, m.cfg.TTL\n", "\tm.start, m.ttl = now, m.cfg.TTL\n", 400),
 	bug("the highest token is taken without a raise", "internal/core/attempt.go", "\tif m.cfg.Tree.Tally(m.votes) == VoteWon {\n\t\tm.hold(now)\n\t\treturn\n\t}\n\tfor", "\tif m.cfg.Tree.Tally(m.votes) != VoteLost {\n\t\tm.hold(now)\n\t\treturn\n\t}\n\tfor", 800),
 	bug("raise does not check the owner", "scripts/raise.lua", "if not held or ARGV[5]", "if ARGV[5]", 6000),
-	bug("raise does not check the token", "scripts/raise.lua", "elseif last ~= tonumber(ARGV[3]) then", "elseif false then", 2000),
 	bug("nodes that refused count towards the token", "internal/core/attempt.go", "\t\tcase 0:\n\t\t\tm.votes[i] = No", "\t\tcase 0:\n\t\t\tm.votes[i] = Yes", 8000),
 	bug("restored keys count in the same renewal", "internal/core/hold.go", "\tvote := No\n\tif reply.Err == nil {\n\t\tif", "\tvote := No\n\tif reply.Err == nil {\n\t\tvote = Yes\n\t\tif", 400),
 	bug("rollback only where granted", "internal/core/release.go", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0:", "case c.State == Granted:", 400),

@@ -10,5 +10,5 @@ import (
 
 // Whoever holds a mutex takes only mutexes that come after it in the order of package lockorder.
 func TestMutexesAreTakenInOrder(t *testing.T) {
-	sabotage.TakesMutexesInOrder(t, "internal/simulation", 100)
+	sabotage.TakesMutexesInOrder(t, "internal/simulation", 40)
 }
