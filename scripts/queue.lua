@@ -210,11 +210,15 @@ local function front(me, now)
   end
 end
 
--- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before.
+-- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. A ticket only falls, when the
+-- waiter's clock was set back: whoever comes with a higher one was sent earlier, and is late.
 local function join(waiter, entry, now)
   local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
   ms = tonumber(ms)
-  local stood = redis.call('zadd', KEYS[2], ticket, waiter) == 0
+  local stood = redis.call('zscore', KEYS[2], waiter)
+  if not stood or tonumber(ticket) < tonumber(stood) then
+    redis.call('zadd', KEYS[2], ticket, waiter)
+  end
   successor = successor ~= '' and string.format(' %.0f ', now) .. successor or ''
   redis.call('hset', KEYS[3], waiter, string.format('%.0f ', now + ms) .. callers .. successor)
   -- Both keys get their expiry together, but one may have been evicted since.

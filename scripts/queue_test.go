@@ -254,6 +254,26 @@ func TestARefreshKeepsAPosition(t *testing.T) {
 	}
 }
 
+// A waiter's ticket falls when its clock was set back. A call that was sent before that, and comes late, does not put it behind
+// those who came after it.
+func TestALateCallDoesNotRaiseATicket(t *testing.T) {
+	for name, late := range map[string]func(c *crowd){
+		"refresh": func(c *crowd) { c.stand("alice:1", 300) },
+		"yield":   func(c *crowd) { c.yield("alice:1", 300) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := gather(t)
+			c.grant("x", "holder:1", 1, 1)
+			c.stand("alice:1", 300)
+			c.stand("alice:1", 100)
+			c.stand("bob:1", 200)
+			c.checkQueue("alice:1", "bob:1")
+			late(c)
+			c.checkQueue("alice:1", "bob:1")
+		})
+	}
+}
+
 func TestAYieldRejoinsWithItsTicketAndWakesTheFirst(t *testing.T) {
 	c := gather(t)
 	c.stand("bob:1", 200) // granted

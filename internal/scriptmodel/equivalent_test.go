@@ -182,6 +182,7 @@ var equivalent = map[string]string{
 	`queue.lua:     count = 100 => count = 101`: "how many are looked at at once",
 	`queue.lua:     count = 100 => count = 99`:  "how many are looked at at once",
 	`queue.lua:       local left = string.format('%.0f', deadline(stored[1]) - now) => local left = string.format('%.0f', deadline(stored[2]) - now)`:                                                 "without a second, the first is read twice",
+	`queue.lua:   if not stood or tonumber(ticket) < tonumber(stood) then => if not stood or tonumber(ticket) <= tonumber(stood) then`:                                                                "it writes what is there",
 	`leave.lua: pass(nil, clock(), false, first) => pass(nil, clock(), true, first)`:                                                                                                                  "a leave has no counter: it hands nothing over",
 	`renew.lua: local shares = #held > 12 -- see queue.lua => local shares = #held >= 12`:                                                                                                             "no count has 12 digits",
 	`renew.lua: local shares = #held > 12 -- see queue.lua => local shares = #held > 11`:                                                                                                              "no count has 12 digits",

@@ -253,10 +253,13 @@ func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 	ticket, rest, ok := cut(entry)
 	life, rest, ok2 := cut(rest)
 	callers, successor, ok3 := cut(rest)
+	before, stood := n.queue.zscore(waiter)
 	if !ok || !ok2 || !ok3 {
 		panic(noNumber)
 	}
-	stood = !n.queue.zadd(ticket, waiter)
+	if !stood || must(tonumber(ticket)) < before {
+		n.queue.zadd(ticket, waiter)
+	}
 	ms := must(tonumber(life))
 	b := make([]byte, 0, 128)
 	b = append(appendWhole(b, now+ms), ' ')
