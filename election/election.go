@@ -22,8 +22,9 @@ type Election struct {
 	value string // of a new term
 	err   error  // what is wrong with the lock or the value: all calls return it
 
-	mu   sync.Mutex
-	term *Term // the latest of this Election; nil if there was none
+	mu       sync.Mutex
+	term     *Term // the latest of this Election; nil if there was none
+	answered *Term // the latest whose end Resign has told
 }
 
 // New returns a candidate whose lock is m. The value is what the others learn of it while it leads, such as its address:
@@ -73,37 +74,40 @@ func (e *Election) Name() string {
 // its term. The value is then known at a quorum of the nodes. The context of the term descends from ctx, as that of a lease
 // does: [quorumlock.WithWait] bounds the wait alone. Call [Term.Resign] when the work is done.
 //
-// Campaign rides out an outage of the nodes. It returns ctx's error when ctx is done, the errors of Lock, see
+// Campaign rides out an outage of the nodes. It returns ctx's error when ctx is done, joined with why the value was not known
+// yet, the errors of Lock, see
 // [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user
 // may not write the value, or its key is something else, at so many nodes that the others are no quorum, it returns a
 // *[quorumlock.QuorumError] that says so. After an error nothing is left on the nodes but token counters; a node that
 // cannot be reached forgets the rest within the TTL.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
-	return e.campaign(ctx, false)
+	t, _, err := e.campaign(ctx, false)
+	return t, err
 }
 
-func (e *Election) campaign(ctx context.Context, serves bool) (*Term, error) {
+// campaign also reports whether an error came after the wait for the lock.
+func (e *Election) campaign(ctx context.Context, serves bool) (t *Term, locked bool, err error) {
 	if err := e.check(ctx); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	for {
 		lease, err := e.mutex.Lock(ctx)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if lease.HoldCount() > 1 {
 			_ = lease.Unlock(ctx) // of many: it releases nothing
-			return nil, fmt.Errorf("quorumlock: election: the context of this campaign descends from a hold of %q already: use one that does not", e.Name())
+			return nil, true, fmt.Errorf("quorumlock: election: the context of this campaign descends from a hold of %q already: use one that does not", e.Name())
 		}
 		t := newTerm(ctx, e, lease, serves)
 		if err = t.begin(ctx); err == nil {
 			e.mu.Lock()
 			e.term = t
 			e.mu.Unlock()
-			return t, nil
+			return t, true, nil
 		}
 		if !errors.Is(err, quorumlock.ErrLost) || ctx.Err() != nil {
-			return nil, err
+			return nil, true, err
 		}
 		e.set.Logger.Warn("quorumlock: leadership lost before its value was known, campaigning again", "lock", e.Name(), "error", err)
 	}
@@ -136,15 +140,25 @@ func (e *Election) latest() *Term {
 	return e.term
 }
 
-// Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is none. A Run goes on: it
-// campaigns again, behind those who wait. Cancel its ctx to end it.
+// Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is none, or if a Resign of the
+// Election has answered for it before. A Run goes on: it campaigns again, behind those who wait. Cancel its ctx to end it.
 func (e *Election) Resign(ctx context.Context) error {
 	if e.err != nil {
 		return e.err
 	}
-	t := e.latest()
-	if t == nil {
+	e.mu.Lock()
+	t, answered := e.term, e.answered
+	e.mu.Unlock()
+	if t == nil || t == answered {
 		return ErrNotLeader
 	}
-	return t.Resign(ctx)
+	err := t.Resign(ctx)
+	select {
+	case <-t.over:
+		e.mu.Lock()
+		e.answered = t
+		e.mu.Unlock()
+	default: // it returned before the end
+	}
+	return err
 }

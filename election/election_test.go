@@ -114,6 +114,26 @@ func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 	})
 }
 
+func TestResignAnswersOnceForATermThatIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, _ := start(t, 1)
+		term := c[0].leads(t)
+		for range 2 {
+			if err := c[0].Resign(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := c[0].Resign(t.Context()); !errors.Is(err, election.ErrNotLeader) {
+				t.Errorf("Resign of an election that does not lead any more: %v, want ErrNotLeader", err)
+			}
+			if err := term.Resign(t.Context()); err != nil {
+				t.Errorf("Resign of the term again: %v, want the same again", err)
+			}
+			term = c[0].leads(t)
+		}
+		resign(t, term)
+	})
+}
+
 // The nodes keep the keys for the drift longer than the lease: nobody must take that for a leader.
 func TestADeadLeaderIsNotSureAfterItsLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -58,7 +58,13 @@ func isFinal(err error, need, cells int) bool {
 // or something else is kept there.
 func isIncurable(err error) bool {
 	said, ok := errors.AsType[redis.Error](err)
-	return errors.Is(err, quorumlock.ErrNotALock) || ok && strings.HasPrefix(said.Error(), "NOPERM")
+	return errors.Is(err, quorumlock.ErrNotALock) || ok && isForbidden(said.Error())
+}
+
+// isForbidden reports whether a server said that the user may not do something. Within a script, Redis 7 and those before it have
+// words of their own.
+func isForbidden(said string) bool {
+	return strings.HasPrefix(said, "NOPERM") || strings.Contains(said, "ACL failure in script") || strings.Contains(said, "The user executing the script can't")
 }
 
 // isEndOfContext reports whether an error says only that a context is done: one that is joined of several does if each of

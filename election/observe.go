@@ -138,8 +138,11 @@ func (o *observer) isOlder(l Leader) bool {
 
 // isNews reports whether something else was told last.
 func (o *observer) isNews(l Leader, err error) bool {
-	if !o.began || what(err) != what(o.err) {
+	switch {
+	case !o.began || what(err) != what(o.err):
 		return true
+	case what(err) == errUnknown: // one outage, in which a node may come and go; a later leader or value is news
+		return l.Token > o.latest.Token || l.Token == o.latest.Token && l.Version > o.latest.Version
 	}
 	return l.Owner != o.leader.Owner || l.Version != o.leader.Version || l.Sure != o.leader.Sure
 }

@@ -189,6 +189,28 @@ func TestObserveRidesOutAnOutage(t *testing.T) {
 	}
 }
 
+// A node that comes and goes meanwhile makes no second outage of it.
+func TestAnOutageIsToldOnceThoughANodeComesAndGoes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, _ := start(t, 2)
+		term := c[0].leads(t)
+		o := c[1].watches(t)
+		each(c[1].paths[:3], (*embedded.Server).Kill)
+		for range 5 {
+			time.Sleep(20 * time.Second)
+			each(c[1].paths[3:], (*embedded.Server).Kill)
+			time.Sleep(20 * time.Second)
+			each(c[1].paths[3:], func(s *embedded.Server) { s.Restart(true) })
+		}
+		o.saw(t, time.Now(), 0, "0", "?")
+		each(c[1].paths[:3], func(s *embedded.Server) { s.Restart(true) })
+		time.Sleep(quorumlock.DefaultTTL)
+		o.saw(t, time.Now(), quorumlock.DefaultTTL, "0", "?", "0")
+		o.end()
+		resign(t, term)
+	})
+}
+
 // A loop that is slow skips what has passed, and never the latest.
 func TestObserveSkipsWhatHasPassedAndNeverTheLatest(t *testing.T) {
 	bubble(t, func(t *testing.T) {

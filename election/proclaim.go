@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -88,6 +89,7 @@ func (t *Term) begin(ctx context.Context) error {
 		return err
 	}
 	need, cells := t.election.lock.Quorum()
+	var last error // of the rounds
 	for {
 		t.mu.Lock()
 		p := t.expect()
@@ -97,11 +99,15 @@ func (t *Term) begin(ctx context.Context) error {
 			return nil
 		}
 		if over := t.Err(); over == nil && !isFinal(err, need, cells) {
+			if last == nil {
+				t.election.set.Logger.Warn("quorumlock: the value of a new leader is not at a quorum yet, trying again", "lock", t.election.Name(), "owner", t.Owner(), "error", err)
+			}
+			last = err
 			continue
 		}
 		_ = t.giveUp()
 		if ctx.Err() != nil {
-			return ctx.Err()
+			return errors.Join(ctx.Err(), last)
 		}
 		return err
 	}

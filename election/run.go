@@ -39,9 +39,10 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error
 		return errors.New("quorumlock: election: Run: the function is nil: use what the leader does")
 	}
 	for {
-		t, err := e.campaign(ctx, true)
+		began := time.Now()
+		t, locked, err := e.campaign(ctx, true)
 		switch {
-		case err != nil && ctx.Err() == nil && e.set.Wait > 0 && errors.Is(err, context.DeadlineExceeded):
+		case err != nil && !locked && ctx.Err() == nil && e.set.Wait > 0 && time.Since(began) >= e.set.Wait && errors.Is(err, context.DeadlineExceeded):
 			continue // the wait is over
 		case err != nil:
 			return err

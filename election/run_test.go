@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // background runs Run until stop, which returns what Run returned.
@@ -303,6 +304,25 @@ func TestRunGoesOnAfterWithWait(t *testing.T) {
 			t.Error("it does not lead")
 		}
 		_ = stop()
+	})
+}
+
+// One more node that does not answer is not the end of the wait.
+func TestRunWithWaitReturnsARefusalThatIsFinal(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 1, quorumlock.WithWait(time.Minute))
+		each(servers[:3], func(s *embedded.Server) {
+			if err := s.Redis.Set(wire.LeaderKey("job"), "mine"); err != nil {
+				t.Fatal(err)
+			}
+		})
+		c[0].paths[3].Stall()
+		began := time.Now()
+		err := c[0].Run(within(t, time.Hour), func(context.Context) error { return errors.New("it has led") })
+		if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !errors.Is(err, quorumlock.ErrNotALock) || time.Since(began) > 5*time.Second {
+			t.Errorf("Run after %v: %v, want a QuorumError soon", time.Since(began), err)
+		}
+		c[0].paths[3].Resume()
 	})
 }
 

@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // Term is a time in which a candidate leads, from the grant of the lock to its release or loss. It is safe for concurrent
 // use; its zero value is not usable.
 type Term struct {
 	election *Election
+	outer    *Term // that its context descends from, or nil
 	lease    *quorumlock.Lease
 	ctx      context.Context // of the leader's work
 	end      context.CancelCauseFunc
@@ -38,8 +40,9 @@ type Term struct {
 type termKey struct{}
 
 func newTerm(ctx context.Context, e *Election, lease *quorumlock.Lease, serves bool) *Term {
+	outer, _ := TermOf(ctx)
 	t := &Term{
-		election: e, lease: lease, serves: serves, value: e.value, version: 1,
+		election: e, outer: outer, lease: lease, serves: serves, value: e.value, version: 1,
 		kick: make(chan struct{}, 1), drained: make(chan struct{}), over: make(chan struct{}),
 	}
 	t.ctx, t.end = context.WithCancelCause(context.WithValue(lease.Context(), termKey{}, t))
@@ -98,7 +101,8 @@ func (t *Term) Value() string {
 // Resign ends the term. It cancels the term's context, waits until the lead function of Run has returned, and releases the
 // lock, so that the next candidate leads at once. If the lead function does not return within a TTL, the lock is
 // released all the same and Resign returns [ErrNotDrained]: the next leader begins, and only the fencing token
-// tells the two apart. Without a Run, end the work first: Resign releases at once.
+// tells the two apart. Without a Run, end the work first: Resign releases at once. What the work has entered of the lock by
+// the term's context, and not left, is released, too.
 //
 // That ctx is done does not stop any of this, so Resign is safe to defer. If ctx is done while the lead function runs,
 // Resign returns ctx's error and the rest goes on without it. If ctx descends from the term's own context, the caller is
@@ -118,8 +122,10 @@ func (t *Term) Resign(ctx context.Context) error {
 		<-t.over
 		return t.err
 	}
-	if own, _ := TermOf(ctx); own == t {
-		return nil
+	for own, _ := TermOf(ctx); own != nil; own = own.outer {
+		if own == t {
+			return nil
+		}
 	}
 	select {
 	case <-t.over:
@@ -159,7 +165,7 @@ func (t *Term) keep() {
 		case <-ended:
 			ended = nil
 			t.sawEnd()
-			if errors.Is(context.Cause(t.ctx), quorumlock.ErrLost) {
+			if t.loss() != nil {
 				t.err = t.release()
 				return
 			}
@@ -193,13 +199,24 @@ func (t *Term) release() error {
 	t.end(ErrResigned)
 	t.withdraw()
 	err := t.lease.Unlock(context.Background())
-	if errors.Is(err, quorumlock.ErrLost) {
-		return err
+	if t.lease.HoldCount() > 0 { // the work has entered the lock, and has not left it
+		if ended := quorum.End(t.lease); err == nil {
+			err = ended
+		}
 	}
-	if cause := context.Cause(t.ctx); errors.Is(cause, quorumlock.ErrLost) {
-		return cause
+	if loss := t.loss(); loss != nil && !errors.Is(err, quorumlock.ErrLost) {
+		return loss
 	}
 	return err
+}
+
+// loss returns why the leadership was lost, or nil. The loss of another lock, whose lease the context descends from, ends the
+// work, too, but not the leadership: the work may wind up.
+func (t *Term) loss() error {
+	if e, ok := errors.AsType[*quorumlock.LostError](context.Cause(t.ctx)); ok && e.Owner == t.Owner() {
+		return e
+	}
+	return nil
 }
 
 // String describes the term in one line, for people.

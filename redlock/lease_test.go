@@ -297,3 +297,37 @@ func TestInspectSeesWhatTheQuorumSees(t *testing.T) {
 		_ = lease.Unlock(t.Context())
 	})
 }
+
+func TestALeaseThatIsOverIsNotValid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		d, _ := another(t, servers)
+		lost := locktest.Lock(t, c.Mutex("x"))
+		outer, began := locktest.Lock(t, c.Mutex("y")), time.Now()
+		inner, err := c.Mutex("y").Lock(outer.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := d.Mutex("x").ForceUnlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := lost.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Fatal(err)
+		}
+		if until := lost.ValidUntil(); until.After(time.Now()) {
+			t.Errorf("a lost lease is valid for another %v", time.Until(until))
+		}
+		locktest.Unlock(t, inner)
+		if until := outer.ValidUntil(); !until.After(time.Now()) {
+			t.Errorf("a lease is valid until %v, though only an inner one was unlocked", until)
+		}
+		locktest.Unlock(t, outer)
+		over := time.Now()
+		time.Sleep(time.Second)
+		if until := outer.ValidUntil(); until.After(over) || until.Before(began) {
+			t.Errorf("a lease that was unlocked at %v is valid until %v", over, until)
+		}
+		_ = lost.Unlock(t.Context())
+	})
+}

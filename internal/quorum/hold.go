@@ -18,6 +18,7 @@ type hold struct {
 	leases   []entered
 	loss     *quorumlock.LostError
 	over     bool          // the last lease was unlocked
+	ended    time.Time     // when that was, or the loss was noticed
 	kept     time.Duration // the nodes keep the lock until then at least, by the monotonic clock
 	released chan struct{} // closed when the release is decided
 	waiting  []extension   // calls of Extend
@@ -43,6 +44,13 @@ func (h *hold) find(l *quorumlock.Lease) int {
 type extension struct {
 	round int32
 	done  chan core.Round
+}
+
+// end notes when the hold ended, the first time.
+func (h *hold) end(now time.Time) {
+	if h.ended.IsZero() {
+		h.ended = now
+	}
 }
 
 func (h *hold) renewed(r core.Round) {
@@ -93,7 +101,11 @@ func (c *call) ValidUntil() time.Time {
 // validUntil is called with mu held.
 func (c *call) validUntil() time.Time {
 	now := c.lock.client.now() // whose wall clock may have been set since the hold began
-	return now.Add(c.machine.Remaining(c.lock.client.timeOf(now)))
+	left := c.machine.Remaining(c.lock.client.timeOf(now))
+	if !c.hold.ended.IsZero() {
+		left = min(left, c.hold.ended.Sub(now))
+	}
+	return now.Add(left)
 }
 
 // alive reports whether the lock is held.
@@ -178,6 +190,7 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 func (c *call) tellLoss(why core.Reason) {
 	loss := c.lostError(why)
 	c.hold.loss = loss
+	c.hold.end(c.lock.client.now())
 	for _, e := range c.hold.leases {
 		e.lose(loss)
 	}
@@ -245,20 +258,37 @@ func (c *call) leave(l *quorumlock.Lease, keep time.Duration) (held time.Duratio
 }
 
 // giveUp releases a hold that nobody has.
-func (c *call) giveUp() {
+func (c *call) giveUp() { _ = c.end() }
+
+// end releases the hold, whoever has a lease of it.
+func (c *call) end() error {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
-		return
+		return nil
 	}
 	c.unlock(0)
 	c.flush()
-	_ = c.confirmed()
+	return c.confirmed()
+}
+
+// End releases the hold of a lease, though there may be other leases of it. Their contexts do not end by that.
+func End(lease *quorumlock.Lease) error {
+	held, _ := lease.Context().Value(heldKey{}).(*holds)
+	if held == nil {
+		return nil
+	}
+	if held.call.lock.client.Begin() != nil {
+		return quorumlock.ErrLost // Close has told the leases so
+	}
+	defer held.call.lock.client.End()
+	return held.call.end()
 }
 
 // unlock ends the hold and has it released. It is called with mu held, and flush follows.
 func (c *call) unlock(keep time.Duration) {
 	c.hold.over = true
+	c.hold.end(c.lock.client.now())
 	c.hold.released = make(chan struct{})
 	if keep > 0 {
 		c.lock.client.keeps(c.number, keep)
