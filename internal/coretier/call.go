@@ -48,28 +48,29 @@ func (l *lock) has(name int) bool       { return l.names[0] == name || l.names[l
 
 // call is the shell of one machine.
 type call struct {
-	process *process
-	worker  *worker
-	number  int
-	lock    *lock
-	tries   bool
-	caller  dialect.Caller
-	machine *core.Machine
-	outcome core.Outcome
-	reason  core.Reason
-	armed   time.Duration
-	calls   []core.Call // to be sent
-	lost    bool        // to be told
-	freed   bool        // to be told: the release is decided
-	decided bool        // to be told
-	busy    bool
-	holds   bool
-	over    bool          // Unlock has begun
-	kept    time.Duration // until when the nodes keep the lock though the hold has ended
-	waits   []extension
-	loss    core.Reason
-	behind  bool           // the last renewal found no quorum
-	rounds  map[int32]bool // renewals that have been decided
+	process  *process
+	worker   *worker
+	number   int
+	lock     *lock
+	tries    bool
+	caller   dialect.Caller
+	machine  *core.Machine
+	outcome  core.Outcome
+	reason   core.Reason
+	armed    time.Duration
+	calls    []core.Call // to be sent
+	lost     bool        // to be told
+	freed    bool        // to be told: the release is decided
+	decided  bool        // to be told
+	busy     bool
+	holds    bool
+	over     bool          // Unlock has begun
+	kept     time.Duration // until when the nodes keep the lock though the hold has ended
+	waits    []extension
+	loss     core.Reason
+	behind   bool           // the last renewal found no quorum, not counting those that came too late to extend anything
+	extended time.Duration  // until when the hold was valid then
+	rounds   map[int32]bool // renewals that have been decided
 
 	activity
 }

@@ -125,7 +125,10 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 		if !r.Won && fx.Late == c.behind {
 			t.violate(lateTold, "%s: a renewal found no quorum: told late %v", c.caller.Waiter, fx.Late)
 		}
-		c.behind = !r.Won
+		// The win of a renewal that began before the one that the validity counts from says nothing new.
+		if until := c.machine.Until(); !r.Won || until > c.extended {
+			c.behind, c.extended = !r.Won, until
+		}
 	}
 	h := c.worker.hold
 	if h == nil || h.call != c || h.released || c.machine.Phase() != core.Holding {
