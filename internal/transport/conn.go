@@ -19,6 +19,16 @@ func bounding(dial Dialer, wrote func(b *bounded, n int)) Dialer {
 	}
 }
 
+// unlessDone is a dialer that does not dial when ctx is done. Not every dialer looks; see hub.read.
+func unlessDone(dial Dialer) Dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		return dial(ctx, network, addr)
+	}
+}
+
 func bound(conn net.Conn, wrote func(b *bounded, n int)) net.Conn {
 	b := &bounded{Conn: conn, wrote: wrote}
 	if socket, ok := conn.(syscall.Conn); ok {

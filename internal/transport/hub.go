@@ -2,9 +2,11 @@ package transport
 
 import (
 	"context"
-	"maps"
-	"slices"
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,16 +16,22 @@ import (
 // the first listener and closed behind the last.
 type hub struct {
 	client  redis.UniversalClient
-	sharded bool // its channels are those of one slot of a cluster
+	sharded bool                  // its channels are those of one slot of a cluster
+	before  func(context.Context) // called before each connection is opened, or nil
 
-	mu        sync.Mutex
-	closed    bool
-	channels  map[string]*channel
-	changed   chan struct{} // wakes the running loop; capacity 1
-	running   bool
-	finished  sync.WaitGroup
-	subscribe context.Context // cancelled by close
-	cancel    context.CancelFunc
+	mu       sync.Mutex
+	closed   bool
+	channels map[string]*channel
+	changed  chan struct{} // wakes the running loop; capacity 1
+	running  bool
+	finished sync.WaitGroup
+	open     context.Context // cancelled by close
+	cancel   context.CancelFunc
+
+	// Of the present connection.
+	subscribed map[string]bool
+	dropped    map[string]int // by channel, how many UNSUBSCRIBEs are yet to be confirmed
+	last       time.Time      // when something came
 }
 
 // channel is one subscription and its listeners.
@@ -32,16 +40,23 @@ type channel struct {
 	confirmed bool // by the server, on the present connection
 }
 
-type listener struct{ heard func(message string) }
+type listener struct {
+	channel string
+	heard   func(message string)
+	hub     atomic.Pointer[hub]
+}
 
-// retrySubscribe is how long the hub waits after a failed subscription.
-const retrySubscribe = 200 * time.Millisecond
+const (
+	retrySubscribe = 200 * time.Millisecond // between two connections, at least
+	pingEvery      = 3 * time.Second        // where nothing else comes
+	longestSilence = 2*pingEvery + defaultTimeout
+)
 
 func (h *hub) init(client redis.UniversalClient) {
 	h.client = client
 	h.channels = make(map[string]*channel)
 	h.changed = make(chan struct{}, 1)
-	h.subscribe, h.cancel = context.WithCancel(context.Background())
+	h.open, h.cancel = context.WithCancel(context.Background())
 }
 
 // Listen calls heard with every message on a channel, and with an empty message whenever messages may
@@ -52,36 +67,69 @@ func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
 	if n.err != nil {
 		return func() {}
 	}
-	return n.hubFor(name).listen(name, heard)
+	l := &listener{channel: name, heard: heard}
+	n.hubFor(name).listen(l)
+	if l.hub.Load() == &n.hub && n.Sharded() { // found out meanwhile
+		n.moveListeners()
+	}
+	return l.stop
 }
 
-func (h *hub) listen(name string, heard func(string)) (stop func()) {
+func (h *hub) listen(l *listener) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	l.hub.Store(h)
 	if h.closed {
-		return func() {}
+		return
 	}
-	ch := h.channels[name]
+	ch := h.channels[l.channel]
 	if ch == nil {
 		ch = &channel{listeners: make(map[*listener]struct{})}
-		h.channels[name] = ch
+		h.channels[l.channel] = ch
 	}
-	l := &listener{heard}
 	ch.listeners[l] = struct{}{}
 	if ch.confirmed {
-		heard("") // it has missed what was published before it came
+		l.heard("") // it has missed what was published before it came
 	}
 	if !h.running {
 		h.running = true
 		h.finished.Go(h.run)
 	}
 	h.signal()
-	return func() {
+}
+
+func (l *listener) stop() {
+	for {
+		h := l.hub.Load()
 		h.mu.Lock()
-		defer h.mu.Unlock()
-		delete(ch.listeners, l)
+		if l.hub.Load() != h { // it has moved
+			h.mu.Unlock()
+			continue
+		}
+		if ch := h.channels[l.channel]; ch != nil {
+			delete(ch.listeners, l)
+		}
 		h.signal()
+		h.mu.Unlock()
+		return
 	}
+}
+
+// move gives all listeners to other hubs.
+func (h *hub) move(to func(channel string) *hub) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, ch := range h.channels {
+		other := to(name)
+		if other == h {
+			continue
+		}
+		for l := range ch.listeners {
+			other.listen(l)
+		}
+		delete(h.channels, name)
+	}
+	h.signal()
 }
 
 func (h *hub) signal() {
@@ -101,113 +149,247 @@ func (h *hub) close() {
 	h.finished.Wait()
 }
 
-// run owns the connection from the first listener to the last.
+// run keeps a connection open from the first listener to the last.
 func (h *hub) run() {
-	open := h.client.Subscribe
-	if h.sharded {
-		open = h.client.SSubscribe
-	}
-	ps := open(h.subscribe)
-	defer ps.Close() //nolint:errcheck // there is nothing left to lose on it
-	subscribed := make(map[string]bool)
-	failed := false
-	var messages <-chan any
-	var retry <-chan time.Time // set while a subscription has failed
-	for more := h.sync(ps, subscribed, &failed); more; {
-		if messages == nil && !failed {
-			messages = ps.ChannelWithSubscriptions() // from here on it reconnects, and subscribes again, by itself
+	for h.isWanted() {
+		began := time.Now()
+		err := h.connect()
+		h.forget()
+		if errors.Is(err, redis.ErrClosed) { // the client was closed
+			h.mu.Lock()
+			h.running = false // the next listener tries again
+			h.mu.Unlock()
+			return
 		}
-		if failed && retry == nil {
-			retry = time.After(retrySubscribe)
+		if c, ok := h.client.(*redis.ClusterClient); ok && err != nil {
+			c.ReloadState(h.open) // the slot may have moved
+		}
+		if err == nil {
+			continue
 		}
 		select {
-		case <-h.changed:
-			more = h.sync(ps, subscribed, &failed)
-		case <-retry:
-			retry = nil
-			more = h.sync(ps, subscribed, &failed)
-		case m, open := <-messages:
-			if !open { // the client was closed
-				h.ended()
-				return
-			}
-			h.dispatch(m)
+		case <-time.After(time.Until(began.Add(retrySubscribe))):
+		case <-h.open.Done():
 		}
 	}
 }
 
-// ended makes the next listener start a new loop.
-func (h *hub) ended() {
+// isWanted reports whether anybody listens. If not, the loop is over.
+func (h *hub) isWanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.running = false
+	for name, ch := range h.channels {
+		if len(ch.listeners) == 0 {
+			delete(h.channels, name)
+		}
+	}
+	h.running = len(h.channels) > 0 // decided with the listeners in view: one that comes later starts a new loop
+	return h.running
+}
+
+// forget forgets what the server has confirmed on a connection.
+func (h *hub) forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.subscribed, h.dropped = nil, nil
 	for _, ch := range h.channels {
 		ch.confirmed = false
 	}
 }
 
-// sync brings the connection's subscriptions in line with the listeners, and tries all of them again if
-// it failed the last time. It reports whether there are any listeners: if not, the loop is over.
-func (h *hub) sync(ps *redis.PubSub, subscribed map[string]bool, failed *bool) (more bool) {
+// connect opens a connection, and returns when it is of no use any more, or when nobody listens: then there is no error.
+//
+// A connection ends with its first error. go-redis would open another one by itself, but with its mutex held, so that Close would have
+// to wait, and with one command for all channels, which a server refuses as a whole.
+func (h *hub) connect() error {
+	if h.before != nil {
+		h.bounded(h.before)
+		if !h.isWanted() {
+			return nil
+		}
+	}
+	open := h.client.Subscribe
+	if h.sharded {
+		open = h.client.SSubscribe
+	}
+	ps := open(h.open)
+	var reading chan struct{} // closed when broken is set
+	var broken error
+	defer func() {
+		_ = ps.Close() // there is nothing left to lose on it
+		if reading != nil {
+			<-reading
+		}
+	}()
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for {
+		if !h.isWanted() {
+			return nil
+		}
+		if err := h.subscribe(ps); err != nil {
+			return err
+		}
+		if reading == nil {
+			reading = make(chan struct{})
+			h.came()
+			h.finished.Go(func() {
+				broken = h.read(ps)
+				close(reading)
+			})
+		}
+		select {
+		case <-h.changed:
+		case <-h.open.Done():
+			return nil
+		case <-reading:
+			return broken
+		case <-ping.C:
+			if err := h.ping(ps); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// ping asks for an answer if nothing has come for a while. If nothing comes then, the way to the server is dead, though the
+// connection stands.
+func (h *hub) ping(ps *redis.PubSub) (err error) {
+	h.mu.Lock()
+	silence := time.Since(h.last)
+	h.mu.Unlock()
+	switch {
+	case silence > longestSilence:
+		return errSilent
+	case silence >= pingEvery:
+		h.bounded(func(ctx context.Context) { err = ps.Ping(ctx) })
+	}
+	return err
+}
+
+// came notes that the server is there.
+func (h *hub) came() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.last = time.Now()
+}
+
+// errSilent is the end of a connection on which nothing comes.
+var errSilent = errors.New("the server does not answer on a connection of subscriptions")
+
+// bounded calls f with a ctx that ends with the hub, or when f has taken too long.
+func (h *hub) bounded(f func(context.Context)) {
+	ctx, cancel := context.WithTimeout(h.open, defaultTimeout)
+	defer cancel()
+	f(ctx)
+}
+
+// subscribe brings the connection's subscriptions in line with the listeners: one command each, since a server refuses a command
+// as a whole if the user may not hear one of its channels.
+func (h *hub) subscribe(ps *redis.PubSub) (err error) {
 	var add, drop []string
 	h.mu.Lock()
-	for name, ch := range h.channels {
-		if len(ch.listeners) == 0 {
-			delete(h.channels, name)
-		} else if !subscribed[name] {
+	if h.subscribed == nil {
+		h.subscribed, h.dropped = make(map[string]bool), make(map[string]int)
+	}
+	for name := range h.channels {
+		if !h.subscribed[name] {
 			add = append(add, name)
-			subscribed[name] = true
+			h.subscribed[name] = true
 		}
 	}
-	for name := range subscribed {
+	for name := range h.subscribed {
 		if h.channels[name] == nil {
 			drop = append(drop, name)
-			delete(subscribed, name)
+			delete(h.subscribed, name)
+			h.dropped[name]++
 		}
 	}
-	more = len(h.channels) > 0
-	h.running = more // decided with the listeners in view: one that comes later starts a new loop
 	h.mu.Unlock()
-	if !more {
-		return false
+	if len(add)+len(drop) == 0 {
+		return nil
 	}
-
-	ctx, cancel := context.WithTimeout(h.subscribe, defaultTimeout)
-	defer cancel()
 	subscribe, unsubscribe := ps.Subscribe, ps.Unsubscribe
 	if h.sharded {
 		subscribe, unsubscribe = ps.SSubscribe, ps.SUnsubscribe
 	}
-	if len(drop) > 0 {
-		_ = unsubscribe(ctx, drop...) // a failure ends the connection; the next one is opened without these
-	}
-	if *failed {
-		add = slices.Collect(maps.Keys(subscribed))
-	}
-	if len(add) > 0 {
-		*failed = subscribe(ctx, add...) != nil
-	}
-	return true
+	h.bounded(func(ctx context.Context) {
+		for _, name := range drop {
+			if err = unsubscribe(ctx, name); err != nil {
+				return
+			}
+		}
+		for _, name := range add {
+			if err = subscribe(ctx, name); err != nil {
+				return
+			}
+		}
+	})
+	return err
 }
 
-func (h *hub) dispatch(m any) {
+// read gives what comes to the listeners, until the connection is of no use. go-redis panics at what no Redis sends.
+func (h *hub) read(ps *redis.PubSub) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the server sent a message that cannot be read: is it Redis? (%v)", r)
+		}
+	}()
+	// A ctx that is done and has no deadline: it ends no read, but the connection that go-redis would open after an error.
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for {
+		m, err := ps.Receive(ctx)
+		h.came()
+		if said, ok := err.(redis.Error); ok && !isMoved(said) { //nolint:errorlint // it is never wrapped
+			continue // a channel, or a PING, is not allowed
+		}
+		if err != nil {
+			return err
+		}
+		if err := h.dispatch(m); err != nil {
+			return err
+		}
+	}
+}
+
+// isMoved reports whether a server of a cluster says that another one has a slot, or that nobody has it now.
+func isMoved(err redis.Error) bool {
+	for _, word := range []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"} {
+		if strings.HasPrefix(err.Error(), word) {
+			return true
+		}
+	}
+	return false
+}
+
+// errEnded is the end of a subscription that the server has ended: its slot has moved.
+var errEnded = errors.New("the server has ended a subscription")
+
+func (h *hub) dispatch(m any) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch m := m.(type) {
 	case *redis.Subscription:
-		ch := h.channels[m.Channel]
-		if ch == nil {
-			return
+		begins := m.Kind == "subscribe" || m.Kind == "ssubscribe"
+		switch {
+		case begins:
+		case h.dropped[m.Channel] > 0:
+			h.dropped[m.Channel]--
+		case h.subscribed[m.Channel]:
+			return errEnded
 		}
-		ch.confirmed = m.Kind == "subscribe" || m.Kind == "ssubscribe"
-		if ch.confirmed {
-			ch.tell("")
+		if ch := h.channels[m.Channel]; ch != nil {
+			if ch.confirmed = begins; begins {
+				ch.tell("")
+			}
 		}
 	case *redis.Message:
 		if ch := h.channels[m.Channel]; ch != nil {
 			ch.tell(m.Payload)
 		}
 	}
+	return nil
 }
 
 func (ch *channel) tell(message string) {

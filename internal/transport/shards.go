@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,11 +17,12 @@ import (
 // message would go to every server of the cluster. The zero value is that of a node that is no cluster, or not known to have shard
 // channels.
 type shards struct {
-	mu    sync.Mutex
-	asked bool // the server has said whether it has them
-	has   bool
-	hubs  map[uint16]*hub               // by slot: a connection leads to one server
-	of    map[*wire.Script]*wire.Script // what is sent instead
+	mu     sync.Mutex
+	asked  time.Time // when the server said that it does not have them
+	has    bool
+	closed bool
+	hubs   map[uint16]*hub               // by slot: a connection leads to one server
+	of     map[*wire.Script]*wire.Script // what is sent instead
 }
 
 // firstSharded is the first version of Redis that has shard channels.
@@ -36,13 +38,16 @@ func (n *Node) Sharded() bool {
 	return n.shards.has
 }
 
+// askAgain is how long a cluster is believed to have no shard channels. It may be upgraded.
+const askAgain = 10 * time.Second
+
 // askForShards finds out whether the cluster has shard channels, unless it is known. Every user may say HELLO.
 func (n *Node) askForShards(ctx context.Context) {
 	s := &n.shards
 	s.mu.Lock()
-	asked := s.asked
+	known := s.has || !s.asked.IsZero() && time.Since(s.asked) < askAgain
 	s.mu.Unlock()
-	if asked {
+	if known {
 		return
 	}
 	reply, err := n.client.Do(ctx, "hello").Result()
@@ -50,9 +55,16 @@ func (n *Node) askForShards(ctx context.Context) {
 		return // the next call asks again
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.asked, s.has = true, majorOf(reply) >= firstSharded
+	s.asked, s.has = time.Now(), majorOf(reply) >= firstSharded && !s.closed
+	has := s.has
+	s.mu.Unlock()
+	if has {
+		n.moveListeners()
+	}
 }
+
+// moveListeners gives those who listened before it was known that there are shard channels to the hubs of these.
+func (n *Node) moveListeners() { n.hub.move(n.hubFor) }
 
 // majorOf returns the major version in a reply to HELLO; 0 if there is none.
 func majorOf(reply any) int {
@@ -116,7 +128,7 @@ func (n *Node) closeHubs() {
 	n.hub.close()
 	n.shards.mu.Lock()
 	hubs := n.shards.hubs
-	n.shards.hubs, n.shards.has = nil, false
+	n.shards.hubs, n.shards.has, n.shards.closed = nil, false, true
 	n.shards.mu.Unlock()
 	for _, h := range hubs {
 		h.close()

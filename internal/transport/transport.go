@@ -99,10 +99,18 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	n.patience = max(n.config.Timeout, o.DialTimeout)
-	for i := range n.lanes {
-		n.lanes[i] = newLane(n, *o, dial)
+	lanes := *o
+	// Every call has a deadline of its own: go-redis's 5 s would end what may take longer.
+	if !strings.Contains(rawURL, "read_timeout=") {
+		lanes.ReadTimeout = -1
 	}
-	o.Dialer = quiet(bounding(dial, nil))
+	if !strings.Contains(rawURL, "write_timeout=") {
+		lanes.WriteTimeout = -1
+	}
+	for i := range n.lanes {
+		n.lanes[i] = newLane(n, lanes, dial)
+	}
+	o.Dialer = quiet(bounding(unlessDone(dial), nil))
 	return n.start(redis.NewClient(o)), nil
 }
 
@@ -180,6 +188,9 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 	n.single.node = n
 	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)
+	if n.cluster {
+		n.hub.before = n.askForShards // who listens before the first call must know, too
+	}
 	return n
 }
 

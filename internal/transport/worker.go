@@ -55,11 +55,18 @@ func (l *lane) work() {
 func (l *lane) connect() bool {
 	ctx, cancel := context.WithTimeout(l.ctx, l.node.patience)
 	defer cancel()
+	began := time.Now()
 	err := l.link.connect(ctx)
 	if err == nil {
 		return true
 	}
 	if l.ctx.Err() == nil && (ctx.Err() != nil || isTimeout(err)) {
+		if time.Since(began) < rest { // as a unix socket whose backlog is full
+			select {
+			case <-time.After(rest):
+			case <-l.ctx.Done():
+			}
+		}
 		return false
 	}
 	l.mu.Lock()
