@@ -37,6 +37,55 @@ func TestClusterIsANode(t *testing.T) {
 	locksAsOneOfThree(t, client, servers)
 }
 
+// Since Redis 7 the messages of a channel stay at the server that has its slot. Whoever listens before the node has had any other call must
+// hear them, too, and so must whoever listens when the slot moves to another server.
+func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
+	client, servers := cluster(t)
+	t.Cleanup(func() { must(t, client.Close()) })
+	n := node.New(client)
+	must(t, n.Err())
+	t.Cleanup(func() { must(t, n.Close()) })
+	const channel = "quorumlock_leader:{a}"
+	heard := make(chan string, 1000)
+	t.Cleanup(n.Listen(channel, func(message string) { heard <- message }))
+	slot, err := client.ClusterKeySlot(t.Context(), channel).Result()
+	must(t, err)
+	at := int(slot) * len(servers) / 16384
+	hears := func(message string) {
+		t.Helper()
+		eventually(t, patience, "the listener hears "+message, func() bool {
+			must(t, servers[at].admin.SPublish(t.Context(), channel, message).Err())
+			for {
+				select {
+				case m := <-heard:
+					if m == message {
+						return true
+					}
+				case <-time.After(50 * time.Millisecond):
+					return false
+				}
+			}
+		})
+	}
+	hears("before any call")
+
+	to := (at + 1) % len(servers)
+	id, err := servers[to].admin.Do(t.Context(), "cluster", "myid").Text()
+	must(t, err)
+	for _, i := range []int{to, at} {
+		must(t, servers[i].admin.Do(t.Context(), "cluster", "setslot", slot, "node", id).Err())
+	}
+	at = to
+	hears("after the slot has moved")
+	for _, s := range servers {
+		channels, err := s.admin.PubSubChannels(t.Context(), "*").Result()
+		must(t, err)
+		if len(channels) > 0 {
+			t.Errorf("%s has subscriptions that are not of a slot: %q", s.addr, channels)
+		}
+	}
+}
+
 // cluster returns a cluster of three masters.
 func cluster(t *testing.T) (*redis.ClusterClient, []*server) {
 	t.Helper()
