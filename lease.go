@@ -106,7 +106,8 @@ func (l *Lease) Owner() Owner { return l.hold.Owner() }
 func (l *Lease) Token() uint64 { return l.hold.Token() }
 
 // ValidUntil returns the time until which the lease is good if it is not extended again, on this
-// process's clock. It moves with every renewal. When the lock is lost or released, it is no later than that. A lock that was handed over by the holder before is good for
+// process's clock. It moves with every renewal. Once the lock is
+// lost, or released by the last Unlock, it is not later than that. A lock that was handed over by the holder before is good for
 // 1.8 s at most at first, and renewed for its whole TTL 10 ms later.
 func (l *Lease) ValidUntil() time.Time { return l.hold.ValidUntil() }
 

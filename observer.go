@@ -79,6 +79,7 @@ const (
 	LostKeysGone    LossReason = "keys_gone"    // too many nodes no longer have its key
 	LostMaxHold     LossReason = "max_hold"     // WithMaxHold
 	LostClosed      LossReason = "closed"       // the client was closed
+	LostResigned    LossReason = "resigned"     // a leader gave up its election, whose lock its work had entered again and not unlocked
 )
 
 // Step is a moment in a call of Lock or TryLock.

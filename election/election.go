@@ -24,7 +24,7 @@ type Election struct {
 
 	mu       sync.Mutex
 	term     *Term // the latest of this Election; nil if there was none
-	answered *Term // the latest whose end Resign has told
+	answered *Term // the latest term whose result Resign has returned
 }
 
 // New returns a candidate whose lock is m. The value is what the others learn of it while it leads, such as its address:
@@ -74,9 +74,8 @@ func (e *Election) Name() string {
 // its term. The value is then known at a quorum of the nodes. The context of the term descends from ctx, as that of a lease
 // does: [quorumlock.WithWait] bounds the wait alone. Call [Term.Resign] when the work is done.
 //
-// Campaign rides out an outage of the nodes. It returns ctx's error when ctx is done, joined with why the value was not known
-// yet, the errors of Lock, see
-// [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user
+// Campaign rides out an outage of the nodes. When ctx is done, it returns ctx's error, joined with the last error of writing the
+// value, if any. It also returns the errors of Lock, see [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user
 // may not write the value, or its key is something else, at so many nodes that the others are no quorum, it returns a
 // *[quorumlock.QuorumError] that says so. After an error nothing is left on the nodes but token counters; a node that
 // cannot be reached forgets the rest within the TTL.
@@ -85,7 +84,7 @@ func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	return t, err
 }
 
-// campaign also reports whether an error came after the wait for the lock.
+// campaign is Campaign. locked reports whether it got the lock, even if it failed then.
 func (e *Election) campaign(ctx context.Context, serves bool) (t *Term, locked bool, err error) {
 	if err := e.check(ctx); err != nil {
 		return nil, false, err
@@ -140,8 +139,8 @@ func (e *Election) latest() *Term {
 	return e.term
 }
 
-// Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is none, or if a Resign of the
-// Election has answered for it before. A Run goes on: it campaigns again, behind those who wait. Cancel its ctx to end it.
+// Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is none, or if an earlier Resign of the
+// Election has returned the result of that term. A Run goes on: it campaigns again, behind those who wait. Cancel its ctx to end it.
 func (e *Election) Resign(ctx context.Context) error {
 	if e.err != nil {
 		return e.err
@@ -152,13 +151,11 @@ func (e *Election) Resign(ctx context.Context) error {
 	if t == nil || t == answered {
 		return ErrNotLeader
 	}
-	err := t.Resign(ctx)
-	select {
-	case <-t.over:
+	over, err := t.resign(ctx)
+	if over {
 		e.mu.Lock()
 		e.answered = t
 		e.mu.Unlock()
-	default: // it returned before the end
 	}
 	return err
 }

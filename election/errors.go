@@ -61,8 +61,8 @@ func isIncurable(err error) bool {
 	return errors.Is(err, quorumlock.ErrNotALock) || ok && isForbidden(said.Error())
 }
 
-// isForbidden reports whether a server said that the user may not do something. Within a script, Redis 7 and those before it have
-// words of their own.
+// isForbidden reports whether a server said that the user may not do something. For a command within a script, Redis 7 and the
+// versions before it each say something else.
 func isForbidden(said string) bool {
 	return strings.HasPrefix(said, "NOPERM") || strings.Contains(said, "ACL failure in script") || strings.Contains(said, "The user executing the script can't")
 }

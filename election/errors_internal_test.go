@@ -15,7 +15,7 @@ func (e said) Error() string { return string(e) }
 func (said) RedisError()     {}
 
 // Each version of Redis has words of its own for a command that a script may not use.
-func TestWhatDoesNotGoAwayByItself(t *testing.T) {
+func TestForbiddenCommandsAndWrongKeysAreIncurable(t *testing.T) {
 	for _, err := range []error{
 		said("NOPERM this user has no permissions to run the 'evalsha' command"),
 		said("ERR ACL failure in script: User app has no permissions to run the 'hexists' command script: 0c5, on @user_script:24."),

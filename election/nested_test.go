@@ -11,7 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// The ctx of Run descends from a lease of another lock. Its loss ends the work, and the leadership when the work has ended.
+// The ctx of Run descends from a lease of another lock. If that lock is lost, the work's ctx ends at once, and the leadership ends when
+// the work has returned.
 func TestTheLossOfAnotherLockEndsTheWorkFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
@@ -39,7 +40,7 @@ func TestTheLossOfAnotherLockEndsTheWorkFirst(t *testing.T) {
 	})
 }
 
-func TestResignDoesNotTellTheLossOfAnotherLock(t *testing.T) {
+func TestResignDoesNotReportTheLossOfAnotherLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		outer := locktest.Lock(t, c[0].client.Mutex("outer"))
@@ -93,18 +94,34 @@ func TestTheWorkOfAnInnerElectionMayResignFromTheOuter(t *testing.T) {
 	}
 }
 
+// losses is an Observer of them.
+type losses chan quorumlock.LossReason
+
+func (losses) Begin(context.Context, string) context.Context { return nil }
+
+func (l losses) Observe(_ context.Context, e quorumlock.Event) {
+	if e.Kind == quorumlock.Lost {
+		l <- e.Reason
+	}
+}
+
 // Work that has entered the lock of its election, and hangs, does not keep the lock for ever.
-func TestALeadThatHasEnteredItsOwnLockCostsATTL(t *testing.T) {
+func TestAHungLeadThatEnteredItsLockAgainCostsATTL(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		c, servers := start(t, 2)
+		lost := make(losses, 10)
+		c, servers := start(t, 2, quorumlock.WithObserver(lost))
 		hang := make(chan struct{})
 		stop := c[0].background(t, func(ctx context.Context) error {
-			inner, err := c[0].client.Mutex("job").Lock(ctx)
+			inner, err := c[0].client.Mutex("job").Lock(context.WithoutCancel(ctx))
 			if err != nil {
 				return err
 			}
+			<-inner.Context().Done()
 			<-hang
-			return inner.Unlock(context.WithoutCancel(ctx))
+			if err := inner.Unlock(context.WithoutCancel(ctx)); !errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("Unlock of what was released: %v, want ErrLost", err)
+			}
+			return nil
 		})
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -114,6 +131,9 @@ func TestALeadThatHasEnteredItsOwnLockCostsATTL(t *testing.T) {
 		second := c[1].leads(t)
 		if took := time.Since(began); took > quorumlock.DefaultTTL+time.Second {
 			t.Errorf("the next leads after %v, want a TTL at most", took)
+		}
+		if reason := <-lost; reason != quorumlock.LostResigned || len(lost) > 0 {
+			t.Errorf("the observer is told %q, and %d more losses", reason, len(lost))
 		}
 		close(hang)
 		if err := stop(); !errors.Is(err, context.Canceled) {

@@ -106,8 +106,11 @@ func (t *Term) begin(ctx context.Context) error {
 			continue
 		}
 		_ = t.giveUp()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil && last != nil:
 			return errors.Join(ctx.Err(), last)
+		case ctx.Err() != nil:
+			return ctx.Err()
 		}
 		return err
 	}

@@ -307,7 +307,7 @@ func TestRunGoesOnAfterWithWait(t *testing.T) {
 	})
 }
 
-// One more node that does not answer is not the end of the wait.
+// The timeout of a node must not be mistaken for the end of WithWait.
 func TestRunWithWaitReturnsARefusalThatIsFinal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1, quorumlock.WithWait(time.Minute))

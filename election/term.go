@@ -15,7 +15,7 @@ import (
 // use; its zero value is not usable.
 type Term struct {
 	election *Election
-	outer    *Term // that its context descends from, or nil
+	outer    *Term // the term that its context descends from, or nil
 	lease    *quorumlock.Lease
 	ctx      context.Context // of the leader's work
 	end      context.CancelCauseFunc
@@ -101,8 +101,8 @@ func (t *Term) Value() string {
 // Resign ends the term. It cancels the term's context, waits until the lead function of Run has returned, and releases the
 // lock, so that the next candidate leads at once. If the lead function does not return within a TTL, the lock is
 // released all the same and Resign returns [ErrNotDrained]: the next leader begins, and only the fencing token
-// tells the two apart. Without a Run, end the work first: Resign releases at once. What the work has entered of the lock by
-// the term's context, and not left, is released, too.
+// tells the two apart. Without a Run, end the work first: Resign releases at once. If the work has
+// entered the lock again by the term's context, and has not unlocked it, Resign releases that, too.
 //
 // That ctx is done does not stop any of this, so Resign is safe to defer. If ctx is done while the lead function runs,
 // Resign returns ctx's error and the rest goes on without it. If ctx descends from the term's own context, the caller is
@@ -112,19 +112,26 @@ func (t *Term) Value() string {
 // confirmed the release: the others forget the lock at its TTL. Called again, it returns the same again. With a nil ctx it
 // resigns all the same, and returns [quorumlock.ErrNilContext], joined with the error of the release if there is one.
 func (t *Term) Resign(ctx context.Context) error {
+	_, err := t.resign(ctx)
+	return err
+}
+
+// resign also reports whether the error is that of the end of the term.
+func (t *Term) resign(ctx context.Context) (over bool, err error) {
 	if ctx == nil {
-		return errors.Join(quorumlock.ErrNilContext, t.Resign(context.Background()))
+		over, err = t.resign(context.Background())
+		return over, errors.Join(quorumlock.ErrNilContext, err)
 	}
 	t.look()
 	t.end(ErrResigned)
 	if !t.serves {
 		t.finished()
 		<-t.over
-		return t.err
+		return true, t.err
 	}
 	for own, _ := TermOf(ctx); own != nil; own = own.outer {
 		if own == t {
-			return nil
+			return false, nil
 		}
 	}
 	select {
@@ -133,10 +140,10 @@ func (t *Term) Resign(ctx context.Context) error {
 		select {
 		case <-t.over:
 		default:
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
-	return t.err
+	return true, t.err
 }
 
 // finished says that the work has ended.
@@ -200,7 +207,7 @@ func (t *Term) release() error {
 	t.withdraw()
 	err := t.lease.Unlock(context.Background())
 	if t.lease.HoldCount() > 0 { // the work has entered the lock, and has not left it
-		if ended := quorum.End(t.lease); err == nil {
+		if ended := quorum.Resign(t.lease); err == nil {
 			err = ended
 		}
 	}
@@ -211,7 +218,7 @@ func (t *Term) release() error {
 }
 
 // loss returns why the leadership was lost, or nil. The loss of another lock, whose lease the context descends from, ends the
-// work, too, but not the leadership: the work may wind up.
+// work, too, but not the leadership: the work may finish first.
 func (t *Term) loss() error {
 	if e, ok := errors.AsType[*quorumlock.LostError](context.Cause(t.ctx)); ok && e.Owner == t.Owner() {
 		return e

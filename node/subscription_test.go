@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// A server can send what it likes: the program goes on.
-func TestNoAnswerToASubscriptionEndsTheProgram(t *testing.T) {
+// A server may reply with anything: the program must not panic.
+func TestAMalformedReplyToASubscriptionDoesNotPanic(t *testing.T) {
 	for _, answer := range []string{
 		"*0\r\n", "*1\r\n:1\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n$1\r\nx\r\n", "*2\r\n$7\r\nmessage\r\n:1\r\n",
 		"*3\r\n$7\r\nmessage\r\n:1\r\n:1\r\n", "*1\r\n$4\r\npong\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*1\r\n$8\r\npmessage\r\n", ":1\r\n", "$-1\r\n", "*-1\r\n",

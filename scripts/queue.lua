@@ -210,8 +210,8 @@ local function front(me, now)
   end
 end
 
--- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. A ticket only falls, when the
--- waiter's clock was set back: whoever comes with a higher one was sent earlier, and is late.
+-- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. A waiter's ticket never rises. It
+-- falls if the waiter's clock was set back: a call with a higher ticket was sent earlier, and is late.
 local function join(waiter, entry, now)
   local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
   ms = tonumber(ms)

@@ -100,6 +100,7 @@ var _ quorumlock.Observer = (*Observer)(nil)
 
 var reasons = []quorumlock.LossReason{
 	quorumlock.LostNotRenewed, quorumlock.LostNotExtended, quorumlock.LostKeysGone, quorumlock.LostMaxHold, quorumlock.LostClosed,
+	quorumlock.LostResigned,
 }
 
 // bounds, in seconds, reach from a lock in one data centre to a wait of minutes.

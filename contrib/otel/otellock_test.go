@@ -414,7 +414,7 @@ func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
 				}
 				for name, m := range s.metrics() {
 					fmt.Fprintln(&dump, m)
-					want := map[bool]int{false: 5, true: locks * 5}[named]
+					want := map[bool]int{false: 6, true: locks * 6}[named]
 					if n := series(m); n > want || named && n < locks && name != "quorumlock.lost" && !strings.HasPrefix(name, "quorumlock.node.") {
 						t.Errorf("%s has %d series", name, n)
 					}

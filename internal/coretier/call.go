@@ -69,7 +69,7 @@ type call struct {
 	waits    []extension
 	loss     core.Reason
 	behind   bool           // the last renewal found no quorum, not counting those that came too late to extend anything
-	extended time.Duration  // until when the hold was valid then
+	extended time.Duration  // how long the hold was valid at that renewal
 	rounds   map[int32]bool // renewals that have been decided
 
 	activity

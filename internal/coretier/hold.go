@@ -125,7 +125,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 		if !r.Won && fx.Late == c.behind {
 			t.violate(lateTold, "%s: a renewal found no quorum: told late %v", c.caller.Waiter, fx.Late)
 		}
-		// The win of a renewal that began before the one that the validity counts from says nothing new.
+		// A renewal that wins without extending the validity says nothing new.
 		if until := c.machine.Until(); !r.Won || until > c.extended {
 			c.behind, c.extended = !r.Won, until
 		}

@@ -46,8 +46,8 @@ type extension struct {
 	done  chan core.Round
 }
 
-// end notes when the hold ended, the first time.
-func (h *hold) end(now time.Time) {
+// note notes when the hold ended. Only the first call counts.
+func (h *hold) note(now time.Time) {
 	if h.ended.IsZero() {
 		h.ended = now
 	}
@@ -187,10 +187,11 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 }
 
 // tellLoss ends the leases of a hold that is lost. It is called with mu held: it must wait for nothing.
-func (c *call) tellLoss(why core.Reason) {
-	loss := c.lostError(why)
+func (c *call) tellLoss(why core.Reason) { c.tellLossOf(c.lostError(why), c.lossReason(why)) }
+
+func (c *call) tellLossOf(loss *quorumlock.LostError, reason quorumlock.LossReason) {
 	c.hold.loss = loss
-	c.hold.end(c.lock.client.now())
+	c.hold.note(c.lock.client.now())
 	for _, e := range c.hold.leases {
 		e.lose(loss)
 	}
@@ -199,7 +200,7 @@ func (c *call) tellLoss(why core.Reason) {
 		log.Warn("quorumlock: lease lost", "lock", c.lock.name, "owner", loss.Owner, "error", loss)
 	})
 	if len(c.hold.leases) > 0 {
-		c.tell(quorumlock.Event{Kind: quorumlock.Lost, Ended: true, Held: c.machine.Held(c.lock.client.time()), Reason: c.lossReason(why), Err: loss})
+		c.tell(quorumlock.Event{Kind: quorumlock.Lost, Ended: true, Held: c.machine.Held(c.lock.client.time()), Reason: reason, Err: loss})
 	}
 }
 
@@ -258,22 +259,34 @@ func (c *call) leave(l *quorumlock.Lease, keep time.Duration) (held time.Duratio
 }
 
 // giveUp releases a hold that nobody has.
-func (c *call) giveUp() { _ = c.end() }
-
-// end releases the hold, whoever has a lease of it.
-func (c *call) end() error {
+func (c *call) giveUp() {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
-		return nil
+		return
 	}
 	c.unlock(0)
+	c.flush()
+	_ = c.confirmed()
+}
+
+// resign releases the hold. The leases of it that were not unlocked are lost.
+func (c *call) resign() error {
+	c.mu.Lock()
+	if c.hold.over {
+		c.mu.Unlock()
+		return c.confirmed()
+	}
+	if c.hold.loss == nil && len(c.hold.leases) > 0 {
+		c.tellLossOf(&quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: "the leadership under which it was entered again has ended"}, quorumlock.LostResigned)
+	}
+	c.unlock(max(c.hold.kept-c.lock.client.time().Mono, 0))
 	c.flush()
 	return c.confirmed()
 }
 
-// End releases the hold of a lease, though there may be other leases of it. Their contexts do not end by that.
-func End(lease *quorumlock.Lease) error {
+// Resign releases the hold of a lease for an election. The leases of it that were not unlocked are lost.
+func Resign(lease *quorumlock.Lease) error {
 	held, _ := lease.Context().Value(heldKey{}).(*holds)
 	if held == nil {
 		return nil
@@ -282,13 +295,13 @@ func End(lease *quorumlock.Lease) error {
 		return quorumlock.ErrLost // Close has told the leases so
 	}
 	defer held.call.lock.client.End()
-	return held.call.end()
+	return held.call.resign()
 }
 
 // unlock ends the hold and has it released. It is called with mu held, and flush follows.
 func (c *call) unlock(keep time.Duration) {
 	c.hold.over = true
-	c.hold.end(c.lock.client.now())
+	c.hold.note(c.lock.client.now())
 	c.hold.released = make(chan struct{})
 	if keep > 0 {
 		c.lock.client.keeps(c.number, keep)

@@ -178,13 +178,19 @@ func (h *hub) run() {
 func (h *hub) isWanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.prune()
+	h.running = len(h.channels) > 0 // decided with the listeners in view: one that comes later starts a new loop
+	return h.running
+}
+
+// prune drops the channels that nobody listens to. It is called with mu held, and what depends on it follows with mu held still: who
+// comes to a channel that is there knows that it is confirmed.
+func (h *hub) prune() {
 	for name, ch := range h.channels {
 		if len(ch.listeners) == 0 {
 			delete(h.channels, name)
 		}
 	}
-	h.running = len(h.channels) > 0 // decided with the listeners in view: one that comes later starts a new loop
-	return h.running
 }
 
 // forget forgets what the server has confirmed on a connection.
@@ -197,16 +203,14 @@ func (h *hub) forget() {
 	}
 }
 
-// connect opens a connection, and returns when it is of no use any more, or when nobody listens: then there is no error.
+// connect opens a connection. It returns an error when the connection has failed, and nil when nobody listens or the hub is closed.
 //
 // A connection ends with its first error. go-redis would open another one by itself, but with its mutex held, so that Close would have
-// to wait, and with one command for all channels, which a server refuses as a whole.
+// to wait, and with one command for all channels, which a server refuses as a whole. (It still does so where a client that [New] was given
+// dials without a look at ctx, as go-redis does with TLS; that connection is dropped.)
 func (h *hub) connect() error {
 	if h.before != nil {
 		h.bounded(h.before)
-		if !h.isWanted() {
-			return nil
-		}
 	}
 	open := h.client.Subscribe
 	if h.sharded {
@@ -224,10 +228,7 @@ func (h *hub) connect() error {
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
 	for {
-		if !h.isWanted() {
-			return nil
-		}
-		if err := h.subscribe(ps); err != nil {
+		if wanted, err := h.subscribe(ps); !wanted || err != nil {
 			return err
 		}
 		if reading == nil {
@@ -285,10 +286,11 @@ func (h *hub) bounded(f func(context.Context)) {
 }
 
 // subscribe brings the connection's subscriptions in line with the listeners: one command each, since a server refuses a command
-// as a whole if the user may not hear one of its channels.
-func (h *hub) subscribe(ps *redis.PubSub) (err error) {
+// as a whole if the user may not hear one of its channels. It reports whether there are any listeners.
+func (h *hub) subscribe(ps *redis.PubSub) (wanted bool, err error) {
 	var add, drop []string
 	h.mu.Lock()
+	h.prune()
 	if h.subscribed == nil {
 		h.subscribed, h.dropped = make(map[string]bool), make(map[string]int)
 	}
@@ -305,9 +307,10 @@ func (h *hub) subscribe(ps *redis.PubSub) (err error) {
 			h.dropped[name]++
 		}
 	}
+	wanted = len(h.channels) > 0
 	h.mu.Unlock()
-	if len(add)+len(drop) == 0 {
-		return nil
+	if !wanted || len(add)+len(drop) == 0 {
+		return wanted, nil
 	}
 	subscribe, unsubscribe := ps.Subscribe, ps.Unsubscribe
 	if h.sharded {
@@ -325,7 +328,7 @@ func (h *hub) subscribe(ps *redis.PubSub) (err error) {
 			}
 		}
 	})
-	return err
+	return true, err
 }
 
 // read gives what comes to the listeners, until the connection is of no use. go-redis panics at what no Redis sends.
@@ -335,16 +338,17 @@ func (h *hub) read(ps *redis.PubSub) (err error) {
 			err = fmt.Errorf("the server sent a message that cannot be read: is it Redis? (%v)", r)
 		}
 	}()
-	// A ctx that is done and has no deadline: it ends no read, but the connection that go-redis would open after an error.
+	// A cancelled ctx without a deadline: it does not interrupt a read, but it keeps go-redis from reconnecting after an error. See
+	// unlessDone.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for {
 		m, err := ps.Receive(ctx)
 		h.came()
-		if said, ok := err.(redis.Error); ok && !isMoved(said) { //nolint:errorlint // it is never wrapped
-			continue // a channel, or a PING, is not allowed
-		}
-		if err != nil {
+		switch said, ok := err.(redis.Error); { //nolint:errorlint // it is never wrapped
+		case ok && isRefused(said):
+			continue
+		case err != nil:
 			return err
 		}
 		if err := h.dispatch(m); err != nil {
@@ -353,14 +357,10 @@ func (h *hub) read(ps *redis.PubSub) (err error) {
 	}
 }
 
-// isMoved reports whether a server of a cluster says that another one has a slot, or that nobody has it now.
-func isMoved(err redis.Error) bool {
-	for _, word := range []string{"MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN"} {
-		if strings.HasPrefix(err.Error(), word) {
-			return true
-		}
-	}
-	return false
+// isRefused reports whether an error means that the user may not hear a channel or send a PING, or that the server knows no PING. After
+// any other, such as MOVED or BUSY, the server may not have taken a subscription that it takes later, or that another one takes.
+func isRefused(err redis.Error) bool {
+	return strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR")
 }
 
 // errEnded is the end of a subscription that the server has ended: its slot has moved.

@@ -38,7 +38,7 @@ func (n *Node) Sharded() bool {
 	return n.shards.has
 }
 
-// askAgain is how long a cluster is believed to have no shard channels. It may be upgraded.
+// askAgain is how long the answer that a cluster has no shard channels is trusted: it may be upgraded.
 const askAgain = 10 * time.Second
 
 // askForShards finds out whether the cluster has shard channels, unless it is known. Every user may say HELLO.
@@ -63,7 +63,7 @@ func (n *Node) askForShards(ctx context.Context) {
 	}
 }
 
-// moveListeners gives those who listened before it was known that there are shard channels to the hubs of these.
+// moveListeners moves listeners to the shard hubs. They came before the cluster was known to have shard channels.
 func (n *Node) moveListeners() { n.hub.move(n.hubFor) }
 
 // majorOf returns the major version in a reply to HELLO; 0 if there is none.
@@ -111,6 +111,9 @@ func (n *Node) hubFor(channel string) *hub {
 	slot := slotOf(channel)
 	n.shards.mu.Lock()
 	defer n.shards.mu.Unlock()
+	if n.shards.closed { // and so is that hub
+		return &n.hub
+	}
 	h := n.shards.hubs[slot]
 	if h == nil {
 		if n.shards.hubs == nil {

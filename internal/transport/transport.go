@@ -189,7 +189,7 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)
 	if n.cluster {
-		n.hub.before = n.askForShards // who listens before the first call must know, too
+		n.hub.before = n.askForShards // listeners that come before the first call need the answer, too
 	}
 	return n
 }

@@ -61,7 +61,7 @@ func (l *lane) connect() bool {
 		return true
 	}
 	if l.ctx.Err() == nil && (ctx.Err() != nil || isTimeout(err)) {
-		if time.Since(began) < rest { // as a unix socket whose backlog is full
+		if time.Since(began) < rest { // as happens with a unix socket whose backlog is full
 			select {
 			case <-time.After(rest):
 			case <-l.ctx.Done():
