@@ -212,3 +212,56 @@ func TestATimeoutMayBeLong(t *testing.T) {
 		}
 	})
 }
+
+// slowToClose is a connection that takes a while to close, as with TLS.
+type slowToClose struct{ net.Conn }
+
+func (c slowToClose) Close() error {
+	time.Sleep(50 * time.Millisecond)
+	return c.Conn.Close()
+}
+
+// Who comes while the connection is closed behind the last listener gets a new one, and only one.
+func TestAListenerMayComeAsTheLastOneLeaves(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		n := dial(t, "redis://10.0.0.1:6379", node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			c, err := s.DialContext(ctx, network, addr)
+			if err != nil {
+				return nil, err
+			}
+			return slowToClose{c}, nil
+		}))
+		for range 5 {
+			first := listen(n, "x")
+			first.check(t, "")
+			first.stop()
+			time.Sleep(10 * time.Millisecond)
+			second := listen(n, "x")
+			time.Sleep(time.Second)
+			second.checkMissed(t)
+			connections(t, s, 1)
+			s.Redis.Publish("x", "once")
+			second.check(t, "once")
+			second.stop()
+			time.Sleep(time.Second)
+			connections(t, s, 0)
+		}
+	})
+}
+
+// The other way round: another channel keeps the connection.
+func TestANewListenerOfAChannelThatWasLeftIsTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		other := listen(n, "other")
+		other.check(t, "")
+		for range 20 {
+			first := listen(n, "x")
+			first.checkMissed(t)
+			first.stop()
+			second := listen(n, "x")
+			second.checkMissed(t)
+			second.stop()
+		}
+		other.stop()
+	})
+}
