@@ -322,7 +322,7 @@ func (c failsOnce) Write(b []byte) (int, error) {
 func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var failed atomic.Bool
-		client := redis.NewClient(&redis.Options{Protocol: 2, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Protocol: 2, Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := s.DialContext(ctx, network, addr)
 			return failsOnce{c, "quiet", &failed}, err
 		}})
