@@ -115,7 +115,7 @@ func TestTenantHoldsElectionsUnderItsOwnRights(t *testing.T) {
 	for _, s := range servers {
 		rules := slices.Concat([]string{"reset", "on", ">" + a.password}, a.patterns(), lockCommands(), []string{
 			"~quorumlock_leader:{a:*", "~quorumlock_leader[*]:a:*", "&quorumlock_leader:{a:*", "&quorumlock_leader[*]:a:*",
-			"~redisson_lock_token:a:*", "~quorumlock_queue[*]:a:*", "~quorumlock_waiters[*]:a:*", "&redisson_lock__channel:a:*",
+			"~redisson_lock_token:a:*", "~redisson_lock_queue:a:*", "~quorumlock_queue[*]:a:*", "~quorumlock_waiters[*]:a:*", "&redisson_lock__channel:a:*",
 		})
 		must(t, s.admin.ACLSetUser(t.Context(), a.name, rules...).Err())
 		must(t, s.admin.ACLLogReset(t.Context()).Err())

@@ -28,6 +28,7 @@ func (o tenant) patterns() []string {
 	return []string{
 		"~" + prefix + "*",                         // the locks, and whatever else the tenant keeps
 		"~redisson_lock_token:{" + prefix + "*",    // their fencing tokens
+		"~redisson_lock_queue:{" + prefix + "*",    // who waits for their fair locks of Redisson's
 		"~quorumlock_*{" + prefix + "*",            // their lines of waiters
 		"&redisson_lock__channel:{" + prefix + "*", // what tells Redisson's clients of a release
 		"&quorumlock_wake:" + o.name + ".*",        // what calls the tenant's waiters
@@ -184,6 +185,37 @@ func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 		if denied := deniedTo(t, servers, o.name); len(denied) > 0 {
 			t.Errorf("%s was denied what it needs: %q", o.name, denied)
 		}
+	}
+}
+
+// Whoever may not look for fair locks of Redisson's still locks and unlocks.
+func TestLocksWorkWithoutAccessToFairLocks(t *testing.T) {
+	servers := five[:3]
+	t.Cleanup(func() { noLocks(t, servers, patience) })
+	o := tenant{"unfair", "pass"}
+	o.admit(t, servers, lockCommands()...)
+	for _, s := range servers {
+		t.Cleanup(func() { must(t, s.admin.ACLDelUser(context.Background(), o.name).Err()) })
+		rules := slices.DeleteFunc(o.patterns(), func(p string) bool { return strings.HasPrefix(p, "~redisson_lock_queue") })
+		must(t, s.admin.ACLSetUser(t.Context(), o.name, slices.Concat([]string{"resetkeys"}, rules)...).Err())
+		must(t, s.admin.ACLLogReset(t.Context()).Err())
+	}
+	c := o.client(t, servers, "unfair:")
+	for range 2 {
+		lease := lock(t, c, "x")
+		got := waiting(t, servers, "unfair:x", o.client(t, servers, "unfair:").Mutex("x"))
+		must(t, lease.Unlock(t.Context()))
+		next := <-got
+		if next == nil {
+			t.FailNow()
+		}
+		must(t, next.Unlock(t.Context()))
+		reader, err := c.RWMutex("x").RLock(t.Context())
+		must(t, err)
+		must(t, reader.Unlock(t.Context()))
+	}
+	if denied := deniedTo(t, servers, o.name); len(denied) == 0 {
+		t.Error("control: nothing was denied")
 	}
 }
 

@@ -289,11 +289,39 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	})
 }
 
+// Whoever waits for a fair lock of Redisson's, where no Go client has met one, is told of a release all the same.
+func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := fleet(t, 1, 1)
+		java := jvm(t, servers)[0].FairLock("x")
+		lease := mustLock(t, c[0].Mutex("x"))
+		got := make(chan error, 1)
+		go func() { got <- java.Lock(t.Context()) }()
+		time.Sleep(time.Second)
+		began := time.Now()
+		mustUnlock(t, lease)
+		if err := <-got; err != nil || time.Since(began) > time.Second {
+			t.Errorf("Java has the lock after %v: %v", time.Since(began), err)
+		}
+		if err := java.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Redisson's fenced lock does not make the counter last longer, so the counter of a lock that both use lasts by itself.
 func TestFencingTokensOutliveDaysOfJavaAlone(t *testing.T) {
+	t.Run("a counter that Java made", func(t *testing.T) { tokensOutliveDaysOfJavaAlone(t, false) })
+	t.Run("a counter that Go made", func(t *testing.T) { tokensOutliveDaysOfJavaAlone(t, true) })
+}
+
+func tokensOutliveDaysOfJavaAlone(t *testing.T, goIsFirst bool) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := fleet(t, 2, 1)
 		java := jvm(t, servers)[0].FencedLock("x")
+		if goIsFirst {
+			mustUnlock(t, mustLock(t, c[1].Mutex("x")))
+		}
 		if err := java.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -302,6 +330,9 @@ func TestFencingTokensOutliveDaysOfJavaAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		lease := <-got
+		mustUnlock(t, lease)
+		time.Sleep(5 * time.Hour)
+		lease = mustLock(t, c[1].Mutex("x")) // which has met no Java lately
 		mustUnlock(t, lease)
 		last := lease.Token()
 		for range 10 {

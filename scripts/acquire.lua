@@ -89,13 +89,22 @@ if former then
   redis.call('hdel', KEYS[1], former)
 end
 -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
--- next token may come from the clock alone. Most tokens are the hint itself, which is at most an hour ahead, and
--- most TTLs are at most an hour. Then 26 hours are enough, and Lua saves the time to format the numbers.
-if token == asked and token - now <= 3600000000 and tonumber(ARGV[2]) <= 3600000 then
-  redis.call('set', KEYS[4], ARGV[3], 'px', '93600000')
-else
-  local ahead = math.max(0, (token - now) / 1000)
-  redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
+-- next token may come from the clock alone. INCRBY leaves its expiry as it is, which is looked at by the first grant of each hour,
+-- and is set for an hour more than needed. It never becomes shorter, and a counter without an expiry, as Redisson makes them, gets
+-- none.
+local ttl, ahead, hour = tonumber(ARGV[2]), math.max(0, (token - now) / 1000), now - now % 3600000000
+if last == 0 or token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
+  -- Most tokens are the hint itself, and most TTLs are at most an hour: Lua saves the time to format the numbers.
+  if token == asked and ahead <= 3600000 and ttl <= 3600000 then
+    redis.call('set', KEYS[4], ARGV[3], 'px', '97200000')
+  else
+    redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ttl + 93600000 + ahead))
+  end
+elseif ttl > 3600000 or last < hour or token >= hour + 3600000000 then
+  local left = redis.call('pttl', KEYS[4])
+  if left >= 0 and left < ttl + 90000000 + ahead then
+    redis.call('pexpire', KEYS[4], string.format('%.0f', ttl + 93600000 + ahead))
+  end
 end
 redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4], 'mode', 'mutex')
 redis.call('pexpire', KEYS[1], ARGV[2])

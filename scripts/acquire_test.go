@@ -33,7 +33,7 @@ func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
 
 func TestARefusalWithoutExpiryTellsNoTime(t *testing.T) {
 	s := start(t)
-	s.data.HSet("x", string(alice), "1")
+	s.data.HSet("x", string(alice), "1", "mode", "mutex")
 	if a := s.acquire("x", bob, 1, 1); a != (wire.Answer{Holder: alice, Position: -1}) {
 		t.Errorf("answer %+v, want a refusal with 0", a)
 	}
@@ -49,7 +49,7 @@ func TestAcquireTwiceEntersOnce(t *testing.T) {
 	s.checkHold("x", alice, "1")
 	s.checkTTL("x", ttl) // fresh
 	s.checkToken("x", "100")
-	s.checkTTL(wire.TokenKey("x"), ttl+day)
+	s.checkTTL(wire.TokenKey("x"), kept-3*time.Second)
 }
 
 func TestOnlyTheNextEntryOrTheSameIsGranted(t *testing.T) {
@@ -173,8 +173,8 @@ func TestTTLIsRoundedUpToTheMillisecond(t *testing.T) {
 		{11*time.Millisecond - 1, 11 * time.Millisecond, kept, kept - 5500*time.Microsecond},
 		{1500 * time.Microsecond, 2 * time.Millisecond, kept, kept - time.Millisecond},
 		{time.Hour, time.Hour, kept, kept - 30*time.Minute},
-		{time.Hour + 1, time.Hour + time.Millisecond, day + time.Hour + time.Millisecond, day + time.Hour + time.Millisecond},
-		{30 * day, 30 * day, 31 * day, 31 * day},
+		{time.Hour + 1, time.Hour + time.Millisecond, day + 3*time.Hour + time.Millisecond, kept - 30*time.Minute + time.Millisecond/2},
+		{30 * day, 30 * day, 31*day + 2*time.Hour, 31*day + 2*time.Hour},
 	} {
 		s := start(t)
 		if _, err := s.send(wire.Acquire("x", alice, tt.ttl, 1, 1)).Acquired(); err != nil {

@@ -13,5 +13,6 @@ elseif not held[1] then
 end
 redis.call('del', KEYS[1])
 redis.pcall('publish', ARGV[1], '00') -- it is released even if the user may not publish
+tellFair(ARGV[1])
 wake(nil, clock())
 return 1

@@ -44,7 +44,7 @@ func TestAReleaseHandsOverToTheFirstInTheQueue(t *testing.T) {
 	c.checkHold("x", "alice:1/3.7", "1")
 	c.checkTTL("x", lent)
 	c.checkToken("x", "101")
-	c.checkTTL(wire.TokenKey("x"), kept)
+	c.checkTTL(wire.TokenKey("x"), kept-lent/2)
 	c.checkQueue("bob:1")
 	c.checkHeard(handoff("alice:1", 3, 101, "x"))
 	if !c.done(wire.Renew("x", "alice:1/3.7", ttl)) {

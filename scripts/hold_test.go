@@ -26,14 +26,15 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 			s := start(t)
 			s.grant("x", alice, 1, 100)
 			s.data.FastForward(time.Second)
+			s.data.SetTTL(wire.TokenKey("x"), time.Hour)
 			if got := s.done(wire.Raise("x", tt.owner, ttl, tt.own, tt.to)); got != tt.raised {
 				t.Errorf("raised %v, want %v", got, tt.raised)
 			}
 			s.checkToken("x", tt.after)
 			s.checkTTL("x", ttl-time.Second) // a raise is no renewal
-			want := ttl + day
+			want := ttl + day + 2*time.Hour
 			if !tt.raised {
-				want = kept - time.Second
+				want = time.Hour
 			}
 			if tt.to < 1<<50 { // a token that is ahead of the clock is kept longer
 				s.checkTTL(wire.TokenKey("x"), want)
@@ -65,15 +66,15 @@ func TestATokenAheadOfTheClockIsKeptUntilTheClockIsPastIt(t *testing.T) {
 	if a, err := s.send(wire.Restore("x", alice, ttl, ahead)).Acquired(); err != nil || a.Token != ahead {
 		t.Fatalf("answer %+v, %v, want the token of the hold", a, err)
 	}
-	s.checkTTL(wire.TokenKey("x"), 3*day+day+ttl)
+	s.checkTTL(wire.TokenKey("x"), 3*day+day+2*time.Hour+ttl)
 	if !s.done(wire.Renew("x", alice, ttl)) {
 		t.Error("not renewed")
 	}
-	s.checkTTL(wire.TokenKey("x"), 3*day+day+ttl) // which does not shorten it
+	s.checkTTL(wire.TokenKey("x"), 3*day+day+2*time.Hour+ttl) // which does not shorten it
 	if !s.done(wire.Raise("x", alice, ttl, ahead, ahead+uint64(day.Microseconds()))) {
 		t.Error("not raised")
 	}
-	s.checkTTL(wire.TokenKey("x"), 4*day+day+ttl)
+	s.checkTTL(wire.TokenKey("x"), 4*day+day+2*time.Hour+ttl)
 }
 
 func TestRaiseTwiceRaisesOnce(t *testing.T) {

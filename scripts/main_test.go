@@ -22,9 +22,9 @@ const (
 	ttl = 10 * time.Second
 	day = 24 * time.Hour
 
-	// kept is how long a counter is kept after most grants: a day, the hour that a hint may be ahead, and the
-	// longest TTL of those grants.
-	kept = day + 2*time.Hour
+	// kept is how long a new counter is kept after most grants: a day, the hour that a hint may be ahead, the longest TTL of those
+	// grants, and the hour in which nobody looks.
+	kept = day + 3*time.Hour
 )
 
 // server is one node, and what its scripts find and leave there.

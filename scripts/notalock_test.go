@@ -36,6 +36,9 @@ var noLocks = map[string]func(s *server, key string){
 	"a hash with no number":      hash("user:", "1"),
 	"a hash with a line break":   hash("user\r\n:5", "1"),
 	"a hash with no count":       hash("user:5", ""),
+	"a hash like a hold":         hash("user:5", "17"),
+	"a hash like one of Java's":  hash("5cbe9c86-0c1e-4f0e-8dd4-5a8ad4b4b3e7:42:1", "1"),
+	"a hash of some UUID":        hash("5cbe9c86-0c1e-4f0e-8dd4:42", "1"),
 	"a hash with more":           hash("dave:1", "1", "visits", "5"),
 	"a hash with more before":    hash("age", "5", "dave:1", "1"),
 	"a read lock of Redisson's":  hash("mode", "read", thread, "1"),
@@ -176,6 +179,9 @@ func TestLocksOfAllFormsAreLocks(t *testing.T) {
 	} {
 		s := start(t)
 		s.data.HSet("x", string(owner), "2")
+		if owner != thread { // Redisson's holds alone have no mode
+			s.data.HSet("x", "mode", "mutex")
+		}
 		if a := s.acquire("x", alice, 1, 100); a.Granted || a.Holder != owner {
 			t.Errorf("%s: answer %+v", owner, a)
 		}

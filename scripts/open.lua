@@ -14,7 +14,7 @@
 -- Reply    0, or -1 if the owner did not hold the lock
 --
 -- The message is a zero of three digits, and one more for each ms of the window: all of them are 0 to Redisson. '2' means nothing to
--- Redisson. It tells this library's clients that the lock was for one of them.
+-- Redisson. It tells this library's clients that the lock was for one of them, and that more of them wait.
 local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 -- include queue.lua
 local now, window = clock(), math.abs(ARGV[3])
@@ -40,18 +40,16 @@ if window > 0 then
 else
   wake(nil, now, true)
 end
-if redis.call('exists', KEYS[1]) == 1 or window == 0 and redis.call('exists', KEYS[2]) == 1 then
+-- A fenced lock of Redisson's counts on from this token, and does not make its key last longer. It must not start again at 1.
+if tonumber(ARGV[3]) >= 0 and redis.call('pttl', KEYS[4]) >= 0 then
+  redis.call('pexpire', KEYS[4], '315360000000')
+end
+-- Redisson's clients sleep while the lock goes from one waiter to the next. But if this is the last one, and dead, nobody
+-- would wake them.
+if window == 0 and redis.call('zcard', KEYS[2]) + redis.call('exists', KEYS[1]) > 1 then
   redis.pcall('publish', ARGV[2], '2')
   return 0
 end
--- A fenced lock of Redisson's counts on from this token, and does not make its key last longer. It must not start again at 1.
-if tonumber(ARGV[3]) >= 0 then
-  redis.call('pexpire', KEYS[4], '315360000000')
-end
 redis.pcall('publish', ARGV[2], string.rep('0', 3 + window))
--- Whoever waits for a fair lock of Redisson's has a channel of its own.
-local fair = redis.pcall('lindex', 'redisson_lock_queue' .. string.sub(KEYS[4], 20), 0)
-if type(fair) == 'string' then
-  redis.pcall('publish', ARGV[2] .. ':' .. fair, '0')
-end
+tellFair(ARGV[2])
 return 0

@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -156,6 +157,99 @@ func TestAnOpenReleaseHandsOverThoughOthersListen(t *testing.T) {
 		t.Error("it was released twice")
 	}
 	s.checkHold("x", "billing~5:3/1.0", "1")
+}
+
+// Redisson's clients sleep while a lock goes from one of ours to the next. Whoever is the last may be dead: then nobody else would
+// wake them.
+func TestAReleaseForTheLastWaiterWakesRedissonToo(t *testing.T) {
+	successor := wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}
+	for name, tt := range map[string]struct {
+		waiters   int
+		successor wire.Successor
+		want      string
+	}{
+		"it is handed over":             {1, successor, "000"},
+		"it is handed over, and queued": {2, successor, "2"},
+		"it is called":                  {1, wire.Successor{}, "000"},
+		"it is called, and queued":      {2, wire.Successor{}, "2"},
+		"nobody waits":                  {0, wire.Successor{}, "000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			heard := s.listen("x")
+			s.grant("x", alice, 1, 100)
+			for i := range tt.waiters {
+				waiter := quorumlock.Owner(fmt.Sprintf("billing~5:%d", 3+i))
+				s.send(wire.AcquireInTurn("x", waiter+".1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: int64(5 + i), TTL: 2 * time.Second, Successor: tt.successor}))
+			}
+			if !s.releaseOpen("x", alice, 0) {
+				t.Fatal("it was not released")
+			}
+			s.data.Publish(heard.name, "end")
+			heard.check(tt.want)
+		})
+	}
+}
+
+// Whoever waits for a fair lock of Redisson's listens to a channel of its own.
+func TestWhateverFreesALockTellsTheFirstOfAFairLock(t *testing.T) {
+	entry := wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
+	for name, frees := range map[string]func(s *server){
+		"a release":              func(s *server) { s.grant("x", alice, 1, 100); s.release("x", alice, 1) },
+		"the release of a share": func(s *server) { s.send(wire.Acquire("x", alice, ttl, 1, 100).Shared()); s.release("x", alice, 1) },
+		"a release, and a leave": func(s *server) {
+			s.grant("x", "billing~5:3.1", 1, 100)
+			s.send(wire.ReleaseAndLeave("x", "billing~5:3.1", "billing~5:3", false))
+		},
+		"a yield": func(s *server) {
+			s.grant("x", "billing~5:3.1", 1, 100)
+			s.send(wire.Yield("x", "billing~5:3.1", entry))
+		},
+		"a leave, of a successor": func(s *server) {
+			s.grant("x", "billing~5:3/1.0", 1, 100)
+			s.send(wire.Leave("x", "billing~5:3", true))
+		},
+		"a forced release": func(s *server) { s.grant("x", alice, 1, 100); s.done(wire.ForceRelease("x")) },
+		"a window":         func(s *server) { s.grant("x", alice, 1, 100); s.releaseOpen("x", alice, 2*time.Millisecond) },
+		"a release to the last": func(s *server) {
+			s.grant("x", alice, 1, 100)
+			s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, entry))
+			s.releaseOpen("x", alice, 0)
+		},
+		"a release for a waiter that is called": func(s *server) {
+			entry := entry
+			entry.Successor = wire.Successor{}
+			s.grant("x", alice, 1, 100)
+			s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, entry))
+			s.release("x", alice, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			if _, err := s.data.Push(wire.FairQueueKey("x"), thread, "another"); err != nil {
+				t.Fatal(err)
+			}
+			heard := s.listenTo(wire.UnlockChannel("x") + ":" + thread)
+			frees(s)
+			s.data.Publish(heard.name, "end")
+			heard.check("0")
+		})
+	}
+}
+
+// A lock that is handed over is not free.
+func TestAHandoffTellsNobodyOfAFairLock(t *testing.T) {
+	s := start(t)
+	if _, err := s.data.Push(wire.FairQueueKey("x"), thread); err != nil {
+		t.Fatal(err)
+	}
+	heard := s.listenTo(wire.UnlockChannel("x") + ":" + thread)
+	s.grant("x", alice, 1, 100)
+	s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}))
+	s.release("x", alice, 1)
+	s.checkHold("x", "billing~5:3/1.0", "1")
+	s.data.Publish(heard.name, "end")
+	heard.check("end")
 }
 
 // Other calls are not opened: those of semaphores and shares, yields, and releases of one entry of several.

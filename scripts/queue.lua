@@ -45,7 +45,8 @@ local function least(held)
   return who
 end
 
--- look reads the lock. A hold is `<owner>` -> how often it was entered, beside `mode` -> 'mutex'. A lock that is shared has
+-- look reads the lock. A hold is `<owner>` -> how often it was entered, beside `mode` -> 'mutex'. A hold of Redisson's has no
+-- mode, and its owner is `<uuid>:<thread>`. A lock that is shared has
 -- `mode` -> 'shared', and for each owner until when it shares, in ms of the node's clock: a number of at least 13 digits, as
 -- no hold has. (Redisson's read-write lock looks at the mode, and stays out.) look returns the owners, each followed by its
 -- value, and whether they share; or nil and an error. It drops those whose share is over. A share lasts as long as a key
@@ -58,10 +59,10 @@ local function look()
     end
     return nil, string.find(all.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or all
   end
-  local held, shared = {}, false
+  local held, mode = {}, nil
   for i = 1, #all, 2 do
     if all[i] == 'mode' and (all[i + 1] == 'mutex' or all[i + 1] == 'shared') then
-      shared = all[i + 1] == 'shared'
+      mode = all[i + 1]
     elseif not string.find(all[i + 1], '^%d+$') or #all[i + 1] > 15 or not string.find(all[i], '^%S+:%d[%d/.]*$') then
       return nil, redis.error_reply('NOTALOCK ' .. all[i])
     else
@@ -69,7 +70,7 @@ local function look()
       table.insert(held, all[i + 1])
     end
   end
-  if shared then
+  if mode == 'shared' then
     local now, living, over = clock(), {}, {}
     for i = 1, #held, 2 do
       if tonumber(held[i + 1]) >= now then
@@ -87,7 +88,7 @@ local function look()
       end
     end
     return living, true
-  elseif #held > 2 then
+  elseif #held > 2 or held[1] and not mode and not string.find(held[1], '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then
     return nil, redis.error_reply('NOTALOCK ' .. least(held))
   end
   return held, false
@@ -146,6 +147,14 @@ local function giveBack(owner)
   return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0 -- what may be left is the mode
 end
 
+-- tellFair tells the first that waits for a fair lock of Redisson's that the lock may be free. Each has a channel of its own.
+local function tellFair(channel)
+  local first = redis.pcall('lindex', 'redisson_lock_queue' .. string.sub(channel, 23), 0)
+  if type(first) == 'string' then
+    redis.pcall('publish', channel .. ':' .. first, '0')
+  end
+end
+
 -- takeBack releases what the successors of a waiter have. Where many share the lock, it looks for those by name: the last
 -- ends in the number of the waiter's last attempt and the cell. If the last is a successor itself, which has released, those of
 -- its own attempt keep what they have: they are other cells that lead here, and have releases of their own.
@@ -162,6 +171,7 @@ local function takeBack(waiter, channel, last)
   for i = 1, #held do
     if isSuccessor(held[i], waiter, attemptOf(last)) and giveBack(held[i]) then
       redis.pcall('publish', channel, '00')
+      tellFair(channel)
     end
   end
 end
@@ -275,9 +285,13 @@ local function hand(waiter, stored, now)
   if not token or token ~= token or token >= 9007199254740991 then
     return false
   end
+  local shares = wantsShare(stored)
+  if not shares and type(redis.pcall('incrby', KEYS[4], 1)) ~= 'number' then
+    return false
+  end
   drop(waiter)
   local owner = waiter .. '/' .. attempt .. '.' .. cell
-  if wantsShare(stored) then
+  if shares then
     if hasTwin(waiter, stored, attempt, cell, now) then
       return true
     end
@@ -291,14 +305,13 @@ local function hand(waiter, stored, now)
     token = string.format('%.0f', token)
   else
     -- See acquire.lua for how long the counter is kept.
-    local kept, ahead = '93600000', token / 1000 - now
-    if ahead > 3600000 or tonumber(ttl) > 3600000 then
-      kept = string.format('%.0f', ttl + 86400000 + math.max(0, ahead))
+    local left, keep = redis.call('pttl', KEYS[4]), ttl + 86400000 + math.max(0, token / 1000 - now)
+    if left >= 0 and left < keep then
+      redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 7200000))
     end
     token = string.format('%.0f', token + 1)
     redis.call('hset', KEYS[1], owner, 1, 'mode', 'mutex')
     redis.call('pexpire', KEYS[1], ttl)
-    redis.call('set', KEYS[4], token, 'px', kept)
   end
   local handoff = attempt .. ' ' .. cell .. ' ' .. token .. ' '
   local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)

@@ -15,12 +15,13 @@
 --
 -- The count is set, not subtracted from: the same call twice changes nothing the second time. The
 -- last entry deletes at once, without a write that a node out of memory would refuse.
-local left, hands = 0, false
+local left, hands, released = 0, false, false
 local share -- when the owner's share would have ended
 
 -- freed tells Redisson's waiters, and returns whether the lock may be handed over. It is released even if the user may not
 -- publish. If Redisson's clients wait as well, whoever comes first gets it.
 local function freed()
+  released = true
   return redis.pcall('publish', ARGV[3], '00') == 0
 end
 
@@ -44,8 +45,10 @@ else
   end
 end
 
+-- Whoever waits for a fair lock of Redisson's does not hear that channel. A user may have no access to the key of those.
 local waiter = ARGV[4]
-if not waiter and redis.call('exists', KEYS[2]) == 0 then
+local others = waiter and 1 or redis.pcall('exists', KEYS[2], 'redisson_lock_queue' .. string.sub(ARGV[3], 23))
+if others == 0 or type(others) == 'table' and redis.call('exists', KEYS[2]) == 0 then
   if not share then
     return left
   end
@@ -108,4 +111,7 @@ elseif waiter then
 end
 -- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.
 local open = pass(waiter, now, hands, stood) and rejoins and 1 or 0
+if released and redis.call('exists', KEYS[1]) == 0 then
+  tellFair(ARGV[3])
+end
 return rejoins and {left, open} or left

@@ -22,8 +22,8 @@ end
 if not shares or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('pexpire', KEYS[1], ARGV[2])
 end
-local keep = ARGV[2] + 86400000
-if redis.call('pttl', KEYS[2]) < keep then
-  redis.call('pexpire', KEYS[2], string.format('%.0f', keep))
+local left = redis.call('pttl', KEYS[2])
+if left >= 0 and left < ARGV[2] + 86400000 then
+  redis.call('pexpire', KEYS[2], string.format('%.0f', ARGV[2] + 93600000)) -- two hours longer than needed, so that this is seldom done
 end
 return 1

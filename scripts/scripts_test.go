@@ -141,7 +141,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 	}
 	with := func(i int, v any) list { return inspected(func(fields list) { fields[i] = v }) }
 	led := func(i int, v any) list {
-		fields := list{list{"a:1", "1"}, n(7), list{"9", "1", "v"}}
+		fields := list{list{"a:1", "1", "mode", "mutex"}, n(7), list{"9", "1", "v"}}
 		fields[i] = v
 		return fields
 	}

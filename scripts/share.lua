@@ -106,10 +106,17 @@ local token = last
 if token == 0 or ARGV[4] == 'keep' and asked > token then
   -- There is no counter to go on from: see acquire.lua.
   token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 3600000000) and asked or now
-  local ahead = math.max(0, (token - now) / 1000)
-  redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ARGV[2] + 86400000 + ahead))
-elseif redis.call('pttl', KEYS[4]) < ARGV[2] + 86400000 then
-  redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000)) -- two hours longer than needed, so that this is seldom done
+  local left, ahead = redis.call('pttl', KEYS[4]), math.max(0, (token - now) / 1000)
+  if left == -1 then
+    redis.call('set', KEYS[4], string.format('%.0f', token))
+  else
+    redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, ARGV[2] + 93600000 + ahead)))
+  end
+else
+  local left = redis.call('pttl', KEYS[4])
+  if left >= 0 and left < ARGV[2] + 86400000 then
+    redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000)) -- two hours longer than needed, so that this is seldom done
+  end
 end
 local ends = string.format('%013.0f', math.floor(now / 1000) + ARGV[2])
 local again = redis.call('hset', KEYS[1], ARGV[1], ends, 'mode', 'shared') == 0

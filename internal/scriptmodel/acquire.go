@@ -2,6 +2,7 @@ package scriptmodel
 
 import (
 	"math"
+	"regexp"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -79,10 +80,17 @@ func (n *Node) acquire() wire.Reply {
 	if former != "" {
 		n.lock.hdel(former)
 	}
-	if token == asked && token-now <= 3600000000 && n.number(2) <= 3600000 {
-		n.setFor(n.token, n.text(3), 93600000)
-	} else {
-		n.setFor(n.token, whole(token), n.number(2)+86400000+max(0, (token-now)/1000))
+	ttl, ahead, hour := n.number(2), max(0, (token-now)/1000), now-math.Mod(now, 3600000000)
+	switch left := n.pttl(n.token); {
+	case last == 0 || token > last && !n.token.incrby(token-last):
+		if token == asked && ahead <= 3600000 && ttl <= 3600000 {
+			n.setFor(n.token, n.text(3), 97200000)
+		} else {
+			n.setFor(n.token, whole(token), ttl+93600000+ahead)
+		}
+	case ttl <= 3600000 && last >= hour && token < hour+3600000000:
+	case left >= 0 && float64(left) < ttl+90000000+ahead:
+		n.pexpire(n.token, integer(whole(ttl+93600000+ahead)))
 	}
 	count := "1"
 	if hold != 1 {
@@ -134,6 +142,11 @@ func (n *Node) fieldsOf(lock *key) []Field {
 	}
 	return lock.fields
 }
+
+// isRedissons matches ^%x+%-%x+%-%x+%-%x+%-%x+:%d+$.
+func isRedissons(owner string) bool { return redissons.MatchString(owner) }
+
+var redissons = regexp.MustCompile(`^[0-9A-Fa-f]+(-[0-9A-Fa-f]+){4}:[0-9]+$`)
 
 // isHold reports whether a field of the lock's hash may be an owner and its count, or until when it shares the lock.
 func isHold(f Field) bool {

@@ -99,7 +99,7 @@ func (b breakage) String() string {
 // broken breaks all lines of all scripts, in all ways.
 func broken(t *testing.T) (all []breakage) {
 	queue, slots, counter := read(t, "queue"), read(t, "slots"), read(t, "counter")
-	for _, file := range []string{"acquire", "share", "counter", "downgrade", "guard", "queue", "release", "leave", "force_release", "raise", "renew", "inspect",
+	for _, file := range []string{"acquire", "share", "counter", "downgrade", "guard", "queue", "release", "open", "leave", "force_release", "raise", "renew", "inspect",
 		"slots", "slot_acquire", "slot_release", "slot_leave", "slot_force_release", "slot_raise", "slot_renew", "slot_inspect"} {
 		source := read(t, file)
 		whole := func(source string) string {

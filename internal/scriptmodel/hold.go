@@ -42,8 +42,17 @@ func (n *Node) raise() wire.Reply {
 		return wire.Integer(0)
 	}
 	ahead := max(0, n.number(4)/1000-float64(n.now/1000000*1000))
-	n.setFor(n.token, n.text(4), n.number(2)+86400000+ahead)
+	n.replaceCounter(n.text(4), n.number(2)+93600000+ahead)
 	return wire.Integer(1)
+}
+
+// replaceCounter gives the counter a value. It is kept for ms, or for as long as it was to be kept before.
+func (n *Node) replaceCounter(value string, ms float64) {
+	if left := n.pttl(n.token); left == -1 {
+		n.token.set(value)
+	} else {
+		n.setFor(n.token, value, max(float64(left), ms))
+	}
 }
 
 // inspect is inspect.lua.

@@ -110,6 +110,10 @@ func (s *lua) put(name string, v scriptmodel.Value) {
 				panic(err)
 			}
 		}
+	case len(v.Items) > 0:
+		if _, err := s.redis.Push(name, v.Items...); err != nil {
+			panic(err)
+		}
 	default:
 		if err := s.redis.Set(name, v.Text); err != nil {
 			panic(err)
@@ -132,6 +136,7 @@ func (s *lua) dump(b []byte) []byte {
 		var text string
 		var fields []scriptmodel.Field
 		var members []scriptmodel.Member
+		var items []string
 		switch db.Type(name) {
 		case "string":
 			text, _ = db.Get(name)
@@ -146,8 +151,10 @@ func (s *lua) dump(b []byte) []byte {
 				members = append(members, scriptmodel.Member{Name: m, Score: score})
 			}
 			slices.SortFunc(members, byScore)
+		case "list":
+			items, _ = db.List(name)
 		}
-		b = dumped(b, name, db.TTL(name).Milliseconds(), text, fields, members)
+		b = dumped(b, name, db.TTL(name).Milliseconds(), text, fields, members, items)
 	}
 	return b
 }

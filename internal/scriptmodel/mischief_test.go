@@ -19,7 +19,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(19)
+	what := g.IntN(21)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -72,6 +72,13 @@ func (g *generator) mischief() command {
 		return g.twins()
 	case 18:
 		return g.leftFree()
+	case 19: // threads that wait for a fair lock of Redisson's
+		key, v.Items = wire.FairQueueKey(g.name), []string{"8743c9c0-0795-4907-87fd-6c719a6b4586:41", "8743c9c0-0795-4907-87fd-6c719a6b4586:42"}[g.IntN(2):]
+		g.follow = func() wire.Call { return wire.Release(g.name, g.owner(), 1) }
+		return put(key, v)
+	case 20:
+		key = wire.FairQueueKey(g.name)
+		field("some", "field")
 	case 11:
 		key = "quorumlock_promoted"
 		g.follow = func() wire.Call {

@@ -62,6 +62,7 @@ type Node struct {
 	entries  *key // KEYS[3] of these
 	token    *key // the last of KEYS, of the scripts that count; KEYS[4] of those of a semaphore
 	slots    *key // KEYS[5] of the scripts of a semaphore
+	fair     *key // who waits for a fair lock of Redisson's
 	messages []Message
 }
 
@@ -71,7 +72,7 @@ func New(started Time) *Node {
 }
 
 // places are where the keys of a lock are, or may be.
-type places struct{ lock, queue, entries, token, slots *key }
+type places struct{ lock, queue, entries, token, slots, fair *key }
 
 // The scripts, by their addresses.
 var (
@@ -210,6 +211,7 @@ func (n *Node) read(c *wire.Call) {
 func (n *Node) open(c *wire.Call) {
 	at := n.placesOf(n.name)
 	n.lock, n.queue, n.entries, n.token = n.fresh(at.lock), n.fresh(at.queue), n.fresh(at.entries), nil
+	n.fair = n.fresh(at.fair)
 	if count := c.KeyCount(); count > 3 {
 		n.token = n.fresh(at.token)
 		if count > 4 {
@@ -227,7 +229,7 @@ func (n *Node) openCounter() {
 func (n *Node) placesOf(lock string) *places {
 	at := n.locks[lock]
 	if at == nil {
-		at = &places{n.key(lock), n.key(wire.QueueKey(lock)), n.key(wire.EntriesKey(lock)), n.key(wire.TokenKey(lock)), n.key(wire.SlotsKey(lock))}
+		at = &places{n.key(lock), n.key(wire.QueueKey(lock)), n.key(wire.EntriesKey(lock)), n.key(wire.TokenKey(lock)), n.key(wire.SlotsKey(lock)), n.key(wire.FairQueueKey(lock))}
 		n.locks[lock] = at
 	}
 	return at

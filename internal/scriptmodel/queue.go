@@ -25,17 +25,18 @@ const (
 
 // look returns a copy of the fields that are holds or shares.
 func (n *Node) look() (held []Field, shared bool) {
+	mode := ""
 	for _, f := range n.fieldsOf(n.lock) {
 		switch {
 		case f.Name == "mode" && (f.Value == "mutex" || f.Value == "shared"):
-			shared = f.Value == "shared"
+			mode = f.Value
 		case !isHold(f):
 			panic(failure("NOTALOCK " + f.Name))
 		default:
 			held = append(held, f)
 		}
 	}
-	if shared {
+	if mode == "shared" {
 		now := n.clock()
 		living := held[:0]
 		for _, f := range held {
@@ -50,7 +51,7 @@ func (n *Node) look() (held []Field, shared bool) {
 		}
 		return living, true
 	}
-	if len(held) > 1 {
+	if len(held) > 1 || len(held) == 1 && mode == "" && !isRedissons(held[0].Name) {
 		panic(failure("NOTALOCK " + least(held)))
 	}
 	return held, false
@@ -138,7 +139,14 @@ func (n *Node) takeBack(waiter, channel, last string) {
 	for _, h := range slices.Clone(n.lock.hgetall()) {
 		if isSuccessor(h.Name, waiter, attemptOf(last)) && n.giveBack(h.Name) {
 			n.publish(channel, "00")
+			n.tellFair(channel)
 		}
+	}
+}
+
+func (n *Node) tellFair(channel string) {
+	if n.fair.kind == list {
+		n.publish(channel+":"+n.fair.items[0], "0")
 	}
 }
 
@@ -308,9 +316,13 @@ func (n *Node) hand(w queued, now float64) bool {
 	if !ok || last != last || last >= lastToken {
 		return false
 	}
+	shares := wantsShare(w.stored)
+	if !shares && !n.token.incrby(1) {
+		return false
+	}
 	n.drop(w.name)
 	owner, token := w.name+"/"+s.attempt+"."+s.cell, whole(last)
-	if ttl := must(tonumber(s.ttl)); wantsShare(w.stored) {
+	if ttl := must(tonumber(s.ttl)); shares {
 		if n.hasTwin(w, s, now) {
 			return true
 		}
@@ -318,15 +330,14 @@ func (n *Node) hand(w queued, now float64) bool {
 			n.sharedUntil(owner, now+ttl, integer(s.ttl))
 		}
 	} else {
-		kept, ahead := 93600000.0, last/1000-now
-		if ahead > 3600000 || ttl > 3600000 {
-			kept = ttl + 86400000 + max(0, ahead)
+		left, keep := n.pttl(n.token), ttl+86400000+max(0, last/1000-now)
+		if left >= 0 && float64(left) < keep {
+			n.pexpire(n.token, integer(whole(keep+7200000)))
 		}
 		token = whole(last + 1)
 		n.lock.hset(owner, "1")
 		n.lock.hset("mode", "mutex")
 		n.pexpire(n.lock, integer(s.ttl))
-		n.setFor(n.token, token, kept)
 	}
 	handoff := s.attempt + " " + s.cell + " " + token + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))

@@ -162,6 +162,8 @@ func (p *process) put(name string, v scriptmodel.Value) {
 			for _, m := range v.Members {
 				to.ZAdd(p.ctx(), name, redis.Z{Score: m.Score, Member: m.Name})
 			}
+		case len(v.Items) > 0:
+			to.RPush(p.ctx(), name, v.Items)
 		default:
 			to.Set(p.ctx(), name, v.Text, 0)
 		}
@@ -203,6 +205,8 @@ for _, k in ipairs(redis.call('keys', '*')) do
     v = redis.call('hgetall', k)
   elseif kind == 'zset' then
     v = redis.call('zrange', k, 0, -1, 'withscores')
+  elseif kind == 'list' then
+    v = redis.call('lrange', k, 0, -1)
   else
     v = {redis.call('get', k)}
   end
@@ -225,8 +229,12 @@ func (p *process) dump(b []byte) []byte {
 		k := all[name]
 		var fields []scriptmodel.Field
 		var members []scriptmodel.Member
+		var items []string
 		values := k[3].([]any)
-		for i := 0; i+1 < len(values); i += 2 {
+		for i := 0; k[1] == "list" && i < len(values); i++ {
+			items = append(items, values[i].(string))
+		}
+		for i := 0; k[1] != "list" && i+1 < len(values); i += 2 {
 			first, second := values[i].(string), values[i+1].(string)
 			if k[1] == "hash" {
 				fields = append(fields, scriptmodel.Field{Name: first, Value: second})
@@ -240,7 +248,7 @@ func (p *process) dump(b []byte) []byte {
 		if k[1] == "string" {
 			text = values[0].(string)
 		}
-		b = dumped(b, name, max(0, k[2].(int64)), text, fields, members)
+		b = dumped(b, name, max(0, k[2].(int64)), text, fields, members, items)
 	}
 	return b
 }

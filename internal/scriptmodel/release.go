@@ -11,7 +11,11 @@ import (
 // release is release.lua.
 func (n *Node) release() wire.Reply {
 	owner, channel, waiter, entry := n.text(1), n.text(3), n.text(4), n.text(5)
-	left, hands := 0.0, false
+	left, hands, released := 0.0, false, false
+	freed := func() bool {
+		released = true
+		return n.publish(channel, "00") == 0
+	}
 	share := -1.0
 	if n.text(2) == "1" {
 		held, there := n.lock.hget(owner)
@@ -21,7 +25,7 @@ func (n *Node) release() wire.Reply {
 		case len(held) <= 12:
 			n.lock.hdel(owner)
 			n.lock.hdel("mode")
-			hands = n.publish(channel, "00") == 0
+			hands = freed()
 		default:
 			n.lock.hdel(owner)
 			if ends, ok := tonumber(held); ok {
@@ -42,7 +46,7 @@ func (n *Node) release() wire.Reply {
 	}
 
 	now := n.clock()
-	if waiter == "" && !n.queue.exists() {
+	if waiter == "" && !n.queue.exists() && !n.fair.exists() {
 		fields := len(n.lock.fields)
 		switch {
 		case share < 0:
@@ -80,7 +84,7 @@ func (n *Node) release() wire.Reply {
 		}
 		if len(n.lock.fields) <= 1 {
 			n.lock.del()
-			hands = n.publish(channel, "00") == 0
+			hands = freed()
 		} else if waiter == "" && len(n.lock.fields) > few {
 			return wire.Integer(int64(left))
 		}
@@ -97,6 +101,9 @@ func (n *Node) release() wire.Reply {
 		}
 	}
 	open := n.pass(waiter, now, hands, stood)
+	if released && !n.lock.exists() {
+		n.tellFair(channel)
+	}
 	if !rejoins {
 		return wire.Integer(int64(left))
 	}
@@ -139,15 +146,20 @@ func (n *Node) leaveOpen() wire.Reply {
 	} else {
 		n.wake("", now, true, false)
 	}
-	if n.lock.exists() || window == 0 && n.queue.exists() {
+	if n.number(3) >= 0 && n.pttl(n.token) >= 0 {
+		n.pexpire(n.token, 315360000000)
+	}
+	more := len(n.queue.ranked())
+	if n.lock.exists() {
+		more++
+	}
+	if window == 0 && more > 1 {
 		n.publish(channel, "2")
 		return wire.Integer(0)
 	}
-	if n.number(3) >= 0 {
-		n.pexpire(n.token, 315360000000)
-	}
 	n.publish(channel, strings.Repeat("0", 3+int(window)))
-	return wire.Integer(0) // the model has no lists, and so nobody who waits for a fair lock of Redisson's
+	n.tellFair(channel)
+	return wire.Integer(0)
 }
 
 // leave is leave.lua.
@@ -172,6 +184,7 @@ func (n *Node) forceRelease() wire.Reply {
 	}
 	n.lock.del()
 	n.publish(n.text(1), "00")
+	n.tellFair(n.text(1))
 	n.wake("", n.clock(), false, false)
 	return wire.Integer(1)
 }

@@ -35,15 +35,14 @@ func (n *Node) share() wire.Reply {
 
 	token := n.count()
 	now, asked := float64(n.now), n.number(3)
-	kept := n.number(2) + 86400000
 	if keeps := how == "keep"; token == 0 || keeps && asked > token {
 		token = now
 		if keeps || math.Abs(asked-now) <= 3600000000 {
 			token = asked
 		}
-		n.setFor(n.token, whole(token), kept+max(0, (token-now)/1000))
-	} else if float64(n.pttl(n.token)) < kept {
-		n.pexpire(n.token, int64(n.number(2)+93600000))
+		n.replaceCounter(whole(token), n.number(2)+93600000+max(0, (token-now)/1000))
+	} else {
+		n.keepCounter()
 	}
 	again := n.lock.hexists(owner) && n.lock.hexists("mode")
 	n.sharedUntil(owner, n.clock()+n.number(2), n.whole(2))
@@ -187,7 +186,7 @@ func (n *Node) downgrade() wire.Reply {
 
 // keepCounter keeps the counter for a day longer than the lock, whose TTL is ARGV[2].
 func (n *Node) keepCounter() {
-	if keep := n.whole(2) + 86400000; n.pttl(n.token) < keep {
-		n.pexpire(n.token, keep)
+	if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(2)+86400000 {
+		n.pexpire(n.token, integer(whole(n.number(2)+93600000)))
 	}
 }

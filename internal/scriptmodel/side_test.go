@@ -80,7 +80,7 @@ func (m *model) dump(b []byte) []byte {
 			ttl = v.Expires - int64(m.now/1000)
 		}
 		fields := slices.Clone(v.Fields)
-		b = dumped(b, name, ttl, v.Text, fields, v.Members)
+		b = dumped(b, name, ttl, v.Text, fields, v.Members, v.Items)
 	}
 	return b
 }
@@ -118,7 +118,7 @@ func normal(reply []byte) []byte {
 }
 
 // dumped appends what is known of a key, in one form for all sides. The ttl is 0 without an expiry.
-func dumped(b []byte, name string, ttl int64, text string, fields []scriptmodel.Field, members []scriptmodel.Member) []byte {
+func dumped(b []byte, name string, ttl int64, text string, fields []scriptmodel.Field, members []scriptmodel.Member, items []string) []byte {
 	b = strconv.AppendQuote(b, name)
 	b = append(b, " ttl "...)
 	b = strconv.AppendInt(b, ttl, 10)
@@ -135,6 +135,11 @@ func dumped(b []byte, name string, ttl int64, text string, fields []scriptmodel.
 		for _, m := range members {
 			b = strconv.AppendQuote(append(b, ' '), m.Name)
 			b = strconv.AppendFloat(append(b, '@'), m.Score, 'g', -1, 64)
+		}
+	case len(items) > 0:
+		b = append(b, " list"...)
+		for _, i := range items {
+			b = strconv.AppendQuote(append(b, ' '), i)
 		}
 	default:
 		b = strconv.AppendQuote(append(b, ' '), text)

@@ -5,15 +5,16 @@ import (
 	"strconv"
 )
 
-// Value is what a key has: a text, the fields of a hash, or the members of a sorted set.
+// Value is what a key has: a text, the fields of a hash, the members of a sorted set, or the items of a list.
 type Value struct {
 	Text    string
 	Fields  []Field
 	Members []Member
+	Items   []string
 	Expires int64 // ms since 1970, by the clock of the node; 0 never
 }
 
-// Put gives a key a value, whatever it had. A value without fields and members is a text. A key that is to expire now is not made.
+// Put gives a key a value, whatever it had. A value without fields, members and items is a text. A key that is to expire now is not made.
 func (n *Node) Put(now Time, name string, v Value) {
 	n.now = now
 	k := n.key(name)
@@ -23,6 +24,8 @@ func (n *Node) Put(now Time, name string, v Value) {
 	} else if len(v.Members) > 0 {
 		k.kind, k.members = zset, append(k.members, v.Members...)
 		slices.SortFunc(k.members, compareMembers)
+	} else if len(v.Items) > 0 {
+		k.kind, k.items = list, v.Items
 	}
 	if k.expires = v.Expires; k.expires != 0 && k.expires <= now.ms() {
 		k.del()
@@ -73,7 +76,7 @@ func (n *Node) Keys(now Time) []string {
 func (n *Node) Peek(now Time, name string) (v Value, ok bool) {
 	n.now = now
 	k := n.key(name)
-	return Value{k.text, k.fields, k.members, k.expires}, k.exists()
+	return Value{k.text, k.fields, k.members, k.items, k.expires}, k.exists()
 }
 
 // Place is where a key is, or may be, at a node.
@@ -86,7 +89,7 @@ func (n *Node) Place(name string) Place { return Place{n.key(name)} }
 func (n *Node) Look(now Time, p Place) (v Value, ok bool) {
 	n.now = now
 	k := n.fresh(p.key)
-	return Value{k.text, k.fields, k.members, k.expires}, k.exists()
+	return Value{k.text, k.fields, k.members, k.items, k.expires}, k.exists()
 }
 
 // score is how a sorted set shows a score.

@@ -15,6 +15,7 @@ const (
 	text
 	hash
 	zset
+	list
 )
 
 // key is a key of the node, or the place where it was: keys come and go often, and their memory is used again.
@@ -24,6 +25,7 @@ type key struct {
 	text    string
 	fields  []Field  // in the order in which they came
 	members []Member // by score, then by name
+	items   []string // of a list
 }
 
 // Field is a field of a hash.
@@ -63,7 +65,7 @@ func (n *Node) fresh(k *key) *key {
 func (k *key) over(ms int64, eager bool) bool { return ms > k.expires || eager && ms == k.expires }
 
 func (k *key) del() {
-	k.kind, k.expires, k.text = none, 0, ""
+	k.kind, k.expires, k.text, k.items = none, 0, "", nil
 	clear(k.fields)
 	clear(k.members)
 	k.fields, k.members = k.fields[:0], k.members[:0]
@@ -116,6 +118,16 @@ func (n *Node) setFor(k *key, value string, ms float64) {
 	}
 	k.set(value)
 	k.expires = n.now.ms() + int64(ms)
+}
+
+// incrby is INCRBY. It reports whether that succeeds.
+func (k *key) incrby(delta float64) bool {
+	n, err := strconv.ParseInt(k.text, 10, 64)
+	if k.kind != text || err != nil || strconv.FormatInt(n, 10) != k.text || delta != math.Trunc(delta) || math.Abs(delta) > 1<<53 {
+		return false
+	}
+	k.text = strconv.FormatInt(n+int64(delta), 10)
+	return true
 }
 
 func (k *key) find(field string) int {

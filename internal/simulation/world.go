@@ -114,7 +114,7 @@ func run(p *Plan) (out Outcome) {
 
 // afterADay has every process that lives lock x, and s, once, when the token counters have expired.
 func (w *world) afterADay() {
-	time.Sleep(26 * time.Hour)
+	time.Sleep(28 * time.Hour)
 	for i, p := range w.list {
 		if p.dead {
 			continue

@@ -198,6 +198,9 @@ func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
 			s.Owner, s.HoldCount = owner, int(n)
 		}
 	}
+	if mode == "" && owners == 1 && !isRedissons(string(s.Owner)) {
+		return notALock(string(s.Owner))
+	}
 	if mode == "shared" { // the key's own TTL counts for Redisson's clients
 		s.TTL = 0
 		for _, r := range s.Readers {
@@ -214,6 +217,16 @@ func isOwner(field string) bool {
 	client, rest, ok := lastCut(field, ':')
 	return ok && client != "" && !strings.ContainsAny(field, " \t\r\n\v\f") && rest != "" &&
 		rest[0] >= '0' && rest[0] <= '9' && strings.Trim(rest, "0123456789/.") == ""
+}
+
+// isRedissons reports whether an owner is of the form that those of Redisson's are, `<uuid>:<thread>`: theirs alone have no mode.
+func isRedissons(owner string) bool {
+	client, thread, ok := lastCut(owner, ':')
+	parts := strings.Split(client, "-")
+	for _, p := range parts {
+		ok = ok && p != "" && strings.Trim(p, "0123456789abcdefABCDEF") == ""
+	}
+	return ok && len(parts) == 5 && thread != "" && strings.Trim(thread, "0123456789") == ""
 }
 
 func lastCut(s string, sep byte) (before, after string, found bool) {

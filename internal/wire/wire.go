@@ -74,6 +74,7 @@ func newScript(name, source string) *Script {
 const (
 	tokenPrefix   = "redisson_lock_token"
 	channelPrefix = "redisson_lock__channel"
+	fairPrefix    = "redisson_lock_queue"
 	queuePrefix   = "quorumlock_queue"
 	entriesPrefix = "quorumlock_waiters"
 )
@@ -84,6 +85,9 @@ func TokenKey(name string) string { return string(appendPrefixed(nil, tokenPrefi
 // UnlockChannel returns the channel on which a release of the lock is published, with a
 // message of zeros: Redisson's clients publish "0", and those of this library at least "00".
 func UnlockChannel(name string) string { return string(appendPrefixed(nil, channelPrefix, "", name)) }
+
+// FairQueueKey returns the key of the list in which Redisson keeps who waits for a fair lock. The scripts read it.
+func FairQueueKey(name string) string { return string(appendPrefixed(nil, fairPrefix, "", name)) }
 
 // QueueKey returns the key of a lock's queue of waiters.
 func QueueKey(name string) string {

@@ -1,0 +1,116 @@
+package scripts_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// longAfter is a server with a counter that was last touched long ago.
+func longAfter(t *testing.T) *crowd {
+	c := gather(t)
+	c.now = time.UnixMilli(1_790_000_000_000)
+	c.data.SetTime(c.now)
+	c.put(wire.TokenKey("x"), "41")
+	return c
+}
+
+// counting are the calls that count, or look after the counter, of one lock.
+func counting(c *crowd) map[string]func() {
+	holder := func() { c.grant("x", alice, 1, 100) }
+	again := func(shared bool) {
+		c.release("x", alice, 1)
+		call := wire.Acquire("x", bob, ttl, 1, uint64(c.now.UnixMicro()))
+		if shared {
+			call = call.Shared()
+		}
+		c.send(call)
+	}
+	return map[string]func(){
+		"a grant":         func() { holder(); again(false) },
+		"a share":         func() { holder(); again(true) },
+		"a grant again":   func() { holder(); c.send(wire.Acquire("x", alice, ttl, 2, 100)) },
+		"a long grant":    func() { holder(); c.release("x", alice, 1); c.send(wire.Acquire("x", bob, 30*day, 1, 100)) },
+		"a renewal":       func() { holder(); c.send(wire.Renew("x", alice, ttl)) },
+		"a downgrade":     func() { holder(); c.send(wire.Downgrade("x", alice, ttl)) },
+		"a raise":         func() { a := c.grant("x", alice, 1, 100); c.send(wire.Raise("x", alice, ttl, a.Token, a.Token+50)) },
+		"a share's raise": func() { again(true); c.send(wire.Raise("x", bob, ttl, 41, 1<<50).Shared()) },
+		"a restore":       func() { c.send(wire.Restore("x", alice, ttl, 1<<50)) },
+		"a share kept":    func() { c.send(wire.Restore("x", alice, ttl, 1<<50).Shared()) },
+		"a handoff":       func() { holder(); c.standWith("bob:1", 200, 1); c.release("x", alice, 1) },
+	}
+}
+
+// Redisson's fenced locks make counters that have no expiry. If one of ours gave them one, Java's tokens would begin at 1 again.
+func TestACounterWithoutAnExpiryGetsNone(t *testing.T) {
+	for name := range counting(nil) {
+		t.Run(name, func(t *testing.T) {
+			c := longAfter(t)
+			counting(c)[name]()
+			if kept := c.data.TTL(wire.TokenKey("x")); kept != 0 {
+				t.Errorf("it expires in %v", kept)
+			}
+			if token, _ := c.data.Get(wire.TokenKey("x")); token == "" || token == "41" && name != "a share" && name != "a share kept" {
+				t.Errorf("the token is %q", token)
+			}
+		})
+	}
+}
+
+// Nobody shortens what was set for years because clients of Redisson's use the lock.
+func TestACounterIsNeverKeptForLess(t *testing.T) {
+	const years = 3650 * day
+	for name := range counting(nil) {
+		t.Run(name, func(t *testing.T) {
+			c := longAfter(t)
+			c.data.SetTTL(wire.TokenKey("x"), years)
+			counting(c)[name]()
+			if kept := c.data.TTL(wire.TokenKey("x")); kept != years {
+				t.Errorf("it expires in %v", kept)
+			}
+		})
+	}
+}
+
+// What is about to expire is kept for a day longer than the lock, whoever counts.
+func TestACounterIsKeptForADayLongerThanTheLock(t *testing.T) {
+	for name := range counting(nil) {
+		t.Run(name, func(t *testing.T) {
+			c := longAfter(t)
+			c.data.SetTTL(wire.TokenKey("x"), time.Minute)
+			counting(c)[name]()
+			if kept := c.data.TTL(wire.TokenKey("x")); kept < c.data.TTL("x")+day {
+				t.Errorf("it expires in %v, and the lock in %v", kept, c.data.TTL("x"))
+			}
+		})
+	}
+}
+
+// A counter whose text INCRBY does not take is replaced, as long as it is a number.
+func TestACounterThatIsNoIntegerGoesOn(t *testing.T) {
+	for _, text := range []string{"41.5", " 41", "4.1e1"} {
+		c := gather(t)
+		c.put(wire.TokenKey("x"), text)
+		if a := c.grant("x", alice, 1, 100); a.Token != 100 {
+			t.Errorf("%q: token %d, want the hint", text, a.Token)
+		}
+		c.checkToken("x", "100")
+		c.checkTTL(wire.TokenKey("x"), kept)
+	}
+}
+
+// A lock whose counter cannot be counted up is not handed over: the waiter is called, and its attempt says what is wrong.
+func TestNothingIsHandedOverWithACounterThatIsNoInteger(t *testing.T) {
+	c := gather(t)
+	c.grant("x", alice, 1, 100)
+	c.standWith("bob:1", 200, 1)
+	c.put(wire.TokenKey("x"), "41.5")
+	c.release("x", alice, 1)
+	c.checkHold("x", quorumlock.Owner(""), "")
+	if waiters, _ := c.data.ZMembers(wire.QueueKey("x")); len(waiters) != 1 {
+		t.Errorf("%q wait", waiters)
+	}
+	c.checkHeard("turn bob:1 x")
+}
