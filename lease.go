@@ -152,9 +152,10 @@ func (l *Lease) Extend(ctx context.Context) error {
 func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0) }
 
 // UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds it. The lock is not
-// renewed, and expires by itself. UnlockAfter returns when a quorum of the nodes has confirmed that. If too few do, those
-// that have confirmed keep the lock all the same. If other leases of the hold are still entered, UnlockAfter returns at once,
-// and the last to leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
+// renewed, and expires by itself. UnlockAfter returns when a quorum of the nodes has confirmed that. If too few do, it returns a
+// *[QuorumError] when all nodes have answered, or after the node timeout. Those that have confirmed keep the lock all the same. At the
+// others it ends with its TTL, unless only the answer was lost: none is asked to keep it later. If other leases of the hold are still
+// entered, UnlockAfter returns at once, and the last to leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
 		return errors.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))

@@ -192,6 +192,29 @@ func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	})
 }
 
+// A node that is restarting takes connections late. What Once has reported as failed does not reach it then.
+func TestOnceThatHasFailedKeepsNothingLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		warm(t, c)
+		servers[2].Delay(10 * time.Millisecond) // it has not granted yet when the job is over: so it is not asked to keep the lock
+		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
+			servers[0].Restart(true)
+			servers[0].Stall()
+			servers[1].Kill()
+			return nil
+		})
+		if few, ok := errors.AsType[*quorumlock.QuorumError](err); !ran || !ok || few.Granted != 0 {
+			t.Errorf("ran %v, %v, want true and a QuorumError of no node", ran, err)
+		}
+		servers[0].Resume()
+		time.Sleep(quorumlock.DefaultTTL)
+		if left := locktest.Keys(servers[0]); len(left) > 0 {
+			t.Errorf("%q outlive their TTL", left)
+		}
+	})
+}
+
 // The callers of one process are told apart as those of several are, although the one that has the lock is of the same
 // client, and so is the one whose time is over and for which the nodes keep it.
 func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {

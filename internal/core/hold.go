@@ -168,7 +168,7 @@ func (m *Machine) renewAll(now Time) {
 // owner of this very cell.
 func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	if m.keep && m.phase >= Releasing && !reply.Unsent && (reply.Err != nil || reply.OK) {
-		m.keepNoLonger(now, call)
+		m.keepNoLonger(now, call.Cell)
 	}
 	i := slices.IndexFunc(m.rounds, func(r *round) bool { return r.id == call.Round })
 	if i < 0 {
@@ -263,7 +263,7 @@ func (m *Machine) restored(now Time, call Call, r Reply) {
 		c.Duplicate = true
 	case m.phase < Releasing || r.Unsent || r.Err == nil && !r.OK:
 	case m.keep:
-		m.keepNoLonger(now, call)
+		m.keepNoLonger(now, call.Cell)
 	default:
 		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})
 	}

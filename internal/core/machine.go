@@ -104,6 +104,7 @@ type Cell struct {
 	bare      bool          // it was released while Asked, without leaving its queue
 	pending   int16         // calls without an answer that may queue the waiter there
 	overtaken bool          // it has answered a release, but not what was sent before that
+	renewed   bool          // a renewal may have overtaken the Keep, before it was decided whether the lock is kept
 	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
 
 	slot       int32 // of a semaphore: what it granted
@@ -307,7 +308,7 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 	case Restore:
 		m.restored(now, c, r)
 	case Release, ReleaseAndLeave, Keep:
-		m.gaveBack(c, r)
+		m.gaveBack(now, c, r)
 	}
 }
 

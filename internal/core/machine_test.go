@@ -229,6 +229,9 @@ func TestRestoreDoesNotEndAKeep(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1, 2)
 	m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
+	for cell := range int32(3) {
+		m.Step(at(0), answer(Keep, cell, Reply{OK: cell != 1}))
+	}
 	fx := m.Step(at(time.Second), answer(Restore, 1, Reply{OK: true, Token: 7}))
 	if len(fx.Calls) != 1 || fx.Calls[0].Do != Keep || fx.Calls[0].For != 2*time.Second {
 		t.Errorf("%+v", fx.Calls)

@@ -1,6 +1,9 @@
 package core
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // unlock ends the hold and gives back at every cell. It also ends a hold that was lost: nothing of it may be left. If keep
 // is positive, the cells that have granted keep the key for that long instead.
@@ -33,17 +36,24 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 }
 
 // keepNoLonger gives the key that Unlock left for a while its time once more: a renewal may have overtaken the Keep, and
-// would leave it for the whole TTL.
-func (m *Machine) keepNoLonger(now Time, call Call) {
-	again := Call{Do: Keep, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor, For: m.kept - now.Mono}
-	if again.For <= 0 {
+// would leave it for the whole TTL. While it is open whether the lock is kept, that waits. If it is not, only the cells keep the key
+// that have said so.
+func (m *Machine) keepNoLonger(now Time, cell int32) {
+	again := Call{Do: Keep, Cell: cell, Attempt: m.attempt, Successor: m.successor, For: m.kept - now.Mono}
+	switch {
+	case again.For <= 0:
 		again.Do, again.For = Release, 0
+	case m.released == Yes, m.votes[cell] == Yes:
+	default:
+		m.Cells[cell].renewed = true
+		return
 	}
 	m.call(again)
 }
 
-// gaveBack takes the answer to a release, or to a Keep.
-func (m *Machine) gaveBack(call Call, r Reply) {
+// gaveBack takes the answer to a release, or to a Keep. That the lock is not kept is decided with the last answer: a Keep that is yet
+// to be sent could reach a node that comes back after the holder was told, and leave the key there beyond its TTL.
+func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 	if c := &m.Cells[call.Cell]; c.pending > 0 { // what was sent before it is yet to be answered
 		c.overtaken = true
 	} else if call.Do != Keep && call.Attempt == m.attempt && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
@@ -63,9 +73,16 @@ func (m *Machine) gaveBack(call Call, r Reply) {
 			m.votes[call.Cell] = Yes
 		}
 	}
-	if result := m.cfg.Tree.Tally(m.votes); result != VotePending && m.cfg.Tree.Settled(m.votes) {
-		m.phase, m.fx.Released = Over, true
-		m.released = Vote(result)
+	result := m.cfg.Tree.Tally(m.votes)
+	if result == VotePending || !m.cfg.Tree.Settled(m.votes) || result == VoteLost && m.keep && slices.Contains(m.votes, Unanswered) {
+		return
+	}
+	m.phase, m.fx.Released = Over, true
+	m.released = Vote(result)
+	for i := range m.Cells {
+		if m.Cells[i].renewed {
+			m.keepNoLonger(now, int32(i))
+		}
 	}
 }
 

@@ -85,15 +85,79 @@ func TestWaiterGoesOnAfterALateHandoff(t *testing.T) {
 // A lock that Unlock keeps for a while is not kept for the whole TTL by a renewal that was under way.
 func TestRenewalDoesNotLengthenAKeep(t *testing.T) {
 	for left, want := range map[time.Duration]Do{time.Second: Keep, -time.Second: Release} {
+		for _, decided := range []bool{true, false} { // when the renewal is answered
+			m := start(2, 3)
+			granted(m, 0, 1, 2)
+			m.Step(at(0), Event{Kind: Extend})
+			m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
+			late := at(3*time.Second - left)
+			e := answer(Renew, 1, Reply{OK: true})
+			e.Call.Round = m.LastRound()
+			var all []Call
+			step := func(e Event) { all = append(all, m.Step(late, e).Calls...) }
+			if !decided {
+				step(e)
+			}
+			step(answer(Keep, 0, Reply{OK: true}))
+			step(answer(Keep, 2, Reply{OK: true}))
+			if decided {
+				step(e)
+			}
+			if len(all) != 1 || all[0].Do != want || all[0].Cell != 1 || all[0].For != max(left, 0) {
+				t.Errorf("%v left, decided: %v: %+v", left, decided, all)
+			}
+		}
+	}
+}
+
+// A Keep that is not answered may not be sent yet, and reach a node that comes back. Who was told that the lock is not kept relies
+// on the TTL there.
+func TestThatALockIsNotKeptIsDecidedWithTheLastAnswer(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	m.Step(at(0), Event{Kind: Unlock, Keep: time.Minute})
+	for cell, e := range []Event{answer(Release, 2, Reply{}), answer(Keep, 1, Reply{Err: errNoAnswer}), answer(Keep, 0, Reply{Err: errNoAnswer})} {
+		if fx := m.Step(at(0), e); fx.Released != (cell == 2) || len(fx.Calls) > 0 {
+			t.Errorf("answer %d: %+v", cell, fx)
+		}
+	}
+	if confirmed, _ := m.Released(); confirmed {
+		t.Error("it counts as kept")
+	}
+}
+
+// What a renewal has left at a cell that has not said that it keeps the key ends with the TTL, if Unlock has failed.
+func TestRenewalDoesNotRepeatAKeepThatHasFailed(t *testing.T) {
+	for _, decided := range []bool{true, false} { // when the renewals are answered
 		m := start(2, 3)
 		granted(m, 0, 1, 2)
 		m.Step(at(0), Event{Kind: Extend})
-		m.Step(at(0), Event{Kind: Unlock, Keep: 3 * time.Second})
-		e := answer(Renew, 1, Reply{OK: true})
-		e.Call.Round = m.LastRound()
-		fx := m.Step(at(3*time.Second-left), e)
-		if len(fx.Calls) != 1 || fx.Calls[0].Do != want || fx.Calls[0].Cell != 1 || fx.Calls[0].For != max(left, 0) {
-			t.Errorf("%v left: %+v", left, fx.Calls)
+		round := m.LastRound()
+		m.Step(at(0), Event{Kind: Unlock, Keep: time.Minute})
+		var all []Call
+		step := func(e Event) { all = append(all, m.Step(at(time.Second), e).Calls...) }
+		renewed := func() {
+			for cell := range int32(3) {
+				e := answer(Renew, cell, Reply{Err: errNoAnswer})
+				e.Call.Round = round
+				step(e)
+			}
+		}
+		if !decided {
+			renewed()
+		}
+		for cell := range int32(3) {
+			r := Reply{OK: true}
+			if cell > 0 {
+				r = Reply{Err: errNoAnswer}
+			}
+			step(answer(Keep, cell, r))
+		}
+		if decided {
+			renewed()
+		}
+		if len(all) != 1 || all[0].Do != Keep || all[0].Cell != 0 || all[0].For != 59*time.Second {
+			t.Errorf("decided: %v: %+v, want one Keep, for the cell that has confirmed", decided, all)
 		}
 	}
 }
