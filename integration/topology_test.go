@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,126 @@ func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
 			t.Errorf("%s has subscriptions that are not of a slot: %q", s.addr, channels)
 		}
 	}
+}
+
+// outOfReach fails commands of a client before they are sent, but not its subscriptions.
+type outOfReach struct {
+	only string // the name of the command; empty for all
+	is   atomic.Bool
+}
+
+func (o *outOfReach) fails(cmd redis.Cmder) error {
+	if !o.is.Load() || o.only != "" && cmd.Name() != o.only {
+		return nil
+	}
+	err := errors.New("out of reach")
+	cmd.SetErr(err)
+	return err
+}
+
+func (o *outOfReach) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (o *outOfReach) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := o.fails(cmd); err != nil {
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (o *outOfReach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if err := o.fails(cmd); err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// channels returns how many channels the servers have that match the pattern: shard channels, and others.
+func channels(t *testing.T, servers []*server, pattern string) (sharded, others int) {
+	t.Helper()
+	for _, s := range servers {
+		of, err := s.admin.PubSubShardChannels(t.Context(), pattern).Result()
+		must(t, err)
+		rest, err := s.admin.PubSubChannels(t.Context(), pattern).Result()
+		must(t, err)
+		sharded, others = sharded+len(of), others+len(rest)
+	}
+	return sharded, others
+}
+
+// The cluster does not say at first whether it has shard channels. Whoever listens already moves to them once it has said so,
+// though nobody calls it.
+func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
+	client, servers := cluster(t)
+	t.Cleanup(func() { must(t, client.Close()) })
+	o := &outOfReach{only: "hello"}
+	client.AddHook(o)
+	o.is.Store(true)
+	n := node.New(client)
+	must(t, n.Err())
+	t.Cleanup(func() { must(t, n.Close()) })
+	const channel = "quorumlock_leader:{a}"
+	t.Cleanup(n.Listen(channel, func(string) {}))
+	eventually(t, patience, "it listens", func() bool {
+		sharded, others := channels(t, servers, channel)
+		return sharded == 0 && others == 1
+	})
+	o.is.Store(false)
+	eventually(t, patience, "it listens on the shard channel alone", func() bool {
+		sharded, others := channels(t, servers, channel)
+		return sharded == 1 && others == 0
+	})
+}
+
+// The first attempt of a waiter does not reach the cluster, so that it does not know yet that it is called on a shard channel.
+func TestAWaiterOfAClusterThatWasOutOfReachIsCalledOnItsShardChannel(t *testing.T) {
+	client, servers := cluster(t)
+	t.Cleanup(func() { must(t, client.Close()) })
+	other := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].addr}, Dialer: inside(t, servers...)})
+	t.Cleanup(func() { must(t, other.Close()) })
+	var nodes []*node.Node
+	for _, c := range []*redis.ClusterClient{client, other} {
+		n := node.New(c)
+		must(t, n.Err())
+		t.Cleanup(func() { must(t, n.Close()) })
+		nodes = append(nodes, n)
+	}
+	lease, err := nodes[1].Mutex("a", unhurried).Lock(t.Context())
+	must(t, err)
+
+	o := new(outOfReach)
+	client.AddHook(o)
+	o.is.Store(true)
+	granted := make(chan error, 1)
+	go func() {
+		next, err := nodes[0].Mutex("a", unhurried).Lock(t.Context())
+		if err == nil {
+			err = next.Unlock(t.Context())
+		}
+		granted <- err
+	}()
+	const pattern = "quorumlock_wake:*"
+	eventually(t, patience, "it listens", func() bool {
+		_, others := channels(t, servers, pattern)
+		return others > 0
+	})
+	o.is.Store(false)
+	eventually(t, patience, "it listens on the lock's shard channel", func() bool {
+		sharded, _ := channels(t, servers, "quorumlock_wake:{a} *")
+		return sharded == 1
+	})
+	must(t, lease.Unlock(t.Context()))
+	must(t, <-granted)
+	eventually(t, patience, "only shard channels are left", func() bool {
+		_, others := channels(t, servers, pattern)
+		return others == 0
+	})
+	noLocks(t, servers, patience)
 }
 
 // cluster returns a cluster of three masters.

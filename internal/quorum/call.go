@@ -93,10 +93,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		}
 	}
 	if fx.Listen {
-		select {
-		case c.waits <- struct{}{}:
-		default:
-		}
+		c.wantListen()
 	}
 	if fx.Late {
 		owner, until, err := c.ownerOf(c.machine.Attempt()), c.validUntil(), c.quorumError(fx.Won)

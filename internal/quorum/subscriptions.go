@@ -36,18 +36,15 @@ type subscription struct {
 // linger is how long a subscription is kept for the next waiter.
 const linger = 10 * time.Second
 
-// listen subscribes a call that waits, until unlisten. It is called again when the call has met a stranger.
+// listen subscribes a call that waits, until unlisten. It is called again when the call goes on waiting, and when a node may have
+// missed messages: it may have turned out since to have shard channels, and to call the waiter there.
 func (c *call) listen() {
-	if !c.listens {
-		c.listens = true
-		c.sources = c.lock.shardSources()
-		for _, from := range c.sources {
-			c.lock.client.listen(from)
-		}
-		for _, n := range c.lock.nodes {
-			if c.sources == nil {
-				c.lock.client.listen(c.lock.client.source(n))
-			}
+	if now := c.lock.shardSources(); !c.listens || !slices.Equal(now, c.sources) {
+		was, listened := c.sources, c.listens
+		c.sources, c.listens = now, true
+		c.eachSource(now, c.lock.client.listen)
+		if listened {
+			c.eachSource(was, c.lock.client.unlisten)
 		}
 	}
 	if c.lock.client.strangers.some.Load() > 0 {
@@ -58,17 +55,22 @@ func (c *call) listen() {
 // unlisten ends what listen began, when the call returns.
 func (c *call) unlisten() {
 	if c.listens {
-		for _, from := range c.sources {
-			c.lock.client.unlisten(from)
-		}
-		for _, n := range c.lock.nodes {
-			if c.sources == nil {
-				c.lock.client.unlisten(c.lock.client.source(n))
-			}
-		}
+		c.eachSource(c.sources, c.lock.client.unlisten)
 	}
 	if c.hears {
 		c.ignoreStrangers()
+	}
+}
+
+// eachSource calls f with each of the sources; if they are nil, with that of each node.
+func (c *call) eachSource(sources []source, f func(source)) {
+	if sources == nil {
+		for _, n := range c.lock.nodes {
+			f(c.lock.client.source(n))
+		}
+	}
+	for _, from := range sources {
+		f(from)
 	}
 }
 
@@ -97,6 +99,14 @@ func (l *Lock) shardSources() []source {
 		}
 	}
 	return all
+}
+
+// wantListen has the goroutine of a call that waits call listen.
+func (c *call) wantListen() {
+	select {
+	case c.waits <- struct{}{}:
+	default:
+	}
 }
 
 func (c *Client) listen(from source) {
@@ -169,6 +179,7 @@ func (c *Client) heard(n Node, message string) {
 	if message == "" {
 		for _, w := range c.all() {
 			w.told(core.Turn, func(cell Cell) bool { return cell.Node == n })
+			w.wantListen()
 		}
 		return
 	}

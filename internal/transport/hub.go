@@ -17,7 +17,7 @@ import (
 type hub struct {
 	client  redis.UniversalClient
 	sharded bool                  // its channels are those of one slot of a cluster
-	before  func(context.Context) // called before each connection is opened, or nil
+	before  func(context.Context) // called before each connection is opened, and now and then while it stands; or nil
 
 	mu       sync.Mutex
 	closed   bool
@@ -246,6 +246,9 @@ func (h *hub) connect() error {
 		case <-reading:
 			return broken
 		case <-ping.C:
+			if h.before != nil { // it may have had no answer, and nobody else may ask
+				h.bounded(h.before)
+			}
 			if err := h.ping(ps); err != nil {
 				return err
 			}

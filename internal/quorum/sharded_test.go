@@ -1,0 +1,110 @@
+package quorum_test
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// clustered is a node that says itself whether it has shard channels, and knows on which channels somebody listens.
+type clustered struct {
+	*hooked
+	sharded atomic.Bool
+
+	mu    sync.Mutex
+	heard map[string]func(string)
+}
+
+func (n *clustered) Sharded() bool { return n.sharded.Load() }
+
+func (n *clustered) Listen(channel string, heard func(string)) (stop func()) {
+	end := n.hooked.Listen(channel, heard)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.heard == nil {
+		n.heard = make(map[string]func(string))
+	}
+	n.heard[channel] = heard
+	return func() {
+		n.mu.Lock()
+		delete(n.heard, channel)
+		n.mu.Unlock()
+		end()
+	}
+}
+
+// channels returns those on which somebody listens.
+func (n *clustered) channels() map[string]func(string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.heard)
+}
+
+// A cluster that is out of reach at the first attempt of a call turns out to have shard channels later. It calls the waiter there, on a
+// channel of the lock.
+func TestAWaiterListensOnTheShardChannelsOfAClusterThatWasOutOfReach(t *testing.T) {
+	for name, known := range map[string]func(w *world, n *clustered){
+		"the next attempt reaches it": func(w *world, _ *clustered) {
+			w.servers[0].Restart(true)
+			time.Sleep(time.Second)
+		},
+		"somebody else has reached it, and its listeners have moved": func(_ *world, n *clustered) {
+			for _, heard := range n.channels() {
+				heard("")
+			}
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				holder := quorum.NewClient("holder")
+				t.Cleanup(holder.Close)
+				n := &clustered{hooked: w.nodes[0]}
+				set, err := options.Resolve()
+				if err != nil {
+					t.Fatal(err)
+				}
+				cells := []quorum.Cell{{Node: n, Name: "x"}, {Node: w.nodes[1], Name: "x"}, {Node: w.nodes[2], Name: "x"}}
+				lock := func(c *quorum.Client) *quorum.Lock { return quorum.New(c, "x", core.Majority(2, 3), cells, set, nil) }
+				lease := locktest.Lock(t, lock(holder))
+
+				w.servers[0].Kill()
+				var got *quorumlock.Lease
+				var wg sync.WaitGroup
+				wg.Go(func() { got, err = lock(w.client).Lock(t.Context()) })
+				synctest.Wait()
+				before, after := wire.WakeChannel(w.client.ID()), wire.ShardWakeChannel("x", w.client.ID())
+				if all := n.channels(); len(all) != 1 || all[before] == nil {
+					t.Errorf("control: it listens on %d channels, want its wake channel", len(all))
+				}
+				n.sharded.Store(true)
+				known(w, n)
+				if n.channels()[after] == nil {
+					t.Error("it does not listen on the shard channel of the lock")
+				}
+
+				locktest.Unlock(t, lease)
+				wg.Wait()
+				if err != nil {
+					t.Fatal(err)
+				}
+				locktest.Unlock(t, got)
+				time.Sleep(11 * time.Second) // a subscription is kept for ten
+				if all := n.channels(); len(all) > 0 {
+					t.Errorf("it still listens on %d channels", len(all))
+				}
+			})
+		})
+	}
+}
