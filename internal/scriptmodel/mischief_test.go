@@ -19,7 +19,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(21)
+	what := g.IntN(22)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -79,6 +79,16 @@ func (g *generator) mischief() command {
 	case 20:
 		key = wire.FairQueueKey(g.name)
 		field("some", "field")
+	case 21: // a counter that is kept for just long enough
+		ttl := 30 * time.Second
+		key, v.Text, v.Expires = wire.TokenKey(g.name), "7", int64(g.now/1000)+ttl.Milliseconds()+86400000+pick[int64](g, -1, 0, 1)
+		g.follow = func() wire.Call {
+			if g.chance(0.5) {
+				return wire.Downgrade(g.name, g.owner(), ttl)
+			}
+			return wire.Renew(g.name, g.owner(), ttl)
+		}
+		return put(key, v)
 	case 11:
 		key = "quorumlock_promoted"
 		g.follow = func() wire.Call {
@@ -245,7 +255,11 @@ func (g *generator) strayHeir() command {
 	name, holder, waiter, ms := g.name, quorumlock.Owner("c9:1.0"), "c0:1", int64(g.now/1000)
 	g.follow = func() wire.Call {
 		g.name = name
-		return wire.Release(name, holder, 1)
+		if c := wire.Release(name, holder, 1); g.chance(0.7) {
+			return c
+		} else {
+			return c.Open(-time.Duration(g.IntN(2))*time.Millisecond, "c9:0")
+		}
 	}
 	deadline, came := strconv.FormatInt(ms+5000, 10), strconv.FormatInt(ms-pick[int64](g, 0, 1, 2, 649, 650, 651), 10)
 	words := []string{deadline, "1", came, pick(g, "1800", "1800", "3", "1800.5"), "0", "1", "s"}
