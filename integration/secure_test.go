@@ -30,7 +30,7 @@ const (
 var permissions = []string{
 	"~*", "&redisson_lock__channel:*", "&quorumlock_wake:*", "&quorumlock_latch*",
 	"+evalsha", "+eval", "+time", "+exists", "+pexpire", "+pttl", "+del", "+get", "+set",
-	"+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hgetall", "+hkeys", "+hlen", "+incrby", "+lindex",
+	"+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hgetall", "+hkeys", "+hlen", "+incrby", "+lrange",
 	"+zadd", "+zcard", "+zcount", "+zrange", "+zrangebyscore", "+zrank", "+zrem", "+zscore",
 	"+publish", "+subscribe", "+unsubscribe", "+client|setname", "+ping",
 }

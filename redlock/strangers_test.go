@@ -141,26 +141,31 @@ func contend(t *testing.T, java []javaLock, golang []quorumlock.Locker, late, ho
 func TestJavaAndGoShareALock(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		name        string
-		each, nodes int
-		hold, pause time.Duration
+		name         string
+		java, golang int
+		nodes        int
+		hold, pause  time.Duration
+		opts         []quorumlock.Option
 	}{
-		{"1 and 1", 1, 1, 5 * time.Millisecond, 5 * time.Millisecond},
-		{"1 and 1 at once", 1, 1, time.Millisecond, 0},
-		{"6 and 6", 6, 1, time.Millisecond, 0},
-		{"6 and 6 for long", 6, 1, 10 * time.Millisecond, 0},
-		{"RedLock", 2, 3, 5 * time.Millisecond, 0},
+		{"1 and 1", 1, 1, 1, 5 * time.Millisecond, 5 * time.Millisecond, nil},
+		{"1 and 1 at once", 1, 1, 1, time.Millisecond, 0, nil},
+		{"6 and 6", 6, 6, 1, time.Millisecond, 0, nil},
+		{"6 and 6 for long", 6, 6, 1, 10 * time.Millisecond, 0, nil},
+		{"6 and 2 that are called", 6, 2, 1, time.Millisecond, 0, []quorumlock.Option{quorumlock.WithoutRenewal()}}, // nothing is handed over
+		{"RedLock", 2, 2, 3, 5 * time.Millisecond, 0, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := fleet(t, tt.each, tt.nodes)
+				clients, servers := fleet(t, tt.golang, tt.nodes, tt.opts...)
 				for i, s := range servers {
 					s.Delay(100*time.Microsecond + time.Duration(i)*10*time.Microsecond)
 				}
 				var java []javaLock
 				var golang []quorumlock.Locker
-				for _, c := range clients {
+				for range tt.java {
 					java = append(java, javaLockOf(jvm(t, servers), "x"))
+				}
+				for _, c := range clients {
 					golang = append(golang, c.Mutex("x"))
 				}
 				c := contend(t, java, golang, 0, tt.hold, tt.pause, 4*time.Second)

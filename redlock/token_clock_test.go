@@ -25,7 +25,7 @@ const (
 
 	// aboutAnHour is how far a token may be from the nodes' clocks, and aboutADay how long a counter lives.
 	aboutAnHour = 90 * time.Minute
-	aboutADay   = 27*time.Hour + quorumlock.DefaultTTL
+	aboutADay   = 28*time.Hour + quorumlock.DefaultTTL
 )
 
 // skew sets the wall clock of a client that has not been used yet. A negative skew is behind the nodes' clocks.

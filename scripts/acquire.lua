@@ -89,21 +89,25 @@ if former then
   redis.call('hdel', KEYS[1], former)
 end
 -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
--- next token may come from the clock alone. INCRBY leaves its expiry as it is, which is looked at by the first grant of each hour,
--- and is set for an hour more than needed. It never becomes shorter, and a counter without an expiry, as Redisson makes them, gets
--- none.
+-- next token may come from the clock alone. INCRBY leaves its expiry as it is. The first grant of each hour looks at it, and makes it
+-- long enough for an hour more, and for TTLs of up to an hour; longer ones always look. It never becomes shorter, and a counter
+-- without an expiry, as Redisson makes them, gets none.
 local ttl, ahead, hour = tonumber(ARGV[2]), math.max(0, (token - now) / 1000), now - now % 3600000000
-if last == 0 or token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
-  -- Most tokens are the hint itself, and most TTLs are at most an hour: Lua saves the time to format the numbers.
-  if token == asked and ahead <= 3600000 and ttl <= 3600000 then
-    redis.call('set', KEYS[4], ARGV[3], 'px', '97200000')
+local keep = math.max(ttl, 3600000) + 90000000 + ahead
+if last == 0 and token == asked and ahead <= 3600000 and ttl <= 3600000 then
+  redis.call('set', KEYS[4], ARGV[3], 'px', '97200000') -- most new counters: Lua saves the time to format the numbers
+elseif last == 0 or token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
+  -- The counter is new, or is no integer, or the user may not count.
+  local left = redis.call('pttl', KEYS[4])
+  if left == -1 then
+    redis.call('set', KEYS[4], string.format('%.0f', token))
   else
-    redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', ttl + 93600000 + ahead))
+    redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, keep + 3600000)))
   end
 elseif ttl > 3600000 or last < hour or token >= hour + 3600000000 then
   local left = redis.call('pttl', KEYS[4])
-  if left >= 0 and left < ttl + 90000000 + ahead then
-    redis.call('pexpire', KEYS[4], string.format('%.0f', ttl + 93600000 + ahead))
+  if left >= 0 and left < keep then
+    redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 3600000))
   end
 end
 redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4], 'mode', 'mutex')

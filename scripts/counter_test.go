@@ -88,16 +88,48 @@ func TestACounterIsKeptForADayLongerThanTheLock(t *testing.T) {
 	}
 }
 
+// The first grant of an hour looks for all of them, whatever their TTLs.
+func TestACounterIsKeptForADayLongerThanALaterLockOfTheHour(t *testing.T) {
+	c := longAfter(t)
+	c.now = c.now.Truncate(time.Hour).Add(-2 * time.Hour)
+	take := func(ttl time.Duration) {
+		t.Helper()
+		c.data.SetTime(c.now)
+		a, err := c.send(wire.Acquire("x", alice, ttl, 1, uint64(c.now.UnixMicro()))).Acquired()
+		if err != nil || !a.Granted {
+			t.Fatal(a, err)
+		}
+		if kept := c.data.TTL(wire.TokenKey("x")); kept < ttl+day {
+			t.Errorf("a TTL of %v: the counter expires in %v", ttl, kept)
+		}
+		c.release("x", alice, 1)
+	}
+	wait := func(d time.Duration) { c.data.FastForward(d); c.now = c.now.Add(d) }
+	c.data.Del(wire.TokenKey("x"))
+	take(time.Second)
+	wait(2*time.Hour + time.Second)
+	take(time.Second)
+	wait(time.Hour - 2*time.Second)
+	take(time.Hour)
+}
+
 // A counter whose text INCRBY does not take is replaced, as long as it is a number.
 func TestACounterThatIsNoIntegerGoesOn(t *testing.T) {
 	for _, text := range []string{"41.5", " 41", "4.1e1"} {
-		c := gather(t)
-		c.put(wire.TokenKey("x"), text)
-		if a := c.grant("x", alice, 1, 100); a.Token != 100 {
-			t.Errorf("%q: token %d, want the hint", text, a.Token)
+		for left, want := range map[time.Duration]time.Duration{0: 0, time.Hour: kept, 100 * day: 100 * day} {
+			c := gather(t)
+			c.put(wire.TokenKey("x"), text)
+			if left > 0 {
+				c.data.SetTTL(wire.TokenKey("x"), left)
+			}
+			if a := c.grant("x", alice, 1, 100); a.Token != 100 {
+				t.Errorf("%q: token %d, want the hint", text, a.Token)
+			}
+			c.checkToken("x", "100")
+			if got := c.data.TTL(wire.TokenKey("x")); got != want {
+				t.Errorf("%q, which had %v: it expires in %v, want %v", text, left, got, want)
+			}
 		}
-		c.checkToken("x", "100")
-		c.checkTTL(wire.TokenKey("x"), kept)
 	}
 }
 

@@ -39,6 +39,7 @@ var noLocks = map[string]func(s *server, key string){
 	"a hash like a hold":         hash("user:5", "17"),
 	"a hash like one of Java's":  hash("5cbe9c86-0c1e-4f0e-8dd4-5a8ad4b4b3e7:42:1", "1"),
 	"a hash of some UUID":        hash("5cbe9c86-0c1e-4f0e-8dd4:42", "1"),
+	"a hash of a date":           hash("2026-11-24-07-30:5", "1"),
 	"a hash with more":           hash("dave:1", "1", "visits", "5"),
 	"a hash with more before":    hash("age", "5", "dave:1", "1"),
 	"a read lock of Redisson's":  hash("mode", "read", thread, "1"),

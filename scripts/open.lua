@@ -44,9 +44,9 @@ end
 if tonumber(ARGV[3]) >= 0 and redis.call('pttl', KEYS[4]) >= 0 then
   redis.call('pexpire', KEYS[4], '315360000000')
 end
--- Redisson's clients sleep while the lock goes from one waiter to the next. But if this is the last one, and dead, nobody
+-- Redisson's clients sleep while the lock is for our waiters. But if it was handed to the last of them, and that one is dead, nobody
 -- would wake them.
-if window == 0 and redis.call('zcard', KEYS[2]) + redis.call('exists', KEYS[1]) > 1 then
+if window == 0 and redis.call('exists', KEYS[2]) == 1 then
   redis.pcall('publish', ARGV[2], '2')
   return 0
 end

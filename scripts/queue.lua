@@ -88,7 +88,7 @@ local function look()
       end
     end
     return living, true
-  elseif #held > 2 or held[1] and not mode and not string.find(held[1], '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') then
+  elseif #held > 2 or held[1] and not mode and string.match(held[1], '^%x+%-%x+%-%x+%-%x+%-%x+():%d+$') ~= 37 then
     return nil, redis.error_reply('NOTALOCK ' .. least(held))
   end
   return held, false
@@ -147,11 +147,11 @@ local function giveBack(owner)
   return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0 -- what may be left is the mode
 end
 
--- tellFair tells the first that waits for a fair lock of Redisson's that the lock may be free. Each has a channel of its own.
+-- tellFair tells those who are next at a fair lock of Redisson's that the lock may be free. Each has a channel of its own. The first may
+-- be dead, so the second looks, too.
 local function tellFair(channel)
-  local first = redis.pcall('lindex', 'redisson_lock_queue' .. string.sub(channel, 23), 0)
-  if type(first) == 'string' then
-    redis.pcall('publish', channel .. ':' .. first, '0')
+  for _, thread in ipairs(redis.pcall('lrange', 'redisson_lock_queue' .. string.sub(channel, 23), 0, 1)) do
+    redis.pcall('publish', channel .. ':' .. thread, '0')
   end
 end
 
@@ -305,9 +305,9 @@ local function hand(waiter, stored, now)
     token = string.format('%.0f', token)
   else
     -- See acquire.lua for how long the counter is kept.
-    local left, keep = redis.call('pttl', KEYS[4]), ttl + 86400000 + math.max(0, token / 1000 - now)
+    local left, keep = redis.call('pttl', KEYS[4]), math.max(ttl, 3600000) + 90000000 + math.max(0, token / 1000 - now)
     if left >= 0 and left < keep then
-      redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 7200000))
+      redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 3600000))
     end
     token = string.format('%.0f', token + 1)
     redis.call('hset', KEYS[1], owner, 1, 'mode', 'mutex')

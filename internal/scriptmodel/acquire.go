@@ -81,16 +81,15 @@ func (n *Node) acquire() wire.Reply {
 		n.lock.hdel(former)
 	}
 	ttl, ahead, hour := n.number(2), max(0, (token-now)/1000), now-math.Mod(now, 3600000000)
+	keep := max(ttl, 3600000) + 90000000 + ahead
 	switch left := n.pttl(n.token); {
+	case last == 0 && token == asked && ahead <= 3600000 && ttl <= 3600000:
+		n.setFor(n.token, n.text(3), 97200000)
 	case last == 0 || token > last && !n.token.incrby(token-last):
-		if token == asked && ahead <= 3600000 && ttl <= 3600000 {
-			n.setFor(n.token, n.text(3), 97200000)
-		} else {
-			n.setFor(n.token, whole(token), ttl+93600000+ahead)
-		}
+		n.replaceCounter(whole(token), keep+3600000)
 	case ttl <= 3600000 && last >= hour && token < hour+3600000000:
-	case left >= 0 && float64(left) < ttl+90000000+ahead:
-		n.pexpire(n.token, integer(whole(ttl+93600000+ahead)))
+	case left >= 0 && float64(left) < keep:
+		n.pexpire(n.token, integer(whole(keep+3600000)))
 	}
 	count := "1"
 	if hold != 1 {
@@ -143,8 +142,10 @@ func (n *Node) fieldsOf(lock *key) []Field {
 	return lock.fields
 }
 
-// isRedissons matches ^%x+%-%x+%-%x+%-%x+%-%x+:%d+$.
-func isRedissons(owner string) bool { return redissons.MatchString(owner) }
+// isRedissons matches ^%x+%-%x+%-%x+%-%x+%-%x+():%d+$, where the 37th character is the colon.
+func isRedissons(owner string) bool {
+	return redissons.MatchString(owner) && strings.IndexByte(owner, ':') == 36
+}
 
 var redissons = regexp.MustCompile(`^[0-9A-Fa-f]+(-[0-9A-Fa-f]+){4}:[0-9]+$`)
 

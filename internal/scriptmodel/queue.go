@@ -145,8 +145,8 @@ func (n *Node) takeBack(waiter, channel, last string) {
 }
 
 func (n *Node) tellFair(channel string) {
-	if n.fair.kind == list {
-		n.publish(channel+":"+n.fair.items[0], "0")
+	for _, thread := range n.fair.items[:min(len(n.fair.items), 2)] {
+		n.publish(channel+":"+thread, "0")
 	}
 }
 
@@ -330,9 +330,9 @@ func (n *Node) hand(w queued, now float64) bool {
 			n.sharedUntil(owner, now+ttl, integer(s.ttl))
 		}
 	} else {
-		left, keep := n.pttl(n.token), ttl+86400000+max(0, last/1000-now)
+		left, keep := n.pttl(n.token), max(ttl, 3600000)+90000000+max(0, last/1000-now)
 		if left >= 0 && float64(left) < keep {
-			n.pexpire(n.token, integer(whole(keep+7200000)))
+			n.pexpire(n.token, integer(whole(keep+3600000)))
 		}
 		token = whole(last + 1)
 		n.lock.hset(owner, "1")

@@ -149,11 +149,7 @@ func (n *Node) leaveOpen() wire.Reply {
 	if n.number(3) >= 0 && n.pttl(n.token) >= 0 {
 		n.pexpire(n.token, 315360000000)
 	}
-	more := len(n.queue.ranked())
-	if n.lock.exists() {
-		more++
-	}
-	if window == 0 && more > 1 {
+	if window == 0 && n.queue.exists() {
 		n.publish(channel, "2")
 		return wire.Integer(0)
 	}

@@ -226,7 +226,7 @@ func isRedissons(owner string) bool {
 	for _, p := range parts {
 		ok = ok && p != "" && strings.Trim(p, "0123456789abcdefABCDEF") == ""
 	}
-	return ok && len(parts) == 5 && thread != "" && strings.Trim(thread, "0123456789") == ""
+	return ok && len(client) == 36 && len(parts) == 5 && thread != "" && strings.Trim(thread, "0123456789") == ""
 }
 
 func lastCut(s string, sep byte) (before, after string, found bool) {
