@@ -192,7 +192,7 @@ func TestLateAcquireAfterFailureLeavesNoKey(t *testing.T) {
 		c, servers := start(t, 5)
 		holder, _ := another(t, servers)
 		for _, s := range servers[:3] { // the minority that is late is free
-			s.Redis.HSet("x", "somebody:1", "1")
+			s.Redis.HSet("x", "somebody:1", "1", "mode", "mutex")
 			s.Redis.SetTTL("x", time.Hour)
 		}
 		warm(t, c)

@@ -82,14 +82,14 @@ func fill(t *testing.T, c *redis.Client, locks, waiters int) {
 	err := c.Eval(ctx, `
 		for i = 0, ARGV[1] - 1 do
 			local name = string.format('lock:%05d', i)
-			redis.call('hset', name, 'client-' .. i .. '~0:1.0', 1)
+			redis.call('hset', name, 'client-' .. i .. '~0:1.0', 1, 'mode', 'mutex')
 			redis.call('pexpire', name, 600000)
 			redis.call('set', 'redisson_lock_token:{' .. name .. '}', 1000 + i, 'px', 600000)
 		end
 		return 1`, nil, locks).Err()
 	if err == nil && waiters > 0 {
 		err = c.Eval(ctx, `
-			redis.call('hset', 'long', 'holder~0:1.0', 1)
+			redis.call('hset', 'long', 'holder~0:1.0', 1, 'mode', 'mutex')
 			redis.call('pexpire', 'long', 600000)
 			for i = 1, ARGV[1] do
 				redis.call('zadd', 'quorumlock_queue:{long}', ARGV[2] + i, 'waiter-' .. i .. '~0:1')

@@ -44,9 +44,9 @@ func TestThePageInABrowser(t *testing.T) {
 	s := serveNodes(t, nodes, "--interval", "300ms", "--node-timeout", "300ms")
 	evil := `<script>window.owned=1</script><img src=x onerror="window.owned=1">`
 	for _, server := range servers {
-		server.admin.HSet(t.Context(), evil, `"><script>window.owned=1</script>:1`, 1)
+		server.admin.HSet(t.Context(), evil, `"><script>window.owned=1</script>:1`, 1, "mode", "mutex")
 		server.admin.PExpire(t.Context(), evil, time.Hour)
-		server.admin.HSet(t.Context(), "\x1b[2J\u202eevil", "\u202e\x07:1", 1)
+		server.admin.HSet(t.Context(), "\x1b[2J\u202eevil", "\u202e\x07:1", 1, "mode", "mutex")
 		server.admin.PExpire(t.Context(), "\x1b[2J\u202eevil", time.Hour)
 	}
 	c := startChromium(t)

@@ -57,7 +57,7 @@ func embeddedCluster(t *testing.T, n int) ([]*embedded.Server, *cluster) {
 // holdAt makes a lock that is held.
 func holdAt(servers []*embedded.Server, name, owner string) {
 	for _, s := range servers {
-		s.Redis.HSet(name, owner, "1")
+		s.Redis.HSet(name, owner, "1", "mode", "mutex")
 		s.Redis.SetTTL(name, time.Hour)
 	}
 }

@@ -67,11 +67,11 @@ func TestTopOnATerminal(t *testing.T) {
 	})
 	evil := "evil\x1b[2J\x1b]0;owned\x07"
 	for _, s := range servers {
-		s.admin.HSet(t.Context(), evil, "evil\x1b[31m:1", 1)
+		s.admin.HSet(t.Context(), evil, "evil\x1b[31m:1", 1, "mode", "mutex")
 		s.admin.PExpire(t.Context(), evil, time.Minute)
 		for i := range 30 {
 			name := fmt.Sprintf("many-%02d", i)
-			s.admin.HSet(t.Context(), name, fmt.Sprintf("client-%d:1", i), 1)
+			s.admin.HSet(t.Context(), name, fmt.Sprintf("client-%d:1", i), 1, "mode", "mutex")
 			s.admin.PExpire(t.Context(), name, time.Minute)
 		}
 	}
