@@ -294,7 +294,7 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	})
 }
 
-// Whoever waits for a fair lock of Redisson's, where no Go client has met one, is told of a release all the same.
+// A thread that waits for a fair lock of Redisson's hears a release even if no Go client has met one.
 func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := fleet(t, 1, 1)
