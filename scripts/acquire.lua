@@ -70,45 +70,53 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
 end
 
 -- include counter.lua
-local token = last
-if not again or last == 0 then
-  -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
-  -- clock is wrong by more than an hour counts for nothing: this node's clock takes its place, if there is
-  -- no counter to go on from.
-  local hint = asked
-  if math.abs(hint - now) > 3600000000 and ARGV[4] ~= 'keep' then
-    hint = last == 0 and now or 0
+local token, ttl = asked, tonumber(ARGV[2])
+-- Most grants take the hint: it is later than the last token and in the same minute. Neither the clock nor the expiry of the counter
+-- need be looked at: the first grant in that minute did both. INCRBY leaves the expiry as it is.
+if again or last >= asked or last < asked - asked % 60000000 or last == 0 or asked > 9007199254740991 or ttl > 3600000 or
+  type(redis.pcall('incrby', KEYS[4], asked - last)) ~= 'number' then
+  local time = redis.call('time')
+  local now = time[1] * 1000000 + time[2]
+  token = last
+  if not again or last == 0 then
+    -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
+    -- clock is wrong by an hour, less the minute in which nobody looks, counts for nothing: this node's clock takes its place, if
+    -- there is no counter to go on from.
+    local hint = asked
+    if math.abs(hint - now) > 3540000000 and ARGV[4] ~= 'keep' then
+      hint = last == 0 and now or 0
+    end
+    token = math.max(last + 1, hint)
+    if token > 9007199254740991 then -- 2^53 - 1, the last integer Lua can count to
+      return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
+    end
   end
-  token = math.max(last + 1, hint)
-  if token > 9007199254740991 then -- 2^53 - 1, the last integer Lua can count to
-    return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
+  -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
+  -- next token may come from the clock alone. The first grant of each hour makes the expiry
+  -- long enough for an hour more, and for TTLs of up to an hour; longer ones always look. It never becomes shorter, and a counter
+  -- without an expiry, as Redisson makes them, gets none.
+  local ahead, hour = math.max(0, (token - now) / 1000), now - now % 3600000000
+  local keep = math.max(ttl, 3600000) + 90000000 + ahead
+  if last == 0 and token == asked and ahead <= 3540000 and ttl <= 3600000 then
+    redis.call('set', KEYS[4], ARGV[3], 'px', '97200000') -- most new counters: Lua saves the time to format the numbers
+  elseif last == 0 or token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
+    -- The counter is new, or is no integer, or the user may not count.
+    local left = redis.call('pttl', KEYS[4])
+    if left == -1 then
+      redis.call('set', KEYS[4], string.format('%.0f', token))
+    else
+      redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, keep + 3600000)))
+    end
+  elseif ttl > 3600000 or last < hour or token >= hour + 3600000000 then
+    local left = redis.call('pttl', KEYS[4])
+    if left >= 0 and left < keep then
+      redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 3600000))
+    end
   end
 end
 
 if former then
   redis.call('hdel', KEYS[1], former)
-end
--- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
--- next token may come from the clock alone. INCRBY leaves its expiry as it is. The first grant of each hour looks at it, and makes it
--- long enough for an hour more, and for TTLs of up to an hour; longer ones always look. It never becomes shorter, and a counter
--- without an expiry, as Redisson makes them, gets none.
-local ttl, ahead, hour = tonumber(ARGV[2]), math.max(0, (token - now) / 1000), now - now % 3600000000
-local keep = math.max(ttl, 3600000) + 90000000 + ahead
-if last == 0 and token == asked and ahead <= 3600000 and ttl <= 3600000 then
-  redis.call('set', KEYS[4], ARGV[3], 'px', '97200000') -- most new counters: Lua saves the time to format the numbers
-elseif last == 0 or token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
-  -- The counter is new, or is no integer, or the user may not count.
-  local left = redis.call('pttl', KEYS[4])
-  if left == -1 then
-    redis.call('set', KEYS[4], string.format('%.0f', token))
-  else
-    redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, keep + 3600000)))
-  end
-elseif ttl > 3600000 or last < hour or token >= hour + 3600000000 then
-  local left = redis.call('pttl', KEYS[4])
-  if left >= 0 and left < keep then
-    redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 3600000))
-  end
 end
 redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4], 'mode', 'mutex')
 redis.call('pexpire', KEYS[1], ARGV[2])

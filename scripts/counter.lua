@@ -4,7 +4,7 @@
 -- KEYS[4]  the fencing token: integer
 -- ARGV[3]  token hint, in µs of the client's clock
 --
--- It leaves last, the last token, 0 if there is none; now, the clock of the node in µs; and asked, the hint.
+-- It leaves last, the last token, 0 if there is none; and asked, the hint.
 local counter = redis.pcall('get', KEYS[4]) or 0
 if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE', 1, true) then
   return counter
@@ -15,6 +15,4 @@ if type(counter) == 'table' and type(redis.pcall('hlen', KEYS[4])) == 'number' t
 elseif not last or last ~= last then
   return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4])
 end
-local time = redis.call('time')
-local now = time[1] * 1000000 + time[2]
 local asked = tonumber(ARGV[3])

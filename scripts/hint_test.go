@@ -10,7 +10,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-const year = 365 * day
+const (
+	year = 365 * day
+
+	// trusted is how far from the node's clock a hint may be where the node looks.
+	trusted = 59 * time.Minute
+)
 
 func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
 	const now = 1_790_000_000_000_000 // µs
@@ -23,18 +28,21 @@ func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
 		want   uint64
 	}{
 		{"no counter, the same clock", none, now, now},
-		{"no counter, an hour ahead", none, at(time.Hour), at(time.Hour)},
-		{"no counter, more than an hour ahead", none, at(time.Hour) + 1, now},
+		{"no counter, 59 minutes ahead", none, at(trusted), at(trusted)},
+		{"no counter, more than 59 minutes ahead", none, at(trusted) + 1, now},
 		{"no counter, a year ahead", none, at(year), now},
 		{"no counter, ahead of what can be counted", none, 1<<53 + 1, now},
-		{"no counter, an hour behind", none, at(-time.Hour), at(-time.Hour)},
-		{"no counter, more than an hour behind", none, at(-time.Hour) - 1, now},
+		{"no counter, 59 minutes behind", none, at(-trusted), at(-trusted)},
+		{"no counter, more than 59 minutes behind", none, at(-trusted) - 1, now},
 		{"no counter, 48 hours behind", none, at(-2 * day), now},
 		{"no counter, a year behind", none, at(-year), now},
 		{"no counter, no clock", none, 0, now},
 		{"the same clock", at(-day), now, now},
-		{"an hour ahead", at(-day), at(time.Hour), at(time.Hour)},
-		{"more than an hour ahead", at(-day), at(time.Hour) + 1, at(-day) + 1},
+		{"59 minutes ahead", at(-day), at(trusted), at(trusted)},
+		{"more than 59 minutes ahead", at(-day), at(trusted) + 1, at(-day) + 1},
+		{"more than 59 minutes ahead, in the minute of the counter", at(trusted), at(trusted + time.Second), at(trusted + time.Second)},
+		{"more than 59 minutes ahead, in the minute after", at(trusted), at(trusted + time.Minute), at(trusted) + 1},
+		{"behind the counter, in its minute", at(time.Second), now, at(time.Second) + 1},
 		{"a year ahead", at(-day), at(year), at(-day) + 1},
 		{"ahead of what can be counted", at(-day), 1<<53 + 1, at(-day) + 1},
 		{"a year behind", at(-day), at(-year), at(-day) + 1},
@@ -100,7 +108,7 @@ func TestATokenRisesAfterTheCounterExpiredThoughTheClientIsBehind(t *testing.T) 
 		c := gather(t)
 		c.now = time.UnixMilli(1_790_000_000_000)
 		c.data.SetTime(c.now)
-		first := c.grant("x", alice, 1, uint64(c.now.Add(time.Hour).UnixMicro()))
+		first := c.grant("x", alice, 1, uint64(c.now.Add(trusted).UnixMicro()))
 		c.release("x", alice, 1)
 		c.wait(kept)
 		if c.data.Exists(wire.TokenKey("x")) {
@@ -115,7 +123,7 @@ func TestATokenRisesAfterTheCounterExpiredThoughTheClientIsBehind(t *testing.T) 
 // TestTokensRiseWhateverTheClientsClocksSay lets clients with all sorts of clocks take a lock in random order, with
 // pauses of up to days.
 func TestTokensRiseWhateverTheClientsClocksSay(t *testing.T) {
-	clocks := []time.Duration{0, time.Minute, -time.Minute, time.Hour, -time.Hour, 61 * time.Minute, -61 * time.Minute, 48 * time.Hour, -48 * time.Hour, year, -year}
+	clocks := []time.Duration{0, time.Minute, -time.Minute, trusted, trusted + 30*time.Second, time.Hour, -time.Hour, 61 * time.Minute, -61 * time.Minute, 48 * time.Hour, -48 * time.Hour, year, -year}
 	pauses := []time.Duration{time.Millisecond, time.Second, time.Hour, day, day + ttl, day + 2*time.Hour, 10 * day}
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {

@@ -102,10 +102,12 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
 end
 
 -- include counter.lua
+local time = redis.call('time')
+local now = time[1] * 1000000 + time[2]
 local token = last
 if token == 0 or ARGV[4] == 'keep' and asked > token then
   -- There is no counter to go on from: see acquire.lua.
-  token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 3600000000) and asked or now
+  token = (ARGV[4] == 'keep' or math.abs(asked - now) <= 3540000000) and asked or now
   local left, ahead = redis.call('pttl', KEYS[4]), math.max(0, (token - now) / 1000)
   if left == -1 then
     redis.call('set', KEYS[4], string.format('%.0f', token))

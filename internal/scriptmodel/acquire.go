@@ -10,6 +10,11 @@ import (
 
 const lastToken = 1<<53 - 1 // the last integer Lua can count to
 
+const (
+	minute = 60000000 // µs
+	hour   = 60 * minute
+)
+
 const exhausted failure = "ERR the fencing token is exhausted: use another lock name"
 
 // acquire is acquire.lua.
@@ -63,33 +68,13 @@ func (n *Node) acquire() wire.Reply {
 	}
 
 	last := n.count()
-	now, asked, token := float64(n.now), n.number(3), last
-	if !again || last == 0 {
-		hint := asked
-		if math.Abs(hint-now) > 3600000000 && how != "keep" {
-			hint = 0
-			if last == 0 {
-				hint = now
-			}
-		}
-		token = max(last+1, hint)
-		if token > lastToken {
-			panic(exhausted)
-		}
+	asked, ttl := n.number(3), n.number(2)
+	token := asked
+	if again || last >= asked || last < asked-math.Mod(asked, minute) || last == 0 || asked > lastToken || ttl > 3600000 || !n.token.incrby(asked-last) {
+		token = n.grant(last, asked, ttl, how == "keep", again)
 	}
 	if former != "" {
 		n.lock.hdel(former)
-	}
-	ttl, ahead, hour := n.number(2), max(0, (token-now)/1000), now-math.Mod(now, 3600000000)
-	keep := max(ttl, 3600000) + 90000000 + ahead
-	switch left := n.pttl(n.token); {
-	case last == 0 && token == asked && ahead <= 3600000 && ttl <= 3600000:
-		n.setFor(n.token, n.text(3), 97200000)
-	case last == 0 || token > last && !n.token.incrby(token-last):
-		n.replaceCounter(whole(token), keep+3600000)
-	case ttl <= 3600000 && last >= hour && token < hour+3600000000:
-	case left >= 0 && float64(left) < keep:
-		n.pexpire(n.token, integer(whole(keep+3600000)))
 	}
 	count := "1"
 	if hold != 1 {
@@ -102,6 +87,36 @@ func (n *Node) acquire() wire.Reply {
 		return wire.Integers(2, int64(token))
 	}
 	return wire.Integer(int64(token))
+}
+
+// grant counts with a look at the clock and at the counter's expiry.
+func (n *Node) grant(last, asked, ttl float64, keeps, again bool) float64 {
+	now, token := float64(n.now), last
+	if !again || last == 0 {
+		hint := asked
+		if math.Abs(hint-now) > hour-minute && !keeps {
+			hint = 0
+			if last == 0 {
+				hint = now
+			}
+		}
+		token = max(last+1, hint)
+		if token > lastToken {
+			panic(exhausted)
+		}
+	}
+	ahead, began := max(0, (token-now)/1000), now-math.Mod(now, hour)
+	keep := max(ttl, 3600000) + 90000000 + ahead
+	switch left := n.pttl(n.token); {
+	case last == 0 && token == asked && ahead <= 3540000 && ttl <= 3600000:
+		n.setFor(n.token, n.text(3), 97200000)
+	case last == 0 || token > last && !n.token.incrby(token-last):
+		n.replaceCounter(whole(token), keep+3600000)
+	case ttl <= 3600000 && last >= began && token < began+hour:
+	case left >= 0 && float64(left) < keep:
+		n.pexpire(n.token, integer(whole(keep+3600000)))
+	}
+	return token
 }
 
 // count reads the token counter.

@@ -219,13 +219,20 @@ func (g *generator) entry() wire.Entry {
 	return e
 }
 
-// hint is close to the node's clock, close to an hour of it, or anything.
+// hint is close to the node's clock, close to 59 minutes of it, close to where a minute of the counter or an hour of the clock begins
+// or ends, or anything.
 func (g *generator) hint() uint64 {
 	switch p := g.Float64(); {
 	case p < 0.4:
 		return uint64(int64(g.now) + g.Int64N(20e3) - 10e3)
-	case p < 0.6:
-		return uint64(int64(g.now) + pick[int64](g, -1, 1)*3600e6 + g.Int64N(3) - 1)
+	case p < 0.5:
+		return uint64(int64(g.now) + pick[int64](g, -1, 1)*3540e6 + g.Int64N(3) - 1)
+	case p < 0.65:
+		from, length := g.counter(), pick[uint64](g, 60e6, 3600e6)
+		if length == 3600e6 {
+			from = uint64(g.now)
+		}
+		return from - from%length + pick(g, 0, length) + g.Uint64N(3) - 1
 	case p < 0.8:
 		return g.counter() + g.Uint64N(3) - 1
 	case p < 0.85:

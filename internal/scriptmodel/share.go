@@ -37,7 +37,7 @@ func (n *Node) share() wire.Reply {
 	now, asked := float64(n.now), n.number(3)
 	if keeps := how == "keep"; token == 0 || keeps && asked > token {
 		token = now
-		if keeps || math.Abs(asked-now) <= 3600000000 {
+		if keeps || math.Abs(asked-now) <= hour-minute {
 			token = asked
 		}
 		n.replaceCounter(whole(token), n.number(2)+93600000+max(0, (token-now)/1000))

@@ -43,7 +43,7 @@ var bugs = []sabotage.Bug{
 	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", 4000),
 	bug("a server's uptime is not rounded down", "scripts/guard.lua", "(uptime - 1) * 1000", "uptime * 1000", 12000),
 	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", 6000),
-	bug("a hint is believed, however wild", "scripts/acquire.lua", "math.abs(hint - now) > 3600000000 and", "false and", 2000),
+	bug("a hint is believed, however wild", "scripts/acquire.lua", "math.abs(hint - now) > 3540000000 and", "false and", 2000),
 	bug("a handoff is believed without proof", "internal/quorum/subscriptions.go", " || !h.ProvenBy(w.caller.Secret)", "", 4000),
 	bug("a TryLock gives up in a split vote", "internal/core/wait.go", "m.cfg.Tries && (!m.undecided ||", "m.cfg.Tries && (m.undecided ||", 4000),
 	bug("a TryLock gives up before it hears what it was granted", "internal/core/attempt.go", "if c.Won || c.State == Asked {", "if c.Won {", 2000),
