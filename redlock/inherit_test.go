@@ -60,7 +60,7 @@ func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
 		if left <= 0 || left > 1800*time.Millisecond {
 			t.Errorf("valid for %v, want no more than what was handed over", left)
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(60 * time.Millisecond)
 		if left := time.Until(lease.ValidUntil()); left < quorumlock.DefaultTTL*9/10 {
 			t.Errorf("valid for %v a little later, want it renewed for the whole TTL", left)
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // renewHanded is how long after a handoff the lease is renewed, for its whole TTL. Most locks are held for less.
-const renewHanded = 10 * time.Millisecond
+const renewHanded = 50 * time.Millisecond
 
 // minRetry keeps a failed renewal from being tried again in a busy loop.
 const minRetry = 2 * time.Millisecond
