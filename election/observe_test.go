@@ -130,7 +130,7 @@ func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
 		}
 		now := time.Now()
 		time.Sleep(100 * time.Millisecond)
-		o.saw(t, now, 3*time.Millisecond, "-", "0", "-")
+		o.saw(t, now, 3*time.Millisecond+quorumlock.DefaultTTL/1000, "-", "0", "-") // the nodes were sent the last renewal in turns
 	})
 }
 

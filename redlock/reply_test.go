@@ -277,7 +277,8 @@ func TestLateReleaseTakesNothingFromTheNextHolder(t *testing.T) {
 
 // A renewal is under way at every node when Unlock begins, and arrives after the release.
 func TestRenewalRacingUnlockLeavesNoKey(t *testing.T) {
-	for _, by := range []time.Duration{time.Millisecond, 100 * time.Millisecond, 450 * time.Millisecond} {
+	const sent = 11 * time.Millisecond // by then: the nodes are sent renewals in turns
+	for _, by := range []time.Duration{15 * time.Millisecond, 100 * time.Millisecond, 450 * time.Millisecond} {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, servers := start(t, 5)
@@ -291,7 +292,7 @@ func TestRenewalRacingUnlockLeavesNoKey(t *testing.T) {
 					before[i] = s.Ran("renew")
 				}
 				each(servers, func(s *embedded.Server) { late(s, "renew", by) })
-				time.Sleep(quorumlock.DefaultTTL/3 + by/2)
+				time.Sleep(quorumlock.DefaultTTL/3 + max(by/2, sent))
 				locktest.Unlock(t, lease)
 				locktest.NoLocks(t, servers)
 				time.Sleep(by)

@@ -196,7 +196,10 @@ func (c *call) send(calls []core.Call) {
 		}
 	}
 	if renews {
-		c.lock.client.renew(c, calls)
+		c.mu.Lock()
+		urgent := len(c.hold.waiting) > 0
+		c.mu.Unlock()
+		c.lock.client.renew(c, calls, urgent)
 	}
 	now := time.Now()
 	deadline := now.Add(c.lock.set.NodeTimeout)

@@ -28,6 +28,7 @@ type yes struct {
 	flight int // renewals under way
 	most   int // at one time
 	asked  int
+	sent   int // together with others, or alone
 }
 
 func (n *yes) String() string { return n.name }
@@ -51,6 +52,7 @@ func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.
 			n.flight += by
 			n.most = max(n.most, n.flight)
 			n.asked += max(by, 0)
+			n.sent += min(max(by, 0), 1)
 		}
 	}
 	change(len(calls))
@@ -114,6 +116,53 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 		}
 		for _, l := range held {
 			locktest.Held(t, l)
+		}
+	})
+}
+
+// Leases that began at different times are renewed together: a write costs more than a renewal. Whoever calls Extend does not wait
+// for others.
+func TestRenewalsAreSentTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const leases = 1000
+		set, err := options.Resolve()
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes := []*yes{{name: "node-1"}, {name: "node-2"}, {name: "node-3"}}
+		c := quorum.NewClient("test")
+		defer c.Close()
+		var last *quorumlock.Lease
+		for i := range leases {
+			name := fmt.Sprint("lease-", i)
+			cells := []quorum.Cell{{Node: nodes[0], Name: name}, {Node: nodes[1], Name: name}, {Node: nodes[2], Name: name}}
+			if last, err = quorum.New(c, name, core.Majority(2, 3), cells, set, nil).TryLock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(set.TTL)
+		for _, n := range nodes {
+			n.mu.Lock()
+			n.asked, n.sent = 0, 0
+			n.mu.Unlock()
+		}
+		time.Sleep(set.TTL)
+		for _, n := range nodes {
+			n.mu.Lock()
+			if n.asked < 2*leases || n.sent > 1100 { // 100 a second
+				t.Errorf("%s was sent %d renewals in %d writes, want at least %d in at most 1100", n.name, n.asked, n.sent, 2*leases)
+			}
+			n.mu.Unlock()
+		}
+		for range 20 {
+			began := time.Now()
+			if err := last.Extend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > time.Millisecond {
+				t.Errorf("Extend took %v, want a round trip of 1ms", took)
+			}
+			time.Sleep(777 * time.Microsecond)
 		}
 	})
 }

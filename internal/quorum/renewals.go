@@ -3,6 +3,7 @@ package quorum
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,8 +20,11 @@ const maxRenewals = 500
 
 // renewals are those of a client's holds. The zero value is ready to use.
 type renewals struct {
-	mu sync.Mutex
-	of map[Node]*renewer
+	mu    sync.Mutex
+	of    []*renewer
+	timer *time.Timer   // for the next turn of a node; nil if none is needed
+	every time.Duration // between two turns
+	turn  int           // whose it is
 }
 
 // renewer sends the renewals of one node. It is guarded by the mutex of the renewals.
@@ -28,7 +32,8 @@ type renewer struct {
 	client *Client
 	node   Node
 	queue  []renewal
-	flight int // under way
+	flight int  // under way
+	jammed bool // some wait until others have landed
 }
 
 // renewal is one call that renews a hold.
@@ -42,25 +47,79 @@ type renewal struct {
 // renewals for a frozen node would pile up.
 func (r *renewal) isOver(now time.Time) bool { return now.Sub(r.at) >= r.call.lock.set.TTL/3 }
 
-// renew sends those of the calls that are renewals, for somebody who has begun.
-func (c *Client) renew(w *call, calls []core.Call) {
-	for _, n := range w.lock.nodes {
-		rs := &c.renewals
-		rs.mu.Lock()
-		r := rs.of[n]
-		if r == nil {
-			if rs.of == nil {
-				rs.of = make(map[Node]*renewer)
-			}
-			r = &renewer{client: c, node: n}
-			rs.of[n] = r
+// gather is for how long a renewal of the watchdog waits for others to be sent in the same write, at most. With many leases, writes
+// cost far more than what is written.
+const gather = 20 * time.Millisecond
+
+// renew sends those of the calls that are renewals, for somebody who has begun: at once if somebody waits for them, and otherwise
+// in a moment, together with those that are due by then.
+func (c *Client) renew(w *call, calls []core.Call, urgent bool) {
+	rs := &c.renewals
+	rs.mu.Lock()
+	now := time.Now()
+	for i := range calls {
+		if !calls[i].Do.Renews() {
+			continue
 		}
-		for i := range calls {
-			if calls[i].Do.Renews() && w.lock.cells[calls[i].Cell].Node == n {
-				r.queue = append(r.queue, renewal{w, calls[i], time.Now()})
-			}
+		n := w.lock.cells[calls[i].Cell].Node
+		at := slices.IndexFunc(rs.of, func(r *renewer) bool { return r.node == n })
+		if at < 0 {
+			at = len(rs.of)
+			rs.of = append(rs.of, &renewer{client: c, node: n})
 		}
-		rs.mu.Unlock()
+		rs.of[at].queue = append(rs.of[at].queue, renewal{w, calls[i], now})
+	}
+	if !urgent {
+		c.takeTurns(min(gather, w.lock.set.TTL/1000) / time.Duration(len(rs.of)))
+	}
+	rs.mu.Unlock()
+	if urgent {
+		c.sendRenewals()
+	}
+}
+
+// takeTurns has what is queued sent to one node after the other, so that a call meets the renewals of one node at most. It is called
+// with the mutex of the renewals held.
+func (c *Client) takeTurns(every time.Duration) {
+	rs := &c.renewals
+	switch {
+	case rs.timer == nil:
+		c.enter()
+		rs.timer = time.AfterFunc(every, c.nextTurn)
+	case every >= rs.every:
+		return
+	case rs.timer.Stop(): // otherwise it fires now
+		rs.timer.Reset(every)
+	}
+	rs.every = every
+}
+
+// nextTurn sends what is queued for one node. It goes on until nothing is queued but what waits for others to land.
+func (c *Client) nextTurn() {
+	rs := &c.renewals
+	rs.mu.Lock()
+	r := rs.of[rs.turn%len(rs.of)]
+	rs.turn++
+	more := slices.ContainsFunc(rs.of, func(o *renewer) bool { return o != r && len(o.queue) > 0 && !o.jammed })
+	if more {
+		rs.timer.Reset(rs.every)
+	} else {
+		rs.timer = nil
+	}
+	rs.mu.Unlock()
+	r.send()
+	if !more {
+		c.End()
+	}
+}
+
+// sendRenewals sends what is queued, for somebody who has begun.
+func (c *Client) sendRenewals() {
+	rs := &c.renewals
+	rs.mu.Lock()
+	all := slices.Clone(rs.of)
+	rs.mu.Unlock()
+	for _, r := range all {
 		r.send()
 	}
 }
@@ -76,6 +135,7 @@ func (r *renewer) send() {
 			over++
 		}
 		n := over + max(min(len(r.queue)-over, maxRenewals-r.flight), 0)
+		r.jammed = n < len(r.queue)
 		if n <= 0 {
 			rs.mu.Unlock()
 			return
@@ -115,15 +175,18 @@ func (r *renewer) send() {
 			for i, w := range sent {
 				w.call.replied(&w.do, replies[i])
 			}
-			r.landed(len(sent))
-			r.send()
+			if r.landed(len(sent)) {
+				r.send()
+			}
 		})
 	}
 }
 
-func (r *renewer) landed(n int) {
+// landed notes that so many were answered, and reports whether others wait for that.
+func (r *renewer) landed(n int) bool {
 	rs := &r.client.renewals
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r.flight -= n
+	return r.jammed
 }
