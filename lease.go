@@ -108,7 +108,7 @@ func (l *Lease) Token() uint64 { return l.hold.Token() }
 // ValidUntil returns the time until which the lease is good if it is not extended again, on this
 // process's clock. It moves with every renewal. Once the lock is
 // lost, or released by the last Unlock, it is not later than that. A lock that was handed over by the holder before is good for
-// 1.8 s at most at first, and renewed for its whole TTL 10 ms later.
+// 1.8 s at most at first, and renewed for its whole TTL some 50 ms later.
 func (l *Lease) ValidUntil() time.Time { return l.hold.ValidUntil() }
 
 // Slot returns the number of the slot that the lease has of a semaphore, from 0. It stays the same for as long as the lease lasts.

@@ -71,17 +71,19 @@ end
 
 -- include counter.lua
 local token, ttl = asked, tonumber(ARGV[2])
--- Most grants take the hint: it is later than the last token and in the same minute. Neither the clock nor the expiry of the counter
--- need be looked at: the first grant in that minute did both. INCRBY leaves the expiry as it is.
-if again or last >= asked or last < asked - asked % 60000000 or last == 0 or asked > 9007199254740991 or ttl > 3600000 or
+-- Most grants take the hint as it is: it is in the minute of the last token, and later. They look neither at the clock nor at the
+-- counter's expiry, because a grant before them in that minute did: whoever finds a token of the minute's first two seconds looks, and
+-- to get past those by counting takes two million grants. INCRBY leaves the expiry as it is.
+if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 < 2000000 or asked > 9007199254740991 or
+  ttl > 3600000 or ARGV[4] == 'keep' or
   type(redis.pcall('incrby', KEYS[4], asked - last)) ~= 'number' then
   local time = redis.call('time')
   local now = time[1] * 1000000 + time[2]
   token = last
   if not again or last == 0 then
     -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
-    -- clock is wrong by an hour, less the minute in which nobody looks, counts for nothing: this node's clock takes its place, if
-    -- there is no counter to go on from.
+    -- clock is wrong by more than 59 minutes counts for nothing: this node's clock takes its place, if there is no counter to go on
+    -- from. As the grants of a minute after the first do not look, no hint that counts is wrong by more than an hour.
     local hint = asked
     if math.abs(hint - now) > 3540000000 and ARGV[4] ~= 'keep' then
       hint = last == 0 and now or 0
@@ -91,8 +93,8 @@ if again or last >= asked or last < asked - asked % 60000000 or last == 0 or ask
       return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
     end
   end
-  -- The counter is kept for a day longer than the lock, and until the clock is a day past the token: the
-  -- next token may come from the clock alone. The first grant of each hour makes the expiry
+  -- The counter is kept until the clock is a day past the token: the next token may come from the clock alone. It is also kept for a
+  -- day longer than the lock, unless the client's clock is far behind. The first grant of each hour makes the expiry
   -- long enough for an hour more, and for TTLs of up to an hour; longer ones always look. It never becomes shorter, and a counter
   -- without an expiry, as Redisson makes them, gets none.
   local ahead, hour = math.max(0, (token - now) / 1000), now - now % 3600000000

@@ -21,6 +21,7 @@ func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
 	const now = 1_790_000_000_000_000 // µs
 	at := func(d time.Duration) uint64 { return uint64(now + d.Microseconds()) }
 	const none = 0
+	begins := at(trusted+time.Minute) / 60_000_000 * 60_000_000 // a minute; now is not at the beginning of one
 	for _, tt := range []struct {
 		name   string
 		before uint64 // the counter
@@ -41,6 +42,7 @@ func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
 		{"59 minutes ahead", at(-day), at(trusted), at(trusted)},
 		{"more than 59 minutes ahead", at(-day), at(trusted) + 1, at(-day) + 1},
 		{"more than 59 minutes ahead, in the minute of the counter", at(trusted), at(trusted + time.Second), at(trusted + time.Second)},
+		{"more than 59 minutes ahead, in the first seconds of the minute of the counter", begins, begins + 3_000_000, begins + 1},
 		{"more than 59 minutes ahead, in the minute after", at(trusted), at(trusted + time.Minute), at(trusted) + 1},
 		{"behind the counter, in its minute", at(time.Second), now, at(time.Second) + 1},
 		{"a year ahead", at(-day), at(year), at(-day) + 1},
@@ -117,6 +119,28 @@ func TestATokenRisesAfterTheCounterExpiredThoughTheClientIsBehind(t *testing.T) 
 		if a := c.grant("x", bob, 1, uint64(c.now.Add(-behind).UnixMicro())); a.Token <= first.Token {
 			t.Errorf("%v behind: token %d after %d", behind, a.Token, first.Token)
 		}
+	}
+}
+
+// A client whose clock is wild asks again and again: hints that count for nothing still count on, and so into the next minute.
+func TestAWildClientDoesNotPushTokensUpMinuteByMinute(t *testing.T) {
+	c := gather(t)
+	c.now = time.UnixMilli(1_790_000_000_000)
+	c.data.SetTime(c.now)
+	const minute = 60_000_000 // µs
+	token := c.grant("x", alice, 1, uint64(c.now.Add(trusted).UnixMicro())).Token
+	c.release("x", alice, 1)
+	for step := range 20 {
+		owner := quorumlock.Owner(fmt.Sprintf("step:%d", step))
+		hint := token - token%minute + minute - 1
+		if step%2 == 1 {
+			hint = token + uint64(year.Microseconds())
+		}
+		token = c.grant("x", owner, 1, hint).Token
+		c.release("x", owner, 1)
+	}
+	if ahead := time.UnixMicro(int64(token)).Sub(c.now); ahead > time.Hour+time.Millisecond {
+		t.Errorf("the token is %v ahead", ahead)
 	}
 }
 

@@ -28,7 +28,7 @@ type yes struct {
 	flight int // renewals under way
 	most   int // at one time
 	asked  int
-	sent   int // together with others, or alone
+	sent   int // writes with renewals
 }
 
 func (n *yes) String() string { return n.name }
@@ -71,7 +71,7 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 10_000
-		const ending = 100 // goroutines that may not quite have ended, or are the runtime's
+		const ending = 100 // goroutines of timers that may not quite have ended, or are the runtime's
 		set, err := options.Resolve()
 		if err != nil {
 			t.Fatal(err)

@@ -21,10 +21,10 @@ const maxRenewals = 500
 // renewals are those of a client's holds. The zero value is ready to use.
 type renewals struct {
 	mu    sync.Mutex
-	of    []*renewer
-	timer *time.Timer   // for the next turn of a node; nil if none is needed
-	every time.Duration // between two turns
-	turn  int           // whose it is
+	of    map[Node]*renewer
+	turns []*renewer  // the same, in the order of their turns: the next one is the first
+	timer *time.Timer // for the next turn; nil if none is needed
+	due   time.Time   // when it fires
 }
 
 // renewer sends the renewals of one node. It is guarded by the mutex of the renewals.
@@ -32,8 +32,9 @@ type renewer struct {
 	client *Client
 	node   Node
 	queue  []renewal
-	flight int  // under way
-	jammed bool // some wait until others have landed
+	wait   time.Duration // how long what is queued may wait for others
+	flight int           // under way
+	jammed bool          // some wait until others have landed
 }
 
 // renewal is one call that renews a hold.
@@ -47,81 +48,104 @@ type renewal struct {
 // renewals for a frozen node would pile up.
 func (r *renewal) isOver(now time.Time) bool { return now.Sub(r.at) >= r.call.lock.set.TTL/3 }
 
-// gather is for how long a renewal of the watchdog waits for others to be sent in the same write, at most. With many leases, writes
-// cost far more than what is written.
-const gather = 20 * time.Millisecond
+// gather is how long a renewal of the watchdog may wait for others to be sent in the same write. With many leases, writes cost far
+// more than what is written.
+func gather(ttl time.Duration) time.Duration { return min(20*time.Millisecond, ttl/1000) }
+
+// soonest is the shortest pause that is worth a timer: timers may be late by that.
+const soonest = time.Millisecond
 
 // renew sends those of the calls that are renewals, for somebody who has begun: at once if somebody waits for them, and otherwise
 // in a moment, together with those that are due by then.
 func (c *Client) renew(w *call, calls []core.Call, urgent bool) {
 	rs := &c.renewals
 	rs.mu.Lock()
-	now := time.Now()
+	now, wait := time.Now(), gather(w.lock.set.TTL)
 	for i := range calls {
 		if !calls[i].Do.Renews() {
 			continue
 		}
 		n := w.lock.cells[calls[i].Cell].Node
-		at := slices.IndexFunc(rs.of, func(r *renewer) bool { return r.node == n })
-		if at < 0 {
-			at = len(rs.of)
-			rs.of = append(rs.of, &renewer{client: c, node: n})
+		r := rs.of[n]
+		if r == nil {
+			if rs.of == nil {
+				rs.of = make(map[Node]*renewer)
+			}
+			r = &renewer{client: c, node: n}
+			rs.of[n] = r
+			rs.turns = append(rs.turns, r)
 		}
-		rs.of[at].queue = append(rs.of[at].queue, renewal{w, calls[i], now})
+		if len(r.queue) == 0 || wait < r.wait {
+			r.wait = wait
+		}
+		r.queue = append(r.queue, renewal{w, calls[i], now})
 	}
+	if urgent = urgent || wait < soonest; !urgent {
+		c.takeTurns()
+	}
+	all := slices.Clone(rs.turns)
+	rs.mu.Unlock()
 	if !urgent {
-		c.takeTurns(min(gather, w.lock.set.TTL/1000) / time.Duration(len(rs.of)))
-	}
-	rs.mu.Unlock()
-	if urgent {
-		c.sendRenewals()
-	}
-}
-
-// takeTurns has what is queued sent to one node after the other, so that a call meets the renewals of one node at most. It is called
-// with the mutex of the renewals held.
-func (c *Client) takeTurns(every time.Duration) {
-	rs := &c.renewals
-	switch {
-	case rs.timer == nil:
-		c.enter()
-		rs.timer = time.AfterFunc(every, c.nextTurn)
-	case every >= rs.every:
 		return
-	case rs.timer.Stop(): // otherwise it fires now
-		rs.timer.Reset(every)
 	}
-	rs.every = every
-}
-
-// nextTurn sends what is queued for one node. It goes on until nothing is queued but what waits for others to land.
-func (c *Client) nextTurn() {
-	rs := &c.renewals
-	rs.mu.Lock()
-	r := rs.of[rs.turn%len(rs.of)]
-	rs.turn++
-	more := slices.ContainsFunc(rs.of, func(o *renewer) bool { return o != r && len(o.queue) > 0 && !o.jammed })
-	if more {
-		rs.timer.Reset(rs.every)
-	} else {
-		rs.timer = nil
-	}
-	rs.mu.Unlock()
-	r.send()
-	if !more {
-		c.End()
-	}
-}
-
-// sendRenewals sends what is queued, for somebody who has begun.
-func (c *Client) sendRenewals() {
-	rs := &c.renewals
-	rs.mu.Lock()
-	all := slices.Clone(rs.of)
-	rs.mu.Unlock()
 	for _, r := range all {
 		r.send()
 	}
+}
+
+// next returns whose turn comes next, and when that is. The nodes take turns, so that most calls meet the renewals of one node
+// at most. If the turns would follow each other too soon, all have the same one. It is called with mu held.
+func (rs *renewals) next() (some []*renewer, pause time.Duration) {
+	for _, r := range rs.turns {
+		if len(r.queue) > 0 && !r.jammed {
+			some = append(some, r)
+			if pause == 0 || r.wait < pause {
+				pause = r.wait
+			}
+		}
+	}
+	if n := time.Duration(len(rs.turns)); len(some) > 0 && pause/n >= soonest {
+		return some[:1], pause / n
+	}
+	return some, pause
+}
+
+// takeTurns sets the timer for the next turn, if one is needed. It is called with the mutex of the renewals held, for somebody who
+// has begun.
+func (c *Client) takeTurns() {
+	rs := &c.renewals
+	some, pause := rs.next()
+	due := time.Now().Add(pause)
+	switch {
+	case len(some) == 0, rs.timer != nil && !due.Before(rs.due):
+		return
+	case rs.timer == nil:
+		c.enter()
+		rs.timer = time.AfterFunc(pause, c.nextTurn)
+	case rs.timer.Stop(): // otherwise it fires now
+		rs.timer.Reset(pause)
+	}
+	rs.due = due
+}
+
+// nextTurn sends what is queued for the node whose turn it is, or for all.
+func (c *Client) nextTurn() {
+	defer c.End()
+	rs := &c.renewals
+	rs.mu.Lock()
+	rs.timer = nil
+	some, _ := rs.next()
+	for _, r := range some {
+		i := slices.Index(rs.turns, r)
+		rs.turns = append(slices.Delete(rs.turns, i, i+1), r)
+	}
+	rs.mu.Unlock()
+	for _, r := range some {
+		r.send()
+	}
+	rs.mu.Lock()
+	c.takeTurns()
+	rs.mu.Unlock()
 }
 
 // send sends what is queued, of holds that are not over, and answers what has been queued for too long.

@@ -70,7 +70,8 @@ func (n *Node) acquire() wire.Reply {
 	last := n.count()
 	asked, ttl := n.number(3), n.number(2)
 	token := asked
-	if again || last >= asked || last < asked-math.Mod(asked, minute) || last == 0 || asked > lastToken || ttl > 3600000 || !n.token.incrby(asked-last) {
+	if again || last >= asked || last < asked-math.Mod(asked, minute) || math.Mod(last, minute) < 2000000 || asked > lastToken ||
+		ttl > 3600000 || how == "keep" || !n.token.incrby(asked-last) {
 		token = n.grant(last, asked, ttl, how == "keep", again)
 	}
 	if former != "" {

@@ -232,7 +232,7 @@ func (g *generator) hint() uint64 {
 		if length == 3600e6 {
 			from = uint64(g.now)
 		}
-		return from - from%length + pick(g, 0, length) + g.Uint64N(3) - 1
+		return from - from%length + pick(g, 0, 2e6, length) + g.Uint64N(3) - 1
 	case p < 0.8:
 		return g.counter() + g.Uint64N(3) - 1
 	case p < 0.85:
