@@ -36,8 +36,8 @@
 //     wait for any network call. If the machine itself was suspended, it takes up to a second more.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and node
 //     failures. They also rise after a name was idle for days, and whatever the clocks of the clients say, as
-//     long as the clocks of the nodes agree within hours: a node accepts a client's hint only within an hour of
-//     its own clock. Readers of a read-write lock share tokens: theirs are at least that of the last writer
+//     long as the clocks of the nodes agree within hours: a node accepts no client's hint that is more than an
+//     hour ahead of its own clock. Readers of a read-write lock share tokens: theirs are at least that of the last writer
 //     before them, and lower than that of the next. Each slot of a semaphore has its own tokens. If too
 //     many nodes lose their counters, token order depends on clocks: keep NTP running.
 //  5. A call that failed, was cancelled or timed out leaves nothing behind but token counters, which are kept

@@ -72,8 +72,9 @@ end
 -- include counter.lua
 local token, ttl = asked, tonumber(ARGV[2])
 -- Most grants take the hint as it is: it is in the minute of the last token, and later. They look neither at the clock nor at the
--- counter's expiry, because a grant before them in that minute did: whoever finds a token of the minute's first two seconds looks, and
--- to get past those by counting takes two million grants. INCRBY leaves the expiry as it is.
+-- counter's expiry, because a grant before them in that minute did, here or where a 'keep' has its token from: whoever finds a token
+-- of the minute's first two seconds looks, and to get past those by counting takes two million grants. INCRBY leaves the expiry as
+-- it is.
 if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 < 2000000 or asked > 9007199254740991 or
   ttl > 3600000 or ARGV[4] == 'keep' or
   type(redis.pcall('incrby', KEYS[4], asked - last)) ~= 'number' then
@@ -83,7 +84,7 @@ if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 
   if not again or last == 0 then
     -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
     -- clock is wrong by more than 59 minutes counts for nothing: this node's clock takes its place, if there is no counter to go on
-    -- from. As the grants of a minute after the first do not look, no hint that counts is wrong by more than an hour.
+    -- from. Grants that do not look stay within that minute, so no hint that counts is ahead by more than an hour.
     local hint = asked
     if math.abs(hint - now) > 3540000000 and ARGV[4] ~= 'keep' then
       hint = last == 0 and now or 0

@@ -52,15 +52,17 @@ func (r *renewal) isOver(now time.Time) bool { return now.Sub(r.at) >= r.call.lo
 // more than what is written.
 func gather(ttl time.Duration) time.Duration { return min(20*time.Millisecond, ttl/1000) }
 
-// soonest is the shortest pause that is worth a timer: timers may be late by that.
+// soonest is the shortest pause that is worth a timer: timers may be that late.
 const soonest = time.Millisecond
 
-// renew sends those of the calls that are renewals, for somebody who has begun: at once if somebody waits for them, and otherwise
-// in a moment, together with those that are due by then.
+// renew sends those of the calls that are renewals, for somebody who has begun: at once if somebody waits for them, or if their TTL is
+// too short to wait, and otherwise in a moment, together with those that are due by then.
 func (c *Client) renew(w *call, calls []core.Call, urgent bool) {
+	var now []*renewer // that send at once
 	rs := &c.renewals
 	rs.mu.Lock()
-	now, wait := time.Now(), gather(w.lock.set.TTL)
+	at, wait := time.Now(), gather(w.lock.set.TTL)
+	urgent = urgent || wait < soonest
 	for i := range calls {
 		if !calls[i].Do.Renews() {
 			continue
@@ -78,46 +80,49 @@ func (c *Client) renew(w *call, calls []core.Call, urgent bool) {
 		if len(r.queue) == 0 || wait < r.wait {
 			r.wait = wait
 		}
-		r.queue = append(r.queue, renewal{w, calls[i], now})
+		r.queue = append(r.queue, renewal{w, calls[i], at})
+		if urgent {
+			now = append(now, r)
+		}
 	}
-	if urgent = urgent || wait < soonest; !urgent {
+	if !urgent {
 		c.takeTurns()
 	}
-	all := slices.Clone(rs.turns)
 	rs.mu.Unlock()
-	if !urgent {
-		return
-	}
-	for _, r := range all {
+	for _, r := range now {
 		r.send()
 	}
 }
 
-// next returns whose turn comes next, and when that is. The nodes take turns, so that most calls meet the renewals of one node
-// at most. If the turns would follow each other too soon, all have the same one. It is called with mu held.
-func (rs *renewals) next() (some []*renewer, pause time.Duration) {
+// next returns the first whose turn it is, after which pause, and whether all share that turn. It is nil if nobody waits for one. The
+// nodes take turns, so that most calls meet the renewals of one node at most. If turns would follow each other too quickly, all
+// share one. It is called with mu held.
+func (rs *renewals) next() (first *renewer, pause time.Duration, all bool) {
 	for _, r := range rs.turns {
-		if len(r.queue) > 0 && !r.jammed {
-			some = append(some, r)
-			if pause == 0 || r.wait < pause {
-				pause = r.wait
-			}
+		if !r.waits() {
+			continue
 		}
+		if first == nil {
+			first, pause = r, r.wait
+		}
+		pause = min(pause, r.wait)
 	}
-	if n := time.Duration(len(rs.turns)); len(some) > 0 && pause/n >= soonest {
-		return some[:1], pause / n
+	if turn := pause / max(time.Duration(len(rs.turns)), 1); turn >= soonest {
+		return first, turn, false
 	}
-	return some, pause
+	return first, pause, true
 }
+
+func (r *renewer) waits() bool { return len(r.queue) > 0 && !r.jammed }
 
 // takeTurns sets the timer for the next turn, if one is needed. It is called with the mutex of the renewals held, for somebody who
 // has begun.
 func (c *Client) takeTurns() {
 	rs := &c.renewals
-	some, pause := rs.next()
+	first, pause, _ := rs.next()
 	due := time.Now().Add(pause)
 	switch {
-	case len(some) == 0, rs.timer != nil && !due.Before(rs.due):
+	case first == nil, rs.timer != nil && !due.Before(rs.due):
 		return
 	case rs.timer == nil:
 		c.enter()
@@ -134,10 +139,13 @@ func (c *Client) nextTurn() {
 	rs := &c.renewals
 	rs.mu.Lock()
 	rs.timer = nil
-	some, _ := rs.next()
-	for _, r := range some {
-		i := slices.Index(rs.turns, r)
-		rs.turns = append(slices.Delete(rs.turns, i, i+1), r)
+	var some []*renewer
+	if first, _, all := rs.next(); all {
+		some = slices.Clone(rs.turns)
+	} else if first != nil {
+		some = []*renewer{first}
+		i := slices.Index(rs.turns, first)
+		rs.turns = append(slices.Delete(rs.turns, i, i+1), first)
 	}
 	rs.mu.Unlock()
 	for _, r := range some {
