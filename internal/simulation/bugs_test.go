@@ -32,7 +32,7 @@ var bugs = []sabotage.Bug{
 	bug("the holder stays in the queue", "internal/core/hold.go", "\tfor i := range m.Cells {\n\t\tm.leaveQueue(i)\n\t}\n", "", 1200),
 	bug("Unlock of an inner lease releases the lock", "internal/quorum/hold.go", "last := len(c.hold.leases) == 0 && !c.hold.over", "last := !c.hold.over", 400),
 	bug("the token does not rise", "scripts/acquire.lua", "token = math.max(last + 1, hint)", "token = math.max(last, hint)", 400),
-	bug("a newcomer jumps the queue", "scripts/acquire.lua", "ARGV[4] == 'keep' or", "true or", 400),
+	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", 400),
 	bug("a handoff's validity starts when the waiter hears of it", "internal/core/hold.go", "\t\tm.ttl = m.cfg.HandTTL\n", "\t\tm.start, m.ttl = now, m.cfg.HandTTL\n", 400),
 	bug("a handoff to an earlier attempt counts", "internal/core/wait.go", "\tcase attempt == m.attempt:", "\tcase attempt <= m.attempt:", 2000),
 	bug("the token does not rise in a handoff", "scripts/queue.lua", "string.format('%.0f', token + 1)", "string.format('%.0f', token)", 400),
