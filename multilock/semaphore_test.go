@@ -107,7 +107,9 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 					add(lease, 1)
 					time.Sleep(time.Duration(1+i) * time.Millisecond)
 					add(lease, -1)
-					locktest.Unlock(t, lease)
+					if err := lease.Unlock(t.Context()); err != nil { // several may unlock at the same time
+						t.Error(err)
+					}
 					turns[i]++
 				}
 			})
