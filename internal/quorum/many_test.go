@@ -167,6 +167,91 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 	})
 }
 
+// lags notes how late the renewals of some lock were, at most.
+type lags struct {
+	of   string
+	mu   sync.Mutex
+	most time.Duration
+	n    int
+}
+
+type lockName struct{}
+
+func (l *lags) Begin(ctx context.Context, lock string) context.Context {
+	return context.WithValue(ctx, lockName{}, lock)
+}
+
+func (l *lags) Observe(ctx context.Context, e quorumlock.Event) {
+	if e.Kind == quorumlock.Renewed && ctx.Value(lockName{}) == l.of {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.most, l.n = max(l.most, e.Lag), l.n+1
+	}
+}
+
+// Leases with a long TTL, whose renewals may wait for 20 ms, do not keep one with a short TTL waiting.
+func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lags{of: "short"}
+		nodes := []*yes{{name: "node-1"}, {name: "node-2"}, {name: "node-3"}}
+		c := quorum.NewClient("test")
+		defer c.Close()
+		take := func(name string, ttl time.Duration) {
+			set, err := options.Resolve(quorumlock.WithTTL(ttl), quorumlock.WithObserver(l))
+			if err != nil {
+				t.Fatal(err)
+			}
+			cells := []quorum.Cell{{Node: nodes[0], Name: name}, {Node: nodes[1], Name: name}, {Node: nodes[2], Name: name}}
+			if _, err := quorum.New(c, name, core.Majority(2, 3), cells, set, nil).TryLock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 1000 {
+			take(fmt.Sprint("long-", i), 30*time.Second)
+		}
+		take("short", 1500*time.Millisecond)
+		time.Sleep(time.Minute)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if want := 2500 * time.Microsecond; l.n < 100 || l.most > want {
+			t.Errorf("%d renewals were late by up to %v, want at most %v: a thousandth of the TTL and a round trip", l.n, l.most, want)
+		}
+	})
+}
+
+// Close ends while renewals wait for others, or for their turns, and nothing is asked once it has returned.
+func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
+	for late := range 12 { // ms
+		synctest.Test(t, func(t *testing.T) {
+			set, err := options.Resolve(quorumlock.WithTTL(9 * time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes := []*yes{{name: "node-1"}, {name: "node-2"}, {name: "node-3"}}
+			c := quorum.NewClient("test")
+			cells := []quorum.Cell{{Node: nodes[0], Name: "x"}, {Node: nodes[1], Name: "x"}, {Node: nodes[2], Name: "x"}}
+			lease, err := quorum.New(c, "x", core.Majority(2, 3), cells, set, nil).TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Extend(t.Context()); err != nil { // the next renewal is due in a third of the TTL
+				t.Fatal(err)
+			}
+			time.Sleep(set.TTL/3 - time.Millisecond + time.Duration(late)*time.Millisecond)
+			began := time.Now()
+			c.Close()
+			if took := time.Since(began); took > 20*time.Millisecond {
+				t.Errorf("%d ms after a renewal was due, Close took %v", late-1, took)
+			}
+			asked := nodes[0].asked + nodes[1].asked + nodes[2].asked
+			time.Sleep(set.TTL)
+			if n := nodes[0].asked + nodes[1].asked + nodes[2].asked; n != asked {
+				t.Errorf("the nodes were asked %d times more after Close", n-asked)
+			}
+		})
+	}
+}
+
 // frozen is a node that answers nothing for a while: calls fail at their deadline.
 type frozen struct {
 	yes
