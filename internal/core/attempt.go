@@ -131,7 +131,7 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
 		c.slot = r.Slot
 	default:
-		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.others = Queued, true, r, r.Position, nil, m.others || !r.Ended && !r.Free
+		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.others = Queued, true, r, r.Position, nil, m.others || !r.Ended
 		if r.TTL > 0 {
 			c.expires = now.Mono + r.TTL
 		}

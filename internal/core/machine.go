@@ -129,7 +129,7 @@ type Machine struct {
 	met       quorumlock.Owner
 	meetings  int  // how often in a row
 	undecided bool // a TryLock: it is not certain that somebody has the lock
-	others    bool // a cell has refused because somebody else has the lock there
+	others    bool // a cell has refused because of somebody who has the lock there, or whose turn it is
 	contends  bool // a TryLock: whoever it met last has no whole lock, or member, either
 	soon      bool // told to look often
 	reason    Reason

@@ -75,17 +75,21 @@ func refused(m *Machine, trip time.Duration, cell int, by func(Call) quorumlock.
 	})
 }
 
-// A hold of this client that has ended is nobody's. But if somebody else had the lock during the call, that is the reason to tell.
+// A hold of this client that has ended is nobody's. But if somebody else had the lock during the call, or was about to take it, that is
+// the reason to tell.
 func TestATryLockThatMetAnotherHolderSaysSoThoughItMetItsOwnClientLast(t *testing.T) {
 	for others, want := range map[int32]Reason{0: NoQuorum, 1: Held} { // the attempts that somebody else refuses
-		fx := play(try(3, 3, time.Millisecond), time.Millisecond, func(c Call) *Reply {
-			if c.Do == Acquire && c.Cell == 0 {
-				return &Reply{TTL: time.Second, Holder: "b:1.1", Ended: c.Attempt > others}
+		for _, free := range []bool{false, true} { // or that somebody else is before in the queue
+			fx := play(try(3, 3, time.Millisecond), time.Millisecond, func(c Call) *Reply {
+				if c.Do == Acquire && c.Cell == 0 {
+					ended := c.Attempt > others
+					return &Reply{TTL: time.Second, Holder: "b:1.1", Ended: ended, Free: free && !ended}
+				}
+				return &Reply{OK: true, Token: 7}
+			})
+			if fx.Outcome != Failed || fx.Reason != want {
+				t.Errorf("refused %d times by somebody else, free %v: outcome %v for %v, want it to fail for %v", others, free, fx.Outcome, fx.Reason, want)
 			}
-			return &Reply{OK: true, Token: 7}
-		})
-		if fx.Outcome != Failed || fx.Reason != want {
-			t.Errorf("refused %d times by somebody else: outcome %v for %v, want it to fail for %v", others, fx.Outcome, fx.Reason, want)
 		}
 	}
 }

@@ -49,9 +49,20 @@ func (f *frames) request() (frame, error) {
 }
 
 // skewed is the request as a client sends it whose clock is ahead by so much.
-func (q frame) skewed(run Run, ahead time.Duration) frame {
+func (q frame) skewed(ahead time.Duration) frame {
 	args := slices.Clone(q.args)
-	argv := args[len(q.args)-len(run.Args):]
+	for _, run := range scriptsOf(nil, args) {
+		run.skew(ahead)
+	}
+	raw := fmt.Appendf(nil, "*%d\r\n", len(args))
+	for _, a := range args {
+		raw = fmt.Appendf(raw, "$%d\r\n%s\r\n", len(a), a)
+	}
+	return frame{raw: raw, args: args, at: q.at}
+}
+
+// skew changes what a client tells of its wall clock.
+func (r Run) skew(ahead time.Duration) {
 	later := func(us string) string {
 		n, err := strconv.ParseInt(us, 10, 64)
 		if err != nil {
@@ -59,8 +70,8 @@ func (q frame) skewed(run Run, ahead time.Duration) frame {
 		}
 		return strconv.FormatInt(n+ahead.Microseconds(), 10)
 	}
-	entry := len(argv)
-	switch run.Script {
+	argv, entry := r.Args, len(r.Args)
+	switch r.Script {
 	case "acquire":
 		argv[2] = later(argv[2]) // the hint
 		entry = 3
@@ -73,11 +84,6 @@ func (q frame) skewed(run Run, ahead time.Duration) frame {
 			argv[entry] = strings.Join(place, " ")
 		}
 	}
-	raw := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, a := range args {
-		raw = fmt.Appendf(raw, "$%d\r\n%s\r\n", len(a), a)
-	}
-	return frame{raw: raw, args: args, at: q.at}
 }
 
 func (f *frames) header(q *frame, kind byte) (int, error) {

@@ -15,9 +15,9 @@ type link struct {
 	server net.Conn
 
 	mu      sync.Mutex
-	pending []*Run // a place for each request that is not answered yet: nil if it is no script
-	gone    bool   // the client has closed: so does the server, once all is answered
-	listens bool   // to channels: what is not answered by then is a ping
+	pending [][]Run // a place for each request that is not answered yet: its scripts
+	gone    bool    // the client has closed: so does the server, once all is answered
+	listens bool    // to channels: what is not answered by then is a ping
 }
 
 func (l *link) close() {
@@ -50,18 +50,18 @@ func (l *link) requests() {
 		if now, _ := l.s.now(); now.lost {
 			break // it looks open from here on, so that the client waits for its own deadline
 		}
-		run := scriptOf(l.s, f.args)
-		if run != nil {
-			if now, _ := l.s.now(); now.ahead != 0 {
-				f = f.skewed(*run, now.ahead)
-			}
-			l.s.beforeRun(*run)
+		if now, _ := l.s.now(); now.ahead != 0 {
+			f = f.skewed(now.ahead)
+		}
+		runs := scriptsOf(l.s, f.args)
+		for _, run := range runs {
+			l.s.beforeRun(run)
 		}
 		l.mu.Lock()
 		if subscribes(f.args) {
 			l.listens = true
 		} else {
-			l.pending = append(l.pending, run)
+			l.pending = append(l.pending, runs)
 		}
 		l.mu.Unlock()
 		if _, err := l.server.Write(f.raw); err != nil {
@@ -95,9 +95,13 @@ func (l *link) replies() {
 		if err != nil {
 			return
 		}
-		if run := l.answered(f); run != nil && f.ran() {
-			l.s.afterRun(*run)
-			if l.s.loses() {
+		if runs := l.answered(f); len(runs) > 0 && f.ran() {
+			lost := false
+			for _, run := range runs {
+				l.s.afterRun(run)
+				lost = l.s.loses() || lost
+			}
+			if lost {
 				return
 			}
 		}
@@ -131,19 +135,20 @@ func (l *link) deliver(under *queue) {
 	}
 }
 
-// answered returns the script that a reply belongs to, if any.
-func (l *link) answered(f frame) *Run {
+// answered returns the scripts that a reply belongs to, if any.
+func (l *link) answered(f frame) []Run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if f.push() || len(l.pending) == 0 {
 		return nil
 	}
-	run := l.pending[0]
+	runs := l.pending[0]
+	l.pending[0] = nil // the array keeps nothing of it
 	l.pending = l.pending[1:]
 	if l.gone && len(l.pending) == 0 {
 		defer l.server.Close() //nolint:errcheck // it is a pipe
 	}
-	return run
+	return runs
 }
 
 // queue holds the frames that are under way. It has no bound, so that nobody is kept waiting.

@@ -43,6 +43,7 @@ type process struct {
 	info  scriptmodel.Info
 	seen  []any // the keys of this sequence
 	set   setting
+	turn  int
 }
 
 func startRedis(t *testing.T) *process {
@@ -106,6 +107,7 @@ func (p *process) told() (all []scriptmodel.Message) {
 }
 
 func (p *process) reset(at scriptmodel.Time) {
+	p.turn = 0
 	p.setTime(at)
 	p.flush()
 	p.seen = p.seen[:0]
@@ -124,18 +126,29 @@ func (p *process) setTime(to scriptmodel.Time) {
 }
 
 func (p *process) run(c wire.Call) ([]byte, []scriptmodel.Message) {
-	args := []any{"evalsha", c.Script.SHA, c.KeyCount()}
-	for _, k := range c.Keys() {
+	r := asked(c, &p.turn)
+	args := []any{"evalsha", r.script.SHA, len(r.keys)}
+	for _, k := range r.keys {
 		args = append(args, k)
 		p.see(k)
 	}
-	for _, a := range c.Args() {
+	for _, a := range r.args {
 		args = append(args, a)
 	}
 	v, err := p.redis.Do(p.ctx(), args...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		p.must(p.redis.ScriptLoad(p.ctx(), c.Script.Source).Err())
+		p.must(p.redis.ScriptLoad(p.ctx(), r.script.Source).Err())
 		v, err = p.redis.Do(p.ctx(), args...).Result()
+	}
+	if r.bundled && err == nil {
+		switch reply := v.([]any)[0].(type) {
+		case error:
+			err = reply
+		case nil:
+			err = redis.Nil
+		default:
+			v = reply
+		}
 	}
 	if err != nil {
 		return normal([]byte("-" + err.Error() + "\r\n")), p.told()

@@ -21,19 +21,22 @@ import (
 // go-redis never sends a RawWriteToCmd a second time.
 type command struct {
 	*redis.RawWriteToCmd
+	received
 	task   *task
 	index  int // in the task
 	script *wire.Script
 
 	sent  []byte // as it goes over the wire
-	after int    // where the script ends in sent
-	count int    // of all arguments, including those that name the script
-	reply []byte // as the server sent it
-	err   error  // of the connection: there is no reply
-	done  bool   // there is a reply, or an error
-	again bool   // the node does not know the script: it has not run
-	spelt bool   // the source is sent, not the SHA
-	got   bool   // the task has the reply; of the lane's mutex
+	after int    // where the script ends in sent, the first key begins, and the first argument
+	key   int
+	arg   int
+	keys  int // how many
+	count int // of all arguments, including those that name the script
+
+	again   bool // the node has not run it: it does not know the script, or takes no bundles
+	bundled bool // was sent in a bundle
+	spelt   bool // the source is sent, not the SHA
+	got     bool // the task has the reply; of the lane's mutex
 }
 
 var (
@@ -59,10 +62,12 @@ func (c *command) set(t *task, index int, call *wire.Call) {
 	c.sent = appendBulk(c.sent, c.script.SHA)
 	c.after = len(c.sent)
 	c.sent = closeBulk(strconv.AppendInt(openBulk(c.sent), int64(keys), 10), c.after)
+	c.key, c.keys = len(c.sent), keys
 	for i := range keys {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendKey(openBulk(c.sent), i), at)
 	}
+	c.arg = len(c.sent)
 	for i := range args {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendArg(openBulk(c.sent), i), at)
@@ -106,10 +111,8 @@ func closeBulk(b []byte, at int) []byte {
 
 // renew makes it ready to be sent.
 func (c *command) renew() {
-	if cap(c.reply) > 1<<16 {
-		c.reply = nil
-	}
-	c.reply, c.err, c.done, c.again = c.reply[:0], nil, false, false
+	c.again = false
+	c.received.renew()
 }
 
 // spell makes it send the source of the script.
@@ -118,42 +121,11 @@ func (c *command) spell() {
 	b := appendArray(nil, c.count)
 	b = appendBulk(b, "eval")
 	b = appendBulk(b, c.script.Source)
-	c.sent, c.after = append(b, c.sent[c.after:]...), len(b)
+	c.sent, c.after = append(b, c.sent[c.after:]...), len(b) // which is not bundled any more
 }
 
 // Args implements redis.Cmder. See covered.
 func (c *command) Args() []any { return coverArgs }
-
-// maxKept is how many bytes of a reply are kept. Those of the scripts are far shorter. What is longer cannot be read
-// then, but its end is found.
-const maxKept = 1 << 20
-
-// Write takes a part of the reply.
-func (c *command) Write(b []byte) (int, error) {
-	if len(c.reply) < maxKept {
-		c.reply = append(c.reply, b...)
-	}
-	return len(b), nil
-}
-
-// ReadFrom takes a part of the reply without a buffer in between.
-func (c *command) ReadFrom(r io.Reader) (n int64, err error) {
-	if len(c.reply) >= maxKept {
-		return io.Copy(io.Discard, r)
-	}
-	for {
-		c.reply = slices.Grow(c.reply, 64)
-		m, err := r.Read(c.reply[len(c.reply):cap(c.reply)])
-		c.reply = c.reply[:len(c.reply)+m]
-		n += int64(m)
-		if err == io.EOF {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-	}
-}
 
 // SetErr is called when the reply has been read. go-redis may call it again.
 func (c *command) SetErr(err error) {
@@ -162,7 +134,8 @@ func (c *command) SetErr(err error) {
 	}
 	c.done, c.err = true, err
 	if err == nil {
-		c.task.lane.took(c)
+		r, err := parseReply(c.reply)
+		c.task.lane.took(c, r, err)
 	}
 }
 

@@ -51,10 +51,15 @@ type lane struct {
 	stop context.CancelFunc
 
 	// Of the worker.
-	cmds  []redis.Cmder // of the pipeline
-	out   []byte        // their bytes
-	over  []*task       // to be freed
-	stale bool          // the server that is connected is none to ask
+	calls   []*command    // of the pipeline, those to be sent
+	cmds    []redis.Cmder // how they are sent: see pack
+	bundles []*bundle     // for use in cmds
+	out     []byte        // their bytes
+	head    []byte        // for use in unpack
+	over    []*task       // to be freed
+	many    bool          // the last flight was of several tasks
+	spell   bool          // the server does not know the script of bundles
+	stale   bool          // the server that is connected is none to ask
 }
 
 // load is what is queued for a node, by all of its lanes.

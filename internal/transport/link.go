@@ -17,6 +17,8 @@ type link struct {
 	title  *atomic.Pointer[string] // the name that the server shows of the connection; of the node
 	conn   *redis.Conn             // nil while there is none
 	pipe   redis.Pipeliner
+	// bundles is whether the server takes bundles. Of the worker.
+	bundles bool
 
 	wrote atomic.Int64            // bytes, to all connections of the client
 	last  atomic.Pointer[bounded] // the connection that was written to last
@@ -73,9 +75,13 @@ func (k *link) connect(ctx context.Context) error {
 	if t := k.title.Load(); t != nil && k.client.Options().ClientName == "" { // the URL may have a name for it
 		title = pipe.ClientSetName(ctx, *t)
 	}
+	hello := pipe.Do(ctx, "hello", k.client.Options().Protocol)
 	_, err := pipe.Exec(ctx)
 	if title != nil && err != nil && err == title.Err() && answered(err) { //nolint:errorlint // the very one: the others did well
 		err = nil // the user may lack the permission
+	}
+	if err != nil && err == hello.Err() && answered(err) { //nolint:errorlint // likewise
+		err = nil // an old server, or a proxy
 	}
 	// go-redis uses no connection that has answered READONLY.
 	if err != nil && (name.Err() == nil || !answered(name.Err()) || redis.HasErrorPrefix(err, "READONLY")) {
@@ -84,6 +90,7 @@ func (k *link) connect(ctx context.Context) error {
 	}
 	// An old server does not know the command, and a user may lack the permission: either way it is connected.
 	k.conn, k.pipe = conn, conn.Pipeline()
+	k.bundles = hello.Err() == nil && field(hello.Val(), "mode") == "standalone"
 	return nil
 }
 

@@ -28,43 +28,49 @@ var errGarbled = errors.New("the server sent a reply that cannot be read: is it 
 // parseReply reads a whole reply, as the server sent it. The error of the reply is what the server answered. The other
 // error says that the reply cannot be read. It keeps nothing of b.
 func parseReply(b []byte) (wire.Reply, error) {
-	if r, ok := parseIntegers(b); ok {
-		return r, nil
+	r, rest, err := nextReply(b)
+	if err == nil && len(rest) > 0 {
+		return wire.Reply{}, errGarbled
+	}
+	return r, err
+}
+
+// nextReply is parseReply for a reply that others may follow.
+func nextReply(b []byte) (r wire.Reply, rest []byte, err error) {
+	if r, rest, ok := parseIntegers(b); ok {
+		return r, rest, nil
 	}
 	v, rest, err := parseValue(b)
-	if err == nil && len(rest) > 0 {
-		err = errGarbled
-	}
 	if err != nil {
-		return wire.Reply{}, err
+		return wire.Reply{}, nil, err
 	}
 	switch v := v.(type) {
 	case serverError:
-		return wire.Reply{Err: v}, nil
+		return wire.Reply{Err: v}, rest, nil
 	case nil:
-		return wire.Reply{Err: redis.Nil}, nil
+		return wire.Reply{Err: redis.Nil}, rest, nil
 	}
-	return wire.Reply{Value: v}, nil
+	return wire.Reply{Value: v}, rest, nil
 }
 
 // parseIntegers reads a reply of integers, without an allocation: most are.
-func parseIntegers(b []byte) (r wire.Reply, ok bool) {
+func parseIntegers(b []byte) (r wire.Reply, rest []byte, ok bool) {
 	if len(b) > 0 && b[0] == ':' {
 		n, rest, ok := parseInteger(b)
-		return wire.Integer(n), ok && len(rest) == 0
+		return wire.Integer(n), rest, ok
 	}
 	if len(b) < 4 || b[0] != '*' || b[1] < '1' || b[1] > '3' || b[2] != '\r' || b[3] != '\n' {
-		return r, false
+		return r, nil, false
 	}
 	var ns [3]int64
 	count := int(b[1] - '0')
 	b = b[4:]
 	for i := range count {
 		if ns[i], b, ok = parseInteger(b); !ok {
-			return r, false
+			return r, nil, false
 		}
 	}
-	return wire.Integers(ns[:count]...), len(b) == 0
+	return wire.Integers(ns[:count]...), b, true
 }
 
 // parseInteger reads `:<n>`, a carriage return and a line feed.

@@ -68,20 +68,24 @@ func (n *Node) moveListeners() { n.hub.move(n.hubFor) }
 
 // majorOf returns the major version in a reply to HELLO; 0 if there is none.
 func majorOf(reply any) int {
-	version := ""
+	major, _, _ := strings.Cut(field(reply, "version"), ".")
+	n, _ := strconv.Atoi(major)
+	return n
+}
+
+// field returns a text in a reply to HELLO; nothing if it is not there.
+func field(reply any, name string) (text string) {
 	switch r := reply.(type) {
 	case map[any]any:
-		version, _ = r["version"].(string)
+		text, _ = r[name].(string)
 	case []any:
 		for i := 0; i+1 < len(r); i += 2 {
-			if r[i] == "version" {
-				version, _ = r[i+1].(string)
+			if r[i] == name {
+				text, _ = r[i+1].(string)
 			}
 		}
 	}
-	major, _, _ := strings.Cut(version, ".")
-	n, _ := strconv.Atoi(major)
-	return n
+	return text
 }
 
 // scriptFor returns what is sent to run a script at this node.

@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"slices"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -40,6 +39,9 @@ func (l *lane) work() {
 		}
 		if !l.link.isReady() && !l.connect() {
 			continue
+		}
+		if l.many {
+			runtime.Gosched()
 		}
 		if l.take() {
 			l.run()
@@ -103,7 +105,7 @@ func (l *lane) take() (some bool) {
 		}
 	}
 	clear(l.queue[len(waiting):])
-	l.queue, l.left = waiting, now
+	l.queue, l.left, l.many = waiting, now, len(l.flight) > 1
 	return len(l.flight) > 0
 }
 
@@ -114,19 +116,14 @@ func (l *lane) take() (some bool) {
 // time left, and may get its reply too late; but if a connection were closed for that, a slow node would never have one.
 func (l *lane) run() {
 	var limit time.Duration
-	l.cmds, l.stale = l.cmds[:0], false
+	l.calls, l.stale = l.calls[:0], false
 	for _, t := range l.flight {
 		limit = max(limit, t.limit)
-		for _, c := range t.cmds {
-			l.cmds = append(l.cmds, c)
-		}
+		l.calls = append(l.calls, t.cmds...)
 	}
 	deadline := time.Now().Add(limit)
-	for again := false; len(l.cmds) > 0; again = true {
-		l.out = l.out[:0]
-		for _, c := range l.cmds {
-			l.out = append(l.out, c.(*command).sent...)
-		}
+	for again := false; len(l.calls) > 0; again = true {
+		l.pack()
 		sent, err := l.link.exec(deadline, l.cmds, l.out)
 		if err != nil {
 			l.link.cut()
@@ -140,11 +137,12 @@ func (l *lane) run() {
 				return
 			}
 		}
+		clear(l.cmds) // they are kept for no longer than their tasks
 		l.fail(err)
 		l.unknown()
 	}
 	if cap(l.out) > maxOut {
-		l.out = nil
+		l.out, l.bundles = nil, nil
 	}
 }
 
@@ -172,24 +170,21 @@ func (l *lane) moveOn() bool {
 	clear(l.flight[len(stay):])
 	l.flight = stay
 	l.queue, l.jumble = append(move, l.queue...), true
-	l.cmds = l.cmds[:0]
+	l.calls = l.calls[:0]
 	for _, t := range stay {
-		for _, c := range t.cmds {
-			l.cmds = append(l.cmds, c)
-		}
+		l.calls = append(l.calls, t.cmds...)
 	}
 	return len(stay) == 0
 }
 
-// took gives a reply to its task. go-redis has just read it.
-func (l *lane) took(c *command) {
-	r, err := parseReply(c.reply)
+// took gives a reply, or an error that says that it cannot be read, to its task. go-redis has just read it.
+func (l *lane) took(c *command, r wire.Reply, err error) {
 	switch {
 	case err != nil:
 		c.err, l.stale = err, true
 		return
 	case r.Err == nil:
-	case says(r.Err, "NOSCRIPT") && !c.spelt:
+	case says(r.Err, "NOSCRIPT") && !c.spelt && !c.bundled:
 		c.again = true
 		return
 	default:
@@ -221,8 +216,7 @@ func (l *lane) give(c *command, r wire.Reply) {
 
 // fail gives an error to those of the pipeline that have no reply.
 func (l *lane) fail(err error) {
-	for _, cmd := range l.cmds {
-		c := cmd.(*command)
+	for _, c := range l.calls {
 		switch {
 		case c.err != nil:
 			cause := c.err
@@ -240,19 +234,18 @@ func (l *lane) fail(err error) {
 	}
 }
 
-// unknown keeps those of the pipeline that the node did not know. The first of each script has the source along, from
+// unknown keeps those of the pipeline that the node did not know, or not in a bundle. The first of each script has the source along, from
 // which the node knows the script for the others.
 func (l *lane) unknown() {
 	var spelt []string // by their SHA
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cmds = slices.DeleteFunc(l.cmds, func(cmd redis.Cmder) bool {
-		c := cmd.(*command)
+	l.calls = slices.DeleteFunc(l.calls, func(c *command) bool {
 		if !c.again || c.task.answered {
 			return true
 		}
 		c.renew()
-		if !slices.Contains(spelt, c.script.SHA) {
+		if !c.bundled && !slices.Contains(spelt, c.script.SHA) {
 			spelt = append(spelt, c.script.SHA)
 			c.spell()
 		}

@@ -44,6 +44,7 @@ type Script struct {
 	Name   string // of its file in package scripts
 	Source string
 	SHA    string
+	Letter byte // in a Bundle; 0 if it cannot be in one
 }
 
 // lua returns the file of that name from package scripts.

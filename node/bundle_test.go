@@ -1,0 +1,330 @@
+package node_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+func acquires(n int) (calls []wire.Call) {
+	for i := range n {
+		calls = append(calls, wire.Acquire(fmt.Sprint("key-", i), alice, ttl, 1, uint64(1000+i)))
+	}
+	return calls
+}
+
+// Calls that go together cost the server one script, as far as their scripts can be in a bundle.
+func TestCallsThatGoTogetherAreABundle(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		calls := acquires(43)
+		calls[40] = count("other")
+		for range 2 { // the second time the server knows the script
+			n.Send(t.Context(), calls...)
+		}
+		p.mu.Lock()
+		got := p.writes[len(p.writes)-1]
+		p.mu.Unlock()
+		// 32 and 8 of the first forty, the other script, and two that are too few.
+		if n := strings.Count(got, "\r\nevalsha\r\n"); n != 5 {
+			t.Errorf("43 calls were sent as %d commands, want 5", n)
+		}
+		if n := strings.Count(got, wire.Bundle.SHA); n != 2 {
+			t.Errorf("%d bundles, want 2", n)
+		}
+	})
+}
+
+// A bundle does what its calls do one by one, and replies the same, errors included.
+func TestABundleIsItsCallsOneByOne(t *testing.T) {
+	synctest.Test(t, compareBundles)
+}
+
+func compareBundles(t *testing.T) {
+	servers, nodes := locktest.Nodes(t, 2)
+	time.Sleep(time.Minute) // so long have they been up, by the guard
+	for _, s := range servers {
+		s.Redis.ClockTTL(false)
+		s.Redis.SetTime(time.UnixMilli(1_000_000))
+		_ = s.Redis.Set("wrong", "no hash")
+		_, _ = s.Redis.Push(wire.TokenKey("worse"), "no counter")
+		_ = s.Redis.Set(wire.TokenKey("worst"), "no number")
+	}
+	dice := rand.New(rand.NewPCG(1, 2))
+	some := func(of ...string) string { return of[dice.IntN(len(of))] }
+	call := func(i int) wire.Call {
+		name := some("a", "b", "c", "{d}", "wrong", "worse", "worst")
+		waiter := quorumlock.Owner(some("x~1:1", "y~1:2", "z~1:3"))
+		owner := wire.OfCell(wire.OwnerOf(waiter, 1), 0)
+		e := wire.Entry{Waiter: waiter, Ticket: int64(dice.IntN(100)), TTL: time.Minute, Callers: 1,
+			Successor: wire.Successor{Attempt: 2, TTL: ttl, Secret: "secret"}}
+		switch dice.IntN(9) {
+		case 0:
+			return wire.AcquireInTurn(name, owner, ttl, uint64(i), e)
+		case 1:
+			return wire.Acquire(name, owner, ttl, 1+dice.IntN(2), uint64(i))
+		case 2:
+			return wire.Acquire(name, owner, ttl, 1, uint64(i)).Shared()
+		case 3:
+			return wire.Acquire(name, owner, ttl, 1, uint64(i)).Guarded(time.Hour)
+		case 4:
+			return wire.Acquire(name, owner, ttl, 1, uint64(i)).Shared().Guarded(time.Second)
+		case 5:
+			return wire.Renew(name, owner, ttl)
+		case 6:
+			return wire.Raise(name, owner, ttl, uint64(i-1), uint64(i))
+		case 7:
+			return wire.ReleaseAndLeave(name, owner, waiter, true)
+		}
+		return wire.Release(name, owner, 1)
+	}
+	errs := 0
+	for i := 0; i < 20_000; {
+		calls := make([]wire.Call, 3+dice.IntN(40))
+		for k := range calls {
+			i++
+			calls[k] = call(i)
+		}
+		together := nodes[0].Send(t.Context(), calls...)
+		for k, c := range calls {
+			alone := nodes[1].Send(t.Context(), c)[0]
+			if alone.Err != nil {
+				errs++
+			}
+			if got, want := result(together[k]), result(alone); !reflect.DeepEqual(got, want) {
+				t.Fatalf("call %d, %s of %q: %v in a bundle, %v alone", i, c.Script.Name, c.Keys(), got, want)
+			}
+		}
+		if a, b := servers[0].Redis.Dump(), servers[1].Redis.Dump(); a != b {
+			t.Fatalf("after call %d, a bundle left\n%s\nand the same calls one by one\n%s", i, a, b)
+		}
+	}
+	if errs == 0 {
+		t.Error("no call failed")
+	}
+	if a, b := servers[0].Ran("bundle"), servers[1].Ran("bundle"); a != 0 || b != 0 {
+		t.Errorf("%d and %d runs are counted as bundles, not as what is in them", a, b)
+	}
+}
+
+// result is a reply as it can be compared. How deep in Lua an error was raised is no part of it.
+func result(r wire.Reply) any {
+	if r.Err == nil {
+		return r.Boxed().Value
+	}
+	e, _ := errors.AsType[*quorumlock.NodeError](r.Err)
+	if _, raised, found := strings.Cut(e.Err.Error(), ">:"); found {
+		_, raised, _ = strings.Cut(raised, ": ")
+		return raised
+	}
+	return e.Err.Error()
+}
+
+// fake is a server that answers as the test says.
+type fake struct {
+	mode   string // that HELLO tells; an error if it is empty
+	answer func(args []string) string
+
+	mu    sync.Mutex
+	asked [][]string // scripts
+	dials int
+}
+
+func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	f.mu.Lock()
+	f.dials++
+	f.mu.Unlock()
+	replies := make(chan string, 100) // what a socket keeps
+	go func() {
+		for r := range replies {
+			_, _ = io.WriteString(server, r)
+		}
+		_ = server.Close()
+	}()
+	go func() {
+		defer close(replies)
+		in := bufio.NewReader(server)
+		for {
+			args := make([]string, header(in))
+			for i := range args {
+				b := make([]byte, header(in)+2)
+				_, _ = io.ReadFull(in, b)
+				args[i] = string(b[:len(b)-2])
+			}
+			if len(args) == 0 {
+				return
+			}
+			replies <- f.reply(args)
+		}
+	}()
+	return client, nil
+}
+
+// header reads the number of a line such as *3.
+func header(in *bufio.Reader) int {
+	line, _ := in.ReadString('\n')
+	n, _ := strconv.Atoi(strings.Trim(line, "*$\r\n"))
+	return n
+}
+
+func (f *fake) reply(args []string) string {
+	switch args[0] {
+	case "hello":
+		if f.mode == "" {
+			return "-ERR unknown command\r\n"
+		}
+		return fmt.Sprintf("*4\r\n$5\r\nproto\r\n:2\r\n$4\r\nmode\r\n$%d\r\n%s\r\n", len(f.mode), f.mode)
+	case "client":
+		return "+OK\r\n"
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asked = append(f.asked, args)
+	return f.answer(args)
+}
+
+// commands returns how many bundles, and how many calls alone, were sent.
+func (f *fake) commands() (bundles, alone int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, args := range f.asked {
+		if args[1] == wire.Bundle.SHA || args[1] == wire.Bundle.Source {
+			bundles++
+		} else {
+			alone++
+		}
+	}
+	return bundles, alone
+}
+
+// A server that may spread the keys of a bundle gets none.
+func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
+	for mode, want := range map[string]int{"standalone": 1, "cluster": 0, "sentinel": 0, "": 0} {
+		f := &fake{mode: mode, answer: func(args []string) string {
+			if args[1] == wire.Bundle.SHA {
+				return "*5\r\n" + strings.Repeat(":1\r\n", 5)
+			}
+			return ":1\r\n"
+		}}
+		n := dial(t, "redis://h", node.WithDialer(f.dial))
+		for _, r := range n.Send(t.Context(), acquires(5)...) {
+			if r.Err != nil {
+				t.Error(r.Err)
+			}
+		}
+		if bundles, alone := f.commands(); bundles != want || alone != 5-5*want {
+			t.Errorf("mode %q: %d bundles and %d calls alone", mode, bundles, alone)
+		}
+	}
+}
+
+// Each call has its own reply, whatever the others have. A bundle that was refused before it ran is sent as single calls, and so is
+// everything else on that connection. Any other error is that of each call: it is not sent again.
+func TestWhatABundleIsAnswered(t *testing.T) {
+	const wrong, garbled = "WRONGTYPE", "cannot be read"
+	for name, tt := range map[string]struct {
+		answers        []string // to the first commands, and then 1
+		errs           [3]string
+		bundles, alone int
+		dials          int
+	}{
+		"replies":                    {[]string{"*3\r\n:1\r\n*3\r\n:0\r\n$-1\r\n*1\r\n:7\r\n:1\r\n"}, [3]string{}, 1, 0, 1},
+		"an error among them":        {[]string{"*3\r\n:1\r\n-WRONGTYPE x\r\n:1\r\n"}, [3]string{1: wrong}, 1, 0, 1},
+		"a read-only server":         {[]string{"*3\r\n:1\r\n-READONLY x\r\n:1\r\n"}, [3]string{1: "READONLY"}, 1, 0, 1},
+		"a server that loads":        {[]string{"-LOADING x\r\n"}, [3]string{"LOADING", "LOADING", "LOADING"}, 1, 0, 1},
+		"an error of its own":        {[]string{"-ERR not enough memory\r\n"}, [3]string{"memory", "memory", "memory"}, 1, 0, 1},
+		"a forbidden key":            {[]string{"-NOPERM x\r\n", ":1\r\n", "-NOPERM x\r\n", ":1\r\n"}, [3]string{1: "NOPERM"}, 1, 3, 1},
+		"a cluster after all":        {[]string{"-CROSSSLOT x\r\n"}, [3]string{}, 1, 3, 1},
+		"another Lua":                {[]string{"-NOSCRIPT x\r\n", "-ERR Error compiling script x\r\n"}, [3]string{}, 2, 3, 1},
+		"an unknown script":          {[]string{"-NOSCRIPT x\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"}, [3]string{}, 2, 0, 1},
+		"unknown scripts only":       {[]string{"-NOSCRIPT x\r\n", "-NOPERM x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, [3]string{}, 2, 6, 1},
+		"a script unknown for ever":  {[]string{"-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, [3]string{"NOSCRIPT", "NOSCRIPT", "NOSCRIPT"}, 2, 0, 1},
+		"too few replies":            {[]string{"*2\r\n:1\r\n:1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
+		"one reply":                  {[]string{":1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
+		"none":                       {[]string{"*-1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
+		"a number that is none":      {[]string{"*3\r\n:1\r\n:x\r\n:1\r\n"}, [3]string{"", garbled, garbled}, 1, 0, 1},
+		"a reply of another address": {[]string{"*3\r\n:1\r\n:1\r\n-MOVED 1 h:1\r\n"}, [3]string{2: "MOVED"}, 1, 0, 1},
+	} {
+		f := &fake{mode: "standalone"}
+		answers := tt.answers
+		f.answer = func([]string) string {
+			if len(answers) == 0 {
+				return ":1\r\n"
+			}
+			a := answers[0]
+			answers = answers[1:]
+			return a
+		}
+		n := dial(t, "redis://h", node.WithDialer(f.dial))
+		for i, r := range n.Send(t.Context(), acquires(3)...) {
+			want := tt.errs[i]
+			if want == "" && r.Err != nil || want != "" && (r.Err == nil || !strings.Contains(r.Err.Error(), want)) {
+				t.Errorf("%s: reply %d: error %v, want %q", name, i, r.Err, want)
+			}
+		}
+		bundles, alone := f.commands()
+		if bundles != tt.bundles || alone != tt.alone || f.dials != tt.dials {
+			t.Errorf("%s: %d bundles and %d calls alone over %d connections, want %d, %d and %d", name, bundles, alone, f.dials, tt.bundles, tt.alone, tt.dials)
+		}
+		// A refusal holds for the connection, and a reply that cannot be read ends it.
+		f.mu.Lock()
+		f.asked, answers = nil, []string{"*3\r\n:1\r\n:1\r\n:1\r\n"}
+		refused := tt.alone > 0
+		if refused {
+			answers = nil
+		}
+		f.mu.Unlock()
+		for i, r := range n.Send(t.Context(), acquires(3)...) {
+			if r.Err != nil {
+				t.Errorf("%s: reply %d after that: %v", name, i, r.Err)
+			}
+		}
+		if bundles, _ := f.commands(); (bundles == 0) != refused {
+			t.Errorf("%s: %d bundles after that", name, bundles)
+		}
+		ends := tt.errs[2] == garbled || strings.Contains(tt.errs[1], "READONLY")
+		if (f.dials > tt.dials) != ends {
+			t.Errorf("%s: %d connections after that", name, f.dials)
+		}
+	}
+}
+
+// The outcome of all calls of a bundle is unknown if its reply is lost, and none is sent again.
+func TestABundleWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		n.Send(t.Context(), acquires(9)...)
+		p.s.Redis.FlushDB()
+		p.mu.Lock()
+		p.writes = nil
+		p.mu.Unlock()
+		p.s.LoseReplies(1)
+		for i, r := range n.Send(t.Context(), acquires(9)...) {
+			if r.Err == nil || notSent(r.Err) {
+				t.Errorf("call %d: error %v", i, r.Err)
+			}
+		}
+		settle(time.Second)
+		for i := range 9 {
+			key := fmt.Sprint("key-", i)
+			if !p.s.Redis.Exists(key) || p.sent(key) != 1 {
+				t.Errorf("%s was sent %d times", key, p.sent(key))
+			}
+		}
+	})
+}
