@@ -114,7 +114,7 @@ func TestForceUnlockIsALossForTheHolder(t *testing.T) {
 		}
 		start := time.Now()
 		<-lease.Context().Done()
-		if took := time.Since(start); took > quorumlock.DefaultTTL/3 {
+		if took := time.Since(start); took > quorumlock.DefaultTTL/3+quorumlock.DefaultTTL/1000 { // with the next renewal, which waits for others
 			t.Errorf("the holder was told after %v", took)
 		}
 		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {

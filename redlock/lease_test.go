@@ -245,7 +245,7 @@ func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
 		if took := time.Since(start); took > 200*time.Millisecond {
 			t.Errorf("a waiter got the lock after %v, want to be woken", took)
 		}
-		locktest.Lost(t, lease, quorumlock.DefaultTTL/3)
+		locktest.Lost(t, lease, quorumlock.DefaultTTL/3+quorumlock.DefaultTTL/1000)
 		if next.Token() <= lease.Token() {
 			t.Errorf("token %d after %d", next.Token(), lease.Token())
 		}

@@ -15,7 +15,7 @@ import (
 
 // A lane sends the calls of everybody to a node over one connection, by group commit: its worker takes all that is
 // queued, sends it in one pipeline, and reads the replies; what is asked meanwhile goes with the next pipeline. So
-// calls are as few reads and writes as the load allows, and those of one lock stay in order.
+// calls are as few reads, writes and scripts (see bundle) as the load allows, and those of one lock stay in order.
 //
 // What holds, whatever happens to the connection:
 //

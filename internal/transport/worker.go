@@ -40,7 +40,7 @@ func (l *lane) work() {
 		if !l.link.isReady() && !l.connect() {
 			continue
 		}
-		if l.many {
+		if l.many { // others may be about to ask: their calls go along
 			runtime.Gosched()
 		}
 		if l.take() {
