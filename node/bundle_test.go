@@ -33,19 +33,19 @@ func acquires(n int) (calls []wire.Call) {
 func TestCallsThatGoTogetherAreABundle(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		calls := acquires(43)
-		calls[40] = count("other")
+		calls[20] = count("other")
 		for range 2 { // the second time the server knows the script
 			n.Send(t.Context(), calls...)
 		}
 		p.mu.Lock()
 		got := p.writes[len(p.writes)-1]
 		p.mu.Unlock()
-		// 32 and 8 of the first forty, the other script, and two that are too few.
-		if n := strings.Count(got, "\r\nevalsha\r\n"); n != 5 {
-			t.Errorf("43 calls were sent as %d commands, want 5", n)
+		// Twenty, the other script, and a bundle of the rest: nothing follows a bundle.
+		if n := strings.Count(got, "\r\nevalsha\r\n"); n != 22 {
+			t.Errorf("43 calls were sent as %d commands, want 22", n)
 		}
-		if n := strings.Count(got, wire.Bundle.SHA); n != 2 {
-			t.Errorf("%d bundles, want 2", n)
+		if n := strings.Count(got, wire.Bundle.SHA); n != 1 {
+			t.Errorf("%d bundles, want 1", n)
 		}
 	})
 }
@@ -138,6 +138,7 @@ func result(r wire.Reply) any {
 // fake is a server that answers as the test says.
 type fake struct {
 	mode   string // that HELLO tells; an error if it is empty
+	id     int    // that CLIENT ID tells; HELLO tells 7
 	answer func(args []string) string
 
 	mu    sync.Mutex
@@ -170,7 +171,11 @@ func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 			if len(args) == 0 {
 				return
 			}
-			replies <- f.reply(args)
+			r := f.reply(args)
+			if r == "" {
+				return // and the connection ends
+			}
+			replies <- r
 		}
 	}()
 	return client, nil
@@ -189,8 +194,14 @@ func (f *fake) reply(args []string) string {
 		if f.mode == "" {
 			return "-ERR unknown command\r\n"
 		}
-		return fmt.Sprintf("*4\r\n$5\r\nproto\r\n:2\r\n$4\r\nmode\r\n$%d\r\n%s\r\n", len(f.mode), f.mode)
+		return fmt.Sprintf("*6\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:7\r\n$4\r\nmode\r\n$%d\r\n%s\r\n", len(f.mode), f.mode)
 	case "client":
+		if args[1] == "id" {
+			if f.id == 0 {
+				return "-ERR unknown command\r\n"
+			}
+			return fmt.Sprintf(":%d\r\n", f.id)
+		}
 		return "+OK\r\n"
 	}
 	f.mu.Lock()
@@ -215,8 +226,12 @@ func (f *fake) commands() (bundles, alone int) {
 
 // A server that may spread the keys of a bundle gets none.
 func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
-	for mode, want := range map[string]int{"standalone": 1, "cluster": 0, "sentinel": 0, "": 0} {
-		f := &fake{mode: mode, answer: func(args []string) string {
+	for _, tt := range []struct {
+		mode string
+		id   int
+		want int // bundles
+	}{{"standalone", 7, 1}, {"cluster", 7, 0}, {"sentinel", 7, 0}, {"", 7, 0}, {"standalone", 8, 0}, {"standalone", 0, 0}} {
+		f := &fake{mode: tt.mode, id: tt.id, answer: func(args []string) string {
 			if args[1] == wire.Bundle.SHA {
 				return "*5\r\n" + strings.Repeat(":1\r\n", 5)
 			}
@@ -228,14 +243,15 @@ func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
 				t.Error(r.Err)
 			}
 		}
-		if bundles, alone := f.commands(); bundles != want || alone != 5-5*want {
-			t.Errorf("mode %q: %d bundles and %d calls alone", mode, bundles, alone)
+		if bundles, alone := f.commands(); bundles != tt.want || alone != 5-5*tt.want {
+			t.Errorf("%+v: %d bundles and %d calls alone", tt, bundles, alone)
 		}
 	}
 }
 
 // Each call has its own reply, whatever the others have. A bundle that was refused before it ran is sent as single calls, and so is
-// everything else on that connection. Any other error is that of each call: it is not sent again.
+// everything else on that connection. Any other error is that of each call: it is not sent again. After one without a code, bundles are
+// not tried again on that connection.
 func TestWhatABundleIsAnswered(t *testing.T) {
 	const wrong, garbled = "WRONGTYPE", "cannot be read"
 	for name, tt := range map[string]struct {
@@ -248,20 +264,21 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 		"an error among them":        {[]string{"*3\r\n:1\r\n-WRONGTYPE x\r\n:1\r\n"}, [3]string{1: wrong}, 1, 0, 1},
 		"a read-only server":         {[]string{"*3\r\n:1\r\n-READONLY x\r\n:1\r\n"}, [3]string{1: "READONLY"}, 1, 0, 1},
 		"a server that loads":        {[]string{"-LOADING x\r\n"}, [3]string{"LOADING", "LOADING", "LOADING"}, 1, 0, 1},
-		"an error of its own":        {[]string{"-ERR not enough memory\r\n"}, [3]string{"memory", "memory", "memory"}, 1, 0, 1},
+		"words of a proxy":           {[]string{"-ERR for redis cluster, keys must be in one slot\r\n"}, [3]string{"one slot", "one slot", "one slot"}, 1, 0, 1},
 		"a forbidden key":            {[]string{"-NOPERM x\r\n", ":1\r\n", "-NOPERM x\r\n", ":1\r\n"}, [3]string{1: "NOPERM"}, 1, 3, 1},
 		"a cluster after all":        {[]string{"-CROSSSLOT x\r\n"}, [3]string{}, 1, 3, 1},
 		"another Lua":                {[]string{"-NOSCRIPT x\r\n", "-ERR Error compiling script x\r\n"}, [3]string{}, 2, 3, 1},
 		"an unknown script":          {[]string{"-NOSCRIPT x\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"}, [3]string{}, 2, 0, 1},
 		"unknown scripts only":       {[]string{"-NOSCRIPT x\r\n", "-NOPERM x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, [3]string{}, 2, 6, 1},
 		"a script unknown for ever":  {[]string{"-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, [3]string{"NOSCRIPT", "NOSCRIPT", "NOSCRIPT"}, 2, 0, 1},
+		"a refusal and no more":      {[]string{"-NOPERM x\r\n", ""}, [3]string{"EOF", "EOF", "EOF"}, 1, 1, 1},
 		"too few replies":            {[]string{"*2\r\n:1\r\n:1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
 		"one reply":                  {[]string{":1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
 		"none":                       {[]string{"*-1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
 		"a number that is none":      {[]string{"*3\r\n:1\r\n:x\r\n:1\r\n"}, [3]string{"", garbled, garbled}, 1, 0, 1},
 		"a reply of another address": {[]string{"*3\r\n:1\r\n:1\r\n-MOVED 1 h:1\r\n"}, [3]string{2: "MOVED"}, 1, 0, 1},
 	} {
-		f := &fake{mode: "standalone"}
+		f := &fake{mode: "standalone", id: 7}
 		answers := tt.answers
 		f.answer = func([]string) string {
 			if len(answers) == 0 {
@@ -285,7 +302,7 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 		// A refusal holds for the connection, and a reply that cannot be read ends it.
 		f.mu.Lock()
 		f.asked, answers = nil, []string{"*3\r\n:1\r\n:1\r\n:1\r\n"}
-		refused := tt.alone > 0
+		refused := tt.alone > 1 || strings.HasPrefix(tt.answers[0], "-ERR")
 		if refused {
 			answers = nil
 		}
@@ -298,7 +315,7 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 		if bundles, _ := f.commands(); (bundles == 0) != refused {
 			t.Errorf("%s: %d bundles after that", name, bundles)
 		}
-		ends := tt.errs[2] == garbled || strings.Contains(tt.errs[1], "READONLY")
+		ends := tt.errs[2] == garbled || tt.errs[2] == "EOF" || strings.Contains(tt.errs[1], "READONLY")
 		if (f.dials > tt.dials) != ends {
 			t.Errorf("%s: %d connections after that", name, f.dials)
 		}
@@ -327,4 +344,40 @@ func TestABundleWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Whatever becomes of a bundle, the calls behind it do not overtake it.
+func TestNothingOvertakesABundleThatIsRefused(t *testing.T) {
+	for _, refusal := range []string{"-NOSCRIPT x\r\n", "-NOPERM x\r\n"} {
+		f := &fake{mode: "standalone", id: 7}
+		refused := false
+		var order []string // the locks, as their scripts run
+		f.answer = func(args []string) string {
+			keys, _ := strconv.Atoi(args[2])
+			if args[1] != wire.Bundle.SHA && args[1] != wire.Bundle.Source {
+				order = append(order, args[3])
+				return ":1\r\n"
+			}
+			if !refused {
+				refused = true
+				return refusal
+			}
+			replies := 0
+			for range wire.Unbundled(args[3:3+keys], args[3+keys:]) {
+				order = append(order, args[3+4*replies])
+				replies++
+			}
+			return fmt.Sprintf("*%d\r\n%s", replies, strings.Repeat(":1\r\n", replies))
+		}
+		n := dial(t, "redis://h", node.WithDialer(f.dial))
+		calls := append(acquires(5), wire.Inspect("key-0", 1), wire.Release("key-0", alice, 1), wire.Release("key-1", alice, 1), wire.Release("key-2", alice, 1))
+		for i, r := range n.Send(t.Context(), calls...) {
+			if r.Err != nil {
+				t.Errorf("%.9q: call %d: %v", refusal, i, r.Err)
+			}
+		}
+		if got, want := strings.Join(order, " "), "key-0 key-1 key-2 key-3 key-4 key-0 key-0 key-1 key-2"; got != want {
+			t.Errorf("%.9q: they ran in the order %s, want %s", refusal, got, want)
+		}
+	}
 }

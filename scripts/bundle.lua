@@ -1,6 +1,6 @@
 -- Runs several of the other scripts, one after the other: what one client asks of a server at the same moment. Each runs as if it had
--- been sent alone, and one that fails does not keep the next from running. Redis parses one command in place of many, and
--- prepares one script.
+-- been sent alone, and one that fails does not keep the next from running. (But Redis stops no script that has written for
+-- want of memory.) Redis parses one command in place of many, and prepares one script.
 --
 -- KEYS     those of all calls
 -- ARGV     for each call: a letter for its script and two digits, how many keys and arguments it has; and then the arguments
@@ -17,9 +17,11 @@ local replies, key, arg = {}, 0, 1
 while ARGV[arg] do
   local script, keys, args = byte(ARGV[arg], 1, 3)
   keys, args = keys - 48, args - 48
-  local ok, reply = pcall(run, script, ARGV[arg + args], KEYS[key + 1], KEYS[key + 2], KEYS[key + 3], KEYS[key + 4], unpack(ARGV, arg + 1, arg + args))
-  if not ok and type(reply) ~= 'table' then -- before Redis 7 an error is a string
-    reply = {err = 'ERR ' .. reply}
+  local ok, reply = pcall(run, script, ARGV[arg + args], KEYS[key + 1], KEYS[key + 2], keys > 2 and KEYS[key + 3], keys > 3 and KEYS[key + 4],
+    unpack(ARGV, arg + 1, arg + args))
+  if not ok and type(reply) == 'string' then -- the client wants to see the code of the error first, as it does for a script
+    reply = string.match(reply, '^@?user_script: ?%d+: %-?(.*)$') or reply
+    reply = {err = string.match(reply, '^%u+ ') and reply or 'ERR ' .. reply}
   end
   replies[#replies + 1] = reply or false -- nil would end the list
   key, arg = key + keys, arg + args + 1

@@ -82,6 +82,8 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 		c.WriteBulk(i.setting(args[1]))
 	case cmd == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "list"):
 		c.WriteBulk(s.clients())
+	case cmd == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "id"):
+		c.WriteInt(42) // as in miniredis's reply to HELLO
 	case cmd == "CLIENT" && len(args) == 2 && strings.EqualFold(args[0], "setname"):
 		s.name(c, args[1])
 		c.WriteOK()

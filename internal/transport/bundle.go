@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -16,8 +17,8 @@ import (
 // there is much that a server does beside what it is asked: with 16 calls in a bundle they cost it a fifth to a quarter less. Their
 // replies come as one, so they are all known, or none.
 //
-// Only a server that says that it stands alone gets bundles. In a cluster the keys of two locks are at two servers, and a proxy that spreads
-// locks over servers would send a bundle to that of the first lock.
+// Only a server that stands alone gets bundles: see standsAlone. In a cluster the keys of two locks are at two servers, and a proxy that
+// spreads locks over servers would send a bundle to that of the first lock.
 type bundle struct {
 	*redis.RawWriteToCmd
 	received
@@ -33,8 +34,8 @@ var (
 )
 
 const (
-	minBundle = 3  // fewer calls cost the server less if they go alone
-	maxBundle = 32 // more cost hardly less each, and keep the server's other clients waiting
+	minBundle = 3   // fewer calls cost the server less if they go alone
+	maxBundle = 256 // a server with that many is busy for a millisecond
 )
 
 func newBundle(l *lane) *bundle {
@@ -43,35 +44,38 @@ func newBundle(l *lane) *bundle {
 	return b
 }
 
-// pack makes the pipeline of the calls: commands, and what is sent for them. Calls that follow each other go in a bundle if the
-// server takes it.
+// pack makes the pipeline of the calls: commands, and what is sent for them. Its last calls are a bundle if the server takes it and
+// their scripts can be in one. Nothing is sent behind a bundle: if it is refused, and its calls are sent again, nothing has
+// overtaken them.
 func (l *lane) pack() {
-	l.out, l.cmds = l.out[:0], l.cmds[:0]
-	bundles := 0
-	for rest := l.calls; len(rest) > 0; {
-		n := 0
-		for n < min(len(rest), maxBundle) && l.link.bundles && rest[n].script.Letter != 0 && !rest[n].spelt {
-			n++
+	alone := len(l.calls)
+	for l.link.bundles && alone > 0 && len(l.calls)-alone < maxBundle {
+		if c := l.calls[alone-1]; c.script.Letter == 0 || c.spelt {
+			break
 		}
-		if n < minBundle {
-			n = max(n, 1)
-			for _, c := range rest[:n] {
-				c.bundled = false
-				l.out, l.cmds = append(l.out, c.sent...), append(l.cmds, c)
-			}
-		} else {
-			if bundles == len(l.bundles) {
-				l.bundles = append(l.bundles, newBundle(l))
-			}
-			b := l.bundles[bundles]
-			bundles++
-			b.calls, b.spelt = rest[:n], l.spell
-			b.renew()
-			l.spell = false // the server knows it for the others
-			l.out, l.cmds = b.append(l.out), append(l.cmds, b)
-		}
-		rest = rest[n:]
+		alone--
 	}
+	if len(l.calls)-alone < minBundle {
+		alone = len(l.calls)
+	}
+	l.out, l.cmds = l.out[:0], l.cmds[:0]
+	for _, c := range l.calls[:alone] {
+		c.bundled = false
+		l.out, l.cmds = append(l.out, c.sent...), append(l.cmds, c)
+	}
+	if alone < len(l.calls) {
+		b := l.bundle
+		b.calls, b.spelt, l.spell = l.calls[alone:], l.spell, false
+		b.renew()
+		l.out, l.cmds = b.append(l.out), append(l.cmds, b)
+	}
+}
+
+// unpacked forgets what was sent: nothing is kept for longer than its task.
+func (l *lane) unpacked() {
+	clear(l.cmds)
+	l.bundle.calls = nil
+	l.bundle.received.renew()
 }
 
 // append appends what is sent for the bundle.
@@ -127,9 +131,7 @@ func (l *lane) unpack(b *bundle) {
 		for _, c := range b.calls {
 			var r wire.Reply
 			var err error
-			if r, rest, err = nextReply(rest); err != nil {
-				rest = nil // the others cannot be read either
-			}
+			r, rest, err = nextReply(rest) // after an error there is no rest, and so no reply for the others
 			l.took(c, r, err)
 		}
 		return
@@ -147,6 +149,8 @@ func (l *lane) unpack(b *bundle) {
 		l.link.bundles = false
 		b.again()
 		return
+	case strings.HasPrefix(r.Err.Error(), "ERR "): // perhaps from a proxy that takes no bundles, and says so in its own words
+		l.link.bundles = false
 	}
 	for _, c := range b.calls {
 		l.took(c, r, err)

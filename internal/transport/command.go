@@ -33,7 +33,7 @@ type command struct {
 	keys  int // how many
 	count int // of all arguments, including those that name the script
 
-	again   bool // the node has not run it: it does not know the script, or takes no bundles
+	again   bool // the node has not run it: it does not know the script, or has refused the bundle
 	bundled bool // was sent in a bundle
 	spelt   bool // the source is sent, not the SHA
 	got     bool // the task has the reply; of the lane's mutex
@@ -121,7 +121,7 @@ func (c *command) spell() {
 	b := appendArray(nil, c.count)
 	b = appendBulk(b, "eval")
 	b = appendBulk(b, c.script.Source)
-	c.sent, c.after = append(b, c.sent[c.after:]...), len(b) // which is not bundled any more
+	c.sent, c.after = append(b, c.sent[c.after:]...), len(b) // key and arg are of no use from here on
 }
 
 // Args implements redis.Cmder. See covered.

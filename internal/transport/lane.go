@@ -51,15 +51,15 @@ type lane struct {
 	stop context.CancelFunc
 
 	// Of the worker.
-	calls   []*command    // of the pipeline, those to be sent
-	cmds    []redis.Cmder // how they are sent: see pack
-	bundles []*bundle     // for use in cmds
-	out     []byte        // their bytes
-	head    []byte        // for use in unpack
-	over    []*task       // to be freed
-	many    bool          // the last flight was of several tasks
-	spell   bool          // the server does not know the script of bundles
-	stale   bool          // the server that is connected is none to ask
+	calls  []*command    // of the pipeline, those to be sent
+	cmds   []redis.Cmder // how they are sent: see pack
+	bundle *bundle       // for use in cmds
+	out    []byte        // their bytes
+	head   []byte        // for use in unpack
+	over   []*task       // to be freed
+	many   bool          // the last flight was of several tasks
+	spell  bool          // the next bundle is to have the source along
+	stale  bool          // the server that is connected is none to ask
 }
 
 // load is what is queued for a node, by all of its lanes.
@@ -76,6 +76,7 @@ const (
 
 func newLane(n *Node, o redis.Options, dial Dialer) *lane {
 	l := &lane{node: n, link: newLink(o, dial, &n.title), wake: make(chan struct{}, 1)}
+	l.bundle = newBundle(l)
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }

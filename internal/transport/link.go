@@ -17,7 +17,7 @@ type link struct {
 	title  *atomic.Pointer[string] // the name that the server shows of the connection; of the node
 	conn   *redis.Conn             // nil while there is none
 	pipe   redis.Pipeliner
-	// bundles is whether the server takes bundles. Of the worker.
+	// bundles is whether the server is sent bundles: it stands alone, and has refused none. Of the worker.
 	bundles bool
 
 	wrote atomic.Int64            // bytes, to all connections of the client
@@ -75,12 +75,12 @@ func (k *link) connect(ctx context.Context) error {
 	if t := k.title.Load(); t != nil && k.client.Options().ClientName == "" { // the URL may have a name for it
 		title = pipe.ClientSetName(ctx, *t)
 	}
-	hello := pipe.Do(ctx, "hello", k.client.Options().Protocol)
+	hello, id := pipe.Do(ctx, "hello", k.client.Options().Protocol), pipe.ClientID(ctx)
 	_, err := pipe.Exec(ctx)
 	if title != nil && err != nil && err == title.Err() && answered(err) { //nolint:errorlint // the very one: the others did well
 		err = nil // the user may lack the permission
 	}
-	if err != nil && err == hello.Err() && answered(err) { //nolint:errorlint // likewise
+	if err != nil && (err == hello.Err() || err == id.Err()) && answered(err) { //nolint:errorlint // likewise
 		err = nil // an old server, or a proxy
 	}
 	// go-redis uses no connection that has answered READONLY.
@@ -90,8 +90,14 @@ func (k *link) connect(ctx context.Context) error {
 	}
 	// An old server does not know the command, and a user may lack the permission: either way it is connected.
 	k.conn, k.pipe = conn, conn.Pipeline()
-	k.bundles = hello.Err() == nil && field(hello.Val(), "mode") == "standalone"
+	k.bundles = hello.Err() == nil && standsAlone(hello.Val(), id.Val())
 	return nil
+}
+
+// standsAlone reports whether a reply to HELLO is that of a server which is no part of a cluster. A proxy may tell what its servers tell;
+// but then id, what CLIENT ID has answered, is not that of the reply.
+func standsAlone(hello any, id int64) bool {
+	return id != 0 && field[int64](hello, "id") == id && field[string](hello, "mode") == "standalone"
 }
 
 // isReady reports whether there is a connection that can be used.

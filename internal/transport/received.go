@@ -34,10 +34,11 @@ func (r *received) Write(b []byte) (int, error) {
 
 // ReadFrom takes a part of the reply without a buffer in between.
 func (r *received) ReadFrom(from io.Reader) (n int64, err error) {
-	if len(r.reply) >= maxKept {
-		return io.Copy(io.Discard, from)
-	}
 	for {
+		if len(r.reply) >= maxKept {
+			m, err := io.Copy(io.Discard, from)
+			return n + m, err
+		}
 		r.reply = slices.Grow(r.reply, 64)
 		m, err := from.Read(r.reply[len(r.reply):cap(r.reply)])
 		r.reply = r.reply[:len(r.reply)+m]

@@ -68,24 +68,24 @@ func (n *Node) moveListeners() { n.hub.move(n.hubFor) }
 
 // majorOf returns the major version in a reply to HELLO; 0 if there is none.
 func majorOf(reply any) int {
-	major, _, _ := strings.Cut(field(reply, "version"), ".")
+	major, _, _ := strings.Cut(field[string](reply, "version"), ".")
 	n, _ := strconv.Atoi(major)
 	return n
 }
 
-// field returns a text in a reply to HELLO; nothing if it is not there.
-func field(reply any, name string) (text string) {
+// field returns a value in a reply to HELLO; the zero value if it is not there.
+func field[T any](reply any, name string) (value T) {
 	switch r := reply.(type) {
 	case map[any]any:
-		text, _ = r[name].(string)
+		value, _ = r[name].(T)
 	case []any:
 		for i := 0; i+1 < len(r); i += 2 {
 			if r[i] == name {
-				text, _ = r[i+1].(string)
+				value, _ = r[i+1].(T)
 			}
 		}
 	}
-	return text
+	return value
 }
 
 // scriptFor returns what is sent to run a script at this node.

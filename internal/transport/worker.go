@@ -40,7 +40,7 @@ func (l *lane) work() {
 		if !l.link.isReady() && !l.connect() {
 			continue
 		}
-		if l.many { // others may be about to ask: their calls go along
+		if l.many && !rested { // others may be about to ask: their calls go along
 			runtime.Gosched()
 		}
 		if l.take() {
@@ -116,7 +116,7 @@ func (l *lane) take() (some bool) {
 // time left, and may get its reply too late; but if a connection were closed for that, a slow node would never have one.
 func (l *lane) run() {
 	var limit time.Duration
-	l.calls, l.stale = l.calls[:0], false
+	l.calls, l.stale, l.spell = l.calls[:0], false, false
 	for _, t := range l.flight {
 		limit = max(limit, t.limit)
 		l.calls = append(l.calls, t.cmds...)
@@ -125,6 +125,7 @@ func (l *lane) run() {
 	for again := false; len(l.calls) > 0; again = true {
 		l.pack()
 		sent, err := l.link.exec(deadline, l.cmds, l.out)
+		l.unpacked()
 		if err != nil {
 			l.link.cut()
 		}
@@ -137,12 +138,11 @@ func (l *lane) run() {
 				return
 			}
 		}
-		clear(l.cmds) // they are kept for no longer than their tasks
 		l.fail(err)
 		l.unknown()
 	}
 	if cap(l.out) > maxOut {
-		l.out, l.bundles = nil, nil
+		l.out = nil
 	}
 }
 

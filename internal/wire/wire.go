@@ -39,7 +39,7 @@ func Scripts() []*Script {
 	}
 }
 
-// Script is the source of a script and the SHA-1 by which a node knows it. It is immutable.
+// Script is the source of a script and the SHA-1 by which a node knows it. It is immutable once the program has started.
 type Script struct {
 	Name   string // of its file in package scripts
 	Source string
