@@ -253,7 +253,7 @@ func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
 // everything else on that connection. Any other error is that of each call: it is not sent again. After one without a code, bundles are
 // not tried again on that connection.
 func TestWhatABundleIsAnswered(t *testing.T) {
-	const wrong, garbled = "WRONGTYPE", "cannot be read"
+	const wrong, garbled, lost = "WRONGTYPE", "cannot be read", "node h:6379" // every error names the node
 	for name, tt := range map[string]struct {
 		answers        []string // to the first commands, and then 1
 		errs           [3]string
@@ -271,7 +271,7 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 		"an unknown script":          {[]string{"-NOSCRIPT x\r\n", "*3\r\n:1\r\n:1\r\n:1\r\n"}, [3]string{}, 2, 0, 1},
 		"unknown scripts only":       {[]string{"-NOSCRIPT x\r\n", "-NOPERM x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, [3]string{}, 2, 6, 1},
 		"a script unknown for ever":  {[]string{"-NOSCRIPT x\r\n", "-NOSCRIPT x\r\n"}, [3]string{"NOSCRIPT", "NOSCRIPT", "NOSCRIPT"}, 2, 0, 1},
-		"a refusal and no more":      {[]string{"-NOPERM x\r\n", ""}, [3]string{"EOF", "EOF", "EOF"}, 1, 1, 1},
+		"a refusal and no more":      {[]string{"-NOPERM x\r\n", ""}, [3]string{lost, lost, lost}, 1, 1, 1},
 		"too few replies":            {[]string{"*2\r\n:1\r\n:1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
 		"one reply":                  {[]string{":1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
 		"none":                       {[]string{"*-1\r\n"}, [3]string{garbled, garbled, garbled}, 1, 0, 1},
@@ -315,7 +315,7 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 		if bundles, _ := f.commands(); (bundles == 0) != refused {
 			t.Errorf("%s: %d bundles after that", name, bundles)
 		}
-		ends := tt.errs[2] == garbled || tt.errs[2] == "EOF" || strings.Contains(tt.errs[1], "READONLY")
+		ends := tt.errs[2] == garbled || tt.errs[2] == lost || strings.Contains(tt.errs[1], "READONLY")
 		if (f.dials > tt.dials) != ends {
 			t.Errorf("%s: %d connections after that", name, f.dials)
 		}
