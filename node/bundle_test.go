@@ -47,6 +47,13 @@ func TestCallsThatGoTogetherAreABundle(t *testing.T) {
 		if n := strings.Count(got, wire.Bundle.SHA); n != 1 {
 			t.Errorf("%d bundles, want 1", n)
 		}
+		p.mu.Lock()
+		p.writes = nil
+		p.mu.Unlock()
+		n.Send(t.Context(), acquires(300)...)
+		if n := strings.Count(strings.Join(p.writes, ""), "\r\nevalsha\r\n"); n != 300-256+1 {
+			t.Errorf("300 calls were sent as %d commands, want a bundle of 256 and the others alone", n)
+		}
 	})
 }
 

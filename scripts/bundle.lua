@@ -1,6 +1,6 @@
 -- Runs several of the other scripts, one after the other: what one client asks of a server at the same moment. Each runs as if it had
--- been sent alone, and one that fails does not keep the next from running. (But Redis stops no script that has written for
--- want of memory.) Redis parses one command in place of many, and prepares one script.
+-- been sent alone, and one that fails does not keep the next from running. (But once one has written, Redis refuses none of the
+-- others for want of memory.) Redis parses one command in place of many, and prepares one script.
 --
 -- KEYS     those of all calls
 -- ARGV     for each call: a letter for its script and two digits, how many keys and arguments it has; and then the arguments

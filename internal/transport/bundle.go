@@ -14,7 +14,7 @@ import (
 )
 
 // bundle is several calls that are sent as one command: the server runs one script for them, see bundle.lua. For a command
-// there is much that a server does beside what it is asked: with 16 calls in a bundle they cost it a fifth to a quarter less. Their
+// there is much that a server does beside what it is asked: with 16 calls in a bundle they cost it a fifth less. Their
 // replies come as one, so they are all known, or none.
 //
 // Only a server that stands alone gets bundles: see standsAlone. In a cluster the keys of two locks are at two servers, and a proxy that

@@ -234,7 +234,7 @@ func (l *lane) fail(err error) {
 	}
 }
 
-// unknown keeps those of the pipeline that the node did not know, or not in a bundle. The first of each script has the source along, from
+// unknown keeps those of the pipeline that the node has not run: it did not know the script, or has refused the bundle. The first of each script has the source along, from
 // which the node knows the script for the others.
 func (l *lane) unknown() {
 	var spelt []string // by their SHA
