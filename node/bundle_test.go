@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -385,6 +386,40 @@ func TestNothingOvertakesABundleThatIsRefused(t *testing.T) {
 		}
 		if got, want := strings.Join(order, " "), "key-0 key-1 key-2 key-3 key-4 key-0 key-0 key-1 key-2"; got != want {
 			t.Errorf("%.9q: they ran in the order %s, want %s", refusal, got, want)
+		}
+	}
+}
+
+// What a server sends as the reply to a bundle is not kept, however long it is.
+func TestALongReplyToABundleCostsNoMemoryAfterwards(t *testing.T) {
+	f := &fake{mode: "standalone", id: 7}
+	long := true
+	f.answer = func([]string) string {
+		if long {
+			return "*3\r\n:1\r\n:1\r\n$8000000\r\n" + strings.Repeat("x", 8_000_000) + "\r\n"
+		}
+		return "*3\r\n:1\r\n:1\r\n:1\r\n"
+	}
+	n := dial(t, "redis://h", node.WithDialer(f.dial))
+	heap := func() uint64 {
+		for range 4 { // what a sync.Pool has goes with the second
+			runtime.GC()
+		}
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	n.Send(t.Context(), acquires(3)...) // it cannot be read: it is longer than any script's
+	if kept := int64(heap()) - int64(before); kept > 1<<19 {
+		t.Errorf("%d bytes are kept of a reply of 8 MB", kept)
+	}
+	f.mu.Lock()
+	long = false
+	f.mu.Unlock()
+	for _, r := range n.Send(t.Context(), acquires(3)...) {
+		if r.Err != nil {
+			t.Error(r.Err)
 		}
 	}
 }
