@@ -98,3 +98,30 @@ func TestTheGuardAsksThoughASlotIsThere(t *testing.T) {
 		t.Errorf("%v, want ErrQuarantined", err)
 	}
 }
+
+// While several slots are free, waiters are on their way to them. If they were handed slots, each node would hand other ones.
+func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
+	c := gather(t)
+	free := func(waiter quorumlock.Owner) {
+		c.Helper()
+		if left, held, err := c.send(wire.Release("x", wire.OwnerOf(waiter, 1), 1).At(7).OfSemaphore(2, 0)).Released(); err != nil || left != 0 || !held {
+			t.Fatalf("%d left, held %v, %v", left, held, err)
+		}
+	}
+	slot(c.server, "w:1", 1, 0)
+	slot(c.server, "w:2", 2, 1)
+	slot(c.server, "alice:3", 3, 0)
+	c.wait(lent/2 + time.Millisecond) // alice may be dead
+	slot(c.server, "bob:4", 4, 0)
+	free("w:1")
+	c.checkHeard("turn alice:3 x")
+	free("w:2")
+	c.checkHeard("turn bob:4 x")
+	slot(c.server, "alice:3", 3, 0)
+	slot(c.server, "bob:4", 4, 0)
+	slot(c.server, "carol:5", 5, 1)
+	c.checkHeard()
+	free("bob:4")
+	proof := sha1.Sum(fmt.Appendf(nil, "%s carol:5 1 7 102@1 x %s", secret, secret))
+	c.checkHeard(fmt.Sprintf("handoff carol:5 1 7 102@1 %x x", proof))
+}

@@ -148,8 +148,10 @@ local function handSlot(waiter, stored, slot, now)
 end
 
 -- serve is called when an owner has released a slot, or a waiter has left the queue. If a slot is free, the first in the queue
--- is handed it, if that is allowed, or is called; if it was called before, the next one, as far as there are slots. The one
--- behind them is told that it is next, if it would not look by itself soon. serve returns whether I could have a slot now.
+-- is handed it, if that is allowed and no other slot is free, or is called; if it was called before, the next one, as far as there
+-- are slots. (While others are free, waiters are on their way to them, each to the one that it would like at every node: they would be
+-- handed different ones.) The one behind them is told that it is next, if it would not look by itself soon. serve returns whether I
+-- could have a slot now.
 local function serve(me, now, hands)
   if check() then -- the queue is of another kind of lock
     return false
@@ -163,16 +165,17 @@ local function serve(me, now, hands)
     end
     local stored = redis.call('hget', KEYS[3], waiter)
     local k, wish = wants(stored)
+    local free = k and vacancies(k)
     if not k or waiter ~= me and deadline(stored) <= now then
       drop(waiter)
-    elseif vacancies(k) <= from or served and not me then
+    elseif free <= from or served and not me then
       if waiter ~= me and deadline(stored) > now + STRETCHED then
         tell('next', waiter)
       end
       return false
     elseif waiter == me then
       return true
-    elseif not served and hands and handSlot(waiter, stored, vacant(k, wish), now) then
+    elseif not served and hands and free == 1 and handSlot(waiter, stored, vacant(k, wish), now) then
       served = true
     else
       if not served and deadline(stored) > now + CLAIM then

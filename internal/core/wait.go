@@ -21,8 +21,7 @@ const (
 	spread    = time.Millisecond
 	maxSpread = 100 * time.Millisecond
 
-	// grace is how long a waiter waits for the missing votes after the first wake-up, if the quorum can do without
-	// some of them.
+	// grace is how long a waiter waits at least for the missing votes after the first wake-up: see patience.
 	grace = 3 * time.Millisecond
 
 	// afterFailure is the average pause while there is no quorum to ask.
@@ -185,7 +184,27 @@ func (m *Machine) look(now Time) {
 	// Free cells alone can make a quorum: the attempt met leftovers of the one before, which are gone by now. And handoffs
 	// that make no quorum must not be kept: somebody else may have the rest.
 	if m.grace == 0 && (ready || handed || called && m.isPromising()) {
-		m.grace = now.Mono + grace
+		m.grace = now.Mono + m.patience()
+	}
+}
+
+// patience is how long a waiter waits for the missing votes after the first wake-up, if the quorum can do without some of them: for
+// a round trip to the nearest quorum. Then the release that woke the waiter has come to these nodes, and what they say has come back.
+func (m *Machine) patience() time.Duration {
+	var room [16]Vote
+	for d := grace; ; {
+		votes, next := room[:0], time.Duration(0)
+		for i := range m.Cells {
+			vote := Yes
+			if trip := m.trip(i); trip > d {
+				vote, next = No, earlier(next, trip)
+			}
+			votes = append(votes, vote)
+		}
+		if next == 0 || m.cfg.Tree.Tally(votes) == VoteWon {
+			return d
+		}
+		d = next
 	}
 }
 

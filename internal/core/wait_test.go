@@ -27,3 +27,32 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 		})
 	}
 }
+
+// The nodes of the nearest quorum say what they have to say within a round trip. A waiter that asked earlier would do so for nothing.
+func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {
+	ms := time.Millisecond
+	for _, tt := range []struct {
+		what  string
+		trips []time.Duration
+		want  time.Duration
+	}{
+		{"near", []time.Duration{ms, ms, ms, ms, ms}, grace},
+		{"far", []time.Duration{50 * ms, 50 * ms, 50 * ms, 50 * ms, 50 * ms}, 50 * ms},
+		{"two far", []time.Duration{50 * ms, ms, ms, 50 * ms, ms}, grace},
+		{"at different distances", []time.Duration{50 * ms, ms, 2 * ms, 20 * ms, 10 * ms}, 10 * ms},
+		{"two never answered", []time.Duration{0, 50 * ms, 20 * ms, 0, 10 * ms}, 10 * ms},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			c := &Config{Tree: Majority(3, 5), TTL: 10 * time.Second, HandTTL: 1800 * ms, NodeTimeout: time.Second, Renew: true}
+			m := New(c, func(cell int) time.Duration { return tt.trips[cell] }, 1)
+			m.Step(at(0), Event{Kind: Start})
+			for cell := range int32(5) {
+				m.Step(at(0), answer(Acquire, cell, heldByOther))
+			}
+			m.Step(at(ms), Event{Kind: Handoff, Cell: 1, Attempt: 1, Token: 8})
+			if got := m.Wake() - at(ms).Mono; m.Phase() != Waiting || got != tt.want {
+				t.Errorf("phase %d, the next attempt is due after %v, want %v", m.Phase(), got, tt.want)
+			}
+		})
+	}
+}

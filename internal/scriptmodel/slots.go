@@ -187,7 +187,7 @@ func (n *Node) serve(me string, now float64, hands bool) bool {
 			return false
 		case w.name == me:
 			return true
-		case !served && hands && n.handSlot(w, n.vacant(k, wish), now):
+		case !served && hands && n.vacancies(k) == 1 && n.handSlot(w, n.vacant(k, wish), now):
 			served = true
 		default:
 			if !served && deadline(w.stored) > now+claim {
