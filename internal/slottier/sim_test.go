@@ -34,7 +34,10 @@ type sim struct {
 	permits int
 	ttl     time.Duration
 	lossy   float64
-	calls   []*call
+	calm    *calm
+	calls   map[quorumlock.Owner]*call
+	trips   []time.Duration // to each node, averaged over the last few
+	scripts int
 	holds   map[int]*call  // by slot
 	tokens  map[int]uint64 // of each slot, the highest
 	grants  int
@@ -69,7 +72,7 @@ func (s *sim) between(a, b time.Duration) time.Duration {
 	return a + time.Duration(s.Int64N(int64(b-a)))
 }
 
-func (s *sim) chance(p float64) bool { return s.Float64() < p }
+func (s *sim) chance(p float64) bool { return s.calm == nil && s.Float64() < p }
 
 func (s *sim) violate(invariant, format string, args ...any) {
 	if s.bad == "" {
@@ -87,6 +90,9 @@ func (s *sim) time() core.Time            { return core.Time{Mono: s.now, Wall: 
 func (s *sim) nodeTime() scriptmodel.Time { return epoch.Add(s.now) }
 func pick[T any](s *sim, from ...T) T     { return from[s.IntN(len(from))] }
 func (s *sim) delay() time.Duration {
+	if s.calm != nil {
+		return s.between(s.calm.near, s.calm.far+1)
+	}
 	return s.between(50*time.Microsecond, pick(s, 200*time.Microsecond, time.Millisecond, 3*time.Millisecond))
 }
 func ended(quorumlock.Owner) bool       { return false }
@@ -100,7 +106,7 @@ func (c *call) live() bool {
 func (s *sim) forgetful() int { return 2*s.quorum - len(s.nodes) - 1 }
 
 func newSim(seed uint64, traces bool) *sim {
-	s := &sim{Rand: rand.New(rand.NewPCG(seed, 0x510)), holds: map[int]*call{}, tokens: map[int]uint64{}}
+	s := &sim{Rand: rand.New(rand.NewPCG(seed, 0x510)), holds: map[int]*call{}, tokens: map[int]uint64{}, calls: map[quorumlock.Owner]*call{}}
 	if traces {
 		s.trace = new(strings.Builder)
 	}
@@ -112,7 +118,7 @@ func newSim(seed uint64, traces bool) *sim {
 	for range n {
 		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
 	}
-	s.down = make([]time.Duration, n)
+	s.down, s.trips = make([]time.Duration, n), make([]time.Duration, n)
 	s.permits = pick(s, 1, 2, 2, 3, 3, 5)
 	s.ttl = pick(s, 300*time.Millisecond, time.Second, 3*time.Second)
 	s.lossy = pick(s, 0, 0, 0.01, 0.05)
@@ -218,8 +224,8 @@ func (w *worker) newCall() *call {
 	if !config.Tries {
 		c.caller.Secret = fmt.Sprint("s", c.number)
 	}
-	c.machine = core.New(config, func(int) time.Duration { return time.Millisecond }, w.Uint64())
-	w.calls = append(w.calls, c)
+	c.machine = core.New(config, func(cell int) time.Duration { return w.trips[cell] }, w.Uint64())
+	w.calls[c.caller.Waiter] = c
 	return c
 }
 
@@ -283,6 +289,10 @@ func (c *call) acquired() {
 		c.after(c.between(0, c.ttl), c.next)
 		return
 	}
+	if c.calm != nil {
+		c.after(c.calm.hold, c.unlock)
+		return
+	}
 	c.after(c.between(0, pick(c.sim, time.Millisecond, c.ttl/10, c.ttl)), c.unlock)
 }
 
@@ -296,6 +306,10 @@ func (c *call) unlock() {
 	}
 	c.note("%s unlocks slot %d", c.caller.Waiter, c.slot)
 	c.step(core.Event{Kind: core.Unlock})
+	if c.calm != nil {
+		c.next()
+		return
+	}
 	c.after(c.between(0, c.ttl/4), c.next)
 }
 
@@ -314,13 +328,16 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 		c.last[node] = arrives
 	}
 	lost, unheard := c.chance(c.lossy), c.chance(c.lossy)
-	deadline := c.now + nodeTimeout
+	sent, deadline := c.now, c.now+nodeTimeout
 	answered := false
 	answer := func(reply wire.Reply) {
 		if answered || c.dead {
 			return
 		}
 		answered = true
+		if reply.Err == nil {
+			c.trips[node] += (c.now - sent - c.trips[node]) / 4
+		}
 		r := c.caller.Read(&k, reply, ended)
 		c.step(core.Event{Kind: core.Replied, Call: k, Reply: r})
 		if r.Err != nil && k.Do.GivesBack() && c.now < until {
@@ -340,6 +357,7 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 		if c.down[node] > c.now {
 			return
 		}
+		c.scripts++
 		reply, told := c.nodes[node].Run(c.nodeTime(), script)
 		c.note("n%d: %v %v: %v %v", node+1, c.caller.Waiter, script.Args(), reply.Boxed().Value, reply.Err)
 		if reply.Err != nil {
@@ -361,23 +379,22 @@ func (s *sim) tell(node int, m scriptmodel.Message) {
 	}
 	what, rest, _ := strings.Cut(m.Text, " ")
 	waiter, _, _ := strings.Cut(rest, " ")
-	for _, c := range s.calls {
-		if string(c.caller.Waiter) != waiter {
-			continue
-		}
-		e := core.Event{Cell: int32(node)}
-		switch what {
-		case "handoff":
-			h, ok := wire.ParseHandoff(rest)
-			if !ok || !h.ProvenBy(c.caller.Secret) {
-				s.violate("handoffs are proven", "%s", m.Text)
-			}
-			e.Kind, e.Attempt, e.Token, e.Slot = core.Handoff, int32(h.Attempt), h.Token, int32(h.Slot)
-		case "turn":
-			e.Kind = core.Turn
-		case "next":
-			e.Kind = core.Next
-		}
-		s.after(s.delay(), func() { c.step(e) })
+	c := s.calls[quorumlock.Owner(waiter)]
+	if c == nil {
+		return
 	}
+	e := core.Event{Cell: int32(node)}
+	switch what {
+	case "handoff":
+		h, ok := wire.ParseHandoff(rest)
+		if !ok || !h.ProvenBy(c.caller.Secret) {
+			s.violate("handoffs are proven", "%s", m.Text)
+		}
+		e.Kind, e.Attempt, e.Token, e.Slot = core.Handoff, int32(h.Attempt), h.Token, int32(h.Slot)
+	case "turn":
+		e.Kind = core.Turn
+	case "next":
+		e.Kind = core.Next
+	}
+	s.after(s.delay(), func() { c.step(e) })
 }
