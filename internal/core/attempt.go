@@ -161,6 +161,8 @@ func (m *Machine) count(now Time) {
 		m.giveWay(now, m.refusal())
 	case m.together():
 		m.giveWay(now, m.contested())
+	case m.silence == 0 && m.isApart(): // the contenders have different slots at different cells: somebody must give way
+		m.silence = now.Mono + m.tolerance()
 	}
 }
 
@@ -175,9 +177,10 @@ func (m *Machine) together() bool {
 	return told && m.won(func(c *Cell) bool { return c.Handed > 0 || c.State == Queued && c.Called || c.State == Granted })
 }
 
-// tolerance is how long an attempt that was refused somewhere waits for the nodes that have not answered. Otherwise
-// contenders that have some of the living nodes each would all wait for the silent ones. It is a few round trips, as
-// these nodes took lately, and doubles with every attempt: in the end a node that has become slow gets its time.
+// tolerance is how long an attempt that was refused somewhere, or was granted different slots, waits for the nodes that have not
+// answered. Otherwise contenders that have some of the living nodes each would all wait for the silent ones. It is a few round trips,
+// as these nodes took lately, and doubles with every attempt: in the end a node that has become slow gets its time. Of a semaphore
+// it doubles with every fourth, since several in a row may be granted different slots though no node is slow.
 func (m *Machine) tolerance() time.Duration {
 	limit := m.cfg.NodeTimeout
 	longest := grace
@@ -189,8 +192,12 @@ func (m *Machine) tolerance() time.Duration {
 			longest = max(longest, 3*m.trip(i))
 		}
 	}
+	doublings := m.contests
+	if len(m.slots) > 0 {
+		doublings /= 4
+	}
 	m.contests++
-	return min(longest<<min(m.contests-1, 10), limit)
+	return min(longest<<min(doublings, 10), limit)
 }
 
 // agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from

@@ -21,8 +21,9 @@ const (
 	spread    = time.Millisecond
 	maxSpread = 100 * time.Millisecond
 
-	// grace is how long a waiter waits at least for the missing votes after the first wake-up: see patience.
-	grace = 3 * time.Millisecond
+	// grace is how long a waiter waits for the missing votes after the first wake-up, at least and at most: see patience.
+	grace    = 3 * time.Millisecond
+	maxGrace = 100 * time.Millisecond
 
 	// afterFailure is the average pause while there is no quorum to ask.
 	afterFailure = 100 * time.Millisecond
@@ -181,28 +182,35 @@ func (m *Machine) look(now Time) {
 		m.ask(now)
 		return
 	}
-	// Free cells alone can make a quorum: the attempt met leftovers of the one before, which are gone by now. And handoffs
-	// that make no quorum must not be kept: somebody else may have the rest.
-	if m.grace == 0 && (ready || handed || called && m.isPromising()) {
+	if m.grace != 0 {
+		return
+	}
+	switch {
+	case handed || called && m.isPromising(): // handoffs that make no quorum must not be kept: somebody else may have the rest
 		m.grace = now.Mono + m.patience()
+	case ready: // free cells alone make a quorum: the attempt met leftovers of the one before, which are gone by then
+		m.grace = now.Mono + grace
 	}
 }
 
 // patience is how long a waiter waits for the missing votes after the first wake-up, if the quorum can do without some of them: for
-// a round trip to the nearest quorum. Then the release that woke the waiter has come to these nodes, and what they say has come back.
+// a round trip to the nearest quorum, by when the messages of a release have come that was sent from no further away.
 func (m *Machine) patience() time.Duration {
 	var room [16]Vote
 	for d := grace; ; {
 		votes, next := room[:0], time.Duration(0)
 		for i := range m.Cells {
-			vote := Yes
-			if trip := m.trip(i); trip > d {
+			vote, trip := Yes, m.trip(i)
+			switch {
+			case trip == 0: // no round trip has ever succeeded
+				vote = No
+			case trip > d:
 				vote, next = No, earlier(next, trip)
 			}
 			votes = append(votes, vote)
 		}
 		if next == 0 || m.cfg.Tree.Tally(votes) == VoteWon {
-			return d
+			return min(d, maxGrace)
 		}
 		d = next
 	}

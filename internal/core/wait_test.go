@@ -40,7 +40,9 @@ func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {
 		{"far", []time.Duration{50 * ms, 50 * ms, 50 * ms, 50 * ms, 50 * ms}, 50 * ms},
 		{"two far", []time.Duration{50 * ms, ms, ms, 50 * ms, ms}, grace},
 		{"at different distances", []time.Duration{50 * ms, ms, 2 * ms, 20 * ms, 10 * ms}, 10 * ms},
-		{"two never answered", []time.Duration{0, 50 * ms, 20 * ms, 0, 10 * ms}, 10 * ms},
+		{"two never answered", []time.Duration{0, 50 * ms, 20 * ms, 0, 10 * ms}, 50 * ms},
+		{"only two ever answered", []time.Duration{0, 50 * ms, 0, 0, 10 * ms}, 50 * ms},
+		{"too far, or so it seems after a stall", []time.Duration{ms, 50 * ms, 400 * ms, 400 * ms, 400 * ms}, maxGrace},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			c := &Config{Tree: Majority(3, 5), TTL: 10 * time.Second, HandTTL: 1800 * ms, NodeTimeout: time.Second, Renew: true}

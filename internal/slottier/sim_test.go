@@ -17,9 +17,8 @@ import (
 )
 
 const (
-	epoch       scriptmodel.Time = 1_790_000_000_123_457
-	nodeTimeout                  = 50 * time.Millisecond
-	name                         = "x"
+	epoch scriptmodel.Time = 1_790_000_000_123_457
+	name                   = "x"
 )
 
 // sim is one schedule.
@@ -33,6 +32,7 @@ type sim struct {
 	quorum  int
 	permits int
 	ttl     time.Duration
+	limit   time.Duration // NodeTimeout
 	lossy   float64
 	calm    *calm
 	calls   map[quorumlock.Owner]*call
@@ -120,6 +120,7 @@ func newSim(seed uint64, traces bool) *sim {
 	}
 	s.down, s.trips = make([]time.Duration, n), make([]time.Duration, n)
 	s.permits = pick(s, 1, 2, 2, 3, 3, 5)
+	s.limit = 50 * time.Millisecond
 	s.ttl = pick(s, 300*time.Millisecond, time.Second, 3*time.Second)
 	s.lossy = pick(s, 0, 0, 0.01, 0.05)
 	return s
@@ -213,11 +214,11 @@ type call struct {
 
 func (w *worker) newCall() *call {
 	c := &call{worker: w, number: len(w.calls), last: make([]time.Duration, len(w.nodes))}
-	set := options.Settings{TTL: w.ttl, NodeTimeout: nodeTimeout, Drift: quorumlock.DefaultDrift(), Renew: !w.chance(0.1)}
+	set := options.Settings{TTL: w.ttl, NodeTimeout: w.limit, Drift: quorumlock.DefaultDrift(), Renew: !w.chance(0.1)}
 	c.terms = dialect.TermsOf(&set)
 	n := len(w.nodes)
 	config := &core.Config{
-		Tree: core.Majority(w.quorum, n), TTL: w.ttl, HandTTL: c.terms.HandTTL, NodeTimeout: nodeTimeout, Drift: set.Drift,
+		Tree: core.Majority(w.quorum, n), TTL: w.ttl, HandTTL: c.terms.HandTTL, NodeTimeout: w.limit, Drift: set.Drift,
 		Renew: set.Renew, Tries: w.chance(0.2), Slots: []core.Slots{{First: 0, Cells: n, Permits: w.permits}},
 	}
 	c.caller = dialect.Caller{Waiter: quorumlock.Owner(fmt.Sprintf("p%d:%d", w.number, c.number)), Ticket: int64(epoch.Add(w.now)) + int64(c.number)}
@@ -328,7 +329,7 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 		c.last[node] = arrives
 	}
 	lost, unheard := c.chance(c.lossy), c.chance(c.lossy)
-	sent, deadline := c.now, c.now+nodeTimeout
+	sent, deadline := c.now, c.now+c.limit
 	answered := false
 	answer := func(reply wire.Reply) {
 		if answered || c.dead {
