@@ -3,8 +3,11 @@ package integration
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -22,6 +25,42 @@ func TestPausedMinorityIsNotMissed(t *testing.T) {
 	must(t, lease.Extend(t.Context()))
 	must(t, lease.Context().Err())
 	must(t, lease.Unlock(t.Context()))
+}
+
+// The slots of nine callers of eight often differ from node to node. With two of five nodes paused, they have to agree at all others.
+func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
+	const slots, hold = 8, 50 * time.Millisecond
+	var semaphores []*redlock.Semaphore
+	for range slots + 1 {
+		semaphores = append(semaphores, dial(t, five).Semaphore("busy", slots))
+	}
+	for _, s := range five[:2] {
+		s.pause(t)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var grants atomic.Int64
+	var callers errgroup.Group
+	for _, s := range semaphores {
+		callers.Go(func() error {
+			for {
+				lease, err := s.Lock(ctx)
+				if ctx.Err() != nil {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
+				grants.Add(1)
+				time.Sleep(hold)
+				if err := lease.Unlock(t.Context()); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	eventually(t, patience, "1,000 grants", func() bool { return grants.Load() >= 1000 })
+	stop()
+	must(t, callers.Wait())
 }
 
 // The late grant comes while its call is still waited for: it is undone as soon as it does, long before
