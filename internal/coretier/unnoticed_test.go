@@ -117,6 +117,10 @@ var unnoticed = map[string]string{
 // tested has the statements whose absence none of the first 5,000 schedules notices, but the tests of package core do. Most of them
 // are for calls that overtake each other, or get lost.
 var tested = []string{
+	"wait.go: patience: for i := range m.Cells { ...",
+	"wait.go: patience: switch { ...",
+	"wait.go: patience: vote = No",
+	"wait.go: patience: vote, next = No, earlier(next, trip)",
 	"hold.go: renewed: c.stray = c.stray || c.State != Granted && c.State != Queued",
 	"attempt.go: ask: if c.Handed > 0 { ...",
 	"attempt.go: ask: former = m.attempt - 1",

@@ -230,7 +230,7 @@ func guardedTTL(d quorumlock.Drift) time.Duration {
 
 func (g generator) clock(p *Plan) ClockPlan {
 	c := ClockPlan{Rate: 1, Offset: g.between(-time.Hour, time.Hour)}
-	if p.Guard { // where counters are lost, a token is as good as the clocks: no node may refuse a client's hint
+	if p.Guard || p.Class == beyond { // where counters are lost, a token is as good as the clocks: no node may refuse a client's hint
 		c.Offset /= 2
 	}
 	r := p.Drift.Rate
