@@ -27,7 +27,8 @@ func TestPausedMinorityIsNotMissed(t *testing.T) {
 	must(t, lease.Unlock(t.Context()))
 }
 
-// The slots of nine callers of eight often differ from node to node. With two of five nodes paused, they have to agree at all others.
+// When nine callers contend for eight slots, nodes often grant a caller different ones. With two of five nodes paused, all three
+// others have to grant it the same one.
 func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
 	const slots, hold = 8, 50 * time.Millisecond
 	var semaphores []*redlock.Semaphore

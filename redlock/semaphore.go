@@ -12,8 +12,9 @@ import (
 //
 // # Order
 //
-// Callers are served in the order in which they called, fleet-wide. A release hands its slot to the first in the queue, or calls
-// that one if other slots are free as well. The slot of a holder that died is free when its TTL is over.
+// Callers are served in the order in which they called, fleet-wide. A release hands its slot to the first in the queue. If
+// other slots are free as well, it wakes the first instead, who then takes a free slot. The slot of a holder that died is free when
+// its TTL is over.
 //
 // # Tokens
 //

@@ -149,8 +149,8 @@ end
 
 -- serve is called when an owner has released a slot, or a waiter has left the queue. If a slot is free, the first in the queue
 -- is handed it, if that is allowed and no other slot is free, or is called; if it was called before, the next one, as far as there
--- are slots. (While others are free, waiters are on their way to them, each to the one that it would like at every node: they would be
--- handed different ones.) The one behind them is told that it is next, if it would not look by itself soon. serve returns whether I
+-- are slots. (While others are free, waiters are on their way, and each asks every node for the same slot. If they were handed slots, they
+-- would get different ones at different nodes.) The one behind them is told that it is next, if it would not look by itself soon. serve returns whether I
 -- could have a slot now.
 local function serve(me, now, hands)
   if check() then -- the queue is of another kind of lock

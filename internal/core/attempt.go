@@ -161,7 +161,9 @@ func (m *Machine) count(now Time) {
 		m.giveWay(now, m.refusal())
 	case m.together():
 		m.giveWay(now, m.contested())
-	case m.silence == 0 && m.isApart(): // the contenders have different slots at different cells: somebody must give way
+	// It was granted different slots. Contenders may have been, too, and must not all wait for silent nodes. But leftovers of the dead
+	// make slots differ as well, and a TryLock has no time for many attempts: its second one waits.
+	case m.silence == 0 && m.isApart() && (!m.cfg.Tries || m.attempt == 1):
 		m.silence = now.Mono + m.tolerance()
 	}
 }
@@ -179,8 +181,8 @@ func (m *Machine) together() bool {
 
 // tolerance is how long an attempt that was refused somewhere, or was granted different slots, waits for the nodes that have not
 // answered. Otherwise contenders that have some of the living nodes each would all wait for the silent ones. It is a few round trips,
-// as these nodes took lately, and doubles with every attempt: in the end a node that has become slow gets its time. Of a semaphore
-// it doubles with every fourth, since several in a row may be granted different slots though no node is slow.
+// as these nodes took lately, and doubles with every attempt: in the end a node that has become slow gets its time. With a
+// semaphore it doubles only with every fourth attempt: several in a row may be granted different slots though no node is slow.
 func (m *Machine) tolerance() time.Duration {
 	limit := m.cfg.NodeTimeout
 	longest := grace
@@ -193,7 +195,7 @@ func (m *Machine) tolerance() time.Duration {
 		}
 	}
 	doublings := m.contests
-	if len(m.slots) > 0 {
+	if m.hasSlots() {
 		doublings /= 4
 	}
 	m.contests++
@@ -386,8 +388,7 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 // Certain reports whether a TryLock was refused because one contender has the lock, or a member of it, whatever the silent cells
 // would say. Of semaphores it is never certain: a refusal does not say who has the other slots.
 func (m *Machine) Certain() bool {
-	many := slices.ContainsFunc(m.cfg.Slots, func(s Slots) bool { return s.Permits > 1 })
-	return !many && !m.undecided && slices.ContainsFunc(m.Cells, func(c Cell) bool {
+	return !m.hasSlots() && !m.undecided && slices.ContainsFunc(m.Cells, func(c Cell) bool {
 		return c.Refused && m.breaks(func(d *Cell) bool {
 			return d.Refused && !d.Refusal.Ended && !d.Refusal.Free && d.Refusal.Holder == c.Refusal.Holder
 		})

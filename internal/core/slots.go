@@ -1,5 +1,7 @@
 package core
 
+import "slices"
+
 // A semaphore is a number of slots, each of which is a mutex of its own, with tokens of its own, behind one queue. A cell grants
 // the slot that the machine would like, or another one that is free; it hands over the slot that has become free. A hold needs
 // a quorum of cells for the same slot. So at most one machine has a slot, for the reason for which at most one has a mutex.
@@ -23,6 +25,11 @@ func (m *Machine) Slot() int {
 		return 0
 	}
 	return int(m.slots[0])
+}
+
+// hasSlots reports whether the lock is a semaphore with several slots, or has one as a member.
+func (m *Machine) hasSlots() bool {
+	return slices.ContainsFunc(m.cfg.Slots, func(s Slots) bool { return s.Permits > 1 })
 }
 
 // slotAt is the slot that the hold has, or that the machine would like, of the semaphore that a cell belongs to.

@@ -127,3 +127,35 @@ func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 }
 
 func attemptOf(m *Machine) int32 { n, _ := m.Attempt(); return n }
+
+// Contenders that were granted different slots do not wait for silent nodes. A TryLock does from its second attempt on: slots also
+// differ where the dead have left something, and then a node that is slow must be heard.
+func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
+	for _, tries := range []bool{false, true} {
+		m, asked := newSemaphore(t, 5, 3, tries)
+		now := Time{}
+		for attempt := 1; attempt <= 2; attempt++ {
+			grantsSlot(m, now, asked[0], 0)
+			grantsSlot(m, now, asked[1], 1)
+			waits := m.Wake() == 0 || m.Wake()-now.Mono >= time.Second
+			if want := tries && attempt > 1; m.Phase() != Asking || waits != want {
+				t.Fatalf("TryLock %v, attempt %d: phase %v, wakes at %v after %v; waits for the others: want %v", tries, attempt, m.Phase(), m.Wake(), now.Mono, want)
+			}
+			if attempt == 2 {
+				break
+			}
+			now = Time{m.Wake(), m.Wake()}
+			yields := callsOf(m.Step(now, Event{Kind: Tick}))
+			asked = nil
+			for _, y := range yields {
+				if y.Do == Yield {
+					asked = append(asked, callsOf(m.Step(now, Event{Kind: Replied, Call: y, Reply: Reply{First: true}}))...)
+				}
+			}
+			if len(asked) == 0 {
+				now = Time{m.Wake(), m.Wake()}
+				asked = callsOf(m.Step(now, Event{Kind: Tick}))
+			}
+		}
+	}
+}

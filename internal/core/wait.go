@@ -21,7 +21,8 @@ const (
 	spread    = time.Millisecond
 	maxSpread = 100 * time.Millisecond
 
-	// grace is how long a waiter waits for the missing votes after the first wake-up, at least and at most: see patience.
+	// grace and maxGrace bound how long a waiter waits for the missing votes after the first wake-up: see patience. Where free cells
+	// alone make a quorum, it waits for grace.
 	grace    = 3 * time.Millisecond
 	maxGrace = 100 * time.Millisecond
 
@@ -193,8 +194,9 @@ func (m *Machine) look(now Time) {
 	}
 }
 
-// patience is how long a waiter waits for the missing votes after the first wake-up, if the quorum can do without some of them: for
-// a round trip to the nearest quorum, by when the messages of a release have come that was sent from no further away.
+// patience is how long a waiter waits for the missing votes after the first wake-up, if the quorum can do without some of them. It is
+// a round trip to the nearest quorum, but at least grace and at most maxGrace. If whoever released the lock is no further away, the
+// messages have arrived by then. If no quorum has ever answered, it is the longest round trip known.
 func (m *Machine) patience() time.Duration {
 	var room [16]Vote
 	for d := grace; ; {

@@ -28,7 +28,8 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	}
 }
 
-// The nodes of the nearest quorum say what they have to say within a round trip. A waiter that asked earlier would do so for nothing.
+// The messages of a release arrive within a round trip to the nearest quorum, if the releaser is no further away. A waiter that asks
+// earlier wastes an attempt.
 func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {
 	ms := time.Millisecond
 	for _, tt := range []struct {
@@ -42,7 +43,7 @@ func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {
 		{"at different distances", []time.Duration{50 * ms, ms, 2 * ms, 20 * ms, 10 * ms}, 10 * ms},
 		{"two never answered", []time.Duration{0, 50 * ms, 20 * ms, 0, 10 * ms}, 50 * ms},
 		{"only two ever answered", []time.Duration{0, 50 * ms, 0, 0, 10 * ms}, 50 * ms},
-		{"too far, or so it seems after a stall", []time.Duration{ms, 50 * ms, 400 * ms, 400 * ms, 400 * ms}, maxGrace},
+		{"too far, or measured during a stall", []time.Duration{ms, 50 * ms, 400 * ms, 400 * ms, 400 * ms}, maxGrace},
 	} {
 		t.Run(tt.what, func(t *testing.T) {
 			c := &Config{Tree: Majority(3, 5), TTL: 10 * time.Second, HandTTL: 1800 * ms, NodeTimeout: time.Second, Renew: true}

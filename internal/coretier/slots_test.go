@@ -11,7 +11,7 @@ func init() {
 		"attempt.go: note: c.slot = r.Slot",
 		"attempt.go: count: m.align(slotGranted)",
 		"attempt.go: count: m.silence = now.Mono + m.tolerance()",
-		"attempt.go: tolerance: if len(m.slots) > 0 { ...",
+		"attempt.go: tolerance: if m.hasSlots() { ...",
 		"attempt.go: tolerance: doublings /= 4",
 		"attempt.go: tokenAt: return 0",
 		"attempt.go: refusal: return m.contested()",

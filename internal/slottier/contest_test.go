@@ -55,19 +55,19 @@ const ms = time.Millisecond
 // Callers whose slots differ from node to node give way to each other. They do not wait for nodes that are silent.
 func TestSilentNodesCostASemaphoreNothing(t *testing.T) {
 	for name, c := range map[string]calm{
-		"a caller more than slots":  {8, 9, 0, 50 * time.Microsecond, 350 * time.Microsecond, 100 * ms},
-		"eight callers more":        {8, 16, 0, 50 * time.Microsecond, 350 * time.Microsecond, 50 * ms},
-		"eight callers for a slot":  {8, 64, 0, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms},
-		"two slots for three":       {2, 3, 0, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms},
-		"one slot for three":        {1, 3, 0, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms},
-		"two slots for three, far":  {2, 3, 0, 5 * ms, 6 * ms, 100 * ms},
-		"eight slots for nine, far": {8, 9, 0, 5 * ms, 6 * ms, 200 * ms},
+		"eight slots, nine callers":      {8, 9, 0, 50 * time.Microsecond, 350 * time.Microsecond, 100 * ms},
+		"eight slots, 16 callers":        {8, 16, 0, 50 * time.Microsecond, 350 * time.Microsecond, 50 * ms},
+		"eight slots, 64 callers":        {8, 64, 0, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms},
+		"two slots, three callers":       {2, 3, 0, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms},
+		"one slot, three callers":        {1, 3, 0, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms},
+		"two slots, three callers, far":  {2, 3, 0, 5 * ms, 6 * ms, 100 * ms},
+		"eight slots, nine callers, far": {8, 9, 0, 5 * ms, 6 * ms, 200 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			healthy, _, _, _ := contest(1, c, 100)
 			for c.silent = 1; c.silent <= 2; c.silent++ {
 				if got, _, _, _ := contest(1, c, 100); got < healthy*9/10 {
-					t.Errorf("%d silent: %d grants, and %d with all nodes", c.silent, got, healthy)
+					t.Errorf("%d silent: %d grants, want at least 90 %% of the %d with all nodes", c.silent, got, healthy)
 				}
 			}
 		})

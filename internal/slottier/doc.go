@@ -4,7 +4,7 @@
 //	go test ./internal/slottier -seeds 100000      many schedules
 //	go test ./internal/slottier -seed 42           one schedule, with its trace
 //	go test ./internal/slottier -planted all       does it notice planted bugs?
-//	go test ./internal/slottier -run - -bench .    how busy the slots are, without faults
+//	go test ./internal/slottier -run - -bench .    how busy the slots are, with no fault but silent nodes
 //
 // It is small: what is not about slots, such as clocks that drift, package coretier checks with a mutex.
 package slottier

@@ -34,12 +34,12 @@ type sim struct {
 	ttl     time.Duration
 	limit   time.Duration // NodeTimeout
 	lossy   float64
-	calm    *calm
+	calm    *calm // nil, except in contest
 	calls   map[quorumlock.Owner]*call
-	trips   []time.Duration // to each node, averaged over the last few
-	scripts int
-	holds   map[int]*call  // by slot
-	tokens  map[int]uint64 // of each slot, the highest
+	trips   []time.Duration // round trips to each node, by all callers: a moving average that starts at 0
+	scripts int             // how many the nodes ran
+	holds   map[int]*call   // by slot
+	tokens  map[int]uint64  // of each slot, the highest
 	grants  int
 	handed  int
 	working int // workers that are not done
