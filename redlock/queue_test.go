@@ -124,6 +124,7 @@ func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
 			wg.Go(func() {
 				lease := mustLock(t, clients[1].Mutex("x"))
 				crowd = append(crowd, int(order.Add(1)))
+				time.Sleep(time.Millisecond) // for the next of the crowd to be queued
 				mustUnlock(t, lease)
 			})
 		}
