@@ -228,6 +228,7 @@ func TestHandoffsReplayedWhenTheHoldIsOverChangeNothing(t *testing.T) {
 				}
 			}
 		}
+		warm(t, c[2])
 		got := waits(t, c[2].Mutex("x"))
 		mustUnlock(t, former)
 		holder := served(t, got, former) // it was handed the lock, as the former one was
