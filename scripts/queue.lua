@@ -16,6 +16,7 @@
 -- The client hears on the channel quorumlock_wake:<client>:
 --   handoff <waiter> <attempt> <cell> <token> <proof> <lock>   the lock is the successor's
 --   turn <waiter> <lock>   the lock is free and the waiter may be the first in the queue
+--   slot <waiter> <slot> <lock>   the same, of a semaphore: this slot has been released
 --   next <waiter> <lock>   the waiter should look more often: those before it are few, or may be dead
 --
 -- On Redisson's channel of the lock a release publishes a zero, as Redisson does, but with two digits: this library knows its
@@ -247,12 +248,13 @@ local function tell(what, waiter, more)
   end
 end
 
--- summon calls a waiter: its turn may have come. From now on it has CLAIM ms to come.
-local function summon(waiter, stored, now)
+-- summon calls a waiter: its turn may have come. From now on it has CLAIM ms to come. slot is nil if the waiter need not know
+-- what has been released.
+local function summon(waiter, stored, now, slot)
   if deadline(stored) > now + CLAIM then
     redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + CLAIM) .. string.match(stored, '^%S+(.*)$'))
   end
-  tell('turn', waiter)
+  tell(slot and 'slot' or 'turn', waiter, slot and slot .. ' ')
 end
 
 -- hasTwin tells whether a waiter's successor already has a share here as another cell: a server with two addresses counts once.

@@ -99,7 +99,8 @@ func TestTheGuardAsksThoughASlotIsThere(t *testing.T) {
 	}
 }
 
-// While several slots are free, waiters are on their way to them. If they were handed slots, each node would hand other ones.
+// While several slots are free, waiters are on their way to them. If they were handed slots, each node would hand other ones. They are
+// told which slot was released.
 func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	c := gather(t)
 	free := func(waiter quorumlock.Owner) {
@@ -114,9 +115,9 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	c.wait(lent/2 + time.Millisecond) // alice may be dead
 	slot(c.server, "bob:4", 4, 0)
 	free("w:1")
-	c.checkHeard("turn alice:3 x")
+	c.checkHeard("slot alice:3 0 x")
 	free("w:2")
-	c.checkHeard("turn bob:4 x")
+	c.checkHeard("slot bob:4 1 x")
 	slot(c.server, "alice:3", 3, 0)
 	slot(c.server, "bob:4", 4, 0)
 	slot(c.server, "carol:5", 5, 1)
@@ -124,4 +125,30 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	free("bob:4")
 	proof := sha1.Sum(fmt.Appendf(nil, "%s carol:5 1 7 102@1 x %s", secret, secret))
 	c.checkHeard(fmt.Sprintf("handoff carol:5 1 7 102@1 %x x", proof))
+}
+
+// A waiter is not told of a slot that is none of its permits.
+func TestAReleasedSlotIsNamedToThoseWhoKnowIt(t *testing.T) {
+	for permits, want := range map[int]string{2: "turn alice:4 x", 3: "slot alice:4 2 x"} {
+		t.Run(fmt.Sprint(permits), func(t *testing.T) {
+			c := gather(t)
+			acquire := func(waiter quorumlock.Owner, permits, slot int, ttl time.Duration) {
+				c.Helper()
+				e := wire.Entry{Waiter: waiter, Ticket: 1, TTL: life}
+				if _, err := c.send(wire.AcquireInTurn("x", wire.OwnerOf(waiter, 1), ttl, 100, e).At(7).OfSemaphore(permits, slot)).Acquired(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			acquire("w:1", 3, 0, 100*time.Millisecond)
+			acquire("w:2", 3, 1, ttl)
+			acquire("w:3", 3, 2, ttl)
+			acquire("alice:4", permits, 0, ttl)
+			c.wait(102 * time.Millisecond) // slot 0 is free, and nobody was told
+			c.checkHeard()
+			if left, held, err := c.send(wire.Release("x", "w:3.1", 1).At(7).OfSemaphore(3, 2)).Released(); err != nil || left != 0 || !held {
+				t.Fatalf("%d left, held %v, %v", left, held, err)
+			}
+			c.checkHeard(want)
+		})
+	}
 }

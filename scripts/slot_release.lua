@@ -11,7 +11,8 @@
 --          {0 or -1, open} if the waiter is queued again: open is 1 if the waiter could have a slot now
 -- include queue.lua
 -- include slots.lua
-local left = give(ARGV[1]) and 0 or -1
+local slot = give(ARGV[1])
+local left = slot and 0 or -1
 local waiter = ARGV[4]
 if not waiter and redis.call('exists', KEYS[2]) == 0 then
   return left
@@ -33,5 +34,5 @@ if waiter then
     give(successor)
   end
 end
-serve(nil, now, true)
+serve(nil, now, true, slot)
 return left

@@ -88,7 +88,7 @@ type Event struct {
 	Cell    int32
 	Attempt int32         // of a Handoff
 	Token   uint64        // of a Handoff
-	Slot    int32         // of a Handoff of a semaphore
+	Slot    int32         // of a Handoff of a semaphore, and of a TurnForSlot
 	Keep    time.Duration // of an Unlock: how long the nodes keep the lock
 	Call    Call          // of a Replied
 	Reply   Reply
@@ -98,17 +98,18 @@ type Event struct {
 type EventKind uint8
 
 const (
-	Start     EventKind = iota + 1 // the call begins
-	Replied                        // a node has answered Call
-	Turn                           // a cell has called the waiter
-	Handoff                        // a cell has handed the lock to the successor of Attempt
-	Next                           // the waiter is the second in some queue
-	Tick                           // the time of Machine.Wake has come
-	Cancel                         // the caller has gone
-	Extend                         // renew at once
-	Downgrade                      // from now on the hold is shared with others: renew it so, at once
-	Unlock                         // the holder is done
-	Close                          // the client is closed: a hold counts as lost
+	Start       EventKind = iota + 1 // the call begins
+	Replied                          // a node has answered Call
+	Turn                             // a cell has called the waiter
+	TurnForSlot                      // a cell of a semaphore has called the waiter, because Slot has been released there
+	Handoff                          // a cell has handed the lock to the successor of Attempt
+	Next                             // the waiter is the second in some queue
+	Tick                             // the time of Machine.Wake has come
+	Cancel                           // the caller has gone
+	Extend                           // renew at once
+	Downgrade                        // from now on the hold is shared with others: renew it so, at once
+	Unlock                           // the holder is done
+	Close                            // the client is closed: a hold counts as lost
 )
 
 // Outcome is how a call ends.

@@ -109,7 +109,9 @@ type Cell struct {
 
 	slot       int32 // of a semaphore: what it granted
 	handedSlot int32 // which one it handed over
-	apart      bool  // it granted, or handed over, another slot than most
+	released   int32 // which one has been released there since the attempt began, if named
+	named      bool
+	apart      bool // it granted, or handed over, another slot than most
 }
 
 // Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
@@ -211,6 +213,10 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.replied(now, e.Call, e.Reply)
 	case Turn:
 		m.Cells[e.Cell].Called = true
+		m.review(now)
+	case TurnForSlot:
+		c := &m.Cells[e.Cell]
+		c.Called, c.released, c.named = true, e.Slot, m.isSlot(int(e.Cell), e.Slot)
 		m.review(now)
 	case Handoff:
 		m.handed(now, int(e.Cell), e.Attempt, e.Token, e.Slot)

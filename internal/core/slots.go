@@ -9,7 +9,8 @@ import "slices"
 // Cells that gave another slot than most count as if they had refused. A machine that wins moves them to its slot, where that is
 // free, and they give the other one back. A machine that does not win gives everything back, and asks again for the slot
 // that it had at most cells, or, of these, at the first cell: machines that got the same slots at different cells in a
-// different order would then like different ones.
+// different order would then like different ones. If a waiter is called because slots were released, it asks for the one that
+// most cells named, unless it has had one: those are about to be free everywhere.
 
 // Slots are the cells of a semaphore.
 type Slots struct {
@@ -30,6 +31,16 @@ func (m *Machine) Slot() int {
 // hasSlots reports whether the lock is a semaphore with several slots, or has one as a member.
 func (m *Machine) hasSlots() bool {
 	return slices.ContainsFunc(m.cfg.Slots, func(s Slots) bool { return s.Permits > 1 })
+}
+
+// isSlot reports whether the semaphore that a cell belongs to has such a slot. Whoever may publish can send the machine any number.
+func (m *Machine) isSlot(cell int, slot int32) bool {
+	for i := range m.cfg.Slots {
+		if s := &m.cfg.Slots[i]; s.has(cell) {
+			return 0 <= slot && int(slot) < s.Permits
+		}
+	}
+	return false
 }
 
 // slotAt is the slot that the hold has, or that the machine would like, of the semaphore that a cell belongs to.
@@ -83,6 +94,7 @@ func (m *Machine) like() {
 		}
 		return
 	}
+	m.align(func(c *Cell) (int32, bool) { return c.released, c.named })
 	m.align(func(c *Cell) (int32, bool) { return c.slot, c.Won })
 	m.align(slotHanded)
 }

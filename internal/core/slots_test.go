@@ -114,6 +114,49 @@ func TestTheNextAttemptAsksForOneSlot(t *testing.T) {
 	}
 }
 
+// A waiter that is called because of releases asks every cell for the slot that most of them name. What is no slot of the
+// semaphore does not count.
+func TestACalledWaiterAsksForTheSlotThatWasReleased(t *testing.T) {
+	for _, tt := range []struct {
+		what  string
+		named []int32
+		want  int32 // -1 if the slot is the one that it asked for before
+	}{
+		{"by all", []int32{4, 4, 4}, 4},
+		{"by most", []int32{4, 3, 3}, 3},
+		{"by the first", []int32{8, 3, 5}, 8},
+		{"the lowest", []int32{0, 0, 0}, 0},
+		{"one that does not exist", []int32{9, 9, 9}, -1},
+		{"a negative one", []int32{-1, -1, -1}, -1},
+		{"one that does not exist, by most", []int32{9, 5, 9}, 5},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			m, asked := newSemaphore(t, 5, 9, false)
+			want := tt.want
+			if want < 0 {
+				want = asked[0].Slot
+			} else if want == asked[0].Slot {
+				t.Fatal("control: it would ask for that slot anyway")
+			}
+			for _, c := range asked {
+				m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{TTL: time.Second, Holder: "a:1.1"}})
+			}
+			var again []Call
+			for cell, slot := range tt.named {
+				again = callsOf(m.Step(Time{}, Event{Kind: TurnForSlot, Cell: int32(cell), Slot: slot}))
+			}
+			if got := cellsOf(again, Acquire); len(got) != 5 {
+				t.Fatalf("it asks cells %v: %+v", got, again)
+			}
+			for _, c := range again {
+				if c.Slot != want {
+					t.Errorf("it asks cell %d for slot %d, want %d", c.Cell, c.Slot, want)
+				}
+			}
+		})
+	}
+}
+
 // A grant that comes late and is for another slot raises no token of it.
 func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 	m, asked := newSemaphore(t, 5, 3, false)

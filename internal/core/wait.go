@@ -239,9 +239,6 @@ func (m *Machine) isPromising() bool {
 
 // next notes that the waiter is the second in a queue: it refreshes as often as the first.
 func (m *Machine) next(now Time) {
-	if m.soon || m.phase >= Holding {
-		return
-	}
 	m.soon = true
 	if m.phase == Waiting {
 		m.due = min(m.due, max(now.Mono, m.from+refresh))

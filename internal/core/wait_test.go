@@ -59,3 +59,31 @@ func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {
 		})
 	}
 }
+
+// Far back in a queue a waiter refreshes seldom. Once it is told that it is next, it does so as often as the first.
+func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
+	const ms, far = time.Millisecond, 4
+	m := New(&Config{Tree: Majority(2, 3), TTL: time.Minute, HandTTL: 1800 * ms, NodeTimeout: time.Second, Renew: true}, func(int) time.Duration { return ms }, 1)
+	attempt, now := int32(0), at(0)
+	asks := func(e EventKind, want time.Duration) {
+		t.Helper()
+		m.Step(now, Event{Kind: e})
+		attempt++
+		for cell := range int32(3) {
+			m.Step(now, Event{Kind: Replied, Call: Call{Do: Acquire, Cell: cell, Attempt: attempt}, Reply: Reply{Holder: "other:1", TTL: time.Minute, Position: far * nearPositions}})
+		}
+		if got := m.Wake() - now.Mono; m.Phase() != Waiting || got != want {
+			t.Errorf("phase %d, it refreshes after %v, want %v", m.Phase(), got, want)
+		}
+	}
+	asks(Start, refresh) // the first attempt does not know the position
+	now = at(refresh)
+	asks(Tick, far*refresh)
+	now = at(refresh + ms)
+	m.Step(now, Event{Kind: Next})
+	if got, want := m.Wake(), at(2*refresh).Mono; got != want {
+		t.Errorf("it refreshes at %v, want %v", got, want)
+	}
+	now = at(2 * refresh)
+	asks(Tick, refresh)
+}

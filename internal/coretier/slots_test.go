@@ -20,6 +20,8 @@ func init() {
 		"hold.go: leaveQueue: if c.apart { ...",
 		"hold.go: leaveQueue: m.move(i)",
 		"hold.go: leaveQueue: m.move(i) (2)",
+		"machine.go: Step: c.Called, c.released, c.named = true, e.Slot, m.isSlot(int(e.Cell), e.Slot)",
+		"machine.go: Step: m.review(now) (2)",
 		"machine.go: call: c.Slot = m.slotAt(int(c.Cell))",
 		"wait.go: handed: if m.successor { ...",
 		"wait.go: handed: c.apart = slot != m.slotAt(cell)",

@@ -9,7 +9,7 @@ import (
 
 var (
 	phases = [...]string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
-	events = [...]string{"", "start", "reply to", "turn", "handoff", "next", "tick", "cancel", "extend", "downgrade", "unlock", "close"}
+	events = [...]string{"", "start", "reply to", "turn", "turn for slot", "handoff", "next", "tick", "cancel", "extend", "downgrade", "unlock", "close"}
 	does   = [...]string{"", "acquire", "raise", "yield", "release", "release and leave", "leave", "renew", "restore", "keep"}
 )
 
@@ -29,7 +29,7 @@ func telling(c *call, was core.Phase, e *core.Event, fx *core.Effects) string {
 		default:
 			fmt.Fprintf(&b, ": %v %d", r.OK || r.First, r.Token)
 		}
-	case core.Turn:
+	case core.Turn, core.TurnForSlot:
 		fmt.Fprintf(&b, " n%d", e.Cell+1)
 	case core.Handoff:
 		fmt.Fprintf(&b, " n%d attempt %d token %d", e.Cell+1, e.Attempt, e.Token)

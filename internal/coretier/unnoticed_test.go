@@ -61,13 +61,6 @@ var unnoticed = map[string]string{
 	"release.go: unlock: return":                                                       safe,
 	"wait.go: handed: if m.phase == Idle || m.cfg.Tries { ...":                         safe,
 	"wait.go: handed: return":                                                          safe,
-	"wait.go: next: if m.soon || m.phase >= Holding { ...":                             short,
-	"wait.go: next: return":                                                            short,
-	"wait.go: next: m.soon = true":                                                     short,
-	"wait.go: next: if m.phase == Waiting { ...":                                       short,
-	"wait.go: next: m.due = min(m.due, max(now.Mono, m.from+refresh))":                 short,
-	"wait.go: refreshAfter: for i := range m.Cells { ...":                              short,
-	"wait.go: refreshAfter: furthest = max(furthest, m.Cells[i].Position)":             short,
 	"wait.go: refreshAfter: if m.Cells[i].State == Free { // it is the first there, and would be taken for dead ...": short,
 	"wait.go: refreshAfter: return refresh":                                                             short,
 	"wait.go: expiry: for i := range m.Cells { ...":                                                     short,
@@ -117,6 +110,12 @@ var unnoticed = map[string]string{
 // tested has the statements whose absence none of the first 5,000 schedules notices, but the tests of package core do. Most of them
 // are for calls that overtake each other, or get lost.
 var tested = []string{
+	"machine.go: Step: m.next(now)",
+	"wait.go: refreshAfter: for i := range m.Cells { ...",
+	"wait.go: refreshAfter: furthest = max(furthest, m.Cells[i].Position)",
+	"wait.go: next: m.soon = true",
+	"wait.go: next: if m.phase == Waiting { ...",
+	"wait.go: next: m.due = min(m.due, max(now.Mono, m.from+refresh))",
 	"wait.go: patience: for i := range m.Cells { ...",
 	"wait.go: patience: switch { ...",
 	"wait.go: patience: vote = No",

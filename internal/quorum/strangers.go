@@ -94,7 +94,7 @@ func (c *call) meet(cell int, r core.Reply) {
 				return
 			}
 			defer c.lock.client.End()
-			c.told(core.Turn, c.lock.cells[cell].at)
+			c.told(core.Event{Kind: core.Turn}, c.lock.cells[cell].at)
 		})
 	}
 }
@@ -262,7 +262,7 @@ func (c *Client) heardStranger(cell Cell, message string) {
 		return
 	}
 	if nearest <= 1 { // the place before it may be one that was kept for strangers
-		foremost.told(core.Turn, cell.at)
+		foremost.told(core.Event{Kind: core.Turn}, cell.at)
 		return
 	}
 	// Redisson's clients call nobody in the queue. The first may have left it, or may not hear this. Whoever looks calls it.
@@ -279,7 +279,7 @@ func (c *Client) heardStranger(cell Cell, message string) {
 		s.mu.Lock()
 		st.nudge = nil
 		s.mu.Unlock()
-		foremost.told(core.Turn, cell.at)
+		foremost.told(core.Event{Kind: core.Turn}, cell.at)
 	})
 }
 

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -178,7 +179,7 @@ func (c *Client) heard(n Node, message string) {
 	defer c.End()
 	if message == "" {
 		for _, w := range c.all() {
-			w.told(core.Turn, func(cell Cell) bool { return cell.Node == n })
+			w.told(core.Event{Kind: core.Turn}, func(cell Cell) bool { return cell.Node == n })
 			w.wantListen()
 		}
 		return
@@ -202,18 +203,24 @@ func (c *Client) heard(n Node, message string) {
 	switch {
 	case w == nil: // it has its lock already, or has gone
 	case what == "turn":
-		w.told(core.Turn, Cell{Node: n, Name: name}.at)
+		w.told(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name}.at)
+	case what == "slot":
+		number, name, _ := strings.Cut(name, " ")
+		if slot, err := strconv.ParseInt(number, 10, 32); err == nil {
+			w.told(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name}.at)
+		}
 	case what == "next":
 		w.step(core.Event{Kind: core.Next})
 	}
 }
 
 // told passes on a message of some cells to the machine.
-func (c *call) told(kind core.EventKind, by func(Cell) bool) {
+func (c *call) told(e core.Event, by func(Cell) bool) {
 	c.mu.Lock()
 	for i, cell := range c.lock.cells {
 		if by(cell) {
-			c.take(core.Event{Kind: kind, Cell: int32(i)})
+			e.Cell = int32(i)
+			c.take(e)
 		}
 	}
 	c.flush()

@@ -293,11 +293,16 @@ func (n *Node) tell(what, waiter, more string) {
 	}
 }
 
-func (n *Node) summon(w queued, now float64) {
+// summon is summon in queue.lua; slot is -1 for nil.
+func (n *Node) summon(w queued, now float64, slot int) {
 	if deadline(w.stored) > now+claim {
 		n.entries.hset(w.name, whole(now+claim)+w.stored[len(word(w.stored)):])
 	}
-	n.tell("turn", w.name, "")
+	if slot < 0 {
+		n.tell("turn", w.name, "")
+	} else {
+		n.tell("slot", w.name, whole(float64(slot))+" ")
+	}
 }
 
 func (n *Node) hand(w queued, now float64) bool {
@@ -416,7 +421,7 @@ func (n *Node) admit(me string, now float64, hands bool) (mine bool) {
 		case hands && n.hand(w, now):
 			return true
 		case deadline(w.stored) > now+claim:
-			n.summon(w, now)
+			n.summon(w, now, -1)
 		}
 		return false
 	})
@@ -446,7 +451,7 @@ func (n *Node) wake(me string, now float64, hands, stood bool) (first bool) {
 		return false
 	}
 	if !hands || !n.hand(one, now) {
-		n.summon(one, now)
+		n.summon(one, now, -1)
 	}
 	if two.name != "" && deadline(two.stored) > now+stretched {
 		n.tell("next", two.name, "")
@@ -493,7 +498,7 @@ func (n *Node) call(me string, now float64) float64 {
 	first := n.front(me, now)
 	left := deadline(first.stored) - now
 	if left > claim {
-		n.summon(first, now)
+		n.summon(first, now, -1)
 		left = claim
 	}
 	if left > claim-patience {
@@ -509,7 +514,7 @@ func (n *Node) call(me string, now float64) float64 {
 	for _, m := range n.queue.ranked()[:last] {
 		w := n.stored(m.Name)
 		if deadline(w.stored) > now+claim {
-			n.summon(w, now)
+			n.summon(w, now, -1)
 		}
 		// What summon has just stored does not count: it is the claim at most.
 		left = max(left, math.Min(deadline(w.stored)-now, claim))

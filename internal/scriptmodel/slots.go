@@ -164,7 +164,8 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 	return true
 }
 
-func (n *Node) serve(me string, now float64, hands bool) bool {
+// serve is serve in slots.lua; released is -1 for nil.
+func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 	if n.wrong() != "" {
 		return false
 	}
@@ -191,7 +192,10 @@ func (n *Node) serve(me string, now float64, hands bool) bool {
 			served = true
 		default:
 			if !served && deadline(w.stored) > now+claim {
-				n.summon(w, now)
+				if released >= k {
+					released = -1
+				}
+				n.summon(w, now, released)
 				served = true
 			}
 			from++

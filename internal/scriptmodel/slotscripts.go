@@ -62,7 +62,7 @@ func (n *Node) slotAcquire() wire.Reply {
 			gone = n.give(owner)
 			if who != "" {
 				if gone >= 0 {
-					n.serve("", now, false)
+					n.serve("", now, false, -1)
 				}
 				return refuse(0, who, 0)
 			}
@@ -86,7 +86,7 @@ func (n *Node) slotAcquire() wire.Reply {
 				if n.slots.zcount(wish, wish) > 0 {
 					n.give(former)
 					n.join(waiter, entry, now)
-					n.serve("", now, false)
+					n.serve("", now, false, -1)
 					return refuse(0, n.lowest(), 0)
 				}
 				slot = wish
@@ -134,7 +134,7 @@ func (n *Node) slotAcquire() wire.Reply {
 	}
 	n.take(owner, slot, token, now, n.number(2))
 	if gone >= 0 && gone != slot {
-		n.serve("", now, false)
+		n.serve("", now, false, -1)
 	}
 	status := int64(5)
 	if again {
@@ -145,8 +145,8 @@ func (n *Node) slotAcquire() wire.Reply {
 
 // slotRelease is slot_release.lua.
 func (n *Node) slotRelease() wire.Reply {
-	left := int64(0)
-	if n.give(n.text(1)) < 0 {
+	slot, left := n.give(n.text(1)), int64(0)
+	if slot < 0 {
 		left = -1
 	}
 	waiter, entry := n.text(4), n.text(5)
@@ -158,7 +158,7 @@ func (n *Node) slotRelease() wire.Reply {
 		n.check()
 		_, rest, _ := strings.Cut(entry, " ")
 		n.join(waiter, rest, now)
-		return wire.Integers(left, integerOf(n.serve(waiter, now, false)))
+		return wire.Integers(left, integerOf(n.serve(waiter, now, false, -1)))
 	}
 	if waiter != "" {
 		n.drop(waiter)
@@ -166,7 +166,7 @@ func (n *Node) slotRelease() wire.Reply {
 			n.giveSuccessor(waiter, attemptOf(n.text(1)))
 		}
 	}
-	n.serve("", now, true)
+	n.serve("", now, true, slot)
 	return wire.Integer(left)
 }
 
@@ -183,7 +183,7 @@ func (n *Node) slotLeave() wire.Reply {
 		n.giveSuccessor(n.text(1), math.Inf(1))
 	}
 	if n.queue.exists() {
-		n.serve("", n.clock(), false)
+		n.serve("", n.clock(), false, -1)
 	}
 	return wire.Integer(integerOf(stood))
 }
@@ -261,7 +261,7 @@ func (n *Node) slotForceRelease() wire.Reply {
 		n.give(m.Name)
 	}
 	for range min(len(owners), 100) {
-		n.serve("", now, false)
+		n.serve("", now, false, -1)
 	}
 	return wire.Integer(integerOf(len(owners) > 0))
 }

@@ -65,7 +65,7 @@ var bugs = []sabotage.Bug{
 	bug("a restore takes a slot that somebody has", "scripts/slot_acquire.lua", "    if who then\n      if gone", "    if who == '' then\n      if gone", 8000),
 	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", 2000),
 	bug("a caller passes those who wait for a slot", "scripts/slot_acquire.lua", "(redis.call('zrank', KEYS[2], waiter) or 0) >= free then", "false then", 2000),
-	bug("a release of a slot wakes nobody", "scripts/slot_release.lua", "serve(nil, now, true)", "", 2000),
+	bug("a release of a slot wakes nobody", "scripts/slot_release.lua", "serve(nil, now, true, slot)", "", 2000),
 	bug("a TryLock takes a split vote for the last slot as a refusal", "internal/core/slots.go", "granted && refused && s.Permits > 1", "granted && refused && s.Permits > 1000", 2000),
 	bug("what one node has of a latch counts", "internal/quorum/latch.go", "if len(agree) < l.need {", "if len(agree) < 1 {", 8000),
 	bug("a latch asks one node less than a quorum", "internal/quorum/latchround.go", "for need := r.latch.need; len", "for need := max(r.latch.need-1, 1); len", 400),

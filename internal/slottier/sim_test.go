@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -394,6 +395,15 @@ func (s *sim) tell(node int, m scriptmodel.Message) {
 		e.Kind, e.Attempt, e.Token, e.Slot = core.Handoff, int32(h.Attempt), h.Token, int32(h.Slot)
 	case "turn":
 		e.Kind = core.Turn
+	case "slot":
+		e.Kind = core.TurnForSlot
+		_, of, _ := strings.Cut(rest, " ")
+		slot, _, _ := strings.Cut(of, " ")
+		n, err := strconv.Atoi(slot)
+		if err != nil {
+			s.violate("messages can be read", "%s", m.Text)
+		}
+		e.Slot = int32(n)
 	case "next":
 		e.Kind = core.Next
 	}
