@@ -164,7 +164,7 @@ func (m *Machine) count(now Time) {
 	// It was granted different slots. Contenders may have been, too, and must not all wait for silent nodes. But leftovers of the dead
 	// make slots differ as well, and a TryLock has no time for many attempts: its second one waits.
 	case m.silence == 0 && m.isApart() && (!m.cfg.Tries || m.attempt == 1):
-		m.silence = now.Mono + m.tolerance()
+		m.silence = now.Mono + m.mixedTolerance()
 	}
 }
 
@@ -200,6 +200,19 @@ func (m *Machine) tolerance() time.Duration {
 	}
 	m.contests++
 	return min(longest<<min(doublings, 10), limit)
+}
+
+// mixedTolerance is the tolerance of an attempt that was granted different slots, and refused nowhere. Most likely contenders were granted
+// the others, and have them until they give way. So the first few wait for a few round trips to the nearest quorum, and not for
+// slower nodes.
+func (m *Machine) mixedTolerance() time.Duration {
+	const few = 8
+	first := m.contests < few
+	wait := m.tolerance()
+	if first {
+		wait = min(wait, 3*m.patience())
+	}
+	return wait
 }
 
 // agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from

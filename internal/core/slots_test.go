@@ -171,6 +171,32 @@ func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 
 func attemptOf(m *Machine) int32 { n, _ := m.Attempt(); return n }
 
+// mixed grants different slots at the first two cells, and returns for how long the machine then waits for the others; 0 for the
+// NodeTimeout.
+func mixed(m *Machine, now Time, asked []Call) time.Duration {
+	grantsSlot(m, now, asked[0], 0)
+	grantsSlot(m, now, asked[1], 1)
+	if m.Wake() == 0 {
+		return 0
+	}
+	return m.Wake() - now.Mono
+}
+
+// giveWay plays what comes of it when a machine gives way, and returns what the next attempt asks, and when.
+func giveWay(m *Machine) (now Time, asked []Call) {
+	now = Time{m.Wake(), m.Wake()}
+	for _, y := range callsOf(m.Step(now, Event{Kind: Tick})) {
+		if y.Do == Yield {
+			asked = append(asked, callsOf(m.Step(now, Event{Kind: Replied, Call: y, Reply: Reply{First: true}}))...)
+		}
+	}
+	if len(asked) == 0 {
+		now = Time{m.Wake(), m.Wake()}
+		asked = callsOf(m.Step(now, Event{Kind: Tick}))
+	}
+	return now, asked
+}
+
 // Contenders that were granted different slots do not wait for silent nodes. A TryLock does from its second attempt on: slots also
 // differ where the dead have left something, and then a node that is slow must be heard.
 func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
@@ -178,27 +204,30 @@ func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 		m, asked := newSemaphore(t, 5, 3, tries)
 		now := Time{}
 		for attempt := 1; attempt <= 2; attempt++ {
-			grantsSlot(m, now, asked[0], 0)
-			grantsSlot(m, now, asked[1], 1)
-			waits := m.Wake() == 0 || m.Wake()-now.Mono >= time.Second
-			if want := tries && attempt > 1; m.Phase() != Asking || waits != want {
-				t.Fatalf("TryLock %v, attempt %d: phase %v, wakes at %v after %v; waits for the others: want %v", tries, attempt, m.Phase(), m.Wake(), now.Mono, want)
+			waits := mixed(m, now, asked)
+			if want := tries && attempt > 1; m.Phase() != Asking || (waits == 0 || waits >= time.Second) != want {
+				t.Fatalf("TryLock %v, attempt %d: phase %v, waits for %v; waits for the others: want %v", tries, attempt, m.Phase(), waits, want)
 			}
-			if attempt == 2 {
-				break
-			}
-			now = Time{m.Wake(), m.Wake()}
-			yields := callsOf(m.Step(now, Event{Kind: Tick}))
-			asked = nil
-			for _, y := range yields {
-				if y.Do == Yield {
-					asked = append(asked, callsOf(m.Step(now, Event{Kind: Replied, Call: y, Reply: Reply{First: true}}))...)
-				}
-			}
-			if len(asked) == 0 {
-				now = Time{m.Wake(), m.Wake()}
-				asked = callsOf(m.Step(now, Event{Kind: Tick}))
+			if attempt == 1 {
+				now, asked = giveWay(m)
 			}
 		}
+	}
+}
+
+// They do not wait for slow nodes either, unless slots go on to differ.
+func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
+	const ms = time.Millisecond
+	m, asked := newSemaphore(t, 5, 3, false)
+	m.trip = func(cell int) time.Duration { return []time.Duration{ms, ms, ms, 100 * ms, 100 * ms}[cell] }
+	now := Time{}
+	for attempt := 1; attempt <= 8; attempt++ {
+		if waits := mixed(m, now, asked); waits != 3*grace {
+			t.Fatalf("attempt %d waits for %v, want three round trips to the nearest quorum, or %v", attempt, waits, 3*grace)
+		}
+		now, asked = giveWay(m)
+	}
+	if waits := mixed(m, now, asked); waits != time.Second {
+		t.Errorf("after that it waits for %v, want the NodeTimeout", waits)
 	}
 }

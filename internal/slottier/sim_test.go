@@ -90,9 +90,13 @@ func (s *sim) note(format string, args ...any) {
 func (s *sim) time() core.Time            { return core.Time{Mono: s.now, Wall: s.now} }
 func (s *sim) nodeTime() scriptmodel.Time { return epoch.Add(s.now) }
 func pick[T any](s *sim, from ...T) T     { return from[s.IntN(len(from))] }
-func (s *sim) delay() time.Duration {
+func (s *sim) delay(node int) time.Duration {
 	if s.calm != nil {
-		return s.between(s.calm.near, s.calm.far+1)
+		d := s.between(s.calm.near, s.calm.far+1)
+		if node >= len(s.nodes)-s.calm.slow {
+			d += s.calm.lag
+		}
+		return d
 	}
 	return s.between(50*time.Microsecond, pick(s, 200*time.Microsecond, time.Millisecond, 3*time.Millisecond))
 }
@@ -324,7 +328,7 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
 	script := c.caller.Script(&c.terms, c, &k, c.caller.Owner(k.Attempt, k.Successor), &entry, uint64(epoch.Add(c.now))).OfSemaphore(c.permits, int(k.Slot)).Detached()
 	node := int(k.Cell)
-	arrives := c.now + c.delay()
+	arrives := c.now + c.delay(node)
 	if !k.Do.Renews() {
 		arrives = max(arrives, c.last[node])
 		c.last[node] = arrives
@@ -369,7 +373,7 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 			c.tell(node, m)
 		}
 		if !unheard {
-			c.after(c.delay(), func() { answer(reply) })
+			c.after(c.delay(node), func() { answer(reply) })
 		}
 	})
 }
@@ -407,5 +411,5 @@ func (s *sim) tell(node int, m scriptmodel.Message) {
 	case "next":
 		e.Kind = core.Next
 	}
-	s.after(s.delay(), func() { c.step(e) })
+	s.after(s.delay(node), func() { c.step(e) })
 }
