@@ -87,3 +87,18 @@ func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
 	now = at(2 * refresh)
 	asks(Tick, refresh)
 }
+
+// More handoffs of a minority do not make a waiter wait longer for the rest.
+func TestAWaitForMissingVotesIsNotProlonged(t *testing.T) {
+	m := New(&Config{Tree: Majority(3, 5), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second, Renew: true}, func(int) time.Duration { return time.Millisecond }, 1)
+	m.Step(at(0), Event{Kind: Start})
+	for cell := range int32(5) {
+		m.Step(at(0), answer(Acquire, cell, heldByOther))
+	}
+	for cell := range int32(2) {
+		m.Step(at(time.Duration(cell)*time.Millisecond), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 8})
+		if got := m.Wake() - at(0).Mono; m.Phase() != Waiting || got != grace {
+			t.Errorf("phase %d, the next attempt is due at %v, want %v", m.Phase(), got, grace)
+		}
+	}
+}

@@ -18,6 +18,7 @@ const (
 	rare    = "one rush of TryLocks in some ten thousand needs it, or a reader beside one: see try_test.go in internal/core"
 	alike   = "what has been granted and what may have been granted are given back alike"
 	unread  = "what it keeps from being noted is not read any more"
+	sized   = "it only makes room for what is added later"
 	dice    = "the numbers are random enough for a schedule without it"
 )
 
@@ -29,6 +30,9 @@ var unnoticed = map[string]string{
 	"attempt.go: refusedByItsOwn: if own = m.cfg.Tries && c.Refusal.Ended; !own { ...": texts,
 	"attempt.go: refusedByItsOwn: return false":                                        texts,
 	"hold.go: renewed: c.Err = nil":                                                    texts,
+	"machine.go: replied: m.Cells[c.Cell].Err = r.Err":                                 texts,
+	"machine.go: New: m.fx.Calls = make([]Call, 0, len(m.Cells))":                      sized,
+	"wait.go: yielded: return (2)":                                                     costs,
 	"machine.go: replied: if r.Err != nil { ...":                                       texts,
 	"release.go: gaveBack: m.Cells[call.Cell].Err = nil":                               texts,
 	"release.go: Granted: for i := range m.Cells { ...":                                texts,
@@ -110,6 +114,13 @@ var unnoticed = map[string]string{
 // tested has the statements whose absence none of the first 5,000 schedules notices, but the tests of package core do. Most of them
 // are for calls that overtake each other, or get lost.
 var tested = []string{
+	"wait.go: undecide: m.meetings++",
+	"wait.go: look: if m.grace != 0 { ...",
+	"wait.go: look: return (4)",
+	"machine.go: replied: m.restored(now, c, r)",
+	"machine.go: review: m.inherit(now)",
+	"machine.go: Step: m.lose(Closed)",
+	"machine.go: Step: m.cancel() (2)",
 	"machine.go: Step: m.next(now)",
 	"wait.go: refreshAfter: for i := range m.Cells { ...",
 	"wait.go: refreshAfter: furthest = max(furthest, m.Cells[i].Position)",
