@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Callers of several processes on failing nodes, some of which die with a slot: no slot has two holders, and its tokens rise.
@@ -180,6 +182,47 @@ func TestSomebodyWhoTriesAFreeSemaphoreHasASlot(t *testing.T) {
 				}
 				t.Logf("%d of %d slots were taken", total, 6*3)
 				locktest.Nothing(t, servers)
+			})
+		})
+	}
+}
+
+// A waiter that is called asks at once, and for the slot that it is told of if there is such a slot.
+func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
+	const name, permits = "two words", 8
+	for said, want := range map[string]int{"5": 5, "0": 0, "8": -1, "-1": -1, "99999999999": -1, "1.5": -1, "": -1} {
+		t.Run(said, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3)
+				for range permits {
+					locktest.TryLock(t, c.Semaphore(name, permits))
+				}
+				d, _ := another(t, servers)
+				done := make(chan *quorumlock.Lease)
+				go func() { done <- locktest.Lock(t, d.Semaphore(name, permits)) }()
+				time.Sleep(10 * time.Millisecond)
+				for _, s := range servers { // nobody is told of that
+					s.Redis.Del(name)
+					s.Redis.Del(wire.SlotsKey(name))
+				}
+				for _, s := range servers {
+					line, err := s.Redis.ZMembers(wire.QueueKey(name))
+					if err != nil || len(line) != 1 {
+						t.Fatalf("control: %v %v", line, err)
+					}
+					client, _, _ := strings.Cut(line[0], ":")
+					if s.Redis.Publish(wire.WakeChannel(client), fmt.Sprintf("slot %s %s %s", line[0], said, name)) != 1 {
+						t.Fatal("control: nobody listens")
+					}
+				}
+				began := time.Now()
+				l := <-done
+				if took := time.Since(began); took > 100*time.Millisecond {
+					t.Errorf("it came after %v", took)
+				}
+				if want >= 0 && l.Slot() != want {
+					t.Errorf("it has slot %d, want %d", l.Slot(), want)
+				}
 			})
 		})
 	}

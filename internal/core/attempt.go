@@ -163,8 +163,8 @@ func (m *Machine) count(now Time) {
 		m.giveWay(now, m.contested())
 	// It was granted different slots. Contenders may have been, too, and must not all wait for silent nodes. But leftovers of the dead
 	// make slots differ as well, and a TryLock has no time for many attempts: its second one waits.
-	case m.silence == 0 && m.isApart() && (!m.cfg.Tries || m.attempt == 1):
-		m.silence = now.Mono + m.mixedTolerance()
+	case m.isApart() && m.won((*Cell).hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
+		m.hurry(now)
 	}
 }
 
@@ -202,17 +202,18 @@ func (m *Machine) tolerance() time.Duration {
 	return min(longest<<min(doublings, 10), limit)
 }
 
-// mixedTolerance is the tolerance of an attempt that was granted different slots, and refused nowhere. Most likely contenders were granted
-// the others, and have them until they give way. So the first few wait for a few round trips to the nearest quorum, and not for
-// slower nodes.
-func (m *Machine) mixedTolerance() time.Duration {
-	const few = 8
-	first := m.contests < few
-	wait := m.tolerance()
-	if first {
-		wait = min(wait, 3*m.patience())
+// hurry limits how long an attempt waits that was granted different slots by a quorum. If others have had the lock while this call
+// waited for it, contenders were most likely granted the other slots, and have them until they give way. So the first few such
+// attempts of a Lock wait for a few round trips to the nearest quorum, and not for slower nodes. In the end these are needed: the
+// dead have their slots until the TTL is over.
+func (m *Machine) hurry(now Time) {
+	const few = 4
+	if m.silence == 0 {
+		m.silence = now.Mono + m.tolerance()
 	}
-	return wait
+	if m.others && !m.cfg.Tries && m.mixed < few {
+		m.silence = min(m.silence, now.Mono+3*m.patience())
+	}
 }
 
 // agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from

@@ -43,3 +43,17 @@ func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 		t.Error("the deadline of a lease that had ended was moved")
 	}
 }
+
+// The computer was suspended while the nodes were asked. The timer of the deadline runs out that much earlier.
+func TestADeadlineCountsASuspendBeforeTheGrant(t *testing.T) {
+	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Minute, Drift: quorumlock.DefaultDrift()}
+	m := New(c, func(int) time.Duration { return 0 }, 1)
+	now := Time{Mono: time.Hour, Wall: time.Hour}
+	fx := m.Step(now, Event{Kind: Start})
+	const suspended = 3 * time.Second
+	now.Wall += suspended
+	m.Step(now, Event{Kind: Replied, Call: fx.Calls[0], Reply: Reply{OK: true, Token: 1}})
+	if got, want := m.Wake(), m.Until()-suspended; got != want {
+		t.Errorf("the timer runs until %v, want %v", got, want)
+	}
+}

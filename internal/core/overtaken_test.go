@@ -295,3 +295,20 @@ func TestAReleaseTakesBackWhatEarlierSuccessorsGot(t *testing.T) {
 		})
 	}
 }
+
+// A cell grants after the waiter has given way. That it takes the grant back does not tell that the others have.
+func TestAWaiterWaitsForThoseThatHadGrantedWhenItGaveWay(t *testing.T) {
+	m := start(3, 5)
+	granted(m, 0)
+	for cell := int32(1); cell < 4; cell++ {
+		m.Step(at(0), answer(Acquire, cell, heldByOther))
+	}
+	want(t, m.Step(at(0), answer(Acquire, 4, Reply{OK: true, Token: 7})), 4, Yield)
+	m.Step(at(0), answer(Yield, 4, Reply{}))
+	if m.Phase() != Yielding {
+		t.Errorf("phase %d, want it to wait for the first cell", m.Phase())
+	}
+	if m.Step(at(0), answer(Yield, 0, Reply{})); m.Phase() != Waiting {
+		t.Errorf("phase %d, want it to wait for the next attempt", m.Phase())
+	}
+}

@@ -10,7 +10,7 @@ import "slices"
 // free, and they give the other one back. A machine that does not win gives everything back, and asks again for the slot
 // that it had at most cells, or, of these, at the first cell: machines that got the same slots at different cells in a
 // different order would then like different ones. If a waiter is called because slots were released, it asks for the one that
-// most cells named, unless it has had one: those are about to be free everywhere.
+// most cells named, unless its last attempt was granted one: those are about to be free everywhere.
 
 // Slots are the cells of a semaphore.
 type Slots struct {
@@ -108,6 +108,9 @@ func (m *Machine) isApart() bool {
 	}
 	return false
 }
+
+// hasAnswered reports whether the cell has answered the attempt.
+func (c *Cell) hasAnswered() bool { return c.State != Asked }
 
 // maxSplits is after how many attempts a TryLock no longer takes a refusal for a split vote. It may be none: a node that has
 // lost its data has slots that are taken.

@@ -171,11 +171,16 @@ func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 
 func attemptOf(m *Machine) int32 { n, _ := m.Attempt(); return n }
 
-// mixed grants different slots at the first two cells, and returns for how long the machine then waits for the others; 0 for the
+// mixed grants different slots at the first three cells, and returns for how long the machine then waits for the others; 0 for the
 // NodeTimeout.
-func mixed(m *Machine, now Time, asked []Call) time.Duration {
-	grantsSlot(m, now, asked[0], 0)
-	grantsSlot(m, now, asked[1], 1)
+func mixed(t *testing.T, m *Machine, now Time, asked []Call) time.Duration {
+	t.Helper()
+	for slot := range int32(3) {
+		if m.Wake() != m.lastTry() {
+			t.Errorf("before a quorum has answered it waits until %v only", m.Wake())
+		}
+		grantsSlot(m, now, asked[slot], slot)
+	}
 	if m.Wake() == 0 {
 		return 0
 	}
@@ -204,7 +209,7 @@ func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 		m, asked := newSemaphore(t, 5, 3, tries)
 		now := Time{}
 		for attempt := 1; attempt <= 2; attempt++ {
-			waits := mixed(m, now, asked)
+			waits := mixed(t, m, now, asked)
 			if want := tries && attempt > 1; m.Phase() != Asking || (waits == 0 || waits >= time.Second) != want {
 				t.Fatalf("TryLock %v, attempt %d: phase %v, waits for %v; waits for the others: want %v", tries, attempt, m.Phase(), waits, want)
 			}
@@ -215,19 +220,50 @@ func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 	}
 }
 
-// They do not wait for slow nodes either, unless slots go on to differ.
+// Those who have waited for others do not wait for slow nodes either, unless slots go on to differ.
 func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
-	const ms = time.Millisecond
 	m, asked := newSemaphore(t, 5, 3, false)
-	m.trip = func(cell int) time.Duration { return []time.Duration{ms, ms, ms, 100 * ms, 100 * ms}[cell] }
+	m.trip = slowMinority
+	for _, c := range asked {
+		m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{TTL: time.Second, Holder: "a:1.1"}})
+	}
+	for cell := range int32(3) {
+		asked = callsOf(m.Step(Time{}, Event{Kind: Turn, Cell: cell}))
+	}
 	now := Time{}
-	for attempt := 1; attempt <= 8; attempt++ {
-		if waits := mixed(m, now, asked); waits != 3*grace {
+	for attempt := 1; attempt <= 4; attempt++ {
+		if waits := mixed(t, m, now, asked); waits != 3*grace {
 			t.Fatalf("attempt %d waits for %v, want three round trips to the nearest quorum, or %v", attempt, waits, 3*grace)
 		}
 		now, asked = giveWay(m)
 	}
-	if waits := mixed(m, now, asked); waits != time.Second {
-		t.Errorf("after that it waits for %v, want the NodeTimeout", waits)
+	if waits := mixed(t, m, now, asked); waits < 3*slowMinority(4) {
+		t.Errorf("after that it waits for %v, want three round trips to the slow nodes", waits)
 	}
+}
+
+// If nobody else has had the lock, the slots differ because the dead have left something: only slow nodes help. A TryLock has no time
+// for short attempts.
+func TestMixedSlotsWaitForSlowNodesIfNobodyContends(t *testing.T) {
+	for _, tries := range []bool{false, true} {
+		m, asked := newSemaphore(t, 5, 3, tries)
+		m.trip = slowMinority
+		if waits := mixed(t, m, Time{}, asked); waits != 3*slowMinority(4) {
+			t.Errorf("TryLock %v waits for %v, want three round trips to the slow nodes", tries, waits)
+		}
+	}
+	m, asked := newSemaphore(t, 5, 3, true)
+	m.trip = slowMinority
+	m.Step(Time{}, Event{Kind: Replied, Call: asked[4], Reply: Reply{TTL: time.Second, Holder: "a:1.1"}})
+	for slot := range int32(3) {
+		grantsSlot(m, Time{}, asked[slot], slot)
+	}
+	if m.Wake() != 3*slowMinority(4) {
+		t.Errorf("a TryLock that was refused waits for %v, want three round trips to the slow nodes", m.Wake())
+	}
+}
+
+func slowMinority(cell int) time.Duration {
+	const ms = time.Millisecond
+	return []time.Duration{ms, ms, ms, 100 * ms, 100 * ms}[cell]
 }

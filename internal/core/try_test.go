@@ -45,11 +45,11 @@ func try(need, cells int, trip time.Duration) *Machine {
 	return New(&Config{Tree: Majority(need, cells), TTL: 10 * time.Second, NodeTimeout: 33 * time.Millisecond, Renew: true, Tries: true}, func(int) time.Duration { return trip }, 1)
 }
 
-// play plays a TryLock until it ends. Each answer takes trip. answer returns none for a call that is not answered.
+// play plays a TryLock until it ends, for a minute at most. Each answer takes trip. answer returns none for a call that is not answered.
 func play(m *Machine, trip time.Duration, answer func(Call) *Reply) *Effects {
 	var now Time
 	fx := m.Step(now, Event{Kind: Start})
-	for fx.Outcome == Undecided && m.attempt < 100 {
+	for fx.Outcome == Undecided && now.Mono < time.Minute {
 		calls := callsOf(fx)
 		now.Mono += trip
 		now.Wall += trip
@@ -58,7 +58,9 @@ func play(m *Machine, trip time.Duration, answer func(Call) *Reply) *Effects {
 		}
 		for _, c := range calls {
 			if r := answer(c); r != nil {
-				fx = m.Step(now, Event{Kind: Replied, Call: c, Reply: *r})
+				if fx = m.Step(now, Event{Kind: Replied, Call: c, Reply: *r}); fx.Outcome != Undecided {
+					return fx
+				}
 			}
 		}
 	}
@@ -258,5 +260,23 @@ func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Where no node answers, another attempt would not help.
+func TestATryLockThatHearsNobodyMakesOneAttempt(t *testing.T) {
+	m := try(2, 3, time.Millisecond)
+	fx := play(m, time.Millisecond, func(Call) *Reply { return &Reply{Err: errNoAnswer} })
+	if n, _ := m.Attempt(); n != 1 || fx.Outcome != Failed || fx.Reason != NoQuorum {
+		t.Errorf("outcome %d after %d attempts, reason %d, want no quorum after the first", fx.Outcome, n, fx.Reason)
+	}
+}
+
+// What is not a lock does not become one: nobody waits for it.
+func TestWhatIsNoLockEndsTheCall(t *testing.T) {
+	m := start(2, 3)
+	m.Step(at(0), answer(Acquire, 0, Reply{Err: errNoAnswer, NotALock: true}))
+	if fx := m.Step(at(0), answer(Acquire, 1, Reply{Err: errNoAnswer, NotALock: true})); fx.Outcome != Failed || fx.Reason != NotALock {
+		t.Errorf("outcome %d, reason %d, want it to fail as no lock", fx.Outcome, fx.Reason)
 	}
 }

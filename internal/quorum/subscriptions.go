@@ -206,9 +206,11 @@ func (c *Client) heard(n Node, message string) {
 		w.told(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name}.at)
 	case what == "slot":
 		number, name, _ := strings.Cut(name, " ")
-		if slot, err := strconv.ParseInt(number, 10, 32); err == nil {
-			w.told(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name}.at)
+		slot, err := strconv.ParseInt(number, 10, 32)
+		if err != nil {
+			slot = -1 // which no semaphore has
 		}
+		w.told(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name}.at)
 	case what == "next":
 		w.step(core.Event{Kind: core.Next})
 	}
