@@ -2,10 +2,12 @@ package simulation
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -14,6 +16,7 @@ import (
 // put into in. All of it is guarded by the world's mutex.
 type conn struct {
 	path *path
+	id   int
 	cond *sync.Cond
 
 	out      []byte // an incomplete request
@@ -32,7 +35,8 @@ type conn struct {
 }
 
 func newConn(p *path) *conn {
-	return &conn{path: p, cond: sync.NewCond(&p.world.mu)}
+	p.world.conns++
+	return &conn{path: p, id: p.world.conns, cond: sync.NewCond(&p.world.mu)}
 }
 
 // Write implements net.Conn. It never blocks.
@@ -94,6 +98,18 @@ func (c *conn) wake() {
 	c.path.world.mu.Lock()
 	defer c.path.world.mu.Unlock()
 	c.cond.Broadcast()
+}
+
+// introduce is the reply to HELLO, or to a CLIENT. A server that does not know the former gets no bundles.
+func (c *conn) introduce(args []string) string {
+	switch {
+	case !c.path.world.plan.Bundles:
+	case strings.EqualFold(args[0], "hello"):
+		return fmt.Sprintf("*4\r\n$2\r\nid\r\n:%d\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n", c.id)
+	case strings.EqualFold(args[1], "id"):
+		return fmt.Sprintf(":%d\r\n", c.id)
+	}
+	return "-ERR unknown command\r\n"
 }
 
 // take gives the client bytes to read. It is called with the world's mutex held.

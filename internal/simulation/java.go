@@ -103,7 +103,7 @@ func (n *node) java(m message) {
 		n.reply(m, []byte("-NOSCRIPT No matching script.\r\n"))
 		return
 	}
-	reply := n.in.Run(source, m.args[3:len(m.args)-len(m.argv)], m.argv)
+	reply := n.in.Run(source, m.keys, m.argv)
 	n.world.trace(fmt.Sprintf("%v: a script of Java's -> %.20q", n, reply))
 	n.reply(m, reply)
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // path is one process's way to one node, with faults of its own. All of it is guarded by the world's mutex.
@@ -34,7 +36,10 @@ type message struct {
 	dice dice
 	at   time.Time // when it was sent
 
-	script string // its name; empty for what is none
+	calls  []message // of a bundle, which is one for the network only
+	script string    // its name; empty for what is none
+	source string    // of a call of a bundle
+	keys   []string
 	shares bool   // it acquires for a reader
 	slots  bool   // it is for a semaphore
 	lock   string // of a script
@@ -97,44 +102,70 @@ func (p *path) request(c *conn, args []string) {
 	m := message{path: p, conn: c, args: args}
 	verb := strings.ToLower(args[0])
 	switch verb {
-	case "hello", "client": // as an old server, which go-redis takes for one without; and at once, see dial
-		c.take([]byte("-ERR unknown command\r\n"))
+	case "hello", "client": // at once, see dial
+		c.take([]byte(c.introduce(args)))
 		return
 	case "evalsha", "eval":
-		if p.proc.java {
-			m.argv = args[3+count(args[2]):]
-			break
-		}
-		m.script, m.lock, m.argv = named[args[1]], args[3], args[3+count(args[2]):]
-		if m.script == "latch" {
-			m.who = m.argv[1] + " " + strings.Join(m.argv[5:], " ")
-			verb = m.script + " " + m.who
-			break
-		}
-		if m.script == "share" {
-			m.script, m.shares = "acquire", true
-		}
-		m.script, m.slots = strings.CutPrefix(m.script, slotted)
-		m.place = placeOf(m.script, m.argv)
-		p.proc.meet(&m)
-		if verb = ""; m.script == "acquire" {
-			if verb = m.argv[3]; m.place.waiter != "" {
-				verb = "wait"
+		from := 3 + count(args[2])
+		m.script, m.keys, m.argv = named[args[1]], args[3:from], args[from:]
+		switch {
+		case p.proc.java:
+			m.script = ""
+		case m.script == wire.Bundle.Name:
+			verb = ""
+			for s, of := range wire.Unbundled(m.keys, m.argv) {
+				call := message{path: p, conn: c, script: s.Name, source: s.Source, keys: of[0], argv: of[1], at: time.Now()}
+				verb += call.describe() + ", "
+				m.calls = append(m.calls, call)
 			}
+			m.who = strings.TrimSuffix(verb, ", ")
+		default:
+			verb = m.describe()
 		}
-		verb = verb + m.script + " " + m.lock + " " + m.who
 	}
 	p.sent[verb]++
 	m.dice = p.world.dice.of(p.proc.id, p.node.String(), verb, strconv.Itoa(p.sent[verb]))
 	m.at = time.Now()
 	c.waiting++
 	c.coming++
-	p.world.watch.sent(m)
+	for _, call := range m.each() {
+		p.world.watch.sent(call)
+	}
 	if p.proc.paused {
 		p.proc.out = append(p.proc.out, m)
 		return
 	}
 	p.send(m)
+}
+
+// describe notes what a script is for, and says it.
+func (m *message) describe() string {
+	m.lock = m.keys[0]
+	if m.script == "latch" {
+		m.who = m.argv[1] + " " + strings.Join(m.argv[5:], " ")
+		return m.script + " " + m.who
+	}
+	if m.script == "share" {
+		m.script, m.shares = "acquire", true
+	}
+	m.script, m.slots = strings.CutPrefix(m.script, slotted)
+	m.place = placeOf(m.script, m.argv)
+	m.path.proc.meet(m)
+	how := ""
+	if m.script == "acquire" {
+		if how = m.argv[3]; m.place.waiter != "" {
+			how = "wait"
+		}
+	}
+	return how + m.script + " " + m.lock + " " + m.who
+}
+
+// each is a request, or the calls of a bundle.
+func (m *message) each() []message {
+	if m.calls != nil {
+		return m.calls
+	}
+	return []message{*m}
 }
 
 // send puts a request on its way.

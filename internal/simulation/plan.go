@@ -32,6 +32,7 @@ type Plan struct {
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
 	Idle        bool          // at the end nobody calls for a day, and then every process does
+	Bundles     bool          // the nodes take bundles, and a process has more callers
 	Readers     bool          // some of the calls are of readers
 	Permits     int           // of the semaphore s; 0 if nobody uses it
 	Latch       int           // how many ids open the latch l; 0 if nobody uses it
@@ -206,11 +207,26 @@ func newPlan(seed uint64) *Plan {
 			}
 		}
 	}
+	p.bundles()
 	p.readers()
 	p.slots()
 	p.latches()
 	p.java()
 	return p
+}
+
+// bundles has the nodes of some seeds take bundles, and a process call so often that several calls go together. It draws from a
+// generator of its own, so that the other seeds stay what they are.
+func (p *Plan) bundles() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0xb4d1))}
+	if p.Bundles = g.chance(0.15); !p.Bundles {
+		return
+	}
+	process := g.IntN(len(p.Processes))
+	for range 3 + g.IntN(3) {
+		w := g.worker(p, process, []string{"x", "x", "y", "x+y"})
+		p.Workers = append(p.Workers, w)
+	}
 }
 
 // quarantine is for how long a node is out under the restart guard, at most.
@@ -346,8 +362,8 @@ func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
 // String is the plan as a trace begins with it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
-		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Permits, p.Latch, p.IDs, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, bundles %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Bundles, p.Permits, p.Latch, p.IDs, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
 	for i, c := range p.Clocks {
 		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
 	}

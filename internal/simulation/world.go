@@ -15,14 +15,16 @@ import (
 
 // world is one run of one plan. It lives in a bubble of testing/synctest.
 type world struct {
-	plan  *Plan
-	dice  dice
-	began time.Time
-	nodes []*node
-	list  []*process
-	procs map[string]*process // by the uuid of their owners
-	watch *watch
-	post  *post
+	conns   int // that there have been
+	bundles int // that were run
+	plan    *Plan
+	dice    dice
+	began   time.Time
+	nodes   []*node
+	list    []*process
+	procs   map[string]*process // by the uuid of their owners
+	watch   *watch
+	post    *post
 
 	mu      sync.Mutex // one for all: nothing waits while it has it
 	events  []event
@@ -54,6 +56,7 @@ type Outcome struct {
 	Violations []Violation
 	Grants     int
 	Scripts    int
+	Bundles    int // several of the scripts at once
 	Trace      string
 	Hash       uint64 // of the trace
 }
@@ -298,5 +301,5 @@ func (w *world) outcome() Outcome {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(b.String()))
-	return Outcome{w.failed, w.watch.grants, w.watch.scripts, b.String(), h.Sum64()}
+	return Outcome{w.failed, w.watch.grants, w.watch.scripts, w.bundles, b.String(), h.Sum64()}
 }
