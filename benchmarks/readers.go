@@ -55,7 +55,7 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		e := f.entry(ctx, ours, p.load(n))
 		e.name, e.job.Design, e.job.Names = readersName, readersName, 1
 		c.entries = append(c.entries, e)
-		c.promises = []promise{atLeast(0.5, readersName, pairs).times(ours)} // what a reader costs the servers leaves at least that
+		c.promises = []promise{atLeast(0.5, readersName, pairs).times(ours)} // a reader costs the servers more, but not twice as much
 		all = append(all, c)
 	}
 	const clients = 64
@@ -77,7 +77,7 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		c = &contest{scene: fmt.Sprintf("64 clients, %d ms each", hold.Milliseconds()), columns: []metric{grants, writeWait, scriptsAGrant}}
 		add(c, hold, semaphoreName, mutexName)
 		c.promises = []promise{atMost(16, semaphoreName, scriptsAGrant)}
-		if hold > time.Millisecond { // otherwise the processors are the limit
+		if hold > time.Millisecond { // with shorter holds the processors are the limit
 			c.promises = append(c.promises, atLeast(7, semaphoreName, grants).times(mutexName))
 		}
 		all = append(all, c)

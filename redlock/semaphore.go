@@ -13,7 +13,7 @@ import (
 // # Order
 //
 // Callers are served in the order in which they called, fleet-wide. A release hands its slot to the first in the queue. If
-// other slots are free as well, it wakes the first instead, who then asks for that slot. The slot of a holder that died is free when
+// other slots are free as well, it wakes the first instead and tells it which slot was released. The first then usually asks for that slot. The slot of a holder that died is free when
 // its TTL is over.
 //
 // # Tokens

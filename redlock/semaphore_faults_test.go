@@ -201,17 +201,17 @@ func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 				done := make(chan *quorumlock.Lease)
 				go func() { done <- locktest.Lock(t, d.Semaphore(name, permits)) }()
 				time.Sleep(10 * time.Millisecond)
-				for _, s := range servers { // nobody is told of that
+				for _, s := range servers { // this tells nobody
 					s.Redis.Del(name)
 					s.Redis.Del(wire.SlotsKey(name))
 				}
 				for _, s := range servers {
-					line, err := s.Redis.ZMembers(wire.QueueKey(name))
-					if err != nil || len(line) != 1 {
-						t.Fatalf("control: %v %v", line, err)
+					queue, err := s.Redis.ZMembers(wire.QueueKey(name))
+					if err != nil || len(queue) != 1 {
+						t.Fatalf("control: %v %v", queue, err)
 					}
-					client, _, _ := strings.Cut(line[0], ":")
-					if s.Redis.Publish(wire.WakeChannel(client), fmt.Sprintf("slot %s %s %s", line[0], said, name)) != 1 {
+					client, _, _ := strings.Cut(queue[0], ":")
+					if s.Redis.Publish(wire.WakeChannel(client), fmt.Sprintf("slot %s %s %s", queue[0], said, name)) != 1 {
 						t.Fatal("control: nobody listens")
 					}
 				}

@@ -147,12 +147,12 @@ local function handSlot(waiter, stored, slot, now)
   return true
 end
 
--- serve is called when an owner has released a slot, or a waiter has left the queue. If a slot is free, the first in the queue
--- is handed it if that is allowed and no other slot is free, and is called otherwise; if it was called before, the next one is, as far
--- as there are slots. While others are free, waiters are on their way to them. Each asks every node for the same slot; if they were handed
--- slots, they would get different ones at different nodes. A waiter that is called by a release is told which slot was released: that
--- one is about to be free at every node. The waiter behind the last one that may have a slot is told that it is next, if it would not
--- look by itself soon. serve returns whether I could have a slot now.
+-- serve is called when an owner has released a slot, or a waiter has left the queue. If a slot is free, serve hands it to
+-- the first in the queue, provided that this is allowed and no other slot is free. Otherwise serve calls the first. If the first was called
+-- before, serve turns to the next, as long as there are free slots. While others are free, waiters are on their way to them. Each asks
+-- every node for the same slot; if they were handed slots, they would get different ones at different nodes. A waiter that is called by a
+-- release is told which slot was released: that slot will soon be free at every node. The first waiter for whom there is no slot is told
+-- that it is next, unless it would look by itself soon. serve returns whether I could have a slot now.
 local function serve(me, now, hands, released)
   if check() then -- the queue is of another kind of lock
     return false

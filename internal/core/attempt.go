@@ -161,8 +161,8 @@ func (m *Machine) count(now Time) {
 		m.giveWay(now, m.refusal())
 	case m.together():
 		m.giveWay(now, m.contested())
-	// It was granted different slots. Contenders may have been, too, and must not all wait for silent nodes. But leftovers of the dead
-	// make slots differ as well, and a TryLock has no time for many attempts: its second one waits.
+	// It was granted different slots, and perhaps its contenders were, too. They must not all wait for silent nodes. But what a dead
+	// caller left also makes slots differ, and a TryLock has no time for many attempts: from its second on it waits.
 	case m.isApart() && m.won((*Cell).hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
 		m.hurry(now)
 	}
@@ -202,10 +202,10 @@ func (m *Machine) tolerance() time.Duration {
 	return min(longest<<min(doublings, 10), limit)
 }
 
-// hurry limits how long an attempt waits that was granted different slots by a quorum. If others have had the lock while this call
-// waited for it, contenders were most likely granted the other slots, and have them until they give way. So the first few such
-// attempts of a Lock wait for a few round trips to the nearest quorum, and not for slower nodes. In the end these are needed: the
-// dead have their slots until the TTL is over.
+// hurry limits how long an attempt waits once a quorum has answered and granted different slots. If others had the lock while this
+// call waited, contenders most likely have the other slots, and keep them until they give way. So the first few such attempts of a
+// Lock wait for a few round trips to the nearest quorum only. Later attempts wait for slower nodes as well: a dead holder keeps its
+// slots until the TTL is over, and then those nodes are needed.
 func (m *Machine) hurry(now Time) {
 	const few = 4
 	if m.silence == 0 {

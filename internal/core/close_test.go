@@ -2,7 +2,7 @@ package core
 
 import "testing"
 
-// Close ends a call that waits, and a hold is lost.
+// Close ends a call that has not won yet. A hold is lost.
 func TestCloseEndsWhatAMachineDoes(t *testing.T) {
 	m, _ := newSemaphore(t, 3, 1, false)
 	if fx := m.Step(Time{}, Event{Kind: Close}); fx.Outcome != Failed || fx.Reason != Cancelled || fx.Lost != NoReason {

@@ -109,7 +109,7 @@ type Cell struct {
 
 	slot       int32 // of a semaphore: what it granted
 	handedSlot int32 // which one it handed over
-	released   int32 // which one has been released there since the attempt began, if named
+	released   int32 // the slot that was released there since the attempt began; valid if named
 	named      bool
 	apart      bool // it granted, or handed over, another slot than most
 }
@@ -128,7 +128,7 @@ type Machine struct {
 	asked     Time // before the last attempt was sent: what the validity counts from
 	successor bool // the hold, or what is about to be one, is the successor's of the last attempt
 	contests  int  // attempts that were refused somewhere, or granted different slots
-	mixed     int  // those that were granted different slots
+	mixed     int  // attempts that were granted different slots and gave way
 	met       quorumlock.Owner
 	meetings  int  // how often in a row
 	undecided bool // a TryLock: it is not certain that somebody has the lock

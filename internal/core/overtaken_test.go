@@ -296,7 +296,7 @@ func TestAReleaseTakesBackWhatEarlierSuccessorsGot(t *testing.T) {
 	}
 }
 
-// A cell grants after the waiter has given way. That it takes the grant back does not tell that the others have.
+// A cell grants after the waiter has given way. That this cell has its grant back does not mean that the earlier ones have.
 func TestAWaiterWaitsForThoseThatHadGrantedWhenItGaveWay(t *testing.T) {
 	m := start(3, 5)
 	granted(m, 0)

@@ -9,8 +9,8 @@ import "slices"
 // Cells that gave another slot than most count as if they had refused. A machine that wins moves them to its slot, where that is
 // free, and they give the other one back. A machine that does not win gives everything back, and asks again for the slot
 // that it had at most cells, or, of these, at the first cell: machines that got the same slots at different cells in a
-// different order would then like different ones. If a waiter is called because slots were released, it asks for the one that
-// most cells named, unless its last attempt was granted one: those are about to be free everywhere.
+// different order would then like different ones. A waiter that is called because slots were released asks for the slot that
+// most cells named: it will soon be free everywhere. But a slot that its last attempt was granted, or handed, takes precedence.
 
 // Slots are the cells of a semaphore.
 type Slots struct {

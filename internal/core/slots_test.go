@@ -114,8 +114,8 @@ func TestTheNextAttemptAsksForOneSlot(t *testing.T) {
 	}
 }
 
-// A waiter that is called because of releases asks every cell for the slot that most of them name. What is no slot of the
-// semaphore does not count.
+// A waiter that is called because slots were released asks every cell for the slot that most of them name. A number that is no slot
+// of the semaphore does not count.
 func TestACalledWaiterAsksForTheSlotThatWasReleased(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
@@ -171,13 +171,13 @@ func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 
 func attemptOf(m *Machine) int32 { n, _ := m.Attempt(); return n }
 
-// mixed grants different slots at the first three cells, and returns for how long the machine then waits for the others; 0 for the
-// NodeTimeout.
+// mixed grants different slots at the first three cells, and returns how long the machine then waits for the other cells; 0 means until
+// the NodeTimeout.
 func mixed(t *testing.T, m *Machine, now Time, asked []Call) time.Duration {
 	t.Helper()
 	for slot := range int32(3) {
 		if m.Wake() != m.lastTry() {
-			t.Errorf("before a quorum has answered it waits until %v only", m.Wake())
+			t.Errorf("it stops waiting at %v, before a quorum has answered", m.Wake())
 		}
 		grantsSlot(m, now, asked[slot], slot)
 	}
@@ -187,7 +187,7 @@ func mixed(t *testing.T, m *Machine, now Time, asked []Call) time.Duration {
 	return m.Wake() - now.Mono
 }
 
-// giveWay plays what comes of it when a machine gives way, and returns what the next attempt asks, and when.
+// giveWay plays what follows when a machine gives way. It returns the time of the next attempt and its calls.
 func giveWay(m *Machine) (now Time, asked []Call) {
 	now = Time{m.Wake(), m.Wake()}
 	for _, y := range callsOf(m.Step(now, Event{Kind: Tick})) {
@@ -203,7 +203,7 @@ func giveWay(m *Machine) (now Time, asked []Call) {
 }
 
 // Contenders that were granted different slots do not wait for silent nodes. A TryLock does from its second attempt on: slots also
-// differ where the dead have left something, and then a node that is slow must be heard.
+// differ because of what a dead caller left, and then a slow node must be heard.
 func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 	for _, tries := range []bool{false, true} {
 		m, asked := newSemaphore(t, 5, 3, tries)
@@ -220,7 +220,7 @@ func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 	}
 }
 
-// Those who have waited for others do not wait for slow nodes either, unless slots go on to differ.
+// A caller that others made wait does not wait for slow nodes either, unless its slots keep differing.
 func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
 	m, asked := newSemaphore(t, 5, 3, false)
 	m.trip = slowMinority
@@ -242,8 +242,8 @@ func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
 	}
 }
 
-// If nobody else has had the lock, the slots differ because the dead have left something: only slow nodes help. A TryLock has no time
-// for short attempts.
+// If nobody else had the lock, slots differ because of what a dead caller left: only slow nodes help. A TryLock has no time for short
+// attempts.
 func TestMixedSlotsWaitForSlowNodesIfNobodyContends(t *testing.T) {
 	for _, tries := range []bool{false, true} {
 		m, asked := newSemaphore(t, 5, 3, tries)

@@ -38,7 +38,7 @@ func granted(m *Machine, cells ...int32) {
 	}
 }
 
-// Extend returns, whichever answer shows that the hold is lost. A hold that is lost asks for nothing any more.
+// Extend returns, whichever answer shows that the hold is lost. Once the hold is lost, the machine sends no more calls.
 func TestLastAnswerThatEndsTheHoldEndsItsRound(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1, 2)

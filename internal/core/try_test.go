@@ -272,7 +272,7 @@ func TestATryLockThatHearsNobodyMakesOneAttempt(t *testing.T) {
 	}
 }
 
-// What is not a lock does not become one: nobody waits for it.
+// A key that is no lock will not become one, so the call fails at once.
 func TestWhatIsNoLockEndsTheCall(t *testing.T) {
 	m := start(2, 3)
 	m.Step(at(0), answer(Acquire, 0, Reply{Err: errNoAnswer, NotALock: true}))

@@ -100,7 +100,7 @@ func (c *conn) wake() {
 	c.cond.Broadcast()
 }
 
-// introduce is the reply to HELLO, or to a CLIENT. A server that does not know the former gets no bundles.
+// introduce returns the reply to a HELLO or CLIENT command. A server that does not know HELLO gets no bundles.
 func (c *conn) introduce(args []string) string {
 	switch {
 	case !c.path.world.plan.Bundles:

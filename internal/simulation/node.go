@@ -272,7 +272,7 @@ func with(set map[string]bool, s string) map[string]bool {
 	return set
 }
 
-// script runs a script, or those of a bundle. That bundle.lua does the same is shown by the tests of package node.
+// script runs a script, or each script of a bundle. The tests of package node show that bundle.lua does the same.
 func (n *node) script(m message, source string) {
 	if m.calls == nil {
 		n.reply(m, n.watched(m, source))

@@ -138,7 +138,7 @@ func (p *path) request(c *conn, args []string) {
 	p.send(m)
 }
 
-// describe notes what a script is for, and says it.
+// describe fills in what a script is for, and returns a description of it.
 func (m *message) describe() string {
 	m.lock = m.keys[0]
 	if m.script == "latch" {
@@ -160,7 +160,7 @@ func (m *message) describe() string {
 	return how + m.script + " " + m.lock + " " + m.who
 }
 
-// each is a request, or the calls of a bundle.
+// each returns the calls of a bundle, or the request itself if it is none.
 func (m *message) each() []message {
 	if m.calls != nil {
 		return m.calls

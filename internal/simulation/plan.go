@@ -215,8 +215,8 @@ func newPlan(seed uint64) *Plan {
 	return p
 }
 
-// bundles has the nodes of some seeds take bundles, and a process call so often that several calls go together. It draws from a
-// generator of its own, so that the other seeds stay what they are.
+// bundles makes the nodes of some seeds take bundles. It also gives one process more callers, so that several of its calls go
+// together. It draws from a generator of its own, so that the other seeds stay what they are.
 func (p *Plan) bundles() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xb4d1))}
 	if p.Bundles = g.chance(0.15); !p.Bundles {

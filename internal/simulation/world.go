@@ -15,8 +15,8 @@ import (
 
 // world is one run of one plan. It lives in a bubble of testing/synctest.
 type world struct {
-	conns   int // that there have been
-	bundles int // that were run
+	conns   int // connections opened so far
+	bundles int // bundles run so far
 	plan    *Plan
 	dice    dice
 	began   time.Time
@@ -56,7 +56,7 @@ type Outcome struct {
 	Violations []Violation
 	Grants     int
 	Scripts    int
-	Bundles    int // several of the scripts at once
+	Bundles    int // of scripts that ran together
 	Trace      string
 	Hash       uint64 // of the trace
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/scriptmodel"
 )
 
-// calm is a schedule without faults, but that the last nodes may never answer, or be slow. Each message takes near to far, and lag more
-// from and to a slow node. Each holder keeps its slot for hold.
+// calm is a schedule without faults, except that the last nodes can be silent or slow. Each message takes between near and far; to or
+// from a slow node it takes lag longer. Each holder keeps its slot for hold.
 type calm struct {
 	permits, callers int
 	near, far, hold  time.Duration
