@@ -202,17 +202,19 @@ func (m *Machine) tolerance() time.Duration {
 	return min(longest<<min(doublings, 10), limit)
 }
 
-// hurry limits how long an attempt waits once a quorum has answered and granted different slots. If others had the lock while this
-// call waited, contenders most likely have the other slots, and keep them until they give way. So the first few such attempts of a
-// Lock wait for a few round trips to the nearest quorum only. Later attempts wait for slower nodes as well: a dead holder keeps its
+// hurry limits how long an attempt waits once a quorum has answered and granted different slots. If an earlier attempt was refused
+// and this one is not, contenders most likely have the other slots, and keep them until they give way. So the first few such attempts
+// of a Lock wait for a few round trips to the nearest quorum only. Later attempts wait for slower nodes as well: a dead holder keeps its
 // slots until the TTL is over, and then those nodes are needed.
 func (m *Machine) hurry(now Time) {
 	const few = 4
 	if m.silence == 0 {
 		m.silence = now.Mono + m.tolerance()
 	}
-	if m.others && !m.cfg.Tries && m.mixed < few {
-		m.silence = min(m.silence, now.Mono+3*m.patience())
+	short := now.Mono + 3*m.patience()
+	if m.others && !m.cfg.Tries && short < m.silence && m.hurried < few && !m.isRefused() {
+		m.silence = short
+		m.hurried++
 	}
 }
 
@@ -417,4 +419,9 @@ func (m *Machine) breaks(has func(*Cell) bool) bool {
 		taken = append(taken, has(&m.Cells[i]))
 	}
 	return m.cfg.Tree.Broken(taken)
+}
+
+// isRefused reports whether a cell has refused the attempt.
+func (m *Machine) isRefused() bool {
+	return slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Refused })
 }

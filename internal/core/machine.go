@@ -128,7 +128,7 @@ type Machine struct {
 	asked     Time // before the last attempt was sent: what the validity counts from
 	successor bool // the hold, or what is about to be one, is the successor's of the last attempt
 	contests  int  // attempts that were refused somewhere, or granted different slots
-	mixed     int  // attempts that were granted different slots and gave way
+	hurried   int  // attempts that did not wait for slow nodes
 	met       quorumlock.Owner
 	meetings  int  // how often in a row
 	undecided bool // a TryLock: it is not certain that somebody has the lock

@@ -51,9 +51,6 @@ func (m *Machine) giveWay(now Time, why Reason) {
 	m.undecide()
 	m.phase, m.yields = Yielding, 0
 	m.silence = 0
-	if m.isApart() {
-		m.mixed++
-	}
 	if m.isFinal(now) {
 		m.fail(why)
 		return

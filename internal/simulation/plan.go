@@ -223,6 +223,7 @@ func (p *Plan) bundles() {
 		return
 	}
 	process := g.IntN(len(p.Processes))
+	p.Processes[process].Prompt = true // others send each call alone
 	for range 3 + g.IntN(3) {
 		w := g.worker(p, process, []string{"x", "x", "y", "x+y"})
 		p.Workers = append(p.Workers, w)
