@@ -46,10 +46,11 @@ func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
 		callers.Go(func() error {
 			for {
 				lease, err := s.Lock(ctx)
-				if ctx.Err() != nil {
+				switch {
+				case err == nil:
+				case ctx.Err() != nil:
 					return nil
-				}
-				if err != nil {
+				default:
 					return err
 				}
 				grants.Add(1)
