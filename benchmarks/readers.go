@@ -55,7 +55,7 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		e := f.entry(ctx, ours, p.load(n))
 		e.name, e.job.Design, e.job.Names = readersName, readersName, 1
 		c.entries = append(c.entries, e)
-		c.promises = []promise{atLeast(0.5, readersName, pairs).times(ours)} // a reader costs the servers more, but not twice as much
+		c.promises = []promise{atLeast(0.5, readersName, pairs).times(ours)} // a reader costs the servers twice as much as a mutex, and the client hardly more
 		all = append(all, c)
 	}
 	const clients = 64

@@ -13,8 +13,12 @@ import (
 // # Order
 //
 // Callers are served in the order in which they called, fleet-wide. A release hands its slot to the first in the queue. If
-// other slots are free as well, it wakes the first instead and tells it which slot was released. The first then usually asks for that slot. The slot of a holder that died is free when
-// its TTL is over.
+// other slots are free as well, it wakes the first instead and tells it which slot was released. The first then usually asks for that slot.
+// The slot of a holder that died is free when its TTL is over.
+//
+// If slots are held for hardly longer than a round trip, releases reach the nodes in different orders, and callers are granted
+// different slots at different nodes. Then a grant takes more attempts, and a node that is slow or down makes the semaphore
+// slower: fewer nodes are left to make a majority.
 //
 // # Tokens
 //

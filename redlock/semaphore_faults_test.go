@@ -187,7 +187,7 @@ func TestSomebodyWhoTriesAFreeSemaphoreHasASlot(t *testing.T) {
 	}
 }
 
-// A waiter that is called asks at once, and for the slot that it is told of if there is such a slot.
+// A waiter that is called asks at once. It asks for the slot that the message names, if there is such a slot.
 func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 	const name, permits = "two words", 8
 	for said, want := range map[string]int{"5": 5, "0": 0, "8": -1, "-1": -1, "99999999999": -1, "1.5": -1, "": -1} {

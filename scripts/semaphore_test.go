@@ -127,7 +127,7 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	c.checkHeard(fmt.Sprintf("handoff carol:5 1 7 102@1 %x x", proof))
 }
 
-// A waiter is not told of a slot beyond the permits it asked for.
+// A waiter that knows fewer slots is not told of one beyond them.
 func TestAReleasedSlotIsNamedToThoseWhoKnowIt(t *testing.T) {
 	for permits, want := range map[int]string{2: "turn alice:4 x", 3: "slot alice:4 2 x"} {
 		t.Run(fmt.Sprint(permits), func(t *testing.T) {

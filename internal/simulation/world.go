@@ -15,18 +15,18 @@ import (
 
 // world is one run of one plan. It lives in a bubble of testing/synctest.
 type world struct {
-	conns   int // connections opened so far
-	bundles int // bundles run so far
-	plan    *Plan
-	dice    dice
-	began   time.Time
-	nodes   []*node
-	list    []*process
-	procs   map[string]*process // by the uuid of their owners
-	watch   *watch
-	post    *post
+	plan  *Plan
+	dice  dice
+	began time.Time
+	nodes []*node
+	list  []*process
+	procs map[string]*process // by the uuid of their owners
+	watch *watch
+	post  *post
 
 	mu      sync.Mutex // one for all: nothing waits while it has it
+	conns   int        // opened so far
+	bundles int        // run so far
 	events  []event
 	failed  []Violation
 	store   map[string]*store
@@ -56,7 +56,7 @@ type Outcome struct {
 	Violations []Violation
 	Grants     int
 	Scripts    int
-	Bundles    int // of scripts that ran together
+	Bundles    int // of several of the scripts
 	Trace      string
 	Hash       uint64 // of the trace
 }
