@@ -27,6 +27,9 @@ local former -- a successor of the waiter that has the lock
 -- Most locks are free and have no queue. They skip this part.
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   -- include queue.lua
+  -- include holds.lua
+  -- include join.lua
+  -- include successor.lua
   local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
   local held, shared = look()
   if not held then

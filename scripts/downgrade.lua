@@ -12,6 +12,7 @@ if not held[1] then
   return 0
 end
 -- include queue.lua
+-- include handoff.lua
 local now = clock()
 local shared = held[2] == 'shared'
 if shared and tonumber(held[1]) < now then

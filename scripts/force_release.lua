@@ -5,6 +5,9 @@
 --
 -- Reply    1 released, 0 nobody held it
 -- include queue.lua
+-- include holds.lua
+-- include handoff.lua
+-- include leaving.lua
 local held, err = look()
 if not held then
   return err

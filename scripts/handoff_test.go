@@ -66,10 +66,20 @@ func TestNothingIsHandedOverWithout(t *testing.T) {
 		{"a waiter who came a moment ago", func(c *crowd) { c.standWith("alice:1", 100, 1); c.wait(lent/2 + time.Millisecond) }},
 		{"one who came 0.65 s ago at most, for however long", func(c *crowd) { c.standFor(1800*time.Millisecond, "alice:1", 100, 1); c.wait(651 * time.Millisecond) }},
 		{"a clock that goes forward", func(c *crowd) { c.standWith("alice:1", 100, 1); c.now = c.now.Add(-time.Minute); c.data.SetTime(c.now) }},
-		{"a counter", func(c *crowd) { c.standWith("alice:1", 100, 1); c.data.Del(wire.TokenKey("x")) }},
+		{"a counter", func(c *crowd) {
+			c.standWith("alice:1", 100, 1)
+			c.data.Del(wire.TokenKey("x"))
+			c.Cleanup(func() { c.checkNoToken("x") })
+		}},
+		{"a counter that has counted", func(c *crowd) {
+			c.standWith("alice:1", 100, 1)
+			c.put(wire.TokenKey("x"), "-1")
+			c.Cleanup(func() { c.checkNoToken("x") })
+		}},
 		{"a counter with a number to come", func(c *crowd) {
 			c.standWith("alice:1", 100, 1)
 			c.put(wire.TokenKey("x"), "9007199254740991")
+			c.Cleanup(func() { c.checkToken("x", "9007199254740991") })
 		}},
 		{"a secret that proves it", func(c *crowd) {
 			c.queue(wire.Entry{Waiter: "alice:1", Ticket: 100, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7}})

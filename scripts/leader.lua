@@ -1,6 +1,6 @@
 -- Reads who leads, at one instant: who holds the lock, and the value that this owner has written.
 --
--- KEYS[1]  the lock: hash, see queue.lua
+-- KEYS[1]  the lock: hash, see holds.lua
 -- KEYS[2]  the leader's value: see proclaim.lua
 --
 -- Reply    {held, pttl, leader}: held is empty if the lock is free, and otherwise its fields and values; pttl is

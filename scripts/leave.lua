@@ -8,6 +8,9 @@
 --
 -- Reply    1 it was queued, 0 it was not
 -- include queue.lua
+-- include holds.lua
+-- include handoff.lua
+-- include leaving.lua
 local first = leads(ARGV[1])
 local stood = drop(ARGV[1])
 if ARGV[2] == 'all' then

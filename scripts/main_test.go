@@ -126,6 +126,13 @@ func (s *server) checkToken(name, want string) {
 	}
 }
 
+func (s *server) checkNoToken(name string) {
+	s.Helper()
+	if got, err := s.data.Get(wire.TokenKey(name)); err == nil {
+		s.Errorf("there is a token of %.40q, %q, want none", name, got)
+	}
+}
+
 func (s *server) put(key, value string) {
 	s.Helper()
 	if err := s.data.Set(key, value); err != nil {

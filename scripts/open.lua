@@ -17,6 +17,10 @@
 -- Redisson. It tells this library's clients that the lock was for one of them, and that more of them wait.
 local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 -- include queue.lua
+-- include holds.lua
+-- include join.lua
+-- include handoff.lua
+-- include leaving.lua
 local now, window = clock(), math.abs(ARGV[3])
 local free = held and giveBack(ARGV[1])
 local stood = false

@@ -1,6 +1,6 @@
 -- Raises the fencing token to that of the quorum, for a holder that got a lower one here.
 --
--- KEYS[1]  the lock: see queue.lua
+-- KEYS[1]  the lock: see holds.lua
 -- KEYS[2]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL of the lock, ms

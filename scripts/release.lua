@@ -32,7 +32,7 @@ if ARGV[2] == '1' then
   elseif #held <= 12 then
     redis.call('hdel', KEYS[1], ARGV[1], 'mode')
     hands = freed()
-  else -- others may share the lock: see queue.lua
+  else -- others may share the lock: see holds.lua
     redis.call('hdel', KEYS[1], ARGV[1])
     share = tonumber(held)
   end
@@ -45,10 +45,14 @@ else
   end
 end
 
--- Whoever waits for a fair lock of Redisson's does not hear that channel. A user may have no access to the key of those.
-local waiter = ARGV[4]
-local others = waiter and 1 or redis.pcall('exists', KEYS[2], 'redisson_lock_queue' .. string.sub(ARGV[3], 23))
-if others == 0 or type(others) == 'table' and redis.call('exists', KEYS[2]) == 0 then
+-- Whoever waits for a fair lock of Redisson's does not hear that channel. A user may have no access to the key of those. EXISTS counts
+-- a key as often as it is named: 1 for the queue, 2 for the lock, and 4 for those.
+local waiter, fair = ARGV[4], 'redisson_lock_queue' .. string.sub(ARGV[3], 23)
+local there = not waiter and redis.pcall('exists', KEYS[2], KEYS[1], KEYS[1], fair, fair, fair, fair)
+if type(there) == 'table' then
+  there = redis.call('exists', KEYS[2], KEYS[1], KEYS[1])
+end
+if there == 0 or there == 2 then
   if not share then
     return left
   end
@@ -58,7 +62,7 @@ if others == 0 or type(others) == 'table' and redis.call('exists', KEYS[2]) == 0
     freed()
     return left
   elseif fields ~= 16 then -- 16 is FEW in queue.lua
-    -- The key ends with the last share. Whoever has left may have been that one: see looks in queue.lua.
+    -- The key ends with the last share. Whoever has left may have been that one: see looks in holds.lua.
     local time, over = redis.call('time'), false
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     if time[2] % fields < 16 and share + 1 >= now + redis.call('pttl', KEYS[1]) then
@@ -80,7 +84,16 @@ if others == 0 or type(others) == 'table' and redis.call('exists', KEYS[2]) == 0
 end
 
 -- include queue.lua
+-- include handoff.lua
 local now = clock()
+if there == 1 and not share then -- most releases for which somebody waits do no more than this
+  wake(nil, now, hands)
+  return left
+end
+
+-- include holds.lua
+-- include join.lua
+-- include leaving.lua
 if share then
   -- The key ends with the last share. Whoever has left may have been that one.
   local fields = redis.call('hlen', KEYS[1])

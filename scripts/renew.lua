@@ -1,6 +1,6 @@
 -- Gives a lock a fresh TTL, if the owner holds or shares it.
 --
--- KEYS[1]  the lock: see queue.lua
+-- KEYS[1]  the lock: see holds.lua
 -- KEYS[2]  the fencing token: integer; kept for a day longer than the lock
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
@@ -10,7 +10,7 @@ local held = redis.call('hget', KEYS[1], ARGV[1])
 if not held then
   return 0
 end
-local shares = #held > 12 -- see queue.lua
+local shares = #held > 12 -- see holds.lua
 if shares then
   local time = redis.call('time')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)

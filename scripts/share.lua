@@ -43,6 +43,11 @@ end
 local number = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '')
 if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
   -- include queue.lua
+  -- include holds.lua
+  -- include join.lua
+  -- include successor.lua
+  -- include sharers.lua
+  -- include handoff.lua
   local fields = mode == 'shared' and first and redis.call('hlen', KEYS[1]) or 0
   local many = fields > (number or 0) and not looks(fields)
   local held, shared = {''}, true

@@ -17,6 +17,9 @@
 --          {0, ms, position, who}, {4, ms, position, who}  refused: as acquire.lua. ms is until the first hold ends, and who has
 --                            the lowest slot, or the one that was asked for
 -- include queue.lua
+-- include holds.lua
+-- include join.lua
+-- include successor.lua
 -- include slots.lua
 local wrong = check()
 if wrong then

@@ -4,6 +4,7 @@
 --
 -- Reply    1 released, 0 nobody had a slot
 -- include queue.lua
+-- include holds.lua
 -- include slots.lua
 local wrong = check()
 if wrong then

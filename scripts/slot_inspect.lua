@@ -7,6 +7,7 @@
 --          ends are when their holds end, in ms of the node's clock, which may be past; tokens are their fencing tokens; the
 --          rest is as that of inspect.lua
 -- include queue.lua
+-- include holds.lua
 -- include slots.lua
 local wrong = check()
 if wrong then

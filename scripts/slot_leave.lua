@@ -6,6 +6,7 @@
 --
 -- Reply    1 it was queued, 0 it was not
 -- include queue.lua
+-- include holds.lua
 -- include slots.lua
 local stood = drop(ARGV[1])
 local successor = ARGV[2] == 'all' and successorOf(ARGV[1])

@@ -10,6 +10,9 @@
 -- Reply    0, or -1 if the owner had no slot
 --          {0 or -1, open} if the waiter is queued again: open is 1 if the waiter could have a slot now
 -- include queue.lua
+-- include holds.lua
+-- include join.lua
+-- include successor.lua
 -- include slots.lua
 local slot = give(ARGV[1])
 local left = slot and 0 or -1

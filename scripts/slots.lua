@@ -1,4 +1,4 @@
--- The slots of a semaphore. This is not a script: scripts with these keys include it, after queue.lua.
+-- The slots of a semaphore. This is not a script: scripts with these keys include it, after queue.lua and holds.lua.
 --
 -- KEYS[1]  the holds: zset, owner scored by the end of its hold, in ms of the node's clock; and 'quorumlock_semaphore', scored +inf
 -- KEYS[2], KEYS[3]  the queue and its entries: see queue.lua
@@ -125,7 +125,7 @@ local function successorOf(waiter)
   return record and redis.call('zrangebyscore', KEYS[5], -1 - record, -1 - record)[1]
 end
 
--- handSlot gives a free slot to a waiter's successor, as hand in queue.lua does a mutex.
+-- handSlot gives a free slot to a waiter's successor, as hand in handoff.lua does a mutex.
 local function handSlot(waiter, stored, slot, now)
   local came, ttl, cell, attempt, secret = string.match(stored, '^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$')
   if not secret or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then

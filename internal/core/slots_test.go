@@ -64,6 +64,28 @@ func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
 	}
 }
 
+// A cell that hands over once the successor has the lock is out of the queue; but if it has handed over another slot, it has no part in
+// the hold, and nothing is taken for given there.
+func TestALateHandoffOfAnotherSlotIsNoPartOfTheHold(t *testing.T) {
+	for slot, want := range map[int32]Do{0: Release, 1: ReleaseAndLeave} {
+		m, asked := newSemaphore(t, 3, 3, false)
+		for _, c := range asked {
+			m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{TTL: time.Second, Holder: "a:1.1"}})
+		}
+		var fx *Effects
+		for cell := range int32(2) {
+			fx = m.Step(Time{}, Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 7, Slot: 0})
+		}
+		if fx.Outcome != Acquired {
+			t.Fatalf("outcome %v", fx.Outcome)
+		}
+		m.Step(Time{}, Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 7, Slot: slot})
+		if got := calls(m.Step(Time{}, Event{Kind: Unlock}), 2); len(got) != 1 || got[0] != want {
+			t.Errorf("slot %d: the cell is asked for %v, want %v", slot, got, want)
+		}
+	}
+}
+
 // A cell that gave another slot is moved to that of the hold, and does not count until it has it.
 func TestACellWithAnotherSlotIsMoved(t *testing.T) {
 	m, asked := newSemaphore(t, 5, 3, false)

@@ -185,6 +185,31 @@ func TestKeepLeavesTheQueues(t *testing.T) {
 	}
 }
 
+// A cell that hands over once the successor has the lock has it out of its queue: nothing but the lock is to be given back there. That
+// is so only if it was known to be queued.
+func TestWhatIsHandedOverLateIsOnlyReleased(t *testing.T) {
+	late := Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 9}
+	for unlock, want := range map[Event]Do{{Kind: Unlock}: Release, {Kind: Unlock, Keep: time.Second}: Keep} {
+		m := inherited()
+		if fx := m.Step(at(0), late); len(fx.Calls) != 0 {
+			t.Errorf("a late handoff: %+v, want no call", fx.Calls)
+		}
+		if got := calls(m.Step(at(0), unlock), 2); len(got) != 1 || got[0] != want {
+			t.Errorf("the cell is asked for %v, want %v", got, want)
+		}
+	}
+
+	m := start(2, 3)
+	for cell := range int32(2) {
+		m.Step(at(0), answer(Acquire, cell, Reply{Holder: "other:1", TTL: time.Second}))
+		m.Step(at(0), Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
+	}
+	m.Step(at(0), late)
+	if got := calls(m.Step(at(0), Event{Kind: Unlock}), 2); len(got) != 1 || got[0] != ReleaseAndLeave {
+		t.Errorf("a cell that has not answered is asked for %v, want %v", got, ReleaseAndLeave)
+	}
+}
+
 // A cell may hand over to the successor of an earlier attempt, since the last one did not reach it.
 func TestSuccessorReleasesEarlierHandoffs(t *testing.T) {
 	m := start(2, 3)

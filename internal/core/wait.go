@@ -313,8 +313,12 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 	}
 	c := &m.Cells[cell]
 	if m.phase >= Holding {
-		if m.successor && attempt < m.attempt {
+		switch {
+		case !m.successor:
+		case attempt < m.attempt:
 			m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})
+		case m.phase == Holding && c.State == Queued && slot == m.slotAt(cell): // it is out of the queue there
+			c.State = Granted
 		}
 		return
 	}

@@ -66,11 +66,12 @@ const (
 
 	// Strangers that neither hold the lock nor subscribe are not seen: they poll while the lock is handed from one to the next. So
 	// where callers wait, about one release a second, in all processes together, leaves the lock free: each with the chance that is
-	// its part of that second. That begins when a client has waited for the lock a few times.
+	// its part of that second. That begins when a client has waited for the lock a few times. Whoever asks seldom is met as often in
+	// many short windows as in a few long ones; but everybody who waits for the lock waits for a whole window.
 	betweenTrials = time.Second
+	trialWindow   = 6 * time.Millisecond
 	firstTrial    = 4
 	oftenTrial    = 4    // no more than one release in so many is a trial, on average
-	longTrial     = 2    // every so many trials have the longest window, on average
 	mostTrials    = 1000 // cells of which the waits are counted, at one time
 
 	// Whoever waits for strangers that publish nothing (spin locks, fair locks) asks this often, about.
@@ -380,8 +381,5 @@ func (s *strangers) try(cell Cell, waited time.Duration, random func(n int) int)
 	if t.waits++; t.waits <= firstTrial || random(int(betweenTrials/time.Microsecond)) >= int(min(waited, betweenTrials/oftenTrial)/time.Microsecond) {
 		return ordinary
 	}
-	if random(longTrial) == 0 {
-		return -lastWindow.Milliseconds()
-	}
-	return -firstWindow.Milliseconds()
+	return -trialWindow.Milliseconds()
 }

@@ -98,15 +98,10 @@ func (b breakage) String() string {
 
 // broken breaks all lines of all scripts, in all ways.
 func broken(t *testing.T) (all []breakage) {
-	queue, slots, counter := read(t, "queue"), read(t, "slots"), read(t, "counter")
-	for _, file := range []string{"acquire", "share", "counter", "downgrade", "guard", "queue", "release", "open", "leave", "force_release", "raise", "renew", "inspect",
+	for _, file := range []string{"acquire", "share", "counter", "downgrade", "guard", "queue", "holds", "join", "successor", "handoff", "sharers", "leaving", "release", "open", "leave", "force_release", "raise", "renew", "inspect",
 		"slots", "slot_acquire", "slot_release", "slot_leave", "slot_force_release", "slot_raise", "slot_renew", "slot_inspect"} {
 		source := read(t, file)
-		whole := func(source string) string {
-			source = strings.Replace(source, "-- include counter.lua\n", counter, 1)
-			source = strings.Replace(source, "-- include slots.lua\n", slots, 1)
-			return strings.Replace(source, "-- include queue.lua\n", queue, 1)
-		}
+		whole := expand(t, source)
 		lines := strings.Split(source, "\n")
 		alike := make(map[string]int)
 		for i, line := range lines {
@@ -116,8 +111,8 @@ func broken(t *testing.T) (all []breakage) {
 				changed[i] = now
 				instead := make(map[*wire.Script]string)
 				for s := range named {
-					if strings.Contains(s.Source, whole(source)) {
-						instead[s] = strings.Replace(s.Source, whole(source), whole(strings.Join(changed, "\n")), 1)
+					if strings.Contains(s.Source, whole) {
+						instead[s] = strings.ReplaceAll(s.Source, whole, expand(t, strings.Join(changed, "\n")))
 					}
 				}
 				if len(instead) == 0 {
@@ -129,6 +124,15 @@ func broken(t *testing.T) (all []breakage) {
 	}
 	return all
 }
+
+// expand puts the files that a source includes where it does.
+func expand(t *testing.T, source string) string {
+	return include.ReplaceAllStringFunc(source, func(line string) string {
+		return expand(t, read(t, include.FindStringSubmatch(line)[1]))
+	})
+}
+
+var include = regexp.MustCompile(`-- include (\w+)\.lua\n`)
 
 func read(t *testing.T, file string) string {
 	b, err := os.ReadFile("../../scripts/" + file + ".lua")

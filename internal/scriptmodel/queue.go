@@ -7,6 +7,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -21,7 +22,7 @@ const (
 	stretched = 2500
 )
 
-// The functions of queue.lua. A waiter of "" stands for nil.
+// The functions of queue.lua and of the files that are included after it. A waiter of "" stands for nil.
 
 // look returns a copy of the fields that are holds or shares.
 func (n *Node) look() (held []Field, shared bool) {
@@ -261,10 +262,13 @@ func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 	ticket, rest, ok := cut(entry)
 	life, rest, ok2 := cut(rest)
 	callers, successor, ok3 := cut(rest)
-	before, stood := n.queue.zscore(waiter)
 	if !ok || !ok2 || !ok3 {
 		panic(noNumber)
 	}
+	if _, ok := float(ticket); !ok {
+		panic(notFloat)
+	}
+	before, stood := n.queue.zscore(waiter)
 	if !stood || must(tonumber(ticket)) < before {
 		n.queue.zadd(ticket, waiter)
 	}
@@ -314,19 +318,13 @@ func (n *Node) hand(w queued, now float64) bool {
 	if now < came || now-came > min(fresh, must(tonumber(s.ttl))/2) {
 		return false
 	}
-	if n.token.kind != text {
-		return false
-	}
-	last, ok := tonumber(n.token.text)
-	if !ok || last != last || last >= lastToken {
-		return false
-	}
 	shares := wantsShare(w.stored)
-	if !shares && !n.token.incrby(1) {
+	token, ok := n.countUp(!shares)
+	if !ok {
 		return false
 	}
 	n.drop(w.name)
-	owner, token := w.name+"/"+s.attempt+"."+s.cell, whole(last)
+	owner := w.name + "/" + s.attempt + "." + s.cell
 	if ttl := must(tonumber(s.ttl)); shares {
 		if n.hasTwin(w, s, now) {
 			return true
@@ -335,19 +333,40 @@ func (n *Node) hand(w queued, now float64) bool {
 			n.sharedUntil(owner, now+ttl, integer(s.ttl))
 		}
 	} else {
-		left, keep := n.pttl(n.token), max(ttl, 3600000)+90000000+max(0, last/1000-now)
+		left, keep := n.pttl(n.token), max(ttl, 3600000)+90000000+max(0, token/1000-now)
 		if left >= 0 && float64(left) < keep {
 			n.pexpire(n.token, integer(whole(keep+3600000)))
 		}
-		token = whole(last + 1)
 		n.lock.hset(owner, "1")
 		n.lock.hset("mode", "mutex")
 		n.pexpire(n.lock, integer(s.ttl))
 	}
-	handoff := s.attempt + " " + s.cell + " " + token + " "
+	handoff := s.attempt + " " + s.cell + " " + whole(token) + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")
 	return true
+}
+
+// countUp returns the token of a hold that is handed over, or the last one for those who share the lock.
+func (n *Node) countUp(holds bool) (token float64, ok bool) {
+	count := 0.0
+	if holds {
+		count = 1
+	}
+	if n.token.kind == none || holds && n.token.kind == text && n.token.text == strconv.FormatInt(math.MaxInt64, 10) || !n.token.incrby(count) {
+		return 0, false
+	}
+	counted, _ := strconv.ParseInt(n.token.text, 10, 64)
+	token = float64(counted)
+	switch {
+	case token <= count:
+		n.token.del()
+		return 0, false
+	case token > lastToken:
+		n.token.incrby(-count)
+		return 0, false
+	}
+	return token, true
 }
 
 var cellsOf = regexp.MustCompile(`^\S+ \d+s(\d+)-(\d+)`)

@@ -9,7 +9,7 @@ import (
 
 // Bundle is the script that runs several calls at once: see bundle.lua. Only calls of scripts with a [Script.Letter] can be among
 // them.
-var Bundle = newScript("bundle", strings.Replace(lua("bundle"), "-- include scripts\n", bundled(), 1))
+var Bundle = newScript("bundle", strings.Replace(file("bundle"), "-- include scripts\n", bundled(), 1))
 
 // inBundles are the scripts of what a client does often, and with many locks at the same moment.
 var inBundles = []*Script{acquire, release, renew, raise, guardedAcquire, share, guardedShare}

@@ -11,19 +11,15 @@ import (
 )
 
 var (
-	slotAcquire        = newScript("slot_acquire", withSlots(lua("slot_acquire")))
-	guardedSlotAcquire = newScript("slot_acquire", alwaysGuarded(lua("guard"))+withSlots(lua("slot_acquire")))
-	slotRelease        = newScript("slot_release", withSlots(lua("slot_release")))
-	slotLeave          = newScript("slot_leave", withSlots(lua("slot_leave")))
+	slotAcquire        = newScript("slot_acquire", lua("slot_acquire"))
+	guardedSlotAcquire = newScript("slot_acquire", alwaysGuarded(lua("guard"))+lua("slot_acquire"))
+	slotRelease        = newScript("slot_release", lua("slot_release"))
+	slotLeave          = newScript("slot_leave", lua("slot_leave"))
 	slotRenew          = newScript("slot_renew", lua("slot_renew"))
 	slotRaise          = newScript("slot_raise", lua("slot_raise"))
-	slotInspect        = newScript("slot_inspect", withSlots(lua("slot_inspect")))
-	slotForceRelease   = newScript("slot_force_release", withSlots(lua("slot_force_release")))
+	slotInspect        = newScript("slot_inspect", lua("slot_inspect"))
+	slotForceRelease   = newScript("slot_force_release", lua("slot_force_release"))
 )
-
-func withSlots(source string) string {
-	return strings.Replace(withQueue(source), "-- include slots.lua\n", lua("slots"), 1)
-}
 
 // alwaysGuarded has the guard ask even if KEYS[1] is there: a replica that took over may have some slots and lack others.
 func alwaysGuarded(guard string) string {

@@ -16,17 +16,17 @@ import (
 )
 
 var (
-	acquire        = newScript("acquire", withQueue(withCounter(lua("acquire"))))
-	guardedAcquire = newScript("acquire", lua("guard")+withQueue(withCounter(lua("acquire"))))
-	share          = newScript("share", withQueue(withCounter(lua("share"))))
-	guardedShare   = newScript("share", lua("guard")+withQueue(withCounter(lua("share"))))
-	downgrade      = newScript("downgrade", withQueue(lua("downgrade")))
+	acquire        = newScript("acquire", lua("acquire"))
+	guardedAcquire = newScript("acquire", lua("guard")+lua("acquire"))
+	share          = newScript("share", lua("share"))
+	guardedShare   = newScript("share", lua("guard")+lua("share"))
+	downgrade      = newScript("downgrade", lua("downgrade"))
 	raise          = newScript("raise", lua("raise"))
 	renew          = newScript("renew", lua("renew"))
-	release        = newScript("release", withQueue(lua("release")))
-	forceRelease   = newScript("force_release", withQueue(lua("force_release")))
-	open           = newScript("open", withQueue(lua("open")))
-	leave          = newScript("leave", withQueue(lua("leave")))
+	release        = newScript("release", lua("release"))
+	forceRelease   = newScript("force_release", lua("force_release"))
+	open           = newScript("open", lua("open"))
+	leave          = newScript("leave", lua("leave"))
 	inspect        = newScript("inspect", lua("inspect"))
 )
 
@@ -47,24 +47,29 @@ type Script struct {
 	Letter byte // in a Bundle; 0 if it cannot be in one
 }
 
-// lua returns the file of that name from package scripts.
+// lua returns the file of that name from package scripts, with the files that it includes in their places: a run that ends before an
+// include does not pay for it.
 func lua(name string) string {
+	var b strings.Builder
+	for rest := file(name); ; {
+		before, after, found := strings.Cut(rest, "-- include ")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		included, after, _ := strings.Cut(after, ".lua\n")
+		b.WriteString(lua(included))
+		rest = after
+	}
+}
+
+// file returns the file of that name as it is.
+func file(name string) string {
 	b, err := scripts.Files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // while the program starts: a name in this package is wrong
+		panic(err) // while the program starts: a name in this package, or an include, is wrong
 	}
 	return string(b)
-}
-
-// withQueue puts queue.lua where a script includes it: a run that ends before that point does not pay
-// for it.
-func withQueue(source string) string {
-	return strings.Replace(source, "-- include queue.lua\n", lua("queue"), 1)
-}
-
-// withCounter puts counter.lua where a script includes it.
-func withCounter(source string) string {
-	return strings.Replace(source, "-- include counter.lua\n", lua("counter"), 1)
 }
 
 func newScript(name, source string) *Script {

@@ -1,0 +1,78 @@
+-- Who has a lock. This is not a script: scripts include it, after queue.lua, and have the keys named there.
+
+-- least returns one of the owners of a lock: the same at every node that has the same ones.
+local function least(held)
+  local who = held[1]
+  for i = 3, #held, 2 do
+    who = held[i] < who and held[i] or who
+  end
+  return who
+end
+
+-- look reads the lock. A hold is `<owner>` -> how often it was entered, beside `mode` -> 'mutex'. A hold of Redisson's has no
+-- mode, and its owner is `<uuid>:<thread>`. A lock that is shared has
+-- `mode` -> 'shared', and for each owner until when it shares, in ms of the node's clock: a number of at least 13 digits, as
+-- no hold has. (Redisson's read-write lock looks at the mode, and stays out.) look returns the owners, each followed by its
+-- value, and whether they share; or nil and an error. It drops those whose share is over. A share lasts as long as a key
+-- would: until the clock shows more than its end.
+local function look()
+  local all = redis.pcall('hgetall', KEYS[1])
+  if all.err then
+    if type(redis.pcall('zscore', KEYS[1], 'quorumlock_semaphore')) == 'string' then
+      return nil, redis.error_reply('NOTALOCK quorumlock_semaphore')
+    end
+    return nil, string.find(all.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or all
+  end
+  local held, mode = {}, nil
+  for i = 1, #all, 2 do
+    if all[i] == 'mode' and (all[i + 1] == 'mutex' or all[i + 1] == 'shared') then
+      mode = all[i + 1]
+    elseif not string.find(all[i + 1], '^%d+$') or #all[i + 1] > 15 or not string.find(all[i], '^%S+:%d[%d/.]*$') then
+      return nil, redis.error_reply('NOTALOCK ' .. all[i])
+    else
+      table.insert(held, all[i])
+      table.insert(held, all[i + 1])
+    end
+  end
+  if mode == 'shared' then
+    local now, living, over = clock(), {}, {}
+    for i = 1, #held, 2 do
+      if tonumber(held[i + 1]) >= now then
+        table.insert(living, held[i])
+        table.insert(living, held[i + 1])
+      else
+        table.insert(over, held[i])
+      end
+    end
+    if not living[1] then
+      redis.call('del', KEYS[1])
+    else
+      for i = 1, #over, 1000 do -- Lua can unpack some thousands
+        redis.call('hdel', KEYS[1], unpack(over, i, math.min(i + 999, #over)))
+      end
+    end
+    return living, true
+  elseif #held > 2 or held[1] and not mode and string.match(held[1], '^%x+%-%x+%-%x+%-%x+%-%x+():%d+$') ~= 37 then
+    return nil, redis.error_reply('NOTALOCK ' .. least(held))
+  end
+  return held, false
+end
+
+-- looks tells whether a caller looks at all who share the lock, which has so many fields. While they are few, every caller does;
+-- otherwise some do, by the clock, so that a caller looks at FEW on average.
+local function looks(fields)
+  return redis.call('time')[2] % fields < FEW
+end
+
+-- expiry returns after how many ms those that look has found will have lost the lock, if they do not renew it; negative if
+-- unknown.
+local function expiry(held, shared)
+  if not shared then
+    return redis.call('pttl', KEYS[1])
+  end
+  local last = 0
+  for i = 2, #held, 2 do
+    last = math.max(last, tonumber(held[i]))
+  end
+  return last + 1 - clock()
+end

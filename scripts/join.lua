@@ -1,0 +1,50 @@
+-- Queueing for a lock. This is not a script: scripts include it, after queue.lua, and have the keys named there.
+
+-- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. A waiter's ticket never rises. It
+-- falls if the waiter's clock was set back: a call with a higher ticket was sent earlier, and is late.
+local function join(waiter, entry, now)
+  local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
+  ms = tonumber(ms)
+  local stood = redis.call('zadd', KEYS[2], 'nx', ticket, waiter) == 0
+  if stood and tonumber(ticket) < tonumber(redis.call('zscore', KEYS[2], waiter)) then
+    redis.call('zadd', KEYS[2], ticket, waiter)
+  end
+  successor = successor ~= '' and string.format(' %.0f ', now) .. successor or ''
+  redis.call('hset', KEYS[3], waiter, string.format('%.0f ', now + ms) .. callers .. successor)
+  -- Both keys get their expiry together, but one may have been evicted since.
+  if redis.call('pttl', KEYS[3]) < ms or redis.call('pttl', KEYS[2]) < ms then
+    redis.call('pexpire', KEYS[2], ms)
+    redis.call('pexpire', KEYS[3], ms)
+  end
+  return stood
+end
+
+-- call is for a caller that finds the lock free and is not the first in the queue. The first may not know, or may
+-- be dead. So it is called. If it was called before and has not come, all waiters that are queued before me are
+-- called at once: however many are dead, their time is up together. It returns after how many ms I should come
+-- again.
+local function call(me, now)
+  local two, stored = front(me, now)
+  local left = deadline(stored[1]) - now
+  if left > CLAIM then
+    summon(two[1], stored[1], now)
+    left = CLAIM
+  end
+  if left > CLAIM - PATIENCE then
+    return left - (CLAIM - PATIENCE)
+  elseif isNobody(stored[1]) then
+    return left -- it is nobody who could come
+  end
+  local last = me and redis.call('zrank', KEYS[2], me) or 0
+  for from = 0, last - 1, 100 do
+    local some = redis.call('zrange', KEYS[2], from, math.min(from + 99, last - 1))
+    local entries = redis.call('hmget', KEYS[3], unpack(some))
+    for i = 1, #some do
+      if deadline(entries[i]) > now + CLAIM then
+        summon(some[i], entries[i], now)
+      end
+      left = math.max(left, math.min(deadline(entries[i]) - now, CLAIM))
+    end
+  end
+  return math.max(left, 1)
+end
