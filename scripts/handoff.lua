@@ -1,6 +1,6 @@
--- Handing a lock over. This is not a script: scripts include it, after queue.lua, and have the keys named there.
+-- Hands a lock to the next waiter. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
 --
--- KEYS[4]  the fencing token: integer. A script without it hands nothing over
+-- KEYS[4]  the fencing token: integer. A script that is called without this key hands nothing over.
 
 -- hand grants the lock to a waiter's successor, but only if the waiter came a moment ago: it counts the TTL
 -- from then on, and is most likely alive. Without a counter, KEYS[4], nobody knows which token is next. Those who
@@ -15,7 +15,7 @@ local function hand(waiter, stored, now)
   local token = redis.pcall('incrby', KEYS[4], count)
   if type(token) ~= 'number' then
     return false
-  elseif token <= count then -- there was none
+  elseif token <= count then -- there was no counter, or it had counted nothing
     redis.call('del', KEYS[4])
     return false
   elseif token > 9007199254740991 then
@@ -64,6 +64,7 @@ end
 -- admit hands the lock to all who want to share it and are before everybody else in the queue, if that is allowed, or calls
 -- those that have not been called. If I am among them, it does neither for me. It returns whether I am.
 local function admit(me, now, hands)
+  -- Here, only calls for shared locks pay for this.
   -- include sharers.lua
   local mine = false
   local first, stored = sharers(me, now, function(waiter, entry)

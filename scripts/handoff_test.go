@@ -71,7 +71,7 @@ func TestNothingIsHandedOverWithout(t *testing.T) {
 			c.data.Del(wire.TokenKey("x"))
 			c.Cleanup(func() { c.checkNoToken("x") })
 		}},
-		{"a counter that has counted", func(c *crowd) {
+		{"a counter above zero", func(c *crowd) {
 			c.standWith("alice:1", 100, 1)
 			c.put(wire.TokenKey("x"), "-1")
 			c.Cleanup(func() { c.checkNoToken("x") })

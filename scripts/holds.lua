@@ -1,4 +1,4 @@
--- Who has a lock. This is not a script: scripts include it, after queue.lua, and have the keys named there.
+-- Reads who has a lock, and for how long. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
 
 -- least returns one of the owners of a lock: the same at every node that has the same ones.
 local function least(held)

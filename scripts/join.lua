@@ -1,4 +1,4 @@
--- Queueing for a lock. This is not a script: scripts include it, after queue.lua, and have the keys named there.
+-- Queues a waiter. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
 
 -- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. A waiter's ticket never rises. It
 -- falls if the waiter's clock was set back: a call with a higher ticket was sent earlier, and is late.

@@ -1,5 +1,5 @@
--- Leaving a lock or its queue. This is not a script: scripts include it, after queue.lua, holds.lua and handoff.lua, and have
--- the keys named there.
+-- Leaves a lock or its queue. This is not a script. Scripts include it after queue.lua, holds.lua and handoff.lua, and have the keys
+-- that are named there.
 -- include successor.lua
 
 -- giveBack takes an owner out of the lock, whether it shares it or not. It returns whether the lock is free.

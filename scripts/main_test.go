@@ -129,7 +129,7 @@ func (s *server) checkToken(name, want string) {
 func (s *server) checkNoToken(name string) {
 	s.Helper()
 	if got, err := s.data.Get(wire.TokenKey(name)); err == nil {
-		s.Errorf("there is a token of %.40q, %q, want none", name, got)
+		s.Errorf("the token of %.40q is %q, want none", name, got)
 	}
 }
 

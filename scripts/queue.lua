@@ -1,5 +1,5 @@
--- The queue of waiters at one lock. This is not a script: scripts with these keys include it, and those of the other files that they
--- need. Each function costs a script time whether it is called or not: so none is there that few of the scripts call.
+-- The queue of waiters at one lock. This is not a script. Scripts that have these keys include it, and whichever of the other files they
+-- need. Creating a function takes time even if it is never called, so this file has only those that most scripts call.
 --
 -- KEYS[1]  the lock: hash, see holds.lua
 -- KEYS[2]  the queue: zset, waiter scored by its ticket

@@ -45,14 +45,14 @@ else
   end
 end
 
--- Whoever waits for a fair lock of Redisson's does not hear that channel. A user may have no access to the key of those. EXISTS counts
--- a key as often as it is named: 1 for the queue, 2 for the lock, and 4 for those.
+-- Those who wait for a fair lock of Redisson's do not hear its channel. Their queue is another key, to which a user may have no
+-- access. EXISTS counts a key once for each time it is named, so the sum tells which are there: 1 the queue, 2 the lock, 4 that key.
 local waiter, fair = ARGV[4], 'redisson_lock_queue' .. string.sub(ARGV[3], 23)
 local there = not waiter and redis.pcall('exists', KEYS[2], KEYS[1], KEYS[1], fair, fair, fair, fair)
 if type(there) == 'table' then
   there = redis.call('exists', KEYS[2], KEYS[1], KEYS[1])
 end
-if there == 0 or there == 2 then
+if there == 0 or there == 2 then -- nobody waits
   if not share then
     return left
   end
@@ -86,7 +86,7 @@ end
 -- include queue.lua
 -- include handoff.lua
 local now = clock()
-if there == 1 and not share then -- most releases for which somebody waits do no more than this
+if there == 1 and not share then -- most contended releases end here
   wake(nil, now, hands)
   return left
 end

@@ -1,4 +1,4 @@
--- Those who want to share a lock. This is not a script: scripts include it, after queue.lua, and have the keys named there.
+-- Finds the waiters that want to share a lock. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
 
 local function tries(stored)
   return string.find(stored or '', '^%S+ %d+t') ~= nil

@@ -125,7 +125,7 @@ local function successorOf(waiter)
   return record and redis.call('zrangebyscore', KEYS[5], -1 - record, -1 - record)[1]
 end
 
--- handSlot gives a free slot to a waiter's successor, as hand in handoff.lua does a mutex.
+-- handSlot gives a free slot to a waiter's successor, as hand in handoff.lua gives a mutex.
 local function handSlot(waiter, stored, slot, now)
   local came, ttl, cell, attempt, secret = string.match(stored, '^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$')
   if not secret or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then

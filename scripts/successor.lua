@@ -1,4 +1,4 @@
--- The names of successors: see queue.lua. This is not a script: scripts include it.
+-- Reads the names of successors and their attempts, whose form is in queue.lua. This is not a script. Scripts include it.
 
 -- isSuccessor tells whether an owner is a successor of a waiter. If before is given, the owner must also be of an attempt
 -- before that one: a late attempt takes nothing away from a later attempt's successor.

@@ -64,9 +64,9 @@ func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
 	}
 }
 
-// A cell that hands over once the successor has the lock is out of the queue; but if it has handed over another slot, it has no part in
-// the hold, and nothing is taken for given there.
-func TestALateHandoffOfAnotherSlotIsNoPartOfTheHold(t *testing.T) {
+// If a cell hands over after the successor has the slot already, the waiter is out of the queue there. But if the cell granted another
+// slot, that is not part of the hold, and the release must leave the queue there.
+func TestALateHandoffOfAnotherSlotIsNotPartOfTheHold(t *testing.T) {
 	for slot, want := range map[int32]Do{0: Release, 1: ReleaseAndLeave} {
 		m, asked := newSemaphore(t, 3, 3, false)
 		for _, c := range asked {

@@ -185,9 +185,9 @@ func TestKeepLeavesTheQueues(t *testing.T) {
 	}
 }
 
-// A cell that hands over once the successor has the lock has it out of its queue: nothing but the lock is to be given back there. That
-// is so only if it was known to be queued.
-func TestWhatIsHandedOverLateIsOnlyReleased(t *testing.T) {
+// If a cell hands over after the successor has the lock already, the waiter is out of the queue there: only the lock has to be released.
+// This holds only if the waiter was known to be queued at that cell.
+func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
 	late := Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 9}
 	for unlock, want := range map[Event]Do{{Kind: Unlock}: Release, {Kind: Unlock, Keep: time.Second}: Keep} {
 		m := inherited()

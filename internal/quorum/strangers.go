@@ -66,8 +66,8 @@ const (
 
 	// Strangers that neither hold the lock nor subscribe are not seen: they poll while the lock is handed from one to the next. So
 	// where callers wait, about one release a second, in all processes together, leaves the lock free: each with the chance that is
-	// its part of that second. That begins when a client has waited for the lock a few times. Whoever asks seldom is met as often in
-	// many short windows as in a few long ones; but everybody who waits for the lock waits for a whole window.
+	// its part of that second. That begins when a client has waited for the lock a few times. A client that asks seldom is met
+	// as often in many short windows as in a few long ones that last as long together. But every waiter is delayed by a whole window.
 	betweenTrials = time.Second
 	trialWindow   = 6 * time.Millisecond
 	firstTrial    = 4

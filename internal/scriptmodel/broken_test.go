@@ -125,7 +125,7 @@ func broken(t *testing.T) (all []breakage) {
 	return all
 }
 
-// expand puts the files that a source includes where it does.
+// expand replaces each include line of a source by the file that it names.
 func expand(t *testing.T, source string) string {
 	return include.ReplaceAllStringFunc(source, func(line string) string {
 		return expand(t, read(t, include.FindStringSubmatch(line)[1]))

@@ -18,7 +18,7 @@
 //	go test ./internal/scriptmodel -run Redis -redis redis-server -v            a real server, whose clock stands still
 //	go test ./internal/scriptmodel -run Broken -broken -v -timeout 60m          breaks every line of the Lua, one by one
 //
-// So whoever changes a script changes its twin here: acquire.lua is acquire.go, queue.lua is queue.go, and so on,
+// So whoever changes a script changes its twin here: acquire.lua is acquire.go, and so on; queue.go is queue.lua and the files that scripts include after it,
 // line by line and with the same names. What Redis does for the scripts is in store.go, and what Lua does is in lua.go.
 //
 // The commands are good enough if they notice whatever is broken in the scripts: TestBrokenScriptsAreNoticed breaks

@@ -347,7 +347,8 @@ func (n *Node) hand(w queued, now float64) bool {
 	return true
 }
 
-// countUp returns the token of a hold that is handed over, or the last one for those who share the lock.
+// countUp increments the counter and returns the new token if holds is set. Otherwise it returns the current one, which those who share
+// the lock have. ok is false if there is no counter that can be used: then nothing is handed over.
 func (n *Node) countUp(holds bool) (token float64, ok bool) {
 	count := 0.0
 	if holds {

@@ -47,8 +47,8 @@ type Script struct {
 	Letter byte // in a Bundle; 0 if it cannot be in one
 }
 
-// lua returns the file of that name from package scripts, with the files that it includes in their places: a run that ends before an
-// include does not pay for it.
+// lua returns the file of that name from package scripts, with each include line replaced by the file that it names. A script may include
+// a file late, so that a run that ends earlier does not pay for it.
 func lua(name string) string {
 	var b strings.Builder
 	for rest := file(name); ; {
@@ -67,7 +67,7 @@ func lua(name string) string {
 func file(name string) string {
 	b, err := scripts.Files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // while the program starts: a name in this package, or an include, is wrong
+		panic(err) // while the program starts: this package, or an include line, names a file that is not there
 	}
 	return string(b)
 }
