@@ -11,15 +11,21 @@ local function hand(waiter, stored, now)
     return false
   end
   local shares = wantsShare(stored)
-  local count = shares and 0 or 1
-  local token = redis.pcall('incrby', KEYS[4], count)
-  if type(token) ~= 'number' then
+  local token
+  if shares then
+    token = tonumber(redis.pcall('get', KEYS[4]))
+  else
+    token = redis.pcall('incrby', KEYS[4], 1)
+  end
+  if type(token) ~= 'number' or token ~= token then
     return false
-  elseif token <= count then -- there was no counter, or it had counted nothing
+  elseif not shares and token < 2 then -- there was no counter, or it had counted nothing
     redis.call('del', KEYS[4])
     return false
   elseif token > 9007199254740991 then
-    redis.call('incrby', KEYS[4], 0 - count)
+    if not shares then
+      redis.call('incrby', KEYS[4], -1)
+    end
     return false
   end
   drop(waiter)

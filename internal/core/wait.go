@@ -317,7 +317,7 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 		case !m.successor:
 		case attempt < m.attempt:
 			m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})
-		case m.phase == Holding && c.State == Queued && slot == m.slotAt(cell): // and so no longer, as it has handed over
+		case attempt == m.attempt && m.phase == Holding && c.State == Queued && slot == m.slotAt(cell): // and so no longer, as it has handed over
 			c.State = Granted
 		}
 		return

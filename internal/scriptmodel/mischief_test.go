@@ -262,7 +262,7 @@ func (g *generator) strayHeir() command {
 		}
 	}
 	deadline, came := strconv.FormatInt(ms+5000, 10), strconv.FormatInt(ms-pick[int64](g, 0, 1, 2, 649, 650, 651), 10)
-	words := []string{deadline, "1", came, pick(g, "1800", "1800", "3", "1800.5"), "0", "1", "s"}
+	words := []string{deadline, pick(g, "1", "1", "1s"), came, pick(g, "1800", "1800", "3", "1800.5"), "0", "1", "s"}
 	switch i := g.IntN(8); i {
 	case 0: // nothing is strange
 	case 7:
@@ -275,7 +275,7 @@ func (g *generator) strayHeir() command {
 	hold := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: string(holder), Value: "1"}}, Expires: expires}
 	queue := scriptmodel.Value{Members: []scriptmodel.Member{{Name: waiter, Score: 5}}, Expires: expires}
 	entries := scriptmodel.Value{Fields: []scriptmodel.Field{{Name: waiter, Value: stored}}, Expires: expires}
-	token := scriptmodel.Value{Text: pick(g, "7", "7", "9007199254740989", "9007199254740990", "9007199254740991")}
+	token := scriptmodel.Value{Text: pick(g, "7", "7", "0", "1", "9007199254740989", "9007199254740990", "9007199254740991")}
 	if g.chance(0.1) {
 		token = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "some", Value: "field"}}}
 	}

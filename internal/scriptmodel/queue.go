@@ -319,8 +319,15 @@ func (n *Node) hand(w queued, now float64) bool {
 		return false
 	}
 	shares := wantsShare(w.stored)
-	token, ok := n.countUp(!shares)
-	if !ok {
+	token := 0.0
+	if shares {
+		if n.token.kind != text {
+			return false
+		}
+		if token, ok = tonumber(n.token.text); !ok || token != token || token > lastToken {
+			return false
+		}
+	} else if token, ok = n.countUp(); !ok {
 		return false
 	}
 	n.drop(w.name)
@@ -330,7 +337,7 @@ func (n *Node) hand(w queued, now float64) bool {
 			return true
 		}
 		if !n.lock.hexists(owner) {
-			n.sharedUntil(owner, now+ttl, integer(s.ttl))
+			n.sharedUntil(owner, now+ttl, ttl)
 		}
 	} else {
 		left, keep := n.pttl(n.token), max(ttl, 3600000)+90000000+max(0, token/1000-now)
@@ -347,24 +354,19 @@ func (n *Node) hand(w queued, now float64) bool {
 	return true
 }
 
-// countUp increments the counter and returns the new token if holds is set. Otherwise it returns the current one, which those who share
-// the lock have. ok is false if there is no counter that can be used: then nothing is handed over.
-func (n *Node) countUp(holds bool) (token float64, ok bool) {
-	count := 0.0
-	if holds {
-		count = 1
-	}
-	if n.token.kind == none || holds && n.token.kind == text && n.token.text == strconv.FormatInt(math.MaxInt64, 10) || !n.token.incrby(count) {
+// countUp returns the token of a hold that is handed over. There is none without a counter that can be used.
+func (n *Node) countUp() (token float64, ok bool) {
+	if n.token.kind == none || n.token.kind == text && n.token.text == strconv.FormatInt(math.MaxInt64, 10) || !n.token.incrby(1) {
 		return 0, false
 	}
 	counted, _ := strconv.ParseInt(n.token.text, 10, 64)
 	token = float64(counted)
 	switch {
-	case token <= count:
+	case token < 2:
 		n.token.del()
 		return 0, false
 	case token > lastToken:
-		n.token.incrby(-count)
+		n.token.incrby(-1)
 		return 0, false
 	}
 	return token, true

@@ -45,7 +45,7 @@ func (n *Node) share() wire.Reply {
 		n.keepCounter()
 	}
 	again := n.lock.hexists(owner) && n.lock.hexists("mode")
-	n.sharedUntil(owner, n.clock()+n.number(2), n.whole(2))
+	n.sharedUntil(owner, n.clock()+n.number(2), float64(n.whole(2)))
 	if again {
 		return wire.Integers(2, int64(token))
 	}
@@ -152,11 +152,14 @@ func shareEnd(ms float64) string {
 }
 
 // sharedUntil writes that an owner shares the lock, in the scripts' own way.
-func (n *Node) sharedUntil(owner string, until float64, ms int64) {
+func (n *Node) sharedUntil(owner string, until, ms float64) {
 	n.lock.hset(owner, shareEnd(until))
 	n.lock.hset("mode", "shared")
-	if n.pttl(n.lock) < ms {
-		n.pexpire(n.lock, ms)
+	if float64(n.pttl(n.lock)) < ms {
+		if ms != math.Trunc(ms) {
+			panic(notInteger)
+		}
+		n.pexpire(n.lock, int64(ms))
 	}
 }
 

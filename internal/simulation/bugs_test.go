@@ -37,7 +37,7 @@ var bugs = []sabotage.Bug{
 	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", 400),
 	bug("a handoff's validity starts when the waiter hears of it", "internal/core/hold.go", "\t\tm.ttl = m.cfg.HandTTL\n", "\t\tm.start, m.ttl = now, m.cfg.HandTTL\n", 400),
 	bug("a handoff to an earlier attempt counts", "internal/core/wait.go", "\tcase attempt == m.attempt:", "\tcase attempt <= m.attempt:", 2000),
-	bug("the token does not rise in a handoff", "scripts/handoff.lua", "redis.pcall('incrby', KEYS[4], count)", "redis.pcall('incrby', KEYS[4], 0)", 400),
+	bug("the token does not rise in a handoff", "scripts/handoff.lua", "redis.pcall('incrby', KEYS[4], 1)", "redis.pcall('incrby', KEYS[4], 0)", 400),
 	bug("a handoff goes to the second in the queue", "scripts/handoff.lua", "not hand(two[1], stored[1], now)", "not hand(two[2] or two[1], two[2] and stored[2] or stored[1], now)", 400),
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", 2000),
 	bug("a hold that was handed over is not renewed", "internal/core/hold.go", "\t\tm.renew = now.Mono + min(renewHanded, left/3)\n", "\t\tm.renew = 0\n", 4000),
