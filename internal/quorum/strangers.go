@@ -65,10 +65,10 @@ const (
 	most = 100
 
 	// Strangers that neither hold the lock nor subscribe are not seen: they poll while the lock is handed from one to the next. So
-	// where callers wait, about one release a second, in all processes together, leaves the lock free: each with the chance that is
-	// its part of that second. That begins when a client has waited for the lock a few times. A client that asks seldom is met
+	// where callers wait, about two releases a second, in all processes together, leave the lock free: each with the chance that is
+	// its part of that half second. That begins when a client has waited for the lock a few times. A client that asks seldom is met
 	// as often in many short windows as in a few long ones that last as long together. But every waiter is delayed by a whole window.
-	betweenTrials = time.Second
+	betweenTrials = 500 * time.Millisecond
 	trialWindow   = 6 * time.Millisecond
 	firstTrial    = 4
 	oftenTrial    = 4    // no more than one release in so many is a trial, on average
