@@ -146,3 +146,16 @@ func TestNothingIsHandedOverWithACounterThatIsNoInteger(t *testing.T) {
 	}
 	c.checkHeard("turn bob:1 x")
 }
+
+// A reader takes the token of the last hold, so a handoff only reads the counter: a server without memory would refuse to write it.
+func TestAHandoffToAReaderOnlyReadsTheCounter(t *testing.T) {
+	c := gather(t)
+	c.grant("x", alice, 1, 100)
+	c.share("bob:1.7", wire.Entry{Waiter: "bob:1", Ticket: 200, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: "s"}})
+	c.put(wire.TokenKey("x"), "41.0") // INCRBY would refuse this
+	c.release("x", alice, 1)
+	if held, err := c.data.HKeys("x"); err != nil || len(held) != 2 {
+		t.Errorf("the lock has %q, %v, want the reader and the mode", held, err)
+	}
+	c.checkToken("x", "41.0")
+}
