@@ -56,10 +56,9 @@ func (m *Machine) keepNoLonger(now Time, cell int32) {
 func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 	if c := &m.Cells[call.Cell]; c.pending > 0 { // what was sent before it is yet to be answered
 		c.overtaken = true
-	} else if call.Do != Keep && call.Attempt == m.attempt && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
-		// It ran before the attempt, though its answer came later: the node did not know the script of the attempt at first.
+	} else if call.Attempt == m.attempt && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
 		c.overtaken = true
-		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})
+		m.call(m.backAgain(call))
 	}
 	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || m.votes[call.Cell] != Unanswered {
 		return
@@ -84,6 +83,21 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 			m.keepNoLonger(now, int32(i))
 		}
 	}
+}
+
+// backAgain returns what is sent after a release, or a Keep, that did not find what the cell has granted. It ran before the attempt,
+// though its answer came later: the node did not know the script of the attempt at first. Or a replica has taken over that had not
+// heard of the grant: where that was a handoff, the waiter is still in the queue there.
+func (m *Machine) backAgain(call Call) Call {
+	again := Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor}
+	switch {
+	case m.phase < Releasing:
+	case call.Do == Keep:
+		again.Do, again.Successor = Leave, false
+	default:
+		again.Do, again.All = ReleaseAndLeave, !m.successorHolds()
+	}
+	return again
 }
 
 // Released returns what came of an Unlock: whether a quorum of every member has confirmed it, and whether somebody had

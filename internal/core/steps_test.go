@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -207,6 +208,31 @@ func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
 	m.Step(at(0), late)
 	if got := calls(m.Step(at(0), Event{Kind: Unlock}), 2); len(got) != 1 || got[0] != ReleaseAndLeave {
 		t.Errorf("a cell that has not answered is asked for %v, want %v", got, ReleaseAndLeave)
+	}
+}
+
+// A replica that takes over may not have heard of a handoff: the lock is not the waiter's there, and the waiter is in the queue.
+func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
+	for _, keep := range []time.Duration{0, time.Second} {
+		m := inherited()
+		for _, c := range m.Step(at(1), Event{Kind: Unlock, Keep: keep}).Calls {
+			fx := m.Step(at(2), Event{Kind: Replied, Call: c, Reply: Reply{OK: c.Cell > 0}})
+			want := []Call{{Do: ReleaseAndLeave, Attempt: 1, Successor: true}}
+			if keep > 0 {
+				want = []Call{{Do: Leave, Attempt: 1}}
+			}
+			if c.Cell > 0 {
+				want = nil
+			}
+			if !slices.Equal(fx.Calls, want) {
+				t.Errorf("kept for %v, cell %d is asked for %+v after its answer, want %+v", keep, c.Cell, fx.Calls, want)
+			}
+			for _, c := range fx.Calls {
+				if fx := m.Step(at(3), Event{Kind: Replied, Call: c}); len(fx.Calls) != 0 {
+					t.Errorf("the cell is asked for %+v after the second", fx.Calls)
+				}
+			}
+		}
 	}
 }
 
@@ -429,7 +455,7 @@ func TestAReleaseThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
 	m := start(2, 3)
 	m.Step(at(1), Event{Kind: Cancel})
 	m.Step(at(2), answer(Acquire, 0, Reply{OK: true, Token: 7}))
-	if fx := m.Step(at(3), answer(ReleaseAndLeave, 0, Reply{})); len(calls(fx, 0)) != 1 || calls(fx, 0)[0] != Release {
+	if fx := m.Step(at(3), answer(ReleaseAndLeave, 0, Reply{})); len(calls(fx, 0)) != 1 || calls(fx, 0)[0] != ReleaseAndLeave {
 		t.Errorf("%v after a release that found nothing", calls(fx, 0))
 	}
 	if fx := m.Step(at(4), answer(Release, 0, Reply{})); len(fx.Calls) != 0 {
@@ -443,7 +469,7 @@ func TestAnUnlockThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
 	m.Step(at(2), answer(Acquire, 1, Reply{OK: true, Token: 7}))
 	m.Step(at(3), Event{Kind: Unlock})
 	m.Step(at(4), answer(Acquire, 2, Reply{OK: true, Token: 7}))
-	if fx := m.Step(at(5), answer(Release, 2, Reply{})); len(calls(fx, 2)) != 1 || calls(fx, 2)[0] != Release {
+	if fx := m.Step(at(5), answer(Release, 2, Reply{})); len(calls(fx, 2)) != 1 || calls(fx, 2)[0] != ReleaseAndLeave {
 		t.Errorf("%v after a release that found nothing", calls(fx, 2))
 	}
 	m.Step(at(6), answer(Release, 0, Reply{OK: true}))
