@@ -188,11 +188,13 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 			c.Err = nil
 			r.gone[call.Cell] = !reply.OK
 		}
-		if reply.OK {
+		switch {
+		case reply.OK:
 			c.stray = c.stray || c.State != Granted && c.State != Queued // what an earlier attempt left may be there, too
 			vote, c.State = Yes, Granted
-		} else if m.successor && c.State != Granted && c.State != Left && !m.neverQueued(c) {
-			// It did not hand over, and a holder may not be queued.
+		case c.State == Granted: // a replica that has not heard of the grant may have the waiter in its queue
+			c.stray = true
+		case m.successor && c.State != Left && !m.neverQueued(c): // it did not hand over, and a holder may not be queued
 			c.State = Left
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
 		}

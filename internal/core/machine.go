@@ -103,7 +103,7 @@ type Cell struct {
 	expires   time.Duration // when the key that made it refuse should expire, by the monotonic clock; 0 if unknown
 	bare      bool          // it was released while Asked, without leaving its queue
 	pending   int16         // calls without an answer that may queue the waiter there
-	overtaken bool          // it has answered a release, but not what was sent before that
+	overtaken bool          // a release may have run before the attempt, or was sent once more for that reason
 	renewed   bool          // a renewal may have overtaken the Keep, before it was decided whether the lock is kept
 	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
 

@@ -56,9 +56,9 @@ func (m *Machine) keepNoLonger(now Time, cell int32) {
 func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 	if c := &m.Cells[call.Cell]; c.pending > 0 { // what was sent before it is yet to be answered
 		c.overtaken = true
-	} else if call.Attempt == m.attempt && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
+	} else if call.Attempt == m.attempt && call.Successor == m.successor && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
 		c.overtaken = true
-		m.call(m.backAgain(call))
+		m.call(m.releaseAgain(call))
 	}
 	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || m.votes[call.Cell] != Unanswered {
 		return
@@ -85,19 +85,20 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 	}
 }
 
-// backAgain returns what is sent after a release, or a Keep, that did not find what the cell has granted. It ran before the attempt,
-// though its answer came later: the node did not know the script of the attempt at first. Or a replica has taken over that had not
-// heard of the grant: where that was a handoff, the waiter is still in the queue there.
-func (m *Machine) backAgain(call Call) Call {
-	again := Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor}
+// releaseAgain returns what is sent after a release, or a Keep, that has failed, or has not found what the cell granted. It may
+// have run before the attempt, though its answer came later, because the node did not know the script of the attempt at first. Or a
+// replica has taken over that has not heard of the last grant: the waiter may still be in the queue there, or get the lock from it.
+// Before Unlock the waiter may have to stay in the queue. Where the lock is kept, a Restore may have given it back.
+func (m *Machine) releaseAgain(k Call) Call {
 	switch {
 	case m.phase < Releasing:
-	case call.Do == Keep:
-		again.Do, again.Successor = Leave, false
+		k.Do, k.All = Release, false
+	case k.Do == Keep:
+		k.Do, k.Successor, k.All, k.For = Leave, false, !m.successorHolds(), 0
 	default:
-		again.Do, again.All = ReleaseAndLeave, !m.successorHolds()
+		k.Do, k.All = ReleaseAndLeave, k.Successor || !m.successorHolds()
 	}
-	return again
+	return k
 }
 
 // Released returns what came of an Unlock: whether a quorum of every member has confirmed it, and whether somebody had
@@ -142,11 +143,13 @@ func (m *Machine) fail(why Reason) {
 // A waiter that goes on waiting finds out with its next attempt where it is queued; but what an attempt has got must not be
 // in its way. If there is no next attempt, a Yield that runs late must leave no entry in a queue.
 func (m *Machine) Owed(k Call) Call {
-	if k.Do == Yield {
+	switch {
+	case k.Do == Yield && m.phase >= Holding:
+		k.Do, k.All = ReleaseAndLeave, !m.successorHolds()
+	case k.Do == Yield:
 		k.Do = Release
-		if m.phase >= Holding {
-			k.Do, k.All = ReleaseAndLeave, !m.successorHolds()
-		}
+	case k.Do == Release:
+		k = m.releaseAgain(k)
 	}
 	return k
 }

@@ -215,25 +215,67 @@ func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
 func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
 	for _, keep := range []time.Duration{0, time.Second} {
 		m := inherited()
-		for _, c := range m.Step(at(1), Event{Kind: Unlock, Keep: keep}).Calls {
-			fx := m.Step(at(2), Event{Kind: Replied, Call: c, Reply: Reply{OK: c.Cell > 0}})
-			want := []Call{{Do: ReleaseAndLeave, Attempt: 1, Successor: true}}
-			if keep > 0 {
-				want = []Call{{Do: Leave, Attempt: 1}}
-			}
+		leaves := []Call{{Do: ReleaseAndLeave, Attempt: 1, Successor: true, All: true}}
+		if keep > 0 { // a renewal may yet find the key there
+			leaves = []Call{{Do: Leave, Attempt: 1}}
+		}
+		for _, c := range slices.Clone(m.Step(at(1), Event{Kind: Unlock, Keep: keep}).Calls) {
+			want := leaves
 			if c.Cell > 0 {
 				want = nil
 			}
-			if !slices.Equal(fx.Calls, want) {
-				t.Errorf("kept for %v, cell %d is asked for %+v after its answer, want %+v", keep, c.Cell, fx.Calls, want)
+			again := slices.Clone(m.Step(at(2), Event{Kind: Replied, Call: c, Reply: Reply{OK: c.Cell > 0}}).Calls)
+			if !slices.Equal(again, want) {
+				t.Errorf("kept for %v, cell %d is asked for %+v after its answer, want %+v", keep, c.Cell, again, want)
 			}
-			for _, c := range fx.Calls {
+			for _, c := range again {
 				if fx := m.Step(at(3), Event{Kind: Replied, Call: c}); len(fx.Calls) != 0 {
 					t.Errorf("the cell is asked for %+v after the second", fx.Calls)
 				}
 			}
 		}
 	}
+}
+
+// The same, if the release itself fails while the replica takes over.
+func TestAReleaseThatIsOwedLeavesTheQueue(t *testing.T) {
+	m := inherited()
+	for _, c := range slices.Clone(m.Step(at(1), Event{Kind: Unlock}).Calls) {
+		m.Step(at(2), Event{Kind: Replied, Call: c, Reply: Reply{Err: errNoAnswer}})
+		if owed := m.Owed(c); owed.Do != ReleaseAndLeave || !owed.All || owed.Cell != c.Cell || !owed.Successor {
+			t.Errorf("%+v is owed as %+v", c, owed)
+		}
+	}
+
+	m = again(t, nil)
+	release := Call{Do: Release, Cell: 1, Attempt: 1}
+	if owed := m.Owed(release); owed != release {
+		t.Errorf("before the lock is had, %+v is owed as %+v: the waiter would lose its place", release, owed)
+	}
+}
+
+// The same, if a renewal has found it out: the key is asked for again, and a release of that would succeed.
+func TestAHoldThatWasForgottenLeavesTheQueue(t *testing.T) {
+	m := inherited()
+	m.Step(at(1), Event{Kind: Extend})
+	for cell := range int32(2) {
+		m.Step(at(1), Event{Kind: Replied, Call: Call{Do: Renew, Cell: cell, Attempt: 1, Successor: true, Round: 1}, Reply: Reply{OK: cell > 0}})
+	}
+	if m.Phase() != Holding {
+		t.Fatalf("control: phase %d", m.Phase())
+	}
+	m.Step(at(1), answer(Restore, 0, Reply{OK: true}))
+	fx := m.Step(at(2), Event{Kind: Unlock})
+	want(t, fx, 0, ReleaseAndLeave)
+	want(t, fx, 1, Release)
+}
+
+// A release of the attempt's own owner says nothing about what its successor has.
+func TestOnlyTheReleaseOfTheHoldIsSentAgain(t *testing.T) {
+	m := inherited()
+	want(t, m.Step(at(1), answer(ReleaseAndLeave, 0, Reply{})), 0)
+	m.Step(at(2), Event{Kind: Unlock})
+	want(t, m.Step(at(3), Event{Kind: Replied, Call: Call{Do: Release, Attempt: 1, Successor: true}}), 0, ReleaseAndLeave)
 }
 
 // A cell may hand over to the successor of an earlier attempt, since the last one did not reach it.
