@@ -37,14 +37,19 @@ func newAsked() *asked {
 
 // do asks the node to count for a key, within a limit.
 func (a *asked) do(n *node.Node, key string, limit time.Duration) {
-	n.Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, func(rs []wire.Reply) {
+	n.Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, nil, a.answer(key))
+}
+
+// answer notes the answer for a key.
+func (a *asked) answer(key string) func([]wire.Reply) {
+	return func(rs []wire.Reply) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.answers[key]++
 		a.errs[key] = rs[0].Err
 		a.at[key] = time.Since(a.began)
 		a.order = append(a.order, key)
-	})
+	}
 }
 
 // check checks that each key was answered once, after so long, with or without an error.
@@ -264,7 +269,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			waits, refused := 0, 0
 			for range tt.most + 10 {
 				answered := false
-				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, func(rs []wire.Reply) {
+				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, nil, func(rs []wire.Reply) {
 					answered = true
 					if !notSent(rs[0].Err) && refused > 0 {
 						return // by Close
@@ -425,7 +430,7 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 			many[i] = count("many")
 		}
 		done := false
-		n.Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, func([]wire.Reply) { done = true })
+		n.Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, nil, func([]wire.Reply) { done = true })
 		synctest.Wait()
 		a := newAsked()
 		a.do(n, "a", time.Second)
@@ -435,5 +440,73 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 		if !done {
 			t.Error("the others were not answered")
 		}
+	})
+}
+
+// What waits behind something else can be withdrawn, and is not sent. The first in the queue cannot: it finds out whether the node
+// answers. Nor can what may have been sent.
+func TestWhatIsWithdrawnIsNotSent(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		p.s.Stall()
+		a := newAsked()
+		tickets := make(map[string]*quorum.Ticket)
+		for _, key := range []string{"flight", "first", "second", "third", "last"} {
+			tickets[key] = &quorum.Ticket{}
+			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count(key)}, tickets[key], a.answer(key))
+			synctest.Wait()
+		}
+		for _, tt := range []struct {
+			key  string
+			want bool
+		}{{"flight", false}, {"first", false}, {"third", true}, {"third", false}, {"last", true}, {"second", true}} {
+			if got := n.Withdraw(quorum.Foreground, tickets[tt.key]); got != tt.want {
+				t.Errorf("%s is withdrawn: %v", tt.key, got)
+			}
+		}
+		again := &quorum.Ticket{}
+		n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("again")}, again, a.answer("again"))
+		p.s.Resume()
+		settle(100 * time.Millisecond)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for key, want := range map[string]int{"flight": 1, "first": 1, "second": 0, "third": 0, "last": 0, "again": 1} {
+			if a.answers[key] != want || p.sent(key) != want || a.errs[key] != nil {
+				t.Errorf("%s: %d answers, sent %d times, %v; want %d", key, a.answers[key], p.sent(key), a.errs[key], want)
+			}
+		}
+		if n.Withdraw(quorum.Foreground, again) {
+			t.Error("what is answered is withdrawn")
+		}
+	})
+}
+
+// What is withdrawn leaves its place in a full queue to others.
+func TestWhatIsWithdrawnCountsNoMore(t *testing.T) {
+	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+		p.s.Stall()
+		refused := 0
+		var last quorum.Ticket
+		ask := func(ticket *quorum.Ticket) {
+			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("k")}, ticket, func(rs []wire.Reply) {
+				if rs[0].Err != nil {
+					refused++
+				}
+			})
+		}
+		for range 8191 {
+			ask(nil)
+		}
+		ask(&last)
+		if ask(nil); refused != 1 {
+			t.Fatalf("control: %d calls are refused", refused)
+		}
+		if !n.Withdraw(quorum.Foreground, &last) {
+			t.Fatal("the last is not withdrawn")
+		}
+		if ask(nil); refused != 1 {
+			t.Error("its place is not given to another")
+		}
+		p.s.Resume()
+		settle(time.Second)
 	})
 }

@@ -92,7 +92,6 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 func (m *Machine) releaseAgain(k Call) Call {
 	switch {
 	case m.phase < Releasing:
-		k.Do, k.All = Release, false
 	case k.Do == Keep:
 		k.Do, k.Successor, k.All, k.For = Leave, false, !m.successorHolds(), 0
 	default:

@@ -270,6 +270,21 @@ func TestAHoldThatWasForgottenLeavesTheQueue(t *testing.T) {
 	want(t, fx, 1, Release)
 }
 
+// A renewal that found no quorum is tried again long before the next would be due.
+func TestALateRenewalIsTriedAgainSoon(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	m.Step(at(1), answer(Acquire, 2, Reply{Holder: "other:1", TTL: time.Second}))
+	due := m.Wake()
+	m.Step(Time{due, due}, Event{Kind: Tick})
+	for cell := range int32(3) {
+		m.Step(Time{due, due}, Event{Kind: Replied, Call: Call{Do: Renew, Cell: cell, Attempt: 1, Round: 1}, Reply: Reply{Err: errNoAnswer}})
+	}
+	if wait := m.Wake() - due; m.Phase() != Holding || wait <= 0 || wait > m.cfg.TTL/50 {
+		t.Errorf("phase %d, looks again after %v, want %v at most", m.Phase(), wait, m.cfg.TTL/50)
+	}
+}
+
 // A release of the attempt's own owner says nothing about what its successor has.
 func TestOnlyTheReleaseOfTheHoldIsSentAgain(t *testing.T) {
 	m := inherited()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,7 @@ type call struct {
 	armed    time.Duration // when the timer fires; 0 if it does not
 	todo     []core.Call   // to be sent
 	spare    []core.Call   // the memory of what was sent last
+	asked    *batch        // the first attempt, where it is not answered: a list
 	busy     bool          // somebody does what is to be done
 	failures int           // waits in a row for want of a quorum, for the log
 	hold     hold
@@ -216,8 +218,65 @@ func (c *call) send(calls []core.Call) {
 			b.free()
 			continue
 		}
-		c.lock.client.send(n, Foreground, deadline, b.scripts, b.answered)
+		if c.withdraw(b) {
+			continue
+		}
+		c.expectAnswer(b)
+		c.lock.client.sendWith(&b.ticket, n, Foreground, deadline, b.scripts, b.answered)
 	}
+}
+
+// expectAnswer notes that a batch of the first attempt is sent.
+func (c *call) expectAnswer(b *batch) {
+	if first := &b.calls[0]; first.Do != core.Acquire || first.Attempt > 1 {
+		return
+	}
+	c.mu.Lock()
+	b.listed, b.next, c.asked = true, c.asked, b
+	c.mu.Unlock()
+}
+
+// answeredBy notes that the node has answered a batch, or never will. It is called with mu held.
+func (c *call) answeredBy(b *batch) {
+	if !b.listed {
+		return
+	}
+	at := &c.asked
+	for *at != b {
+		at = &(*at).next
+	}
+	*at, b.listed, b.next = b.next, false, nil
+}
+
+// errWithdrawn is why a node was not asked.
+var errWithdrawn = errors.New("not sent: the call was over before its turn came")
+
+// withdraw is called before a batch is sent. If that ends the call at a node whose turn has not come to send the node the
+// attempt, neither is sent, and withdraw returns true: nothing was acquired there, and nobody is in the queue. So a node that is slow
+// or far away costs short holds little.
+func (c *call) withdraw(b *batch) bool {
+	c.mu.Lock()
+	a := c.asked
+	for a != nil && a.node != b.node {
+		a = a.next
+	}
+	if a == nil || c.machine.Phase() < core.Releasing || !b.endsAll(a) || !a.node.Withdraw(Foreground, &a.ticket) {
+		c.mu.Unlock()
+		return false
+	}
+	defer c.lock.client.End() // of a
+	c.answeredBy(a)
+	now := c.lock.client.time()
+	for i := range a.calls {
+		c.takeAt(now, core.Event{Kind: core.Replied, Call: a.calls[i], Reply: core.Reply{Err: errWithdrawn, Unsent: true}})
+	}
+	for i := range b.calls { // which finds nothing
+		c.takeAt(now, core.Event{Kind: core.Replied, Call: b.calls[i]})
+	}
+	c.mu.Unlock()
+	a.free()
+	b.free()
+	return true
 }
 
 // entry is what the nodes store of the waiter.
@@ -272,6 +331,18 @@ type batch struct {
 	entry    wire.Entry  // which these refer to
 	sent     time.Time
 	answered func([]wire.Reply)
+
+	ticket Ticket
+	listed bool // in the call's list, with next
+	next   *batch
+}
+
+// endsAll reports whether b gives back, or leaves, all that a has asked for.
+func (b *batch) endsAll(a *batch) bool {
+	same := func(x, y core.Call) bool {
+		return x.Cell == y.Cell && (x.Do == core.Release || x.Do == core.ReleaseAndLeave || x.Do == core.Leave)
+	}
+	return slices.EqualFunc(b.calls, a.calls, same)
 }
 
 // batches are those that are over. A batch keeps its memory for the next.
@@ -300,6 +371,7 @@ func (b *batch) take(replies []wire.Reply) {
 	defer client.End()
 	client.answered(b.node, replies, time.Since(b.sent), &c.lock.set)
 	c.mu.Lock()
+	c.answeredBy(b)
 	now := client.time()
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])

@@ -54,11 +54,21 @@ type Node interface {
 
 	// Do runs scripts in this order, each exactly once, and calls answer once with a reply for each, at the deadline at the
 	// latest. It keeps nothing of calls. What several Dos ask for one lock in one lane runs in the order of the Dos, unless
-	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns.
-	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, answer func(replies []wire.Reply))
+	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns. ticket,
+	// if there is one, is for Withdraw.
+	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, ticket *Ticket, answer func(replies []wire.Reply))
+
+	// Withdraw takes back what a Do was asked for in that lane with the ticket, if nothing of it has been sent. Then nothing
+	// will be, answer is not called, and Withdraw returns true.
+	Withdraw(lane Lane, ticket *Ticket) bool
 
 	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
 	Listen(channel string, heard func(message string)) (stop func())
+}
+
+// Ticket is a Do's place in the queue to a node. It may be used again when the Do is answered or withdrawn.
+type Ticket struct {
+	Place any // the node's, which guards it; nil if there is nothing to withdraw
 }
 
 // Lane is one of the ways to a node. They do not wait for each other.
@@ -281,8 +291,13 @@ func (c *Client) enter() {
 
 // send asks a node, for somebody who has begun. answer ends with End.
 func (c *Client) send(n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+	c.sendWith(nil, n, lane, deadline, calls, answer)
+}
+
+// sendWith is send with a ticket. What is withdrawn ends with End, too.
+func (c *Client) sendWith(ticket *Ticket, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
-	n.Do(context.Background(), lane, deadline, calls, answer)
+	n.Do(context.Background(), lane, deadline, calls, ticket, answer)
 }
 
 func (c *Client) isClosed() bool {

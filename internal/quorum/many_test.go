@@ -33,7 +33,9 @@ type yes struct {
 
 func (n *yes) String() string { return n.name }
 
-func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *yes) Withdraw(quorum.Lane, *quorum.Ticket) bool { return false }
+
+func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, _ *quorum.Ticket, answer func([]wire.Reply)) {
 	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {
 		switch c.Script {
@@ -258,9 +260,9 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, ticket *quorum.Ticket, answer func([]wire.Reply)) {
 	if !n.still.Load() {
-		n.yes.Do(ctx, lane, deadline, calls, answer)
+		n.yes.Do(ctx, lane, deadline, calls, ticket, answer)
 		return
 	}
 	replies := make([]wire.Reply, len(calls))

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -38,7 +39,7 @@ type lane struct {
 	closed bool
 	works  bool      // the worker has been started
 	idle   bool      // it waits for wake
-	queue  []*task   // not sent
+	queue  queue     // not sent
 	last   time.Time // the latest deadline in the queue
 	jumble bool      // a deadline in the queue may be before that of an earlier task
 	flight []*task   // in the pipeline under way
@@ -82,8 +83,8 @@ func newLane(n *Node, o redis.Options, dial Dialer) *lane {
 }
 
 // do queues calls.
-func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
-	t := newTask(l, deadline, calls, answer)
+func (l *lane) do(deadline time.Time, calls []wire.Call, ticket *quorum.Ticket, answer func([]wire.Reply)) {
+	t := newTask(l, deadline, calls, ticket, answer)
 	l.mu.Lock()
 	err := l.admit(t)
 	if err != nil {
@@ -93,11 +94,12 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 		return
 	}
 	t.mark = l.read
-	if len(l.queue) == 0 {
+	if l.queue.first == nil {
 		l.last, l.jumble = deadline, false
 	}
 	l.jumble = l.jumble || deadline.Before(l.last)
-	l.queue, l.last = append(l.queue, t), later(l.last, deadline)
+	l.queue.push(t)
+	l.last = later(l.last, deadline)
 	if !l.works {
 		l.works = true
 		l.node.workers.Go(func() error {
@@ -134,6 +136,32 @@ func (l *lane) settle(t *task) {
 	l.node.load.bytes.Add(-int64(t.size))
 }
 
+// withdraw takes the task with the ticket out of the queue. It reports whether it was there still.
+func (l *lane) withdraw(ticket *quorum.Ticket) bool {
+	l.mu.Lock()
+	t, _ := ticket.Place.(*task)
+	if t == nil || t == l.queue.first {
+		l.mu.Unlock()
+		return false
+	}
+	l.queue.remove(t)
+	l.settle(t)
+	l.mu.Unlock()
+	t.free()
+	return true
+}
+
+// refuse empties the queue, for an error. It is called with mu held. Its caller answers the tasks.
+func (l *lane) refuse(err error) (over []*task) {
+	for t := range l.queue.all() {
+		t.fail(err)
+		l.queue.remove(t)
+		l.settle(t)
+		over = append(over, t)
+	}
+	return over
+}
+
 // expect sets the timer for a deadline, unless it fires earlier. It is called with mu held.
 func (l *lane) expect(deadline time.Time) {
 	if !l.next.IsZero() && !deadline.Before(l.next) {
@@ -165,24 +193,20 @@ func (l *lane) expire() {
 	}
 	var few [4]*task
 	over, hung := few[:0], false
-	waiting := l.queue[:0]
-	for i, t := range l.queue {
+	for t := range l.queue.all() {
 		if t.deadline.After(now) {
 			l.expect(t.deadline)
 			if !l.jumble { // a node that hangs has a long queue, and the timer fires for each task
-				waiting = append(waiting, l.queue[i:]...)
 				break
 			}
-			waiting = append(waiting, t)
 			continue
 		}
 		hung = hung || len(l.flight) > 0 && t.mark == l.read && now.Sub(l.left) >= l.node.patience
 		t.fail(l.node.unsent)
 		over = append(over, t)
+		l.queue.remove(t)
 		l.settle(t)
 	}
-	clear(l.queue[len(waiting):])
-	l.queue = waiting
 	unsent := len(over)
 	for _, t := range l.flight {
 		switch {
@@ -216,7 +240,7 @@ func (l *lane) wait() (more, rested bool) {
 	began := time.Now()
 	for waited := false; ; waited = true {
 		l.mu.Lock()
-		closed, some := l.closed, len(l.queue) > 0
+		closed, some := l.closed, l.queue.first != nil
 		l.idle = !closed && !some
 		l.mu.Unlock()
 		if closed || some {
@@ -237,12 +261,7 @@ func (l *lane) close() {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	over := l.queue
-	l.queue = nil
-	for _, t := range over {
-		t.fail(l.node.Failure(quorumlock.ErrClosed, false))
-		l.settle(t)
-	}
+	over := l.refuse(l.node.Failure(quorumlock.ErrClosed, false))
 	wake := l.idle
 	l.idle = false
 	l.mu.Unlock()

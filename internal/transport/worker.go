@@ -72,12 +72,7 @@ func (l *lane) connect() bool {
 		return false
 	}
 	l.mu.Lock()
-	over := l.queue
-	l.queue = nil
-	for _, t := range over {
-		t.fail(l.node.Failure(notSent{err}, false))
-		l.settle(t)
-	}
+	over := l.refuse(l.node.Failure(notSent{err}, false))
 	l.mu.Unlock()
 	for _, t := range over {
 		t.answer(t.replies)
@@ -96,16 +91,13 @@ func (l *lane) take() (some bool) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	waiting := l.queue[:0]
-	for _, t := range l.queue {
+	for t := range l.queue.all() {
 		if t.deadline.After(now) {
+			l.queue.remove(t)
 			l.flight = append(l.flight, t)
-		} else {
-			waiting = append(waiting, t)
 		}
 	}
-	clear(l.queue[len(waiting):])
-	l.queue, l.left, l.many = waiting, now, len(l.flight) > 1
+	l.left, l.many = now, len(l.flight) > 1
 	return len(l.flight) > 0
 }
 
@@ -169,7 +161,10 @@ func (l *lane) moveOn() bool {
 	}
 	clear(l.flight[len(stay):])
 	l.flight = stay
-	l.queue, l.jumble = append(move, l.queue...), true
+	l.jumble = true
+	for _, t := range slices.Backward(move) {
+		l.queue.pushFront(t)
+	}
 	l.calls = l.calls[:0]
 	for _, t := range stay {
 		l.calls = append(l.calls, t.cmds...)
