@@ -25,7 +25,7 @@
 //	debts.mu          during a step, when a call that gives something back has failed
 //	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
 //
-// No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and hub.mu may be held: whoever hears
+// No node is called while the mutex of a call, or one below it, is held, except for Withdraw. subscriptions.mu and hub.mu may be held: whoever hears
 // a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two. No answer is
 // delivered while the mutex of a lane is held.
 package quorum
@@ -59,7 +59,7 @@ type Node interface {
 	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, ticket *Ticket, answer func(replies []wire.Reply))
 
 	// Withdraw takes back what a Do was asked for in that lane with the ticket, if nothing of it has been sent. Then nothing
-	// will be, answer is not called, and Withdraw returns true.
+	// will be, answer is not called, and Withdraw returns true. It takes no mutex but that of a lane.
 	Withdraw(lane Lane, ticket *Ticket) bool
 
 	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
