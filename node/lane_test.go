@@ -443,27 +443,27 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 	})
 }
 
-// What waits behind something else can be withdrawn, and is not sent. The first in the queue cannot: it finds out whether the node
+// What waits behind something else can be recalled, and is not sent. The first in the queue cannot: it finds out whether the node
 // answers. Nor can what may have been sent.
-func TestWhatIsWithdrawnIsNotSent(t *testing.T) {
+func TestWhatIsRecalledIsNotSent(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()
 		a := newAsked()
-		tickets := make(map[string]*quorum.Ticket)
+		receipts := make(map[string]*quorum.Receipt)
 		for _, key := range []string{"flight", "first", "second", "third", "last"} {
-			tickets[key] = &quorum.Ticket{}
-			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count(key)}, tickets[key], a.answer(key))
+			receipts[key] = &quorum.Receipt{}
+			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count(key)}, receipts[key], a.answer(key))
 			synctest.Wait()
 		}
 		for _, tt := range []struct {
 			key  string
 			want bool
 		}{{"flight", false}, {"first", false}, {"third", true}, {"third", false}, {"last", true}, {"second", true}} {
-			if got := n.Withdraw(quorum.Foreground, tickets[tt.key]); got != tt.want {
-				t.Errorf("%s is withdrawn: %v", tt.key, got)
+			if got := n.Recall(quorum.Foreground, receipts[tt.key]); got != tt.want {
+				t.Errorf("%s is recalled: %v", tt.key, got)
 			}
 		}
-		again := &quorum.Ticket{}
+		again := &quorum.Receipt{}
 		n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("again")}, again, a.answer("again"))
 		p.s.Resume()
 		settle(100 * time.Millisecond)
@@ -474,34 +474,36 @@ func TestWhatIsWithdrawnIsNotSent(t *testing.T) {
 				t.Errorf("%s: %d answers, sent %d times, %v; want %d", key, a.answers[key], p.sent(key), a.errs[key], want)
 			}
 		}
-		if n.Withdraw(quorum.Foreground, again) {
-			t.Error("what is answered is withdrawn")
+		if n.Recall(quorum.Foreground, again) {
+			t.Error("what is answered is recalled")
 		}
 	})
 }
 
-// What is withdrawn leaves its place in a full queue to others.
-func TestWhatIsWithdrawnCountsNoMore(t *testing.T) {
+// What is recalled leaves its place in a full queue to others.
+func TestWhatIsRecalledCountsNoMore(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()
 		refused := 0
-		var last quorum.Ticket
-		ask := func(ticket *quorum.Ticket) {
-			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("k")}, ticket, func(rs []wire.Reply) {
+		var last quorum.Receipt
+		ask := func(receipt *quorum.Receipt) {
+			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("k")}, receipt, func(rs []wire.Reply) {
 				if rs[0].Err != nil {
 					refused++
 				}
 			})
 		}
-		for range 8191 {
+		ask(nil)
+		synctest.Wait() // it is under way
+		for range 8190 {
 			ask(nil)
 		}
 		ask(&last)
 		if ask(nil); refused != 1 {
 			t.Fatalf("control: %d calls are refused", refused)
 		}
-		if !n.Withdraw(quorum.Foreground, &last) {
-			t.Fatal("the last is not withdrawn")
+		if !n.Recall(quorum.Foreground, &last) {
+			t.Fatal("the last is not recalled")
 		}
 		if ask(nil); refused != 1 {
 			t.Error("its place is not given to another")

@@ -38,6 +38,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		m.outdated(call, got, r.Err != nil)
 		return
 	}
+	renewed := c.State == Granted // a renewal has said so
 	if c.State == Asked {
 		m.note(now, c, r)
 		c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))
@@ -72,12 +73,12 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			m.due = min(m.due, now.Mono+m.pause(now))
 		}
 		m.review(now)
-	case Releasing, Over: // a release is on its way behind it
+	case Releasing, Over: // a release is on its way behind it, or neither has been sent
 		restored := c.State == Granted && !r.OK && !r.Unsent  // the key, but the waiter may be queued
 		if c.bare && (c.Refused || c.Duplicate) || restored { // which does not take the waiter out of the queue
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: !m.successorHolds()})
 		}
-		if m.keep && c.State == Granted { // a renewal has said so, and the key is kept
+		if m.keep && renewed { // and the key is kept
 			return
 		}
 		if r.Err != nil && got || c.overtaken && !r.Unsent {

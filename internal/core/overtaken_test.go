@@ -60,6 +60,15 @@ func TestALateGrantBesideASuccessorIsGivenBack(t *testing.T) {
 	want(t, m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7})), 2, ReleaseAndLeave)
 }
 
+// The release has run before the attempt, at a node that UnlockAfter has not found to have granted.
+func TestALateGrantBesideAKeepIsGivenBack(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	want(t, m.Step(at(0), Event{Kind: Unlock, Keep: time.Second}), 2, Release)
+	want(t, m.Step(at(0), answer(Release, 2, Reply{})), 2)
+	want(t, m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7})), 2, ReleaseAndLeave)
+}
+
 // A Downgrade that came before the grant has not changed it.
 func TestALateGrantAfterADowngradeIsShared(t *testing.T) {
 	m := start(2, 3)

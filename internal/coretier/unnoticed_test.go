@@ -160,7 +160,7 @@ var tested = []string{
 	"attempt.go: acquired: if got { ...",
 	"attempt.go: acquired: m.straggled(call, r.Err != nil)",
 	"attempt.go: acquired: m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt})",
-	"attempt.go: acquired: if m.keep && c.State == Granted { // a renewal has said so, and the key is kept ...",
+	"attempt.go: acquired: if m.keep && renewed { // and the key is kept ...",
 	"attempt.go: acquired: return (2)",
 	"attempt.go: outdated: c.stray = true",
 	"attempt.go: outdated: if m.phase >= Holding { ...",

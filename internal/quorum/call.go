@@ -42,7 +42,7 @@ type call struct {
 	armed    time.Duration // when the timer fires; 0 if it does not
 	todo     []core.Call   // to be sent
 	spare    []core.Call   // the memory of what was sent last
-	asked    *batch        // the first attempt, where it is not answered: a list
+	asked    *batch        // the first attempt, where it may be recalled: a list
 	busy     bool          // somebody does what is to be done
 	failures int           // waits in a row for want of a quorum, for the log
 	hold     hold
@@ -218,16 +218,15 @@ func (c *call) send(calls []core.Call) {
 			b.free()
 			continue
 		}
-		if c.withdraw(b) {
-			continue
+		if !c.recall(b) {
+			c.list(b)
+			c.lock.client.sendWith(&b.receipt, n, Foreground, deadline, b.scripts, b.answered)
 		}
-		c.expectAnswer(b)
-		c.lock.client.sendWith(&b.ticket, n, Foreground, deadline, b.scripts, b.answered)
 	}
 }
 
-// expectAnswer notes that a batch of the first attempt is sent.
-func (c *call) expectAnswer(b *batch) {
+// list notes that a batch is sent that may be recalled: the first attempt.
+func (c *call) list(b *batch) {
 	if first := &b.calls[0]; first.Do != core.Acquire || first.Attempt > 1 {
 		return
 	}
@@ -236,8 +235,8 @@ func (c *call) expectAnswer(b *batch) {
 	c.mu.Unlock()
 }
 
-// answeredBy notes that the node has answered a batch, or never will. It is called with mu held.
-func (c *call) answeredBy(b *batch) {
+// unlist notes that a batch may be recalled no more. It is called with mu held.
+func (c *call) unlist(b *batch) {
 	if !b.listed {
 		return
 	}
@@ -248,30 +247,46 @@ func (c *call) answeredBy(b *batch) {
 	*at, b.listed, b.next = b.next, false, nil
 }
 
-// errWithdrawn is why a node was not asked.
-var errWithdrawn = errors.New("not sent: the call was over before its turn came")
+// errRecalled is why a node was not asked that is not to blame, and errSilent why another was not.
+var (
+	errRecalled = errors.New("not sent: the call was over before the node's turn came")
+	errSilent   = errors.New("not sent: the call was over before the node's turn came, and the last call to the node failed")
+)
 
-// withdraw is called before a batch is sent. If that ends the call at a node whose turn has not come to send the node the
-// attempt, neither is sent, and withdraw returns true: nothing was acquired there, and nobody is in the queue. So a node that is slow
-// or far away costs short holds little.
-func (c *call) withdraw(b *batch) bool {
+// recall is called before a batch is sent. If that ends the call at a node to which nothing but the first attempt was to be sent so far,
+// and that attempt has not been sent, neither is, and recall returns true: nothing was acquired there, and nobody is in the queue.
+// So a node that is slow or far away costs short holds little.
+//
+// The machine takes that for a release that found nothing. At a node that failed the last time, it is a release that was not sent:
+// whoever wants the lock next cannot count on that node.
+func (c *call) recall(b *batch) bool {
 	c.mu.Lock()
 	a := c.asked
 	for a != nil && a.node != b.node {
 		a = a.next
 	}
-	if a == nil || c.machine.Phase() < core.Releasing || !b.endsAll(a) || !a.node.Withdraw(Foreground, &a.ticket) {
+	if a == nil {
 		c.mu.Unlock()
 		return false
 	}
-	defer c.lock.client.End() // of a
-	c.answeredBy(a)
-	now := c.lock.client.time()
-	for i := range a.calls {
-		c.takeAt(now, core.Event{Kind: core.Replied, Call: a.calls[i], Reply: core.Reply{Err: errWithdrawn, Unsent: true}})
+	c.unlist(a)
+	if c.machine.Phase() < core.Releasing || !b.endsAll(a) || !a.node.Recall(Foreground, &a.receipt) {
+		c.mu.Unlock()
+		return false
 	}
-	for i := range b.calls { // which finds nothing
-		c.takeAt(now, core.Event{Kind: core.Replied, Call: b.calls[i]})
+	client := c.lock.client
+	defer client.End() // of a
+	attempt, release := core.Reply{Err: errRecalled, Unsent: true}, core.Reply{}
+	if client.health.fails(b.node) {
+		attempt.Err = errSilent
+		release = attempt
+	}
+	now := client.time()
+	for i := range a.calls {
+		c.takeAt(now, core.Event{Kind: core.Replied, Call: a.calls[i], Reply: attempt})
+	}
+	for i := range b.calls {
+		c.takeAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: release})
 	}
 	c.mu.Unlock()
 	a.free()
@@ -332,9 +347,9 @@ type batch struct {
 	sent     time.Time
 	answered func([]wire.Reply)
 
-	ticket Ticket
-	listed bool // in the call's list, with next
-	next   *batch
+	receipt Receipt
+	listed  bool // in the call's list, with next
+	next    *batch
 }
 
 // endsAll reports whether b gives back, or leaves, all that a has asked for.
@@ -371,7 +386,7 @@ func (b *batch) take(replies []wire.Reply) {
 	defer client.End()
 	client.answered(b.node, replies, time.Since(b.sent), &c.lock.set)
 	c.mu.Lock()
-	c.answeredBy(b)
+	c.unlist(b)
 	now := client.time()
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])

@@ -25,7 +25,7 @@
 //	debts.mu          during a step, when a call that gives something back has failed
 //	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
 //
-// No node is called while the mutex of a call, or one below it, is held, except for Withdraw. subscriptions.mu and hub.mu may be held: whoever hears
+// No node is called while the mutex of a call, or one below it, is held, except for Recall. subscriptions.mu and hub.mu may be held: whoever hears
 // a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two. No answer is
 // delivered while the mutex of a lane is held.
 package quorum
@@ -54,21 +54,21 @@ type Node interface {
 
 	// Do runs scripts in this order, each exactly once, and calls answer once with a reply for each, at the deadline at the
 	// latest. It keeps nothing of calls. What several Dos ask for one lock in one lane runs in the order of the Dos, unless
-	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns. ticket,
-	// if there is one, is for Withdraw.
-	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, ticket *Ticket, answer func(replies []wire.Reply))
+	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns. receipt,
+	// if there is one, is for Recall.
+	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, receipt *Receipt, answer func(replies []wire.Reply))
 
-	// Withdraw takes back what a Do was asked for in that lane with the ticket, if nothing of it has been sent. Then nothing
-	// will be, answer is not called, and Withdraw returns true. It takes no mutex but that of a lane.
-	Withdraw(lane Lane, ticket *Ticket) bool
+	// Recall takes back what a Do in that lane was asked for with the receipt, if nothing of it has been sent. Then nothing
+	// will be, answer is not called, and Recall returns true. A node may also return false. Recall takes no mutex but that of a lane.
+	Recall(lane Lane, receipt *Receipt) bool
 
 	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
 	Listen(channel string, heard func(message string)) (stop func())
 }
 
-// Ticket is a Do's place in the queue to a node. It may be used again when the Do is answered or withdrawn.
-type Ticket struct {
-	Place any // the node's, which guards it; nil if there is nothing to withdraw
+// Receipt is for what a Do was asked. It may be used again when that is answered or recalled.
+type Receipt struct {
+	Task any // the node's, which guards it; nil if there is nothing to recall
 }
 
 // Lane is one of the ways to a node. They do not wait for each other.
@@ -294,10 +294,10 @@ func (c *Client) send(n Node, lane Lane, deadline time.Time, calls []wire.Call, 
 	c.sendWith(nil, n, lane, deadline, calls, answer)
 }
 
-// sendWith is send with a ticket. What is withdrawn ends with End, too.
-func (c *Client) sendWith(ticket *Ticket, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+// sendWith is send with a receipt. What is recalled ends with End, too.
+func (c *Client) sendWith(receipt *Receipt, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
-	n.Do(context.Background(), lane, deadline, calls, ticket, answer)
+	n.Do(context.Background(), lane, deadline, calls, receipt, answer)
 }
 
 func (c *Client) isClosed() bool {

@@ -83,6 +83,7 @@ func (c *call) nodeErrors() (errs []*quorumlock.NodeError) {
 		switch {
 		case errors.Is(d.Err, core.ErrDuplicate):
 			errs = append(errs, nodeError(c.lock.cells[i].Node, fmt.Errorf("%q was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?", c.lock.cells[i].Name)))
+		case errors.Is(d.Err, errRecalled):
 		case d.Err != nil:
 			errs = append(errs, nodeError(c.lock.cells[i].Node, d.Err))
 		case d.Refused && d.Refusal.Ended && c.turn == nil:

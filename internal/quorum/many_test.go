@@ -33,9 +33,9 @@ type yes struct {
 
 func (n *yes) String() string { return n.name }
 
-func (n *yes) Withdraw(quorum.Lane, *quorum.Ticket) bool { return false }
+func (n *yes) Recall(quorum.Lane, *quorum.Receipt) bool { return false }
 
-func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, _ *quorum.Ticket, answer func([]wire.Reply)) {
+func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, _ *quorum.Receipt, answer func([]wire.Reply)) {
 	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {
 		switch c.Script {
@@ -260,9 +260,9 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, ticket *quorum.Ticket, answer func([]wire.Reply)) {
+func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
 	if !n.still.Load() {
-		n.yes.Do(ctx, lane, deadline, calls, ticket, answer)
+		n.yes.Do(ctx, lane, deadline, calls, receipt, answer)
 		return
 	}
 	replies := make([]wire.Reply, len(calls))

@@ -83,8 +83,8 @@ func newLane(n *Node, o redis.Options, dial Dialer) *lane {
 }
 
 // do queues calls.
-func (l *lane) do(deadline time.Time, calls []wire.Call, ticket *quorum.Ticket, answer func([]wire.Reply)) {
-	t := newTask(l, deadline, calls, ticket, answer)
+func (l *lane) do(deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
+	t := newTask(l, deadline, calls, receipt, answer)
 	l.mu.Lock()
 	err := l.admit(t)
 	if err != nil {
@@ -136,10 +136,10 @@ func (l *lane) settle(t *task) {
 	l.node.load.bytes.Add(-int64(t.size))
 }
 
-// withdraw takes the task with the ticket out of the queue. It reports whether it was there still.
-func (l *lane) withdraw(ticket *quorum.Ticket) bool {
+// recall takes the task with the receipt out of the queue. It reports whether it was there still.
+func (l *lane) recall(receipt *quorum.Receipt) bool {
 	l.mu.Lock()
-	t, _ := ticket.Place.(*task)
+	t, _ := receipt.Task.(*task)
 	if t == nil || t == l.queue.first {
 		l.mu.Unlock()
 		return false

@@ -14,12 +14,12 @@ func (q *queue) push(t *task) {
 		q.last.behind = t
 	}
 	q.last = t
-	if t.ticket != nil {
-		t.ticket.Place = t
+	if t.receipt != nil {
+		t.receipt.Task = t
 	}
 }
 
-// pushFront puts a task before all others. It has been in the queue already, and cannot be withdrawn any more.
+// pushFront puts a task before all others. It has been in the queue already, and cannot be recalled any more.
 func (q *queue) pushFront(t *task) {
 	t.before, t.behind = nil, q.first
 	if q.first == nil {
@@ -30,7 +30,7 @@ func (q *queue) pushFront(t *task) {
 	q.first = t
 }
 
-// remove takes a task out. From then on it cannot be withdrawn.
+// remove takes a task out. From then on it cannot be recalled.
 func (q *queue) remove(t *task) {
 	if t.before == nil {
 		q.first = t.behind
@@ -43,8 +43,8 @@ func (q *queue) remove(t *task) {
 		t.behind.before = t.before
 	}
 	t.before, t.behind = nil, nil
-	if t.ticket != nil {
-		t.ticket.Place, t.ticket = nil, nil
+	if t.receipt != nil {
+		t.receipt.Task, t.receipt = nil, nil
 	}
 }
 

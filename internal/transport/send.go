@@ -20,25 +20,25 @@ import (
 // are not answered have errors: those may or may not have run, or may run still, unless the error says that they
 // were not sent. Every error is a *[quorumlock.NodeError]. answer must not block, and must not keep the slice.
 //
-// ctx is for the hooks of a client that New was given: its values, not its end, matter. ticket may be nil.
-func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, ticket *quorum.Ticket, answer func([]wire.Reply)) {
+// ctx is for the hooks of a client that New was given: its values, not its end, matter. receipt may be nil.
+func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
 	switch {
 	case len(calls) == 0:
 		answer(nil)
 	case n.err != nil:
 		answer(n.unanswered(len(calls), n.err))
 	case n.lanes[0] != nil:
-		n.lanes[lane].do(deadline, calls, ticket, answer)
+		n.lanes[lane].do(deadline, calls, receipt, answer)
 	default:
 		n.single.do(&errand{ctx: ctx, line: line{lane, calls[0].Waiter()}, deadline: deadline, calls: detached(calls), answer: answer})
 	}
 }
 
-// Withdraw takes back what Do was given with the ticket, while that waits to be sent with others. It returns false if it
+// Recall takes back what Do was given with the receipt, while that waits to be sent with others. It returns false if it
 // is too late for that, or if calls go to the node alone.
-func (n *Node) Withdraw(lane quorum.Lane, ticket *quorum.Ticket) bool {
+func (n *Node) Recall(lane quorum.Lane, receipt *quorum.Receipt) bool {
 	l := n.lanes[lane]
-	return l != nil && l.withdraw(ticket)
+	return l != nil && l.recall(receipt)
 }
 
 // detached returns calls that may be read after Do has returned, and after they are answered.

@@ -16,10 +16,10 @@ type task struct {
 	answer   func([]wire.Reply)
 	cmds     []*command
 	replies  []wire.Reply
-	size     int            // bytes
-	mark     int            // the replies that the lane had read when the task was queued
-	ticket   *quorum.Ticket // takes it out of the queue; nil if none does, or once it has left
-	before   *task          // in the queue
+	size     int             // bytes
+	mark     int             // the replies that the lane had read when the task was queued
+	receipt  *quorum.Receipt // takes it out of the queue; nil if none does, or once it has left
+	before   *task           // in the queue
 	behind   *task
 
 	// Of the lane's mutex.
@@ -33,9 +33,9 @@ type task struct {
 var tasks = sync.Pool{New: func() any { return &task{} }}
 
 // newTask keeps nothing of the calls.
-func newTask(l *lane, deadline time.Time, calls []wire.Call, ticket *quorum.Ticket, answer func([]wire.Reply)) *task {
+func newTask(l *lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) *task {
 	t := tasks.Get().(*task)
-	*t = task{lane: l, deadline: deadline, limit: time.Until(deadline), answer: answer, ticket: ticket, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
+	*t = task{lane: l, deadline: deadline, limit: time.Until(deadline), answer: answer, receipt: receipt, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
 	for i := range calls {
 		if len(t.cmds) < cap(t.cmds) && t.cmds[:i+1][i] != nil {
 			t.cmds = t.cmds[:i+1]
@@ -51,7 +51,7 @@ func newTask(l *lane, deadline time.Time, calls []wire.Call, ticket *quorum.Tick
 
 // free gives the task to the next who needs one. Nobody else may have it.
 func (t *task) free() {
-	t.answer, t.lane, t.ticket = nil, nil, nil
+	t.answer, t.lane, t.receipt = nil, nil, nil
 	clear(t.replies)
 	tasks.Put(t)
 }

@@ -1,0 +1,166 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// parked is a node that is behind: what is asked of it in the foreground stays in its queue.
+type parked struct {
+	yes
+	fails bool // what is asked in the background fails
+
+	mu     sync.Mutex
+	awake  bool
+	parked []parking
+}
+
+type parking struct {
+	script  *wire.Script
+	receipt *quorum.Receipt
+	answer  func([]wire.Reply)
+	replies []wire.Reply
+}
+
+func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
+	replies := make([]wire.Reply, len(calls))
+	for i := range replies {
+		replies[i].Value = int64(0) // it has nothing of the owner's
+		if n.fails {
+			replies[i] = wire.Reply{Err: context.DeadlineExceeded}
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if lane == quorum.Background || n.awake {
+		time.AfterFunc(time.Millisecond, func() { answer(replies) })
+		return
+	}
+	n.parked = append(n.parked, parking{calls[0].Script, receipt, answer, replies})
+}
+
+func (n *parked) Recall(_ quorum.Lane, receipt *quorum.Receipt) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := len(n.parked)
+	n.parked = slices.DeleteFunc(n.parked, func(p parking) bool { return p.receipt == receipt })
+	return len(n.parked) < before
+}
+
+// scripts are those that wait.
+func (n *parked) scripts() (names []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, p := range n.parked {
+		names = append(names, p.script.Name)
+	}
+	return names
+}
+
+// answerAll lets the node answer what waits, and whatever comes.
+func (n *parked) answerAll() {
+	n.mu.Lock()
+	all := n.parked
+	n.parked, n.awake = nil, true
+	n.mu.Unlock()
+	for _, p := range all {
+		p.answer(p.replies)
+	}
+}
+
+// An attempt that has not been sent is recalled by Unlock, and no release is sent; but not if something else waits behind it that
+// could take the lock.
+func TestUnlockRecallsWhatNothingWaitsBehind(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		extends bool
+		waits   []string
+	}{
+		{"the attempt", false, nil},
+		{"the attempt, and a restore", true, []string{"acquire", "acquire", "release"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				far := &parked{yes: yes{name: "far"}}
+				c, lease := holdBeside(t, far)
+				defer c.Close()
+				if tt.extends {
+					if err := lease.Extend(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Errorf("Unlock: %v", err)
+				}
+				if got := far.scripts(); !slices.Equal(got, tt.waits) {
+					t.Errorf("the node is asked for %q, want %q", got, tt.waits)
+				}
+				far.answerAll()
+			})
+		})
+	}
+}
+
+// Whoever wants the lock next cannot count on a node that does not answer: to be recalled there is no confirmation.
+func TestARecallFromANodeThatFailsConfirmsNothing(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			far := &parked{yes: yes{name: "far"}, fails: fails}
+			c := quorum.NewClient("test")
+			defer c.Close()
+			last := &frozen{yes: yes{name: "node-3"}}
+			lease, err := lockOf(t, c, far, &yes{name: "node-2"}, last).TryLock(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if fails {
+				if err := lease.Extend(t.Context()); err != nil { // which finds that out
+					t.Fatal(err)
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			last.still.Store(true)
+			err = lease.Unlock(t.Context())
+			if _, unconfirmed := errors.AsType[*quorumlock.QuorumError](err); unconfirmed != fails {
+				t.Errorf("the far node fails: %v; Unlock: %v", fails, err)
+			}
+			far.answerAll()
+		})
+	}
+}
+
+func lockOf(t *testing.T, c *quorum.Client, nodes ...quorum.Node) *quorum.Lock {
+	t.Helper()
+	set, err := options.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells := make([]quorum.Cell, len(nodes))
+	for i, n := range nodes {
+		cells[i] = quorum.Cell{Node: n, Name: "x"}
+	}
+	return quorum.New(c, "x", core.Majority(len(nodes)/2+1, len(nodes)), cells, set, nil)
+}
+
+// holdBeside returns a hold on a node and two others that answer.
+func holdBeside(t *testing.T, n quorum.Node) (*quorum.Client, *quorumlock.Lease) {
+	t.Helper()
+	c := quorum.NewClient("test")
+	lease, err := lockOf(t, c, n, &yes{name: "node-2"}, &yes{name: "node-3"}).TryLock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, lease
+}
