@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// Two nodes of five are far away, or do not answer for a while. Holds that are over before their turn comes to be sent there are not
-// sent, and nothing is left anywhere.
+// Two nodes of five are far away, or do not answer for a while. If a hold ends before its attempt is sent
+// to such a node, neither the attempt nor a release is sent there, and nothing is left behind.
 func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 	for name, fall := range map[string]func(*embedded.Server){
 		"far away": func(s *embedded.Server) { s.Delay(50 * time.Millisecond) },

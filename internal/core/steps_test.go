@@ -211,7 +211,7 @@ func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
 	}
 }
 
-// A replica that takes over may not have heard of a handoff: the lock is not the waiter's there, and the waiter is in the queue.
+// A replica that takes over may not know of a handoff: there the waiter is still in the queue and does not hold the lock.
 func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
 	for _, keep := range []time.Duration{0, time.Second} {
 		m := inherited()
@@ -250,11 +250,11 @@ func TestAReleaseThatIsOwedLeavesTheQueue(t *testing.T) {
 	m = again(t, nil)
 	release := Call{Do: Release, Cell: 1, Attempt: 1}
 	if owed := m.Owed(release); owed != release {
-		t.Errorf("before the lock is had, %+v is owed as %+v: the waiter would lose its place", release, owed)
+		t.Errorf("before the lock is acquired, %+v is owed as %+v: the waiter would lose its place", release, owed)
 	}
 }
 
-// The same, if a renewal has found it out: the key is asked for again, and a release of that would succeed.
+// The same, if a renewal finds that the key is gone: it is restored, so a plain Release would succeed and leave the waiter queued.
 func TestAHoldThatWasForgottenLeavesTheQueue(t *testing.T) {
 	m := inherited()
 	m.Step(at(1), Event{Kind: Extend})

@@ -225,7 +225,7 @@ func (c *call) send(calls []core.Call) {
 	}
 }
 
-// list notes that a batch is sent that may be recalled: the first attempt.
+// list is called before a batch is sent. It makes a first attempt recallable.
 func (c *call) list(b *batch) {
 	if first := &b.calls[0]; first.Do != core.Acquire || first.Attempt > 1 {
 		return
@@ -235,7 +235,7 @@ func (c *call) list(b *batch) {
 	c.mu.Unlock()
 }
 
-// unlist notes that a batch may be recalled no more. It is called with mu held.
+// unlist makes a batch no longer recallable. It is called with mu held.
 func (c *call) unlist(b *batch) {
 	if !b.listed {
 		return
@@ -247,17 +247,17 @@ func (c *call) unlist(b *batch) {
 	*at, b.listed, b.next = b.next, false, nil
 }
 
-// errRecalled is why a node was not asked that is not to blame, and errSilent why another was not.
+// errRecalled is the error of a recalled attempt at a healthy node; errSilent is that at a node whose last call failed.
 var (
 	errRecalled = errors.New("not sent: the call was over before the node's turn came")
 	errSilent   = errors.New("not sent: the call was over before the node's turn came, and the last call to the node failed")
 )
 
-// recall is called before a batch is sent. If that ends the call at a node to which nothing but the first attempt was to be sent so far,
-// and that attempt has not been sent, neither is, and recall returns true: nothing was acquired there, and nobody is in the queue.
-// So a node that is slow or far away costs short holds little.
+// recall is called before b is sent. If b ends the call at its node, and the only batch before it is the first attempt, still unsent,
+// recall drops both and returns true. Nothing was acquired there, and the waiter is not in the node's queue. So slow or distant nodes
+// cost short holds little.
 //
-// The machine takes that for a release that found nothing. At a node that failed the last time, it is a release that was not sent:
+// The machine sees a release that found nothing. If the last call to the node failed, it sees a release that was not sent:
 // whoever wants the lock next cannot count on that node.
 func (c *call) recall(b *batch) bool {
 	c.mu.Lock()

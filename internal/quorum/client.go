@@ -58,15 +58,15 @@ type Node interface {
 	// if there is one, is for Recall.
 	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, receipt *Receipt, answer func(replies []wire.Reply))
 
-	// Recall takes back what a Do in that lane was asked for with the receipt, if nothing of it has been sent. Then nothing
-	// will be, answer is not called, and Recall returns true. A node may also return false. Recall takes no mutex but that of a lane.
+	// Recall cancels the Do in that lane that was given receipt, if none of its calls has been sent. Then none will be, answer
+	// is not called, and Recall returns true. A node may always refuse and return false. Recall takes no mutex but that of a lane.
 	Recall(lane Lane, receipt *Receipt) bool
 
 	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
 	Listen(channel string, heard func(message string)) (stop func())
 }
 
-// Receipt is for what a Do was asked. It may be used again when that is answered or recalled.
+// Receipt identifies a Do to Recall. It may be reused once that Do is answered or recalled.
 type Receipt struct {
 	Task any // the node's, which guards it; nil if there is nothing to recall
 }

@@ -81,7 +81,7 @@ func (n *parked) answerAll() {
 
 // An attempt that has not been sent is recalled by Unlock, and no release is sent; but not if something else waits behind it that
 // could take the lock.
-func TestUnlockRecallsWhatNothingWaitsBehind(t *testing.T) {
+func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		extends bool
@@ -113,7 +113,7 @@ func TestUnlockRecallsWhatNothingWaitsBehind(t *testing.T) {
 	}
 }
 
-// Whoever wants the lock next cannot count on a node that does not answer: to be recalled there is no confirmation.
+// The next caller cannot count on a node that does not answer, so a recall there does not confirm the release.
 func TestARecallFromANodeThatFailsConfirmsNothing(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -34,8 +34,8 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, cal
 	}
 }
 
-// Recall takes back what Do was given with the receipt, while that waits to be sent with others. It returns false if it
-// is too late for that, or if calls go to the node alone.
+// Recall cancels the Do that was given receipt, while it waits in its lane's queue. It returns false if it is too late, if the Do is
+// the first in the queue, or if the node has no lanes.
 func (n *Node) Recall(lane quorum.Lane, receipt *quorum.Receipt) bool {
 	l := n.lanes[lane]
 	return l != nil && l.recall(receipt)
