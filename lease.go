@@ -143,7 +143,8 @@ func (l *Lease) Extend(ctx context.Context) error {
 }
 
 // Unlock leaves the lock; the last lease of a hold to leave releases it. It cancels the lease's
-// context, then waits until a quorum of the nodes has released, for the node timeout at most. That ctx
+// context, then waits until a quorum of the nodes has released, for the node timeout at most. A node to which the lock's
+// request was not sent yet has nothing to release: it counts as one that has, if it answered the last call. That ctx
 // is done does not stop it, so it is safe to defer.
 //
 // It returns [ErrLost] if the lease was lost before, [ErrNotHeld] if it was unlocked before, and a

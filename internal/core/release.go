@@ -88,8 +88,8 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 // releaseAgain returns what is sent after a release, or a Keep, that has failed, or has not found what the cell granted. It may
 // have run before the attempt, though its answer came later, because the node did not know the script of the attempt at first. Or a
 // replica has taken over that has not heard of the last grant: the waiter may still be in the queue there, or get the lock from it.
-// Before Unlock the waiter may have to stay in the queue. After UnlockAfter a
-// Restore may have acquired the lock there again, so the call only leaves the queue.
+// Before Unlock the waiter may have to stay in the queue. After UnlockAfter a Restore may have acquired the lock there again, so the
+// call only leaves the queue.
 func (m *Machine) releaseAgain(k Call) Call {
 	switch {
 	case m.phase < Releasing:

@@ -247,18 +247,19 @@ func (c *call) unlist(b *batch) {
 	*at, b.listed, b.next = b.next, false, nil
 }
 
-// errRecalled is the error of a recalled attempt at a healthy node; errSilent is that at a node whose last call failed.
+// errRecalled is the error of a recalled attempt at a healthy node; errSilent is that at a node whose last call failed, or that has
+// not answered any.
 var (
 	errRecalled = errors.New("not sent: the call was over before the node's turn came")
-	errSilent   = errors.New("not sent: the call was over before the node's turn came, and the last call to the node failed")
+	errSilent   = errors.New("not sent: the call was over before the node's turn came, and the node has not answered lately")
 )
 
 // recall is called before b is sent. If b ends the call at its node, and the only batch before it is the first attempt, still unsent,
 // recall drops both and returns true. Nothing was acquired there, and the waiter is not in the node's queue. So slow or distant nodes
 // cost short holds little.
 //
-// The machine sees a release that found nothing. If the last call to the node failed, it sees a release that was not sent:
-// whoever wants the lock next cannot count on that node.
+// The machine sees a release that found nothing. If the last call to the node failed, or there was none, it sees a release that was
+// not sent: whoever wants the lock next cannot count on that node.
 func (c *call) recall(b *batch) bool {
 	c.mu.Lock()
 	a := c.asked
@@ -277,7 +278,7 @@ func (c *call) recall(b *batch) bool {
 	client := c.lock.client
 	defer client.End() // of a
 	attempt, release := core.Reply{Err: errRecalled, Unsent: true}, core.Reply{}
-	if client.health.fails(b.node) {
+	if !client.health.answers(b.node) {
 		attempt.Err = errSilent
 		release = attempt
 	}

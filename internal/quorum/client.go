@@ -25,9 +25,9 @@
 //	debts.mu          during a step, when a call that gives something back has failed
 //	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
 //
-// No node is called while the mutex of a call, or one below it, is held, except for Recall. subscriptions.mu and hub.mu may be held: whoever hears
-// a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two. No answer is
-// delivered while the mutex of a lane is held.
+// No node is called while the mutex of a call, or one below it, is held, except for Recall. subscriptions.mu and hub.mu may be
+// held: whoever hears a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two.
+// No answer is delivered while the mutex of a lane is held.
 package quorum
 
 import (

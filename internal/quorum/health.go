@@ -116,6 +116,14 @@ func (h *health) roundTrip(n Node, unasked time.Duration) time.Duration {
 	return s.trip
 }
 
+// answers reports whether there was a round trip to a node, and the last did well.
+func (h *health) answers(n Node) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.nodes[n]
+	return s != nil && !s.failed
+}
+
 // fails reports whether the last round trip to a node failed.
 func (h *health) fails(n Node) bool {
 	h.mu.Lock()

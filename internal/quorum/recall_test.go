@@ -68,6 +68,13 @@ func (n *parked) scripts() (names []string) {
 	return names
 }
 
+// sleep has what comes from now on stay in the queue.
+func (n *parked) sleep(fails bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.awake, n.fails = false, fails
+}
+
 // answerAll lets the node answer what waits, and whatever comes.
 func (n *parked) answerAll() {
 	n.mu.Lock()
@@ -85,15 +92,17 @@ func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		extends bool
+		keep    time.Duration
 		waits   []string
 	}{
-		{"the attempt", false, nil},
-		{"the attempt, and a restore", true, []string{"acquire", "acquire", "release"}},
+		{"the attempt", false, 0, nil},
+		{"the attempt, and the others keep the lock", false, time.Second, nil},
+		{"the attempt, and a restore", true, 0, []string{"acquire", "acquire", "release"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				far := &parked{yes: yes{name: "far"}}
-				c, lease := holdBeside(t, far)
+				c, lease := holdBeside(t, far, &yes{name: "node-3"})
 				defer c.Close()
 				if tt.extends {
 					if err := lease.Extend(t.Context()); err != nil {
@@ -101,7 +110,7 @@ func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 					}
 					time.Sleep(10 * time.Millisecond)
 				}
-				if err := lease.Unlock(t.Context()); err != nil {
+				if err := lease.UnlockAfter(t.Context(), tt.keep); err != nil {
 					t.Errorf("Unlock: %v", err)
 				}
 				if got := far.scripts(); !slices.Equal(got, tt.waits) {
@@ -113,30 +122,47 @@ func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 	}
 }
 
-// The next caller cannot count on a node that does not answer, so a recall there does not confirm the release.
-func TestARecallFromANodeThatFailsConfirmsNothing(t *testing.T) {
-	for _, fails := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			far := &parked{yes: yes{name: "far"}, fails: fails}
-			c := quorum.NewClient("test")
-			defer c.Close()
-			last := &frozen{yes: yes{name: "node-3"}}
-			lease, err := lockOf(t, c, far, &yes{name: "node-2"}, last).TryLock(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if fails {
-				if err := lease.Extend(t.Context()); err != nil { // which finds that out
-					t.Fatal(err)
+// The next caller cannot count on a node that does not answer, so a recall there does not confirm the release. The third node freezes
+// during the hold.
+func TestARecallConfirmsARelease(t *testing.T) {
+	for _, tt := range []struct {
+		name             string
+		answered, fails  bool
+		wantsUnconfirmed bool
+	}{
+		{"from a node that answered the last call", true, false, false},
+		{"not from a node that failed the last time", true, true, true},
+		{"not from a node that has never answered", false, false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				far, last := &parked{yes: yes{name: "far"}, awake: tt.answered}, &frozen{yes: yes{name: "node-3"}}
+				c, lease := holdBeside(t, far, last)
+				defer c.Close()
+				if tt.answered {
+					time.Sleep(10 * time.Millisecond)
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					far.sleep(tt.fails)
+					var err error
+					if lease, err = lockOf(t, c, far, &yes{name: "node-2"}, last).TryLock(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if tt.fails {
+						if err := lease.Extend(t.Context()); err != nil { // which finds that out
+							t.Fatal(err)
+						}
+						time.Sleep(10 * time.Millisecond)
+					}
 				}
-				time.Sleep(10 * time.Millisecond)
-			}
-			last.still.Store(true)
-			err = lease.Unlock(t.Context())
-			if _, unconfirmed := errors.AsType[*quorumlock.QuorumError](err); unconfirmed != fails {
-				t.Errorf("the far node fails: %v; Unlock: %v", fails, err)
-			}
-			far.answerAll()
+				last.still.Store(true)
+				err := lease.Unlock(t.Context())
+				if _, unconfirmed := errors.AsType[*quorumlock.QuorumError](err); unconfirmed != tt.wantsUnconfirmed {
+					t.Errorf("Unlock: %v", err)
+				}
+				far.answerAll()
+			})
 		})
 	}
 }
@@ -154,11 +180,11 @@ func lockOf(t *testing.T, c *quorum.Client, nodes ...quorum.Node) *quorum.Lock {
 	return quorum.New(c, "x", core.Majority(len(nodes)/2+1, len(nodes)), cells, set, nil)
 }
 
-// holdBeside returns a hold on a node and two others that answer.
-func holdBeside(t *testing.T, n quorum.Node) (*quorum.Client, *quorumlock.Lease) {
+// holdBeside returns a hold on a node, one that answers, and a third.
+func holdBeside(t *testing.T, n, third quorum.Node) (*quorum.Client, *quorumlock.Lease) {
 	t.Helper()
 	c := quorum.NewClient("test")
-	lease, err := lockOf(t, c, n, &yes{name: "node-2"}, &yes{name: "node-3"}).TryLock(t.Context())
+	lease, err := lockOf(t, c, n, &yes{name: "node-2"}, third).TryLock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

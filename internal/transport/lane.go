@@ -20,7 +20,8 @@ import (
 //
 // What holds, whatever happens to the connection:
 //
-//   - Every task is answered exactly once: by the worker, as its replies are read, or by the timer, at its deadline.
+//   - Every task is answered exactly once: by the worker, as its replies are read, or by the timer, at its deadline. One that is
+//     recalled is not answered, and not sent.
 //   - What may have been sent is never sent again. If its connection breaks, its outcome is unknown. Only a pipeline of
 //     which not a byte was written moves on to the next connection, once.
 //   - What is not sent at its deadline is never sent.
@@ -140,7 +141,7 @@ func (l *lane) settle(t *task) {
 func (l *lane) recall(receipt *quorum.Receipt) bool {
 	l.mu.Lock()
 	t, _ := receipt.Task.(*task)
-	if t == nil || t == l.queue.first {
+	if t == nil || t == l.queue.first { // the first finds out whether the node answers, however soon calls are over
 		l.mu.Unlock()
 		return false
 	}
