@@ -1,6 +1,7 @@
 package coretier
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -71,6 +72,7 @@ type call struct {
 	behind   bool           // the last renewal found no quorum, not counting those that came too late to extend anything
 	extended time.Duration  // how long the hold was valid at that renewal
 	rounds   map[int32]bool // renewals that have been decided
+	asked    []*batch       // the first attempt, where it may be recalled
 
 	activity
 }
@@ -224,11 +226,48 @@ func (c *call) send(calls []core.Call) {
 			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry, *hint)})
 		}
 		for lane := fleet.Lanes - 1; lane >= 0; lane-- {
-			if b := batches[lane]; b != nil {
+			if b := batches[lane]; b != nil && (lane > 0 || !c.recall(node, b)) {
 				p.lanes[node*fleet.Lanes+lane].send(b, p.tier.plan.NodeTimeout, c)
 			}
 		}
 	}
+}
+
+// recall is called before b is sent to a node. As in package quorum, an attempt that still waits in the queue leaves it, and b is
+// not sent, if b ends the call there.
+func (c *call) recall(node int, b *batch) bool {
+	p, l := c.process, &c.process.lanes[node*fleet.Lanes]
+	if first := &b.items[0].k; first.Do == core.Acquire && first.Attempt == 1 {
+		c.asked = append(c.asked, b)
+		return false
+	}
+	i := slices.IndexFunc(c.asked, func(a *batch) bool { return a.lane == l })
+	if i < 0 {
+		return false
+	}
+	a := c.asked[i]
+	c.asked = slices.Delete(c.asked, i, i+1)
+	if c.machine.Phase() < core.Releasing || !b.endsAll(a) || !l.recall(a) {
+		return false
+	}
+	attempt, release := core.Reply{Err: errUnsent, Unsent: true}, core.Reply{}
+	if p.trips[node] < 0 || p.fails[node] {
+		release = attempt
+	}
+	for j := range a.items {
+		c.take(core.Event{Kind: core.Replied, Call: a.items[j].k, Reply: attempt})
+	}
+	for j := range b.items {
+		c.take(core.Event{Kind: core.Replied, Call: b.items[j].k, Reply: release})
+	}
+	return true
+}
+
+// endsAll reports whether b gives back, or leaves, all that a has asked for.
+func (b *batch) endsAll(a *batch) bool {
+	return slices.EqualFunc(b.items, a.items, func(x, y item) bool {
+		return x.k.Cell == y.k.Cell && (x.k.Do == core.Release || x.k.Do == core.ReleaseAndLeave || x.k.Do == core.Leave)
+	})
 }
 
 func (c *call) script(k *core.Call, entry *wire.Entry, hint uint64) wire.Call {

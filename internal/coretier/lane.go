@@ -2,6 +2,7 @@ package coretier
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -131,6 +132,17 @@ func (l *lane) send(b *batch, limit time.Duration, by asker) {
 	l.queue = append(l.queue, b)
 	p.at(b.deadline, b)
 	l.pump()
+}
+
+// recall takes a batch out of the queue, and reports whether it was there still. The first stays: it finds out whether the node answers.
+func (l *lane) recall(b *batch) bool {
+	i := slices.Index(l.queue, b)
+	if i <= 0 {
+		return false
+	}
+	l.queue = slices.Delete(l.queue, i, i+1)
+	b.answered = true
+	return true
 }
 
 // pump writes what is queued, if nothing is under way.
@@ -278,6 +290,7 @@ func (p *process) answered(node int, b *batch) {
 	for i := range b.items {
 		if err := b.items[i].reply.Err; err != nil && isDown(err) {
 			p.tier.trouble(p.number, node)
+			p.fails[node] = true
 			if p.trips[node] < 0 {
 				p.trips[node] = 0
 			}
@@ -289,7 +302,7 @@ func (p *process) answered(node int, b *batch) {
 	if s += (took - s) / 4; s < took/4 {
 		s = took
 	}
-	p.trips[node] = s
+	p.trips[node], p.fails[node] = s, false
 	p.debts[node].hurry()
 }
 

@@ -24,6 +24,7 @@ type process struct {
 	lanes   []lane // of node n: n*fleet.Lanes + lane
 	debts   []debt
 	trips   []time.Duration // the round trip to each node, averaged; 0 if all failed, negative if there was none
+	fails   []bool          // by node: the last call failed
 	seen    [2]seen         // by name
 	listens []bool          // by node
 	clocks  bool            // the clocks are compared
@@ -67,7 +68,7 @@ func (t *tier) newProcess(i int) *process {
 		p.lanes[j] = lane{process: p, node: j / fleet.Lanes, number: j % fleet.Lanes}
 	}
 	p.debts = make([]debt, t.plan.Nodes)
-	p.trips = make([]time.Duration, t.plan.Nodes)
+	p.trips, p.fails = make([]time.Duration, t.plan.Nodes), make([]bool, t.plan.Nodes)
 	for j := range p.trips {
 		p.trips[j] = -1
 		p.debts[j] = debt{process: p, node: j, pause: firstTry}
