@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timers are timers of the kernel, for the next to hold. One that the garbage collector takes is closed.
+// timers has timers of the kernel that nobody uses now. One that is collected as garbage is closed.
 var timers sync.Pool
 
 type kernelTimer struct {
@@ -18,7 +18,7 @@ type kernelTimer struct {
 
 // holdFor lasts for d. [time.Sleep] would last for up to a millisecond longer in a process that is busy with
 // connections: whenever the runtime waits for these, it rounds what is left of a sleep up to whole milliseconds. A
-// nanosleep would keep a processor from the other goroutines, for 10 ms if the process has little to do.
+// nanosleep would block its thread, and the runtime may take 10 ms until it gives that thread's processor to others.
 func holdFor(d time.Duration) {
 	if d <= 0 {
 		return
@@ -27,17 +27,17 @@ func holdFor(d time.Duration) {
 	if !ok {
 		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 		if err != nil {
-			time.Sleep(d)
-			return
+			panic(err) // too many open files: no figure would be right
 		}
 		t = &kernelTimer{fd, os.NewFile(uintptr(fd), "timer")}
 	}
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(d))}
+	if err := unix.TimerfdSettime(t.fd, 0, &spec, nil); err != nil {
+		panic(err)
+	}
 	var fired [8]byte
-	if unix.TimerfdSettime(t.fd, 0, &spec, nil) != nil {
-		time.Sleep(d)
-	} else if _, err := t.file.Read(fired[:]); err != nil {
-		time.Sleep(d)
+	if _, err := t.file.Read(fired[:]); err != nil {
+		panic(err)
 	}
 	timers.Put(t)
 }

@@ -226,21 +226,26 @@ func (c *call) send(calls []core.Call) {
 			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry, *hint)})
 		}
 		for lane := fleet.Lanes - 1; lane >= 0; lane-- {
-			if b := batches[lane]; b != nil && (lane > 0 || !c.recall(node, b)) {
+			b := batches[lane]
+			if b != nil && (lane > 0 || !c.recall(node, b)) {
+				c.list(b)
 				p.lanes[node*fleet.Lanes+lane].send(b, p.tier.plan.NodeTimeout, c)
 			}
 		}
 	}
 }
 
-// recall is called before b is sent to a node. As in package quorum, an attempt that still waits in the queue leaves it, and b is
-// not sent, if b ends the call there.
-func (c *call) recall(node int, b *batch) bool {
-	p, l := c.process, &c.process.lanes[node*fleet.Lanes]
+// list is called before a batch is sent. It makes a first attempt recallable.
+func (c *call) list(b *batch) {
 	if first := &b.items[0].k; first.Do == core.Acquire && first.Attempt == 1 {
 		c.asked = append(c.asked, b)
-		return false
 	}
+}
+
+// recall is called before b is sent to a node, and does what that of package quorum does: if b ends the call there, and the first
+// attempt still waits in the lane's queue, recall drops both and returns true.
+func (c *call) recall(node int, b *batch) bool {
+	p, l := c.process, &c.process.lanes[node*fleet.Lanes]
 	i := slices.IndexFunc(c.asked, func(a *batch) bool { return a.lane == l })
 	if i < 0 {
 		return false
@@ -254,6 +259,7 @@ func (c *call) recall(node int, b *batch) bool {
 	if p.trips[node] < 0 || p.fails[node] {
 		release = attempt
 	}
+	p.tier.recalled(c, node)
 	for j := range a.items {
 		c.take(core.Event{Kind: core.Replied, Call: a.items[j].k, Reply: attempt})
 	}
@@ -277,6 +283,7 @@ func (c *call) script(k *core.Call, entry *wire.Entry, hint uint64) wire.Call {
 // answered takes the replies of a node.
 func (c *call) answered(b *batch) {
 	p := c.process
+	c.asked = slices.DeleteFunc(c.asked, func(a *batch) bool { return a == b })
 	for i := range b.items {
 		it := &b.items[i]
 		k := &it.k

@@ -25,9 +25,9 @@ func (c *cost) add(out *Outcome) {
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
-	calm:    {4549, 682, 8404, 74570, 1201645634633},
-	bounded: {11786, 990, 25968, 256261, 4620432726621},
-	beyond:  {4371, 404, 9816, 92329, 1789251663809},
+	calm:    {4546, 681, 8399, 73777, 1201780250334},
+	bounded: {11807, 1015, 25889, 252867, 4593824580426},
+	beyond:  {4367, 406, 9656, 90630, 1752055585910},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

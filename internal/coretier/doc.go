@@ -9,7 +9,8 @@
 //	go test ./internal/coretier -run Planted -planted all -v -timeout 30m
 //
 // A process (process.go) is the shell of its machines, as package quorum is, made of events: workers (worker.go), the lanes
-// to the nodes (lane.go), what is owed to them (debts.go), calls (call.go). The words of the calls are shared with the
+// to the nodes (lane.go), what is owed to them (debts.go), calls (call.go). A call that is over recalls its unsent attempts as in the
+// shell, but less often at nodes that refuse connections. The words of the calls are shared with the
 // shell: package dialect. The invariants (invariant.go) are checked at every script (watch.go), at every grant, step and
 // end of a call (hold.go), and now and then (audit.go). The plans (plan.go) are like those of the wire tier.
 //

@@ -134,7 +134,7 @@ func (l *lane) send(b *batch, limit time.Duration, by asker) {
 	l.pump()
 }
 
-// recall takes a batch out of the queue, and reports whether it was there still. The first stays: it finds out whether the node answers.
+// recall takes a batch out of the queue, and reports whether it did. The first in the queue stays: it finds out whether the node answers.
 func (l *lane) recall(b *batch) bool {
 	i := slices.Index(l.queue, b)
 	if i <= 0 {
@@ -285,17 +285,21 @@ func (l *lane) expire(b *batch) {
 	l.fail(b, errTimeout)
 }
 
-// answered notes how long a round trip took, and pays what the node is owed.
+// answered notes how long a round trip took, and pays what the node is owed. As in package quorum, what was owed says nothing of
+// the node's health.
 func (p *process) answered(node int, b *batch) {
+	_, owed := b.by.(*debt)
 	for i := range b.items {
 		if err := b.items[i].reply.Err; err != nil && isDown(err) {
 			p.tier.trouble(p.number, node)
-			p.fails[node] = true
-			if p.trips[node] < 0 {
-				p.trips[node] = 0
+			if !owed {
+				p.fails[node], p.trips[node] = true, max(p.trips[node], 0)
 			}
 			return
 		}
+	}
+	if owed {
+		return
 	}
 	took := p.now.Mono - b.sent
 	s := max(p.trips[node], 0)

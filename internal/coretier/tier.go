@@ -31,7 +31,8 @@ type tier struct {
 	trace      strings.Builder
 	violations []Violation
 	probe      *worker
-	fired      int           // timers
+	fired      int // timers
+	recalls    int
 	base       []fleet.Clock // of each process
 	room       *room
 }
@@ -63,6 +64,7 @@ type Outcome struct {
 	Grants     int
 	Handed     int // how many of the grants were handoffs
 	Scripts    int
+	Recalls    int           // attempts that were dropped with their releases, before they were sent
 	Attempts   int           // by those who were granted the lock
 	Waited     time.Duration // by them
 	Trace      string
@@ -108,7 +110,7 @@ func run(p *Plan, traces bool) Outcome {
 	t.play()
 	t.room.sent = t.sent
 	t.room.clear()
-	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Trace: t.trace.String()}
+	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Recalls: t.recalls, Trace: t.trace.String()}
 	if traces {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(out.Trace))
@@ -350,6 +352,14 @@ func (t *tier) note(format string, args ...any) {
 	if t.traces {
 		fmt.Fprintf(&t.trace, "%14v  ", t.world.Now())
 		fmt.Fprintf(&t.trace, format+"\n", args...)
+	}
+}
+
+// recalled notes that a call that is over has had its attempt at a node dropped.
+func (t *tier) recalled(c *call, node int) {
+	t.recalls++
+	if t.traces {
+		t.note("p%d recalls the attempt of %s from n%d", c.process.number+1, c.caller.Waiter, node+1)
 	}
 }
 

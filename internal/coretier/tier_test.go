@@ -43,7 +43,7 @@ func TestSeeds(t *testing.T) {
 		}
 		return
 	}
-	var next, grants, ran, bad atomic.Int64
+	var next, grants, ran, recalls, bad atomic.Int64
 	var mu sync.Mutex
 	var first [len(firstCost)]cost
 	next.Store(int64(*from))
@@ -67,6 +67,7 @@ func TestSeeds(t *testing.T) {
 					}
 					grants.Add(int64(out.Grants))
 					ran.Add(int64(out.Scripts))
+					recalls.Add(int64(out.Recalls))
 					if len(out.Violations) == 0 {
 						continue
 					}
@@ -82,9 +83,12 @@ func TestSeeds(t *testing.T) {
 	if *from == 0 && *seeds >= firstSeeds && bad.Load() == 0 {
 		costsNoMore(t, &first)
 	}
+	if *seeds >= 1000 && bad.Load() == 0 && recalls.Load() == 0 {
+		t.Error("no attempt was recalled")
+	}
 	n, took := *seeds, time.Since(start)
-	t.Logf("%d seeds in %v, %.0f a second; %.1f grants and %.0f scripts a seed; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
-		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), bad.Load())
+	t.Logf("%d seeds in %v, %.0f a second; %.1f grants, %.0f scripts and %.2f recalls a seed; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
+		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), float64(recalls.Load())/float64(n), bad.Load())
 }
 
 func play(p *Plan) Outcome {
