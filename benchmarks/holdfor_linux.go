@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timers has timers of the kernel that nobody uses now. One that is collected as garbage is closed.
+// timers holds idle kernel timers. The garbage collector closes those that the pool drops.
 var timers sync.Pool
 
 type kernelTimer struct {
@@ -16,9 +16,10 @@ type kernelTimer struct {
 	file *os.File
 }
 
-// holdFor lasts for d. [time.Sleep] would last for up to a millisecond longer in a process that is busy with
+// holdFor blocks for d. [time.Sleep] would last for up to a millisecond longer in a process that is busy with
 // connections: whenever the runtime waits for these, it rounds what is left of a sleep up to whole milliseconds. A
-// nanosleep would block its thread, and the runtime may take 10 ms until it gives that thread's processor to others.
+// nanosleep would block its thread, and the runtime may take up to 10 ms to let other goroutines use that thread's
+// processor.
 func holdFor(d time.Duration) {
 	if d <= 0 {
 		return
@@ -27,7 +28,7 @@ func holdFor(d time.Duration) {
 	if !ok {
 		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 		if err != nil {
-			panic(err) // too many open files: no figure would be right
+			panic(err) // probably too many open files; the measurements would be wrong
 		}
 		t = &kernelTimer{fd, os.NewFile(uintptr(fd), "timer")}
 	}

@@ -4,5 +4,5 @@ package main
 
 import "time"
 
-// holdFor lasts for d, or up to a millisecond longer.
+// holdFor blocks for d, or up to a millisecond longer.
 func holdFor(d time.Duration) { time.Sleep(d) }

@@ -72,7 +72,7 @@ type call struct {
 	behind   bool           // the last renewal found no quorum, not counting those that came too late to extend anything
 	extended time.Duration  // how long the hold was valid at that renewal
 	rounds   map[int32]bool // renewals that have been decided
-	asked    []*batch       // the first attempt, where it may be recalled
+	asked    []*batch       // the batches of the first attempt that may still be recalled
 
 	activity
 }
@@ -235,15 +235,15 @@ func (c *call) send(calls []core.Call) {
 	}
 }
 
-// list is called before a batch is sent. It makes a first attempt recallable.
+// list makes b recallable if it is part of a first attempt. It is called before b is sent.
 func (c *call) list(b *batch) {
 	if first := &b.items[0].k; first.Do == core.Acquire && first.Attempt == 1 {
 		c.asked = append(c.asked, b)
 	}
 }
 
-// recall is called before b is sent to a node, and does what that of package quorum does: if b ends the call there, and the first
-// attempt still waits in the lane's queue, recall drops both and returns true.
+// recall is called before b is sent to a node, and works as in package quorum. If the call is over, b ends it at that node, and the
+// first attempt is still in the lane's queue, recall drops both and returns true. Either way that attempt can no longer be recalled.
 func (c *call) recall(node int, b *batch) bool {
 	p, l := c.process, &c.process.lanes[node*fleet.Lanes]
 	i := slices.IndexFunc(c.asked, func(a *batch) bool { return a.lane == l })
@@ -269,7 +269,7 @@ func (c *call) recall(node int, b *batch) bool {
 	return true
 }
 
-// endsAll reports whether b gives back, or leaves, all that a has asked for.
+// endsAll reports whether b releases, or leaves the queue for, everything that a has asked for.
 func (b *batch) endsAll(a *batch) bool {
 	return slices.EqualFunc(b.items, a.items, func(x, y item) bool {
 		return x.k.Cell == y.k.Cell && (x.k.Do == core.Release || x.k.Do == core.ReleaseAndLeave || x.k.Do == core.Leave)

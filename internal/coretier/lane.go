@@ -134,7 +134,7 @@ func (l *lane) send(b *batch, limit time.Duration, by asker) {
 	l.pump()
 }
 
-// recall takes a batch out of the queue, and reports whether it did. The first in the queue stays: it finds out whether the node answers.
+// recall takes a batch out of the queue, and reports whether it did. It never takes the first, which finds out whether the node answers.
 func (l *lane) recall(b *batch) bool {
 	i := slices.Index(l.queue, b)
 	if i <= 0 {
@@ -285,8 +285,8 @@ func (l *lane) expire(b *batch) {
 	l.fail(b, errTimeout)
 }
 
-// answered notes how long a round trip took, and pays what the node is owed. As in package quorum, what was owed says nothing of
-// the node's health.
+// answered records the round trip, and then pays what the node is owed. As in package quorum, the reply to what was owed says nothing
+// about the node's health.
 func (p *process) answered(node int, b *batch) {
 	_, owed := b.by.(*debt)
 	for i := range b.items {

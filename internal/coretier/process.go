@@ -24,7 +24,7 @@ type process struct {
 	lanes   []lane // of node n: n*fleet.Lanes + lane
 	debts   []debt
 	trips   []time.Duration // the round trip to each node, averaged; 0 if all failed, negative if there was none
-	fails   []bool          // by node: the last call failed
+	fails   []bool          // by node: whether the last call failed, not counting what was owed
 	seen    [2]seen         // by name
 	listens []bool          // by node
 	clocks  bool            // the clocks are compared

@@ -31,8 +31,8 @@ type tier struct {
 	trace      strings.Builder
 	violations []Violation
 	probe      *worker
-	fired      int // timers
-	recalls    int
+	fired      int           // timers
+	recalls    int           // see Outcome
 	base       []fleet.Clock // of each process
 	room       *room
 }
@@ -64,7 +64,7 @@ type Outcome struct {
 	Grants     int
 	Handed     int // how many of the grants were handoffs
 	Scripts    int
-	Recalls    int           // attempts that were dropped with their releases, before they were sent
+	Recalls    int           // unsent attempts that were dropped together with their releases, counted per node
 	Attempts   int           // by those who were granted the lock
 	Waited     time.Duration // by them
 	Trace      string
@@ -355,7 +355,7 @@ func (t *tier) note(format string, args ...any) {
 	}
 }
 
-// recalled notes that a call that is over has had its attempt at a node dropped.
+// recalled notes that a call that is over has dropped its unsent attempt at a node.
 func (t *tier) recalled(c *call, node int) {
 	t.recalls++
 	if t.traces {

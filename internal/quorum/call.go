@@ -42,7 +42,7 @@ type call struct {
 	armed    time.Duration // when the timer fires; 0 if it does not
 	todo     []core.Call   // to be sent
 	spare    []core.Call   // the memory of what was sent last
-	asked    *batch        // the first attempt, where it may be recalled: a list
+	asked    *batch        // the batches of the first attempt that may still be recalled: a list
 	busy     bool          // somebody does what is to be done
 	failures int           // waits in a row for want of a quorum, for the log
 	hold     hold
@@ -353,7 +353,7 @@ type batch struct {
 	next    *batch
 }
 
-// endsAll reports whether b gives back, or leaves, all that a has asked for.
+// endsAll reports whether b releases, or leaves the queue for, everything that a has asked for.
 func (b *batch) endsAll(a *batch) bool {
 	same := func(x, y core.Call) bool {
 		return x.Cell == y.Cell && (x.Do == core.Release || x.Do == core.ReleaseAndLeave || x.Do == core.Leave)

@@ -137,7 +137,7 @@ func (l *lane) settle(t *task) {
 	l.node.load.bytes.Add(-int64(t.size))
 }
 
-// recall takes the task with the receipt out of the queue. It reports whether it was there still.
+// recall takes the task with the receipt out of the queue, and reports whether it did.
 func (l *lane) recall(receipt *quorum.Receipt) bool {
 	l.mu.Lock()
 	t, _ := receipt.Task.(*task)
