@@ -387,9 +387,11 @@ func TestRunShowsNoPasswordInProcessListings(t *testing.T) {
 	h := newHeart(t, "")
 	c := exec.Command(tool, "run", "x", "--nodes", nodes, "--", testBinary)
 	c.Env = append(os.Environ(), h.env()...)
+	c.Stderr = os.Stderr // says why, if the command does not run
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = c.Process.Kill() })
 	eventually(t, "the command runs", h.beating)
 	for _, pid := range append(descendants(c.Process.Pid), c.Process.Pid) {
 		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
