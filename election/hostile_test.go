@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", locktest.UnlessRace(12, 2), "`how many` hostile schedules to play")
+	seeds = flag.Int("seeds", locktest.Thorough(12, 2), "`how many` hostile schedules to play")
 	seed  = flag.Int64("seed", 0, "play the schedule of this seed alone")
 )
 

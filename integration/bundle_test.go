@@ -17,6 +17,7 @@ import (
 // What a server raises within a bundle begins with the same code as what it raises for a single call: by the code, a client knows that
 // the server is down, and that it owes it what it gave back.
 func TestErrorsOfABundleAreThoseOfItsCalls(t *testing.T) {
+	needServers(t)
 	s := start(t, &redis.Options{}, nil)
 	n, err := node.Dial(s.url())
 	must(t, err)

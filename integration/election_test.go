@@ -56,6 +56,7 @@ func tells(t *testing.T, told <-chan election.Leader, value string) election.Lea
 // A leader that is stopped past its lease goes on believing until it is continued. Others lead meanwhile. It is told before
 // its next call returns, and what it proclaims is refused.
 func TestLeaderThatIsStoppedPastItsLeaseLearnsBeforeItsNextCallReturns(t *testing.T) {
+	needServers(t)
 	t.Cleanup(func() { noLocks(t, five, patience) })
 	other := dial(t, five, unhurried, quorumlock.WithTTL(stoppedTTL*5))
 	e := election.New(other.Mutex("leader"), "second")
@@ -109,6 +110,7 @@ func TestLeaderThatIsStoppedPastItsLeaseLearnsBeforeItsNextCallReturns(t *testin
 
 // A tenant holds elections with the rights that docs/security.md gives it, and reaches no other tenant's.
 func TestTenantHoldsElectionsUnderItsOwnRights(t *testing.T) {
+	needServers(t)
 	servers := five[:3]
 	t.Cleanup(func() { noLocks(t, servers, patience) })
 	a := tenant{"a", "pass-of-a"}

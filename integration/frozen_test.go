@@ -14,6 +14,7 @@ import (
 // A client that waits for its server for ever, whatever the context says: every call on the node has a
 // limit of its own all the same.
 func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
+	needServers(t)
 	const limit, ttl = 200 * time.Millisecond, 3 * time.Second
 	s := five[0]
 	t.Cleanup(func() { noLocks(t, five[:1], patience) })

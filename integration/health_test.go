@@ -28,6 +28,7 @@ func found(t *testing.T, c *redlock.Client, s *server, kind redlock.Kind, severi
 }
 
 func TestServersThatAreFitForLocksPassTheCheck(t *testing.T) {
+	needServers(t)
 	h, err := dial(t, five, unhurried).Check(t.Context())
 	must(t, err)
 	if !h.OK() || len(h.Findings) > 0 {
@@ -43,6 +44,7 @@ func TestServersThatAreFitForLocksPassTheCheck(t *testing.T) {
 }
 
 func TestCheckFindsWhatIsWrongWithAServer(t *testing.T) {
+	needServers(t)
 	set := func(pairs ...string) func(ctx context.Context, s *server) error {
 		return func(ctx context.Context, s *server) error {
 			for i := 0; i < len(pairs); i += 2 {
@@ -86,6 +88,7 @@ func TestCheckFindsWhatIsWrongWithAServer(t *testing.T) {
 }
 
 func TestCheckTellsOfServersThatAreDownAndOfTooFew(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, unhurried)
 	five[0].pause(t)
 	found(t, c, five[0], redlock.Unreachable, redlock.Warning, "deadline exceeded")
@@ -104,6 +107,7 @@ func TestCheckTellsOfServersThatAreDownAndOfTooFew(t *testing.T) {
 }
 
 func TestCheckFindsTwoAddressesOfOneServer(t *testing.T) {
+	needServers(t)
 	_, port, err := net.SplitHostPort(five[0].addr)
 	must(t, err)
 	c := dialURLs(t, []string{five[0].url(), five[1].url(), "redis://localhost:" + port}, unhurried)
@@ -115,6 +119,7 @@ func TestCheckFindsTwoAddressesOfOneServer(t *testing.T) {
 }
 
 func TestCheckShowsNoPassword(t *testing.T) {
+	needServers(t)
 	must(t, five[1].admin.ConfigSet(t.Context(), "requirepass", "right").Err())
 	t.Cleanup(func() { must(t, five[1].admin.ConfigSet(context.Background(), "requirepass", "").Err()) })
 	c := dialURLs(t, []string{five[0].url(), strings.Replace(five[1].url(), "//", "//:hunter2@", 1), five[2].url()}, unhurried)

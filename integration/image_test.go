@@ -12,6 +12,7 @@ import (
 
 // Without a registry, servers run on an image of what is installed on this machine, and without any settings.
 func TestImageBuiltHereServes(t *testing.T) {
+	needServers(t)
 	var said []string
 	built, err := redisimage.Chooser{
 		Docker: docker, Public: "localhost:1/redis:8", // nobody listens there

@@ -11,6 +11,7 @@ import (
 
 // A run that is killed cannot end its servers itself.
 func TestServersOfARunThatIsKilledAreRemoved(t *testing.T) {
+	needServers(t)
 	c := startChild(t, "abandon "+image)
 	var id string
 	c.says(t, "started", &id)

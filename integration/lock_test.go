@@ -14,6 +14,7 @@ import (
 )
 
 func TestUnlockLeavesNothingButTheTokenCounter(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, unhurried)
 	lease := lock(t, c, "jobs")
 	isHeld(t, dial(t, five, unhurried), "jobs")
@@ -51,6 +52,7 @@ func (f *fenced) write(token uint64) error {
 }
 
 func TestClientsExcludeEachOtherAndTokensRise(t *testing.T) {
+	needServers(t)
 	const clients, rounds = 4, 12
 	var f fenced
 	g, ctx := errgroup.WithContext(t.Context())
@@ -79,6 +81,7 @@ func TestClientsExcludeEachOtherAndTokensRise(t *testing.T) {
 }
 
 func TestWatchdogHoldsTheLockPastItsTTL(t *testing.T) {
+	needServers(t)
 	const ttl = 2 * time.Second
 	c, other := dial(t, five, quorumlock.WithTTL(ttl)), dial(t, five, unhurried)
 	lease := lock(t, c, "long job")
@@ -95,6 +98,7 @@ func TestWatchdogHoldsTheLockPastItsTTL(t *testing.T) {
 }
 
 func TestLeaseWithoutRenewalEndsAndIsFreeForOthers(t *testing.T) {
+	needServers(t)
 	c, other := dial(t, five, unhurried), dial(t, five, unhurried)
 	lease := lock(t, c, "short job", quorumlock.WithTTL(time.Second), quorumlock.WithoutRenewal(), quorumlock.WithNodeTimeout(time.Second))
 	next := lock(t, other, "short job")

@@ -14,6 +14,7 @@ import (
 )
 
 func TestPausedMinorityIsNotMissed(t *testing.T) {
+	needServers(t)
 	c, other := dial(t, five, quorumlock.WithTTL(2*time.Second)), dial(t, five)
 	for _, s := range five[:2] {
 		s.pause(t)
@@ -30,6 +31,7 @@ func TestPausedMinorityIsNotMissed(t *testing.T) {
 // When nine callers contend for eight slots, nodes often grant a caller different ones. With two of five nodes paused, all three
 // others have to grant it the same one.
 func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
+	needServers(t)
 	const slots, hold = 8, 50 * time.Millisecond
 	var semaphores []*redlock.Semaphore
 	for range slots + 1 { // a busy machine may stop one of the three for a while, and an Unlock needs all three
@@ -69,6 +71,7 @@ func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
 // The late grant comes while its call is still waited for: it is undone as soon as it does, long before
 // its TTL is over.
 func TestGrantThatComesAfterUnlockIsUndone(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, quorumlock.WithTTL(time.Hour), quorumlock.WithNodeTimeout(patience))
 	warm(t, c)
 	late := five[4]
@@ -81,6 +84,7 @@ func TestGrantThatComesAfterUnlockIsUndone(t *testing.T) {
 }
 
 func TestGrantThatComesAfterFailureIsUndone(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, quorumlock.WithTTL(time.Hour), quorumlock.WithNodeTimeout(patience))
 	warm(t, c)
 	for _, s := range five[2:] {
@@ -101,6 +105,7 @@ func TestGrantThatComesAfterFailureIsUndone(t *testing.T) {
 // The node is away for longer than anybody waits for it. What it does once it is back may come in any
 // order, so its key may stay: for its TTL, no longer.
 func TestNodeThatIsBackTooLateForgetsByTheTTL(t *testing.T) {
+	needServers(t)
 	const ttl = 2 * time.Second
 	c := dial(t, five, quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(ttl/4))
 	warm(t, c)
@@ -114,6 +119,7 @@ func TestNodeThatIsBackTooLateForgetsByTheTTL(t *testing.T) {
 }
 
 func TestUnlockOfANodePausedWhileHolding(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, quorumlock.WithTTL(time.Hour), quorumlock.WithNodeTimeout(patience))
 	lease := lock(t, c, "held")
 	everyNodeHas(t, "held", lease)
@@ -126,6 +132,7 @@ func TestUnlockOfANodePausedWhileHolding(t *testing.T) {
 }
 
 func TestHolderIsToldByItsDeadlineWhenAMajorityIsPaused(t *testing.T) {
+	needServers(t)
 	c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five)
 	lease := lock(t, c, "frozen")
 	for _, s := range five[:3] {
@@ -147,6 +154,7 @@ func TestHolderIsToldByItsDeadlineWhenAMajorityIsPaused(t *testing.T) {
 }
 
 func TestMinorityCutOffTheNetworkIsNotMissed(t *testing.T) {
+	needServers(t)
 	c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five)
 	lease := lock(t, c, "cut")
 	everyNodeHas(t, "cut", lease)
@@ -164,6 +172,7 @@ func TestMinorityCutOffTheNetworkIsNotMissed(t *testing.T) {
 }
 
 func TestHolderIsToldWhenAMajorityIsCutOff(t *testing.T) {
+	needServers(t)
 	c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five)
 	lease := lock(t, c, "cut off")
 	for _, s := range five[:3] {

@@ -70,6 +70,7 @@ func (c *child) says(t *testing.T, word string, to any) {
 
 // No lock can stop a holder that is stopped itself, and goes on when its lease is over: the fencing token can.
 func TestProcessThatIsStoppedPastItsLeaseIsFencedOffAndToldAtOnce(t *testing.T) {
+	needServers(t)
 	other := dial(t, five, unhurried)
 	urls := make([]string, len(five))
 	for i, s := range five {

@@ -15,6 +15,7 @@ const (
 )
 
 func TestPromisesHoldUnderFaults(t *testing.T) {
+	needServers(t)
 	f := startFleet(t, fleetSize)
 	for i, fault := range faults {
 		t.Run(fault.name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 )
 
 func TestTenThousandHandoffsWhileNodesComeAndGo(t *testing.T) {
+	needServers(t)
 	const clients, callers, locks, handoffs = 8, 200, 20, 10_000
 	all := make([]*redlock.Client, clients)
 	for i := range all {
@@ -78,6 +79,7 @@ func TestTenThousandHandoffsWhileNodesComeAndGo(t *testing.T) {
 // The cancellations fall around the moment the turn comes: what a cancelled waiter leaves behind would
 // keep the next from its turn.
 func TestTurnIsNeverLostWhenItsWaiterIsCancelled(t *testing.T) {
+	needServers(t)
 	const clients, rounds = 6, 300
 	all := make([]*redlock.Client, clients)
 	for i := range all {

@@ -64,6 +64,7 @@ func shared(t *testing.T, name string) (java, *node.Node) {
 }
 
 func TestRedissonKeepsUsOutAndWeKeepItOut(t *testing.T) {
+	needServers(t)
 	thread, n := shared(t, "shared")
 	m := n.Mutex("shared", unhurried, quorumlock.WithTTL(time.Hour))
 
@@ -90,6 +91,7 @@ func TestRedissonKeepsUsOutAndWeKeepItOut(t *testing.T) {
 }
 
 func TestHoldCountsAreSeenBothWays(t *testing.T) {
+	needServers(t)
 	thread, n := shared(t, "counted")
 	ctx := t.Context()
 	thread.tryLock()
@@ -131,6 +133,7 @@ func TestHoldCountsAreSeenBothWays(t *testing.T) {
 
 // A waiter that is refused by Redisson listens to it, and hears of its release long before it would look by itself.
 func TestRedissonsUnlockWakesOurWaiter(t *testing.T) {
+	needServers(t)
 	const rounds = 20
 	thread, n := shared(t, "awaited")
 	m := n.Mutex("awaited", unhurried)
@@ -163,6 +166,7 @@ func TestRedissonsUnlockWakesOurWaiter(t *testing.T) {
 }
 
 func TestOurUnlockWakesRedissonsWaiters(t *testing.T) {
+	needServers(t)
 	thread, n := shared(t, "announced")
 	sub := thread.client.Subscribe(t.Context(), "redisson_lock__channel:{announced}")
 	t.Cleanup(func() { must(t, sub.Close()) })
@@ -186,6 +190,7 @@ func TestOurUnlockWakesRedissonsWaiters(t *testing.T) {
 
 // Java and Go contend for one lock. Each side gets its share, and nobody is in it beside another.
 func TestJavaAndGoShareALockFairly(t *testing.T) {
+	needServers(t)
 	for _, tt := range []struct{ each, servers int }{{1, 1}, {6, 1}, {3, 3}} {
 		t.Run(fmt.Sprintf("%d and %d at %d", tt.each, tt.each, tt.servers), func(t *testing.T) {
 			name := fmt.Sprintf("mixed-%d-%d", tt.each, tt.servers)
@@ -242,6 +247,7 @@ func TestJavaAndGoShareALockFairly(t *testing.T) {
 
 // In a cluster of Redis 7 both publish and listen on shard channels. So no message crosses the bus of the cluster.
 func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
+	needServers(t)
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	n := node.New(client, node.WithName("cluster"))
@@ -302,6 +308,7 @@ func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
 
 // Redisson's kinds that are no RLock and this library's locks keep out of each other, or are refused with an error that names the kind.
 func TestKindsOfRedissonStayOut(t *testing.T) {
+	needServers(t)
 	thread, n := shared(t, "kinds")
 	ctx := t.Context()
 	c := jvm(t, thread.client)
@@ -353,6 +360,7 @@ func second[T any](_ T, err error) error { return err }
 // A Redisson client that subscribes at a replica (SubscriptionMode.SLAVE) is not among those whom the master counts as its
 // subscribers. While Go hands the lock over, the master sees nobody who listens.
 func TestJavaThatListensAtAReplicaHasItsPart(t *testing.T) {
+	needServers(t)
 	const name = "listened to elsewhere"
 	master := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0"})
 	replica := startReplica(t, master)

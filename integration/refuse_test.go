@@ -71,6 +71,7 @@ func acl(ctx context.Context, s *redis.Client, rules ...string) error {
 }
 
 func TestMinorityThatRefusesIsNotMissedAndAMajorityIsNamed(t *testing.T) {
+	needServers(t)
 	for _, way := range ways {
 		t.Run(way.name, func(t *testing.T) {
 			c, d := dial(t, five, unhurried), dial(t, five, unhurried)
@@ -103,6 +104,7 @@ func TestMinorityThatRefusesIsNotMissedAndAMajorityIsNamed(t *testing.T) {
 
 // Neither a renewal nor a release needs memory.
 func TestLockIsReleasedAtNodesThatRanOutOfMemory(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, unhurried)
 	lease := lock(t, c, "full", quorumlock.WithTTL(time.Hour))
 	everyNodeHas(t, "full", lease)
@@ -116,6 +118,7 @@ func TestLockIsReleasedAtNodesThatRanOutOfMemory(t *testing.T) {
 }
 
 func TestFlushedScriptsAreSentAgain(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, unhurried)
 	flush := func() {
 		t.Helper()
@@ -135,6 +138,7 @@ func TestFlushedScriptsAreSentAgain(t *testing.T) {
 }
 
 func TestWrongPasswordIsToldAndNeverShown(t *testing.T) {
+	needServers(t)
 	for _, s := range five[:3] {
 		must(t, s.admin.ConfigSet(t.Context(), "requirepass", "right").Err())
 		t.Cleanup(func() { must(t, s.admin.ConfigSet(context.Background(), "requirepass", "").Err()) })
@@ -162,6 +166,7 @@ func TestWrongPasswordIsToldAndNeverShown(t *testing.T) {
 }
 
 func TestLoadingNodeIsToldAndServesAfterwards(t *testing.T) {
+	needServers(t)
 	// It takes a fifth of a second for every key that it loads.
 	s := start(t, &redis.Options{}, []string{"--key-load-delay", "200000", "--loading-process-events-interval-bytes", "1024"})
 	ballast := make([]byte, 2048) // that cannot be compressed: after each it looks for requests

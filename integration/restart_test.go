@@ -8,6 +8,7 @@ import (
 )
 
 func TestNodeThatRestartsWithItsDataStillHasTheLock(t *testing.T) {
+	needServers(t)
 	c, other := dial(t, five, unhurried), dial(t, five, unhurried)
 	// The watchdog is far from due: what is there afterwards has been on the disk.
 	lease := lock(t, c, "kept", quorumlock.WithTTL(10*time.Minute))
@@ -27,6 +28,7 @@ func TestNodeThatRestartsWithItsDataStillHasTheLock(t *testing.T) {
 }
 
 func TestNodeThatRestartsWithoutItsDataIsAskedToGrantAgain(t *testing.T) {
+	needServers(t)
 	const ttl = 3 * time.Second
 	c, other := dial(t, five, quorumlock.WithTTL(ttl)), dial(t, five, unhurried)
 	lease := lock(t, c, "forgotten")
@@ -46,6 +48,7 @@ func TestNodeThatRestartsWithoutItsDataIsAskedToGrantAgain(t *testing.T) {
 }
 
 func TestTokensRiseAfterEveryCounterIsLost(t *testing.T) {
+	needServers(t)
 	c := dial(t, five, unhurried)
 	before := lock(t, c, "counted")
 	must(t, before.Unlock(t.Context()))
@@ -66,6 +69,7 @@ func TestTokensRiseAfterEveryCounterIsLost(t *testing.T) {
 }
 
 func TestMajorityKilledEndsTheLeaseAndLocksAreHadAgainAfterwards(t *testing.T) {
+	needServers(t)
 	c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five, unhurried)
 	lease := lock(t, c, "outage")
 	for _, s := range five[:3] {

@@ -22,6 +22,7 @@ const round = 20 * time.Second
 
 // The faults of one seed are the same every time, what becomes of them is not: the servers are real.
 func TestSoak(t *testing.T) {
+	needServers(t)
 	seed := *soakSeed
 	if seed == 0 {
 		seed = rand.Uint64()

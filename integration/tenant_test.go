@@ -119,6 +119,7 @@ func waiting(t *testing.T, servers []*server, key string, l quorumlock.Locker) <
 // Two tenants use locks of the same names at the same time, each under its own user, prefix and label. Neither is in
 // the other's way, and both do all that locks can do.
 func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
+	needServers(t)
 	servers := five[:3]
 	t.Cleanup(func() { noLocks(t, servers, patience) })
 	a, b := tenant{"a", "pass-of-a"}, tenant{"b", "pass-of-b"}
@@ -190,6 +191,7 @@ func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 
 // Whoever may not look for fair locks of Redisson's still locks and unlocks.
 func TestLocksWorkWithoutAccessToFairLocks(t *testing.T) {
+	needServers(t)
 	servers := five[:3]
 	t.Cleanup(func() { noLocks(t, servers, patience) })
 	o := tenant{"unfair", "pass"}
@@ -222,6 +224,7 @@ func TestLocksWorkWithoutAccessToFairLocks(t *testing.T) {
 // A tenant reaches nothing of another's: neither with a lock client, nor with commands and scripts of its own. The
 // patterns alone keep it out, not that it lacks commands.
 func TestATenantReachesNothingOfAnothers(t *testing.T) {
+	needServers(t)
 	for name, commands := range map[string][]string{
 		"with the commands of locks": lockCommands(),
 		// Those that are missing here show the names of all keys and channels, whoever's they are, or are for admins.

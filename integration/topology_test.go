@@ -19,6 +19,7 @@ import (
 )
 
 func TestSentinelGroupIsANode(t *testing.T) {
+	needServers(t)
 	master := start(t, &redis.Options{}, nil)
 	ip := master.ip(t)
 	config := fmt.Sprintf("port 6379\nprotected-mode no\nsentinel monitor locks %s 6379 1\n", ip)
@@ -34,6 +35,7 @@ func TestSentinelGroupIsANode(t *testing.T) {
 }
 
 func TestClusterIsANode(t *testing.T) {
+	needServers(t)
 	client, servers := cluster(t)
 	locksAsOneOfThree(t, client, servers)
 }
@@ -41,6 +43,7 @@ func TestClusterIsANode(t *testing.T) {
 // Since Redis 7 the messages of a channel stay at the server that has its slot. Whoever listens before the node has had any other call must
 // hear them, too, and so must whoever listens when the slot moves to another server.
 func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
+	needServers(t)
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	n := node.New(client)
@@ -140,6 +143,7 @@ func channels(t *testing.T, servers []*server, pattern string) (sharded, others 
 // The cluster does not say at first whether it has shard channels. Whoever listens already moves to them once it has said so,
 // though nobody calls it.
 func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
+	needServers(t)
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	o := &outOfReach{only: "hello"}
@@ -163,6 +167,7 @@ func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
 
 // The first attempt of a waiter does not reach the cluster, so that it does not know yet that it is called on a shard channel.
 func TestAWaiterOfAClusterThatWasOutOfReachIsCalledOnItsShardChannel(t *testing.T) {
+	needServers(t)
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	other := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].addr}, Dialer: inside(t, servers...)})
@@ -299,6 +304,7 @@ func locksAsOneOfThree(t *testing.T, client redis.UniversalClient, servers []*se
 }
 
 func TestTwoAddressesOfOneServerAreToldAndCountOnce(t *testing.T) {
+	needServers(t)
 	t.Cleanup(func() { noLocks(t, five, patience) })
 	_, port, err := net.SplitHostPort(five[0].addr)
 	must(t, err)

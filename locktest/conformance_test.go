@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	internaltest "github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 	"github.com/quorumlock/quorumlock/multilock"
@@ -42,7 +43,7 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 			return all
 		},
 	} {
-		if raceDetector && name != "redlock.Mutex" {
+		if internaltest.Race && name != "redlock.Mutex" {
 			continue // they take a minute then; a run without it has them all
 		}
 		t.Run(name, func(t *testing.T) {

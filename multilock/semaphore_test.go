@@ -54,7 +54,7 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 			}
 			return false
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), locktest.UnlessRace(time.Second, 200*time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), locktest.Thorough(time.Second, 200*time.Millisecond))
 		defer cancel()
 		var running sync.WaitGroup
 		turns := make([]int, 8)
@@ -116,7 +116,7 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 		}
 		running.Wait()
 		for i, n := range turns {
-			if n < locktest.UnlessRace(20, 4) {
+			if n < locktest.Thorough(20, 4) {
 				t.Errorf("caller %d has had its turn %d times: %v", i, n, turns)
 			}
 		}

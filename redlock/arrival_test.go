@@ -109,7 +109,7 @@ func TestCallersWhoComeByTurnsAreServedByTurns(t *testing.T) {
 // Callers of several processes come at random moments, while others hold the lock and leave it.
 func TestCallersWhoComeAtRandomAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 	const processes, callers = 4, 8
-	for _, hold := range locktest.UnlessRace([]time.Duration{0, time.Millisecond, 20 * time.Millisecond}, []time.Duration{time.Millisecond}) {
+	for _, hold := range locktest.Thorough([]time.Duration{0, time.Millisecond, 20 * time.Millisecond}, []time.Duration{time.Millisecond}) {
 		for seed := range uint64(4) {
 			t.Run(fmt.Sprintf("held for %v, seed %d", hold, seed), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -203,7 +203,7 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 // for longer than a moment, and nothing is left a second after the last blip.
 func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 	t.Parallel()
-	for seed := range locktest.UnlessRace[uint64](3, 2) {
+	for seed := range locktest.Thorough[uint64](3, 1) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { rollingBlips(t, seed) })
 		})
@@ -212,7 +212,7 @@ func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 
 func rollingBlips(t *testing.T, seed uint64) {
 	const clients, workers = 4, 2
-	rolls := locktest.UnlessRace(100, 50)
+	rolls := locktest.Thorough(100, 50)
 	names := []string{"x", "y", "z"}
 	servers, _ := locktest.Nodes(t, 5)
 	each(servers, func(s *embedded.Server) { arrive(s, latency) })
@@ -312,7 +312,7 @@ func useOnce(t *testing.T, rng *rand.Rand, c *redlock.Client, name string, store
 // each, and little memory. What is not sent by then never is.
 func TestReleasesThatAreYetToBeSentAgainAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := locktest.UnlessRace(400, 60)
+		locks := locktest.Thorough(400, 60)
 		servers, _ := locktest.Nodes(t, 3)
 		c, _ := roomy(t, servers)
 		use := func() {

@@ -67,7 +67,7 @@ func TestContextCancelledAtEveryPointLeavesNothing(t *testing.T) {
 						t.Logf("%d points", point-1)
 						return
 					}
-					if point == locktest.UnlessRace(25, 10) { // it goes round in the same circle
+					if point == locktest.Thorough(25, 10) { // it goes round in the same circle
 						return
 					}
 				}

@@ -152,7 +152,7 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 // Whoever refreshes seldom is not dead: it is called when the lock expires, and served before those who came later.
 func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t *testing.T) {
 	t.Parallel()
-	for _, dead := range locktest.UnlessRace([]int{0, 5, 30}, []int{5}) {
+	for _, dead := range locktest.Thorough([]int{0, 5, 30}, []int{5}) {
 		t.Run(fmt.Sprintf("behind %d dead", dead), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)

@@ -106,7 +106,7 @@ func exclusion(t *testing.T, need, forget int, seed uint64) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer stop()
-		for began := time.Now(); time.Since(began) < locktest.UnlessRace(8*time.Second, 2*time.Second) || store.Grants() < 10; {
+		for began := time.Now(); time.Since(began) < locktest.Thorough(8*time.Second, 2*time.Second) || store.Grants() < 10; {
 			time.Sleep(100 * time.Millisecond)
 			if time.Since(began) > time.Minute {
 				t.Errorf("only %d grants in a minute", store.Grants())

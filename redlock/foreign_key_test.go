@@ -253,7 +253,7 @@ func TestForceUnlockFreesTheLockOfEveryOwner(t *testing.T) {
 // The keys in which the library keeps a lock's token and queue are not names of locks: nothing is sent for them, and the
 // lock that they belong to is not harmed.
 func TestALockNamedLikeAKeyOfTheLibrarysOwnIsRefused(t *testing.T) {
-	for _, name := range locktest.UnlessRace([]string{
+	for _, name := range locktest.Thorough([]string{
 		wire.TokenKey("x"), wire.QueueKey("x"), wire.EntriesKey("x"), wire.TokenKey("{x}y"), wire.QueueKey("{x}"),
 		wire.EntriesKey("a{b}c"), wire.TokenKey(wire.TokenKey("x")), "quorumlock_promoted",
 	}, []string{wire.QueueKey("x")}) {

@@ -41,7 +41,7 @@ func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 		servers[1].Restart(false)
 		var next *quorumlock.Lease
 		for next == nil {
-			time.Sleep(locktest.UnlessRace(10*time.Millisecond, 250*time.Millisecond))
+			time.Sleep(locktest.Thorough(10*time.Millisecond, 250*time.Millisecond))
 			next, _ = other.Mutex("x").TryLock(t.Context())
 		}
 		two = lease.Context().Err() == nil

@@ -495,7 +495,7 @@ func TestTwoAddressesOfOneServerHaveOneVoteOnALatch(t *testing.T) {
 // Many processes with many ids, at the same time. Whoever waits has exactly as long to wait as there are ids.
 func TestALatchOfAFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		processes, each := locktest.UnlessRace(8, 3), 20
+		processes, each := locktest.Thorough(8, 3), 20
 		clients, servers := fleet(t, processes, 5)
 		_ = servers
 		var wg sync.WaitGroup

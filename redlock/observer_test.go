@@ -91,7 +91,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 			c, _ := another(t, servers, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithObserver(o))
 			rng := rand.New(rand.NewPCG(seed, uint64(i)))
 			workers.Go(func() {
-				for range locktest.UnlessRace(60, 30) {
+				for range locktest.Thorough(60, 30) {
 					m := c.Mutex(fmt.Sprint("x", rng.IntN(2)))
 					waiting, cancel := context.WithTimeout(t.Context(), time.Duration(rng.IntN(3000))*time.Millisecond)
 					lock := m.Lock

@@ -453,7 +453,7 @@ func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)
 		var clients []*redlock.Client
-		for range locktest.UnlessRace(150, 60) { // the clients after the 53rd refresh their entries before they end
+		for range locktest.Thorough(150, 60) { // the clients after the 53rd refresh their entries before they end
 			d, _ := another(t, servers)
 			clients = append(clients, d)
 		}

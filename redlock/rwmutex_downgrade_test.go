@@ -112,7 +112,7 @@ func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testin
 		d, paths := another(t, servers)
 		first := locktest.Lock(t, c.RWMutex("x"))
 		var readers []<-chan *quorumlock.Lease
-		for range locktest.UnlessRace(200, 70) {
+		for range locktest.Thorough(200, 70) {
 			got := make(chan *quorumlock.Lease, 1)
 			go func() {
 				lease, err := c.RWMutex("x").RLock(t.Context())

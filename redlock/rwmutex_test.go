@@ -142,7 +142,7 @@ func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 		c, servers := start(t, 3)
 		writer := locktest.Lock(t, c.RWMutex("x"))
 		var readers []<-chan *quorumlock.Lease
-		many := locktest.UnlessRace(150, 40)
+		many := locktest.Thorough(150, 40)
 		for range many {
 			readers = append(readers, come(t, t.Context(), c.RWMutex("x").RLock))
 		}
@@ -461,7 +461,7 @@ func TestANodeThatForgotGetsTheReaderBack(t *testing.T) {
 // Readers and writers of several processes on failing nodes: no writer beside anybody, and tokens that prove the order.
 func TestNoWriterBesideAnybodyUnderRandomFaults(t *testing.T) {
 	t.Parallel()
-	for seed := range locktest.UnlessRace(uint64(10), 2) {
+	for seed := range locktest.Thorough(uint64(10), 2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { mixedUnderFaults(t, seed) })
 		})

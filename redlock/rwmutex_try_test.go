@@ -18,7 +18,7 @@ import (
 // Of those who TryLock and TryRLock a free lock at the same time, one gets it.
 func TestOneOfReadersAndWritersWhoTryGetsTheLock(t *testing.T) {
 	t.Parallel()
-	for seed := range locktest.UnlessRace(uint64(60), 6) {
+	for seed := range locktest.Thorough(uint64(60), 10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 3))

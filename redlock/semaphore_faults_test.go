@@ -17,7 +17,7 @@ import (
 
 // Callers of several processes on failing nodes, some of which die with a slot: no slot has two holders, and its tokens rise.
 func TestEverySlotHasOneHolderUnderRandomFaults(t *testing.T) {
-	for seed := range locktest.UnlessRace(uint64(12), 1) {
+	for seed := range locktest.Thorough(uint64(12), 1) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) { slotsUnderFaults(t, seed) })
@@ -142,7 +142,7 @@ func TestForceUnlockFreesAllSlots(t *testing.T) {
 
 // Of those who try a free semaphore at the same time, somebody always has a slot, and nobody has one of somebody else.
 func TestSomebodyWhoTriesAFreeSemaphoreHasASlot(t *testing.T) {
-	for _, n := range locktest.UnlessRace([]int{1, 3, 4, 5}, []int{1}) {
+	for _, n := range locktest.Thorough([]int{1, 3, 4, 5}, []int{1}) {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, n)

@@ -20,7 +20,7 @@ import (
 func TestSomebodyWhoTriesGetsTheLastSlot(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 5} {
-		for seed := range locktest.UnlessRace[uint64](20, 2) {
+		for seed := range locktest.Thorough[uint64](20, 2) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, n)
 				holder, _ := another(t, servers)
@@ -136,7 +136,7 @@ func TestTokensOfASlotRiseAfterAnIdleDay(t *testing.T) {
 
 // A waiter whose ctx is cancelled at any moment of a handoff leaves no slot taken.
 func TestCancelledWaitersTakeNoSlot(t *testing.T) {
-	for delay := range locktest.UnlessRace[time.Duration](40, 4) {
+	for delay := range locktest.Thorough[time.Duration](40, 4) {
 		synctest.Test(t, func(t *testing.T) {
 			c, servers := start(t, 3)
 			d, paths := another(t, servers)

@@ -146,7 +146,7 @@ func TestASemaphoreServesInTheOrderOfTheCalls(t *testing.T) {
 // Many callers contend. No slot has two holders, all slots are used, and the semaphore gives about k times as many grants as the mutex.
 func TestManyContendersOfASemaphore(t *testing.T) {
 	t.Parallel()
-	for _, n := range locktest.UnlessRace([]int{1, 5}, []int{1}) {
+	for _, n := range locktest.Thorough([]int{1, 5}, []int{1}) {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				grants := func(lock func(*redlock.Client) quorumlock.Locker, name string) int {

@@ -37,7 +37,7 @@ func TestSilentNodesCostAWaiterThatRacesTheReleaseNothing(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var took []time.Duration
-			for rotation := range locktest.UnlessRace(5, 1) {
+			for rotation := range locktest.Thorough(5, 1) {
 				synctest.Test(t, func(t *testing.T) {
 					servers, _ := locktest.Nodes(t, 5)
 					quiet := []*embedded.Server{servers[1], servers[4]}[:tt.silent]

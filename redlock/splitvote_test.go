@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-var contests = flag.Int("contests", 20, "how many contests TestSplitVotes has for each distance")
+var contests = flag.Int("contests", locktest.Thorough(20, 5), "how many contests TestSplitVotes has for each distance")
 
 // splits counts, over the contests for one lock, those in which nobody's first attempt won.
 type splits struct{ won atomic.Bool }
@@ -36,7 +36,7 @@ func (s *splits) Observe(_ context.Context, e quorumlock.Event) {
 func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	const near = 500 * time.Microsecond // a round trip to the node of one's own region
-	contests := locktest.UnlessRace(*contests, 5)
+	contests := *contests
 	t.Log("regions, round trip between them | split | first grant after the first call: p50, p99, most | from an unlock to the next grant: p50, p99")
 	for _, regions := range []int{3, 5} {
 		for _, far := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {

@@ -193,7 +193,7 @@ func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
 		"RSpinLock":       {func(c *redisson.Client) javaLock { return single{c.SpinLock("x")} }, 0.0001, 150 * time.Second}, // 10 s on average
 		"RFairLock":       {func(c *redisson.Client) javaLock { return single{c.FairLock("x")} }, 0.01, 5 * time.Second},
 	} {
-		if tt.worst > locktest.UnlessRace(time.Hour, time.Minute) {
+		if tt.worst > locktest.Thorough(time.Hour, time.Minute) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-var trials = flag.Int("trials", 30, "how often contenders call TryLock at the same time, in each situation")
+var trials = flag.Int("trials", locktest.Thorough(30, 8), "how often contenders call TryLock at the same time, in each situation")
 
 // contender is a client that has a way of its own to each node.
 type contender struct {
@@ -291,7 +291,7 @@ func scriptsOf(all []contender) (n int) {
 // call leaves behind would refuse the others, as theirs would refuse it.
 func TestPollersWhoGiveUpSoonDoNotRefuseEachOtherForEver(t *testing.T) {
 	t.Parallel()
-	calls := locktest.UnlessRace(300, 150)
+	calls := locktest.Thorough(300, 100)
 	for _, tt := range []struct {
 		name     string
 		patience time.Duration // within which a call is cut short

@@ -8,9 +8,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/require"
 )
 
 func TestRulesPassPromtool(t *testing.T) {
+	need(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "rules.yaml"}, {"test", "rules", "rules_test.yaml"}} {
 		if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
 			t.Errorf("promtool %q: %v\n%s", args, err, out)
@@ -36,6 +39,16 @@ func TestEveryAlertHasATestAndARunbook(t *testing.T) {
 		}
 		if words := strings.ToLower(strings.ReplaceAll(heading, " ", "")); "quorumlock"+words != strings.ToLower(a[1]) {
 			t.Errorf("the runbook of %s is %q", a[1], heading)
+		}
+	}
+}
+
+// need skips a test where a program is not installed.
+func need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err != nil {
+			require.Skip(t, "QUORUMLOCK_REQUIRE_PROMETHEUS", program+" is not installed")
 		}
 	}
 }

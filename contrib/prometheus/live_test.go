@@ -35,6 +35,7 @@ const patience = 30 * time.Second
 // A real Prometheus scrapes quorumlock serve and a service while nodes are killed. The right alerts fire, and no others. The rules
 // are those of rules.yaml, but for how long an alert must last before it fires: rules_test.yaml checks that.
 func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
+	need(t, "prometheus", "redis-server")
 	servers, urls := nodes(t)
 	serve := startServe(t, urls)
 	lease, service := startService(t, urls)

@@ -195,7 +195,6 @@ func TestLateWriteOfAPausedHolderIsRefusedInEverySchedule(t *testing.T) {
 		}
 	})
 	t.Run("Redis", func(t *testing.T) {
-		needRedis(t)
 		client, f := newRedis(t)
 		for seed := range schedules {
 			rng := rand.New(rand.NewPCG(uint64(seed), 1))
@@ -227,7 +226,6 @@ func TestLateWriteOfAPausedHolderDoesHarmWithoutAFence(t *testing.T) {
 		harm(t, harmed)
 	})
 	t.Run("Redis", func(t *testing.T) {
-		needRedis(t)
 		client, f := newRedis(t)
 		harmed := 0
 		for seed := range schedules {
@@ -261,13 +259,6 @@ type redisKey struct {
 	fence  *fence.Redis
 	key    string
 	fenced bool
-}
-
-// needRedis skips where there is none: the run has said so loudly before.
-func needRedis(t *testing.T) {
-	if redisAddr == "" {
-		t.Skip("there is no redis-server here")
-	}
 }
 
 func newRedis(t *testing.T) (*redis.Client, *fence.Redis) {

@@ -21,20 +21,19 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/freeport"
-	"github.com/quorumlock/quorumlock/internal/notice"
+	"github.com/quorumlock/quorumlock/internal/require"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 const files = "../../contrib/nodes/"
 
-func TestMain(m *testing.M) {
-	for _, program := range []string{"redis-server", "systemd-analyze"} {
-		if _, err := exec.LookPath(program); err != nil {
-			os.Exit(notice.DidNotRun("TESTS OF CONTRIB/NODES", program+" is not installed", "The files for nodes were not tried", "QUORUMLOCK_REQUIRE_DATABASES"))
-		}
+// need skips a test where a program is not installed.
+func need(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath(program); err != nil {
+		require.Skip(t, "QUORUMLOCK_REQUIRE_DATABASES", program+" is not installed")
 	}
-	os.Exit(m.Run())
 }
 
 // object is what the test looks at in an object of Kubernetes.
@@ -130,6 +129,7 @@ func TestStatefulSetHasIndependentNodes(t *testing.T) {
 
 // A server with these settings and users is fit for locks: Check finds nothing, and the user locker has locks.
 func TestServersWithTheseSettingsAreFit(t *testing.T) {
+	need(t, "redis-server")
 	all := objects(t)
 	acl := all["Secret"].StringData["users.acl"]
 	for name, conf := range map[string]string{"redis.conf": read(t, "redis.conf"), "statefulset.yaml": all["ConfigMap"].Data["redis.conf"]} {
@@ -195,6 +195,8 @@ func serve(t *testing.T, conf, acl string) (addr string) {
 }
 
 func TestSystemdAcceptsTheUnit(t *testing.T) {
+	need(t, "systemd-analyze")
+	need(t, "redis-server") // the unit starts it
 	out, err := exec.Command("systemd-analyze", "verify", "--man=no", files+"quorumlock-node.service").CombinedOutput()
 	if err != nil || strings.Contains(string(out), "quorumlock-node.service:") {
 		t.Errorf("%v\n%s", err, out)

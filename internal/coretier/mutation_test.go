@@ -8,7 +8,7 @@ import (
 )
 
 // Whichever statement of the core is left out, some schedule goes wrong, or costs more, or a test of package core fails. A plain run
-// tries a sample of them.
+// only compares the lists with the code.
 func TestMutationsAreNoticed(t *testing.T) {
 	m := &sabotage.Mutations{
 		Package: "internal/coretier", Of: "internal/core", Except: "slots.go",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -46,7 +47,7 @@ func TestNothingIsAskedOnceShutdownHasReturned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 {
+	for range locktest.Thorough(1000, 100) {
 		n := &counting{}
 		c := quorum.NewClient("test")
 		l := quorum.New(c, "x", core.Majority(1, 1), []quorum.Cell{{Node: n, Name: "x"}}, set, nil)

@@ -15,7 +15,7 @@ import (
 
 var (
 	plant = flag.String("plant", "", "break the library and see what notices: `file: old => new`, instead of the planted bugs of the table")
-	many  = flag.String("planted", "1", "`how many` of the planted bugs to try, of those that are found soon; or all")
+	many  = flag.String("planted", "0", "`how many` of the planted bugs to try, of those that are found soon; or all")
 )
 
 // Bug is a known-bad variant of the library: one text of one of its files, replaced by another.
@@ -40,7 +40,7 @@ type Planted struct {
 }
 
 // AreCaught fails unless every bug is caught within its number of seeds. Each takes a build of the library, so a plain run
-// tries a sample of them. The bug of -plant, if there is one, must be caught within seeds.
+// only looks whether the table fits the code, and skips the rest. The bug of -plant, if there is one, must be caught within seeds.
 func (p *Planted) AreCaught(t *testing.T, seeds int) {
 	bugs, err := p.some(*many)
 	if err != nil {
@@ -60,6 +60,7 @@ func (p *Planted) AreCaught(t *testing.T, seeds int) {
 		}
 		bugs = []Bug{{Name: "the one planted", File: file, Old: unquoted(old), Bad: unquoted(bad), Seeds: seeds}}
 	}
+	skipUnasked(t, len(bugs))
 	rows := make([]string, len(bugs))
 	t.Run("all", func(t *testing.T) {
 		for i, b := range bugs {
@@ -70,6 +71,14 @@ func (p *Planted) AreCaught(t *testing.T, seeds int) {
 		}
 	})
 	t.Logf("what is caught, and within how many seeds:\n\n| planted bug | in | caught by | seed |\n|---|---|---|---|\n%s", strings.Join(rows, "\n"))
+}
+
+// skipUnasked skips a test that was asked to build nothing.
+func skipUnasked(t *testing.T, builds int) {
+	t.Helper()
+	if builds == 0 {
+		t.Skip("-planted N or all builds the library with bugs; the table was compared with the code")
+	}
 }
 
 // some returns all bugs, or that many of those that are caught soon, spread over the table.

@@ -23,7 +23,7 @@ func NewVariant(name, file, old, bad, tests string) Variant {
 }
 
 // AreNoticed fails unless the tests of a package, from the root of the module, fail with each of the variants. Each takes a
-// build, so that a plain run tries one; -planted says how many. The tests are given args.
+// build, so that a plain run tries none; -planted says how many. The tests are given args.
 func AreNoticed(t *testing.T, pkg string, all []Variant, args ...string) {
 	n, err := number(*many)
 	if err != nil {
@@ -32,6 +32,7 @@ func AreNoticed(t *testing.T, pkg string, all []Variant, args ...string) {
 	for _, v := range all { // even those that are not tried now
 		source(t, v.bug())
 	}
+	skipUnasked(t, n)
 	for _, v := range spread(all, n) {
 		t.Run(v.Name, func(t *testing.T) { v.isNoticed(t, pkg, args) })
 	}

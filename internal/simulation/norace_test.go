@@ -2,4 +2,4 @@
 
 package simulation
 
-const defaultSeeds = 600
+const defaultSeeds = 200

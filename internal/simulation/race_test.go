@@ -2,4 +2,4 @@
 
 package simulation
 
-const defaultSeeds = 100 // each takes ten times as long
+const defaultSeeds = 60 // each takes ten times as long
