@@ -80,6 +80,9 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 		c.WriteMapLen(1)
 		c.WriteBulk(args[1])
 		c.WriteBulk(i.setting(args[1]))
+	case cmd == "CONFIG" && len(args) == 3 && strings.EqualFold(args[0], "set"):
+		s.Configure(args[1], args[2])
+		c.WriteOK()
 	case cmd == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "list"):
 		c.WriteBulk(s.clients())
 	case cmd == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "id"):

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ import (
 type lua struct {
 	mu     sync.Mutex
 	loaded map[string]string // sources by their SHA-1
+	expiry io.Writer         // see LogExpiry; nil without a log
 }
 
 // interpreters are the idle ones, of all servers. There are as many as have ever been at work at once. A sync.Pool would
@@ -83,6 +85,7 @@ func (s *Server) script(c *server.Peer, cmd string, args []string) {
 	reply := in.Run(source, args[2:2+keys], args[2+keys:])
 	in.Attach(redislua.Node{})
 	giveBack(in)
+	s.logExpiry(args[2 : 2+keys])
 	if bytes.HasPrefix(reply, []byte("-")) && bytes.Contains(reply, []byte("NOAUTH ")) { // which Redis says before the script runs
 		reply = []byte("-NOAUTH Authentication required.\r\n")
 	}

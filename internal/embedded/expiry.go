@@ -1,0 +1,28 @@
+package embedded
+
+import (
+	"fmt"
+	"io"
+	"time"
+)
+
+// LogExpiry has the server write a line for every key of a script that has run, before the script's reply: when the key
+// expires, in Unix milliseconds, and the quoted key. Keys without an expiry have none. What w was given tells until when
+// the server keeps a lock, as the append-only file of Redis does, even while the process is stopped.
+func (s *Server) LogExpiry(w io.Writer) {
+	s.lua.mu.Lock()
+	defer s.lua.mu.Unlock()
+	s.lua.expiry = w
+}
+
+// logExpiry needs lua.mu, so that the lines are in the order of the scripts.
+func (s *Server) logExpiry(keys []string) {
+	if s.lua.expiry == nil {
+		return
+	}
+	for _, key := range keys {
+		if left := s.Redis.TTL(key); left > 0 {
+			_, _ = fmt.Fprintf(s.lua.expiry, "%d %q\n", time.Now().Add(left).UnixMilli(), key)
+		}
+	}
+}

@@ -1,0 +1,25 @@
+package embedded_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+func TestTheExpiryOfALockIsLoggedBeforeItsReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 1)
+		var log strings.Builder
+		servers[0].LogExpiry(&log)
+		lease := locktest.Lock(t, nodes[0].Mutex("a lock"))
+		want := fmt.Sprintf("%d %q\n", time.Now().Add(servers[0].Redis.TTL("a lock")).UnixMilli(), "a lock")
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log has no %q:\n%s", want, log.String())
+		}
+		locktest.Unlock(t, lease)
+	})
+}
