@@ -16,6 +16,7 @@ const maxMemory = 150_000
 
 // At 100,000 locks and a queue of 10,000 every command answers, in little memory. It logs how soon.
 func TestManyLocksAndALongQueueTakeLittleMemory(t *testing.T) {
+	needRedis(t)
 	const locks, waiters = 100_000, 10_000
 	servers, nodes := startServers(t, 3, "--appendonly", "no")
 	for _, s := range servers {
@@ -48,6 +49,7 @@ func TestManyLocksAndALongQueueTakeLittleMemory(t *testing.T) {
 
 // All of them, in bounded memory.
 func TestListOfAllLocksTakesLittleMemory(t *testing.T) {
+	needRedis(t)
 	const locks = 50_000
 	servers, nodes := startServers(t, 1, "--appendonly", "no")
 	fill(t, servers[0].admin, locks, 0)

@@ -16,14 +16,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/require"
 )
 
+// requireBrowser is the variable that makes it a failure if there is no browser.
+const requireBrowser = "QUORUMLOCK_REQUIRE_BROWSER"
+
 // shot is the variable with the file into which the test of the demo writes its screenshot.
 const shot = "QUORUMLOCK_SCREENSHOT"
 
-// needBrowser skips a test where there is no browser.
+// needBrowser skips a test if there is no browser.
 func needBrowser(t *testing.T) {
 	t.Helper()
 	if _, err := browserBinary(); err != nil {
-		require.Skip(t, "QUORUMLOCK_REQUIRE_BROWSER", err.Error())
+		require.Skip(t, requireBrowser, err.Error())
 	}
 }
 
@@ -91,10 +94,10 @@ func TestThePageInABrowser(t *testing.T) {
 		if before := p.eval(background); before != "rgba(0, 0, 0, 0)" {
 			t.Errorf("it is %s before", before)
 		}
-		servers[0].freeze()
+		servers[0].freeze(t)
 		p.shows(background + ` === "` + rgb(t, red) + `"`)
 		p.shows(`document.getElementById("status").textContent === "2 of 3 nodes ready, quorum 2, 0 more may fail" && document.getElementById("status").className === "warn"`)
-		servers[1].freeze()
+		servers[1].freeze(t)
 		p.shows(`document.getElementById("status").textContent.endsWith("NO LOCK IS GRANTED") && document.getElementById("status").className === "bad"`)
 		p.shows(`document.getElementById("survey-error") !== null`)
 		p.shows(`document.querySelector("svg.timeline rect.blind") !== null`)

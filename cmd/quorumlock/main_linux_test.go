@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"os"
 	"os/signal"
 	"syscall"
@@ -10,12 +11,18 @@ import (
 	"go.uber.org/goleak"
 )
 
-// testBinary is this program: see beat.
+// testBinary is this program: see beat and embeddedNode.
 var testBinary string
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv(beatFile); file != "" {
 		beat(file, os.Getenv(beatMode))
+	}
+	if dir := os.Getenv(nodeDir); dir != "" {
+		if err := embeddedNode(dir); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
 	}
 	var err error
 	if testBinary, err = os.Executable(); err != nil {
@@ -27,6 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup, a command of a test would ignore it
 	redis.SetLogger(silent{})
+	_ = flag.Set("test.parallel", "8") // most of the time the tests wait; -parallel comes after this
 	// go-redis's redial of a dead node looks once a second whether the client is closed, and ends then.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"), goleak.Cleanup(func(status int) {
 		clean()

@@ -10,10 +10,13 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The scripts drive every command through the real program, against redis-server processes of their own.
+// The scripts drive every command through the real program, against nodes of their own.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -36,7 +39,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-func serversOf(ts *testscript.TestScript) []*redisServer { return ts.Value("servers").([]*redisServer) }
+func serversOf(ts *testscript.TestScript) []*nodeProcess { return ts.Value("servers").([]*nodeProcess) }
 
 // askRedis sends a command to all servers, or to one with -node: its arguments are quoted as in Go, such as '"\x1b"'.
 func askRedis(ts *testscript.TestScript, neg bool, args []string) {
@@ -65,7 +68,7 @@ func freeze(ts *testscript.TestScript, _ bool, args []string) {
 	for _, a := range args {
 		n, err := strconv.Atoi(a)
 		ts.Check(err)
-		serversOf(ts)[n-1].freeze()
+		ts.Check(stop(serversOf(ts)[n-1].cmd.Process.Pid))
 	}
 }
 
@@ -83,9 +86,9 @@ func held(ts *testscript.TestScript, neg bool, args []string) {
 
 // waiting waits until somebody is in the queue.
 func waiting(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Check(patiently(func() bool {
-		return serversOf(ts)[0].admin.ZCard(context.Background(), "quorumlock_queue:{"+args[0]+"}").Val() > 0
-	}))
+	for _, s := range serversOf(ts) {
+		ts.Check(patiently(func() bool { return s.admin.ZCard(context.Background(), wire.QueueKey(args[0])).Val() > 0 }))
+	}
 }
 
 // noKeysAt checks that no server has a key, or none of those whose numbers are given.

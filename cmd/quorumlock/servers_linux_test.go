@@ -1,13 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,78 +16,92 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/quorumlock/quorumlock/internal/freeport"
 )
 
 // patience bounds every wait for something that is bound to happen.
 const patience = 20 * time.Second
 
-// redisServer is a redis-server process.
-type redisServer struct {
+// nodeProcess is a node as a process: redis-server where there is one, or else an embedded node.
+type nodeProcess struct {
 	addr  string
 	dir   string
 	cmd   *exec.Cmd
 	admin *redis.Client
 }
 
-// startServers starts redis-server processes that end with the test, and returns them with their URLs. They write an append-only file, which
-// shows what they did while they were frozen later.
-func startServers(t testing.TB, n int, args ...string) ([]*redisServer, string) {
+// startServers starts nodes that end with the test, and returns them with their URLs. args are for redis-server.
+func startServers(t testing.TB, n int, args ...string) ([]*nodeProcess, string) {
 	t.Helper()
-	servers := make([]*redisServer, n)
+	start := startEmbedded
+	if hasRedis() || os.Getenv(requireRedis) == "1" {
+		start = func(dir string) (*exec.Cmd, string, error) { return startRedis(dir, args...) }
+	}
+	servers := make([]*nodeProcess, n)
 	urls := make([]string, n)
 	for i := range servers {
-		addr, err := freeport.Addr()
-		if err != nil {
+		s := &nodeProcess{dir: t.TempDir()}
+		var err error
+		if s.cmd, s.addr, err = start(s.dir); err != nil {
 			t.Fatal(err)
 		}
-		_, port, _ := net.SplitHostPort(addr)
-		s := &redisServer{addr: addr, dir: t.TempDir()}
-		s.cmd = exec.Command("redis-server", append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", s.dir, "--save", "",
-			"--appendonly", "yes", "--appendfsync", "no", "--requirepass", password}, args...)...)
-		s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		if err := s.cmd.Start(); err != nil {
-			t.Fatalf("redis-server: %v: install it", err)
-		}
-		s.admin = redis.NewClient(&redis.Options{Addr: addr, Password: password, ReadTimeout: patience, DialerRetries: 1})
+		s.admin = redis.NewClient(&redis.Options{Addr: s.addr, Password: password, ReadTimeout: patience, DialerRetries: 1})
 		t.Cleanup(func() {
 			_ = s.admin.Close()
-			s.thaw()
 			_ = s.cmd.Process.Kill()
 			_ = s.cmd.Wait()
 		})
-		servers[i], urls[i] = s, "redis://:"+password+"@"+addr
+		servers[i], urls[i] = s, "redis://:"+password+"@"+s.addr
 	}
 	for _, s := range servers {
-		eventually(t, "redis-server answers", func() bool { return s.admin.Ping(t.Context()).Err() == nil })
+		eventually(t, "the node answers", func() bool { return s.admin.Ping(t.Context()).Err() == nil })
 	}
 	return servers, strings.Join(urls, ",")
 }
 
-func (s *redisServer) freeze() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
-func (s *redisServer) thaw()   { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+// freeze stops the node. What it has written by then is all that it does until it is thawed.
+func (s *nodeProcess) freeze(t testing.TB) {
+	t.Helper()
+	if err := stop(s.cmd.Process.Pid); err != nil {
+		t.Fatal(err)
+	}
+}
 
-// expiry returns until when the server keeps a key, by what it has written into its append-only file. It can be read while
-// the server is frozen. It is the zero time if there is nothing of it.
-func (s *redisServer) expiry(t testing.TB, key string) time.Time {
+func (s *nodeProcess) thaw() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
+
+// stop stops a process, and returns when all of its threads stand still.
+func stop(pid int) error {
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		return err
+	}
+	return patiently(func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		return !slices.ContainsFunc(threads, func(stat string) bool {
+			state, err := os.ReadFile(stat)
+			return err == nil && !bytes.Contains(state, []byte(") T "))
+		})
+	})
+}
+
+// expiry returns until when the node keeps a key, by what it has written into its directory: the append-only file, or the log
+// of an embedded node. It can be read while the node is frozen. It is the zero time if there is nothing of it.
+func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.dir, "appendonlydir", "*.incr.aof"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no append-only file: %v", err)
+	line := regexp.MustCompile(`(?i)PEXPIREAT\r\n\$\d+\r\n` + regexp.QuoteMeta(key) + `\r\n\$\d+\r\n(\d+)\r\n`)
+	if len(files) == 0 {
+		files, line = []string{filepath.Join(s.dir, expiryLog)}, regexp.MustCompile(`(?m)^(\d+) `+regexp.QuoteMeta(strconv.Quote(key))+`$`)
 	}
 	var last int64
-	find := regexp.MustCompile(`(?i)PEXPIREAT\r\n\$\d+\r\n` + regexp.QuoteMeta(key) + `\r\n\$\d+\r\n(\d+)\r\n`)
 	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
+		text, e := os.ReadFile(f)
+		err = errors.Join(err, e)
+		for _, m := range line.FindAllSubmatch(text, -1) {
+			last, e = strconv.ParseInt(string(m[1]), 10, 64)
+			err = errors.Join(err, e)
 		}
-		for _, m := range find.FindAllSubmatch(text, -1) {
-			if ms, err := strconv.ParseInt(string(m[1]), 10, 64); err == nil {
-				last = ms
-			}
-		}
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	if last == 0 {
 		return time.Time{}

@@ -7,7 +7,12 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/require"
 )
+
+// requireTmux is the variable that makes it a failure if there is no tmux.
+const requireTmux = "QUORUMLOCK_REQUIRE_TMUX"
 
 // terminal is a real one, by tmux.
 type terminal struct {
@@ -19,7 +24,7 @@ type terminal struct {
 func newTerminal(t *testing.T, nodes, command string) *terminal {
 	t.Helper()
 	if _, err := exec.LookPath("tmux"); err != nil {
-		t.Fatalf("%v: install tmux", err)
+		require.Skip(t, requireTmux, err.Error())
 	}
 	term := &terminal{t, t.TempDir() + "/tmux"}
 	c := exec.Command("tmux", "-S", term.socket, "-f", os.DevNull, "new-session", "-d", "-x", "80", "-y", "24", command)
@@ -55,6 +60,7 @@ func (term *terminal) shows(text string) string {
 }
 
 func TestTopOnATerminal(t *testing.T) {
+	t.Parallel()
 	servers, nodes := startServers(t, 3)
 	h := begin(t, nodes, "a-lock", "", time.Minute, "--label", "holder-1")
 	waiter := command(nodes, "run", "a-lock", "--label", "waiter-1", "--", "true")
@@ -107,10 +113,10 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 	term.keys("g")
 	term.shows("a-lock")
-	servers[0].freeze()
+	servers[0].freeze(t)
 	term.shows("2 of 3 nodes ready, quorum 2, 0 more may fail")
 	term.shows("FAILED")
-	servers[1].freeze()
+	servers[1].freeze(t)
 	term.shows("NO LOCK IS GRANTED")
 	for _, s := range servers {
 		s.thaw()
@@ -119,7 +125,7 @@ func TestTopOnATerminal(t *testing.T) {
 	term.do("resize-window", "-x", "120", "-y", "12")
 	term.shows("q: quit")
 	term.do("resize-window", "-x", "20", "-y", "3")
-	time.Sleep(time.Second) // it must not crash
+	term.shows("\nquorumlock top")
 	term.do("resize-window", "-x", "80", "-y", "24")
 	term.shows("a-lock")
 	term.keys("q")
@@ -137,18 +143,18 @@ func TestTopOnATerminal(t *testing.T) {
 
 // At a terminal the command is in the foreground: it can read, Ctrl-C is its, and Ctrl-Z does not stop it.
 func TestRunAtATerminal(t *testing.T) {
+	t.Parallel()
 	_, nodes := startServers(t, 1)
 	term := newTerminal(t, nodes, "bash --norc")
-	term.keys(tool+` run x -- sh -c 'read line; echo "got <$line>"'; echo status $?`, "Enter")
-	time.Sleep(300 * time.Millisecond)
+	term.keys(tool+` run x -- sh -c 'echo reads; read line; echo "got <$line>"'; echo status $?`, "Enter")
+	term.shows("\nreads")
 	term.keys("hello", "Enter")
 	term.shows("got <hello>")
 	term.shows("status 0")
-	term.keys("clear; "+tool+` run x -- sh -c 'trap "echo interrupted; exit 9" INT; echo started; while :; do sleep 0.05; done'; echo status $?`, "Enter")
+	term.keys("clear; "+tool+` run x -- sh -c 'trap "echo continued" CONT; trap "echo interrupted; exit 9" INT; echo started; while :; do sleep 0.05; done'; echo status $?`, "Enter")
 	term.shows("\nstarted")
 	term.keys("C-z")
-	time.Sleep(300 * time.Millisecond)
-	if screen := term.screen(); strings.Contains(screen, "Stopped") {
+	if screen := term.shows("continued\n"); strings.Contains(screen, "Stopped") {
 		t.Errorf("Ctrl-Z stops it:\n%s", screen)
 	}
 	term.keys("C-c")
