@@ -65,16 +65,14 @@ func (c *benchCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, first.Close()) }()
 	second, err := c.dial("bench") // as if it were another process
 	if err != nil {
-		return err
+		return errors.Join(err, first.Close())
 	}
-	defer func() { err = errors.Join(err, second.Close()) }()
-
 	b := &bench{first: first, name: "quorumlock-bench:" + names.NewID(), names: make(map[string]bool)}
 	defer func() {
-		if left := b.wipe(); left != nil {
+		finish(first, second)
+		if left := b.wipe(c); left != nil {
 			_, _ = fmt.Fprintln(e.stderr, "quorumlock: bench: "+errorText(left))
 		}
 	}()
@@ -124,14 +122,12 @@ func (b *bench) lockName(more string) string {
 // pairs measures locks and unlocks that nobody contends for.
 func (b *bench) pairs(ctx context.Context, d time.Duration, callers int) (measured, error) {
 	took := make([][]time.Duration, callers)
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
 	began := time.Now()
 	g, _ := errgroup.WithContext(ctx)
 	for i := range callers {
 		m := b.first.Mutex(b.lockName(fmt.Sprintf(":%d", i)))
 		g.Go(func() (err error) {
-			took[i], err = repeat(ctx, m)
+			took[i], err = repeat(ctx, m, began.Add(d))
 			return err
 		})
 	}
@@ -139,9 +135,10 @@ func (b *bench) pairs(ctx context.Context, d time.Duration, callers int) (measur
 	return summary("lock and unlock", "", time.Since(began), slices.Concat(took...)), err
 }
 
-// repeat locks and unlocks until ctx is done.
-func repeat(ctx context.Context, m quorumlock.Locker) (took []time.Duration, err error) {
-	for ctx.Err() == nil && len(took) < maxSamples {
+// repeat locks and unlocks until the end or until ctx is done. It finishes what it has begun by the end, so that nothing is
+// under way then.
+func repeat(ctx context.Context, m quorumlock.Locker, end time.Time) (took []time.Duration, err error) {
+	for ctx.Err() == nil && time.Now().Before(end) && len(took) < maxSamples {
 		began := time.Now()
 		lease, err := m.Lock(ctx)
 		if err != nil {
@@ -215,10 +212,8 @@ func (b *bench) waitFor(ctx context.Context, name string) {
 func (b *bench) alone(ctx context.Context, d time.Duration) (all []measured) {
 	for _, n := range b.first.nodes {
 		name := b.lockName(":alone:" + names.NewID())
-		step, cancel := context.WithTimeout(ctx, d)
 		began := time.Now()
-		took, err := repeat(step, n.Mutex(b.first.prefix+name, quorumlock.WithWait(d)))
-		cancel()
+		took, err := repeat(ctx, n.Mutex(b.first.prefix+name, quorumlock.WithWait(d)), began.Add(d))
 		m := summary("one node", n.String(), time.Since(began), took)
 		if len(took) == 0 && err == nil {
 			err = errors.New("it did not answer in time")
@@ -258,12 +253,27 @@ func printMeasured(w io.Writer, all []measured) error {
 	return err
 }
 
+// finish ends the clients when the nodes have confirmed all releases: a call still under way could run after the wipe. It
+// gives up on a node that does not answer.
+func finish(clients ...*cluster) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
+	defer cancel()
+	for _, c := range clients {
+		_ = c.Shutdown(ctx) // the wipe reports the nodes that do not answer
+	}
+}
+
 // wipe deletes all there is of the names, of which the token counters would be kept for a day. A node that does not answer
 // does not keep it from the others.
-func (b *bench) wipe() error {
-	errs := make([]error, len(b.first.nodes))
+func (b *bench) wipe(c *benchCommand) error {
+	client, err := c.dial("bench")
+	if err != nil {
+		return err
+	}
+	defer client.Close() //nolint:errcheck // it holds no lock
+	errs := make([]error, len(client.nodes))
 	var all sync.WaitGroup
-	for i, n := range b.first.nodes {
+	for i, n := range client.nodes {
 		all.Go(func() {
 			if err := b.wipeNode(n); err != nil {
 				errs[i] = fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err)
