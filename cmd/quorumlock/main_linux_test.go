@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup, a command of a test would ignore it
 	redis.SetLogger(silent{})
-	_ = flag.Set("test.parallel", "8") // most of the time the tests wait; -parallel comes after this
+	_ = flag.Set("test.parallel", "16") // most of the time the tests wait; -parallel comes after this
 	// go-redis's redial of a dead node looks once a second whether the client is closed, and ends then.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"), goleak.Cleanup(func(status int) {
 		clean()
