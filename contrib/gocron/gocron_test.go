@@ -26,19 +26,21 @@ const (
 	margin = 200 * time.Millisecond
 )
 
-// fleet is three schedulers with clocks that differ, which run one job.
+// fleet is three schedulers with clocks that differ, which run one job. closest is the least time between the beginnings of two runs.
 type fleet struct {
 	schedulers []gocron.Scheduler
 	start      time.Time
 
-	mu   sync.Mutex
-	runs [ticks]int // of each tick
+	mu      sync.Mutex
+	runs    [ticks]int // of each tick
+	last    time.Time  // when the latest run began
+	closest time.Duration
 }
 
 // newFleet starts a scheduler for each option. Job i is told that process i runs it.
 func newFleet(t *testing.T, job func(process int), opts ...gocron.SchedulerOption) *fleet {
 	t.Helper()
-	f := &fleet{start: time.Now().Add(period)}
+	f := &fleet{start: time.Now().Add(period), closest: ticks * period}
 	for i, opt := range opts {
 		s, err := gocron.NewScheduler(opt)
 		if err != nil {
@@ -47,7 +49,9 @@ func newFleet(t *testing.T, job func(process int), opts ...gocron.SchedulerOptio
 		t.Cleanup(func() { _ = s.Shutdown() }) // it was shut down already, unless the test has failed
 		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() {
 			f.mu.Lock()
-			f.runs[int(time.Since(f.start)/period)%ticks]++
+			now := time.Now()
+			f.runs[int(now.Sub(f.start)/period)%ticks]++
+			f.closest, f.last = min(f.closest, now.Sub(f.last)), now
 			f.mu.Unlock()
 			job(i)
 		}), gocron.WithName("report"), gocron.WithStartAt(gocron.WithStartDateTime(f.start.Add(time.Duration(i)*skew))))
@@ -100,12 +104,16 @@ func TestLockerRunsAJobOnceATickThoughClocksDiffer(t *testing.T) {
 					}
 					opts = append(opts, gocron.WithDistributedLocker(locker))
 				}
-				none, once, more := newFleet(t, func(int) { time.Sleep(time.Millisecond) }, opts...).finish(t)
+				f := newFleet(t, func(int) { time.Sleep(time.Millisecond) }, opts...)
+				none, once, more := f.finish(t)
 				if test.once && once != ticks {
 					t.Errorf("%d ticks without a run, and %d with more than one: want none", none, more)
 				}
 				if !test.once && more == 0 {
 					t.Error("no tick ran twice without atLeast: this test cannot see what atLeast is for")
+				}
+				if f.closest < test.atLeast {
+					t.Errorf("two runs within %v, which is less than %v", f.closest, test.atLeast)
 				}
 			})
 		})
