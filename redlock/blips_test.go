@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -384,7 +383,7 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 					t.Errorf("Close took %v", took)
 				}
 				synctest.Wait() // for those that are about to end
-				if left := libraryGoroutines(); len(left) > 0 {
+				if left := locktest.AllGoroutines(); len(left) > 0 {
 					t.Errorf("Close returned, and goroutines are left:\n%s", strings.Join(left, "\n\n"))
 				}
 				time.Sleep(blip)
@@ -397,15 +396,6 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 			})
 		})
 	}
-}
-
-// libraryGoroutines returns the stacks of the goroutines that run the engine or a node, whatever they do there.
-func libraryGoroutines() []string {
-	buf := make([]byte, 1<<22)
-	stacks := strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n")
-	return slices.DeleteFunc(stacks, func(stack string) bool {
-		return !strings.Contains(stack, "quorumlock/internal/quorum.") && !strings.Contains(stack, "quorumlock/node.")
-	})
 }
 
 // What a node refuses to do is not owed: it would refuse again.
@@ -463,7 +453,7 @@ func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 					}
 				})
 				wg.Wait()
-				if left := libraryGoroutines(); len(left) > 0 {
+				if left := locktest.AllGoroutines(); len(left) > 0 {
 					t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
 				}
 				time.Sleep(blip + quorumlock.DefaultTTL)

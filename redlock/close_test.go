@@ -22,7 +22,7 @@ func TestCloseWithLeasesHeldLosesThem(t *testing.T) {
 		if err := c.Close(); err != nil {
 			t.Error("Close:", err)
 		}
-		if left := locktest.Goroutines(); len(left) > 0 {
+		if left := locktest.BusyGoroutines(); len(left) > 0 {
 			t.Errorf("Close returned, and %d goroutines are left", len(left))
 		}
 		for _, l := range []*quorumlock.Lease{a, b, inner} {

@@ -21,8 +21,8 @@ func TestAcquisitionTakesOneGoroutineANode(t *testing.T) {
 		check := func(want int, when string) {
 			t.Helper()
 			synctest.Wait()
-			if got := locktest.Goroutines(); len(got) > want {
-				t.Errorf("%d goroutines %s, want %d at most:\n%s", len(got), when, want, strings.Join(got, "\n\n"))
+			if got := locktest.BusyGoroutines(); len(got) != want {
+				t.Errorf("%d goroutines %s, want %d:\n%s", len(got), when, want, strings.Join(got, "\n\n"))
 			}
 		}
 		each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })

@@ -1,8 +1,6 @@
 package locktest
 
 import (
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/embedded"
 )
 
-// Nothing checks that within a second no key is left on any server but token counters, no goroutine of
-// a call's, and soon no subscription; and that no key comes back.
+// Nothing checks that within a second no key is left on any server but token counters, and no goroutine
+// of a call. In a synctest bubble, it also checks that no subscription is left soon, and that no key comes back.
 func Nothing(t testing.TB, servers []*embedded.Server) {
 	t.Helper()
 	start := time.Now()
@@ -25,7 +23,7 @@ func Nothing(t testing.TB, servers []*embedded.Server) {
 		if left := subscriptions(servers); len(left) > 0 {
 			t.Errorf("subscriptions are left: %q", left)
 		}
-		if left := stacks("node.(*hub).run("); len(left) > 0 {
+		if left := BusyGoroutines(); len(left) > 0 {
 			t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
 		}
 		time.Sleep(time.Minute)
@@ -80,36 +78,6 @@ func NoGoroutines(t testing.TB) {
 	if !within(time.Second, func() bool { return len(Goroutines()) == 0 }) {
 		t.Errorf("goroutines are left:\n%s", strings.Join(Goroutines(), "\n\n"))
 	}
-}
-
-// Goroutines returns the stacks of the goroutines that calls and renewals have started and that run now.
-func Goroutines() []string {
-	return stacks("internal/quorum.(*Client).start.", "internal/quorum.(*Client).tick(")
-}
-
-// stacks returns the stacks of the goroutines that have one of the functions in them. In a synctest bubble, it returns only
-// those of the bubble: tests that run at the same time have bubbles of their own.
-func stacks(functions ...string) []string {
-	buf := make([]byte, 1<<20)
-	for {
-		n := runtime.Stack(buf, true)
-		if n < len(buf) {
-			buf = buf[:n]
-			break
-		}
-		buf = make([]byte, 2*len(buf))
-	}
-	all := strings.Split(string(buf), "\n\n")
-	_, bubble, _ := strings.Cut(all[0], "synctest bubble ") // the first is the caller's
-	bubble, _, _ = strings.Cut(bubble, "]:")
-	var ours []string
-	for _, stack := range all {
-		header, _, _ := strings.Cut(stack, "\n")
-		if (bubble == "" || strings.Contains(header, "synctest bubble "+bubble+"]")) && slices.ContainsFunc(functions, func(f string) bool { return strings.Contains(stack, f) }) {
-			ours = append(ours, stack)
-		}
-	}
-	return ours
 }
 
 // within reports whether ok becomes true in the time given. In a synctest bubble it takes none.

@@ -1,0 +1,95 @@
+package locktest
+
+import (
+	"cmp"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// module is the path with which the names of the library's functions begin.
+var module = reflect.TypeFor[quorumlock.Lease]().PkgPath()
+
+// helpers are the packages that only tests use: what they start is no goroutine of the library's. A package that is not here
+// is the library's, whatever its name.
+var helpers = []string{"internal/demo", "internal/embedded", "internal/locktest", "internal/redislua", "internal/redisson", "internal/wallclock", "locktest"}
+
+// waiting is where a goroutine of the library waits while it has nothing to do: the worker of a lane, which ends with its node.
+// If it gets another name, Goroutines returns too many, and tests fail.
+const waiting = "internal/transport.(*lane).wait"
+
+// hub is what the functions of a subscription begin with, which is kept for ten seconds. As with waiting, no wrong name passes.
+const hub = "internal/transport.(*hub)."
+
+// Goroutines returns the stacks of the goroutines that the library has started, without those that have nothing to do
+// and those of subscriptions.
+func Goroutines() []string {
+	return goroutines(func(inner, outer string) bool { return inner != waiting && !strings.HasPrefix(outer, hub) })
+}
+
+// BusyGoroutines is Goroutines with those of subscriptions.
+func BusyGoroutines() []string {
+	return goroutines(func(inner, _ string) bool { return inner != waiting })
+}
+
+// AllGoroutines returns the stacks of all goroutines that the library has started.
+func AllGoroutines() []string { return goroutines(func(string, string) bool { return true }) }
+
+// goroutines returns the stacks of the goroutines that the library has started and that count, by the innermost and the outermost
+// of the library's functions in the stack. In a synctest bubble, it returns only those of the bubble: tests that run
+// at the same time have bubbles of their own.
+func goroutines(count func(inner, outer string) bool) []string {
+	all := strings.Split(everyStack(), "\n\n")
+	bubble := bubbleOf(all[0]) // the first is the caller's
+	return slices.DeleteFunc(all, func(stack string) bool {
+		inner, outer := libraryFunctions(stack)
+		return outer == "" || bubble != "" && bubbleOf(stack) != bubble || !count(inner, outer)
+	})
+}
+
+func everyStack() string {
+	buf := make([]byte, 1<<20)
+	for {
+		if n := runtime.Stack(buf, true); n < len(buf) {
+			return string(buf[:n])
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+}
+
+// bubbleOf returns the number of a goroutine's synctest bubble, or nothing.
+func bubbleOf(stack string) string {
+	header, _, _ := strings.Cut(stack, "\n")
+	_, bubble, _ := strings.Cut(header, "synctest bubble ")
+	return strings.TrimRight(bubble, "]:")
+}
+
+// libraryFunctions returns the innermost and the outermost of the library's functions in a stack, without the path of the module.
+// They are empty if the library has not started the goroutine: if it did not begin with a function of the library.
+func libraryFunctions(stack string) (inner, outer string) {
+	lines := strings.Split(stack, "\n")
+	for i, line := range lines {
+		end := strings.LastIndexByte(line, '(')
+		if i == 0 || end < 0 || strings.HasPrefix(line, "\t") || strings.HasPrefix(line, "created by ") {
+			continue
+		}
+		function := line[:end]
+		if strings.HasPrefix(function, "golang.org/x/sync/errgroup.") || strings.HasPrefix(function, "sync.") {
+			continue // they run the functions of others
+		}
+		outer = ""
+		if name, ok := strings.CutPrefix(function, module); ok && isLibrary(name) && !strings.Contains(lines[i+1], "_test.go:") {
+			outer = strings.TrimLeft(name, "/.")
+			inner = cmp.Or(inner, outer)
+		}
+	}
+	return inner, outer
+}
+
+// isLibrary reports whether a function is the library's, by its name behind the path of the module.
+func isLibrary(name string) bool {
+	return !slices.ContainsFunc(helpers, func(p string) bool { return strings.HasPrefix(name, "/"+p+".") })
+}

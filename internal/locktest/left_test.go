@@ -1,0 +1,167 @@
+package locktest_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+func TestMain(m *testing.M) { locktest.Main(m) }
+
+// recorder is a test that keeps the errors of a check.
+type recorder struct {
+	testing.TB
+	errors []string
+}
+
+func (*recorder) Helper() {}
+
+func (r *recorder) Errorf(format string, args ...any) {
+	r.errors = append(r.errors, fmt.Sprintf(format, args...))
+}
+
+// client returns a client of one server, its node and the server, all closed at the end of the test.
+func client(t *testing.T) (*redlock.Client, *node.Node, *embedded.Server) {
+	t.Helper()
+	servers, nodes := locktest.Nodes(t, 1)
+	c, err := redlock.New(nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, nodes[0], servers[0]
+}
+
+// Each check fails if what it looks for is left. All pass if nothing is.
+func TestNothingFindsWhatIsLeft(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave func(t *testing.T, c *redlock.Client, n *node.Node, s *embedded.Server)
+		want  string // "" if nothing is left
+	}{
+		{"nothing", func(*testing.T, *redlock.Client, *node.Node, *embedded.Server) {}, ""},
+		{"a lock was used", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+		}, ""},
+		{"a waiter has come and gone", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+			lease := locktest.Lock(t, c.Mutex("x"))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if _, err := c.Mutex("x").Lock(ctx); err == nil {
+				t.Error("two have the lock")
+			}
+			locktest.Unlock(t, lease)
+		}, ""},
+		{"a lock is held", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+			locktest.Lock(t, c.Mutex("x"))
+		}, `keys are left: ["node-1: x"]`},
+		{"a key comes back", func(_ *testing.T, _ *redlock.Client, _ *node.Node, s *embedded.Server) {
+			time.AfterFunc(30*time.Second, func() { _ = s.Redis.Set("x", "") })
+		}, `keys came back: ["node-1: x"]`},
+		{"a call is under way", func(t *testing.T, c *redlock.Client, n *node.Node, s *embedded.Server) {
+			s.Stall()
+			go func() { _, _ = c.Mutex("x", quorumlock.WithNodeTimeout(3*time.Second)).TryLock(t.Context()) }()
+		}, "goroutines are left"},
+		{"a function of the client's runs", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+			if err := n.Locks().Go(func() { time.Sleep(5 * time.Minute) }); err != nil {
+				t.Error(err)
+			}
+		}, "goroutines are left"},
+		{"somebody listens", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+			t.Cleanup(n.Listen("channel", func(string) {}))
+		}, "subscriptions are left"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, n, s := client(t)
+				tt.leave(t, c, n, s)
+				synctest.Wait()
+				r := &recorder{TB: t}
+				locktest.Nothing(r, []*embedded.Server{s})
+				switch said := strings.Join(r.errors, "\n"); {
+				case tt.want == "" && said != "":
+					t.Errorf("nothing is left, and the check fails: %s", said)
+				case !strings.Contains(said, tt.want):
+					t.Errorf("the check says %q, want %q", said, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// Whatever the library has started is found, wherever it is; what waits for work, and subscriptions, only if asked for.
+func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, n, s := client(t)
+		want := func(all, busy, ofCalls int, when string) {
+			t.Helper()
+			synctest.Wait()
+			for name, counted := range map[string]struct {
+				found []string
+				want  int
+			}{
+				"AllGoroutines":  {locktest.AllGoroutines(), all},
+				"BusyGoroutines": {locktest.BusyGoroutines(), busy},
+				"Goroutines":     {locktest.Goroutines(), ofCalls},
+			} {
+				if len(counted.found) != counted.want {
+					t.Errorf("%s: %s returns %d, want %d:\n%s", when, name, len(counted.found), counted.want, strings.Join(counted.found, "\n\n"))
+				}
+			}
+		}
+		want(0, 0, 0, "before the first call")
+		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
+		want(1, 0, 0, "after it: a worker waits")
+
+		stop := n.Listen("channel", func(string) {})
+		want(3, 2, 0, "with a subscription: its loop and its reader")
+		stop()
+		want(1, 0, 0, "after it")
+
+		s.Stall()
+		tried := make(chan error)
+		go func() {
+			_, err := c.Mutex("x").TryLock(t.Context())
+			tried <- err
+		}()
+		want(1, 1, 1, "a call is under way")
+		if err := <-tried; err == nil {
+			t.Error("a stalled node granted the lock")
+		}
+		s.Resume()
+	})
+}
+
+// A client of the caller's has no lanes: each call has a goroutine.
+func TestGoroutinesOfACallersClientAreFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 1)
+		own := redis.NewClient(&redis.Options{Addr: "h:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: true})
+		n := node.New(own)
+		defer func() {
+			_, _ = n.Close(), own.Close()
+		}()
+		servers[0].Stall()
+		go func() { _, _ = n.Mutex("x").TryLock(t.Context()) }()
+		synctest.Wait()
+		if found := locktest.Goroutines(); len(found) == 0 {
+			t.Error("none is found")
+		}
+		servers[0].Resume()
+	})
+}
