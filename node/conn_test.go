@@ -21,7 +21,7 @@ func TestAConnectionThatEndedWhileIdleIsNotUsed(t *testing.T) {
 		})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := dial(t, "redis://"+s.Addr(), opts...)
+			n := dial(t, "redis://"+s.Addr(), append(opts, node.WithTimeout(never))...)
 			for range 3 {
 				mustAcquire(t, n, alice, 1)
 				s.Close()

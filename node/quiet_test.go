@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -62,7 +63,7 @@ func closedPort(t *testing.T) string {
 func TestANodeThatCannotBeReachedIsAnErrorAndNothingOnStderr(t *testing.T) {
 	quietly(t)
 	addr := closedPort(t)
-	n := dial(t, "redis://"+addr, node.WithTimeout(time.Second))
+	n := dial(t, "redis://"+addr, node.WithTimeout(never))
 	stop := n.Listen("channel", func(string) { t.Error("something was heard") })
 	defer stop()
 	for range 50 { // more than its pool has connections
@@ -81,7 +82,7 @@ func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
 	quietly(t)
 	s := miniredis.NewMiniRedis()
 	addr := closedPort(t)
-	n := dial(t, "redis://"+addr)
+	n := dial(t, "redis://"+addr, node.WithTimeout(never))
 	for range 50 {
 		if _, err := n.Inspect(t.Context(), "x"); err == nil {
 			t.Fatal("there is a server")
@@ -96,37 +97,33 @@ func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
 
 // A dial that takes longer than its call goes on, and what comes of it is for later calls: a failure is not.
 func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
-	s := miniredis.RunT(t)
-	var mu sync.Mutex
-	slow := true
-	n := dial(t, "redis://h", node.WithTimeout(50*time.Millisecond), node.WithDialer(func(ctx context.Context, _, _ string) (net.Conn, error) {
-		mu.Lock()
-		fails := slow
-		mu.Unlock()
-		if fails {
-			time.Sleep(100 * time.Millisecond)
-			return nil, syscall.EHOSTUNREACH
-		}
-		return new(net.Dialer).DialContext(ctx, "tcp", s.Addr())
-	}))
-	var calls sync.WaitGroup
-	for range 8 {
-		calls.Go(func() {
-			if _, err := n.Inspect(t.Context(), "x"); err == nil {
-				t.Error("the server was reached")
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		var slow atomic.Bool
+		slow.Store(true)
+		n := dial(t, "redis://h", node.WithTimeout(50*time.Millisecond), node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if slow.Load() {
+				time.Sleep(100 * time.Millisecond)
+				return nil, syscall.EHOSTUNREACH
 			}
-		})
-	}
-	calls.Wait()
-	time.Sleep(200 * time.Millisecond) // all that was begun has failed
-	mu.Lock()
-	slow = false
-	mu.Unlock()
-	for range 8 {
-		if _, err := n.Inspect(t.Context(), "x"); err != nil {
-			t.Fatalf("error %v, want none: the server can be reached", err)
+			return s.DialContext(ctx, network, addr)
+		}))
+		var calls sync.WaitGroup
+		for range 8 {
+			calls.Go(func() {
+				if _, err := n.Inspect(t.Context(), "x"); err == nil {
+					t.Error("the server was reached")
+				}
+			})
 		}
-	}
+		calls.Wait()
+		time.Sleep(200 * time.Millisecond) // all that was begun has failed
+		slow.Store(false)
+		for range 8 {
+			if _, err := n.Inspect(t.Context(), "x"); err != nil {
+				t.Fatalf("error %v, want none: the server can be reached", err)
+			}
+		}
+	})
 }
 
 func TestANodeThatIsKilledAndRestartedLeavesNothingOnStderr(t *testing.T) {

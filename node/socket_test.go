@@ -61,7 +61,7 @@ func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
 
 	t.Run("trusted", func(t *testing.T) {
 		config := &tls.Config{RootCAs: authorities}
-		n := dial(t, "rediss://:s3cret@"+at, node.WithTLSConfig(config))
+		n := dial(t, "rediss://:s3cret@"+at, node.WithTLSConfig(config), node.WithTimeout(never))
 		mustAcquire(t, n, alice, 1)
 		if config.ServerName != "" {
 			t.Error("the caller's configuration was changed")
@@ -72,7 +72,7 @@ func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
 		"another server's name":     {node.WithTLSConfig(&tls.Config{RootCAs: authorities, ServerName: "example.com"})},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := dial(t, "rediss://:s3cret@"+at, opts...)
+			n := dial(t, "rediss://:s3cret@"+at, append(opts, node.WithTimeout(never))...)
 			_, err := n.Inspect(t.Context(), "x")
 			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != at {
 				t.Errorf("error %v, want one of %s", err, at)
@@ -116,7 +116,7 @@ func TestDialReachesAUnixSocket(t *testing.T) {
 		serving.Wait()
 	})
 
-	n := dial(t, "unix://billing:s3cret@"+socket+"?db=2")
+	n := dial(t, "unix://billing:s3cret@"+socket+"?db=2", node.WithTimeout(never))
 	mustAcquire(t, n, alice, 1)
 	if got := s.DB(2).HGet("x", string(alice)); got != "1" {
 		t.Errorf("in database 2 the hold count is %q", got)

@@ -13,8 +13,8 @@ import (
 // module is the path with which the names of the library's functions begin.
 var module = reflect.TypeFor[quorumlock.Lease]().PkgPath()
 
-// helpers are the packages that only tests use: what they start is no goroutine of the library's. A package that is not here
-// is the library's, whatever its name.
+// helpers are the packages that stand for servers and other clients: what they start is no goroutine of the library. A package that is not here
+// belongs to the library, whatever its name.
 var helpers = []string{"internal/demo", "internal/embedded", "internal/locktest", "internal/redislua", "internal/redisson", "internal/wallclock", "locktest"}
 
 // waiting is where a goroutine of the library waits while it has nothing to do: the worker of a lane, which ends with its node.
