@@ -3,6 +3,7 @@ package quorumlock_test
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
@@ -10,11 +11,12 @@ import (
 )
 
 // connect stands in for what a program does once, at its start: dial its nodes and make a client. The
-// nodes of the examples run in the process; nodes.Kill cuts some of them off.
+// nodes of the examples run in the process; nodes.Kill cuts some of them off. On a busy machine, they may take
+// longer to answer than the default node timeout.
 func connect(opts ...quorumlock.Option) (*redlock.Client, nodes) {
 	servers, dialled, err := embedded.Nodes(5)
 	exitOn(err)
-	client, err := redlock.New(dialled, opts...)
+	client, err := redlock.New(dialled, append([]quorumlock.Option{quorumlock.WithNodeTimeout(5 * time.Second)}, opts...)...)
 	exitOn(err)
 	return client, nodes{servers, client}
 }

@@ -53,7 +53,7 @@ func ExampleCheckName() {
 // Nodes that may restart without their data are kept out until no lease that they have forgotten can still be valid.
 func ExampleWithRestartGuard() {
 	const longest = 30 * time.Second // no client uses a longer TTL
-	client, nodes := connect(quorumlock.WithRestartGuard(longest), quorumlock.WithNodeTimeout(200*time.Millisecond))
+	client, nodes := connect(quorumlock.WithRestartGuard(longest))
 	defer nodes.Close()
 
 	_, err := client.Mutex("migration").TryLock(context.Background())

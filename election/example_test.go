@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -15,7 +17,7 @@ import (
 func connect() (client *redlock.Client, stop func()) {
 	servers, nodes, err := embedded.Nodes(5)
 	exitOn(err)
-	client, err = redlock.New(nodes)
+	client, err = redlock.New(nodes, quorumlock.WithNodeTimeout(5*time.Second)) // on a busy machine, they may take longer than the default
 	exitOn(err)
 	return client, func() {
 		exitOn(client.Close())

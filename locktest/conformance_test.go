@@ -18,14 +18,6 @@ import (
 
 func TestLockerConforms(t *testing.T) { testMyLocker(t) }
 
-// In real time as well: the fake starts no goroutine that a bubble would wait for.
-func TestLockerConformsOutsideABubble(t *testing.T) {
-	locktest.Conformance{New: func(*testing.T) (a, b quorumlock.Locker) {
-		l := locktest.New("x")
-		return l, l
-	}}.Run(t)
-}
-
 // The library's own locks do what the checks ask for.
 func TestLocksOfTheLibraryConform(t *testing.T) {
 	for name, lock := range map[string]func(t *testing.T, n *nodetest.Nodes) quorumlock.Locker{
@@ -240,7 +232,7 @@ func TestConformanceFindsBrokenLockers(t *testing.T) {
 	for name, tt := range brokenLockers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConformanceOfABrokenLocker$", "-test.timeout=60s")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestConformanceOfABrokenLocker$")
 			cmd.Env = append(os.Environ(), "QUORUMLOCK_BROKEN_LOCKER="+name)
 			out, err := cmd.CombinedOutput()
 			if err == nil || !strings.Contains(string(out), "--- FAIL: TestConformanceOfABrokenLocker/"+strings.ReplaceAll(tt.check, " ", "_")) {

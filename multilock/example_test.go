@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
@@ -17,7 +18,7 @@ import (
 func connect() (client *redlock.Client, disconnect func()) {
 	servers, nodes, err := embedded.Nodes(3)
 	exitOn(err)
-	client, err = redlock.New(nodes)
+	client, err = redlock.New(nodes, quorumlock.WithNodeTimeout(5*time.Second)) // on a busy machine, they may take longer than the default
 	exitOn(err)
 	return client, func() {
 		exitOn(client.Close())

@@ -7,6 +7,7 @@ import (
 
 	"github.com/robfig/cron/v3"
 
+	"github.com/quorumlock/quorumlock"
 	cronlock "github.com/quorumlock/quorumlock/contrib/cron"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -18,7 +19,8 @@ func connect() (client *redlock.Client, stop func()) {
 	if err != nil {
 		panic(err)
 	}
-	if client, err = redlock.New(nodes); err != nil {
+	// On a busy machine, they may take longer to answer than the default node timeout.
+	if client, err = redlock.New(nodes, quorumlock.WithNodeTimeout(5*time.Second)); err != nil {
 		panic(err)
 	}
 	return client, func() {
