@@ -54,6 +54,27 @@ func deadLink(t *testing.T, page, target string) string {
 	return ""
 }
 
+func TestDocsDeadLinksAreFound(t *testing.T) {
+	for _, tt := range []struct {
+		page, target string
+		dead         bool
+	}{
+		{"README.md", "docs/proof.md", false},
+		{"docs/proof.md", "../README.md", false},
+		{"docs/proof.md", "#planted-bugs", false},
+		{"README.md", "docs/proof.md#planted-bugs", false},
+		{"README.md", "https://example.com/nowhere", false}, // of another host: not followed
+		{"README.md", "proof.md", true},
+		{"docs/proof.md", "docs/proof.md", true},
+		{"docs/proof.md", "#no-such-heading", true},
+		{"README.md", "docs/proof.md#no-such-heading", true},
+	} {
+		if why := deadLink(t, tt.page, tt.target); (why != "") != tt.dead {
+			t.Errorf("%s links to %q: found %q, dead: %v", tt.page, tt.target, why, tt.dead)
+		}
+	}
+}
+
 // anchors returns the anchors of a page's headings, as GitHub makes them.
 func anchors(text string) []string {
 	var all []string
@@ -78,19 +99,37 @@ func anchors(text string) []string {
 // riddles are words that the style guide replaces with plain ones.
 var riddles = []string{"mended", "anew", "is told of", "shall not"}
 
+var riddle = regexp.MustCompile(`(?i)\b(` + strings.ReplaceAll(strings.Join(riddles, "|"), " ", `\s+`) + `)\b`)
+
 func TestDocsAreInPlainEnglish(t *testing.T) {
-	found := make(map[string]*regexp.Regexp)
-	for _, r := range riddles {
-		found[r] = regexp.MustCompile(`(?i)\b` + strings.ReplaceAll(r, " ", `\s+`) + `\b`)
-	}
 	for _, page := range append(pages(t), "doc.go") {
-		text := strings.ReplaceAll(readDoc(t, page), "\n//", "\n") // a phrase may go on in the next line
-		for _, r := range riddles {
-			if at := found[r].FindStringIndex(text); at != nil {
-				t.Errorf("%s, line %d: %q: say it plainly", page, 1+strings.Count(text[:at[0]], "\n"), r)
-			}
+		for _, found := range riddlesIn(readDoc(t, page)) {
+			t.Errorf("%s, %s: say it plainly", page, found)
 		}
 	}
+}
+
+func TestDocsRiddlesAreFound(t *testing.T) {
+	for text, want := range map[string]string{
+		"Locks of one node.":                     "",
+		"It has commended the amended text.":     "", // no words of their own
+		"Once\nmore it is\nMended.":              `line 3: "Mended"`,
+		"// Its holder is told\n// of the loss.": `line 1: "is told\n of"`,
+		"You shall not.\nIt is done anew.":       `line 1: "shall not", line 2: "anew"`,
+	} {
+		if got := strings.Join(riddlesIn(text), ", "); got != want {
+			t.Errorf("in %q: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// riddlesIn returns the riddles in a text, each with its line. A phrase may go on in the next line, also of a comment.
+func riddlesIn(text string) (found []string) {
+	text = strings.ReplaceAll(text, "\n//", "\n")
+	for _, at := range riddle.FindAllStringIndex(text, -1) {
+		found = append(found, fmt.Sprintf("line %d: %q", 1+strings.Count(text[:at[0]], "\n"), text[at[0]:at[1]]))
+	}
+	return found
 }
 
 // The tables of docs/proof.md name the planted bugs that there are, by name and file, and no others.

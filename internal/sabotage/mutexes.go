@@ -31,7 +31,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/transport/single.go":     reflect.TypeFor[lockorder.Single](),
 }
 
-var mutex = regexp.MustCompile(`\bsync\.Mutex\b`)
+var mutex = regexp.MustCompile(`\bsync\.(?:RW)?Mutex\b`)
 
 // TakesMutexesInOrder plays seeds of a simulation with the mutexes of the library replaced by those of package lockorder,
 // and fails if one is taken out of order. A plain run only looks whether the table fits the code.

@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	commands = flag.Int("commands", 50_000, "how many random commands the model and the scripts are compared over")
+	commands = flag.Int("commands", 20_000, "how many random commands the model and the scripts are compared over")
 	seed     = flag.Uint64("seed", 0, "compare over the sequence of this seed only")
 	from     = flag.Uint64("from", 1, "the first seed")
 )
