@@ -22,7 +22,7 @@ func TestUnlockLeavesNothingButTheTokenCounter(t *testing.T) {
 	noLocks(t, five, patience)
 	for _, s := range five {
 		// A grant that was under way may show for a moment, before it is given back.
-		eventually(t, time.Second, s.addr+" has the token counter alone", func() bool {
+		eventually(t, patience, s.addr+" has the token counter alone", func() bool {
 			all, err := s.admin.Keys(t.Context(), "*jobs*").Result()
 			must(t, err)
 			return slices.Equal(all, []string{"redisson_lock_token:{jobs}"})

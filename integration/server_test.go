@@ -17,7 +17,7 @@ import (
 )
 
 // patience bounds every wait for something that is bound to happen.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // patiently returns a context that ends when patience does, and not with the test: its Cleanups need one.
 func patiently(t *testing.T) context.Context {
