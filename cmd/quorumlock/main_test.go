@@ -79,8 +79,21 @@ func TestDemoNeedsNothing(t *testing.T) {
 	})
 }
 
-func TestDemoOnRealNodesLeavesNoKey(t *testing.T) {
-	t.Parallel()
+// The demo gives real nodes little time to answer, so nothing else runs beside these tests.
+func TestDemoOnRealNodes(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"it leaves no key":                  demoLeavesNoKey,
+		"a broken promise is exit status 1": brokenPromiseIsExitStatus1,
+		"an interrupt ends it cleanly":      interruptEndsTheDemoCleanly,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+func demoLeavesNoKey(t *testing.T) {
 	servers, nodes := tcpNodes(t, 3)
 	var stdout, stderr strings.Builder
 	if code := main1(t.Context(), []string{"demo", "--nodes", nodes}, &stdout, &stderr); code != 0 {
@@ -92,8 +105,7 @@ func TestDemoOnRealNodesLeavesNoKey(t *testing.T) {
 	noKeys(t, servers)
 }
 
-func TestBrokenPromiseIsExitStatus1(t *testing.T) {
-	t.Parallel()
+func brokenPromiseIsExitStatus1(t *testing.T) {
 	servers, nodes := tcpNodes(t, 3)
 	stdout := &cue{text: "is paused", do: func() {
 		for _, s := range servers {
@@ -109,8 +121,7 @@ func TestBrokenPromiseIsExitStatus1(t *testing.T) {
 	}
 }
 
-func TestInterruptEndsTheDemoCleanly(t *testing.T) {
-	t.Parallel()
+func interruptEndsTheDemoCleanly(t *testing.T) {
 	servers, nodes := tcpNodes(t, 3)
 	ctx, interrupt := context.WithCancel(t.Context())
 	stdout := &cue{text: "is paused", do: interrupt}
