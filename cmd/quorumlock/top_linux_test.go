@@ -151,7 +151,7 @@ func TestRunAtATerminal(t *testing.T) {
 	term.keys("hello", "Enter")
 	term.shows("got <hello>")
 	term.shows("status 0")
-	term.keys("clear; "+tool+` run x -- sh -c 'trap "echo continued" CONT; trap "echo interrupted; exit 9" INT; echo started; while :; do sleep 0.05; done'; echo status $?`, "Enter")
+	term.keys("clear; "+tool+` run x -- bash -c 'trap "echo continued" CONT; trap "echo interrupted; exit 9" INT; echo started; while :; do sleep 0.05; done'; echo status $?`, "Enter")
 	term.shows("\nstarted")
 	term.keys("C-z")
 	if screen := term.shows("continued\n"); strings.Contains(screen, "Stopped") {
