@@ -3,16 +3,15 @@
 package main
 
 import (
-	"context"
+	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"testing"
-	"time"
 
-	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/examples/internal/try"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestShort(t *testing.T) { try.Short(t) }
@@ -22,8 +21,19 @@ func Example() {
 	signal.Notify(signals, os.Interrupt) // so that it never ends the test
 	defer signal.Stop(signals)
 	try.Main(func() {
-		go interrupt(os.Args[1:])
+		read, write, err := os.Pipe()
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		stdout := os.Stdout
+		os.Stdout = write
+		var copying sync.WaitGroup
+		copying.Go(func() { interruptLeader(read, stdout) })
 		main()
+		os.Stdout = stdout
+		_ = write.Close() // the last line was written
+		copying.Wait()
 	})
 	// Output:
 	// I lead
@@ -31,23 +41,12 @@ func Example() {
 	// released: context canceled
 }
 
-// interrupt does what Ctrl-C does, when somebody has been leading for a while.
-func interrupt(urls []string) {
-	client, err := redlock.Dial(urls...)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer client.Close() //nolint:errcheck // it has only looked
-	e := election.New(client.Mutex("example:leader"), "an observer")
-	for {
-		if leader, err := e.Leader(context.Background()); err == nil && leader.Sure {
-			break
+// interruptLeader passes on what the program prints, and does what Ctrl-C does when it leads.
+func interruptLeader(from io.Reader, to io.Writer) {
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		fmt.Fprintln(to, lines.Text()) //nolint:errcheck // the test misses it
+		if me, err := os.FindProcess(os.Getpid()); err == nil && lines.Text() == "I lead" {
+			_ = me.Signal(os.Interrupt)
 		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	time.Sleep(100 * time.Millisecond)
-	if me, err := os.FindProcess(os.Getpid()); err == nil {
-		_ = me.Signal(os.Interrupt)
 	}
 }

@@ -10,11 +10,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/examples/internal/try"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 func TestShort(t *testing.T) { try.Short(t) }
 
-// A Java client has the lock at first: a hash of its owner, and a message when it is released.
+// A Java client has the lock until this client waits for it: a hash of its owner, and a message when it is released.
 func Example() {
 	try.Main(func() {
 		ctx := context.Background()
@@ -27,10 +28,13 @@ func Example() {
 			java := redis.NewClient(o)
 			defer java.Close() //nolint:errcheck // the test has ended
 			java.HSet(ctx, "orders", "8b5ae4fd-0f9e-4ad8-9a6a-0f4ae2f1d2a7:1", 1)
-			time.AfterFunc(time.Second, func() {
+			go func() {
+				for java.Exists(ctx, wire.QueueKey("orders")).Val() == 0 {
+					time.Sleep(10 * time.Millisecond)
+				}
 				java.Del(ctx, "orders")
 				java.Publish(ctx, "redisson_lock__channel:{orders}", 0)
-			})
+			}()
 		}
 		main()
 	})
