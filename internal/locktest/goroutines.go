@@ -13,19 +13,24 @@ import (
 // module is the path with which the names of the library's functions begin.
 var module = reflect.TypeFor[quorumlock.Lease]().PkgPath()
 
-// helpers are the packages that stand for servers and other clients: what they start is no goroutine of the library. A package that is not here
-// belongs to the library, whatever its name.
-var helpers = []string{"internal/demo", "internal/embedded", "internal/locktest", "internal/redislua", "internal/redisson", "internal/wallclock", "locktest"}
+// helpers are the packages that stand for servers and other clients: what they start is no
+// goroutine of the library. A package that is not here belongs to the library, whatever its name.
+var helpers = []string{
+	"internal/demo", "internal/embedded", "internal/locktest", "internal/redislua", "internal/redisson", "internal/wallclock",
+	"locktest",
+}
 
-// waiting is where a goroutine of the library waits while it has nothing to do: the worker of a lane, which ends with its node.
-// If it gets another name, Goroutines returns too many, and tests fail.
+// waiting is where a goroutine of the library waits while it has nothing to do: the worker of a
+// lane, which ends with its node. If it gets another name, Goroutines returns too many, and tests
+// fail.
 const waiting = "internal/transport.(*lane).wait"
 
-// hub is what the functions of a subscription begin with, which is kept for ten seconds. As with waiting, no wrong name passes.
+// hub is the beginning of the names of a subscription's functions. A subscription is kept for ten
+// seconds. If these get other names, Goroutines returns too many, and tests fail.
 const hub = "internal/transport.(*hub)."
 
-// Goroutines returns the stacks of the goroutines that the library has started, without those that have nothing to do
-// and those of subscriptions.
+// Goroutines returns the stacks of the goroutines that the library has started, without those that
+// have nothing to do and those of subscriptions.
 func Goroutines() []string {
 	return goroutines(func(inner, outer string) bool { return inner != waiting && !strings.HasPrefix(outer, hub) })
 }
@@ -38,9 +43,9 @@ func BusyGoroutines() []string {
 // AllGoroutines returns the stacks of all goroutines that the library has started.
 func AllGoroutines() []string { return goroutines(func(string, string) bool { return true }) }
 
-// goroutines returns the stacks of the goroutines that the library has started and that count, by the innermost and the outermost
-// of the library's functions in the stack. In a synctest bubble, it returns only those of the bubble: tests that run
-// at the same time have bubbles of their own.
+// goroutines returns the stacks of the goroutines that the library has started and that count, by
+// the innermost and the outermost of the library's functions in the stack. In a synctest bubble,
+// it returns only those of the bubble: tests that run at the same time have bubbles of their own.
 func goroutines(count func(inner, outer string) bool) []string {
 	all := strings.Split(everyStack(), "\n\n")
 	bubble := bubbleOf(all[0]) // the first is the caller's
@@ -67,8 +72,9 @@ func bubbleOf(stack string) string {
 	return strings.TrimRight(bubble, "]:")
 }
 
-// libraryFunctions returns the innermost and the outermost of the library's functions in a stack, without the path of the module.
-// They are empty if the library has not started the goroutine: if it did not begin with a function of the library.
+// libraryFunctions returns the innermost and the outermost of the library's functions in a stack,
+// without the path of the module. They are empty if the library has not started the goroutine: if
+// it did not begin with a function of the library.
 func libraryFunctions(stack string) (inner, outer string) {
 	lines := strings.Split(stack, "\n")
 	for i, line := range lines {
@@ -89,7 +95,8 @@ func libraryFunctions(stack string) (inner, outer string) {
 	return inner, outer
 }
 
-// isLibrary reports whether a function is the library's, by its name behind the path of the module.
+// isLibrary reports whether a function is the library's, by its name behind the path of the
+// module.
 func isLibrary(name string) bool {
 	return !slices.ContainsFunc(helpers, func(p string) bool { return strings.HasPrefix(name, "/"+p+".") })
 }

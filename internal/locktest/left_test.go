@@ -55,10 +55,10 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 		want  string // "" if nothing is left
 	}{
 		{"nothing", func(*testing.T, *redlock.Client, *node.Node, *embedded.Server) {}, ""},
-		{"a lock was used", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+		{"a lock was used", func(t *testing.T, c *redlock.Client, _ *node.Node, _ *embedded.Server) {
 			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
 		}, ""},
-		{"a waiter has come and gone", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+		{"a waiter has come and gone", func(t *testing.T, c *redlock.Client, _ *node.Node, _ *embedded.Server) {
 			lease := locktest.Lock(t, c.Mutex("x"))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -67,22 +67,22 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 			}
 			locktest.Unlock(t, lease)
 		}, ""},
-		{"a lock is held", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+		{"a lock is held", func(t *testing.T, c *redlock.Client, _ *node.Node, _ *embedded.Server) {
 			locktest.Lock(t, c.Mutex("x"))
 		}, `keys are left: ["node-1: x"]`},
 		{"a key comes back", func(_ *testing.T, _ *redlock.Client, _ *node.Node, s *embedded.Server) {
 			time.AfterFunc(30*time.Second, func() { _ = s.Redis.Set("x", "") })
 		}, `keys came back: ["node-1: x"]`},
-		{"a call is under way", func(t *testing.T, c *redlock.Client, n *node.Node, s *embedded.Server) {
+		{"a call is under way", func(t *testing.T, c *redlock.Client, _ *node.Node, s *embedded.Server) {
 			s.Stall()
 			go func() { _, _ = c.Mutex("x", quorumlock.WithNodeTimeout(3*time.Second)).TryLock(t.Context()) }()
 		}, "goroutines are left"},
-		{"a function of the client's runs", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+		{"a function of the client's runs", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
 			if err := n.Locks().Go(func() { time.Sleep(5 * time.Minute) }); err != nil {
 				t.Error(err)
 			}
 		}, "goroutines are left"},
-		{"somebody listens", func(t *testing.T, c *redlock.Client, n *node.Node, _ *embedded.Server) {
+		{"somebody listens", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
 			t.Cleanup(n.Listen("channel", func(string) {}))
 		}, "subscriptions are left"},
 	} {
