@@ -39,7 +39,7 @@ func (d Dialect) check() error {
 	return nil
 }
 
-// DB is what a statement runs on: a *sql.DB, a *sql.Conn or a *sql.Tx.
+// DB is what a statement runs on: a *sql.DB, a *sql.Conn or a *sql.Tx, or a type that wraps one.
 type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -112,25 +112,29 @@ func (s *statement) add(text string, args ...any) {
 	s.text.WriteString(text)
 }
 
-// raised is the expression that sets the token column: the higher one of the stored token and the caller's. So the row
-// says afterwards whether the caller is stale, and the statement has locked it until the end of the transaction,
-// even if it has changed nothing.
-func (s *statement) raised(stored string, token int64) {
+// raised sets the token column to the higher one of its own token and the caller's. A mark also sets a column that has no
+// token, which a check leaves as it is. So the row tells afterwards whether the caller is stale, and the statement has locked
+// it until the end of the transaction, even if it has changed nothing.
+func (s *statement) raised(stored string, token int64, mark bool) {
+	before, greatest, after := "", "GREATEST", ""
 	switch s.dialect {
-	case Postgres:
-		s.add("GREATEST(COALESCE("+stored+", 0), ?)", token)
 	case SQLite:
-		s.add("max(COALESCE("+stored+", 0), ?)", token)
+		greatest = "max"
 	case MySQL:
 		// There is no RETURNING. LAST_INSERT_ID(x) is x, and has the server return it beside the count of rows.
-		s.add("LAST_INSERT_ID(GREATEST(COALESCE("+stored+", 0), ?))", token)
+		before, after = "LAST_INSERT_ID(", ")"
 	}
+	if mark {
+		s.add(before+greatest+"(COALESCE("+stored+", 0), ?)"+after, token)
+		return
+	}
+	s.add(before+"CASE WHEN "+stored+" > 0 THEN "+greatest+"("+stored+", ?) ELSE "+stored+" END"+after, token)
 }
 
-// returning ends a statement that raised a token.
+// returning ends a statement that raised a token. A column without a token may be NULL.
 func (s *statement) returning(token string) {
 	if s.dialect != MySQL {
-		s.add(" RETURNING " + token)
+		s.add(" RETURNING COALESCE(" + token + ", 0)")
 	}
 }
 
@@ -139,24 +143,31 @@ func (c column) insert(key any, token int64) *statement {
 	s := &statement{dialect: c.dialect}
 	if c.dialect == MySQL {
 		s.add("INSERT INTO "+c.table+" ("+c.key+", "+c.token+") VALUES (?, ?) ON DUPLICATE KEY UPDATE "+c.token+" = ", key, token)
-		s.raised(c.token, token)
+		s.raised(c.token, token, true)
 		return s
 	}
 	s.add("INSERT INTO "+c.table+" AS f ("+c.key+", "+c.token+") VALUES (?, ?) ON CONFLICT ("+c.key+") DO UPDATE SET "+c.token+" = ", key, token)
-	s.raised("f."+c.token, token)
+	s.raised("f."+c.token, token, true)
 	s.returning(c.token)
 	return s
 }
 
-// update raises the token of a key that is there, and sets other columns unless the caller is stale.
-func (c column) update(key any, token int64, set []assignment) *statement {
+// mark raises the token of a row that is there.
+func (c column) mark(key any, token int64) *statement { return c.update(key, token, true, nil) }
+
+// check raises the token of a row that is there and has one, and sets other columns unless the caller is stale.
+func (c column) check(key any, token int64, set []assignment) *statement {
+	return c.update(key, token, false, set)
+}
+
+func (c column) update(key any, token int64, mark bool, set []assignment) *statement {
 	s := &statement{dialect: c.dialect}
 	s.add("UPDATE " + c.table + " SET ")
 	for _, a := range set { // before the token: MySQL assigns from left to right
-		s.add(a.column+" = CASE WHEN COALESCE("+c.token+", 0) <= ? THEN ? ELSE "+a.column+" END, ", token, a.value)
+		s.add(a.column+" = CASE WHEN "+c.token+" BETWEEN 1 AND ? THEN ? ELSE "+a.column+" END, ", token, a.value)
 	}
 	s.add(c.token + " = ")
-	s.raised(c.token, token)
+	s.raised(c.token, token, mark)
 	s.add(" WHERE "+c.key+" = ?", key)
 	s.returning(c.token)
 	return s
@@ -167,7 +178,7 @@ type assignment struct {
 	value  any
 }
 
-// run returns the token that the key has afterwards, or 0 if the statement found no such key.
+// run returns the token that the key has afterwards, or 0 if the statement found no such key, or none with a token.
 func (s *statement) run(ctx context.Context, db DB) (uint64, error) {
 	var seen int64
 	if s.dialect == MySQL {

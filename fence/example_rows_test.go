@@ -16,7 +16,10 @@ func ExampleRows() {
 	exitOn(err)
 
 	_ = func(db *sql.DB, lease *quorumlock.Lease) error {
-		err := accounts.Set(lease.Context(), db, "1042", lease.Token(), map[string]any{"state": "closed"})
+		err := accounts.Mark(lease.Context(), db, "1042", lease.Token())
+		if err == nil {
+			err = accounts.Set(lease.Context(), db, "1042", lease.Token(), map[string]any{"state": "closed"})
+		}
 		if errors.Is(err, fence.ErrStale) {
 			return fmt.Errorf("somebody else works on this account by now: %w", err)
 		}

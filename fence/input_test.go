@@ -42,7 +42,12 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		"SQL.Check, ctx":          {table.Check(none, tx, "x", 1), "context is nil"},
 		"SQL.Check, nil tx":       {table.Check(ctx, (*sql.Tx)(nil), "x", 1), "the database is nil"},
 		"SQL.Check, token":        {table.Check(ctx, tx, "x", 0), "the fencing token is 0"},
-		"SQL.Check, db":           {table.Check(ctx, db, "x", 1), "*sql.Tx"},
+		"SQL.Check, db":           {table.Check(ctx, db, "x", 1), "a *sql.DB, which is no transaction"},
+		"SQL.Check, conn":         {table.Check(ctx, new(sql.Conn), "x", 1), "a *sql.Conn, which is no transaction"},
+		"SQL.Check, disguise":     {table.Check(ctx, pool{db}, "x", 1), "use the *sql.Tx"},
+		"SQL.Check, pointer":      {table.Check(ctx, &pool{db}, "x", 1), "use the *sql.Tx"},
+		"Rows.Check, disguise":    {rows.Check(ctx, pool{db}, 1, 1), "use the *sql.Tx"},
+		"Rows.Check, nil tx":      {rows.Check(ctx, (*pool)(nil), 1, 1), "the database is nil"},
 		"Rows.Mark, db":           {rows.Mark(ctx, nil, 1, 1), "the database is nil"},
 		"Rows.Check, token":       {rows.Check(ctx, tx, 1, 0), "the fencing token is 0"},
 		"Rows.Set, nothing":       {rows.Set(ctx, db, 1, 1, nil), "no columns"},
@@ -67,6 +72,9 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		}
 	}
 }
+
+// pool is what packages for tracing and mapping make of a *sql.DB: the same pool, of another type.
+type pool struct{ *sql.DB }
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -29,7 +29,8 @@ type Redis struct {
 	keep   time.Duration
 }
 
-// NewRedis returns a fence over the data of client, a client of go-redis.
+// NewRedis returns a fence over the data of client, a client of go-redis. A pipeline is refused, since it answers before
+// anything was compared.
 //
 // keep is for how long a token is kept after its last use. It must be longer than any holder can be paused, and longer than
 // a resource is without writes. With 0 a token is kept for ever, in one small key for each resource.
@@ -37,10 +38,20 @@ func NewRedis(client redis.Scripter, keep time.Duration) (*Redis, error) {
 	switch {
 	case nils.Is(client):
 		return nil, errors.New("quorumlock: fence: the Redis client is nil: use the client that writes the data")
+	case queues(client):
+		return nil, fmt.Errorf("quorumlock: fence: the Redis client is a %T, which only queues calls: use the client that made it", client)
 	case keep < 0 || keep > 0 && keep < time.Millisecond:
 		return nil, fmt.Errorf("quorumlock: fence: keep is %v: use a millisecond or more, or 0 to keep tokens for ever", keep)
 	}
 	return &Redis{client, keep}, nil
+}
+
+// queues reports whether a client sends calls only with its Exec, as pipelines do.
+func queues(client redis.Scripter) bool {
+	_, ok := client.(interface {
+		Exec(ctx context.Context) ([]redis.Cmder, error)
+	})
+	return ok
 }
 
 // Mark records the token of a new holder. Every lower token is refused from then on. Call it at the start of the term. It

@@ -32,7 +32,8 @@ func NewRows(d Dialect, c Columns) (*Rows, error) {
 	return &Rows{col, c}, nil
 }
 
-// Migration returns the statement that adds the column to the table. It fails if the column is there.
+// Migration returns the statement that adds the column to the table. It fails if the column is there. Rows have no token
+// then, so that each takes writes only after a Mark.
 func (r *Rows) Migration() string {
 	return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s BIGINT NOT NULL DEFAULT 0", r.column.table, r.column.token)
 }
@@ -43,21 +44,22 @@ func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
 	if err := errors.Join(usable(ctx, db), checkToken(token)); err != nil {
 		return err
 	}
-	return r.update(ctx, db, "Mark", key, token, nil)
+	return r.run(ctx, db, "Mark", key, token, r.column.mark(key, int64(token)))
 }
 
 // Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns [ErrMissing] if there is no
-// such row.
+// such row, or if the row was never marked.
 func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
 	if err := errors.Join(transaction(ctx, tx), checkToken(token)); err != nil {
 		return err
 	}
-	return r.update(ctx, tx, "Check", key, token, nil)
+	return r.run(ctx, tx, "Check", key, token, r.column.check(key, int64(token), nil))
 }
 
 // Set writes columns of a row unless the token is stale, in one statement, which needs no transaction around it. It
-// returns a *[StaleError] if the row has a higher token, and [ErrMissing] if there is no such row. Triggers for the row run
-// even if the token is stale. For a new value that depends on the old one, use [Rows.Check] and a statement of your own.
+// returns a *[StaleError] if the row has a higher token, and [ErrMissing] if there is no such row, or if the row was never
+// marked. Triggers for the row run even then. For a new value that depends on the old one, use [Rows.Check] and a statement
+// of your own.
 func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
 	if err := errors.Join(usable(ctx, db), checkToken(token)); err != nil {
 		return err
@@ -75,12 +77,12 @@ func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns ma
 		}
 		set = append(set, assignment{r.column.dialect.quote(name), columns[name]})
 	}
-	return r.update(ctx, db, "Set", key, token, set)
+	return r.run(ctx, db, "Set", key, token, r.column.check(key, int64(token), set))
 }
 
-func (r *Rows) update(ctx context.Context, db DB, call string, key any, token uint64, set []assignment) error {
+func (r *Rows) run(ctx context.Context, db DB, call string, key any, token uint64, s *statement) error {
 	resource := fmt.Sprintf("%s %v", r.columns.Table, key)
-	seen, err := r.column.update(key, int64(token), set).run(ctx, db)
+	seen, err := s.run(ctx, db)
 	if err != nil {
 		return fmt.Errorf("quorumlock: fence: %s of %q: %w", call, resource, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/nils"
 )
 
 // DefaultTable is the table of [NewSQL] if none is named.
@@ -78,8 +79,9 @@ func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) er
 	return judge(resource, token, max(seen, token)) // 0: MySQL has inserted the row
 }
 
-// Check refuses the transaction of a stale holder, in one statement. tx is the transaction of the writes that follow; a
-// *sql.DB is refused. A *sql.Conn must be in a transaction.
+// Check refuses the transaction of a stale holder, in one statement. tx is the transaction of the writes that follow: a
+// *sql.Tx, or a type with its methods Commit and Rollback. A *sql.DB and a *sql.Conn are refused, also inside another type. If
+// a statement of yours begins the transaction on a *sql.Conn, wrap the Conn in a type with these methods.
 //
 // It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, [ErrMissing] if none was, and the
 // driver's error otherwise. After an error, roll back. A token that is higher than the marked one is marked.
@@ -87,7 +89,7 @@ func (s *SQL) Check(ctx context.Context, tx DB, resource string, token uint64) e
 	if err := errors.Join(transaction(ctx, tx), checkResource(resource), checkToken(token)); err != nil {
 		return err
 	}
-	seen, err := s.column.update(resource, int64(token), nil).run(ctx, tx)
+	seen, err := s.column.check(resource, int64(token), nil).run(ctx, tx)
 	if err != nil {
 		return fmt.Errorf("quorumlock: fence: Check of %q in the table %s: %w", resource, s.table, err)
 	}
@@ -122,16 +124,7 @@ func usable(ctx context.Context, db DB) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext)
 	}
-	missing := db == nil
-	switch db := db.(type) {
-	case *sql.DB:
-		missing = db == nil
-	case *sql.Conn:
-		missing = db == nil
-	case *sql.Tx:
-		missing = db == nil
-	}
-	if missing {
+	if nils.Is(db) {
 		return errors.New("quorumlock: fence: the database is nil: use a *sql.DB, a *sql.Conn or a *sql.Tx")
 	}
 	return nil
@@ -139,8 +132,14 @@ func usable(ctx context.Context, db DB) error {
 
 // transaction returns an error unless a statement can lock a row for those that follow.
 func transaction(ctx context.Context, tx DB) error {
-	if _, pool := tx.(*sql.DB); pool {
-		return errors.New("quorumlock: fence: Check was given a *sql.DB, whose locks end with the statement: use the *sql.Tx of the writes")
+	if err := usable(ctx, tx); err != nil {
+		return err
 	}
-	return usable(ctx, tx)
+	if _, ok := tx.(interface {
+		Commit() error
+		Rollback() error
+	}); !ok {
+		return fmt.Errorf("quorumlock: fence: Check was given a %T, which is no transaction, so that the row's lock would end with the statement: use the *sql.Tx of the writes", tx)
+	}
+	return nil
 }

@@ -44,14 +44,27 @@ func TestStaleIsToldFromMissing(t *testing.T) {
 			}
 		}
 		// The same for a row that has its token.
-		for name, err := range map[string]error{
-			"Mark":  f.rows.Mark(ctx, d.db, "nobody", 5),
-			"Check": within(func(tx *sql.Tx) error { return f.rows.Check(ctx, tx, "nobody", 5) }),
-			"Set":   f.rows.Set(ctx, d.db, "nobody", 5, map[string]any{"balance": 1}),
-		} {
-			if !errors.Is(err, fence.ErrMissing) {
-				t.Errorf("%s of a row that does not exist: %v, want ErrMissing", name, err)
+		unmarked := func(row string) map[string]error {
+			return map[string]error{
+				"Check": within(func(tx *sql.Tx) error { return f.rows.Check(ctx, tx, row, 5) }),
+				"Set":   f.rows.Set(ctx, d.db, row, 5, map[string]any{"balance": 1}),
 			}
+		}
+		for _, row := range []string{"nobody", id} { // one that does not exist, and one that was never marked
+			for name, err := range unmarked(row) {
+				if !errors.Is(err, fence.ErrMissing) {
+					t.Errorf("%s of the row %q: %v, want ErrMissing", name, row, err)
+				}
+			}
+		}
+		if err := f.rows.Mark(ctx, d.db, "nobody", 5); !errors.Is(err, fence.ErrMissing) {
+			t.Errorf("Mark of a row that does not exist: %v, want ErrMissing", err)
+		}
+		if n := d.balance(t, id); n != 0 {
+			t.Errorf("the balance is %d, want 0: a Set of a row that was never marked must write nothing", n)
+		}
+		if err := f.rows.Mark(ctx, d.db, id, 7); err != nil {
+			t.Errorf("Mark: %v", err)
 		}
 		if err := f.rows.Set(ctx, d.db, id, 7, map[string]any{"balance": 70}); err != nil {
 			t.Errorf("Set: %v", err)
@@ -120,14 +133,64 @@ func TestDriversErrorsAreFound(t *testing.T) {
 	})
 }
 
+// A column that was added without the migration may be NULL.
+func TestARowWhoseTokenIsNullWasNeverMarked(t *testing.T) {
+	each(t, func(t *testing.T, d *database) {
+		ctx := t.Context()
+		rows, err := fence.NewRows(d.dialect, fence.Columns{Table: "nullable", Key: "id", Token: "fence"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range []string{
+			"CREATE TABLE nullable (id INTEGER NOT NULL PRIMARY KEY, fence BIGINT, written BIGINT)",
+			"INSERT INTO nullable (id) VALUES (1)",
+		} {
+			if _, err := d.db.ExecContext(ctx, statement); err != nil {
+				t.Fatal(err)
+			}
+		}
+		set := func() error { return rows.Set(ctx, d.db, 1, 5, map[string]any{"written": 5}) }
+		if err := set(); !errors.Is(err, fence.ErrMissing) {
+			t.Errorf("Set before Mark: %v, want ErrMissing", err)
+		}
+		var token, written sql.NullInt64
+		if err := d.db.QueryRowContext(ctx, "SELECT fence, written FROM nullable").Scan(&token, &written); err != nil || token.Valid || written.Valid {
+			t.Errorf("Set before Mark has left the token %v and the value %v, %v: want both NULL", token, written, err)
+		}
+		if err := errors.Join(rows.Mark(ctx, d.db, 1, 5), set()); err != nil {
+			t.Errorf("Mark and Set: %v", err)
+		}
+	})
+}
+
+// tracing is what packages for tracing and mapping make of a transaction.
+type tracing struct{ *sql.Tx }
+
 func TestCheckOutsideATransactionIsRefused(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {
-		f := d.migrate(t)
-		if err := f.table.Check(t.Context(), d.db, "x", 1); err == nil || !strings.Contains(err.Error(), "*sql.Tx") {
-			t.Errorf("Check of a *sql.DB: %v, want what to use instead", err)
+		f, ctx := d.migrate(t), t.Context()
+		conn, err := d.db.Conn(ctx)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := f.rows.Check(t.Context(), d.db, "x", 1); err == nil || !strings.Contains(err.Error(), "*sql.Tx") {
-			t.Errorf("Check of a row with a *sql.DB: %v, want what to use instead", err)
+		for _, tx := range []fence.DB{d.db, conn, struct{ *sql.DB }{d.db}} {
+			if err := f.table.Check(ctx, tx, "x", 1); err == nil || !strings.Contains(err.Error(), "*sql.Tx") {
+				t.Errorf("Check of a %T: %v, want what to use instead", tx, err)
+			}
+			if err := f.rows.Check(ctx, tx, "x", 1); err == nil || !strings.Contains(err.Error(), "*sql.Tx") {
+				t.Errorf("Check of a row with a %T: %v, want what to use instead", tx, err)
+			}
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+		tx, err := d.db.BeginTx(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback() //nolint:errcheck // it has only looked
+		if err := f.table.Check(ctx, tracing{tx}, "never marked", 1); !errors.Is(err, fence.ErrMissing) {
+			t.Errorf("Check of a transaction inside another type: %v, want that it asks", err)
 		}
 	})
 }
