@@ -25,13 +25,13 @@ type sources struct {
 // connection is what it takes to reach nodes, and what all users of their locks have to agree on.
 type connection struct {
 	sources
-	Prefix       string        `placeholder:"TEXT" help:"Comes before every name: WithPrefix of the clients."`
-	Quorum       int           `placeholder:"N" help:"How many nodes must agree, if not a majority: WithQuorum of the clients."`
-	RestartGuard time.Duration `placeholder:"MAXTTL" help:"The locks are used with WithRestartGuard(MAXTTL), such as 30s."`
-	NodeTimeout  time.Duration `placeholder:"D" help:"How long one node may take to answer. Default: 1s, and a twentieth of the TTL for locks."`
-	TLSCA        string        `name:"tls-ca" placeholder:"FILE" help:"For rediss://: the authorities that sign the certificates of the nodes, as PEM."`
-	TLSCert      string        `name:"tls-cert" placeholder:"FILE" help:"For rediss://: the certificate of this client, as PEM. It needs --tls-key."`
-	TLSKey       string        `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
+	Prefix       string         `placeholder:"TEXT" help:"Comes before every name: WithPrefix of the clients."`
+	Quorum       *int           `placeholder:"N" help:"How many nodes must agree, if not a majority: WithQuorum of the clients."`
+	RestartGuard *time.Duration `placeholder:"MAXTTL" help:"The locks are used with WithRestartGuard(MAXTTL), such as 30s."`
+	NodeTimeout  *time.Duration `placeholder:"D" help:"How long one node may take to answer. Default: 1s, and a twentieth of the TTL for locks."`
+	TLSCA        string         `name:"tls-ca" placeholder:"FILE" help:"For rediss://: the authorities that sign the certificates of the nodes, as PEM."`
+	TLSCert      string         `name:"tls-cert" placeholder:"FILE" help:"For rediss://: the certificate of this client, as PEM. It needs --tls-key."`
+	TLSKey       string         `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
 }
 
 // The environment variables that name nodes.
@@ -123,11 +123,18 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 		return nil, err
 	}
 	var opts []node.Option
-	if c.NodeTimeout < 0 {
-		return nil, usageError(fmt.Sprintf("%s: --node-timeout %v is negative: use a positive duration, such as 500ms", command, c.NodeTimeout))
+	lock := []quorumlock.Option{quorumlock.WithPrefix(c.Prefix)}
+	if d := c.NodeTimeout; d != nil {
+		if *d <= 0 {
+			return nil, usageError(fmt.Sprintf("%s: --node-timeout %v: use a positive duration, such as 500ms", command, *d))
+		}
+		opts, lock = append(opts, node.WithTimeout(*d)), append(lock, quorumlock.WithNodeTimeout(*d))
 	}
-	if c.NodeTimeout > 0 {
-		opts = append(opts, node.WithTimeout(c.NodeTimeout))
+	if c.Quorum != nil {
+		lock = append(lock, quorumlock.WithQuorum(*c.Quorum))
+	}
+	if d := c.RestartGuard; d != nil {
+		lock = append(lock, quorumlock.WithRestartGuard(*d), quorumlock.WithTTL(min(max(*d, quorumlock.MinTTL), quorumlock.DefaultTTL)))
 	}
 	secure, err := c.tls()
 	if err != nil {
@@ -143,18 +150,13 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 			return nil, usageError(fmt.Sprintf("%s: node %d of %d: %v", command, i+1, len(urls), err))
 		}
 	}
-	lock := []quorumlock.Option{quorumlock.WithQuorum(c.Quorum), quorumlock.WithRestartGuard(c.RestartGuard),
-		quorumlock.WithPrefix(c.Prefix), quorumlock.WithNodeTimeout(c.NodeTimeout)}
-	if c.RestartGuard > 0 {
-		lock = append(lock, quorumlock.WithTTL(min(c.RestartGuard, quorumlock.DefaultTTL)))
-	}
 	client, err := redlock.New(nodes, append(lock, more...)...)
 	if err != nil {
 		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
 	}
-	quorum := c.Quorum
-	if quorum == 0 {
-		quorum = len(nodes)/2 + 1
+	quorum := len(nodes)/2 + 1
+	if c.Quorum != nil {
+		quorum = *c.Quorum
 	}
 	return &cluster{client, nodes, quorum, c.Prefix}, nil
 }

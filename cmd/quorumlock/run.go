@@ -15,17 +15,17 @@ import (
 
 type runCommand struct {
 	connection
-	Names      []string      `arg:"" name:"name" help:"The names of the locks, without the prefix. Of several, all are taken or none."`
-	TTL        time.Duration `default:"10s" placeholder:"D" help:"How long the nodes keep the lock if this program dies: at least 1s."`
-	Wait       time.Duration `placeholder:"D" help:"How long to wait for the lock. Without it: until it is interrupted."`
-	Try        bool          `help:"Do not wait for the lock."`
-	AtLeast    time.Duration `placeholder:"D" help:"Keep the lock until D after the grant, even if the command ends sooner or fails, but not if it cannot be started: for jobs that must not run twice in a period."`
-	Slots      int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
-	Read       bool          `help:"Share the lock with others that read."`
-	Grace      time.Duration `default:"-1s" placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL."`
-	Label      string        `placeholder:"TEXT" help:"What others see as the holder. Without it: <hostname>-<pid>."`
-	HeldStatus int           `default:"121" placeholder:"N" help:"The exit status if somebody else has the lock: 0 if that is as good as done."`
-	Verbose    bool          `short:"v" help:"Log to stderr what happens to the lock."`
+	Names      []string       `arg:"" name:"name" help:"The names of the locks, without the prefix. Of several, all are taken or none."`
+	TTL        time.Duration  `default:"10s" placeholder:"D" help:"How long the nodes keep the lock if this program dies: at least 1s."`
+	Wait       *time.Duration `placeholder:"D" help:"How long to wait for the lock; 0s is --try. Without it: until it is interrupted."`
+	Try        bool           `help:"Do not wait for the lock."`
+	AtLeast    time.Duration  `placeholder:"D" help:"Keep the lock until D after the grant, even if the command ends sooner or fails, but not if it cannot be started: for jobs that must not run twice in a period."`
+	Slots      *int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
+	Read       bool           `help:"Share the lock with others that read."`
+	Grace      *time.Duration `placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL."`
+	Label      string         `placeholder:"TEXT" help:"What others see as the holder. Without it: <hostname>-<pid>."`
+	HeldStatus int            `default:"121" placeholder:"N" help:"The exit status if somebody else has the lock: 0 if that is as good as done."`
+	Verbose    bool           `short:"v" help:"Log to stderr what happens to the lock."`
 
 	command []string // behind the --
 }
@@ -92,12 +92,15 @@ type limits struct {
 }
 
 func (c *runCommand) limits() (limits, error) {
-	l := limits{Margin: min(max(c.TTL/10, 250*time.Millisecond), 2*time.Second), Grace: c.Grace}
+	l := limits{Margin: min(max(c.TTL/10, 250*time.Millisecond), 2*time.Second), Grace: c.TTL / 4}
+	if c.Grace != nil {
+		l.Grace = *c.Grace
+	}
 	if l.Grace < 0 {
-		l.Grace = c.TTL / 4
+		return l, usageError(fmt.Sprintf("run: --grace %v is negative: use a positive duration, or 0s for SIGKILL at once", l.Grace))
 	}
 	if most := c.TTL/2 - l.Margin; l.Grace > most {
-		return l, usageError(fmt.Sprintf("run: --grace %v leaves a lease of --ttl %v no time to be renewed: use at most %v, or a longer TTL", c.Grace, c.TTL, most))
+		return l, usageError(fmt.Sprintf("run: --grace %v leaves a lease of --ttl %v no time to be renewed: use at most %v, or a longer TTL", l.Grace, c.TTL, most))
 	}
 	return l, nil
 }
@@ -109,11 +112,11 @@ func (c *runCommand) check() error {
 		return usageError("run: no command: give it after --, such as: quorumlock run myapp:lock:migrate -- ./migrate up")
 	case c.TTL < minRunTTL:
 		return usageError(fmt.Sprintf("run: --ttl %v is too short to end a command in time: use at least %v", c.TTL, minRunTTL))
-	case c.Wait < 0:
-		return usageError(fmt.Sprintf("run: --wait %v is negative: use a positive duration, or --try", c.Wait))
-	case c.Try && c.Wait > 0:
+	case c.Try && c.Wait != nil && *c.Wait > 0:
 		return usageError("run: --try and --wait are both given: use one of them")
-	case c.Read && c.Slots != 0:
+	case c.Slots != nil && (*c.Slots < 1 || *c.Slots > quorumlock.MaxPermits):
+		return usageError(fmt.Sprintf("run: --slots %d: use 1 to %d, or leave it out for a lock of one holder", *c.Slots, quorumlock.MaxPermits))
+	case c.Read && c.Slots != nil:
 		return usageError("run: --read and --slots are both given: use one of them")
 	case c.AtLeast < 0:
 		return usageError(fmt.Sprintf("run: --at-least %v is negative: use a positive duration", c.AtLeast))
@@ -133,8 +136,8 @@ func (c *runCommand) locker(client *cluster) (quorumlock.Locker, error) {
 	members := make([]quorumlock.Locker, len(c.Names))
 	for i, name := range c.Names {
 		switch {
-		case c.Slots != 0:
-			members[i] = client.Semaphore(name, c.Slots)
+		case c.Slots != nil:
+			members[i] = client.Semaphore(name, *c.Slots)
 		case c.Read:
 			members[i] = client.RWMutex(name).RLocker()
 		default:
@@ -149,7 +152,16 @@ func (c *runCommand) locker(client *cluster) (quorumlock.Locker, error) {
 
 // options are those of the lock, whether it has one name or several.
 func (c *runCommand) options() []quorumlock.Option {
-	opts := []quorumlock.Option{quorumlock.WithTTL(c.TTL), quorumlock.WithWait(c.Wait), quorumlock.WithNodeTimeout(c.NodeTimeout), quorumlock.WithRestartGuard(c.RestartGuard)}
+	opts := []quorumlock.Option{quorumlock.WithTTL(c.TTL)}
+	if c.Wait != nil {
+		opts = append(opts, quorumlock.WithWait(*c.Wait))
+	}
+	if c.NodeTimeout != nil {
+		opts = append(opts, quorumlock.WithNodeTimeout(*c.NodeTimeout))
+	}
+	if c.RestartGuard != nil {
+		opts = append(opts, quorumlock.WithRestartGuard(*c.RestartGuard))
+	}
 	if c.Verbose {
 		opts = append(opts, quorumlock.WithLogger(slog.New(slog.NewTextHandler(safeWriter{notes}, nil))))
 	}
@@ -198,7 +210,7 @@ func (c *runCommand) Run(e *env) (err error) {
 		return c.notAcquired(err)
 	}
 	granted := time.Now()
-	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots > 0), limits: limits, ttl: c.TTL})
+	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots != nil), limits: limits, ttl: c.TTL})
 	keep := c.keep(end, granted)
 	unlocked := lease.UnlockAfter(context.Background(), keep)
 	return outcome(end, err, unlocked, keep > 0)
@@ -215,7 +227,7 @@ func (c *runCommand) keep(end ending, granted time.Time) time.Duration {
 // acquire takes the lock, with a lease that is long enough to start something under it.
 func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease *quorumlock.Lease, err error) {
 	take := lock.Lock
-	if c.Try {
+	if c.Try || c.Wait != nil && *c.Wait <= 0 {
 		take = lock.TryLock
 	}
 	if lease, err = take(ctx); err != nil {
@@ -238,8 +250,8 @@ func (c *runCommand) notAcquired(err error) error {
 	if _, few := errors.AsType[*quorumlock.QuorumError](err); few {
 		return &statusError{exitNoQuorum, err}
 	}
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, quorumlock.ErrHeld) {
-		return &statusError{exitNoQuorum, fmt.Errorf("too few nodes answered within --wait %v: %w", c.Wait, err)}
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, quorumlock.ErrHeld) && c.Wait != nil {
+		return &statusError{exitNoQuorum, fmt.Errorf("too few nodes answered within --wait %v: %w", *c.Wait, err)}
 	}
 	if errors.Is(err, quorumlock.ErrHeld) {
 		if c.HeldStatus == 0 {

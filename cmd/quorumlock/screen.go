@@ -54,7 +54,7 @@ func (w *watcher) draw(e *env, out *os.File) error {
 	for {
 		select {
 		case v = <-looked:
-			if w.looks == w.Rounds {
+			if w.isOver() {
 				return nil
 			}
 			next.Reset(w.Interval)

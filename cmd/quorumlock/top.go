@@ -21,7 +21,7 @@ type topCommand struct {
 	connection
 	Pattern  string        `arg:"" optional:"" help:"Which names, as Redis matches them."`
 	Interval time.Duration `default:"2s" placeholder:"D" help:"How often to look, at least 200ms."`
-	Rounds   int           `short:"n" placeholder:"N" help:"End after so many looks. Without it: go on."`
+	Rounds   *int          `short:"n" placeholder:"N" help:"End after so many looks. Without it: go on."`
 	Limit    int           `default:"1000" placeholder:"N" help:"Look at so many locks at most."`
 	JSON     bool          `name:"json" help:"Print a line of JSON for each look."`
 }
@@ -103,8 +103,8 @@ func (c *topCommand) Run(e *env) (err error) {
 	switch {
 	case c.Interval < 200*time.Millisecond:
 		return usageError(fmt.Sprintf("top: --interval %v is too short: use at least 200ms", c.Interval))
-	case c.Rounds < 0:
-		return usageError(fmt.Sprintf("top: -n %d is negative: use a positive number, or leave it out", c.Rounds))
+	case c.Rounds != nil && *c.Rounds < 1:
+		return usageError(fmt.Sprintf("top: -n %d: use a positive number, or leave it out", *c.Rounds))
 	case c.Limit < 1 || c.Limit > 10000:
 		return usageError(fmt.Sprintf("top: --limit %d: use 1 to 10000", c.Limit))
 	}
@@ -120,6 +120,9 @@ func (c *topCommand) Run(e *env) (err error) {
 	return w.print(e)
 }
 
+// isOver reports whether it has looked as often as it was asked to.
+func (w *watcher) isOver() bool { return w.Rounds != nil && w.looks == *w.Rounds }
+
 // print writes plain lines, or JSON, for each look.
 func (w *watcher) print(e *env) error {
 	for {
@@ -133,7 +136,7 @@ func (w *watcher) print(e *env) error {
 			_, failed := io.WriteString(e.text, v.plain())
 			err = errors.Join(err, failed)
 		}
-		if w.looks == w.Rounds {
+		if w.isOver() {
 			return err
 		}
 		if _, few := errors.AsType[*quorumlock.QuorumError](err); err != nil && !few { // that is worth watching
