@@ -28,7 +28,7 @@ type Event struct {
 	Took time.Duration
 
 	// For Acquired and Refused.
-	Try      bool          // the call was TryLock
+	Try      bool          // the call was TryLock, or Lock with a WithWait of 0
 	Waited   time.Duration // time since somebody else was in the way, or the nodes were no quorum; 0 if the call did not have to wait
 	Attempts int           // how often the call asked the nodes; 0 if it re-entered the caller's own hold, or if its turn never came
 	Handed   bool          // the previous holder handed the lock over

@@ -36,11 +36,12 @@ func WithoutRenewal() Option { return func(s *resolved) { s.Renew = false } }
 
 // WithWait bounds how long Lock waits, without bounding the context of the lease it returns. When it
 // is over, Lock returns [context.DeadlineExceeded] joined with why the last attempt failed, such as
-// [ErrHeld]. Default: Lock waits until its ctx is done.
-func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = limit } }
+// [ErrHeld]. With 0 or less, as when a budget of time is used up, Lock does not wait: it is a TryLock, and a refusal that
+// waiting could have changed is joined with [context.DeadlineExceeded], too. Default: Lock waits until its ctx is done.
+func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = max(limit, 0) } }
 
 // WithNodeTimeout sets how long one node may take to answer before it counts as unreachable for the
-// call at hand. It is waited for only while the other nodes are no quorum. It must not be longer than the
+// call at hand. It is waited for only while the other nodes are no quorum. It must be positive, and not longer than the
 // TTL: an answer that comes later grants nothing. Default: a twentieth of the TTL, but at least 50 ms and at
 // most 1 s.
 func WithNodeTimeout(limit time.Duration) Option { return func(s *resolved) { s.NodeTimeout = limit } }
@@ -93,8 +94,8 @@ func WithPrefix(p string) Option { return func(s *resolved) { s.Prefix = p } }
 func WithLabel(l string) Option { return func(s *resolved) { s.Label = l } }
 
 // WithMaxHold makes the watchdog stop d after the grant, even if the holder forgets to unlock. The lease is
-// then lost at the end of its validity, at most one TTL later. [Lease.Extend] is not affected. Default, and with
-// 0: there is no limit.
+// then lost at the end of its validity, at most one TTL later. [Lease.Extend] is not affected. d must be
+// positive. Default: there is no limit.
 func WithMaxHold(d time.Duration) Option { return func(s *resolved) { s.MaxHold = d } }
 
 // WithRetention sets for how long the nodes keep a latch after the last Done or Wait that reached them. It means nothing to

@@ -29,7 +29,7 @@ import (
 // joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. What lead returns after
 // its ctx was cancelled by a loss or by Resign does not end Run; an error that says more than that the context is done is
 // logged. When ctx is done, Run returns ctx's error, joined with such an error of lead. Run also returns the errors of
-// Campaign, but for the end of [quorumlock.WithWait], after which it campaigns again. If lead panics, the lock is
+// Campaign, but for the end of a positive [quorumlock.WithWait], after which it campaigns again. If lead panics, the lock is
 // released first.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if err := e.check(ctx); err != nil {

@@ -69,7 +69,11 @@ func (l *Locker) Name() string { return l.name }
 // Lock acquires the lock, as [quorumlock.Locker] says. While [Locker.Fail] has an error, Lock returns it at once: unlike a real lock, which
 // rides out an outage until ctx is done.
 func (l *Locker) Lock(ctx context.Context) (*quorumlock.Lease, error) {
-	return l.acquire(ctx, true)
+	lease, err := l.acquire(ctx, l.set.Wait != 0)
+	if held, ok := err.(*quorumlock.HeldError); ok && l.set.Wait == 0 {
+		return nil, errors.Join(context.DeadlineExceeded, held)
+	}
+	return lease, err
 }
 
 // TryLock acquires the lock without waiting for its turn, as [quorumlock.Locker] says.

@@ -253,6 +253,18 @@ func TestWithWaitBoundsTheWaitAndNotTheLease(t *testing.T) {
 	})
 }
 
+func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
+	l := locktest.New("x", quorumlock.WithWait(0))
+	lease := lock(t, l)
+	if _, err := l.Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, quorumlock.ErrHeld) {
+		t.Errorf("Lock: %v, want DeadlineExceeded with ErrHeld", err)
+	}
+	if _, err := l.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("TryLock: %v, want ErrHeld alone", err)
+	}
+	unlock(t, lease)
+}
+
 func TestBadNamesAndOptionsAreErrorsOfTheCalls(t *testing.T) {
 	for name, l := range map[string]*locktest.Locker{
 		"an empty name": locktest.New(""),

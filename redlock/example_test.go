@@ -116,7 +116,7 @@ func ExampleClient() {
 	// locked
 	// <nil>
 	// quorumlock: redlock.New: no nodes: give at least one, and three or five for a lock that survives failures
-	// quorumlock: WithQuorum(2) cannot work over 5 nodes: use 3 to 5, or 0 for a majority
+	// quorumlock: WithQuorum(2) cannot work over 5 nodes: use 3 to 5, or leave the option out for a majority
 }
 
 func ExampleMutex() {

@@ -110,7 +110,7 @@ func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
 		set.Quorum = majority
 	}
 	if set.Quorum < majority || set.Quorum > len(c.nodes) {
-		return set, fmt.Errorf("quorumlock: WithQuorum(%d) cannot work over %d nodes: use %d to %d, or 0 for a majority",
+		return set, fmt.Errorf("quorumlock: WithQuorum(%d) cannot work over %d nodes: use %d to %d, or leave the option out for a majority",
 			set.Quorum, len(c.nodes), majority, len(c.nodes))
 	}
 	for _, n := range c.nodes {

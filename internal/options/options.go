@@ -4,6 +4,7 @@ package options
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -14,6 +15,9 @@ import (
 // maxDuration keeps the arithmetic of a lease, of the restart guard, and of a node, from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
+// unset stands for options that are not given. A 0 that is given is no default: it is judged like other values.
+const unset = math.MinInt
+
 // Settings is what a lock's options come to.
 type Settings = settings.Of[quorumlock.Owner, quorumlock.Drift, quorumlock.Observer]
 
@@ -23,6 +27,7 @@ func Resolve(opts ...quorumlock.Option) (Settings, error) {
 	s := Settings{
 		TTL: quorumlock.DefaultTTL, Renew: true, Drift: quorumlock.DefaultDrift(),
 		Label: quorumlock.DefaultLabel(), Retention: quorumlock.DefaultRetention,
+		Wait: unset, NodeTimeout: unset, Quorum: unset, MaxTTL: unset, MaxHold: unset,
 	}
 	for _, o := range opts {
 		if o != nil {
@@ -33,8 +38,17 @@ func Resolve(opts ...quorumlock.Option) (Settings, error) {
 		s.Logger = slog.New(slog.DiscardHandler)
 	}
 	err := check(&s)
-	if s.NodeTimeout == 0 {
+	if s.NodeTimeout == unset {
 		s.NodeTimeout = min(max(s.TTL/20, 50*time.Millisecond), time.Second)
+	}
+	if s.Quorum == unset {
+		s.Quorum = 0
+	}
+	if s.MaxTTL == unset {
+		s.MaxTTL = 0
+	}
+	if s.MaxHold == unset {
+		s.MaxHold = 0
 	}
 	return s, err
 }
@@ -62,18 +76,15 @@ func check(s *Settings) error {
 		return fmt.Errorf("quorumlock: WithTTL(%v) leaves no validity after a drift of %v × TTL + %v: use a longer TTL or a smaller drift",
 			s.TTL, s.Drift.Rate, s.Drift.Floor)
 	}
-	if s.NodeTimeout < 0 {
-		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) is negative: use a positive duration, or 0 for the default", s.NodeTimeout)
+	if s.NodeTimeout <= 0 && s.NodeTimeout != unset {
+		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) gives no node time to answer: use a positive duration, or leave the option out for the default", s.NodeTimeout)
 	}
 	if s.NodeTimeout > s.TTL {
 		return fmt.Errorf("quorumlock: WithNodeTimeout(%v) is longer than WithTTL(%v), so that a node could answer after the lease is over: use a shorter node timeout or a longer TTL",
 			s.NodeTimeout, s.TTL)
 	}
-	if s.Wait < 0 {
-		return fmt.Errorf("quorumlock: WithWait(%v) is negative: use a positive duration, or 0 to wait until ctx is done", s.Wait)
-	}
-	if s.MaxHold < 0 {
-		return fmt.Errorf("quorumlock: WithMaxHold(%v) is negative: use a positive duration, or 0 for no limit", s.MaxHold)
+	if s.MaxHold <= 0 && s.MaxHold != unset {
+		return fmt.Errorf("quorumlock: WithMaxHold(%v) allows no hold: use a positive duration, or leave the option out for no limit", s.MaxHold)
 	}
 	if err := names.CheckPrefix(s.Prefix); err != nil {
 		return err
@@ -81,18 +92,18 @@ func check(s *Settings) error {
 	if !names.IsLabel(s.Label) {
 		return fmt.Errorf("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, names.MaxLabel)
 	}
-	if s.MaxTTL < 0 || s.MaxTTL > maxDuration {
-		return fmt.Errorf("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or 0 for no guard", s.MaxTTL)
+	if (s.MaxTTL <= 0 || s.MaxTTL > maxDuration) && s.MaxTTL != unset {
+		return fmt.Errorf("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or leave the option out for no guard", s.MaxTTL)
 	}
-	if s.MaxTTL > 0 && s.TTL > s.MaxTTL {
+	if s.TTL > s.MaxTTL && s.MaxTTL != unset {
 		return fmt.Errorf("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
 			s.TTL, s.MaxTTL)
 	}
 	if s.Retention < quorumlock.MinRetention || s.Retention > maxDuration {
 		return fmt.Errorf("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, quorumlock.MinRetention, maxDuration, quorumlock.DefaultRetention)
 	}
-	if s.Quorum < 0 {
-		return fmt.Errorf("quorumlock: WithQuorum(%d) is negative: use a majority of the nodes or more, or 0 for a majority", s.Quorum)
+	if s.Quorum <= 0 && s.Quorum != unset {
+		return fmt.Errorf("quorumlock: WithQuorum(%d): use a majority of the nodes or more, or leave the option out for a majority", s.Quorum)
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ func TestResolveWithoutOptionsGivesTheDefaults(t *testing.T) {
 		TTL:         10 * time.Second,
 		Renew:       true,
 		NodeTimeout: 500 * time.Millisecond,
+		Wait:        math.MinInt,
 		Drift:       quorumlock.Drift{Rate: 0.01, Floor: 2 * time.Millisecond},
 		Label:       quorumlock.DefaultLabel(),
 		Retention:   24 * time.Hour,
@@ -68,6 +69,14 @@ func TestResolveAppliesOptionsInOrder(t *testing.T) {
 	}
 }
 
+func TestAWaitOfNothingIsNoDefault(t *testing.T) {
+	for _, limit := range []time.Duration{0, -1, math.MinInt64} {
+		if s, err := options.Resolve(quorumlock.WithWait(limit)); err != nil || s.Wait != 0 {
+			t.Errorf("WithWait(%v): %v, %v, want no wait", limit, s.Wait, err)
+		}
+	}
+}
+
 func TestQuarantineIsTheLongestTTLAndItsDrift(t *testing.T) {
 	for _, tt := range []struct {
 		guard, want time.Duration
@@ -78,7 +87,11 @@ func TestQuarantineIsTheLongestTTLAndItsDrift(t *testing.T) {
 		{time.Minute, time.Minute + 6*time.Second + time.Millisecond, quorumlock.Drift{Rate: 0.1, Floor: time.Millisecond}},
 		{time.Minute, time.Minute, quorumlock.Drift{}},
 	} {
-		s, err := options.Resolve(quorumlock.WithRestartGuard(tt.guard), quorumlock.WithDrift(tt.drift))
+		opts := []quorumlock.Option{quorumlock.WithDrift(tt.drift)}
+		if tt.guard > 0 {
+			opts = append(opts, quorumlock.WithRestartGuard(tt.guard))
+		}
+		s, err := options.Resolve(opts...)
 		if got := options.Quarantine(&s); err != nil || got != tt.want {
 			t.Errorf("guard %v, drift %+v: %v, %v, want %v", tt.guard, tt.drift, got, err, tt.want)
 		}
@@ -115,13 +128,15 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		{"negative floor", quorumlock.WithDrift(quorumlock.Drift{Floor: -time.Second}), []string{"WithDrift", "Floor is -1s", "0 or more"}},
 		{"a drift that eats the TTL", quorumlock.WithDrift(quorumlock.Drift{Rate: 0.5, Floor: 5 * time.Second}),
 			[]string{"WithTTL(10s)", "0.5", "5s", "a longer TTL or a smaller drift"}},
-		{"negative node timeout", quorumlock.WithNodeTimeout(-1), []string{"WithNodeTimeout(-1ns)", "positive", "0 for the default"}},
-		{"negative wait", quorumlock.WithWait(-time.Minute), []string{"WithWait(-1m0s)", "positive", "until ctx is done"}},
-		{"negative guard", quorumlock.WithRestartGuard(-1), []string{"WithRestartGuard(-1ns)", "longest TTL", "0 for no guard"}},
+		{"negative node timeout", quorumlock.WithNodeTimeout(-1), []string{"WithNodeTimeout(-1ns)", "positive", "leave the option out for the default"}},
+		{"no node timeout", quorumlock.WithNodeTimeout(0), []string{"WithNodeTimeout(0s)", "positive"}},
+		{"negative guard", quorumlock.WithRestartGuard(-1), []string{"WithRestartGuard(-1ns)", "longest TTL", "leave the option out for no guard"}},
+		{"a guard of nothing", quorumlock.WithRestartGuard(0), []string{"WithRestartGuard(0s)", "longest TTL"}},
 		{"endless guard", quorumlock.WithRestartGuard(math.MaxInt64), []string{"WithRestartGuard(", "longest TTL"}},
 		{"a guard below the TTL", quorumlock.WithRestartGuard(9 * time.Second), []string{"WithTTL(10s)", "WithRestartGuard(9s)", "a longer guard"}},
 		{"a node timeout above the TTL", quorumlock.WithNodeTimeout(10*time.Second + 1), []string{"WithNodeTimeout(10.000000001s)", "WithTTL(10s)", "a shorter node timeout or a longer TTL"}},
-		{"negative hold", quorumlock.WithMaxHold(-time.Second), []string{"WithMaxHold(-1s)", "positive", "0 for no limit"}},
+		{"negative hold", quorumlock.WithMaxHold(-time.Second), []string{"WithMaxHold(-1s)", "positive", "leave the option out for no limit"}},
+		{"no hold", quorumlock.WithMaxHold(0), []string{"WithMaxHold(0s)", "positive"}},
 		{"no retention", quorumlock.WithRetention(0), []string{"WithRetention(0s)", "use 1m0s to", "leave the option out for 24h"}},
 		{"short retention", quorumlock.WithRetention(time.Minute - 1), []string{"WithRetention(59.999999999s)", "use 1m0s to"}},
 		{"endless retention", quorumlock.WithRetention(math.MaxInt64), []string{"WithRetention(", "use 1m0s to"}},
@@ -136,6 +151,7 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 		{"a prefix that is the library's", quorumlock.WithPrefix("quorumlock_app:"), []string{`"quorumlock_"`, "another beginning"}},
 		{"a prefix that is Redisson's", quorumlock.WithPrefix("redisson_lock_queue:"), []string{`"redisson_lock_queue:"`, "another beginning"}},
 		{"negative quorum", quorumlock.WithQuorum(-1), []string{"WithQuorum(-1)", "majority"}},
+		{"no quorum", quorumlock.WithQuorum(0), []string{"WithQuorum(0)", "leave the option out for a majority"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := options.Resolve(tt.option)

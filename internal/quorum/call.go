@@ -37,6 +37,7 @@ type call struct {
 	machine  *core.Machine
 	outcome  core.Outcome
 	last     error // why the last attempt failed
+	over     error // joined to it when the call has failed, if a longer wait could have helped; nil for a TryLock
 	timer    *time.Timer
 	armed    time.Duration // when the timer fires; 0 if it does not
 	todo     []core.Call   // to be sent
@@ -135,6 +136,9 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		}
 		if fx.Outcome == core.Failed && fx.Reason != core.Cancelled {
 			c.last = c.failure(fx.Reason)
+			if c.over != nil && fx.Reason != core.NotALock {
+				c.last = errors.Join(c.over, c.last)
+			}
 		}
 		close(c.decided)
 	}

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,6 +143,9 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 				l.logNoQuorum(err)
 			}
 			wait, pause = l.client.around(pause), min(2*pause, lastTry)
+		}
+		if l.set.Wait == 0 {
+			return errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), last)
 		}
 		if id == "" && deafen == nil {
 			deafen = l.listen(told)

@@ -197,11 +197,17 @@ func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 }
 
 func (l *Lock) tryLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
+	return l.tryOnce(ctx, w, nil)
+}
+
+// tryOnce is tryLock. A non-nil over is joined to refusals that could change with time.
+func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.Lease, error) {
 	for {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
 			return w.entered(lease), err
 		}
 		c := l.newCall(&l.try, l.client.nextTicket(), nil, w)
+		c.over = over
 		if lease, err := c.run(ctx, ctx, nil); lease != nil || err != nil {
 			return lease, err
 		}
@@ -214,12 +220,20 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 		return nil, err
 	}
 	defer l.client.End()
+	if l.set.Wait == 0 {
+		return l.watched(ctx, true, (*Lock).lockAtOnce)
+	}
 	return l.watched(ctx, false, (*Lock).waitAndLock)
+}
+
+// lockAtOnce is Lock with no time to wait: a refusal is the end of its wait.
+func (l *Lock) lockAtOnce(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
+	return l.tryOnce(ctx, w, context.DeadlineExceeded)
 }
 
 func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
 	waiting, stop := ctx, context.CancelFunc(func() {})
-	if l.set.Wait > 0 {
+	if l.set.Wait >= 0 {
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
 	}
 	defer stop()
