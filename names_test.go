@@ -26,6 +26,8 @@ func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 		{"redisson_rwlock:{x}", []string{"read-write locks", "another beginning"}},
 		{"{x}:uuid:7:rwlock_timeout:1", []string{`":rwlock_timeout:1"`, "reader", "another end"}},
 		{"redisson_lock_token:" + strings.Repeat("x", 1000), []string{"another beginning"}},
+		{strings.Repeat("x", quorumlock.MaxName+1), []string{"has 1025 bytes with its prefix", "use at most 1024"}},
+		{strings.Repeat("x", 1<<20), []string{"has 1048576 bytes", "use at most 1024"}},
 	} {
 		t.Run(tt.name[:min(len(tt.name), 40)], func(t *testing.T) {
 			err := quorumlock.CheckName(tt.name)
@@ -48,7 +50,7 @@ func TestCheckNameTakesEveryOtherName(t *testing.T) {
 	for _, name := range []string{
 		"x", "{x}", "a{b", "{}", "two words", " ", "\t\n", "schloß/замок/锁🔒", "\xff\xfe\x00", "*", "a:b", "redisson_lock", "redisson_lock_token",
 		"my_redisson_lock_token:{x}", "Quorumlock_x", "quorumlock-demo:1", "rwlock_timeout:1", "x:rwlock_timeout:", "x:rwlock_timeout:now",
-		strings.Repeat("k", 1<<16),
+		strings.Repeat("k", quorumlock.MaxName),
 	} {
 		if err := quorumlock.CheckName(name); err != nil {
 			t.Errorf("%.40q: %v", name, err)

@@ -84,7 +84,7 @@ func WithOwner(o Owner) Option { return func(s *resolved) { s.Owner = o } }
 // share. Clients with different prefixes do not share locks. A Redisson client shares them if its NameMapper adds
 // the same prefix. [CheckName] judges the name with its prefix. p must not contain spaces or control characters. If
 // it contains a {, the } that ends the hash tag must follow within p, and not at once: a cluster would refuse the
-// keys otherwise. Default: no prefix.
+// keys otherwise. It must be shorter than [MaxName]. Default: no prefix.
 func WithPrefix(p string) Option { return func(s *resolved) { s.Prefix = p } }
 
 // WithLabel sets what the owners of a client begin with, so that [HeldError], Inspect and the logs show people who

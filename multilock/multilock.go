@@ -55,6 +55,13 @@ type inner = quorum.Member
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
+// The limits of a MultiLock. They count the locks of members that are MultiLocks themselves. What a MultiLock asks of a node
+// goes there at one time, so each of its locks makes a call of it take longer.
+const (
+	MaxMembers   = quorum.MaxLocks // locks
+	MaxNameBytes = quorum.MaxNames // bytes of all their names, with their prefixes
+)
+
 // member is a lock of this module.
 type member interface{ Member() *quorum.Lock }
 
@@ -65,7 +72,8 @@ type member interface{ Member() *quorum.Lock }
 // It belongs to the client of its first member, and is closed with it. If other members are of other clients, shut those clients down
 // after it: once their nodes are closed, a lease of the MultiLock can be neither renewed nor given back there.
 //
-// New returns an error if a lock is given twice, as for a transfer from an account to itself: give each lock once.
+// New returns an error if a lock is given twice, as for a transfer from an account to itself: give each lock once. It
+// returns an error, too, if there are more than [MaxMembers] members, or if their names have more than [MaxNameBytes] bytes.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	set, err := options.Resolve(opts...)
 	if err != nil {

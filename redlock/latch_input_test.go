@@ -33,7 +33,7 @@ func TestALatchRefusesBadInputAtOnce(t *testing.T) {
 		"a large n":           {"x", 4097, nil, "use 1 to 4096"},
 		"no name":             {"", 1, nil, "the name of the lock is empty"},
 		"a long name":         {strings.Repeat("x", 1025), 1, nil, "has 1025 bytes with its prefix: use at most 1024"},
-		"a long prefix":       {"x", 1, []quorumlock.Option{quorumlock.WithPrefix(strings.Repeat("x", 1024))}, "has 1025 bytes with its prefix: use at most 1024"},
+		"a long prefix":       {"xy", 1, []quorumlock.Option{quorumlock.WithPrefix(strings.Repeat("x", 1023))}, "has 1025 bytes with its prefix: use at most 1024"},
 		"a name of its keys":  {"quorumlock_latch:{x}", 1, nil, `begins with "quorumlock_"`},
 		"a short retention":   {"x", 1, []quorumlock.Option{quorumlock.WithRetention(time.Second)}, "WithRetention(1s): use 1m0s to"},
 		"an endless one":      {"x", 1, []quorumlock.Option{quorumlock.WithRetention(1 << 62)}, "WithRetention("},

@@ -25,10 +25,16 @@ var reserved = []struct{ prefix, use string }{
 // `{name}:<owner>:rwlock_timeout:<n>`.
 const readTimeout = ":rwlock_timeout:"
 
+// Max is the longest name of a lock, in bytes, its prefix included.
+const Max = 1024
+
 // Check is quorumlock.CheckName.
 func Check(name string) error {
 	if name == "" {
 		return errors.New("quorumlock: the name of the lock is empty: use a name")
+	}
+	if len(name) > Max {
+		return fmt.Errorf("quorumlock: the name of the lock %.80q... has %d bytes with its prefix: use at most %d", name, len(name), Max)
 	}
 	for _, r := range reserved {
 		if strings.HasPrefix(name, r.prefix) {
@@ -43,6 +49,9 @@ func Check(name string) error {
 
 // CheckPrefix returns what is wrong with a prefix for names, whatever name follows.
 func CheckPrefix(p string) error {
+	if len(p) >= Max {
+		return fmt.Errorf("quorumlock: WithPrefix(%.80q...) has %d bytes, and a name at most %d with its prefix: use a shorter prefix", p, len(p), Max)
+	}
 	if strings.ContainsFunc(p, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
 		return fmt.Errorf("quorumlock: WithPrefix(%.80q) contains a space or a control character: use a prefix without, such as \"billing:\"", p)
 	}

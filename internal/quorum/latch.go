@@ -36,9 +36,8 @@ type Latch struct {
 
 // The limits of a latch. A call reads all ids that a node has, so they must fit into one reply.
 const (
-	maxLatchIDs  = 4096
-	maxLatchID   = 200  // bytes
-	maxLatchName = 1024 // bytes, prefix included
+	maxLatchIDs = 4096
+	maxLatchID  = 200 // bytes
 )
 
 // latchRefresh is how often Wait looks, on average, though no node has told it anything: a message may be lost.
@@ -51,10 +50,6 @@ func NewLatch(client *Client, name string, n, need int, cells []Cell, set option
 		l.err = fmt.Errorf("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
 	}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
-		if size := len(cells[i].Name); size > maxLatchName {
-			l.err = fmt.Errorf("quorumlock: Latch(%.80q...): the name has %d bytes with its prefix: use at most %d", name, size, maxLatchName)
-			break
-		}
 		l.err = quorumlock.CheckName(cells[i].Name)
 		if c, ok := cells[i].Node.(interface{ CheckName(string) error }); ok && l.err == nil {
 			l.err = c.CheckName(cells[i].Name)

@@ -1,0 +1,77 @@
+package multilock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// rows returns locks whose names have that many bytes in all.
+func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
+	members := make([]quorumlock.Locker, n)
+	for i := range members {
+		size := (bytes - bytes/n*(n-1)) // of the first, so that the sum is right
+		if i > 0 {
+			size = bytes / n
+		}
+		name := fmt.Sprintf("%04d", i)
+		members[i] = c.Mutex(name + strings.Repeat("x", size-len(name)))
+	}
+	return members
+}
+
+// What New takes can be locked, waited for, renewed and unlocked.
+func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 1)
+		other, _ := client(t, servers)
+		members := rows(c, multilock.MaxMembers, multilock.MaxNameBytes)
+		m := all(t, members...)
+		lease := locktest.Lock(t, m)
+		time.Sleep(quorumlock.DefaultTTL * 6 / 5)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+
+		last := members[len(members)-1].Name()
+		lease = locktest.Lock(t, other.Mutex(last))
+		waited := make(chan error)
+		go func() {
+			lease, err := m.Lock(t.Context())
+			if err == nil {
+				err = lease.Unlock(t.Context())
+			}
+			waited <- err
+		}()
+		time.Sleep(2 * time.Second)
+		locktest.Unlock(t, lease)
+		if err := <-waited; err != nil {
+			t.Errorf("%.300v", err)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestAMultiLockBeyondALimitIsRefusedByName(t *testing.T) {
+	c, _ := start(t, 3)
+	for name, tt := range map[string]struct {
+		members []quorumlock.Locker
+		want    string
+	}{
+		"members":         {rows(c, multilock.MaxMembers+1, 10*(multilock.MaxMembers+1)), "1001 locks, those of members included: use at most 1000"},
+		"nested members":  {[]quorumlock.Locker{all(t, rows(c, 999, 9990)...), all(t, c.Mutex("a"), c.Mutex("b"))}, "1001 locks"},
+		"bytes of names":  {rows(c, 100, multilock.MaxNameBytes+1), "the names of its 100 locks have 65537 bytes with their prefixes: use at most 65536"},
+		"bytes of a name": {[]quorumlock.Locker{c.Mutex(strings.Repeat("x", 1<<20))}, "has 1048576 bytes with its prefix: use at most 1024"},
+	} {
+		_, err := multilock.New(tt.members)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
+			t.Errorf("too many %s: %.300v, want an error about %q", name, err, tt.want)
+		}
+	}
+}
