@@ -60,7 +60,7 @@ func WithQuorum(nodes int) Option { return func(s *resolved) { s.Quorum = nodes 
 // keep these in step.
 //
 // maxTTL is the longest TTL that any client of the nodes uses for any lock, and it takes all clients to
-// have the guard, with the same maxTTL. A MultiLock needs the option itself.
+// have the guard, with the same maxTTL. A MultiLock has the guard of its members' clients.
 //
 // Also a node that is started for the first time is out for that time; so is one that restarts with all its
 // data, so that nodes that write every change to disk before they answer (appendfsync always) are better

@@ -66,8 +66,12 @@ const (
 type member interface{ Member() *quorum.Lock }
 
 // New returns the lock of all members, which are locks of packages node, redlock and multilock, each with nodes or names
-// of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore. Its options are its own: those of its members do not apply, except
-// for the quorum of a RedLock.
+// of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore.
+//
+// Its defaults are those of its first member's client, such as the TTL, the wait, the Logger and the Observer; opts override
+// them. If another member's client has a default that would make other holds, such as another TTL, New returns an error that
+// names the option: give it to New. Of the options of a single member, only the quorum and the prefix apply; New refuses a
+// restart guard that it would have alone.
 //
 // It belongs to the client of its first member, and is closed with it. If other members are of other clients, shut those clients down
 // after it: once their nodes are closed, a lease of the MultiLock can be neither renewed nor given back there.
@@ -75,19 +79,6 @@ type member interface{ Member() *quorum.Lock }
 // New returns an error if a lock is given twice, as for a transfer from an account to itself: give each lock once. It
 // returns an error, too, if there are more than [MaxMembers] members, or if their names have more than [MaxNameBytes] bytes.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
-	set, err := options.Resolve(opts...)
-	if err != nil {
-		return nil, err
-	}
-	if set.Quorum != 0 {
-		return nil, errors.New("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
-	}
-	if set.Prefix != "" {
-		return nil, errors.New("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
-	}
-	if set.Label != quorumlock.DefaultLabel() {
-		return nil, errors.New("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
-	}
 	if len(members) == 0 {
 		return nil, errors.New("quorumlock: multilock.New: no members: give at least one lock")
 	}
@@ -106,11 +97,41 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 		}
 		names[i] = l.Name()
 	}
+	set, err := inherit(locks, opts)
+	if err != nil {
+		return nil, err
+	}
 	lock, err := quorum.All(strings.Join(names, " + "), locks, set)
 	if err != nil {
 		return nil, err
 	}
 	return &Mutex{quorum.NewMember(lock), lock}, nil
+}
+
+// inherit returns what opts come to over the defaults of the members' clients, which must agree.
+func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, error) {
+	clients := quorum.ClientsOf(locks)
+	set, err := options.Inherit(clients[0].Defaults(), opts)
+	switch {
+	case err != nil:
+		return set, err
+	case set.Quorum != 0:
+		return set, errors.New("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
+	case set.Prefix != "":
+		return set, errors.New("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
+	case set.Label != quorumlock.DefaultLabel():
+		return set, errors.New("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
+	}
+	for _, c := range clients[1:] {
+		other, err := options.Inherit(c.Defaults(), opts)
+		if err != nil {
+			return set, err
+		}
+		if d := options.Difference(&set, &other); d != "" {
+			return set, fmt.Errorf("quorumlock: multilock.New: the clients of the members differ: %s: give the option to multilock.New, or use clients that agree", d)
+		}
+	}
+	return set, nil
 }
 
 // Name returns the names of the members, joined by " + ".

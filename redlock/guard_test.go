@@ -261,10 +261,10 @@ func TestGuardedAttemptWhoseReplyIsLostLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestMultiLockHasAGuardOfItsOwn(t *testing.T) {
+func TestMultiLockHasTheGuardOfItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3, guarded)
-		both, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")}, guarded)
+		both, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")})
 		if err != nil {
 			t.Fatal(err)
 		}

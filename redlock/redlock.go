@@ -81,6 +81,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	}
 	c.locks = quorum.NewClient(c.set.Label)
 	c.locks.Tell(c.set.Observer, c.set.Logger)
+	c.locks.SetDefaults(c.opts)
 	own := c.list()
 	for _, n := range c.nodes {
 		n.Introduce(own.in(c.locks.ID()))

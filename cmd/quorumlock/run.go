@@ -147,7 +147,7 @@ func (c *runCommand) locker(client *cluster) (quorumlock.Locker, error) {
 	if len(members) == 1 {
 		return members[0], nil
 	}
-	return multilock.New(members, c.options()...)
+	return multilock.New(members)
 }
 
 // options are those of the lock, whether it has one name or several.
@@ -155,12 +155,6 @@ func (c *runCommand) options() []quorumlock.Option {
 	opts := []quorumlock.Option{quorumlock.WithTTL(c.TTL)}
 	if c.Wait != nil {
 		opts = append(opts, quorumlock.WithWait(*c.Wait))
-	}
-	if c.NodeTimeout != nil {
-		opts = append(opts, quorumlock.WithNodeTimeout(*c.NodeTimeout))
-	}
-	if c.RestartGuard != nil {
-		opts = append(opts, quorumlock.WithRestartGuard(*c.RestartGuard))
 	}
 	if c.Verbose {
 		opts = append(opts, quorumlock.WithLogger(slog.New(slog.NewTextHandler(safeWriter{notes}, nil))))

@@ -4,6 +4,7 @@
 // The life of a lease, and where to read it:
 //
 //	lock.go           Lock, TryLock: re-entrancy, the local queue, one call
+//	multi.go          the lock of several locks: a MultiLock, its limits
 //	call.go           a call: its machine, what it sends, its timer
 //	hold.go           its leases, Extend, Unlock
 //	errors.go         its errors
@@ -92,6 +93,7 @@ type Client struct {
 
 	observer quorumlock.Observer // learns of the nodes; nil: that of the lock
 	logger   *slog.Logger        // the same
+	defaults []quorumlock.Option // of its locks
 
 	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
 	lost     chan struct{}  // closed when Close has made every lease count as lost
@@ -142,6 +144,12 @@ func NewClient(label string) *Client {
 
 // ID is how the client is called in its owners: `<label>~<uuid>`.
 func (c *Client) ID() string { return c.id }
+
+// SetDefaults sets the options that a MultiLock inherits from the client. It is called before c is used.
+func (c *Client) SetDefaults(opts []quorumlock.Option) { c.defaults = opts }
+
+// Defaults returns the options of SetDefaults.
+func (c *Client) Defaults() []quorumlock.Option { return c.defaults }
 
 // Simulate replaces the clock and the random pauses of c: a simulation gives every client a wall clock of its
 // own, and the same pauses in every run. It is called before c is used.

@@ -46,7 +46,9 @@ type Lock struct {
 	slots  int    // how many callers can hold it at one time, if it is not shared
 	locks  int    // how many locks it takes: 1 unless it is a MultiLock
 	size   int    // of their names with their prefixes, in bytes
-	set    options.Settings
+
+	clients []*Client // of all these locks, each once
+	set     options.Settings
 
 	terms dialect.Terms
 	lock  core.Config // of calls of Lock
@@ -62,7 +64,7 @@ type Lock struct {
 
 // New returns a lock over cells, all of which are of one kind. A non-nil err is returned by every call on it.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
-	l := &Lock{client: client, name: name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), set: set, err: err}
+	l := &Lock{client: client, name: name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), clients: []*Client{client}, set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
 	l.slots = quorumlock.MaxPermits
 	for _, c := range cells {
@@ -93,69 +95,6 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 	l.try = l.lock
 	l.try.Tries = true
 	return l
-}
-
-// The limits of a MultiLock. What it asks of a node at one time must fit into the node's queue several times over, beside
-// the calls of others.
-const (
-	MaxLocks = 1000
-	MaxNames = 64 << 10 // bytes
-)
-
-// All returns the lock that holds all of the members, at the client of the first.
-func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
-	trees := make([]core.Tree, len(members))
-	var cells []Cell
-	locks, size := 0, 0
-	for i, m := range members {
-		if m.err != nil {
-			return nil, fmt.Errorf("quorumlock: member %d: %w", i+1, m.err)
-		}
-		locks, size = locks+m.locks, size+m.size
-		trees[i] = m.tree
-		cells = append(cells, m.cells...)
-	}
-	switch {
-	case locks > MaxLocks:
-		return nil, fmt.Errorf("quorumlock: multilock.New: %d locks, those of members included: use at most %d", locks, MaxLocks)
-	case size > MaxNames:
-		return nil, fmt.Errorf("quorumlock: multilock.New: the names of its %d locks have %d bytes with their prefixes: use at most %d", locks, size, MaxNames)
-	}
-	if err := eachOnce(members); err != nil {
-		return nil, err
-	}
-	l := New(members[0].client, name, core.Every(trees), cells, set, nil)
-	l.locks, l.size = locks, size
-	l.lock.Slots = nil
-	first := 0
-	for _, m := range members {
-		for _, s := range m.lock.Slots {
-			s.First += first
-			l.lock.Slots = append(l.lock.Slots, s)
-		}
-		first += len(m.cells)
-	}
-	l.try.Slots = l.lock.Slots
-	return l, l.err
-}
-
-// eachOnce refuses members that need one name at one node.
-func eachOnce(members []*Lock) error {
-	type place struct {
-		node Node
-		name string
-	}
-	taken := make(map[place]bool)
-	for i, m := range members {
-		for _, c := range m.cells {
-			p := place{c.Node, c.Name}
-			if taken[p] {
-				return fmt.Errorf("quorumlock: member %d (%q) needs %q at node %s, as an earlier member does: use each lock once", i+1, m.name, c.Name, c.Node)
-			}
-			taken[p] = true
-		}
-	}
-	return nil
 }
 
 func indexOf(cells []Cell, c Cell) int { return slices.IndexFunc(cells, c.at) }

@@ -1,0 +1,49 @@
+package options
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Inherit resolves the options of a MultiLock over the defaults of a client. The quorum, the prefix and the label of the
+// client are those of the members.
+func Inherit(defaults, own []quorumlock.Option) (Settings, error) {
+	members := quorumlock.Option(func(s *Settings) {
+		s.Quorum, s.Prefix, s.Label = unset, "", quorumlock.DefaultLabel()
+	})
+	return Resolve(slices.Concat(defaults, []quorumlock.Option{members}, own)...)
+}
+
+// Difference returns the first option, with both of its values, that makes holds by a differ from holds by b; "" if there is
+// none.
+func Difference(a, b *Settings) string {
+	for _, o := range []struct {
+		name string
+		a, b any
+	}{
+		{"WithTTL", a.TTL, b.TTL},
+		{"WithoutRenewal", !a.Renew, !b.Renew},
+		{"WithWait", given(a.Wait, a.Wait >= 0), given(b.Wait, b.Wait >= 0)},
+		{"WithNodeTimeout", a.NodeTimeout, b.NodeTimeout},
+		{"WithDrift", a.Drift, b.Drift},
+		{"WithRestartGuard", given(a.MaxTTL, a.MaxTTL > 0), given(b.MaxTTL, b.MaxTTL > 0)},
+		{"WithMaxHold", given(a.MaxHold, a.MaxHold > 0), given(b.MaxHold, b.MaxHold > 0)},
+		{"WithOwner", a.Owner, b.Owner},
+	} {
+		if o.a != o.b {
+			return fmt.Sprintf("%s is %v and %v", o.name, o.a, o.b)
+		}
+	}
+	return ""
+}
+
+// given returns a duration for people.
+func given(d time.Duration, set bool) any {
+	if !set {
+		return "not set"
+	}
+	return d
+}

@@ -1,0 +1,128 @@
+package multilock_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+)
+
+// counter counts the locks that were acquired.
+type counter struct{ acquired atomic.Int64 }
+
+func (c *counter) Begin(ctx context.Context, _ string) context.Context { return ctx }
+
+func (c *counter) Observe(_ context.Context, e quorumlock.Event) {
+	if e.Kind == quorumlock.Acquired && strings.Contains(e.Lock, " + ") {
+		c.acquired.Add(1)
+	}
+}
+
+// The options of a client are the defaults of a MultiLock of its locks, too.
+func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		var seen counter
+		c, servers := start(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithWait(time.Second), quorumlock.WithoutRenewal(),
+			quorumlock.WithLabel("billing"), quorumlock.WithPrefix("{app}:"), quorumlock.WithQuorum(3),
+			quorumlock.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), quorumlock.WithObserver(&seen))
+		a, b := c.Mutex("a"), c.Mutex("b")
+		lease := locktest.Lock(t, all(t, a, b))
+		if left := time.Until(lease.ValidUntil()); left > 3*time.Second {
+			t.Errorf("valid for %v, want less than the client's TTL of 3s", left)
+		}
+		if label := lease.Owner().Label(); label != "billing" {
+			t.Errorf("the label is %q", label)
+		}
+		if n := locktest.Holds(servers, "{app}:a", lease.Owner()); n != 3 {
+			t.Errorf("%d nodes have the key with the client's prefix", n)
+		}
+		began := time.Now()
+		if _, err := all(t, b, a).Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+			t.Errorf("Lock: %v after %v, want DeadlineExceeded after the client's wait of 1s", err, time.Since(began))
+		}
+		locktest.Lost(t, lease, 3*time.Second) // it is not renewed
+		if n := seen.acquired.Load(); n != 1 {
+			t.Errorf("the client's Observer learned of %d grants, want 1", n)
+		}
+		_ = c.Close() // returns when all is logged
+		if !strings.Contains(lines.String(), "a + b") {
+			t.Errorf("the client's logger has nothing of the loss:\n%s", lines.String())
+		}
+	})
+}
+
+func TestOptionsOfAMultiLockOverrideItsDefaults(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := start(t, 3, quorumlock.WithTTL(3*time.Second))
+		m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b", quorumlock.WithTTL(5*time.Second))}, quorumlock.WithTTL(7*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease := locktest.Lock(t, m)
+		if left := time.Until(lease.ValidUntil()); left < 6*time.Second || left > 7*time.Second {
+			t.Errorf("valid for %v, want almost 7s", left)
+		}
+		locktest.Unlock(t, lease)
+	})
+}
+
+// Which of two defaults holds would be a matter of the order of the members.
+func TestDifferentDefaultsOfClientsAreRefusedUntilOneIsGiven(t *testing.T) {
+	const minute = time.Minute
+	for name, tt := range map[string]struct {
+		one, other []quorumlock.Option
+		want       string
+		given      quorumlock.Option
+	}{
+		"TTL": {[]quorumlock.Option{quorumlock.WithTTL(3 * time.Second)}, []quorumlock.Option{quorumlock.WithTTL(5 * time.Second)},
+			"WithTTL is 3s and 5s", quorumlock.WithTTL(4 * time.Second)},
+		"wait":         {nil, []quorumlock.Option{quorumlock.WithWait(minute)}, "WithWait is not set and 1m0s", quorumlock.WithWait(minute)},
+		"no wait":      {nil, []quorumlock.Option{quorumlock.WithWait(0)}, "WithWait is not set and 0s", quorumlock.WithWait(0)},
+		"node timeout": {[]quorumlock.Option{quorumlock.WithNodeTimeout(time.Second)}, nil, "WithNodeTimeout is 1s and 500ms", quorumlock.WithNodeTimeout(time.Second)},
+		"renewal":      {[]quorumlock.Option{quorumlock.WithoutRenewal()}, nil, "WithoutRenewal is true and false", quorumlock.WithoutRenewal()},
+		"guard":        {nil, []quorumlock.Option{quorumlock.WithRestartGuard(minute)}, "WithRestartGuard is not set and 1m0s", quorumlock.WithRestartGuard(minute)},
+		"max hold":     {nil, []quorumlock.Option{quorumlock.WithMaxHold(minute)}, "WithMaxHold is not set and 1m0s", quorumlock.WithMaxHold(minute)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, servers := start(t, 3, tt.one...)
+			d, _ := client(t, servers, tt.other...)
+			nested := all(t, c.Mutex("x"))
+			for _, members := range [][]quorumlock.Locker{{c.Mutex("a"), d.Mutex("b")}, {nested, c.Mutex("a"), d.Mutex("b")}} {
+				if _, err := multilock.New(members); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "give the option to multilock.New") {
+					t.Errorf("New: %v, want that %s", err, tt.want)
+				}
+				m, err := multilock.New(members, tt.given)
+				if err != nil {
+					t.Errorf("New with the option: %v", err)
+					continue
+				}
+				if _, err := multilock.New([]quorumlock.Locker{m, c.Mutex("y")}); err == nil {
+					t.Error("New took a MultiLock of clients that differ as a member")
+				}
+			}
+		})
+	}
+}
+
+// A guard that only one member has would be lost with the lock that takes them all.
+func TestTheGuardOfASingleMemberIsNotLost(t *testing.T) {
+	c, _ := start(t, 3)
+	guard := quorumlock.WithRestartGuard(time.Minute)
+	members := []quorumlock.Locker{c.Mutex("a"), c.Mutex("b", guard)}
+	if _, err := multilock.New(members); err == nil || !strings.Contains(err.Error(), "member 2 has WithRestartGuard(1m0s): give it to multilock.New") {
+		t.Errorf("New: %v", err)
+	}
+	if _, err := multilock.New(members, guard); err != nil {
+		t.Error(err)
+	}
+}
