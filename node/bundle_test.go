@@ -271,6 +271,7 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 		"replies":                    {[]string{"*3\r\n:1\r\n*3\r\n:0\r\n$-1\r\n*1\r\n:7\r\n:1\r\n"}, [3]string{}, 1, 0, 1},
 		"an error among them":        {[]string{"*3\r\n:1\r\n-WRONGTYPE x\r\n:1\r\n"}, [3]string{1: wrong}, 1, 0, 1},
 		"a read-only server":         {[]string{"*3\r\n:1\r\n-READONLY x\r\n:1\r\n"}, [3]string{1: "READONLY"}, 1, 0, 1},
+		"a read-only server, old":    {[]string{"*3\r\n:1\r\n-ERR Error running script (in a bundle): @user_script: 20: -READONLY x\r\n:1\r\n"}, [3]string{1: "READONLY"}, 1, 0, 1},
 		"a server that loads":        {[]string{"-LOADING x\r\n"}, [3]string{"LOADING", "LOADING", "LOADING"}, 1, 0, 1},
 		"words of a proxy":           {[]string{"-ERR for redis cluster, keys must be in one slot\r\n"}, [3]string{"one slot", "one slot", "one slot"}, 1, 0, 1},
 		"a forbidden key":            {[]string{"-NOPERM x\r\n", ":1\r\n", "-NOPERM x\r\n", ":1\r\n"}, [3]string{1: "NOPERM"}, 1, 3, 1},

@@ -373,23 +373,35 @@ func TestAConnectionThatTakesTooLongFailsNobodyEarly(t *testing.T) {
 	})
 }
 
-// A server that has become a replica is asked at another connection: its name may lead to the new master by then.
+// A server that has become a replica is asked at another connection: its name may lead to the new master by then. Redis 6 and KeyDB
+// wrap the error of a command in a script.
 func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		a := newAsked()
-		p.s.Redis.SetError("READONLY You can't write against a read only replica.")
-		a.do(n, "a", time.Second)
-		settle(500 * time.Millisecond)
-		p.s.Redis.SetError("")
-		a.do(n, "b", time.Second)
-		settle(500 * time.Millisecond)
-		if a.errs["a"] == nil || a.errs["b"] != nil || a.answers["b"] != 1 {
-			t.Errorf("a: %v, b: %v", a.errs["a"], a.errs["b"])
-		}
-		if p.dials == 0 {
-			t.Error("the connection to the replica was used again")
-		}
-	})
+	const readOnly = "READONLY You can't write against a read only replica."
+	for name, answer := range map[string]string{
+		"Redis 7": readOnly,
+		"Redis 6": "ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -" + readOnly,
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+				a := newAsked()
+				p.s.Redis.SetError(answer)
+				a.do(n, "a", time.Second)
+				settle(500 * time.Millisecond)
+				p.s.Redis.SetError("")
+				a.do(n, "b", time.Second)
+				settle(500 * time.Millisecond)
+				if err := a.errs["a"]; err == nil || !strings.HasSuffix(err.Error(), ": "+readOnly) || strings.Contains(err.Error(), "user_script") {
+					t.Errorf("a: %v", err)
+				}
+				if a.errs["b"] != nil || a.answers["b"] != 1 {
+					t.Errorf("b: %v", a.errs["b"])
+				}
+				if p.dials == 0 {
+					t.Error("the connection to the replica was used again")
+				}
+			})
+		})
+	}
 }
 
 // The answer to one script of a pipeline may show that the server must not be asked. A script of the pipeline that it did

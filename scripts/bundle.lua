@@ -19,9 +19,8 @@ while ARGV[arg] do
   keys, args = keys - 48, args - 48
   local ok, reply = pcall(run, script, ARGV[arg + args], KEYS[key + 1], KEYS[key + 2], keys > 2 and KEYS[key + 3], keys > 3 and KEYS[key + 4],
     unpack(ARGV, arg + 1, arg + args))
-  if not ok and type(reply) == 'string' then -- the client wants to see the code of the error first, as it does for a script
-    reply = string.match(reply, '^@?user_script: ?%d+: %-?(.*)$') or reply
-    reply = {err = string.match(reply, '^%u+ ') and reply or 'ERR ' .. reply}
+  if not ok and type(reply) == 'string' then -- before Redis 7; since then it is a table
+    reply = {err = 'ERR Error running script (in a bundle): ' .. reply} -- as if it had been sent alone
   end
   replies[#replies + 1] = reply or false -- nil would end the list
   key, arg = key + keys, arg + args + 1

@@ -148,7 +148,6 @@ func isDown(err error) bool {
 	return passing.MatchString(said.Error())
 }
 
-// passing is what a server answers that does not serve for now. Up to Redis 6 the error of a script has the server's own
-// behind a hyphen: "ERR Error running script (call to f_...): @user_script:1: -OOM command not allowed". Elsewhere a text may
-// repeat the name of a lock or of a user, which says nothing.
-var passing = regexp.MustCompile(`^(ERR Error running script .*: -)?((LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|OOM|MISCONF)\b|ERR max number of clients)`)
+// passing matches the errors of a server that does not serve for now. They begin with the code. Elsewhere a text may repeat the name of
+// a lock or of a user, which says nothing.
+var passing = regexp.MustCompile(`^((LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|OOM|MISCONF)\b|ERR max number of clients)`)

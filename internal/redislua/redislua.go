@@ -127,6 +127,9 @@ func (in *Interpreter) Run(source string, keys, args []string) []byte {
 	if err := l.PCall(0, lua.MultRet, nil); err != nil {
 		said := err.Error()
 		if e, ok := errors.AsType[*lua.ApiError](err); ok {
+			if _, ok := e.Object.(*lua.LTable); ok { // of call
+				return wire(nil, e.Object)
+			}
 			said = e.Object.String()
 		}
 		return fmt.Appendf(nil, "-ERR %s\r\n", strings.ReplaceAll(said, "\n", " "))
@@ -181,7 +184,7 @@ func (in *Interpreter) call(l *lua.LState, raise bool) int {
 	v, err := in.answer(args)
 	switch {
 	case err != nil && raise:
-		l.RaiseError("%s", err.Error())
+		l.Error(failure(l, err.Error()), 1)
 	case err != nil:
 		l.Push(failure(l, err.Error()))
 	default:

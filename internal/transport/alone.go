@@ -36,6 +36,7 @@ func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 		case replies := <-answered:
 			return replies
 		case <-ctx.Done(): // the goroutine lasts for as long as the client's own timeouts let it
+			reload(n.client)
 			err = ctx.Err()
 		}
 	}
@@ -71,12 +72,27 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 	replies := make([]wire.Reply, len(calls))
 	for i, cmd := range cmds {
 		if err := cmd.Err(); err != nil {
+			said := newServerError(err.Error())
+			switch {
+			case !answered(err):
+				reload(n.client)
+			case string(said) != err.Error():
+				err = said
+			}
 			replies[i].Err = n.Failure(err, errors.Is(ctx.Err(), context.DeadlineExceeded))
 			continue
 		}
 		replies[i].Value = cmd.Val()
 	}
 	return replies
+}
+
+// reload makes a cluster client load its map of servers again, in the background. It is called when a connection has failed: a replica
+// may have taken the server's place. By itself, go-redis would ask the old server for up to a minute.
+func reload(client redis.UniversalClient) {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		c.ReloadState(context.Background())
+	}
 }
 
 func alone(ctx context.Context, verb, script string, c wire.Call) once {

@@ -161,12 +161,10 @@ func (h *hub) run() {
 			h.mu.Unlock()
 			return
 		}
-		if c, ok := h.client.(*redis.ClusterClient); ok && err != nil {
-			c.ReloadState(h.open) // the slot may have moved
-		}
 		if err == nil {
 			continue
 		}
+		reload(h.client) // the slot may have moved
 		select {
 		case <-time.After(time.Until(began.Add(retrySubscribe))):
 		case <-h.open.Done():

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -12,8 +13,20 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// serverError is an error that the server answered.
+// serverError is an error that the server answered. It begins with the code of the error, such as READONLY.
 type serverError string
+
+// wrapped matches the error of a command in a script, as servers before Redis 7 wrap it:
+//
+//	ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY You can't write against a read only replica.
+//
+// A wrapped error without a code does not match.
+var wrapped = regexp.MustCompile(`^(?:ERR Error running script \([^)]*\): )?(?:@?user_script: ?[0-9]+: )*-?([A-Z]{2,} .*)$`)
+
+// newServerError returns the error in Redis 7's words: the code of a wrapped error comes first.
+func newServerError(said string) serverError {
+	return serverError(wrapped.ReplaceAllString(said, "$1"))
+}
 
 func (e serverError) Error() string { return string(e) }
 
@@ -110,7 +123,7 @@ func parseValue(b []byte) (v any, rest []byte, err error) {
 	case '+', '(':
 		return line, rest, nil
 	case '-':
-		return serverError(line), rest, nil
+		return newServerError(line), rest, nil
 	case ':':
 		n, err := strconv.ParseInt(line, 10, 64)
 		return n, rest, garbled(err)
@@ -159,7 +172,7 @@ func parseString(kind byte, length int, b []byte) (v any, rest []byte, err error
 	s, rest := string(b[:length]), b[length+2:]
 	switch {
 	case kind == '!':
-		return serverError(s), rest, nil
+		return newServerError(s), rest, nil
 	case kind == '=': // its first four bytes say what it is
 		_, s, _ = strings.Cut(s, ":")
 	}

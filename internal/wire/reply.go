@@ -319,7 +319,7 @@ func (r Reply) failure() error {
 			return notALock(field)
 		case semaphore:
 			return noSemaphore(what)
-		case strings.Contains(said, "WRONGTYPE"):
+		case strings.HasPrefix(said, "WRONGTYPE "):
 			return notALock("WRONGTYPE")
 		}
 		return nil
@@ -329,7 +329,7 @@ func (r Reply) failure() error {
 // lookFailure is failure for the scripts that look at every key, and say NOTALOCK if the lock's own is of another type.
 func (r Reply) lookFailure() error {
 	return r.explain(func(said string) error {
-		if strings.HasPrefix(said, "NOTALOCK ") || strings.HasPrefix(said, "NOSEMAPHORE ") || !strings.Contains(said, "WRONGTYPE") {
+		if !strings.HasPrefix(said, "WRONGTYPE ") {
 			return r.failure()
 		}
 		return badQueue{}
