@@ -54,7 +54,9 @@ func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeou
 // trusts or a client certificate.
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
-// A Dialer opens a connection to a node.
+// A Dialer opens a connection to a node. The connection must end its reads and writes when it is closed. If it cannot set
+// deadlines, as a channel of an SSH connection, its methods that set them return an error. If it is no socket itself, it should not be
+// wrapped without need: after a second without calls a PING finds out whether it still stands, which costs a round trip.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // WithDialer sets how a dialled node is connected to, for instance through a tunnel. It is not used

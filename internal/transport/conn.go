@@ -3,8 +3,11 @@ package transport
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
+	"os"
 	"syscall"
+	"time"
 )
 
 // bounding returns a dialer whose connections have the limits of replies. If wrote is not nil, it gets the size of what is
@@ -55,13 +58,61 @@ func abort(conn net.Conn) {
 	_ = socket.Close()
 }
 
-// bounded is a connection whose reads fail, for good, at the first reply that no Redis sends.
+// bounded is a connection whose reads fail, for good, at the first reply that no Redis sends. It has deadlines, though the connection below
+// may have none.
 type bounded struct {
 	net.Conn
 	covered covered
 	replies replies
 	err     error // of replies
 	wrote   func(b *bounded, n int)
+	reads   limit
+	writes  limit
+}
+
+// SetDeadline implements net.Conn.
+func (b *bounded) SetDeadline(t time.Time) error {
+	return errors.Join(b.SetReadDeadline(t), b.SetWriteDeadline(t))
+}
+
+// SetReadDeadline implements net.Conn. It does not fail: if the connection is closed, the next read does.
+func (b *bounded) SetReadDeadline(t time.Time) error {
+	b.reads = newLimit(t, b.Conn.SetReadDeadline(t))
+	return nil
+}
+
+// SetWriteDeadline implements net.Conn. It does not fail: if the connection is closed, the next write does.
+func (b *bounded) SetWriteDeadline(t time.Time) error {
+	b.writes = newLimit(t, b.Conn.SetWriteDeadline(t))
+	return nil
+}
+
+// limit is the deadline of the reads, or of the writes, of a connection that cannot set deadlines, such as a channel of an SSH
+// connection. At the limit the connection is closed. The zero value is no limit.
+type limit struct{ at time.Time }
+
+// newLimit returns the limit of a connection on which setting the deadline t has returned err.
+func newLimit(t time.Time, err error) limit {
+	if err == nil {
+		return limit{}
+	}
+	return limit{t}
+}
+
+// start begins a read or a write. The timer is nil if there is no limit.
+func (l limit) start(conn net.Conn) *time.Timer {
+	if l.at.IsZero() {
+		return nil
+	}
+	return time.AfterFunc(time.Until(l.at), func() { abort(conn) })
+}
+
+// stop ends a read or a write, and returns its error.
+func stop(timer *time.Timer, err error) error {
+	if timer != nil && !timer.Stop() && err != nil {
+		return os.ErrDeadlineExceeded
+	}
+	return err
 }
 
 // Write implements net.Conn.
@@ -73,7 +124,9 @@ func (b *bounded) Write(p []byte) (int, error) {
 	case len(out) == 0: // everything is sent already
 		return len(p), nil
 	}
+	timer := b.writes.start(b.Conn)
 	n, err := b.Conn.Write(out)
+	err = stop(timer, err)
 	if b.wrote != nil {
 		b.wrote(b, n)
 	}
@@ -88,7 +141,9 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
+	timer := b.reads.start(b.Conn)
 	n, err := b.Conn.Read(p)
+	err = stop(timer, err)
 	n, b.err = b.replies.scan(p[:n])
 	if b.err != nil {
 		abort(b.Conn)

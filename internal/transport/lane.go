@@ -235,19 +235,23 @@ func (l *lane) expire() {
 // rest is how long a connection must have been idle to be checked before it is used. A check costs a system call.
 const rest = 10 * time.Millisecond
 
-// wait returns when something is queued, and reports whether the connection was idle for long. It returns false when the
-// lane is closed.
-func (l *lane) wait() (more, rested bool) {
+// longRest is how long a connection that cannot be looked at must have been idle for a PING before it is used. A PING costs a round
+// trip. No server closes connections sooner for being idle: the least timeout is a second.
+const longRest = time.Second
+
+// wait returns when something is queued, and for how long the connection was idle. It returns false when the lane is closed.
+func (l *lane) wait() (more bool, idle time.Duration) {
 	began := time.Now()
-	for waited := false; ; waited = true {
+	for {
 		l.mu.Lock()
 		closed, some := l.closed, l.queue.first != nil
 		l.idle = !closed && !some
 		l.mu.Unlock()
 		if closed || some {
-			return !closed, waited && time.Since(began) >= rest
+			return !closed, idle
 		}
 		<-l.wake
+		idle = time.Since(began)
 	}
 }
 

@@ -103,31 +103,40 @@ func standsAlone(hello any, id int64) bool {
 // isReady reports whether there is a connection that can be used.
 func (k *link) isReady() bool { return k.conn != nil }
 
-// check drops the connection if the server, or a proxy, has closed it while it was idle. It costs a system call. It looks below
+// check drops the connection if the server, or a proxy, has closed it while it was idle. It returns false if it cannot look at the
+// connection: it is not a socket, or the system is Windows. It costs a system call. It looks below
 // TLS, too, without reading: nothing was asked, so whatever is there is the end of the connection or, rarely, a record of TLS
 // itself. Either way the worker connects anew.
-func (k *link) check() {
-	if k.conn == nil || !looksAtIdle {
-		return
+func (k *link) check() (looked bool) {
+	if k.conn == nil {
+		return true
+	}
+	if !looksAtIdle {
+		return false
 	}
 	b := k.last.Load()
-	if b == nil {
-		return
-	}
 	if k.raw == nil {
 		socket, ok := socketOf(b.Conn).(syscall.Conn)
 		if !ok {
-			return
+			return false
 		}
 		var err error
 		if k.raw, err = socket.SyscallConn(); err != nil {
 			k.drop()
-			return
+			return true
 		}
 	}
 	k.open = false
 	_ = b.Conn.SetReadDeadline(time.Time{}) // a read with a deadline that has passed would not look
 	if err := k.raw.Read(k.probe); err != nil || !k.open {
+		k.drop()
+	}
+	return true
+}
+
+// ping drops the connection unless the server answers on it, until ctx is done. Any answer will do: the user may lack the permission.
+func (k *link) ping(ctx context.Context) {
+	if err := k.conn.Ping(ctx).Err(); err != nil && !answered(err) {
 		k.drop()
 	}
 }

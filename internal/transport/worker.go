@@ -30,12 +30,13 @@ func (notSent) NotSent() {}
 func (l *lane) work() {
 	defer l.link.drop()
 	for {
-		more, rested := l.wait()
+		more, idle := l.wait()
 		if !more {
 			return
 		}
-		if rested {
-			l.link.check()
+		rested := idle >= rest
+		if rested && !l.link.check() && idle >= longRest {
+			l.ping()
 		}
 		if !l.link.isReady() && !l.connect() {
 			continue
@@ -79,6 +80,13 @@ func (l *lane) connect() bool {
 		t.free()
 	}
 	return false
+}
+
+// ping finds out whether the connection still stands.
+func (l *lane) ping() {
+	ctx, cancel := context.WithTimeout(l.ctx, l.node.patience)
+	defer cancel()
+	l.link.ping(ctx)
 }
 
 func isTimeout(err error) bool {
