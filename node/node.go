@@ -97,9 +97,10 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // The client's retries do not apply to locks. Close leaves the client open. If the node cannot work,
 // for example without a client, every call of the node, and redlock.New, say so.
 //
-// The calls of a node that Dial made share pipelines, and scripts if the server is no part of a cluster and behind no proxy. Those of a node that New made go one by one over the connections
-// of the client, as its other commands do: its hooks see each of them, and a cluster's go to the server that has the key. Calls for one
-// waiter go one after the other.
+// The calls of a node that Dial made share pipelines, and scripts if the server is no part of a cluster and behind no proxy. Those of
+// a node that New made go one by one over the connections of the client, as its other commands do: its hooks see each of them, with the
+// values of the ctx of the caller that waits for it, and a cluster's go to the server that has the key. Calls for one waiter go one after
+// the other.
 //
 // If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes longer than a call may
 // take, the node makes the connection with a PING of its own. The limits that [Dial] sets on replies do not apply.

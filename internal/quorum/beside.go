@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"context"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -29,7 +30,7 @@ func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 	}
 	defer l.client.End()
 	deadline := time.Now().Add(l.set.NodeTimeout)
-	l.client.send(l.cells[cell].Node, Foreground, deadline, []wire.Call{call}, func(replies []wire.Reply) {
+	l.client.send(context.Background(), l.cells[cell].Node, Foreground, deadline, []wire.Call{call}, func(replies []wire.Reply) {
 		defer l.client.End()
 		answer(replies[0].Boxed())
 	})

@@ -35,6 +35,7 @@ type call struct {
 
 	mu       sync.Mutex
 	machine  *core.Machine
+	ctx      context.Context // of the caller that waits for what is sent; context.Background() if none does
 	outcome  core.Outcome
 	last     error // why the last attempt failed
 	over     error // joined to it when the call has failed, if a longer wait could have helped; nil for a TryLock
@@ -130,7 +131,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		close(c.hold.released)
 	}
 	if fx.Outcome != core.Undecided {
-		c.outcome = fx.Outcome
+		c.outcome, c.ctx = fx.Outcome, context.Background()
 		if _, handed := c.machine.Attempt(); c.watch != nil && handed && fx.Outcome == core.Acquired {
 			c.watch.handed = true
 		}
@@ -179,10 +180,10 @@ func (c *call) flush() {
 	}
 	c.busy = true
 	for len(c.todo) > 0 {
-		now := c.todo
+		now, ctx := c.todo, c.ctx
 		c.todo = c.spare[:0]
 		c.mu.Unlock()
-		c.send(now)
+		c.send(ctx, now)
 		c.mu.Lock()
 		c.spare = now
 	}
@@ -190,8 +191,8 @@ func (c *call) flush() {
 	c.mu.Unlock()
 }
 
-// send sends calls, those to one node together.
-func (c *call) send(calls []core.Call) {
+// send sends calls, those to one node together. ctx is that of the caller that waits for those that do not renew.
+func (c *call) send(ctx context.Context, calls []core.Call) {
 	m := mail{call: c}
 	renews := false
 	for i := range calls {
@@ -202,9 +203,12 @@ func (c *call) send(calls []core.Call) {
 	}
 	if renews {
 		c.mu.Lock()
-		urgent := len(c.hold.waiting) > 0
+		extends, urgent := context.Background(), len(c.hold.waiting) > 0
+		if urgent {
+			extends = c.hold.waiting[0].ctx
+		}
 		c.mu.Unlock()
-		c.lock.client.renew(c, calls, urgent)
+		c.lock.client.renew(extends, c, calls, urgent)
 	}
 	now := time.Now()
 	deadline := now.Add(c.lock.set.NodeTimeout)
@@ -223,7 +227,7 @@ func (c *call) send(calls []core.Call) {
 		}
 		if !c.recall(b) {
 			c.list(b)
-			c.lock.client.sendWith(&b.receipt, n, Foreground, deadline, b.scripts, b.answered)
+			c.lock.client.sendWith(ctx, &b.receipt, n, Foreground, deadline, b.scripts, b.answered)
 		}
 	}
 }
@@ -370,6 +374,7 @@ func (c *call) callers() int {
 
 // run makes the call. See await.
 func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
+	c.ctx = ctx
 	c.lock.client.enlist(c)
 	defer c.unlisten()
 	c.step(core.Event{Kind: core.Start})

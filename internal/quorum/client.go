@@ -297,15 +297,15 @@ func (c *Client) enter() {
 	c.flight.Add(1)
 }
 
-// send asks a node, for somebody who has begun. answer ends with End.
-func (c *Client) send(n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
-	c.sendWith(nil, n, lane, deadline, calls, answer)
+// send asks a node, for somebody who has begun. ctx has the values of a caller that waits for the answer. answer ends with End.
+func (c *Client) send(ctx context.Context, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+	c.sendWith(ctx, nil, n, lane, deadline, calls, answer)
 }
 
 // sendWith is send with a receipt. What is recalled ends with End, too.
-func (c *Client) sendWith(receipt *Receipt, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+func (c *Client) sendWith(ctx context.Context, receipt *Receipt, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
-	n.Do(context.Background(), lane, deadline, calls, receipt, answer)
+	n.Do(ctx, lane, deadline, calls, receipt, answer)
 }
 
 func (c *Client) isClosed() bool {

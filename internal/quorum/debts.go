@@ -114,7 +114,7 @@ func (c *Client) settle(n Node, o *debt, due []owed) {
 			calls[i] = w.call
 		}
 		answered := make(chan struct{})
-		c.send(n, Background, time.Now().Add(lastTry), calls, func(replies []wire.Reply) {
+		c.send(context.Background(), n, Background, time.Now().Add(lastTry), calls, func(replies []wire.Reply) {
 			for i, r := range replies {
 				if r.Err != nil && isDown(r.Err) {
 					left = append(left, some[i])

@@ -44,6 +44,7 @@ func (h *hold) find(l *quorumlock.Lease) int {
 type extension struct {
 	round int32
 	done  chan core.Round
+	ctx   context.Context // of the caller
 }
 
 // note notes when the hold ended. Only the first call counts.
@@ -216,18 +217,18 @@ func (c *call) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duratio
 	}
 	defer c.lock.client.End()
 	if c.watch == nil {
-		_, _, err := c.leave(l, keep)
+		_, _, err := c.leave(ctx, l, keep)
 		return err
 	}
 	began := time.Now()
-	held, ended, err := c.leave(l, keep)
+	held, ended, err := c.leave(ctx, l, keep)
 	c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
 		Lease: l, Ended: ended, Held: held, Err: err})
 	return err
 }
 
 // leave is Leave. It also returns whether that ends the hold, unless it was lost before, and how long it has lasted then.
-func (c *call) leave(l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
+func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
 	client := c.lock.client
 	c.mu.Lock()
 	if i := c.hold.find(l); i >= 0 {
@@ -244,6 +245,7 @@ func (c *call) leave(l *quorumlock.Lease, keep time.Duration) (held time.Duratio
 		if ended = c.hold.loss == nil; ended {
 			held = c.machine.Held(at)
 		}
+		c.ctx = ctx
 		c.unlock(max(c.hold.kept-now, 0))
 	}
 	c.flush()
@@ -271,7 +273,7 @@ func (c *call) giveUp() {
 }
 
 // resign releases the hold. The leases of it that were not unlocked are lost.
-func (c *call) resign() error {
+func (c *call) resign(ctx context.Context) error {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
@@ -280,6 +282,7 @@ func (c *call) resign() error {
 	if c.hold.loss == nil && len(c.hold.leases) > 0 {
 		c.tellLossOf(&quorumlock.LostError{Name: c.lock.name, Owner: c.ownerOf(c.machine.Attempt()), Reason: "the leadership under which it was entered again has ended"}, quorumlock.LostResigned)
 	}
+	c.ctx = ctx
 	c.unlock(max(c.hold.kept-c.lock.client.time().Mono, 0))
 	c.flush()
 	return c.confirmed()
@@ -295,7 +298,7 @@ func Resign(lease *quorumlock.Lease) error {
 		return quorumlock.ErrLost // Close has told the leases so
 	}
 	defer held.call.lock.client.End()
-	return held.call.resign()
+	return held.call.resign(lease.Context())
 }
 
 // unlock ends the hold and has it released. It is called with mu held, and flush follows.
@@ -401,7 +404,7 @@ func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
 	c.take(core.Event{Kind: kind})
 	id := c.machine.LastRound()
 	if id != before {
-		c.hold.waiting = append(c.hold.waiting, extension{id, done})
+		c.hold.waiting = append(c.hold.waiting, extension{id, done, ctx})
 	}
 	c.flush()
 	var r core.Round

@@ -229,7 +229,7 @@ func (l *Latch) look(ctx context.Context, mode wire.LatchMode, id string) (union
 	for i := range all {
 		all[i] = i
 	}
-	first := l.newRound(all, mode, ids)
+	first := l.newRound(ctx, all, mode, ids)
 	states, err := first.run(ctx, nil)
 	if err != nil {
 		return u, err
@@ -263,7 +263,7 @@ func (l *Latch) look(ctx context.Context, mode wire.LatchMode, id string) (union
 			}
 			slices.Sort(ids)
 		}
-		second := l.newRound(lack, mode, ids)
+		second := l.newRound(ctx, lack, mode, ids)
 		second.states = agree
 		if _, err := second.run(ctx, u.within); err != nil {
 			return u, err

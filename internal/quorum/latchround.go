@@ -33,14 +33,14 @@ type cellState struct {
 	wire.LatchState
 }
 
-// newRound asks cells. The caller has begun.
-func (l *Latch) newRound(cells []int, mode wire.LatchMode, ids []string) *latchRound {
+// newRound asks cells, with the values of ctx. The caller has begun.
+func (l *Latch) newRound(ctx context.Context, cells []int, mode wire.LatchMode, ids []string) *latchRound {
 	r := &latchRound{latch: l, left: len(cells), answers: make(chan latchAnswer, len(cells))}
 	sent, server := time.Now(), rand.Text()
 	for _, i := range cells {
 		c := l.cells[i]
 		call := wire.Latch(c.Name, l.n, mode, l.set.Retention, server+"."+strconv.Itoa(i), ids...)
-		l.client.send(c.Node, Foreground, sent.Add(l.set.NodeTimeout), []wire.Call{call}, func(replies []wire.Reply) {
+		l.client.send(ctx, c.Node, Foreground, sent.Add(l.set.NodeTimeout), []wire.Call{call}, func(replies []wire.Reply) {
 			l.client.answered(c.Node, replies, time.Since(sent), &l.set)
 			r.answers <- latchAnswer{i, replies[0]}
 			l.client.End()

@@ -39,6 +39,7 @@ type renewer struct {
 
 // renewal is one call that renews a hold.
 type renewal struct {
+	ctx  context.Context // of a caller that waits for it
 	call *call
 	do   core.Call
 	at   time.Time // when it was queued
@@ -55,9 +56,9 @@ func gather(ttl time.Duration) time.Duration { return min(20*time.Millisecond, t
 // soonest is the shortest pause that is worth a timer: timers may be that late.
 const soonest = time.Millisecond
 
-// renew sends those of the calls that are renewals, for somebody who has begun: at once if somebody waits for them, or if their TTL is
-// too short to wait, and otherwise in a moment, together with those that are due by then.
-func (c *Client) renew(w *call, calls []core.Call, urgent bool) {
+// renew sends those of the calls that are renewals, for somebody who has begun: at once if somebody waits for them, whose ctx it is, or if their
+// TTL is too short to wait, and otherwise in a moment, together with those that are due by then.
+func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, urgent bool) {
 	var now []*renewer // that send at once
 	rs := &c.renewals
 	rs.mu.Lock()
@@ -80,7 +81,7 @@ func (c *Client) renew(w *call, calls []core.Call, urgent bool) {
 		if len(r.queue) == 0 || wait < r.wait {
 			r.wait = wait
 		}
-		r.queue = append(r.queue, renewal{w, calls[i], at})
+		r.queue = append(r.queue, renewal{ctx, w, calls[i], at})
 		if urgent {
 			now = append(now, r)
 		}
@@ -180,6 +181,7 @@ func (r *renewer) send() {
 		sent := some[:0]
 		var calls []wire.Call
 		var limit time.Duration
+		ctx := context.Background() // or that of the first caller that waits
 		for _, w := range some {
 			var err error
 			switch {
@@ -194,6 +196,9 @@ func (r *renewer) send() {
 				continue
 			}
 			limit = max(limit, w.call.lock.set.NodeTimeout)
+			if ctx == context.Background() {
+				ctx = w.ctx
+			}
 			sent = append(sent, w)
 			calls = append(calls, (&mail{call: w.call}).script(&w.do, nil))
 		}
@@ -201,7 +206,7 @@ func (r *renewer) send() {
 			continue
 		}
 		at := time.Now()
-		r.client.send(r.node, Background, at.Add(limit), calls, func(replies []wire.Reply) {
+		r.client.send(ctx, r.node, Background, at.Add(limit), calls, func(replies []wire.Reply) {
 			defer r.client.End()
 			r.client.answered(r.node, replies, time.Since(at), &sent[0].call.lock.set)
 			for i, w := range sent {
