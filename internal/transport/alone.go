@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -37,7 +38,7 @@ func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 			return replies
 		case <-ctx.Done(): // the goroutine lasts for as long as the client's own timeouts let it
 			reload(n.client)
-			err = ctx.Err()
+			err = n.usedUp(ctx.Err())
 		}
 	}
 	return n.unanswered(len(calls), err)
@@ -76,6 +77,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 			switch {
 			case !answered(err):
 				reload(n.client)
+				err = n.usedUp(err)
 			case string(said) != err.Error():
 				err = said
 			}
@@ -85,6 +87,18 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 		replies[i].Value = cmd.Val()
 	}
 	return replies
+}
+
+// usedUp adds to the error of a call without an answer that the program itself has used up the client's pool.
+func (n *Node) usedUp(err error) error {
+	c, ok := n.client.(*redis.Client)
+	if !ok {
+		return err
+	}
+	if s := c.PoolStats(); s.IdleConns > 0 || int(s.TotalConns) < c.Options().PoolSize {
+		return err
+	}
+	return fmt.Errorf("all %d connections of the client's pool are in use: %w", c.Options().PoolSize, err)
 }
 
 // reload makes a cluster client load its map of servers again, in the background. It is called when a connection has failed: a replica

@@ -65,6 +65,7 @@ type bounded struct {
 	covered covered
 	replies replies
 	err     error // of replies
+	refusal refusal
 	wrote   func(b *bounded, n int)
 	reads   limit
 	writes  limit
@@ -131,7 +132,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 		b.wrote(b, n)
 	}
 	if err != nil {
-		return 0, err
+		return 0, b.refusal.explain(err, b.Conn)
 	}
 	return len(p), nil
 }
@@ -143,7 +144,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	}
 	timer := b.reads.start(b.Conn)
 	n, err := b.Conn.Read(p)
-	err = stop(timer, err)
+	err = b.refusal.explain(stop(timer, err), b.Conn)
+	if b.replies.at == atStart && b.replies.depth == 0 {
+		b.refusal.read(p[:n])
+	}
 	n, b.err = b.replies.scan(p[:n])
 	if b.err != nil {
 		abort(b.Conn)

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -102,7 +103,7 @@ func TestACoverIsNeverSent(t *testing.T) {
 func TestAWriteThatFailsIsToldToGoRedis(t *testing.T) {
 	b := bound(&sink{err: io.ErrClosedPipe}, nil).(*bounded)
 	b.covered.expect([]byte("commands"), 1)
-	if n, err := b.Write([]byte(cover)); n != 0 || err != io.ErrClosedPipe {
+	if n, err := b.Write([]byte(cover)); n != 0 || !errors.Is(err, io.ErrClosedPipe) {
 		t.Errorf("%d, %v, want no byte and the error", n, err)
 	}
 }

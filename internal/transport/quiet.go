@@ -49,9 +49,9 @@ func (unreachable) SetWriteDeadline(time.Time) error { return nil }
 
 var nowhere net.Addr = &net.TCPAddr{}
 
-// failedDial is the error of a dial. It is wrapped because go-redis takes the outermost error off one that ends the
-// handshake.
+// failedDial is the error of a dial or of a handshake. It is wrapped because go-redis takes the outermost error off one that ends
+// the handshake.
 type failedDial struct{ error }
 
-// Unwrap returns what the dialer said.
+// Unwrap returns the error itself.
 func (f failedDial) Unwrap() error { return f.error }

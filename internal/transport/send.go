@@ -94,6 +94,9 @@ func namingPassword(err error) error {
 	return err
 }
 
+// repeated stands before the arguments that a server repeats.
+const repeated = ", with args beginning with"
+
 // withoutArguments cuts off what a server repeats of a command that it does not know: those of AUTH
 // and HELLO, which it may have by another name, are the password.
 func withoutArguments(err error) error {
@@ -101,7 +104,7 @@ func withoutArguments(err error) error {
 	if !ok {
 		return err
 	}
-	said, _, repeats := strings.Cut(e.Error(), ", with args beginning with")
+	said, _, repeats := strings.Cut(e.Error(), repeated)
 	if !repeats {
 		return err
 	}

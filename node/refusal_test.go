@@ -1,0 +1,94 @@
+package node_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// refusing is a dialer of connections on which the server reads a line, answers, and closes the connection.
+func refusing(answer string) node.Dialer {
+	return func(context.Context, string, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() {
+			in := bufio.NewReader(there)
+			_, _ = in.ReadString('\n')
+			go io.Copy(io.Discard, in)           //nolint:errcheck // it ends with the connection
+			_, _ = io.WriteString(there, answer) // the client may have gone
+			_ = there.Close()
+		}()
+		return here, nil
+	}
+}
+
+// The error of a connection that the server closes at once says why, as far as the server has said so.
+func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
+	for name, tt := range map[string]struct{ answer, want string }{
+		"too many clients": {"-ERR max number of clients reached\r\n", "ERR max number of clients reached"},
+		"protected mode":   {"-DENIED Redis is running in protected mode because " + strings.Repeat("x", 1000) + "\r\n", "DENIED Redis is running in protected mode"},
+		"no password":      {"-NOAUTH HELLO must be called with the client already authenticated\r\n", "the node wants a password"},
+		"a TLS port":       {"", "rediss://"},
+		"echo":             {"-ERR unknown command 'HELLO', with args beginning with: 's3cret'\r\n", "ERR unknown command 'HELLO': "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := dial(t, "redis://:s3cret@h", node.WithDialer(refusing(tt.answer)))
+				_, err := n.Mutex("x").TryLock(t.Context())
+				if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cret") {
+					t.Errorf("error %v, want %q in it", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A connection that the server has accepted ends with the error of the connection, whatever the server refused before.
+func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 1)
+		nodes[0].Send(t.Context(), count("a"))
+		servers[0].LoseReplies(1)
+		r := nodes[0].Send(t.Context(), count("a"))[0]
+		if r.Err == nil || !strings.HasSuffix(r.Err.Error(), ": EOF") || strings.Contains(r.Err.Error(), "TLS") {
+			t.Errorf("error %v", r.Err)
+		}
+	})
+}
+
+// A call that gets no connection, since the program itself uses all of its client, says so. go-redis's pools cannot be in two bubbles.
+func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {
+	server := embedded.Start("node")
+	defer server.Close()
+	for name, o := range map[string]redis.Options{
+		"the client's limit":      {PoolTimeout: time.Millisecond},
+		"the call's limit":        {PoolTimeout: time.Second},
+		"a client with deadlines": {PoolTimeout: time.Minute, ContextTimeoutEnabled: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o.Addr, o.Dialer, o.PoolSize = "10.0.0.1:6379", server.DialContext, 1
+			client := redis.NewClient(&o)
+			n := over(t, client)
+			busy := client.Conn()
+			defer busy.Close() //nolint:errcheck // the client is closed next
+			if err := busy.Ping(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			_, err := n.Mutex("x", quorumlock.WithNodeTimeout(50*time.Millisecond)).TryLock(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "all 1 connections of the client's pool are in use") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}
