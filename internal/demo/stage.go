@@ -121,12 +121,19 @@ func (s *Stage) reachable(ctx context.Context) error {
 // goroutine is left.
 func (s *Stage) Close() error {
 	var errs []error
+	wipe := s.entered && len(s.servers) == 0
+	ctx, cancel := context.WithTimeout(context.Background(), node.DefaultTimeout)
+	defer cancel()
 	for _, c := range s.workers {
-		if c != nil {
-			errs = append(errs, c.Close()) // waits until all that was under way is released
+		switch {
+		case c == nil:
+		case wipe:
+			_ = c.Shutdown(ctx) // what is still under way could run after the wipe, which reports the nodes that do not answer
+		default:
+			errs = append(errs, c.Close())
 		}
 	}
-	if s.entered && len(s.servers) == 0 {
+	if wipe {
 		errs = append(errs, s.wipe())
 	}
 	if s.watcher != nil {
