@@ -6,19 +6,28 @@ import (
 	"math/rand/v2"
 	"net"
 	"strconv"
+	"sync"
 )
 
+// given has the addresses that Addr has returned: their servers may not listen yet.
+var given sync.Map
+
 // Addr returns an address of this machine at whose port nobody listens. Linux gives ports from 32768 on to connections: this one is
-// below, so that no connection gets it before the server listens.
+// below, so that no connection gets it before the server listens. It never returns the same address twice.
 func Addr() (string, error) {
 	var failed error
 	for range 100 {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000)))
 		l, err := net.Listen("tcp", addr)
 		if err == nil {
-			return addr, l.Close()
+			err = l.Close()
+			if _, again := given.LoadOrStore(addr, true); !again {
+				return addr, err
+			}
 		}
-		failed = err
+		if err != nil {
+			failed = err
+		}
 	}
 	return "", errors.Join(errors.New("no port is free"), failed)
 }
