@@ -26,6 +26,29 @@ func ExampleDo() {
 	// error: <nil>
 }
 
+// A function without an end of its own keeps its lock until it returns, and a Shutdown waits for that.
+func ExampleStopping() {
+	client, nodes := connect()
+	defer nodes.Close()
+
+	ctx, began := context.Background(), make(chan struct{})
+	ended := make(chan error, 1)
+	go func() {
+		ended <- quorumlock.Do(ctx, client.Mutex("myapp:lock:compaction"), func(ctx context.Context) error {
+			close(began)
+			select {
+			case <-quorumlock.Stopping(ctx):
+				return nil
+			case <-ctx.Done(): // the lock is lost
+				return context.Cause(ctx)
+			}
+		})
+	}()
+	<-began
+	fmt.Println(client.Shutdown(ctx), <-ended)
+	// Output: <nil> <nil>
+}
+
 func ExampleLocker() {
 	client, nodes := connect()
 	defer nodes.Close()

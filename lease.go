@@ -34,8 +34,8 @@ type Locker interface {
 
 // Do runs fn while holding l. fn's ctx is the lease's: it is cancelled when the lease is lost. Do
 // returns fn's error, joined with [ErrLost] when the lease was lost before fn returned, or the error
-// of l.Lock if fn never ran. The lock is released even if fn panics. If ctx, l or fn is nil, Do returns an error
-// and takes no lock.
+// of l.Lock if fn never ran. The lock is released even if fn panics. A fn that works until its ctx is done should also end
+// when the client shuts down: see [Stopping]. If ctx, l or fn is nil, Do returns an error and takes no lock.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
 	switch {
 	case ctx == nil:

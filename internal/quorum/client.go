@@ -194,6 +194,9 @@ func (c *Client) Close() {
 	_ = c.group.Wait() // its functions return no error
 }
 
+// Stopping returns a channel that is closed when Shutdown, or Close, begins.
+func (c *Client) Stopping() <-chan struct{} { return c.stopping }
+
 // Closed returns a channel that is closed when Close has made every lease count as lost.
 func (c *Client) Closed() <-chan struct{} { return c.lost }
 
@@ -217,8 +220,8 @@ func (c *Client) stop() {
 	}
 }
 
-// Shutdown refuses new calls of Lock and TryLock, and ends those that wait, with ErrClosed. It returns when every
-// lease has been unlocked or lost and everything has been given back, or with ctx's error when ctx is done. It closes
+// Shutdown refuses new calls of Lock and TryLock, and ends those that wait, with ErrClosed. Stopping tells the others. It returns
+// when every lease has been unlocked or lost and everything has been given back, or with ctx's error when ctx is done. It closes
 // nothing: call Close after it.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()

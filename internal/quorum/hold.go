@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/held"
 )
 
 // hold is what a call has of the lock: its leases. It is guarded by the mutex of its call.
@@ -148,8 +149,8 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 
 // lease adds a lease to the hold. It is called with mu held.
 func (c *call) lease(ctx context.Context) *quorumlock.Lease {
-	outer, _ := ctx.Value(heldKey{}).(*holds)
-	lease, lose := quorumlock.NewLease(context.WithValue(ctx, heldKey{}, &holds{c, outer}), c)
+	outer, _ := ctx.Value(held.Key{}).(*holds)
+	lease, lose := quorumlock.NewLease(context.WithValue(ctx, held.Key{}, &holds{c, outer}), c)
 	c.hold.leases = append(c.hold.leases, entered{lease, lose})
 	return lease
 }
@@ -290,15 +291,15 @@ func (c *call) resign(ctx context.Context) error {
 
 // Resign releases the hold of a lease for an election. The leases of it that were not unlocked are lost.
 func Resign(lease *quorumlock.Lease) error {
-	held, _ := lease.Context().Value(heldKey{}).(*holds)
-	if held == nil {
+	in, _ := lease.Context().Value(held.Key{}).(*holds)
+	if in == nil {
 		return nil
 	}
-	if held.call.lock.client.Begin() != nil {
+	if in.call.lock.client.Begin() != nil {
 		return quorumlock.ErrLost // Close has told the leases so
 	}
-	defer held.call.lock.client.End()
-	return held.call.resign(lease.Context())
+	defer in.call.lock.client.End()
+	return in.call.resign(lease.Context())
 }
 
 // unlock ends the hold and has it released. It is called with mu held, and flush follows.
@@ -365,11 +366,11 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	case l.err != nil:
 		return l.err
 	}
-	held, _ := lease.Context().Value(heldKey{}).(*holds)
-	if held == nil || !held.call.lock.over(l) {
+	in, _ := lease.Context().Value(held.Key{}).(*holds)
+	if in == nil || !in.call.lock.over(l) {
 		return fmt.Errorf("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
 	}
-	c := held.call
+	c := in.call
 	if c.lock.client.Begin() != nil {
 		return quorumlock.ErrLost // Close has told the lease so
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
+	"github.com/quorumlock/quorumlock/internal/held"
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
@@ -260,14 +261,14 @@ func (c *Client) admit(ctx context.Context) error {
 	return c.beginCall()
 }
 
-// heldKey finds the holds in a context that descends from their leases.
-type heldKey struct{}
-
-// holds is a list of calls that hold, the innermost first.
+// holds is a list of calls that hold, the innermost first. A context that descends from their leases carries it.
 type holds struct {
 	call  *call
 	outer *holds
 }
+
+// Stopping is that of the innermost hold: see quorumlock.Stopping.
+func (h *holds) Stopping() <-chan struct{} { return h.call.lock.client.stopping }
 
 // reenter enters the hold of the lock that ctx or the lock's owner already has. It returns no lease and
 // no error if there is none. A hold of one's own includes sharing the lock, but not the other way round.
@@ -282,7 +283,7 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 			return nil, upgrade(l, t.Owner())
 		}
 	}
-	h, _ := ctx.Value(heldKey{}).(*holds)
+	h, _ := ctx.Value(held.Key{}).(*holds)
 	for ; h != nil; h = h.outer {
 		if !h.call.alive() {
 			h.call.noticeLoss()

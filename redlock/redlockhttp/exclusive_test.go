@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	public "github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -262,4 +263,32 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 			t.Errorf("%s: status %d, want %d", name, w.Code, test.status)
 		}
 	}
+}
+
+// A handler that streams until its context is done would hold up a Shutdown of the lock's client.
+func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		began := make(chan struct{})
+		h := redlockhttp.Exclusive(customer(func(name string) quorumlock.Locker { return c.Mutex(name) }), nil)(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				close(began)
+				<-quorumlock.Stopping(r.Context())
+				time.Sleep(time.Minute)
+				if err := context.Cause(r.Context()); err != nil {
+					t.Errorf("the context of the request ended: %v", err)
+				}
+				_, _ = io.WriteString(w, "the last of the stream")
+			}))
+		answered := make(chan *httptest.ResponseRecorder, 1)
+		go func() { answered <- do(t, h, http.MethodPost, "/?customer=7") }()
+		<-began
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		if w := <-answered; w.Code != http.StatusOK || w.Body.String() != "the last of the stream" {
+			t.Errorf("%d %q", w.Code, w.Body)
+		}
+		locktest.Nothing(t, servers)
+	})
 }
