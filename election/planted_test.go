@@ -15,6 +15,7 @@ var bugs = []sabotage.Variant{
 	sabotage.NewVariant("released before the work has ended", "election/term.go", "limit = time.After(t.election.set.TTL)", "limit = time.After(0)", "TestTheLockIsReleased|TestHostile"),
 	sabotage.NewVariant("the work is waited for without end", "election/term.go", "limit = time.After(t.election.set.TTL)", "", "TestALeadThat"),
 	sabotage.NewVariant("Resign does not wait for the work", "election/term.go", "if !t.serves {\n\t\tt.finished()", "{\n\t\tt.finished()", "TestTheLockIsReleased|TestHostile"),
+	sabotage.NewVariant("nobody tells the leader of a Shutdown", "election/term.go", "client.Stopping(), client.Closed()", "(chan struct{})(nil), client.Closed()", "TestShutdown"),
 	sabotage.NewVariant("a former leader's value overwrites", "scripts/proclaim.lua", "elseif holds == 0 then\n  return 0\nend\nlocal was = redis.pcall('hmget', KEYS[2], 'owner', 'token', 'version')\n",
 		"end\nlocal was = {}\n", "TestLeadershipEnds"),
 	sabotage.NewVariant("the value outlives the hold", "scripts/leader.lua", "if owner == holder then", "if owner then", "TestAHolder|TestHostile|TestAValueOfAFormer"),

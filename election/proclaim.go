@@ -111,6 +111,8 @@ func (t *Term) begin(ctx context.Context) error {
 			return errors.Join(ctx.Err(), last)
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, ErrResigned): // nobody has the term yet, so only the end of the client resigns from it
+			return quorumlock.ErrClosed
 		}
 		return err
 	}

@@ -28,7 +28,8 @@ import (
 // Run returns when lead returns by itself, while this candidate still leads: with what lead returned, be it nil or an error,
 // joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. What lead returns after
 // its ctx was cancelled by a loss or by Resign does not end Run; an error that says more than that the context is done is
-// logged. When ctx is done, Run returns ctx's error, joined with such an error of lead. Run also returns the errors of
+// logged. When ctx is done, Run returns ctx's error, joined with such an error of lead. When the client begins its Shutdown, the
+// term is resigned, and Run returns [quorumlock.ErrClosed], joined likewise. Run also returns the errors of
 // Campaign, but for the end of a positive [quorumlock.WithWait], after which it campaigns again. If lead panics, the lock is
 // released first.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
@@ -75,6 +76,11 @@ func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) 
 	}
 	if ctx.Err() != nil {
 		return false, errors.Join(ctx.Err(), err)
+	}
+	select {
+	case <-t.election.lock.Client().Stopping():
+		return false, errors.Join(quorumlock.ErrClosed, err)
+	default:
 	}
 	if err != nil {
 		t.election.set.Logger.Warn("quorumlock: the lead function failed after its leadership had ended, campaigning again", "lock", t.election.Name(), "token", t.Token(), "error", err)

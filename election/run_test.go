@@ -345,19 +345,3 @@ func TestAClientThatIsClosedEndsRun(t *testing.T) {
 		}
 	})
 }
-
-func TestShutdownWaitsForTheLeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		term := c[0].leads(t)
-		time.AfterFunc(time.Minute, func() { _ = term.Resign(t.Context()) })
-		began := time.Now()
-		if err := c[0].client.Shutdown(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took < time.Minute || took > time.Minute+time.Second {
-			t.Errorf("Shutdown took %v", took)
-		}
-		locktest.Nothing(t, servers)
-	})
-}

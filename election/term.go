@@ -59,7 +59,7 @@ func TermOf(ctx context.Context) (t *Term, ok bool) {
 }
 
 // Context returns a context for what the leader does. It is done before anybody else can lead: when the lease ends by
-// its own deadline, when it is lost earlier, with Resign, or when the ctx of Campaign or Run is done. Its
+// its own deadline, when it is lost earlier, with Resign or Shutdown of the client, or when the ctx of Campaign or Run is done. Its
 // [context.Cause] says which: a *[quorumlock.LostError], which is [quorumlock.ErrLost], or [ErrResigned], or that of ctx.
 func (t *Term) Context() context.Context {
 	t.look()
@@ -154,7 +154,8 @@ func (t *Term) keep() {
 	defer close(t.over)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	ended, closed := t.ctx.Done(), t.election.lock.Client().Closed()
+	client := t.election.lock.Client()
+	ended, stopping, closed := t.ctx.Done(), client.Stopping(), client.Closed()
 	var limit <-chan time.Time // of the work, from the end of the context
 	for {
 		select {
@@ -165,6 +166,9 @@ func (t *Term) keep() {
 			t.sawEnd()
 			t.err = t.release()
 			return
+		case <-stopping: // Shutdown waits for the term
+			stopping = nil
+			t.end(ErrResigned)
 		case <-limit:
 			t.err = errors.Join(ErrNotDrained, t.release())
 			t.election.set.Logger.Warn("quorumlock: released while the leader was still at work", "lock", t.election.Name(), "owner", t.Owner(), "token", t.Token())
