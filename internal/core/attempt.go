@@ -33,7 +33,8 @@ func (m *Machine) ask(now Time) {
 func (m *Machine) acquired(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
-	got := r.Err == nil && r.OK || r.Err != nil && !r.Unsent && !r.Quarantined // it has the lock there, or may have it
+	foreign := r.Again && !c.restored
+	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined // it has the lock there, or may have it
 	if call.Attempt != m.attempt {
 		m.outdated(call, got, r.Err != nil)
 		return
@@ -74,6 +75,10 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		}
 		m.review(now)
 	case Releasing, Over: // a release is on its way behind it, or neither has been sent
+		if c.awaited {
+			m.giveBackAwaited(call, got, r.Err != nil)
+			return
+		}
 		restored := c.State == Granted && !r.OK && !r.Unsent  // the key, but the waiter may be queued
 		if c.bare && (c.Refused || c.Duplicate) || restored { // which does not take the waiter out of the queue
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: !m.successorHolds()})
@@ -81,9 +86,19 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		if m.keep && renewed { // and the key is kept
 			return
 		}
-		if r.Err != nil && got || c.overtaken && !r.Unsent {
+		if r.Err != nil && got || c.overtaken && !r.Unsent && !foreign {
 			m.straggled(call, true)
 		}
+	}
+}
+
+// giveBackAwaited gives back what an attempt has got, or may have, at a cell whose answer was awaited.
+func (m *Machine) giveBackAwaited(call Call, got, lost bool) {
+	switch {
+	case got:
+		m.straggled(call, lost)
+	case !m.neverQueued(&m.Cells[call.Cell]):
+		m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
 	}
 }
 
@@ -124,9 +139,11 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		c.State = Untouched
 	case r.Err != nil:
 		c.State, c.NotALock, c.stray = Unknown, r.NotALock, true
-	case r.OK && r.Again, !r.OK && r.Ours:
-		// Only this attempt uses its owner, and nothing is sent twice. So the call has reached this server at another
-		// address, too.
+	case r.Again && !c.restored:
+		// Only this attempt uses its owner, and nothing is sent twice. So something sends it twice, or a copy of this process
+		// does the same as this one. What the copy has must not be given back.
+		c.State, c.Duplicate, c.Err = Foreign, true, ErrForeign
+	case r.OK && r.Again, !r.OK && r.Ours: // the call has reached this server at another address, too
 		c.State, c.Duplicate, c.Err = Unknown, true, ErrDuplicate
 	case r.OK:
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
@@ -308,7 +325,7 @@ func (m *Machine) refusal() Reason {
 			return Yes
 		}) == VoteLost
 	}
-	failed := func(c *Cell) bool { return c.State == Unknown || c.State == Untouched }
+	failed := func(c *Cell) bool { return c.State == Unknown || c.State == Untouched || c.State == Foreign }
 	switch {
 	case m.isApart():
 		return m.contested()

@@ -68,7 +68,7 @@ type Reply struct {
 	Quarantined bool  // with Err: the restart guard keeps the node from granting
 
 	OK    bool   // granted, raised, renewed; for a release: the owner had it
-	Again bool   // granted, but the owner had it already
+	Again bool   // the owner had it before the call, whether this was granted or refused
 	Token uint64 // granted: its token
 	Slot  int32  // granted: the slot of a semaphore
 	First bool   // of a Yield: the lock is free there and the waiter is the first

@@ -105,8 +105,10 @@ func (m *Machine) leaveQueue(i int) {
 	}
 }
 
-// neverQueued reports whether no attempt has reached the cell.
-func (m *Machine) neverQueued(c *Cell) bool { return c.State == Untouched && m.attempt == 1 }
+// neverQueued reports whether no attempt has queued the waiter at the cell.
+func (m *Machine) neverQueued(c *Cell) bool {
+	return (c.State == Untouched || c.State == Foreign) && m.attempt == 1
+}
 
 // checkDeadline ends the hold if its validity is over. It needs no node for that.
 func (m *Machine) checkDeadline(now Time) {
@@ -157,9 +159,14 @@ func (m *Machine) LastRound() int32 { return m.last }
 func (m *Machine) renewAll(now Time) {
 	m.renew = 0
 	m.last++
-	r := &round{id: m.last, start: now, votes: make([]Vote, len(m.Cells)), gone: make([]bool, len(m.Cells)), pending: len(m.Cells)}
+	r := &round{id: m.last, start: now, votes: make([]Vote, len(m.Cells)), gone: make([]bool, len(m.Cells))}
 	m.rounds = append(m.rounds, r)
 	for i := range m.Cells {
+		if m.Cells[i].State == Foreign {
+			r.votes[i] = No
+			continue
+		}
+		r.pending++
 		m.call(Call{Do: Renew, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Round: r.id})
 	}
 }
@@ -252,6 +259,7 @@ func (m *Machine) schedule(now Time, at time.Duration) {
 
 // restore asks a cell to grant again what it has lost.
 func (m *Machine) restore(i int) {
+	m.Cells[i].restored = true
 	m.call(Call{Do: Restore, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Token: m.token})
 }
 

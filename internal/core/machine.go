@@ -84,6 +84,7 @@ const (
 	Unknown                // it failed: the call may have run, or may run later
 	Untouched              // the call was not sent, or the restart guard keeps the cell from granting
 	Left                   // the waiter has left it
+	Foreign                // the owner had the lock there before the call: somebody else uses the same owner
 )
 
 // Cell is what the machine knows of one cell.
@@ -106,6 +107,8 @@ type Cell struct {
 	overtaken bool          // a release may have run before the attempt, or was sent once more for that reason
 	renewed   bool          // a renewal may have overtaken the Keep, before it was decided whether the lock is kept
 	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
+	restored  bool          // a Restore was sent, which may have run before the attempt
+	awaited   bool          // the release waits for the answer to the attempt: see awaits
 
 	slot       int32 // of a semaphore: what it granted
 	handedSlot int32 // which one it handed over

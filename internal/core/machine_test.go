@@ -99,6 +99,7 @@ func (d *driver) reply(c Call, well bool) Reply {
 	if well {
 		return r
 	}
+	r.Again = d.rng.IntN(9) == 0
 	switch d.rng.IntN(10) {
 	case 0:
 		return Reply{Err: errors.New("lost")}

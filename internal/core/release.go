@@ -21,6 +21,10 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 	}
 	for i := range m.Cells {
 		c := &m.Cells[i]
+		if m.awaits(c) || c.State == Foreign {
+			m.votes[i] = No
+			continue
+		}
 		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}
 		switch {
 		case keep > 0 && c.State == Granted:
@@ -130,13 +134,22 @@ func (m *Machine) fail(why Reason) {
 		c := &m.Cells[i]
 		do := Leave
 		switch {
-		case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0:
+		case m.awaits(c):
+			continue
+		case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign:
 			do = ReleaseAndLeave
 		case c.State == Left, m.neverQueued(c):
 			continue
 		}
 		m.call(Call{Do: do, Cell: int32(i), Attempt: m.attempt, All: true})
 	}
+}
+
+// awaits reports whether the release at a cell must wait for the answer to its attempt: another cell is Foreign, and somebody else may
+// have the lock here, too. See giveBackAwaited.
+func (m *Machine) awaits(c *Cell) bool {
+	c.awaited = c.State == Asked && slices.ContainsFunc(m.Cells, func(d Cell) bool { return d.State == Foreign })
+	return c.awaited
 }
 
 // Owed returns what is sent again if k, a call that gives something back, has failed. Tell the machine first that it has.

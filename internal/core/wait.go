@@ -41,7 +41,10 @@ const (
 )
 
 // ErrDuplicate is what a cell says that was asked at another address already.
-var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?")
+var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this the same server as another node?")
+
+// ErrForeign is what a cell says where somebody else has the lock under the owner of the attempt.
+var ErrForeign = errors.New("the lock was acquired here under the same owner before: is a proxy sending commands twice, or was this process restored twice from one image?")
 
 // giveWay ends an attempt that has failed. What it has got goes back, and the waiter is queued again with its ticket: after
 // a split vote every node has the lowest ticket first. The next attempt waits until the cells that granted have the lock

@@ -13,7 +13,7 @@ var bugs = []sabotage.Bug{
 	bug("the highest token is taken without a raise", "internal/core/attempt.go", "	if m.cfg.Tree.Tally(m.votes) == VoteWon {\n		m.hold(now)\n		return\n	}\n	for", "	if m.cfg.Tree.Tally(m.votes) != VoteLost {\n		m.hold(now)\n		return\n	}\n	for", 20000),
 	bug("nodes that refused count towards the token", "internal/core/attempt.go", "		case 0:\n			m.votes[i] = No", "		case 0:\n			m.votes[i] = Yes", 40000),
 	bug("restored keys count in the same renewal", "internal/core/hold.go", "	vote := No\n	if reply.Err == nil {\n		if", "	vote := No\n	if reply.Err == nil {\n		vote = Yes\n		if", 4000),
-	bug("rollback only where granted", "internal/core/release.go", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0:", "case c.State == Granted:", 4000),
+	bug("rollback only where granted", "internal/core/release.go", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign:", "case c.State == Granted:", 4000),
 	bug("a cancelled call releases nothing", "internal/core/release.go", "	m.phase, m.successor = Over, false\n", "	m.phase, m.successor = Over, false\n	if why == Cancelled {\n		return\n	}\n", 4000),
 	bug("a straggler is left alone", "internal/core/attempt.go", "	c.stray = c.stray || lost\n	switch {", "	c.stray = c.stray || lost\n	switch {\n	case true:", 8000),
 	bug("release skips nodes that have not answered", "internal/core/release.go", "		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}\n", "		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}\n		if c.State == Unknown || c.State == Asked {\n			m.votes[i] = No\n			continue\n		}\n", 8000),

@@ -131,6 +131,7 @@ func (c *Caller) Read(k *core.Call, reply wire.Reply, ended func(quorumlock.Owne
 			r.Holder, r.Free, r.TTL, r.Position = who, a.Free, a.TTL, a.Position
 			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
 			r.Ended = ended(who)
+			r.Again = r.Ours && a.Holder == wire.OfCell(who, int(k.Cell))
 		}
 	case core.Yield:
 		r.First, r.Err = reply.Yielded()

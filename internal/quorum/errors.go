@@ -81,8 +81,8 @@ func (c *call) nodeErrors() (errs []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		d := &c.machine.Cells[i]
 		switch {
-		case errors.Is(d.Err, core.ErrDuplicate):
-			errs = append(errs, nodeError(c.lock.cells[i].Node, fmt.Errorf("%q was acquired here a moment ago: is this the same server as another node, or behind a proxy that sends commands twice?", c.lock.cells[i].Name)))
+		case errors.Is(d.Err, core.ErrDuplicate), errors.Is(d.Err, core.ErrForeign):
+			errs = append(errs, nodeError(c.lock.cells[i].Node, fmt.Errorf("%q: %w", c.lock.cells[i].Name, d.Err)))
 		case errors.Is(d.Err, errRecalled):
 		case d.Err != nil:
 			errs = append(errs, nodeError(c.lock.cells[i].Node, d.Err))

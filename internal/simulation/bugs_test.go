@@ -15,7 +15,7 @@ var bugs = []sabotage.Bug{
 	bug("raise does not check the owner", "scripts/raise.lua", "if not held or ARGV[5]", "if ARGV[5]", 6000),
 	bug("nodes that refused count towards the token", "internal/core/attempt.go", "\t\tcase 0:\n\t\t\tm.votes[i] = No", "\t\tcase 0:\n\t\t\tm.votes[i] = Yes", 8000),
 	bug("restored keys count in the same renewal", "internal/core/hold.go", "\tvote := No\n\tif reply.Err == nil {\n\t\tif", "\tvote := No\n\tif reply.Err == nil {\n\t\tvote = Yes\n\t\tif", 400),
-	bug("rollback only where granted", "internal/core/release.go", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0:", "case c.State == Granted:", 400),
+	bug("rollback only where granted", "internal/core/release.go", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign:", "case c.State == Granted:", 400),
 	bug("rollback uses the caller's context", "internal/core/release.go", "\tm.phase, m.successor = Over, false\n", "\tm.phase, m.successor = Over, false\n\tif why == Cancelled {\n\t\treturn\n\t}\n", 400),
 	bug("release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", 400),
 	bug("a call whose reply was lost is sent again", "internal/transport/alone.go", "NoRetry() bool { return true }", "NoRetry() bool { return false }", 400),
