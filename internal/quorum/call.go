@@ -24,7 +24,8 @@ import (
 type call struct {
 	lock    *Lock
 	watch   *watch // nil if nobody observes
-	number  uint64
+	number  uint64 // in its owners
+	order   uint64 // among the calls of the client
 	caller  dialect.Caller
 	turn    *turn         // in the local queue; nil for a TryLock
 	decided chan struct{} // closed when the call has the lock, or has failed
@@ -60,7 +61,8 @@ func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn, w *watch) 
 	if turn != nil {
 		c.caller.Secret, c.waits = rand.Text(), make(chan struct{}, 1)
 	}
-	c.number = l.client.number.Add(1)
+	c.order = l.client.calls.Add(1)
+	c.number = l.client.newNumber(c.order)
 	c.window.Store(ordinary)
 	c.caller.Waiter, c.caller.Ticket = l.client.waiterOf(c.number), ticket
 	c.machine = core.New(config, c.trip, l.client.seed())

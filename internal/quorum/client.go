@@ -82,10 +82,10 @@ const (
 
 // Client is what the locks of one client share. It is safe for concurrent use.
 type Client struct {
-	id     string           // `<label>~<uuid>`: the client in its owners
-	wake   string           // the channel on which its waiters are called
-	place  quorumlock.Owner // keeps a lock free for strangers: see Open in package wire
-	number atomic.Uint64    // the last given to a call
+	id    string           // `<label>~<uuid>`: the client in its owners
+	wake  string           // the channel on which its waiters are called
+	place quorumlock.Owner // keeps a lock free for strangers: see Open in package wire
+	calls atomic.Uint64    // how many were begun
 
 	base   time.Time                         // the clocks of the machines count from here
 	now    func() time.Time                  // both clocks
@@ -107,7 +107,9 @@ type Client struct {
 	ticket  int64                        // the last given to a call
 	held    int                          // holds that are not over
 	idle    chan struct{}                // closed when nothing is held and nothing under way; made by Shutdown
-	live    map[uint64]*call             // those that wait or hold
+	live    map[uint64]*call             // those that wait or hold, by their numbers
+	recent  []uint64                     // the numbers of the latest calls, up to maxRecent
+	oldest  int                          // which of them is replaced next
 	kept    map[uint64]time.Time         // until when the nodes keep what UnlockAfter has left
 	named   map[quorumlock.Owner][]*call // those acquired for a WithOwner
 	entered chan struct{}                // closed, and replaced, when a lock is acquired for a WithOwner
@@ -208,7 +210,7 @@ func (c *Client) all() []*call {
 	for _, w := range c.live {
 		all = append(all, w)
 	}
-	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.number, b.number) })
+	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.order, b.order) })
 	return all
 }
 

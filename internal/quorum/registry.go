@@ -1,6 +1,8 @@
 package quorum
 
 import (
+	"crypto/rand"
+	"encoding/binary"
 	"maps"
 	"slices"
 	"strconv"
@@ -16,6 +18,23 @@ func (c *Client) waiterOf(number uint64) quorumlock.Owner {
 	b := append(append(memory[:0], c.id...), ':')
 	return quorumlock.Owner(strconv.AppendUint(b, number, 10))
 }
+
+// newNumber returns the number of a call. Two copies of a process, which were restored from one image, have one client's identity
+// and count alike, but must not have one owner. So the number is random. Whatever an image may hold of the system's randomness, two
+// copies seldom draw at the same nanosecond. Simulations, which need the same numbers in every run, count.
+func (c *Client) newNumber(order uint64) uint64 {
+	if c.jitter != nil {
+		return order
+	}
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	return (binary.LittleEndian.Uint64(b[:])^uint64(time.Now().UnixNano()))%numbers + numbers
+}
+
+const (
+	numbers   = 1 << 52 // how many random numbers there are; each has 16 digits
+	maxRecent = 4096
+)
 
 // numberOf returns the number of the call that an owner belongs to, if it is of this client.
 func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
@@ -42,7 +61,8 @@ func (c *Client) waiter(o quorumlock.Owner) *call {
 	return c.live[n]
 }
 
-// ended reports whether an owner is one of this client's that neither holds nor is trying to.
+// ended reports whether an owner is one of this client's latest that neither holds nor is trying to. An owner with a number that is
+// unknown is that of a copy of the process: see newNumber.
 func (c *Client) ended(o quorumlock.Owner) bool {
 	n, ok := c.numberOf(o)
 	if !ok {
@@ -50,7 +70,8 @@ func (c *Client) ended(o quorumlock.Owner) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.live[n] == nil && !time.Now().Before(c.kept[n])
+	over := c.live[n] == nil && !time.Now().Before(c.kept[n])
+	return over && (o == c.place || slices.Contains(c.recent, n))
 }
 
 func (c *Client) nextTicket() int64 {
@@ -73,6 +94,12 @@ func (c *Client) enlist(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live[w.number] = w
+	if len(c.recent) < maxRecent {
+		c.recent = append(c.recent, w.number)
+		return
+	}
+	c.recent[c.oldest] = w.number
+	c.oldest = (c.oldest + 1) % maxRecent
 }
 
 // hold notes that a call has the lock, unless the client has been stopped.

@@ -1,0 +1,102 @@
+package quorum_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// copies returns two worlds over the same servers, whose clients were restored from one image.
+func copies(t *testing.T) (one, two *world) {
+	one = newWorld(t)
+	two = &world{client: quorum.NewClient("test"), servers: one.servers}
+	for _, s := range one.servers {
+		n, err := s.Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close() })
+		two.nodes = append(two.nodes, &hooked{Node: n})
+	}
+	two.client.Copy(one.client)
+	t.Cleanup(two.client.Close)
+	return one, two
+}
+
+func TestCopiesOfAProcessExcludeEachOther(t *testing.T) {
+	t.Run("TryLock", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			one, two := copies(t)
+			first := locktest.Lock(t, one.lock(t, "x"))
+			for range 3 {
+				_, err := two.lock(t, "x").TryLock(t.Context())
+				if _, few := errors.AsType[*quorumlock.QuorumError](err); !errors.Is(err, quorumlock.ErrHeld) || few {
+					t.Errorf("TryLock of the copy: %v, want ErrHeld alone", err)
+				}
+			}
+			time.Sleep(time.Minute)
+			locktest.Held(t, first)
+			locktest.HoldsAll(t, one.servers, first)
+			locktest.Unlock(t, first)
+			locktest.Unlock(t, locktest.TryLock(t, two.lock(t, "x")))
+			locktest.NoLocks(t, one.servers)
+		})
+	})
+	t.Run("Lock", func(t *testing.T) { // they wait in the queues, and are handed the lock
+		synctest.Test(t, func(t *testing.T) {
+			one, two := copies(t)
+			resource := &locktest.Resource{T: t}
+			var wg sync.WaitGroup
+			for _, w := range []*world{one, two} {
+				for range 3 {
+					wg.Go(func() {
+						for range 5 {
+							lease, err := w.lock(t, "x").Lock(t.Context())
+							if err != nil {
+								t.Errorf("Lock: %v", err)
+								return
+							}
+							resource.Enter(lease)
+							time.Sleep(100 * time.Millisecond)
+							resource.Leave(lease)
+							if err := lease.Unlock(t.Context()); err != nil {
+								t.Errorf("Unlock: %v", err)
+							}
+						}
+					})
+				}
+			}
+			wg.Wait()
+			locktest.NoLocks(t, one.servers)
+		})
+	})
+}
+
+// The two copies have drawn the same number, too.
+func TestNothingIsGivenBackThatACopyHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := copies(t)
+		for _, w := range []*world{one, two} {
+			w.client.Simulate(time.Now, func(d time.Duration) time.Duration { return d / 2 }) // numbers that count
+		}
+		first := locktest.TryLock(t, one.lock(t, "x"))
+		for range 3 {
+			if _, err := two.lock(t, "x").TryLock(t.Context()); err == nil {
+				t.Error("the copy got the lock")
+			} else {
+				t.Log(err)
+			}
+			locktest.HoldsAll(t, one.servers, first)
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, first)
+		locktest.Unlock(t, first)
+		locktest.NoLocks(t, one.servers)
+	})
+}
