@@ -71,26 +71,32 @@ type Hold interface {
 	// Extend is Lease.Extend.
 	Extend(ctx context.Context) error
 
-	// Leave takes l out of the hold, and ends the hold if no other lease is in it. It is called
-	// once for every lease. If keep is positive, the lock stays taken for that long, even if the hold ends sooner.
+	// Leave takes l, which NewLease has returned, out of the hold, and ends the hold if no other lease is in it. It is called
+	// once for every lease, whichever of its copies is unlocked. If keep is positive, the lock stays taken for that long, even if the hold ends sooner.
 	Leave(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
 // Lease is a handle on a hold, which is bounded in time. Every successful call of Lock or TryLock returns
 // a Lease of its own, and its Unlock leaves the hold. A Lease is safe for concurrent use; its zero
-// value is not usable.
-type Lease struct {
+// value is not usable. A copy of a Lease is the same lease, and compares equal to it.
+type Lease struct{ *lease }
+
+// lease is what the copies of a Lease share.
+type lease struct {
 	hold   Hold
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	left   atomic.Bool
+	first  Lease // of all copies
 }
 
 // NewLease returns a lease of h whose context descends from parent, and the function that cancels
 // that context with a cause, [ErrLost], when h is lost. It is for packages that implement [Locker].
 func NewLease(parent context.Context, h Hold) (*Lease, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
-	return &Lease{hold: h, ctx: ctx, cancel: cancel}, cancel
+	l := &lease{hold: h, ctx: ctx, cancel: cancel}
+	l.first.lease = l
+	return &l.first, cancel
 }
 
 // Name returns the name of the lock.
@@ -165,13 +171,13 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return ErrNotHeld
 	}
 	l.cancel(nil)
-	return l.hold.Leave(ctx, l, max(d, 0))
+	return l.hold.Leave(ctx, &l.first, max(d, 0))
 }
 
 // String describes the lease in one line, for people: the lock, the owner, the fencing token and until when the
 // lease is valid.
 func (l *Lease) String() string {
-	if l == nil || l.hold == nil {
+	if l == nil || l.lease == nil {
 		return "no lease"
 	}
 	return fmt.Sprintf("lease of %q by %s, token %d, valid until %s", l.Name(), l.Owner().name(), l.Token(), l.ValidUntil().Format(time.RFC3339Nano))
@@ -180,7 +186,7 @@ func (l *Lease) String() string {
 // LogValue returns the lock, the owner, the fencing token and until when the lease is valid, as a group. It makes a
 // Lease a [slog.LogValuer].
 func (l *Lease) LogValue() slog.Value {
-	if l == nil || l.hold == nil {
+	if l == nil || l.lease == nil {
 		return slog.StringValue(l.String())
 	}
 	return slog.GroupValue(

@@ -57,6 +57,34 @@ func (f *fakeLock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 
 func (f *fakeLock) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return f.Lock(ctx) }
 
+// A program that keeps its leases by value has the same leases.
+func TestACopyOfALeaseIsTheLease(t *testing.T) {
+	for name, unlock := range map[string]func(l, c *quorumlock.Lease) [2]error{
+		"the copy first": func(l, c *quorumlock.Lease) [2]error {
+			return [2]error{c.Unlock(t.Context()), l.Unlock(t.Context())}
+		},
+		"the copy last": func(l, c *quorumlock.Lease) [2]error {
+			return [2]error{l.Unlock(t.Context()), c.Unlock(t.Context())}
+		},
+	} {
+		f := &fakeLock{}
+		lease := f.mustLock(t)
+		kept := *lease
+		if kept != *lease {
+			t.Error("the copy does not compare equal")
+		}
+		if got := unlock(lease, &kept); got != [2]error{nil, quorumlock.ErrNotHeld} {
+			t.Errorf("%s: Unlock of both: %v, want nil and ErrNotHeld", name, got)
+		}
+		if f.leaves != 1 || !f.leftDone {
+			t.Errorf("%s: Leave was called %d times, and not with the lease that NewLease has returned", name, f.leaves)
+		}
+		if err := kept.Extend(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
+			t.Errorf("%s: Extend of the copy: %v, want ErrNotHeld", name, err)
+		}
+	}
+}
+
 func (f *fakeLock) mustLock(t *testing.T) *quorumlock.Lease {
 	t.Helper()
 	lease, err := f.Lock(t.Context())

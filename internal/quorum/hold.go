@@ -34,7 +34,7 @@ type entered struct {
 // find returns which of its leases a lease is, or -1. It is mostly the one that was entered last.
 func (h *hold) find(l *quorumlock.Lease) int {
 	for i := len(h.leases) - 1; i >= 0; i-- {
-		if h.leases[i].lease == l {
+		if *h.leases[i].lease == *l {
 			return i
 		}
 	}
