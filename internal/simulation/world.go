@@ -117,11 +117,14 @@ func run(p *Plan) (out Outcome) {
 
 // afterADay has every process that lives lock x, and s, once, when the token counters have expired.
 func (w *world) afterADay() {
+	w.list = slices.DeleteFunc(w.list, func(p *process) bool {
+		if p.dead { // it would look for the nodes twice a second
+			w.closeProcess(p)
+		}
+		return p.dead
+	})
 	time.Sleep(28 * time.Hour)
 	for i, p := range w.list {
-		if p.dead {
-			continue
-		}
 		newWorker(w, 30+i, p).step(context.Background(), Step{Name: "x", Limit: time.Hour})
 		if w.plan.Permits > 0 {
 			newWorker(w, 30+i, p).step(context.Background(), Step{Name: semaphore, Limit: time.Hour})
@@ -135,9 +138,7 @@ func (w *world) afterADay() {
 // end sees to it that nothing is left.
 func (w *world) end() {
 	for _, p := range w.list {
-		if err := p.close(); err != nil {
-			w.violate(sound, "%v: %v", p, err)
-		}
+		w.closeProcess(p)
 	}
 	time.Sleep(w.watch.quiet()) // also for go-redis's redial of a node that is dead, which looks once a second
 	w.mu.Lock()
@@ -157,6 +158,12 @@ func (w *world) end() {
 	w.mu.Unlock()
 	for _, n := range w.nodes {
 		n.close()
+	}
+}
+
+func (w *world) closeProcess(p *process) {
+	if err := p.close(); err != nil {
+		w.violate(sound, "%v: %v", p, err)
 	}
 }
 
