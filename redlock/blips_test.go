@@ -398,7 +398,7 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 	}
 }
 
-// What a node refuses to do is not owed: it would refuse again.
+// A release that a node refuses does not stay pending: the node would refuse it again.
 func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 	for name, refuse := range map[string]func(s *embedded.Server){
 		"no permission": func(s *embedded.Server) { s.Deny("hget") },
@@ -414,7 +414,7 @@ func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 				refuse(servers[0])
 				locktest.Unlock(t, lease)
 				before := servers[0].Ran("release")
-				for range 20 { // it answers, so that what is owed would be paid
+				for range 20 { // it answers, so that a pending release would be sent
 					locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
 					time.Sleep(time.Second)
 				}

@@ -278,7 +278,7 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 					if err := lease.Unlock(t.Context()); err != nil {
 						t.Fatal(err)
 					}
-					time.Sleep(5 * time.Second) // until debts are paid
+					time.Sleep(5 * time.Second) // until no release is pending
 				}
 				use()
 				servers[0].Kill()

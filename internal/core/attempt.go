@@ -24,7 +24,7 @@ func (m *Machine) ask(now Time) {
 		if c.Handed > 0 {
 			former = m.attempt - 1
 		}
-		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1}
+		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure}
 		m.call(Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt})
 	}
 }
@@ -62,7 +62,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			if m.phase != Agreeing { // otherwise the new hold does it
 				m.move(int(call.Cell))
 			}
-		case m.phase != Agreeing && (c.State != Granted || !r.OK) && !m.neverQueued(c):
+		case m.phase != Agreeing && (c.State != Granted || !r.OK) && !c.isClear():
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
 		}
 	case Yielding, Waiting:
@@ -97,7 +97,7 @@ func (m *Machine) giveBackAwaited(call Call, got, lost bool) {
 	switch {
 	case got:
 		m.straggled(call, lost)
-	case !m.neverQueued(&m.Cells[call.Cell]):
+	case !m.Cells[call.Cell].isClear():
 		m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
 	}
 }

@@ -35,7 +35,7 @@ const (
 )
 
 // GivesBack reports whether the call takes away something that would stay at the node until its TTL. If such a call
-// fails, the shell sends it again as soon as the node answers.
+// fails, the shell sends it again as soon as the node answers: see Machine.Retry.
 func (d Do) GivesBack() bool { return d == Yield || d == Release || d == ReleaseAndLeave || d == Leave }
 
 // Queues reports whether the call may queue the waiter.

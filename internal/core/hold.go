@@ -99,16 +99,14 @@ func (m *Machine) leaveQueue(i int) {
 			m.move(i)
 		}
 	default:
-		if !m.neverQueued(c) {
+		if !c.isClear() {
 			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt, All: true})
 		}
 	}
 }
 
-// neverQueued reports whether no attempt has queued the waiter at the cell.
-func (m *Machine) neverQueued(c *Cell) bool {
-	return (c.State == Untouched || c.State == Foreign) && m.attempt == 1
-}
+// isClear reports whether nothing of the waiter's is at the cell, or can come there yet: no attempt has reached it.
+func (c *Cell) isClear() bool { return !c.reached && c.pending == 0 }
 
 // checkDeadline ends the hold if its validity is over. It needs no node for that.
 func (m *Machine) checkDeadline(now Time) {
@@ -201,7 +199,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 			vote, c.State = Yes, Granted
 		case c.State == Granted: // a replica that has not heard of the grant may have the waiter in its queue
 			c.stray = true
-		case m.successor && c.State != Left && !m.neverQueued(c): // it did not hand over, and a holder may not be queued
+		case m.successor && c.State != Left && !c.isClear(): // it did not hand over, and a holder may not be queued
 			c.State = Left
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
 		}

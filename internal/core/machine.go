@@ -109,6 +109,8 @@ type Cell struct {
 	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
 	restored  bool          // a Restore was sent, which may have run before the attempt
 	awaited   bool          // the release waits for the answer to the attempt: see awaits
+	reached   bool          // some attempt has run there, or may have: never reset
+	unsure    bool          // a call was lost that acquires or queues, and may run yet, on an old connection: never reset
 
 	slot       int32 // of a semaphore: what it granted
 	handedSlot int32 // which one it handed over
@@ -306,6 +308,7 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 	if r.Err != nil {
 		m.Cells[c.Cell].Err = r.Err
 	}
+	m.Cells[c.Cell].track(c.Do, r)
 	switch c.Do {
 	case Acquire:
 		m.acquired(now, c, r)
@@ -320,6 +323,16 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 	case Release, ReleaseAndLeave, Keep:
 		m.gaveBack(now, c, r)
 	}
+}
+
+// track notes whether anything of the waiter's can be at the cell, or can come there yet. A call that finds a foreign hold leaves
+// nothing.
+func (c *Cell) track(do Do, r Reply) {
+	if r.Unsent || r.Quarantined || do != Acquire && do != Yield && do != Restore || r.Again && !c.restored {
+		return
+	}
+	c.reached = true
+	c.unsure = c.unsure || r.Err != nil
 }
 
 // call adds a call to what is to be sent.

@@ -138,7 +138,7 @@ func (m *Machine) fail(why Reason) {
 			continue
 		case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign:
 			do = ReleaseAndLeave
-		case c.State == Left, m.neverQueued(c):
+		case c.State == Left, c.isClear():
 			continue
 		}
 		m.call(Call{Do: do, Cell: int32(i), Attempt: m.attempt, All: true})
@@ -152,10 +152,23 @@ func (m *Machine) awaits(c *Cell) bool {
 	return c.awaited
 }
 
-// Owed returns what is sent again if k, a call that gives something back, has failed. Tell the machine first that it has.
+// Retry returns what is sent again after k, a call that gives something back, and how often the node has to confirm it. Tell the
+// machine first what came of k. If k has failed, it is confirmed once, or not at all if nothing can be at the cell. One more time is
+// needed if an earlier call may still run, on an old connection.
+//
 // A waiter that goes on waiting finds out with its next attempt where it is queued; but what an attempt has got must not be
 // in its way. If there is no next attempt, a Yield that runs late must leave no entry in a queue.
-func (m *Machine) Owed(k Call) Call {
+func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
+	c := &m.Cells[k.Cell]
+	if !k.Do.GivesBack() {
+		return k, 0
+	}
+	if failed && !c.isClear() {
+		times++
+	}
+	if c.unsure || failed && c.pending > 0 {
+		times++
+	}
 	switch {
 	case k.Do == Yield && m.phase >= Holding:
 		k.Do, k.All = ReleaseAndLeave, !m.successorHolds()
@@ -164,7 +177,7 @@ func (m *Machine) Owed(k Call) Call {
 	case k.Do == Release:
 		k = m.releaseAgain(k)
 	}
-	return k
+	return k, times
 }
 
 // Granted returns how many members the attempt has won.

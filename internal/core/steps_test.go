@@ -238,19 +238,19 @@ func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
 }
 
 // The same, if the release itself fails while the replica takes over.
-func TestAReleaseThatIsOwedLeavesTheQueue(t *testing.T) {
+func TestAReleaseThatIsSentAgainLeavesTheQueue(t *testing.T) {
 	m := inherited()
 	for _, c := range slices.Clone(m.Step(at(1), Event{Kind: Unlock}).Calls) {
 		m.Step(at(2), Event{Kind: Replied, Call: c, Reply: Reply{Err: errNoAnswer}})
-		if owed := m.Owed(c); owed.Do != ReleaseAndLeave || !owed.All || owed.Cell != c.Cell || !owed.Successor {
-			t.Errorf("%+v is owed as %+v", c, owed)
+		if again, times := m.Retry(c, true); times == 0 || again.Do != ReleaseAndLeave || !again.All || again.Cell != c.Cell || !again.Successor {
+			t.Errorf("%+v is sent again as %+v", c, again)
 		}
 	}
 
 	m = again(t, nil)
 	release := Call{Do: Release, Cell: 1, Attempt: 1}
-	if owed := m.Owed(release); owed != release {
-		t.Errorf("before the lock is acquired, %+v is owed as %+v: the waiter would lose its place", release, owed)
+	if again, times := m.Retry(release, true); times == 0 || again != release {
+		t.Errorf("before the lock is acquired, %+v is sent again as %+v: the waiter would lose its place", release, again)
 	}
 }
 
@@ -383,6 +383,9 @@ func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := start(3, 5)
 			m.attempt = 2 // the first has reached all cells
+			for i := range m.Cells {
+				m.Cells[i].reached = true
+			}
 			step := func(e Event) *Effects {
 				e.Call.Attempt, e.Attempt = 2, 2
 				return m.Step(at(0), e)
@@ -460,7 +463,7 @@ func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksRarely(t *testing.T) {
 
 // The Yield of a TryLock may run at a slow node after the release that the end of the call sent over a new connection. It
 // queues the waiter again, and only what is owed for it can take the waiter out.
-func TestWhatIsOwedForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
+func TestWhatIsSentAgainForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 	for _, tries := range []bool{true, false} {
 		m := start(2, 3)
 		m.cfg.Tries = tries
@@ -478,8 +481,8 @@ func TestWhatIsOwedForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 		if m.Phase() != Over {
 			t.Fatalf("phase %d, not Over", m.Phase())
 		}
-		if owed := m.Owed(failed.Call); owed.Do != ReleaseAndLeave || !owed.All || owed.Cell != 0 || owed.Attempt != 1 {
-			t.Errorf("a Yield that failed is owed as %+v", owed)
+		if again, times := m.Retry(failed.Call, true); times == 0 || again.Do != ReleaseAndLeave || !again.All || again.Cell != 0 || again.Attempt != 1 {
+			t.Errorf("a Yield that failed is sent again as %+v", again)
 		}
 	}
 
@@ -489,8 +492,8 @@ func TestWhatIsOwedForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 	m.Step(at(3), answer(Acquire, 2, Reply{Holder: "other:1.1.2"}))
 	failed := answer(Yield, 0, Reply{Err: errors.New("lost")})
 	m.Step(at(4), failed)
-	if owed := m.Owed(failed.Call); m.Phase() != Waiting || owed.Do != Release {
-		t.Errorf("in phase %d a Yield that failed is owed as %+v: the waiter would lose its place", m.Phase(), owed)
+	if again, times := m.Retry(failed.Call, true); m.Phase() != Waiting || times == 0 || again.Do != Release {
+		t.Errorf("in phase %d a Yield that failed is sent again as %+v: the waiter would lose its place", m.Phase(), again)
 	}
 }
 

@@ -102,12 +102,12 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 		if tr.last >= c.first && c.kept > 0 {
 			return false // a Keep that has failed leaves the key until its TTL: rather too long than too short
 		}
-		if tr.last >= c.first && t.outlasts(n) {
-			return false // its keys outlast their TTL, and what it is owed ends with the TTL
+		if tr.last >= c.first && t.occupied() && t.outlasts(n) {
+			return false // a key that is no lock has refused the release, which is not sent again: the entry ends with its TTL
 		}
-		if tr.last >= c.first { // what it owes is sent again and again
+		if tr.last >= c.first { // its pending releases are sent again and again
 			last = max(last, tr.last)
-			after = max(after, t.slack()+refresh+time.Duration(float64(2*lastTry)*1.3))
+			after = max(after, t.slack()+refresh+time.Duration(float64(retryTimeout+maxRetry+confirmAfter)*1.3))
 		}
 	}
 	return now-last > after
@@ -204,24 +204,24 @@ func (t *tier) probes() {
 		return
 	}
 	p := t.procs[len(t.procs)-1]
-	least := time.Second + 3*t.plan.NodeTimeout
-	limit := least
+	const soon = 2 * time.Second
+	limit := soon
 	for n := range t.plan.Nodes {
 		for name := range names {
 			t.watch.is.take(&t.watch, n, name)
-			if s := &t.watch.is; len(s.holders) > 0 || len(s.queue) > 0 {
-				last := s.expires
-				if s.shared { // until the last share ends
-					last = s.ms
+			s := &t.watch.is
+			last := int64(0)
+			for i := range s.holders {
+				if who := s.holders[i].Name; !t.clears(t.callOf(who), n) {
+					last = max(last, s.ms+s.left(who).Milliseconds()+1)
 				}
-				for i := range s.holders {
-					last = max(last, s.ms+s.left(s.holders[i].Name).Milliseconds()+1)
-				}
-				for _, m := range s.queue {
+			}
+			for _, m := range s.queue {
+				if !t.clears(t.callOf(m.Name), n) {
 					last = max(last, s.deadline(m.Name))
 				}
-				limit = max(limit, least+t.world.NodeWhen(n, scriptmodel.Time(last*1000))-t.world.Now())
 			}
+			limit = max(limit, soon+t.world.NodeWhen(n, scriptmodel.Time(last*1000))-t.world.Now())
 		}
 	}
 	limit += 2 * t.plan.quarantine()
@@ -236,6 +236,19 @@ func (t *tier) probes() {
 		t.violate(acquires, "when all nodes were well, nobody did within %v", limit)
 	}
 	t.tried()
+}
+
+// clears reports whether a call takes away what it has at a node once the node answers.
+func (t *tier) clears(c *call, n int) bool {
+	switch {
+	case c == nil, c.process.dead, c.process.closed, c.kept > 0:
+		return false
+	case t.occupied(): // a key that is no lock has refused the release, which is not sent again
+		return false
+	case t.plan.Network.Slow > 0 && c.late&(1<<n) != 0: // a call was on its way for longer than a pending release waits
+		return false
+	}
+	return true
 }
 
 // tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,

@@ -293,11 +293,14 @@ func (c *call) answered(b *batch) {
 		}
 		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	}
-	for i := range b.items { // what is owed depends on what the machine has made of all replies
-		it := &b.items[i]
-		if k := &it.k; k.Do.GivesBack() && isDown(it.reply.Err) {
-			owed := c.machine.Owed(*k)
-			p.debts[p.tier.nodeOf(int(k.Cell))].owe(item{call: c, k: owed, script: c.script(&owed, nil, 0)}, max(p.tier.plan.TTL, c.machine.Life()))
+	for i := range b.items { // what stays pending depends on what the machine has made of all replies
+		k, err := &b.items[i].k, b.items[i].reply.Err
+		if err != nil && !isDown(err) {
+			continue
+		}
+		if again, times := c.machine.Retry(*k, err != nil); times > 0 {
+			it := item{call: c, k: again, script: c.script(&again, nil, 0), twice: times > 1 || err == nil}
+			p.retries[p.tier.nodeOf(int(k.Cell))].add(it, err == nil)
 		}
 	}
 	c.flush()

@@ -26,8 +26,8 @@ const firstSeeds = 4000
 
 var firstCost = [...]cost{
 	calm:    {4546, 681, 8399, 73777, 1201780250334},
-	bounded: {11807, 1015, 25889, 252867, 4593824580426},
-	beyond:  {4367, 406, 9656, 90630, 1752055585910},
+	bounded: {11643, 1005, 25304, 279655, 4426786487867},
+	beyond:  {4302, 406, 9368, 99908, 1632663086612},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

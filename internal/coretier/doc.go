@@ -9,7 +9,7 @@
 //	go test ./internal/coretier -run Planted -planted all -v -timeout 30m
 //
 // A process (process.go) is the shell of its machines, as package quorum is, made of events: workers (worker.go), the lanes
-// to the nodes (lane.go), what is owed to them (debts.go), calls (call.go). A call that is over recalls its first attempt where it is
+// to the nodes (lane.go), pending releases (retry.go), calls (call.go). A call that is over recalls its first attempt where it is
 // still unsent, as in the shell. At nodes that refuse connections it does so less often than the shell. The words of the calls are shared
 // with the shell: package dialect. The invariants (invariant.go) are checked at every script (watch.go), at every grant, step and
 // end of a call (hold.go), and now and then (audit.go). The plans (plan.go) are like those of the wire tier.

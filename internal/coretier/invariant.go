@@ -73,7 +73,8 @@ const (
 	// lock there.
 	restored = "a node gets back what it has lost"
 
-	// When all nodes are well, somebody acquires as soon as the leftovers have expired.
+	// When all nodes are well, somebody acquires within two seconds, whatever was sent to them before. What a dead process has left, and
+	// what UnlockAfter keeps, expires first.
 	acquires = "somebody acquires"
 
 	// A lock that Unlock leaves for a while is nobody else's in that time, if the Unlock was confirmed.

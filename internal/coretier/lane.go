@@ -51,15 +51,16 @@ func (f *flightOf) ring(time.Duration) { f.lane.timeout(f.flight) }
 
 // item is one call of a batch.
 type item struct {
-	batch  *batch
-	flight int
-	call   *call
-	k      core.Call
-	script wire.Call
-	until  time.Duration // of one that is owed
-	owed   bool
-	got    bool
-	reply  wire.Reply
+	batch   *batch
+	flight  int
+	call    *call
+	k       core.Call
+	script  wire.Call
+	again   time.Duration // the next turn of a pending release that was confirmed once; 0 for others
+	retried bool          // a pending release
+	twice   bool          // the node has to confirm it twice
+	got     bool
+	reply   wire.Reply
 }
 
 // newBatch returns a batch with room for one call per name.
@@ -148,7 +149,7 @@ func (l *lane) recall(b *batch) bool {
 // pump writes what is queued, if nothing is under way.
 func (l *lane) pump() {
 	p := l.process
-	if len(l.flight) > 0 || len(l.queue) == 0 {
+	if len(l.flight) > 0 || len(l.queue) == 0 || !p.to.Connects(p.tier.server(l.node), l.fleetLane()) {
 		return
 	}
 	l.flights++
@@ -285,20 +286,20 @@ func (l *lane) expire(b *batch) {
 	l.fail(b, errTimeout)
 }
 
-// answered records the round trip, and then pays what the node is owed. As in package quorum, the reply to what was owed says nothing
-// about the node's health.
+// answered records the round trip, and then sends the node's pending releases. As in package quorum, the reply to such a release says
+// nothing about the node's health.
 func (p *process) answered(node int, b *batch) {
-	_, owed := b.by.(*debt)
+	_, retried := b.by.(*retries)
 	for i := range b.items {
 		if err := b.items[i].reply.Err; err != nil && isDown(err) {
 			p.tier.trouble(p.number, node)
-			if !owed {
+			if !retried {
 				p.fails[node], p.trips[node] = true, max(p.trips[node], 0)
 			}
 			return
 		}
 	}
-	if owed {
+	if retried {
 		return
 	}
 	took := p.now.Mono - b.sent
@@ -307,7 +308,7 @@ func (p *process) answered(node int, b *batch) {
 		s = took
 	}
 	p.trips[node], p.fails[node] = s, false
-	p.debts[node].hurry()
+	p.retries[node].retryNow()
 }
 
 // isDown reports whether a call failed because the node does not serve: what a script says is another matter.

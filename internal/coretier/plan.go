@@ -186,8 +186,50 @@ func newPlan(seed uint64) *Plan {
 			}
 		}
 	}
+	p.thaws()
 	p.readers()
 	return p
+}
+
+// thaws makes nodes of some seeds freeze for longer than the TTL, while callers come and give up. At other nodes something else is
+// wrong meanwhile. It draws from a generator of its own, so that the other seeds stay what they are.
+func (p *Plan) thaws() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0x7a3))}
+	if p.Class == calm || p.Guard || !g.chance(0.04) {
+		return
+	}
+	p.TTL = pick(g, 5*time.Second, 10*time.Second)
+	p.NodeTimeout = g.between(30*time.Millisecond, time.Second)
+	p.MaxHold = 0
+	p.Network.Slow = 0 // what is late is what a node had in its sockets
+	at, long := g.between(0, 500*time.Millisecond), p.TTL+g.between(0, p.TTL)
+	p.Length = at + long + g.between(0, 500*time.Millisecond)
+	p.Faults = nil
+	for i, node := range g.Perm(p.Nodes)[:1+g.IntN(p.Nodes)] {
+		f := fleet.Fault{Kind: fleet.Freeze, At: at + g.between(0, 50*time.Millisecond), Node: node, Client: -1}
+		f.For = long - g.between(0, 50*time.Millisecond)
+		if i > 0 {
+			f.Kind = pick(g, fleet.Freeze, fleet.Freeze, fleet.Crash, fleet.Cut, fleet.CutBack, fleet.Stall)
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	for range g.IntN(3) {
+		p.Faults = append(p.Faults, fleet.Fault{Kind: pick(g, fleet.Pause, disconnect, fleet.ForgetScripts), At: g.between(0, p.Length/2), For: g.between(0, p.Length/3),
+			Node: g.IntN(p.Nodes), Client: g.IntN(len(p.Processes))})
+	}
+	names := pick(g, []int{0}, []int{0, 1, 2})
+	p.Workers = nil
+	for i := range 2 + g.IntN(4) {
+		w := g.worker(p, i, names, true)
+		for j := range w.Steps {
+			s := &w.Steps[j]
+			s.After, s.Limit = g.between(0, time.Second), g.between(0, 2*time.Second)
+			for u := range s.Hold {
+				s.Hold[u].After = g.between(0, 500*time.Millisecond)
+			}
+		}
+		p.Workers = append(p.Workers, w)
+	}
 }
 
 // quarantine is for how long a node is out under the restart guard, at most.

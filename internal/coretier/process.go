@@ -21,10 +21,10 @@ type process struct {
 	workers []*worker
 	live    []*call // those that wait or hold
 	ticket  int64
-	lanes   []lane // of node n: n*fleet.Lanes + lane
-	debts   []debt
+	lanes   []lane          // of node n: n*fleet.Lanes + lane
+	retries []retries       // by node
 	trips   []time.Duration // the round trip to each node, averaged; 0 if all failed, negative if there was none
-	fails   []bool          // by node: whether the last call failed, not counting what was owed
+	fails   []bool          // by node: whether the last call failed, not counting pending releases
 	seen    [2]seen         // by name
 	listens []bool          // by node
 	clocks  bool            // the clocks are compared
@@ -67,11 +67,11 @@ func (t *tier) newProcess(i int) *process {
 	for j := range p.lanes {
 		p.lanes[j] = lane{process: p, node: j / fleet.Lanes, number: j % fleet.Lanes}
 	}
-	p.debts = make([]debt, t.plan.Nodes)
+	p.retries = make([]retries, t.plan.Nodes)
 	p.trips, p.fails = make([]time.Duration, t.plan.Nodes), make([]bool, t.plan.Nodes)
 	for j := range p.trips {
 		p.trips[j] = -1
-		p.debts[j] = debt{process: p, node: j, pause: firstTry}
+		p.retries[j] = retries{process: p, node: j, pause: firstTry}
 	}
 	p.listens = make([]bool, t.plan.Nodes)
 	return p
@@ -94,6 +94,12 @@ func (p *process) Step(now fleet.Clock, e fleet.Event, to *fleet.Effects) {
 		}
 	case fleet.Replied:
 		p.lanes[e.Node*fleet.Lanes+e.Lane].replied(e.Call, e.Reply)
+	case fleet.Connected:
+		for i := range p.lanes {
+			if l := &p.lanes[i]; l.fleetLane() == e.Lane && p.tier.server(l.node) == e.Node {
+				l.pump()
+			}
+		}
 	case fleet.Told:
 		p.heard(e.Node, e.Text)
 	case fleet.Subscribed:
@@ -296,8 +302,5 @@ func (p *process) close() {
 	p.closed = true
 	for _, c := range append([]*call(nil), p.live...) {
 		c.step(core.Event{Kind: core.Close})
-	}
-	for i := range p.debts {
-		p.debts[i].calls = nil
 	}
 }

@@ -155,7 +155,7 @@ var tested = []string{
 	"release.go: releaseAgain: switch { ...",
 	"release.go: releaseAgain: k.Do, k.Successor, k.All, k.For = Leave, false, !m.successorHolds(), 0",
 	"release.go: releaseAgain: k.Do, k.All = ReleaseAndLeave, k.Successor || !m.successorHolds()",
-	"release.go: Owed: k = m.releaseAgain(k)",
+	"release.go: Retry: k = m.releaseAgain(k)",
 	"tree.go: Broken: for _, m := range t.Members { ...",
 	"tree.go: Broken: if m.Broken(gone) { ...",
 	"tree.go: Broken: broken++",

@@ -200,7 +200,7 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 		c.late |= 1 << node
 	}
 	if w.traces {
-		w.note("n%d: %s attempt %d of %s, cell %d, owed %v: %v -> %v %v", node+1, names[name], k.Attempt, c.caller.Waiter, k.Cell, it.owed, s.Args(), reply.Boxed().Value, reply.Err)
+		w.note("n%d: %s attempt %d of %s, cell %d, retried %v: %v -> %v %v", node+1, names[name], k.Attempt, c.caller.Waiter, k.Cell, it.retried, s.Args(), reply.Boxed().Value, reply.Err)
 	}
 	if reply.Err != nil && w.occupied() {
 		w.untouchable(node, name)

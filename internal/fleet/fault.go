@@ -25,7 +25,7 @@ const (
 	Crash         FaultKind = iota // the node is down, and comes back with its data
 	CrashLoss                      // the node is down, and comes back without its data
 	Failover                       // the node is down, and its replica comes back in its place, with its data
-	Freeze                         // the node runs nothing; then it runs what came meanwhile
+	Freeze                         // the node runs nothing, and takes no connection; then it runs what came meanwhile
 	Forget                         // the node loses all keys at once
 	Evict                          // the node loses one key
 	Step                           // the clock of the node is set forward or back
@@ -46,6 +46,7 @@ func (w *World) begin(f Fault) {
 		for i := range w.clients {
 			w.breakLinks(i, f.Node, ErrBroken)
 		}
+		w.connect(f.Node)
 		w.drop(w.nodes[f.Node])
 	case Freeze:
 		w.nodes[f.Node].frozen++
@@ -86,7 +87,8 @@ func (w *World) end(f Fault) {
 	case Freeze:
 		n := w.nodes[f.Node]
 		if n.frozen--; n.frozen == 0 {
-			w.again(&n.held)
+			w.thaw(n)
+			w.connect(f.Node)
 		}
 	case Pause:
 		w.clients[f.Client].resume(w)
@@ -97,6 +99,22 @@ func (w *World) end(f Fault) {
 	case Cut, CutThere, CutBack, Stall:
 		w.between(f, -1)
 	}
+}
+
+// maxBacklog is how long a node that has thawed takes at most until it has run what came meanwhile. It reads the connections in turn,
+// also those that were closed: some may be far behind others, and behind new ones.
+const maxBacklog = 300 * time.Millisecond
+
+// thaw has a node run what came while it was frozen. The calls of one connection stay in order, and no others.
+func (w *World) thaw(n *node) {
+	if w.random.IntN(2) == 0 {
+		for _, e := range n.held {
+			if e.on.read < w.now {
+				e.on.read = w.now + time.Duration(w.random.Int64N(int64(maxBacklog)))
+			}
+		}
+	}
+	w.again(&n.held)
 }
 
 // between counts a fault at each link that it concerns.

@@ -65,6 +65,39 @@ func TestCallsOfOneConnectionStayInOrder(t *testing.T) {
 	}
 }
 
+func TestAFrozenNodeTakesNoNewConnection(t *testing.T) {
+	var before, after bool
+	c := &talker{}
+	w := talk(Config{Faults: []Fault{{Kind: Freeze, For: time.Second}}}, c)
+	w.Run(500 * time.Millisecond)
+	w.Call(0, func(_ Clock, to *Effects) { before = to.Connects(0, 0) })
+	w.Run(2 * time.Second)
+	w.Call(0, func(_ Clock, to *Effects) { after = to.Connects(0, 0) })
+	if want := []Event{{Kind: Connected}}; before || !after || !slices.Equal(c.told, want) {
+		t.Errorf("before %v, after %v, told %+v", before, after, c.told)
+	}
+}
+
+// What was sent on a connection that is closed runs at the thaw, sooner or later than what comes on a new one.
+func TestAThawedNodeRunsWhatIsOnClosedConnections(t *testing.T) {
+	orders := make(map[string]bool)
+	for seed := range uint64(50) {
+		c := &talker{calls: 1}
+		w := talk(Config{Seed: seed, Faults: []Fault{{Kind: Freeze, For: time.Second}}}, c)
+		order := ""
+		w.Ran = func(_, _, number int, _ *wire.Call, _ wire.Reply) { order += string(rune('0' + number)) }
+		w.Run(900 * time.Millisecond)
+		w.Call(0, func(_ Clock, to *Effects) { to.Reconnect(0, 0) })
+		w.Run(1010 * time.Millisecond)
+		w.send(0, 0, 0, 1, new(wire.Inspect("x", 1)), false)
+		w.Run(time.Minute)
+		orders[order] = true
+	}
+	if !orders["01"] || !orders["10"] || len(orders) != 2 {
+		t.Errorf("the calls ran in the orders %v", orders)
+	}
+}
+
 func TestACrashEndsWhatIsUnderWay(t *testing.T) {
 	c := &talker{calls: 2}
 	w := talk(Config{Faults: []Fault{{Kind: Crash, For: time.Second}}}, c)

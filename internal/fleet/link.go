@@ -15,6 +15,7 @@ type link struct {
 	cutThere    int           // faults that cut it
 	cutBack     int
 	stalled     int      // faults that hold up calls
+	asked       bool     // the client waits until it can send
 	held        []*event // what came meanwhile
 }
 
@@ -28,6 +29,8 @@ type connection struct {
 	darkBack  bool          // a reply was lost when it arrived
 	waiting   []int         // the calls that have no outcome
 	closed    bool          // the client has another one
+	used      bool          // something was sent
+	read      time.Duration // when a node that has thawed comes to it: what arrives is run then
 }
 
 func (w *World) link(client, node, lane int) *link {
@@ -38,6 +41,26 @@ func (w *World) link(client, node, lane int) *link {
 func (l *link) renew() {
 	l.closed = true
 	l.connection = new(connection)
+}
+
+// connects reports whether a client can send. Otherwise it is told when it can.
+func (w *World) connects(client, node, lane int) bool {
+	l, n := w.link(client, node, lane), w.nodes[node]
+	can := l.used || n.frozen == 0 || n.down > 0
+	l.asked = !can
+	return can
+}
+
+// connect tells the clients that they can send to a node.
+func (w *World) connect(node int) {
+	for client := range w.clients {
+		for lane := range Lanes {
+			if l := w.link(client, node, lane); l.asked {
+				l.asked = false
+				w.tell(client, w.now+w.delay(), Event{Kind: Connected, Node: node, Lane: lane})
+			}
+		}
+	}
 }
 
 // delay is how long a message takes.
@@ -55,6 +78,7 @@ func (w *World) chance(p float64) bool { return p > 0 && w.rough() && w.random.F
 
 func (w *World) send(client, node, lane, number int, c *wire.Call, source bool) {
 	l := w.link(client, node, lane)
+	l.used = true
 	l.waiting = append(l.waiting, number)
 	l.lostThere = l.lostThere || l.cutThere > 0 || w.chance(w.network.Lose)
 	if l.lostThere {
@@ -84,6 +108,11 @@ func (w *World) callArrives(e *event) (kept bool) {
 		return false
 	case n.frozen > 0:
 		n.held = append(n.held, e)
+		return true
+	case w.now < e.on.read:
+		w.last++
+		e.at, e.number = e.on.read, w.last
+		w.push(e)
 		return true
 	}
 	reply := wire.Reply{Err: ErrNoScript}

@@ -20,7 +20,7 @@ type (
 	Call          struct{} // the machine of a call, and its hold
 	Strangers     struct{} // what is known of clients of Redisson's
 	Renewals      struct{} // the renewals that are queued
-	Debts         struct{} // the calls that are owed
+	Retries       struct{} // the pending releases
 	Client        struct{} // what the locks of a client share
 	Seen          struct{} // the highest token seen of a lock
 	Health        struct{} // which nodes are down
@@ -37,7 +37,7 @@ var order = []reflect.Type{
 	reflect.TypeFor[Call](),
 	reflect.TypeFor[Strangers](),
 	reflect.TypeFor[Renewals](),
-	reflect.TypeFor[Debts](),
+	reflect.TypeFor[Retries](),
 	reflect.TypeFor[Client](),
 	reflect.TypeFor[Seen](),
 	reflect.TypeFor[Health](),

@@ -323,8 +323,8 @@ func (b *batch) take(replies []wire.Reply) {
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
 	}
-	for i := range replies { // what is owed depends on what the machine has made of all replies
-		c.owe(&b.calls[i], replies[i].Err)
+	for i := range replies { // what stays pending depends on what the machine has made of all replies
+		c.keepPending(&b.calls[i], replies[i].Err)
 	}
 	b.free()
 	c.flush()
@@ -333,12 +333,12 @@ func (b *batch) take(replies []wire.Reply) {
 // replied is reply for a single one, without mu.
 func (c *call) replied(k *core.Call, reply wire.Reply) {
 	c.mu.Lock()
-	c.owe(k, c.reply(c.lock.client.time(), k, reply))
+	c.keepPending(k, c.reply(c.lock.client.time(), k, reply))
 	c.flush()
 }
 
-// reply gives a reply to the machine, and returns why the call has failed, if it has. It is called with mu held, and owe
-// and flush follow.
+// reply gives a reply to the machine, and returns why the call has failed, if it has. It is called with mu held, and
+// keepPending and flush follow.
 func (c *call) reply(now core.Time, k *core.Call, reply wire.Reply) error {
 	r := c.read(k, reply)
 	c.takeAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
@@ -357,13 +357,18 @@ func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 	return r
 }
 
-// owe has a call that gives something back sent again, if it has failed.
-func (c *call) owe(k *core.Call, err error) {
-	if err == nil || !k.Do.GivesBack() {
+// keepPending has a call that gives something back sent again, if it has failed, or if an earlier call may still run.
+func (c *call) keepPending(k *core.Call, err error) {
+	if err != nil && !isDown(err) {
 		return
 	}
-	l, again := c.lock, c.machine.Owed(*k)
-	l.client.owe(l.cells[k.Cell].Node, (&mail{call: c}).script(&again, nil), max(l.set.TTL, c.machine.Life()), err)
+	l := c.lock
+	again, times := c.machine.Retry(*k, err != nil)
+	if times == 0 {
+		return
+	}
+	p := pendingRelease{call: (&mail{call: c}).script(&again, nil), twice: times > 1 || err == nil, until: time.Now().Add(max(l.set.TTL, c.machine.Life()))}
+	l.client.addPending(l.cells[k.Cell].Node, p, err == nil)
 }
 
 // callers is how many calls of this process it stands for.

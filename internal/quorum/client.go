@@ -15,7 +15,7 @@
 //	localqueue.go     the callers of this process, of which a few go to the nodes
 //	client.go         what the locks of one client share: its identity, its clock, Close
 //	registry.go       the calls of a client: which of them wait or hold, and for which owners
-//	debts.go          giving back later what could not be sent to a node at once
+//	retry.go          pending releases: sent again until the node has confirmed them
 //	health.go         which nodes are down; each change is logged once
 //
 // The mutexes are taken in this order. Package lockorder has the same order, and a test of the simulation checks it:
@@ -23,7 +23,7 @@
 //	subscriptions.mu  while a caller starts or stops listening
 //	hub.mu            of package node, while somebody starts or stops listening, and while it passes on messages
 //	call.mu           during a step
-//	debts.mu          during a step, when a call that gives something back has failed
+//	retryQueue.mu     during a step, when a call that gives something back has failed
 //	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
 //
 // No node is called while the mutex of a call, or one below it, is held, except for Recall. subscriptions.mu and hub.mu may be
@@ -77,7 +77,7 @@ type Lane uint8
 
 const (
 	Foreground Lane = iota // somebody waits for it
-	Background             // renewals, and what was owed
+	Background             // renewals, and pending releases
 )
 
 // Client is what the locks of one client share. It is safe for concurrent use.
@@ -120,7 +120,7 @@ type Client struct {
 	subscriptions subscriptions
 	strangers     strangers
 	renewals      renewals
-	debts         debts
+	retries       retryQueue
 	health        health
 }
 
@@ -189,7 +189,7 @@ func (c *Client) Close() {
 		c.mu.Unlock()
 		c.subscriptions.close()
 		c.forgetStrangers(true)
-		c.forgive()
+		c.dropPending()
 		c.End()
 	}
 	<-c.gone
@@ -239,7 +239,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return c.debts.wait(ctx)
+	return c.retries.wait(ctx)
 }
 
 // checkIdle is called with mu held.

@@ -46,7 +46,7 @@ func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Lo
 	return o, l
 }
 
-// answered takes the outcome of a round trip: it notes whether the node is up, and pays what the node is owed.
+// answered takes the outcome of a round trip: it notes whether the node is up, and then sends the node's pending releases.
 func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set *options.Settings) {
 	var err error
 	for _, r := range replies {
@@ -73,7 +73,7 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set 
 		})
 	}
 	if err == nil {
-		c.hurry(n)
+		c.retryNow(n)
 	}
 }
 

@@ -137,7 +137,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 			if failures++; failures == 1 {
 				l.logNoQuorum(err)
 			}
-			wait, pause = l.client.around(pause), min(2*pause, lastTry)
+			wait, pause = l.client.around(pause), min(2*pause, time.Second)
 		}
 		if l.set.Wait == 0 {
 			return errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), last)

@@ -18,7 +18,7 @@ import (
 var mutexes = map[string]reflect.Type{
 	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
 	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Client](),
-	"internal/quorum/debts.go":         reflect.TypeFor[lockorder.Debts](),
+	"internal/quorum/retry.go":         reflect.TypeFor[lockorder.Retries](),
 	"internal/quorum/health.go":        reflect.TypeFor[lockorder.Health](),
 	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Seen](),
 	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),

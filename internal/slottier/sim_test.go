@@ -322,9 +322,9 @@ func (c *call) unlock() {
 var errLost = errors.New("no answer")
 
 // send sends a call to its node. Calls of one machine to one node arrive in order, but for renewals.
-func (c *call) send(k core.Call) { c.sendOwed(k, c.now+c.ttl) }
+func (c *call) send(k core.Call) { c.sendAgain(k, c.now+c.ttl) }
 
-func (c *call) sendOwed(k core.Call, until time.Duration) {
+func (c *call) sendAgain(k core.Call, until time.Duration) {
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
 	script := c.caller.Script(&c.terms, c, &k, c.caller.Owner(k.Attempt, k.Successor), &entry, uint64(epoch.Add(c.now))).OfSemaphore(c.permits, int(k.Slot)).Detached()
 	node := int(k.Cell)
@@ -346,11 +346,10 @@ func (c *call) sendOwed(k core.Call, until time.Duration) {
 		}
 		r := c.caller.Read(&k, reply, ended)
 		c.step(core.Event{Kind: core.Replied, Call: k, Reply: r})
-		if r.Err != nil && k.Do.GivesBack() && c.now < until {
-			owed := c.machine.Owed(k)
+		if again, times := c.machine.Retry(k, r.Err != nil); times > 0 && c.now < until {
 			c.after(50*time.Millisecond, func() {
 				if !c.dead {
-					c.sendOwed(owed, until)
+					c.sendAgain(again, until)
 				}
 			})
 		}

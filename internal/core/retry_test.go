@@ -1,0 +1,51 @@
+package core
+
+import "testing"
+
+// A release is sent again if it has failed, unless nothing can be at the cell, and once more if a call was lost that may still run.
+func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
+	lost, unsent := Reply{Err: errNoAnswer}, Reply{Err: errNoAnswer, Unsent: true}
+	for name, tt := range map[string]struct {
+		answers          []Event // of the cell
+		failed, answered int
+	}{
+		"not answered":               {nil, 2, 0},
+		"granted":                    {[]Event{answer(Acquire, 2, Reply{OK: true, Token: 7})}, 1, 0},
+		"refused":                    {[]Event{answer(Acquire, 2, heldByOther)}, 1, 0},
+		"never sent":                 {[]Event{answer(Acquire, 2, unsent)}, 0, 0},
+		"refused by the guard":       {[]Event{answer(Acquire, 2, Reply{Err: errNoAnswer, Quarantined: true})}, 0, 0},
+		"lost":                       {[]Event{answer(Acquire, 2, lost)}, 2, 1},
+		"granted, a restore is lost": {[]Event{answer(Acquire, 2, Reply{OK: true, Token: 7}), answer(Restore, 2, lost)}, 2, 1},
+		"granted, a renewal is lost": {[]Event{answer(Acquire, 2, Reply{OK: true, Token: 7}), answer(Renew, 2, lost)}, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := start(2, 3)
+			granted(m, 0, 1)
+			for _, e := range tt.answers {
+				m.Step(at(1), e)
+			}
+			m.Step(at(2), Event{Kind: Unlock})
+			for _, failed := range []bool{true, false} {
+				want := tt.answered
+				if failed {
+					want = tt.failed
+				}
+				if _, times := m.Retry(Call{Do: Release, Cell: 2, Attempt: 1}, failed); times != want {
+					t.Errorf("if the release has failed (%v), it is confirmed %d times more, want %d", failed, times, want)
+				}
+			}
+			if _, times := m.Retry(Call{Do: Renew, Cell: 2, Attempt: 1}, true); times != 0 {
+				t.Errorf("a renewal is confirmed %d times", times)
+			}
+		})
+	}
+}
+
+// What an earlier attempt has left counts as well, though the last one was not sent.
+func TestAReleaseIsSentForEarlierAttempts(t *testing.T) {
+	m := again(t, &Reply{Err: errNoAnswer})
+	m.Step(at(1), reply(Acquire, 2, 2, Reply{Err: errNoAnswer, Unsent: true}))
+	if _, times := m.Retry(Call{Do: ReleaseAndLeave, Cell: 2, Attempt: 2}, true); times != 2 {
+		t.Errorf("the release is confirmed %d times, want 2", times)
+	}
+}

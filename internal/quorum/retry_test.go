@@ -1,0 +1,179 @@
+package quorum_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// leaving is a node that can go away and come back. It grants and confirms whatever it is asked.
+type leaving struct {
+	yes
+
+	mu       sync.Mutex
+	gone     error // what its calls fail with; nil while it is there
+	asked    int   // in the background
+	most     int   // calls at one time, of these
+	released int   // releases that it has run
+}
+
+func (n *leaving) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
+	n.mu.Lock()
+	gone := n.gone
+	if lane == quorum.Background {
+		n.asked += len(calls)
+		n.most = max(n.most, len(calls))
+	}
+	for _, c := range calls {
+		if gone == nil && c.Script == wire.Release("", "", 0).Script {
+			n.released++
+		}
+	}
+	n.mu.Unlock()
+	if gone == nil {
+		n.yes.Do(ctx, lane, deadline, calls, receipt, answer)
+		return
+	}
+	replies := make([]wire.Reply, len(calls))
+	for i := range replies {
+		replies[i].Err = gone
+	}
+	time.AfterFunc(time.Millisecond, func() { answer(replies) })
+}
+
+func (n *leaving) become(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gone, n.asked, n.most, n.released = err, 0, 0, 0
+}
+
+func (n *leaving) counts() (asked, most, released int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.asked, n.most, n.released
+}
+
+type neverSent struct{ error }
+
+func (neverSent) NotSent() {}
+
+var (
+	errSilent = errors.New("no answer")
+	errUnsent = neverSent{errors.New("connection refused")}
+)
+
+// unlockWithout takes that many locks at two nodes and a third, which then goes away, and unlocks them.
+func unlockWithout(t *testing.T, far *leaving, locks int) *quorum.Client {
+	t.Helper()
+	set, err := options.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := quorum.NewClient("test")
+	leases := make([]*quorumlock.Lease, locks)
+	for i := range leases {
+		name := fmt.Sprint("x", i)
+		l := quorum.New(c, name, core.Majority(2, 3), []quorum.Cell{{Node: &yes{name: "1"}, Name: name}, {Node: &yes{name: "2"}, Name: name}, {Node: far, Name: name}}, set, nil)
+		if leases[i], err = l.Lock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Second) // until all nodes have answered
+	far.become(errSilent)
+	for _, lease := range leases {
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// Releases stay pending while their node is away, for days if need be: one call looks twice a second whether it is back. Then all of
+// them run within two seconds.
+func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const locks = 1200
+		far := &leaving{yes: yes{name: "far"}}
+		c := unlockWithout(t, far, locks)
+		defer c.Close()
+		time.Sleep(time.Minute)
+		for range 3 {
+			far.become(errSilent)
+			time.Sleep(10 * time.Minute)
+			if asked, most, _ := far.counts(); asked > 2*600 || asked < 600 || most > 1 {
+				t.Errorf("in ten minutes it was asked for %d releases, up to %d at one time", asked, most)
+			}
+		}
+		far.become(nil)
+		time.Sleep(2 * time.Second)
+		if _, _, released := far.counts(); released != locks {
+			t.Errorf("it has run %d releases, want %d", released, locks)
+		}
+	})
+}
+
+// Shutdown waits for a pending release no longer than for its TTL, and Close not at all.
+func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := &leaving{yes: yes{name: "far"}}
+		c := unlockWithout(t, far, 3)
+		began := time.Now()
+		if err := c.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took < quorumlock.DefaultTTL-time.Second || took > quorumlock.DefaultTTL+2*time.Second {
+			t.Errorf("Shutdown took %v", took)
+		}
+		began = time.Now()
+		c.Close()
+		if took := time.Since(began); took > 2*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+	})
+}
+
+// A node that was never reached has nothing to give back, however often it is asked.
+func TestNothingIsPendingAtANodeThatWasNeverReached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := &leaving{yes: yes{name: "far"}}
+		far.become(errUnsent)
+		c, lease := holdBeside(t, far, &yes{name: "3"})
+		defer c.Close()
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if asked, _, _ := far.counts(); asked > 0 {
+			t.Errorf("it was asked %d times in the background", asked)
+		}
+	})
+}
+
+// If a call was lost that may still run, a node confirms the release twice.
+func TestAReleaseBehindALostCallIsConfirmedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		far := &leaving{yes: yes{name: "far"}}
+		far.become(errSilent)
+		c, lease := holdBeside(t, far, &yes{name: "3"})
+		defer c.Close()
+		time.Sleep(10 * time.Millisecond)
+		far.become(nil)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * time.Second)
+		if _, _, released := far.counts(); released < 2 {
+			t.Errorf("it has run %d releases, want 2", released)
+		}
+	})
+}
