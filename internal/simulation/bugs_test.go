@@ -29,6 +29,7 @@ var bugs = []sabotage.Bug{
 	bug("a waiter that leaves does not pass on its turn", "scripts/leave.lua", "pass(nil, clock(), false, first)", "", 2200),
 	bug("a waiter that yields takes a new ticket", "internal/quorum/call.go", "\tticket := c.caller.Ticket\n", "\tticket := c.lock.client.now().UnixMicro()\n", 400),
 	bug("a dead waiter at the head of the queue is never dropped", "scripts/queue.lua", "deadline(stored[1]) > now then", "deadline(stored[1]) > 0 then", 400),
+	bug("a pending release is dropped one TTL after the failure", "internal/quorum/retry.go", "	again := 0\n", "	r.unconfirmed = slices.DeleteFunc(r.unconfirmed, func(p pendingRelease) bool { return !p.until.After(now) })\n	again := 0\n", 4000),
 	bug("elapsed time comes from the wall clock alone", "internal/quorum/client.go", "core.Time{Mono: now.Sub(c.base), Wall:", "core.Time{Mono: now.Round(0).Sub(c.base.Round(0)), Wall:", 4000),
 	bug("only a failed renewal reveals a loss", "internal/core/machine.go", "\t\treturn earlier(m.Until()-m.ahead, m.renew)", "\t\treturn m.renew", 400),
 	bug("the key has no expiry", "scripts/acquire.lua", "redis.call('pexpire', KEYS[1], ARGV[2])", "", 200),

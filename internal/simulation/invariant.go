@@ -70,7 +70,8 @@ const (
 	nothingFails = "nothing fails while nothing is wrong"
 	promptly     = "the next waiter is told"
 
-	// When all nodes are well, somebody acquires as soon as the leftovers have expired.
+	// When all nodes are well, somebody acquires within two seconds, whatever was sent to them before. What a dead process has left
+	// expires first.
 	acquires = "somebody acquires"
 
 	// Entering a hold again changes neither owner nor token, and counts; leaving it releases nothing.

@@ -26,6 +26,7 @@ type node struct {
 	heard  map[string][]*conn // subscribers of a channel, in the order in which they came
 	down   bool               // refuses connections
 	frozen bool               // runs nothing
+	deaf   bool               // and takes no connection meanwhile; others have a proxy that does
 	held   []message          // what came meanwhile
 	clock  clock
 
@@ -181,19 +182,42 @@ func (n *node) forge(p *process) {
 	}
 }
 
-func (n *node) freeze() { n.frozen = true }
+func (n *node) freeze(d dice) {
+	n.frozen, n.deaf = true, d.of("deaf").share() < 0.5
+}
 
-func (n *node) thaw() {
+// maxBacklog is how long a node that has thawed takes at most until it has run what came meanwhile.
+const maxBacklog = 300 * time.Millisecond
+
+// thaw has a node run what it finds on its connections, also on those that are closed. It reads them in turn: some may be far behind
+// others, and behind new ones.
+func (n *node) thaw(d dice) {
 	n.frozen = false
 	held := n.held
 	n.held = nil
+	if d.of("order").share() < 0.5 {
+		for _, m := range held {
+			if c := m.conn; !time.Now().Before(c.read) {
+				c.read = time.Now().Add(m.dice.of("read").below(maxBacklog))
+			}
+		}
+	}
 	for _, m := range held {
 		n.arrive(m)
 	}
 }
 
-// arrive takes a request.
+// arrive takes a request, when the node has run what came before on the connection.
 func (n *node) arrive(m message) {
+	if c := m.conn; time.Now().Before(c.read) {
+		c.read = c.read.Add(1)
+		n.world.post.send(time.Until(c.read), m.dice.of("there"), func() { n.take(m) })
+		return
+	}
+	n.take(m)
+}
+
+func (n *node) take(m message) {
 	c := m.conn
 	switch {
 	case c.dark:
@@ -214,6 +238,7 @@ func (n *node) run(m message) {
 	for _, call := range m.each() {
 		if m.conn.closed || time.Since(n.world.watch.asked(call)) >= n.world.plan.NodeTimeout {
 			m.path.trouble() // what was sent after it may have overtaken it
+			n.world.watch.active(call, func(a *activity) { a.late = n.world.plan.Slow > 0 })
 		}
 	}
 	n.tick()

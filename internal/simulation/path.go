@@ -63,7 +63,7 @@ type answer struct {
 func (p *path) dial(context.Context, string, string) (net.Conn, error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
-	if p.refuses() {
+	if p.refuses() || p.node.frozen && p.node.deaf {
 		p.trouble()
 		return nil, &net.OpError{Op: "dial", Net: "simulated", Err: errors.New("connection refused")}
 	}

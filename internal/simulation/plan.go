@@ -207,12 +207,52 @@ func newPlan(seed uint64) *Plan {
 			}
 		}
 	}
+	p.thaws()
 	p.bundles()
 	p.readers()
 	p.slots()
 	p.latches()
 	p.java()
 	return p
+}
+
+// thaws makes nodes of some seeds freeze for longer than the TTL, while callers come and give up. At other nodes something else is
+// wrong meanwhile. It draws from a generator of its own, so that the other seeds stay what they are.
+func (p *Plan) thaws() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0x7a3))}
+	if p.Class == calm || p.Guard || p.Idle || !g.chance(0.05) {
+		return
+	}
+	p.TTL = 5 * time.Second
+	p.NodeTimeout = g.between(30*time.Millisecond, time.Second)
+	p.Slow = 0 // what is late is what a node had in its sockets
+	at, long := g.between(0, 500*time.Millisecond), p.TTL+g.between(0, p.TTL/2)
+	p.Length = at + long + g.between(0, 500*time.Millisecond)
+	p.Faults = nil
+	for i, node := range g.Perm(p.Nodes)[:1+g.IntN(p.Nodes)] {
+		f := Fault{At: at + g.between(0, 50*time.Millisecond), For: long - g.between(0, 50*time.Millisecond), Kind: freeze, Node: node, Process: g.IntN(len(p.Processes))}
+		if i > 0 {
+			f.Kind = pick(g, freeze, freeze, crash, cutBoth, cutBack, stall)
+		}
+		p.Faults = append(p.Faults, f)
+	}
+	for range g.IntN(3) {
+		p.Faults = append(p.Faults, Fault{At: g.between(0, p.Length/2), For: g.between(0, p.Length/3), Kind: pick(g, pause, flushScripts, setWall),
+			Node: g.IntN(p.Nodes), Process: g.IntN(len(p.Processes)), By: g.between(-time.Second, time.Second)})
+	}
+	names := pick(g, []string{"x"}, []string{"x", "y", "x+y"})
+	p.Workers = nil
+	for i := range 2 + g.IntN(4) {
+		w := g.worker(p, i, names)
+		for j := range w.Steps {
+			s := &w.Steps[j]
+			s.After, s.Limit = g.between(0, time.Second), g.between(time.Millisecond, 2*time.Second)
+			for u := range s.Hold {
+				s.Hold[u].After, s.Hold[u].Lag = g.between(0, 500*time.Millisecond), 0
+			}
+		}
+		p.Workers = append(p.Workers, w)
+	}
 }
 
 // bundles makes the nodes of some seeds take bundles. It also gives one process more callers, so that several of its calls go

@@ -36,6 +36,7 @@ type activity struct {
 	last    time.Time // when it was last sent, or run
 	pending map[*node]int
 	since   map[cell]promise // what a node last gave the owner
+	late    bool             // a message was on its way for longer than a pending release waits
 	inUse   bool             // a lease has been returned and is not unlocked
 	dead    bool             // given up by a holder that was killed
 }
@@ -431,6 +432,9 @@ func (t *watch) idle(a *activity, n *node, after time.Duration) bool {
 	}
 	return a.proc.paths[n.number].troubled.Before(a.first)
 }
+
+// clears reports whether what somebody has at a node is taken away once the node answers.
+func (a *activity) clears() bool { return a != nil && !a.dead && !a.proc.dead && !a.late }
 
 // settled checks that nothing is left behind by calls that have returned.
 func (t *watch) settled() {

@@ -291,8 +291,8 @@ func (w *world) note(format string, args ...any) {
 	w.trace(fmt.Sprintf(format, args...))
 }
 
-// probe is a last caller, when all is well again: it gets the lock, and every slot of the semaphore, as soon as what others
-// left is expired.
+// probe is a last caller, when all is well again: it gets the lock, and every slot of the semaphore, within two seconds, or as soon as
+// what the dead left is expired.
 func (w *world) probe() *process {
 	p, err := newProcess(w, len(w.list), ProcessPlan{Prompt: true})
 	if err != nil {
@@ -322,19 +322,23 @@ func (w *world) probe() *process {
 func (k *worker) probes(name string, l quorumlock.Locker) *hold {
 	w := k.world
 	w.mu.Lock()
-	least := time.Second + 3*w.plan.NodeTimeout
-	limit := least
+	const soon = 2 * time.Second
+	limit := soon
 	for _, n := range w.nodes {
 		n.tick()
 		s := n.state(name)
 		left := time.Duration(0)
 		for who := range s.holders {
-			left = max(left, s.left(who))
+			if !w.watch.owners[w.watch.alias(who)].clears() {
+				left = max(left, s.left(who))
+			}
 		}
-		for _, at := range s.places {
-			left = max(left, time.Duration(at-n.clock.last.UnixMilli())*time.Millisecond)
+		for who, at := range s.places {
+			if !w.watch.waiters[w.watch.alias(who)].clears() {
+				left = max(left, time.Duration(at-n.clock.last.UnixMilli())*time.Millisecond)
+			}
 		}
-		limit = max(limit, least+time.Duration(float64(max(left, w.plan.quarantine()))/n.clock.rate))
+		limit = max(limit, soon+time.Duration(float64(max(left, w.plan.quarantine()))/n.clock.rate))
 	}
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)

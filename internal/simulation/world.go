@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -192,7 +193,7 @@ func (w *world) suffer(f Fault, number int) {
 	case crash, crashLosing, promote:
 		n.crash()
 	case freeze:
-		n.freeze()
+		n.freeze(w.dice.of("freeze", strconv.Itoa(number)))
 	case evict:
 		n.tick()
 		w.lose(n, f.Keys)
@@ -237,7 +238,7 @@ func (w *world) suffer(f Fault, number int) {
 		w.lose(n, f.Keys)
 		n.promote()
 	case freeze:
-		n.thaw()
+		n.thaw(w.dice.of("thaw", strconv.Itoa(number)))
 	case cutBoth, cutThere, cutBack:
 		path.cutThere, path.cutBack = false, false
 	case stall:
