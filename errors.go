@@ -4,11 +4,19 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 var (
 	// ErrHeld says that somebody else holds the lock, or is just taking it. A *[HeldError] says who.
 	ErrHeld = errors.New("quorumlock: the lock is held by somebody else")
+
+	// ErrNoQuorum says that too few members of a lock answered as they had to. A *[QuorumError] says what went wrong where.
+	ErrNoQuorum = errors.New("quorumlock: no quorum")
+
+	// ErrTooLate says that a quorum granted the lock so late that nothing was left of its TTL. The grant is given back.
+	ErrTooLate = errors.New("quorumlock: granted too late")
 
 	// ErrLost says that a lease ended before it was unlocked: it could not be renewed in time, or
 	// its keys were taken away. It is also the [context.Cause] of the lease's context then. A *[LostError] says why.
@@ -55,13 +63,16 @@ type NodeError struct {
 	Err  error
 }
 
-func (e *NodeError) Error() string { return "quorumlock: node " + e.Node + ": " + e.Err.Error() }
+// Error is one line, whatever the server said.
+func (e *NodeError) Error() string { return "quorumlock: " + e.text() }
+
+func (e *NodeError) text() string { return "node " + e.Node + ": " + oneline.Of(e.Err) }
 
 // Unwrap returns what the client library or the server said.
 func (e *NodeError) Unwrap() error { return e.Err }
 
 // QuorumError says that too few members of a lock answered as they had to. For a RedLock a member is
-// a node; for a MultiLock it is one of its locks.
+// a node; for a MultiLock it is one of its locks. errors.Is(err, [ErrNoQuorum]) is true for it.
 type QuorumError struct {
 	Granted int          // the members that did
 	Needed  int          // the members it takes
@@ -74,6 +85,9 @@ func (e *QuorumError) Error() string {
 	writeNodes(&b, e.Nodes)
 	return b.String()
 }
+
+// Is reports whether target is [ErrNoQuorum].
+func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
 
 // Unwrap returns the errors of the nodes, for [errors.Is] and [errors.As].
 func (e *QuorumError) Unwrap() []error {

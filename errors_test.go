@@ -24,6 +24,7 @@ func TestErrorsNameTheNodeAndTheCause(t *testing.T) {
 	}{
 		{"node", timedOut, "quorumlock: node 10.0.0.1:6379: context deadline exceeded"},
 		{"a wrapped cause", cutOff, "quorumlock: node 10.0.0.2:6379: read: EOF"},
+		{"a cause of two lines", &quorumlock.NodeError{Node: "n", Err: errors.Join(io.EOF, io.ErrClosedPipe)}, "quorumlock: node n: EOF; io: read/write on closed pipe"},
 		{"only refusals", &quorumlock.QuorumError{Granted: 1, Needed: 3}, "quorumlock: no quorum: 1 of the 3 needed"},
 		{"one node", &quorumlock.QuorumError{Granted: 0, Needed: 1, Nodes: []*quorumlock.NodeError{cutOff}},
 			"quorumlock: no quorum: 0 of the 1 needed: node 10.0.0.2:6379: read: EOF"},
@@ -42,7 +43,7 @@ func TestErrorsUnwrapToNodesAndCauses(t *testing.T) {
 	quorum := &quorumlock.QuorumError{Granted: 2, Needed: 3, Nodes: []*quorumlock.NodeError{timedOut, cutOff}}
 	wrapped := errors.Join(quorumlock.ErrHeld, fmt.Errorf("lock the invoice: %w", quorum))
 
-	for _, cause := range []error{context.DeadlineExceeded, io.EOF, timedOut, cutOff, quorum, quorumlock.ErrHeld} {
+	for _, cause := range []error{context.DeadlineExceeded, io.EOF, timedOut, cutOff, quorum, quorumlock.ErrHeld, quorumlock.ErrNoQuorum} {
 		if !errors.Is(wrapped, cause) {
 			t.Errorf("it is not %v", cause)
 		}
@@ -66,7 +67,7 @@ func TestErrorsUnwrapToNodesAndCauses(t *testing.T) {
 func TestSentinelsAreDistinctAndPrefixed(t *testing.T) {
 	sentinels := []error{
 		quorumlock.ErrHeld, quorumlock.ErrLost, quorumlock.ErrNotHeld, quorumlock.ErrQuarantined, quorumlock.ErrNotALock,
-		quorumlock.ErrClosed, quorumlock.ErrNilContext,
+		quorumlock.ErrClosed, quorumlock.ErrNilContext, quorumlock.ErrNoQuorum, quorumlock.ErrTooLate,
 	}
 	for i, a := range sentinels {
 		if !strings.HasPrefix(a.Error(), "quorumlock: ") {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/nils"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 // Locker is a lock: a node's, a RedLock, or a MultiLock. It is safe for concurrent use, and only a
@@ -18,22 +19,22 @@ type Locker interface {
 	Name() string
 
 	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the
-	// nodes; when ctx is done it returns ctx's error joined with why the last attempt failed: a *HeldError,
-	// a *QuorumError, or both. It returns ErrNotALock at once. The lease's context descends from ctx. After a failure
+	// nodes; when ctx is done it returns ctx's error joined with why the last attempt failed: a *HeldError or
+	// a *QuorumError, or neither if no attempt has ended. It returns ErrNotALock at once. The lease's context descends from ctx. After a failure
 	// nothing is left on the nodes but token counters. A node that is unreachable is told as soon as it answers; until
 	// then the key is gone at its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
 	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one of them gets it; for
 	// that it may take a few round trips, and three node timeouts at most. It returns a *HeldError (errors.Is ErrHeld) when
-	// somebody else holds the lock or is just taking it, a *QuorumError when too few nodes answered, both joined when it
-	// cannot tell, ErrNotALock when the key is something else, an error that says so when the grant came too late to be
-	// of use, and ctx's error when ctx is done first.
+	// a quorum of the nodes answered and somebody else holds the lock or is just taking it, and a *QuorumError when too few
+	// nodes answered: then nobody knows who holds it, whatever one node says. It returns ErrNotALock when the key is something
+	// else, ErrTooLate when the grant came too late to be of use, and ctx's error when ctx is done first.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
 // Do runs fn while holding l. fn's ctx is the lease's: it is cancelled when the lease is lost. Do
-// returns fn's error, joined with [ErrLost] when the lease was lost before fn returned, or the error
+// returns fn's error, joined with a *[LostError] when the lease was lost before fn returned, or the error
 // of l.Lock if fn never ran. The lock is released even if fn panics. A fn that works until its ctx is done should also end
 // when the client shuts down: see [Stopping]. If ctx, l or fn is nil, Do returns an error and takes no lock.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
@@ -52,7 +53,7 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	defer func() {
 		// A release that no quorum confirmed is no failure of fn: the keys are gone at their TTL.
 		if e := lease.Unlock(ctx); errors.Is(e, ErrLost) {
-			err = errors.Join(err, ErrLost)
+			err = oneline.Join(err, e)
 		}
 	}()
 	return fn(lease.Context())
@@ -165,7 +166,7 @@ func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0)
 // entered, UnlockAfter returns at once, and the last to leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
-		return errors.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
+		return oneline.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
 	}
 	if l.left.Swap(true) {
 		return ErrNotHeld

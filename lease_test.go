@@ -191,6 +191,7 @@ func TestLeaseContextEndsWithItsParent(t *testing.T) {
 }
 
 func TestDo(t *testing.T) {
+	lost := &quorumlock.LostError{Name: "x", Reason: "it was not renewed in time"}
 	for _, tt := range []struct {
 		name  string
 		leave error
@@ -199,8 +200,8 @@ func TestDo(t *testing.T) {
 	}{
 		{"success", nil, nil, nil},
 		{"the error of fn", nil, io.EOF, []error{io.EOF}},
-		{"a loss", quorumlock.ErrLost, nil, []error{quorumlock.ErrLost}},
-		{"a loss and the error of fn", quorumlock.ErrLost, io.EOF, []error{io.EOF, quorumlock.ErrLost}},
+		{"a loss", lost, nil, []error{lost, quorumlock.ErrLost}},
+		{"a loss and the error of fn", lost, io.EOF, []error{io.EOF, lost, quorumlock.ErrLost}},
 		{"a release that no quorum confirmed", &quorumlock.QuorumError{Needed: 3}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -214,7 +215,7 @@ func TestDo(t *testing.T) {
 				}
 				return tt.fn
 			})
-			if (err != nil) != (len(tt.want) > 0) {
+			if (err != nil) != (len(tt.want) > 0) || err != nil && strings.Contains(err.Error(), "\n") {
 				t.Errorf("Do: %v", err)
 			}
 			for _, want := range tt.want {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/nils"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 // Once runs fn if nobody else has l, and keeps l taken until atLeast after the grant, however soon fn returns. It is
@@ -21,7 +22,7 @@ import (
 // the lock is kept without renewal. A process that dies while it runs fn keeps others out for the TTL of l, not for atLeast.
 //
 // ran says whether fn ran. If somebody else has the lock, Once returns false and no error. Otherwise the error is
-// that of l.TryLock if fn did not run, or fn's own error, joined with [ErrLost] if the lease was lost before fn
+// that of l.TryLock if fn did not run, or fn's own error, joined with a *[LostError] if the lease was lost before fn
 // returned, and with a *[QuorumError] if too few nodes confirmed that they keep the lock: then the job may run again
 // within atLeast. If fn panics, the lock is kept all the same.
 func Once(ctx context.Context, l Locker, atLeast time.Duration, fn func(ctx context.Context) error) (ran bool, err error) {
@@ -37,16 +38,14 @@ func Once(ctx context.Context, l Locker, atLeast time.Duration, fn func(ctx cont
 	}
 	lease, err := l.TryLock(ctx)
 	if errors.Is(err, ErrHeld) {
-		if _, few := errors.AsType[*QuorumError](err); !few {
-			return false, nil
-		}
+		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
 	until := time.Now().Add(atLeast)
 	defer func() {
-		err = errors.Join(err, lease.UnlockAfter(ctx, time.Until(until)))
+		err = oneline.Join(err, lease.UnlockAfter(ctx, time.Until(until)))
 	}()
 	return true, fn(lease.Context())
 }

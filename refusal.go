@@ -14,15 +14,19 @@ type HeldError struct {
 	Holder   Owner         // who holds the lock; empty if that is not known, as when the lock is free but others are queued for it
 	TTL      time.Duration // until the holder's key expires, unless it is renewed; 0 if that is not known
 	Position int           // the caller's position in the queue, from 1; 0 if it is not queued
+	Own      bool          // the holder is a lease of the caller's own client: only its context enters the hold
 }
 
 // Error says who holds the lock, for how long, and the caller's position, as far as they are known.
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	b.WriteString("quorumlock: " + lockName(e.Name))
-	if e.Holder == "" {
+	switch {
+	case e.Holder == "":
 		b.WriteString(" is held or awaited by somebody else")
-	} else {
+	case e.Own:
+		b.WriteString(" is held by this process, as " + e.Holder.name())
+	default:
 		b.WriteString(" is held by " + e.Holder.name())
 	}
 	if e.TTL > 0 {
@@ -30,6 +34,9 @@ func (e *HeldError) Error() string {
 	}
 	if e.Position > 0 {
 		fmt.Fprintf(&b, "; this call is number %d in the queue", e.Position)
+	}
+	if e.Own {
+		b.WriteString(": pass the lease's context to enter the hold again")
 	}
 	return b.String()
 }
@@ -79,6 +86,6 @@ func lockName(name string) string {
 func writeNodes(b *strings.Builder, nodes []*NodeError) {
 	for i, n := range nodes {
 		b.WriteString([]string{": ", "; "}[min(i, 1)])
-		b.WriteString("node " + n.Node + ": " + n.Err.Error())
+		b.WriteString(n.text())
 	}
 }

@@ -1,0 +1,38 @@
+// Package oneline makes one line of errors: a log has a line for each event, and a tool prints a line for each failure.
+package oneline
+
+import "strings"
+
+// Of returns the text of an error with all line breaks replaced.
+func Of(err error) string {
+	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
+}
+
+// Join is errors.Join, but what it returns is one line. It returns an error as it is if that is the only one.
+func Join(errs ...error) error {
+	var all joined
+	for _, err := range errs {
+		if err != nil {
+			all = append(all, err)
+		}
+	}
+	switch len(all) {
+	case 0:
+		return nil
+	case 1:
+		return all[0]
+	}
+	return all
+}
+
+type joined []error
+
+func (j joined) Error() string {
+	texts := make([]string, len(j))
+	for i, err := range j {
+		texts[i] = Of(err)
+	}
+	return strings.Join(texts, "; ")
+}
+
+func (j joined) Unwrap() []error { return j }
