@@ -190,9 +190,12 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 				}
 				tt.fault(s)
 				_, err := n.Mutex("x").TryLock(t.Context())
-				q, ok := errors.AsType[*quorumlock.QuorumError](err)
-				if !ok || q.Granted != 0 || q.Needed != 1 || len(q.Nodes) != 1 || q.Nodes[0].Node != "node-1" || !strings.Contains(q.Nodes[0].Error(), tt.want) {
-					t.Errorf("error %v, want a *QuorumError of node-1 with %q", err, tt.want)
+				if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !strings.Contains(e.Error(), tt.want) {
+					t.Errorf("error %v, want a *NodeError of node-1 with %q", err, tt.want)
+				}
+				q, few := errors.AsType[*quorumlock.QuorumError](err)
+				if wrong := errors.Is(err, quorumlock.ErrNotALock); wrong == few || few && (q.Granted != 0 || q.Needed != 1 || len(q.Nodes) != 1) {
+					t.Errorf("error %v, want either ErrNotALock or a *QuorumError of one node", err)
 				}
 				if errors.Is(err, quorumlock.ErrHeld) {
 					t.Error("a failure counts as held")

@@ -44,8 +44,7 @@ type Latch struct{ latch *quorum.Latch }
 //
 // All who use a latch give the same n. The calls of another n return [quorumlock.ErrLatchMismatch]. If the name was that
 // of a mutex within the last day, or holds something else, they return [quorumlock.ErrWrongKind]; so does a mutex on the
-// name of a latch. In all of these cases a quorum of the nodes is unchanged. These errors are found in a
-// *[quorumlock.QuorumError], with what each node has.
+// name of a latch. In all of these cases a quorum of the nodes is unchanged. The error names the first node that refused.
 func (c *Client) Latch(name string, n int, opts ...quorumlock.Option) *Latch {
 	set, err := c.resolve(opts)
 	if err == nil {

@@ -38,6 +38,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/node"
@@ -172,7 +173,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)
 	}
-	return errors.Join(c.locks.Shutdown(ctx), c.Close())
+	return oneline.Join(c.locks.Shutdown(ctx), c.Close())
 }
 
 // Close closes the client and its nodes, and returns when none of its goroutines is left. Leases that

@@ -36,7 +36,10 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	foreign := r.Again && !c.restored
 	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined // it has the lock there, or may have it
 	if call.Attempt != m.attempt {
-		m.outdated(call, got, r.Err != nil)
+		if m.outdated(call, got, r.Err != nil); r.Err != nil && c.State == Asked {
+			c.failed = true
+			m.learn()
+		}
 		return
 	}
 	renewed := c.State == Granted // a renewal has said so
@@ -70,6 +73,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			c.State = Unknown // until the yield is answered
 			m.yield(int(call.Cell))
 		}
+		m.learn()
 		if m.phase == Waiting && m.reason == Held && c.State == Queued { // this refusal may tell when a quorum of the keys will have expired
 			m.due = min(m.due, now.Mono+m.pause(now))
 		}
@@ -134,6 +138,7 @@ func (m *Machine) straggled(call Call, lost bool) {
 
 // note records a cell's answer to the current attempt.
 func (m *Machine) note(now Time, c *Cell, r Reply) {
+	c.failed = r.Err != nil
 	switch {
 	case r.Quarantined, r.Unsent:
 		c.State = Untouched
@@ -178,7 +183,7 @@ func (m *Machine) count(now Time) {
 	case result == VoteLost && !m.isUnclear():
 		m.giveWay(now, m.refusal())
 	case m.together():
-		m.giveWay(now, m.contested())
+		m.giveWay(now, m.refusal())
 	// It was granted different slots, and perhaps its contenders were, too. They must not all wait for silent nodes. But what a dead
 	// caller left also makes slots differ, and a TryLock has no time for many attempts: from its second on it waits.
 	case m.isApart() && m.won((*Cell).hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
@@ -287,6 +292,7 @@ func (m *Machine) raised(now Time, call Call, r Reply) {
 	if m.phase != Agreeing || call.Attempt != m.attempt || call.Successor != m.successor {
 		return
 	}
+	m.Cells[call.Cell].failed = r.Err != nil
 	vote := No
 	if r.Err == nil && r.OK {
 		vote = Yes
@@ -311,43 +317,49 @@ func (m *Machine) disagree(now Time) {
 		m.ask(now) // the next attempt takes over what the successor has
 		return
 	}
-	m.giveWay(now, NoQuorum)
+	m.giveWay(now, m.refusal())
 }
 
-// refusal says why no quorum can grant the attempt.
+// refusal says why the attempt failed, or is about to: the one reason that the answers of all cells allow for, however the cells
+// answer that have not. Where those that answer are a quorum, somebody else is in the way. HeldOrNone means that it is not known yet
+// whether they are one, or that nobody is in the way and too few have taken the token.
 func (m *Machine) refusal() Reason {
 	own := !m.others && m.refusedByItsOwn()
-	never := func(is func(*Cell) bool) bool {
-		return m.tally(func(c *Cell) Vote {
-			if is(c) {
-				return No
-			}
-			return Yes
-		}) == VoteLost
+	answers := func(c *Cell) bool {
+		return !c.failed && (c.Won || c.Handed > 0 || c.Refused && !own)
 	}
-	failed := func(c *Cell) bool { return c.State == Unknown || c.State == Untouched || c.State == Foreign }
+	contended := slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Refused || c.Handed > 0 || c.apart })
+	blocked := func(is func(*Cell) bool) bool { return !m.won(func(c *Cell) bool { return !is(c) }) }
 	switch {
-	case m.isApart():
-		return m.contested()
-	case never(func(c *Cell) bool { return c.NotALock && c.State == Unknown }):
+	case blocked(func(c *Cell) bool { return c.NotALock && c.State == Unknown }):
 		return NotALock
-	case never(func(c *Cell) bool { return c.State == Queued && !own }):
+	case contended && m.won(answers), m.breaks(func(c *Cell) bool { return c.Refused && answers(c) }):
 		return Held
-	case never(func(c *Cell) bool { return failed(c) || c.State == Queued && own }):
+	case blocked(func(c *Cell) bool { return !answers(c) && (c.State != Asked || c.failed) }):
 		return NoQuorum
 	}
 	return HeldOrNone
 }
 
-// contested is the reason of an attempt that is given up before it is decided: the next one wins the lock, or one of the
-// contenders does. All give way to the lowest ticket.
-func (m *Machine) contested() Reason { return Held }
+// learn notes why the attempt failed that the machine has given up, if an answer since has told.
+func (m *Machine) learn() {
+	why := m.refusal()
+	if m.phase != Yielding && m.phase != Waiting || m.reason == TooLate || why == m.reason || why == HeldOrNone {
+		return
+	}
+	m.reason = why
+	if why == NotALock {
+		m.fail(why)
+	} else if !m.cfg.Tries {
+		m.fx.Waiting, m.fx.Reason = true, why
+	}
+}
 
 // refusedByItsOwn reports whether a TryLock was refused only because of holds of this client that have ended.
 func (m *Machine) refusedByItsOwn() bool {
 	own := false
 	for i := range m.Cells {
-		if c := &m.Cells[i]; c.State == Queued {
+		if c := &m.Cells[i]; c.Refused {
 			if own = m.cfg.Tries && c.Refusal.Ended; !own {
 				return false
 			}
@@ -356,7 +368,7 @@ func (m *Machine) refusedByItsOwn() bool {
 	return own
 }
 
-// isUnclear reports whether a TryLock that was refused should hear more nodes: who has the lock is not known yet.
+// isUnclear reports whether a TryLock that was refused should hear more nodes: who has the lock, or whether there is a quorum, is not known yet.
 func (m *Machine) isUnclear() bool {
 	if !m.cfg.Tries {
 		return false
@@ -369,7 +381,7 @@ func (m *Machine) isUnclear() bool {
 		return false
 	}
 	undecided, _, _ := m.isUndecided()
-	return undecided
+	return undecided || m.refusal() == HeldOrNone
 }
 
 // isUndecided reports whether an attempt of a TryLock was refused although it is not certain that somebody has the
@@ -417,16 +429,6 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 		}
 	}
 	return refusals > 0 && (grants > 0 || met == ""), met, whole
-}
-
-// Certain reports whether a TryLock was refused because one contender has the lock, or a member of it, whatever the silent cells
-// would say. Of semaphores it is never certain: a refusal does not say who has the other slots.
-func (m *Machine) Certain() bool {
-	return !m.hasSlots() && !m.undecided && slices.ContainsFunc(m.Cells, func(c Cell) bool {
-		return c.Refused && m.breaks(func(d *Cell) bool {
-			return d.Refused && !d.Refusal.Ended && !d.Refusal.Free && d.Refusal.Holder == c.Refusal.Holder
-		})
-	})
 }
 
 // breaks reports whether somebody else could hold the lock, or a part of it, if he has those cells.

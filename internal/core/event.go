@@ -128,7 +128,7 @@ const (
 	NoReason    Reason = iota
 	Held               // somebody else has the lock, or is just taking it
 	NoQuorum           // too few nodes answered
-	HeldOrNone         // too few nodes to tell which
+	HeldOrNone         // too few nodes have answered to tell which
 	NotALock           // the keys are something else at too many nodes
 	TooLate            // it was granted, but nothing is left of its validity
 	Cancelled          // by Cancel or Close
@@ -144,7 +144,7 @@ type Effects struct {
 	Outcome  Outcome
 	Reason   Reason  // why the call failed, or why the last attempt did
 	Listen   bool    // the waiter waits now: subscribe to the messages of the nodes
-	Waiting  bool    // an attempt failed and the machine waits, for Reason
+	Waiting  bool    // an attempt failed and the machine waits, for Reason; once more when the reason becomes known
 	Lost     Reason  // the hold is lost
 	Late     bool    // the first renewal in a row that found no quorum
 	Won      int     // with Late: how many members it found

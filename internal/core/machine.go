@@ -111,6 +111,7 @@ type Cell struct {
 	awaited   bool          // the release waits for the answer to the attempt: see awaits
 	reached   bool          // some attempt has run there, or may have: never reset
 	unsure    bool          // a call was lost that acquires or queues, and may run yet, on an old connection: never reset
+	failed    bool          // since the attempt began, the cell has failed to do what it was asked
 
 	slot       int32 // of a semaphore: what it granted
 	handedSlot int32 // which one it handed over
@@ -135,13 +136,13 @@ type Machine struct {
 	contests  int  // attempts that were refused somewhere, or granted different slots
 	hurried   int  // attempts that did not wait for slow nodes
 	met       quorumlock.Owner
-	meetings  int  // how often in a row
-	undecided bool // a TryLock: it is not certain that somebody has the lock
-	others    bool // a cell has refused because of somebody who has the lock there, or whose turn it is
-	contends  bool // a TryLock: whoever it met last has no whole lock, or member, either
-	soon      bool // told to look often
-	reason    Reason
-	yields    int // cells that granted and have not confirmed that they have the lock back
+	meetings  int    // how often in a row
+	undecided bool   // a TryLock: it is not certain that somebody has the lock
+	others    bool   // a cell has refused because of somebody who has the lock there, or whose turn it is
+	contends  bool   // a TryLock: whoever it met last has no whole lock, or member, either
+	soon      bool   // told to look often
+	reason    Reason // why the last attempt failed
+	yields    int    // cells that granted and have not confirmed that they have the lock back
 
 	silence time.Duration // when nodes that do not answer are no longer waited for; 0 if there is no such moment
 	due     time.Duration // of the next attempt
@@ -274,7 +275,7 @@ func (m *Machine) tick(now Time) {
 	switch m.phase {
 	case Asking:
 		if at := m.Wake(); at != 0 && now.Mono >= at {
-			m.giveWay(now, m.contested())
+			m.giveWay(now, m.refusal())
 		}
 	case Waiting:
 		if at := m.Wake(); now.Mono >= at {

@@ -114,33 +114,6 @@ func TestATryLockThatMetItsOwnClientBesideSlowNodesHasNoQuorum(t *testing.T) {
 	}
 }
 
-// Whatever a silent node would say, a refusal is certain if one other contender has the lock at a quorum. A refusal by a semaphore
-// does not say who has its other slots, and whoever is the first in a queue has nothing yet.
-func TestARefusalIsCertainOnlyIfOneOtherHasTheLock(t *testing.T) {
-	for name, tt := range map[string]struct {
-		permits int
-		replies [2]Reply // the third cell is silent
-		want    bool
-	}{
-		"one holder":                  {1, [2]Reply{heldByOther, heldByOther}, true},
-		"two holders":                 {1, [2]Reply{heldByOther, {Holder: "b:1", TTL: time.Second}}, false},
-		"one node alone":              {1, [2]Reply{heldByOther, {Err: errNoAnswer}}, false},
-		"a hold of its own, ended":    {1, [2]Reply{{Holder: "a:1", TTL: time.Second, Ended: true}, {Holder: "a:1", TTL: time.Second, Ended: true}}, false},
-		"the first in the queue":      {1, [2]Reply{{Holder: "b:1", Free: true}, {Holder: "b:1", Free: true}}, false},
-		"the holder of a lowest slot": {2, [2]Reply{heldByOther, heldByOther}, false},
-	} {
-		m := try(2, 3, time.Millisecond)
-		m.cfg.Slots = []Slots{{First: 0, Cells: 3, Permits: tt.permits}}
-		m.Step(Time{}, Event{Kind: Start})
-		for cell, r := range tt.replies {
-			m.Step(Time{}, answer(Acquire, int32(cell), r))
-		}
-		if got := m.Certain(); got != tt.want {
-			t.Errorf("%s: certain %v, want %v", name, got, tt.want)
-		}
-	}
-}
-
 // Two round trips to distant nodes may take as long as a NodeTimeout. Whoever gave up after them might leave the lock to nobody. But
 // no attempt of it lasts longer than two NodeTimeouts after the call.
 func TestATryLockMakesMoreThanTwoAttemptsWhereNodesAreFar(t *testing.T) {

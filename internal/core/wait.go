@@ -26,7 +26,7 @@ const (
 	grace    = 3 * time.Millisecond
 	maxGrace = 100 * time.Millisecond
 
-	// afterFailure is the average pause while there is no quorum to ask.
+	// afterFailure is the average pause while there is no quorum to ask, and after a grant that came too late.
 	afterFailure = 100 * time.Millisecond
 
 	// betweenTries is how long a TryLock waits for the others to give up what they have. After eagerTries attempts the pause
@@ -130,14 +130,14 @@ func (m *Machine) yielded(now Time, call Call, r Reply) {
 	granted := c.State == Granted
 	switch {
 	case r.Err != nil:
-		c.State = Unknown
+		c.State, c.failed = Unknown, true
 	case r.First:
 		c.State = Free
 	default:
 		c.State = Queued
 	}
-	if m.phase == Waiting {
-		m.look(now)
+	if m.learn(); m.phase != Yielding {
+		m.review(now)
 		return
 	}
 	if granted {
@@ -269,7 +269,7 @@ func (m *Machine) refreshAfter() time.Duration {
 // pause is the longest time to wait: until the entry is due for a refresh, or until the holder's keys expire if they are
 // not renewed. It is shorter while there is no quorum to ask.
 func (m *Machine) pause(now Time) time.Duration {
-	if m.reason != Held {
+	if m.reason == NoQuorum || m.reason == TooLate {
 		return m.jitter(afterFailure)
 	}
 	pause := min(m.refreshAfter(), m.refresh)

@@ -130,6 +130,9 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 			c.behind, c.extended = !r.Won, until
 		}
 	}
+	if fx.Reason == core.NoQuorum || fx.Reason == core.HeldOrNone && fx.Outcome == core.Failed && was != core.Agreeing {
+		t.fewAnswer(c, fx.Reason)
+	}
 	h := c.worker.hold
 	if h == nil || h.call != c || h.released || c.machine.Phase() != core.Holding {
 		return
@@ -137,6 +140,25 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 	if until := c.machine.Until(); until > h.until {
 		h.until = until
 		t.backed(h)
+	}
+}
+
+// fewAnswer checks that no quorum has been well since the call began. Of a node that has not answered yet, the tier may learn only
+// later that something is wrong. A TryLock also finds no quorum if its own client has not released everywhere yet.
+func (t *tier) fewAnswer(c *call, why core.Reason) {
+	if t.plan.Guard || t.plan.Twins || c.tries && t.expires() {
+		return
+	}
+	votes := make([]core.Vote, c.lock.Cells())
+	for cell := range votes {
+		votes[cell] = core.Yes
+		tr := &t.troubles[c.process.number*t.plan.Nodes+t.nodeOf(cell)]
+		if tr.now > 0 || tr.last >= c.first || why == core.HeldOrNone && c.machine.Cells[cell].State == core.Asked {
+			votes[cell] = core.No
+		}
+	}
+	if c.lock.lock.Tree.Tally(votes) == core.VoteWon {
+		t.violate(minority, "%s fails for %d though a quorum is well", c.caller.Waiter, why)
 	}
 }
 

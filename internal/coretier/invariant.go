@@ -58,6 +58,9 @@ const (
 	// Lock returns an error only when it may not wait any longer.
 	ridesOut = "Lock rides out what fails"
 
+	// No machine says that there is no quorum while a quorum has been well since its call began.
+	minority = "a minority is no outage"
+
 	// While nothing fails, no lease is lost, no call fails, and the next waiter gets a released lock without waiting
 	// for a refresh.
 	nothingFails = "nothing fails while nothing is wrong"

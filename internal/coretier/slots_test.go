@@ -19,7 +19,6 @@ func init() {
 		"attempt.go: hurry: m.silence = short",
 		"attempt.go: hurry: m.hurried++",
 		"attempt.go: tokenAt: return 0",
-		"attempt.go: refusal: return m.contested()",
 		"attempt.go: isUndecided: if m.isApart() || m.isSplit() && m.attempt < maxSplits { ...",
 		`attempt.go: isUndecided: return true, "", false`,
 		"hold.go: leaveQueue: if c.apart { ...",

@@ -25,8 +25,9 @@ const (
 // unnoticed has the statements of the core whose absence no schedule notices, and says why.
 var unnoticed = map[string]string{
 	"attempt.go: refusal: return NoQuorum":                                             texts,
+	"attempt.go: learn: m.fx.Waiting, m.fx.Reason = true, why":                         texts,
 	"attempt.go: refusedByItsOwn: for i := range m.Cells { ...":                        texts,
-	"attempt.go: refusedByItsOwn: if c := &m.Cells[i]; c.State == Queued { ...":        texts,
+	"attempt.go: refusedByItsOwn: if c := &m.Cells[i]; c.Refused { ...":                texts,
 	"attempt.go: refusedByItsOwn: if own = m.cfg.Tries && c.Refusal.Ended; !own { ...": texts,
 	"attempt.go: refusedByItsOwn: return false":                                        texts,
 	"hold.go: renewed: c.Err = nil":                                                    texts,
@@ -102,8 +103,6 @@ var unnoticed = map[string]string{
 	"hold.go: Waited: furthest = max(furthest, m.Cells[i].Position)":                                    theirs,
 	"hold.go: Waited: if !refused { ...":                                                                theirs,
 	"hold.go: Waited: return 0, 0":                                                                      theirs,
-	"wait.go: yielded: c.State = Unknown":                                                               alike,
-	"wait.go: yielded: if m.phase == Waiting { ...":                                                     costs,
 	"wait.go: handed: return (2)":                                                                       unread,
 	"machine.go: random: m.rand ^= m.rand << 13":                                                        dice,
 	"machine.go: random: m.rand ^= m.rand >> 7":                                                         dice,

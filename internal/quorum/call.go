@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -46,7 +47,7 @@ type call struct {
 	spare    []core.Call   // the memory of what was sent last
 	asked    *batch        // the batches of the first attempt that may still be recalled: a list
 	busy     bool          // somebody does what is to be done
-	failures int           // waits in a row for want of a quorum, for the log
+	failures int           // attempts in a row that found no quorum, or were granted too late, for the log
 	hold     hold
 
 	window  atomic.Int64 // for how long the release is open to strangers, in ms: see Open in package wire; or ordinary
@@ -109,16 +110,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		c.tell(quorumlock.Event{Kind: quorumlock.RenewalLate, Err: err})
 	}
 	if fx.Waiting {
-		c.last = c.failure(fx.Reason)
-		c.watch.note(quorumlock.StepWaiting, c.last)
-		if fx.Reason == core.Held {
-			c.failures = 0
-		} else if c.failures++; c.failures == 1 {
-			err := c.last
-			c.log(func(log *slog.Logger) {
-				log.Warn("quorumlock: no quorum, trying again until there is one", "lock", c.lock.name, "error", err)
-			})
-		}
+		c.failed(fx.Reason)
 	}
 	if fx.Lost != core.NoReason {
 		c.tellLoss(fx.Lost)
@@ -146,6 +138,31 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		close(c.decided)
 	}
 	c.arm(now)
+}
+
+// failed notes why the last attempt failed. While too few nodes have answered to tell, the reason of the attempt before stands.
+func (c *call) failed(why core.Reason) {
+	if why == core.HeldOrNone {
+		c.watch.note(quorumlock.StepWaiting, nil)
+		if c.last == nil {
+			c.last = c.failure(why)
+		}
+		return
+	}
+	c.last = c.failure(why)
+	c.watch.note(quorumlock.StepWaiting, c.last)
+	message := "quorumlock: no quorum, trying again until there is one"
+	switch why {
+	case core.Held:
+		c.failures = 0
+		return
+	case core.TooLate:
+		message = "quorumlock: granted too late, trying again"
+	}
+	if c.failures++; c.failures == 1 {
+		err := c.last
+		c.log(func(log *slog.Logger) { log.Warn(message, "lock", c.lock.name, "error", err) })
+	}
 }
 
 // arm sets the timer to when the machine wants to be told the time. It fires too early rather than too late.
@@ -427,7 +444,7 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 	case errors.Is(why, quorumlock.ErrClosed), why != nil && c.turn == nil:
 		return nil, why
 	case why != nil:
-		return nil, errors.Join(why, c.last)
+		return nil, oneline.Join(why, c.last)
 	}
 	return nil, c.last
 }

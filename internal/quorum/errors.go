@@ -13,18 +13,28 @@ import (
 // failure is why an attempt failed.
 func (c *call) failure(why core.Reason) error {
 	switch why {
-	case core.NoQuorum, core.NotALock:
-		return c.quorumError(c.machine.Granted())
+	case core.Held:
+		return c.heldError()
+	case core.NotALock:
+		return c.notALock()
 	case core.TooLate:
-		return fmt.Errorf("quorumlock: %q was granted, but so late that nothing is left of its TTL of %v: use a longer TTL or look at the nodes' latency", c.lock.name, c.lock.set.TTL)
-	case core.HeldOrNone:
-		return errors.Join(c.heldError(), c.quorumError(c.machine.Granted()))
+		return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
 	}
-	held := c.heldError()
-	if silent := c.silentErrors(); c.turn == nil && len(silent) > 0 && !c.machine.Certain() {
-		return errors.Join(held, &quorumlock.QuorumError{Granted: c.machine.Granted(), Needed: c.needed(), Nodes: silent})
+	e := c.quorumError(c.machine.Granted())
+	if why == core.HeldOrNone {
+		e.Nodes = append(e.Nodes, c.silentErrors()...)
 	}
-	return held
+	return e
+}
+
+// notALock is what the first node says whose key is something else: that it is so at too many nodes is no outage.
+func (c *call) notALock() error {
+	for i := range c.machine.Cells {
+		if d := &c.machine.Cells[i]; d.NotALock && d.Err != nil {
+			return nodeError(c.lock.cells[i].Node, d.Err)
+		}
+	}
+	return quorumlock.ErrNotALock
 }
 
 func (c *call) needed() int { return max(c.lock.tree.Need, 1) }
@@ -57,6 +67,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 			e.TTL = max(e.TTL, d.Refusal.TTL)
 		}
 	}
+	e.Own = c.lock.client.isLive(e.Holder)
 	return e
 }
 
@@ -65,12 +76,11 @@ func (c *call) quorumError(won int) *quorumlock.QuorumError {
 	return &quorumlock.QuorumError{Granted: won, Needed: c.needed(), Nodes: c.nodeErrors()}
 }
 
-// silentErrors names the nodes that have not answered, and failed before.
+// silentErrors names the nodes that have not answered, and did not fail the last time.
 func (c *call) silentErrors() (errs []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
-		n := c.lock.cells[i].Node
-		if c.machine.Cells[i].State == core.Asked && c.lock.client.health.fails(n) {
-			errs = append(errs, &quorumlock.NodeError{Node: n.String(), Err: errors.New("no answer yet, and none the last time")})
+		if d := &c.machine.Cells[i]; d.State == core.Asked && d.Err == nil {
+			errs = append(errs, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: errors.New("no answer yet")})
 		}
 	}
 	return errs

@@ -124,14 +124,6 @@ func (h *health) answers(n Node) bool {
 	return s != nil && !s.failed
 }
 
-// fails reports whether the last round trip to a node failed.
-func (h *health) fails(n Node) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := h.nodes[n]
-	return s != nil && s.failed
-}
-
 // isDown reports whether a call failed because the node does not serve, rather than for what the call asked: the same
 // call may do well later.
 func isDown(err error) bool {

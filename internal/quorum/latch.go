@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -156,7 +157,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 		}
 		again.Stop()
 		if err := ctx.Err(); err != nil {
-			return errors.Join(err, last)
+			return oneline.Join(err, last)
 		}
 	}
 }
@@ -171,17 +172,7 @@ func (c *Client) around(d time.Duration) time.Duration {
 
 // isFinal reports whether asking again would not change an error of look.
 func (l *Latch) isFinal(err error) bool {
-	e, ok := errors.AsType[*quorumlock.QuorumError](err)
-	if !ok {
-		return errors.Is(err, quorumlock.ErrLatchForgotten)
-	}
-	refused := 0
-	for _, n := range e.Nodes {
-		if errors.Is(n, quorumlock.ErrWrongKind) || errors.Is(n, quorumlock.ErrLatchMismatch) {
-			refused++
-		}
-	}
-	return refused > len(l.cells)-l.need
+	return errors.Is(err, quorumlock.ErrLatchForgotten) || isWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
 }
 
 // logNoQuorum logs from a goroutine of its own: a log that is slow, or that uses a lock itself, must hold up nothing.

@@ -85,7 +85,21 @@ func (r *latchRound) take(a latchAnswer, demanded func(wire.LatchState) bool) {
 	r.states = append(r.states, cellState{a.cell, s})
 }
 
-// failure is why there is no quorum.
+// failure is why there is no quorum. It is what the first node said if the others cannot be one because the name is used wrongly.
 func (r *latchRound) failure() error {
+	var refusals []*quorumlock.NodeError
+	for _, n := range r.errs {
+		if isWrongUse(n) {
+			refusals = append(refusals, n)
+		}
+	}
+	if len(refusals) > len(r.latch.cells)-r.latch.need {
+		return refusals[0]
+	}
 	return &quorumlock.QuorumError{Granted: len(r.states), Needed: r.latch.need, Nodes: r.errs}
+}
+
+// isWrongUse reports whether a node refused because the name is no latch's, or that of a latch with another n.
+func isWrongUse(err error) bool {
+	return errors.Is(err, quorumlock.ErrWrongKind) || errors.Is(err, quorumlock.ErrLatchMismatch)
 }

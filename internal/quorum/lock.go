@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
 	"github.com/quorumlock/quorumlock/internal/held"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
@@ -223,7 +224,8 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		case errors.Is(err, quorumlock.ErrClosed):
 			return nil, err
 		case err != nil:
-			return nil, errors.Join(err, &quorumlock.HeldError{Name: l.name, Holder: l.client.holderOf(l)})
+			holder := l.client.holderOf(l)
+			return nil, oneline.Join(err, &quorumlock.HeldError{Name: l.name, Holder: holder, Own: holder != ""})
 		}
 	}
 	defer l.client.endTurn(turn)

@@ -74,6 +74,17 @@ func (c *Client) ended(o quorumlock.Owner) bool {
 	return over && (o == c.place || slices.Contains(c.recent, n))
 }
 
+// isLive reports whether an owner is one of this client's that holds, or is trying to.
+func (c *Client) isLive(o quorumlock.Owner) bool {
+	n, ok := c.numberOf(o)
+	if !ok {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.live[n] != nil
+}
+
 func (c *Client) nextTicket() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

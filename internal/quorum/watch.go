@@ -63,7 +63,9 @@ func (w *watch) note(kind quorumlock.StepKind, why error) {
 	} else if w.waited.IsZero() {
 		w.waited = now
 	}
-	if len(w.steps) < maxSteps {
+	if last := len(w.steps) - 1; kind == quorumlock.StepWaiting && last >= 0 && w.steps[last].Kind == kind { // the reason has become known
+		w.steps[last].Err = why
+	} else if len(w.steps) < maxSteps {
 		w.steps = append(w.steps, quorumlock.Step{At: now, Kind: kind, Err: why})
 	}
 }

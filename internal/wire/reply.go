@@ -375,7 +375,7 @@ func notALock(field string) error {
 	case semaphoreField:
 		return wrongKind{"mutex", "a semaphore"}
 	case "WRONGTYPE": // it has no fields
-		return wrongKind{"mutex", "no hash: a string is a semaphore or a latch of Redisson's, most likely (WRONGTYPE)"}
+		return wrongKind{"mutex", "no hash, but a string, for example, as redsync and redislock write it for a lock, or Redisson for a semaphore or a latch (WRONGTYPE)"}
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
 }
