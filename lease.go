@@ -20,9 +20,9 @@ type Locker interface {
 
 	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the
 	// nodes; when ctx is done it returns ctx's error joined with why the last attempt failed: a *HeldError or
-	// a *QuorumError, or neither if no attempt has ended. It returns ErrNotALock at once. The lease's context descends from ctx. After a failure
-	// nothing is left on the nodes but token counters. A node that is unreachable is told as soon as it answers; until
-	// then the key is gone at its TTL.
+	// a *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. The lease's
+	// context descends from ctx. After a failure nothing is left on the nodes but token counters. A node that is
+	// unreachable is told as soon as it answers; until then the key is gone at its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
 	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one of them gets it; for

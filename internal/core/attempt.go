@@ -320,9 +320,9 @@ func (m *Machine) disagree(now Time) {
 	m.giveWay(now, m.refusal())
 }
 
-// refusal says why the attempt failed, or is about to: the one reason that the answers of all cells allow for, however the cells
-// answer that have not. Where those that answer are a quorum, somebody else is in the way. HeldOrNone means that it is not known yet
-// whether they are one, or that nobody is in the way and too few have taken the token.
+// refusal returns the reason of an attempt that has failed, or is about to fail: the only one that the answers of all cells allow,
+// whatever the missing answers say. If the cells that answer are a quorum, somebody else is in the way. HeldOrNone: the missing
+// answers decide whether they are a quorum, or nobody is in the way and too few cells took the token.
 func (m *Machine) refusal() Reason {
 	own := !m.others && m.refusedByItsOwn()
 	answers := func(c *Cell) bool {
@@ -341,10 +341,13 @@ func (m *Machine) refusal() Reason {
 	return HeldOrNone
 }
 
-// learn notes why the attempt failed that the machine has given up, if an answer since has told.
+// learn notes the reason of the attempt that the machine has given up, once an answer since then decides it.
 func (m *Machine) learn() {
+	if m.phase != Yielding && m.phase != Waiting || m.reason == TooLate {
+		return
+	}
 	why := m.refusal()
-	if m.phase != Yielding && m.phase != Waiting || m.reason == TooLate || why == m.reason || why == HeldOrNone {
+	if why == m.reason || why == HeldOrNone {
 		return
 	}
 	m.reason = why

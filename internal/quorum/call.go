@@ -140,13 +140,10 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 	c.arm(now)
 }
 
-// failed notes why the last attempt failed. While too few nodes have answered to tell, the reason of the attempt before stands.
+// failed notes the reason of the last attempt. Until enough nodes have answered to decide it, the reason of the attempt before stands.
 func (c *call) failed(why core.Reason) {
 	if why == core.HeldOrNone {
 		c.watch.note(quorumlock.StepWaiting, nil)
-		if c.last == nil {
-			c.last = c.failure(why)
-		}
 		return
 	}
 	c.last = c.failure(why)
