@@ -441,6 +441,9 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 	case errors.Is(why, quorumlock.ErrClosed), why != nil && c.turn == nil:
 		return nil, why
 	case why != nil:
+		if held := c.lock.heldHere(); c.last == nil && held.Own {
+			return nil, oneline.Join(why, held)
+		}
 		return nil, oneline.Join(why, c.last)
 	}
 	return nil, c.last

@@ -71,6 +71,12 @@ func (c *call) heldError() *quorumlock.HeldError {
 	return e
 }
 
+// heldHere is the refusal of a caller that waits for others of its own client.
+func (l *Lock) heldHere() *quorumlock.HeldError {
+	holder := l.client.holderOf(l)
+	return &quorumlock.HeldError{Name: l.name, Holder: holder, Own: holder != ""}
+}
+
 // quorumError says how many members the call has won, and what went wrong at the nodes that failed.
 func (c *call) quorumError(won int) *quorumlock.QuorumError {
 	return &quorumlock.QuorumError{Granted: won, Needed: c.needed(), Nodes: c.nodeErrors()}

@@ -224,8 +224,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		case errors.Is(err, quorumlock.ErrClosed):
 			return nil, err
 		case err != nil:
-			holder := l.client.holderOf(l)
-			return nil, oneline.Join(err, &quorumlock.HeldError{Name: l.name, Holder: holder, Own: holder != ""})
+			return nil, oneline.Join(err, l.heldHere())
 		}
 	}
 	defer l.client.endTurn(turn)
