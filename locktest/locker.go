@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
@@ -161,7 +162,7 @@ func (l *Locker) leave(w *waiter, err error) error {
 	defer l.mu.Unlock()
 	refusal := l.refusal(i + 1)
 	l.queue = slices.Delete(l.queue, i, i+1)
-	return errors.Join(err, refusal)
+	return oneline.Join(err, refusal)
 }
 
 func (l *Locker) refusal(position int) error {
