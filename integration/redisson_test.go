@@ -336,7 +336,7 @@ func TestKindsOfRedissonStayOut(t *testing.T) {
 			must(t, l.LockFor(ctx, time.Minute))
 			return func() { must(t, l.Unlock(ctx)) }
 		},
-		"a string is a semaphore or a latch of Redisson's": func() func() {
+		"a string, for example, as redsync and redislock write it for a lock, or Redisson for a semaphore or a latch": func() func() {
 			must(t, thread.client.Set(ctx, "kinds", 3, 0).Err())
 			return func() { must(t, thread.client.Del(ctx, "kinds").Err()) }
 		},

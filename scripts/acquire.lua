@@ -16,6 +16,7 @@
 --          {2, token}  granted; the owner had the lock already
 --          {0, ms, position, who}  refused: who holds it, and ms until its key expires, negative if
 --                      unknown; the waiter's position in the queue from 0, -1 if it has none
+--          {7, ms, position, who}  refused: some share it, one of whom is named
 --          {4, ms, position, who}  refused: the lock is free, and who is the first in the queue; the
 --                      waiter should come again in ms
 --
@@ -59,7 +60,7 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
       end
       mine = mine or free and not first
       if not mine then
-        local status = 0
+        local status = shared and held[1] and 7 or 0
         if free then
           status, who, pttl = 4, first, call(waiter, now)
         end

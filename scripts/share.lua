@@ -91,7 +91,7 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
     end
   end
   if blocked or not open then
-    return {0, expiry(held, shared and not many), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held)}
+    return {shared and 7 or 0, expiry(held, shared and not many), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held)}
   end
   if waiter then
     drop(waiter)

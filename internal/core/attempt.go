@@ -412,11 +412,11 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 			continue
 		}
 		refusals++
-		who := c.Refusal.Holder // nobody where many share the lock, and somebody waits to have it alone
+		who := c.Refusal.holder()
 		if c.Refusal.Free || c.Refusal.Ended {
 			continue
 		}
-		has := func(d *Cell) bool { return d.Refused && !d.Refusal.Free && d.Refusal.Holder == who }
+		has := func(d *Cell) bool { return d.Refused && !d.Refusal.Free && d.Refusal.holder() == who }
 		part := m.breaks(has)
 		whole = whole || m.breaks(func(d *Cell) bool { return has(d) || silent(d) })
 		rest := m.won(func(d *Cell) bool { return !has(d) })

@@ -75,11 +75,24 @@ type Reply struct {
 
 	// Of an Acquire that was refused:
 	Holder   quorumlock.Owner // who has the lock there, or is the first in the queue if it is free
+	Shared   bool // Holder is one of the owners that share the lock there
 	Free     bool
 	Ours     bool          // Holder is this attempt's own owner
 	Ended    bool          // Holder is of this client, and its hold has ended: its release is on its way
 	TTL      time.Duration // how long the refusal may last; 0 if unknown
 	Position int           // in the queue, from 0
+}
+
+// sharers stands for all owners that share a lock.
+const sharers quorumlock.Owner = "*"
+
+// holder returns the owner in the way. The owners that share a lock count as one: which of them a node names depends on those that
+// have come and gone there.
+func (r *Reply) holder() quorumlock.Owner {
+	if r.Shared {
+		return sharers
+	}
+	return r.Holder
 }
 
 // Event is something that has happened. Its zero value has no meaning.

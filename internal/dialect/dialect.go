@@ -128,7 +128,7 @@ func (c *Caller) Read(k *core.Call, reply wire.Reply, ended func(quorumlock.Owne
 		r.OK, r.Again, r.Token, r.Slot = a.Granted, a.Again, a.Token, int32(a.Slot)
 		if r.Err == nil && !a.Granted {
 			who := wire.Base(a.Holder)
-			r.Holder, r.Free, r.TTL, r.Position = who, a.Free, a.TTL, a.Position
+			r.Holder, r.Shared, r.Free, r.TTL, r.Position = who, a.Shared, a.Free, a.TTL, a.Position
 			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
 			r.Ended = ended(who)
 			r.Again = r.Ours && a.Holder == wire.OfCell(who, int(k.Cell))

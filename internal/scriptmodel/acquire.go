@@ -29,7 +29,8 @@ func (n *Node) acquire() wire.Reply {
 	if hold != 1 || n.lock.exists() || n.queue.exists() {
 		waiter, entry, _ := cut(how)
 		pttl, who := int64(-2), ""
-		if held, shared := n.look(); len(held) > 0 {
+		held, shared := n.look()
+		if len(held) > 0 {
 			pttl, who = n.expiry(held, shared), least(held)
 			count, _ := digits(held[0].Value)
 			again = !shared && who == owner && (count == hold || count == hold-1)
@@ -50,7 +51,7 @@ func (n *Node) acquire() wire.Reply {
 				}
 				mine = mine || free && first == ""
 				if !mine {
-					status := int64(0)
+					status := refusedBy(shared && len(held) > 0)
 					if free {
 						status, who, pttl = 4, first, int64(n.call(waiter, now))
 					}

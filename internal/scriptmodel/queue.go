@@ -60,6 +60,14 @@ func (n *Node) look() (held []Field, shared bool) {
 
 func (n *Node) looks(fields int) bool { return int(n.now%1000000)%fields < few }
 
+// refusedBy is the status of a refusal: whether those share the lock that have it.
+func refusedBy(shared bool) int64 {
+	if shared {
+		return 7
+	}
+	return 0
+}
+
 func least(held []Field) string {
 	who := held[0].Name
 	for _, h := range held[1:] {

@@ -126,7 +126,7 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 		}
 	}
 	if blocked != "" || !open {
-		return wire.Reply{Value: []any{int64(0), n.expiry(held, shared && !many), position(), least(held)}}, true
+		return wire.Reply{Value: []any{refusedBy(shared), n.expiry(held, shared && !many), position(), least(held)}}, true
 	}
 	if waiter != "" {
 		n.drop(waiter)

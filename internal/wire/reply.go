@@ -56,6 +56,7 @@ type Answer struct {
 	Again    bool             // granted, and the owner had the lock already
 	Token    uint64           // if granted: the token of this hold at this node
 	Slot     int              // if granted: the slot of a semaphore
+	Shared   bool             // refused by owners that share the lock, one of whom is the Holder: perhaps another one at another node
 	Free     bool             // refused although nobody holds the lock: others are queued before the caller
 	Holder   quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
 	TTL      time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
@@ -79,7 +80,7 @@ func (r Reply) Acquired() (Answer, error) {
 	switch {
 	case len(n) == 2 && n[0] == 2 && n[1] > 0:
 		return Answer{Granted: true, Again: true, Token: uint64(n[1]), Position: -1}, nil
-	case len(values) == 4 && (n[0] == 0 || n[0] == 4):
+	case len(values) == 4 && (n[0] == 0 || n[0] == 4 || n[0] == 7):
 		who, ok := values[3].(string)
 		if !ok {
 			return Answer{}, r.unexpected()
@@ -88,7 +89,7 @@ func (r Reply) Acquired() (Answer, error) {
 			n[1] = 1 // its last millisecond; unknown is negative
 		}
 		ttl := max(time.Duration(n[1])*time.Millisecond, 0)
-		return Answer{Free: n[0] == 4, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
+		return Answer{Free: n[0] == 4, Shared: n[0] == 7, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
 	case len(n) == 3 && (n[0] == 5 || n[0] == 6) && n[1] > 0 && 0 <= n[2] && n[2] < quorumlock.MaxPermits:
 		return Answer{Granted: true, Again: n[0] == 6, Token: uint64(n[1]), Slot: int(n[2]), Position: -1}, nil
 	case len(n) == 3 && n[0] == 3 && n[1] > 0:
