@@ -19,6 +19,7 @@ import (
 type Status struct {
 	Version string
 	Role    string        // master, replica or sentinel
+	Shard   bool          // one server of a cluster, and the node's client is none of a cluster
 	RunID   string        // another one after every start: two nodes that share it are one server
 	Uptime  time.Duration // in whole seconds
 
@@ -95,7 +96,10 @@ func status(ctx context.Context, client redis.UniversalClient) (Status, error) {
 	if err := info.Err(); err != nil {
 		s.Untold = append(s.Untold, err)
 	} else {
-		s.read(fields(info.Val()))
+		said := fields(info.Val())
+		s.read(said)
+		_, single := client.(*redis.Client)
+		s.Shard = single && said["redis_mode"] == "cluster"
 	}
 	if err := fsync.Err(); err != nil {
 		s.Untold = append(s.Untold, err)

@@ -2,13 +2,17 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/names"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -16,17 +20,17 @@ import (
 // to be safe; but one that is off will be set one day, and a step does count.
 const maxClockOffset = time.Second
 
-// Check asks all nodes about themselves, and reports what of it is not as locks need it: nodes that
-// cannot be reached or are no masters, two addresses of one server, memory limits that drop keys, restarts
-// that lose them, clocks that are off, clients with another list of nodes. It changes nothing. It waits for each node until ctx is done, for
-// the node's timeout at most, and returns a *[quorumlock.QuorumError] along with the report if fewer
-// nodes answered than the quorum. See [node.Node.Status] for the permissions it needs.
+// Check asks all nodes about themselves, tries on each what a lock needs, and reports what is not as locks need it: nodes that
+// cannot be reached, refuse a lock or are no masters, shards of a cluster, two addresses of one server, memory limits that drop keys,
+// restarts that lose them, clocks that are off, clients with another list of nodes. It leaves nothing behind. It waits for each node
+// until ctx is done, for twice the node's timeout at most, and returns a *[quorumlock.QuorumError] along with the report if fewer
+// nodes answered than the quorum. See [node.Node.Status] for the permissions it needs beside those of a lock.
 func (c *Client) Check(ctx context.Context) (Health, error) {
 	h := Health{Quorum: c.set.Quorum, Nodes: make([]NodeHealth, len(c.nodes))}
+	name := wire.ReadyName + ":" + names.NewID() // one for all: each name of a cluster has one shard that grants it
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {
-		s, err := n.Status(ctx)
-		h.Nodes[i] = NodeHealth{Node: n.String(), Status: s, Err: err}
-		return err
+		h.Nodes[i] = c.examine(ctx, n, name)
+		return h.Nodes[i].Err
 	})
 	for _, n := range h.Nodes {
 		h.Findings = append(h.Findings, c.judge(n)...)
@@ -37,29 +41,55 @@ func (c *Client) Check(ctx context.Context) (Health, error) {
 	return h, err
 }
 
+// examine asks one node about itself, and tries whether it would grant the lock name, which nobody uses.
+func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeHealth {
+	h := NodeHealth{Node: n.String()}
+	if h.Status, h.Err = n.Status(ctx); h.Err != nil {
+		return h
+	}
+	_, err := n.Ready(ctx, c.set, name)
+	if err != nil && !refused(err) && !errors.Is(err, context.DeadlineExceeded) {
+		_, err = n.Ready(ctx, c.set, name) // the connection was an old one, of a server that has restarted
+	}
+	if err == nil || refused(err) {
+		h.Refusal = err
+	} else {
+		h.Err = err
+	}
+	return h
+}
+
 // judge finds what is wrong with one node.
 func (c *Client) judge(n NodeHealth) (found []Finding) {
 	add := func(k Kind, s Severity, problem, fix string) {
 		found = append(found, Finding{k, s, n.Node, problem, fix})
 	}
 	s := n.Status
-	if n.Err != nil {
-		// The error names the node, as the finding does.
-		_, why, _ := strings.Cut(n.Err.Error(), n.Node+": ")
-		add(Unreachable, Warning, "does not answer: "+why, "look at the server, its address and the network between")
+	if n.Err != nil && refused(n.Err) {
+		add(Refuses, Warning, "refuses this client: "+reason(n, n.Err), fixOf(n.Err))
+		return found
+	} else if n.Err != nil {
+		add(Unreachable, Warning, "does not answer: "+reason(n, n.Err), "look at the server, its address and the network between")
 		return found
 	}
 	if major, err := strconv.Atoi(strings.Split(s.Version, ".")[0]); err == nil && major < 5 {
 		add(TooOld, Failure, "runs version "+s.Version, "use Redis 5 or newer, or Valkey")
 	}
 	if s.Role != "" && s.Role != "master" {
-		add(NotMaster, Failure, "is a "+s.Role+", which takes no locks", "give the address of a server that replicates no other")
+		add(NotMaster, Failure, "is a "+s.Role+", which takes no locks", notMasterFix)
+	}
+	if s.Shard {
+		add(Shard, Failure, "is one server of a Redis cluster, which grants only the names of its own slots", shardFix)
 	}
 	if s.MaxMemory > 0 && s.Eviction != "noeviction" && s.Eviction != "" {
 		add(Evicts, Failure, fmt.Sprintf("maxmemory is %d bytes and maxmemory-policy %s: keys can be dropped while they are held", s.MaxMemory, s.Eviction),
 			"set maxmemory-policy noeviction")
 	}
 	c.judgeRestart(s, add)
+	explained := func(f Finding) bool { return f.Kind == NotMaster || f.Kind == Shard || f.Kind == Quarantined }
+	if n.Refusal != nil && !slices.ContainsFunc(found, explained) {
+		add(Refuses, Warning, "refuses a lock: "+reason(n, n.Refusal), fixOf(n.Refusal))
+	}
 	if off := s.ClockOffset.Abs() - s.RoundTrip/2; off > maxClockOffset {
 		which := "ahead of"
 		if s.ClockOffset < 0 {
@@ -111,12 +141,17 @@ func judgeTogether(nodes []NodeHealth, quorum int) (found []Finding) {
 			continue
 		}
 		first[run] = n.Node
-		servers++
+		if n.Refusal == nil || errors.Is(n.Refusal, quorumlock.ErrQuarantined) {
+			servers++
+		}
 	}
 	if servers < quorum {
 		found = append(found, Finding{NoQuorum, Failure, "",
-			fmt.Sprintf("%d of %d nodes are servers that answer, and a lock takes %d", servers, len(nodes), quorum),
-			"bring back those that do not answer, or add servers"})
+			fmt.Sprintf("%d of %d nodes are servers that grant locks, and a lock takes %d", servers, len(nodes), quorum),
+			"bring back those that do not answer or refuse, or add servers"})
+	}
+	if len(nodes) == 1 {
+		found = append(found, Finding{OneNode, Advice, "", "there is one node only: a lock is lost with it", "use three or five nodes"})
 	}
 	return found
 }

@@ -32,7 +32,7 @@ func finds(t *testing.T, h redlock.Health, want ...redlock.Finding) {
 	}
 	for i, w := range want {
 		f := h.Findings[i]
-		if f.Kind != w.Kind || f.Severity != w.Severity || f.Node != w.Node || !strings.Contains(f.Problem, w.Problem) || f.Fix == "" {
+		if f.Kind != w.Kind || f.Severity != w.Severity || f.Node != w.Node || !strings.Contains(f.Problem, w.Problem) || f.Fix == "" || !strings.Contains(f.Fix, w.Fix) {
 			t.Errorf("found %+v, want %+v", f, w)
 		}
 		if !strings.Contains(h.String(), f.String()) {
@@ -83,7 +83,15 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 		"frozen": {func(s *embedded.Server) { s.Stall() }, nil,
 			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "deadline exceeded"}}},
 		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil,
-			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "NOAUTH"}}},
+			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "NOAUTH", Fix: "user and password"}}},
+		"a shard of a cluster": {func(s *embedded.Server) { s.Configure("redis_mode", "cluster"); s.Refuse("MOVED 7 10.0.0.9:6379") }, nil,
+			[]redlock.Finding{{Kind: redlock.Shard, Severity: redlock.Failure, Problem: "one server of a Redis cluster", Fix: "stand alone"}}},
+		"a shard that tells nothing": {refuse("MOVED 7 10.0.0.9:6379"), nil,
+			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "MOVED 7", Fix: "stand alone"}}},
+		"out of memory": {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil,
+			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "refuses a lock: OOM", Fix: "maxmemory"}}},
+		"unknown words": {refuse("EXTRA who knows"), nil,
+			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "refuses a lock: EXTRA who knows", Fix: "log"}}},
 		"a replica": {func(s *embedded.Server) { s.Configure("role", "slave") }, nil,
 			[]redlock.Finding{{Kind: redlock.NotMaster, Severity: redlock.Failure, Problem: "is a replica"}}},
 		"old": {func(s *embedded.Server) { s.Configure("version", "4.0.14") }, nil,
@@ -144,7 +152,7 @@ func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
 		finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"})
 		servers[4].Kill()
 		finds(t, check(t, c, false),
-			redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "3 of 5 nodes are servers that answer, and a lock takes 4"},
+			redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "3 of 5 nodes are servers that grant locks, and a lock takes 4"},
 			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"},
 			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-5"})
 	})
@@ -170,6 +178,54 @@ func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
 		finds(t, check(t, c, true), same,
 			redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "1 of 3"},
 			redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-2"})
+	})
+}
+
+func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		var want []redlock.Finding
+		for i, s := range servers {
+			s.Configure("redis_mode", "cluster")
+			if i > 0 { // the other names are those of the first shard
+				s.Refuse("MOVED 7 10.0.0.9:6379")
+			}
+			want = append(want, redlock.Finding{Kind: redlock.Shard, Severity: redlock.Failure, Node: s.Name, Problem: "one server of a Redis cluster"})
+		}
+		want = append(want, redlock.Finding{Kind: redlock.NoQuorum, Severity: redlock.Failure, Problem: "1 of 3 nodes are servers that grant locks"})
+		finds(t, check(t, c, true), want...)
+	})
+}
+
+// A user without one of the commands that every Mutex needs is found, and nothing is left on the node.
+func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
+	for _, command := range []string{"time", "pexpire", "zadd", "hset", "del", "set", "get", "zrange", "hget", "pttl", "exists", "zrem", "evalsha"} {
+		t.Run(command, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, servers := start(t, 3)
+				servers[1].Deny(command)
+				finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Refuses, Severity: redlock.Warning, Node: servers[1].Name,
+					Problem: "NOPERM this user has no permissions to run the '" + command, Fix: "docs/security.md"})
+				if r, err := c.Healthy(t.Context()); err != nil || r.MayFail() != 0 || r.Nodes[1].Err == nil || !strings.Contains(r.Nodes[1].Err.Error(), "NOPERM") {
+					t.Errorf("healthy: %+v, %v", r, err)
+				}
+				servers[1].Deny()
+				if keys := servers[1].Redis.Keys(); len(keys) > 0 {
+					t.Errorf("left on the node: %q", keys)
+				}
+			})
+		})
+	}
+}
+
+func TestOneNodeIsAdvisedAgainst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _ := start(t, 1)
+		h := check(t, c, true)
+		finds(t, h, redlock.Finding{Kind: redlock.OneNode, Severity: redlock.Advice, Problem: "one node only", Fix: "three or five"})
+		if !h.OK() {
+			t.Error("one node is not OK")
+		}
 	})
 }
 

@@ -18,9 +18,10 @@ type Health struct {
 
 // NodeHealth is what one node says of itself, or why it could not be asked.
 type NodeHealth struct {
-	Node   string
-	Status node.Status
-	Err    error // a *quorumlock.NodeError, or nil
+	Node    string
+	Status  node.Status
+	Refusal error // why the node, which answers, would not grant a lock: a *quorumlock.NodeError; nil if it would
+	Err     error // why the node could not be asked: a *quorumlock.NodeError, or nil
 }
 
 // Finding is something that should not be as it is, and what to do about it.
@@ -36,8 +37,11 @@ type Finding struct {
 type Kind string
 
 const (
-	NoQuorum    Kind = "no quorum"    // fewer servers than the quorum can be reached
-	Unreachable Kind = "unreachable"  // a node does not answer, or refuses to
+	NoQuorum    Kind = "no quorum"    // fewer servers than the quorum grant locks
+	Unreachable Kind = "unreachable"  // a node does not answer
+	Refuses     Kind = "refuses"      // a node answers, and refuses this client or a lock
+	Shard       Kind = "shard"        // the node is one server of a cluster, which has other names elsewhere
+	OneNode     Kind = "one node"     // there is one node only
 	SameServer  Kind = "same server"  // two nodes lead to one server
 	NotMaster   Kind = "not a master" // the node takes no writes
 	TooOld      Kind = "too old"      // the server lacks what the scripts need

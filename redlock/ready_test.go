@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	resp "github.com/alicebob/miniredis/v2/server"
-
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
@@ -48,8 +46,8 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 		"down":                   {(*embedded.Server).Kill, nil, "connection refused"},
 		"frozen":                 {(*embedded.Server).Stall, nil, "deadline exceeded"},
 		"a password is wanted":   {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, "NOAUTH"},
-		"out of memory":          {refuseWrites("OOM command not allowed when used memory > 'maxmemory'."), nil, "OOM"},
-		"a replica":              {refuseWrites("READONLY You can't write against a read only replica."), nil, "READONLY"},
+		"out of memory":          {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil, "OOM"},
+		"a replica":              {refuse("READONLY You can't write against a read only replica."), nil, "READONLY"},
 		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guard}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,24 +69,16 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 				if _, ok := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err); !ok {
 					t.Errorf("%T is no NodeError", r.Nodes[1].Err)
 				}
-				servers[1].Redis.Server().SetPreHook(nil)
+				servers[1].Refuse("")
 				servers[1].Resume()
 			})
 		})
 	}
 }
 
-// refuseWrites has a server refuse the write of a script, as real servers do.
-func refuseWrites(with string) func(*embedded.Server) {
-	return func(s *embedded.Server) {
-		s.Redis.Server().SetPreHook(func(p *resp.Peer, cmd string, _ ...string) bool {
-			if cmd != "EVALSHA" && cmd != "EVAL" {
-				return false
-			}
-			p.WriteError(with)
-			return true
-		})
-	}
+// refuse has a server refuse scripts, as real servers do.
+func refuse(with string) func(*embedded.Server) {
+	return func(s *embedded.Server) { s.Refuse(with) }
 }
 
 func TestHealthyChangesNothing(t *testing.T) {

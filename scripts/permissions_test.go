@@ -1,13 +1,18 @@
 package scripts_test
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
+
+var required = regexp.MustCompile(`redis\.call\('(\w+)'`)
 
 // Redis checks each command that a script calls. The list of permissions in docs/security.md has them all, and no others.
 func TestTheLeastPermissionsAreTheCommandsOfTheScripts(t *testing.T) {
@@ -43,5 +48,32 @@ func TestTheLeastPermissionsAreTheCommandsOfTheScripts(t *testing.T) {
 		if !called[command] {
 			t.Errorf("no script calls %s, which the page allows", command)
 		}
+	}
+}
+
+// The script that asks whether a node would grant tries every command without which a Mutex fails there, and no others. A call that
+// only hands over, of INCRBY, follows one that may fail.
+func TestReadinessTriesTheCommandsOfAMutex(t *testing.T) {
+	needed, tried := map[string]bool{}, map[string]bool{}
+	for _, s := range wire.Scripts() {
+		commands := needed
+		switch s.Name {
+		case "acquire", "release", "renew", "leave", "raise":
+		case "ready":
+			commands = tried
+		default:
+			continue
+		}
+		_, own, guarded := strings.Cut(s.Source, "-- Acquires a lock")
+		if !guarded {
+			own = s.Source
+		}
+		for _, m := range required.FindAllStringSubmatch(own, -1) {
+			commands[m[1]] = true
+		}
+	}
+	delete(needed, "incrby")
+	if !maps.Equal(needed, tried) {
+		t.Errorf("a Mutex needs %q, and ready.lua tries %q", slices.Sorted(maps.Keys(needed)), slices.Sorted(maps.Keys(tried)))
 	}
 }

@@ -18,6 +18,7 @@ type info struct {
 	run             string // another one after every start
 	replid, replid2 string // another history after every start and promotion; the one before, of a replica
 	denied          []string
+	refusal         string            // what scripts are answered with, instead of running; empty if they run
 	settings        map[string]string // what was set by Configure
 	clock           time.Duration     // ahead of the true one
 }
@@ -28,7 +29,7 @@ const noReplid = "0000000000000000000000000000000000000000"
 func (s *Server) born() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.info = info{started: time.Now(), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied, settings: s.info.settings, clock: s.info.clock}
+	s.info = info{started: time.Now(), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied, refusal: s.info.refusal, settings: s.info.settings, clock: s.info.clock}
 }
 
 // Promote makes the server say that it was a replica and is a master from now on.
@@ -43,6 +44,13 @@ func (s *Server) Deny(commands ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.denied = commands
+}
+
+// Refuse answers every script with an error from now on, such as READONLY or MOVED, and runs none. With "" it runs them again.
+func (s *Server) Refuse(with string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.refusal = with
 }
 
 // Configure sets what the server says that it is configured with, by the name of the setting. Nothing
@@ -72,6 +80,8 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 	switch {
 	case slices.Contains(i.denied, strings.ToLower(cmd)):
 		c.WriteError(noPermission(strings.ToLower(cmd)))
+	case i.refusal != "" && (cmd == "EVAL" || cmd == "EVALSHA"):
+		c.WriteError(i.refusal)
 	case cmd == "EVAL" || cmd == "EVALSHA" || cmd == "SCRIPT":
 		s.script(c, cmd, args)
 	case cmd == "INFO":
@@ -131,7 +141,7 @@ func (s *Server) clients() string {
 func (i *info) text(section []string) string {
 	var b strings.Builder
 	for _, s := range []struct{ name, fields string }{
-		{"server", fmt.Sprintf("redis_version:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.run, uptime(i.started))},
+		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.setting("redis_mode"), i.run, uptime(i.started))},
 		{"memory", fmt.Sprintf("maxmemory:%s\r\nmaxmemory_policy:%s\r\n", i.setting("maxmemory"), i.setting("maxmemory-policy"))},
 		{"persistence", fmt.Sprintf("aof_enabled:%d\r\n", strings.Count(i.setting("appendonly"), "yes"))},
 		{"replication", fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.setting("role"), i.replid, i.replid2)},
@@ -148,7 +158,7 @@ func (i *info) setting(name string) string {
 	if v, ok := i.settings[name]; ok {
 		return v
 	}
-	return map[string]string{"version": "7.0.15", "role": "master", "maxmemory": "0", "maxmemory-policy": "noeviction",
+	return map[string]string{"version": "7.0.15", "redis_mode": "standalone", "role": "master", "maxmemory": "0", "maxmemory-policy": "noeviction",
 		"appendonly": "yes", "appendfsync": "always", "save": ""}[name]
 }
 

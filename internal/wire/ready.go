@@ -12,18 +12,17 @@ var (
 	guardedReady = newScript("ready", lua("guard")+lua("ready"))
 )
 
-// readyName is the name of a lock that nobody uses. The key of its queue is one that a user who may lock may write, also
-// if the user is limited to the keys of one prefix.
-const readyName = "quorumlock-ready"
+// ReadyName is the name of a lock that nobody uses. Its keys are ones that a user who may lock may write, also if the user is
+// limited to the keys of one prefix.
+const ReadyName = "quorumlock-ready"
 
-// Ready asks whether the server would grant a lock whose name begins with prefix. The restart guard refuses for that long
+// Ready asks whether the server would grant the lock name, which nobody uses. The restart guard refuses for that long
 // after the server's start; with 0 there is no guard.
-func Ready(prefix string, quarantine time.Duration) Call {
-	keys := []string{QueueKey(prefix + readyName)}
+func Ready(name string, quarantine time.Duration) Call {
 	if quarantine <= 0 {
-		return NewCall(ready, keys)
+		return newCall(ready, name, lockAll)
 	}
-	return NewCall(guardedReady, keys, milliseconds(quarantine))
+	return newCall(guardedReady, name, lockAll, ms(quarantine))
 }
 
 // Readied reads the reply to Ready. The error is [quorumlock.ErrQuarantined] if the restart guard keeps the node from
