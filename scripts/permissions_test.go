@@ -12,7 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-var required = regexp.MustCompile(`redis\.call\('(\w+)'`)
+// required matches a command without which a script fails, as a call or in the list of ready.lua.
+var required = regexp.MustCompile(`(?m)(?:redis\.call\(|^ *{)'(\w+)'`)
 
 // Redis checks each command that a script calls. The list of permissions in docs/security.md has them all, and no others.
 func TestTheLeastPermissionsAreTheCommandsOfTheScripts(t *testing.T) {

@@ -5,28 +5,35 @@
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token
 --
--- Reply    1; the error of the first command that the server refuses: the user has no permission, the server is a replica, its
---          memory is full, its disk failed
+-- Reply    1; the error of the first command that the server refuses, followed by the command: the user has no permission, the
+--          server is a replica, its memory is full, its disk failed
 if redis.call('exists', KEYS[1], KEYS[2], KEYS[3], KEYS[4]) == 0 then
-  redis.call('time')
-  redis.call('set', KEYS[4], '', 'xx')
-  redis.call('get', KEYS[4])
-  redis.call('zadd', KEYS[2], 'xx', 0, '')
-  redis.call('zrem', KEYS[2], '')
-  redis.call('zrange', KEYS[2], 0, 0)
-  redis.call('zrank', KEYS[2], '')
-  redis.call('zscore', KEYS[2], '')
-  redis.call('hdel', KEYS[3], '')
-  redis.call('hget', KEYS[3], '')
-  redis.call('hmget', KEYS[3], '')
-  redis.call('hkeys', KEYS[1])
-  redis.call('hexists', KEYS[1], '')
-  redis.call('hgetall', KEYS[1])
-  redis.call('hlen', KEYS[1])
-  redis.call('pttl', KEYS[1])
-  redis.call('pexpire', KEYS[1], 1)
-  redis.call('del', KEYS[1])
-  redis.call('hset', KEYS[1], '', '')
-  redis.call('del', KEYS[1])
+  for _, command in ipairs({
+    {'time'},
+    {'set', KEYS[4], '', 'xx'},
+    {'get', KEYS[4]},
+    {'zadd', KEYS[2], 'xx', 0, ''},
+    {'zrem', KEYS[2], ''},
+    {'zrange', KEYS[2], 0, 0},
+    {'zrank', KEYS[2], ''},
+    {'zscore', KEYS[2], ''},
+    {'hdel', KEYS[3], ''},
+    {'hget', KEYS[3], ''},
+    {'hmget', KEYS[3], ''},
+    {'hkeys', KEYS[1]},
+    {'hexists', KEYS[1], ''},
+    {'hgetall', KEYS[1]},
+    {'hlen', KEYS[1]},
+    {'pttl', KEYS[1]},
+    {'pexpire', KEYS[1], 1},
+    {'del', KEYS[1]},
+    {'hset', KEYS[1], '', ''},
+    {'del', KEYS[1]},
+  }) do
+    local reply = redis.pcall(unpack(command))
+    if type(reply) == 'table' and reply.err then
+      return redis.error_reply(reply.err .. ' (' .. string.upper(command[1]) .. ')')
+    end
+  end
 end
 return 1
