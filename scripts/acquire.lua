@@ -126,5 +126,6 @@ if former then
   redis.call('hdel', KEYS[1], former)
 end
 redis.call('hset', KEYS[1], ARGV[1], hold == 1 and '1' or ARGV[4], 'mode', 'mutex')
-redis.call('pexpire', KEYS[1], ARGV[2])
+local key, ms = KEYS[1], ARGV[2]
+-- include expire.lua
 return again and {2, token} or token

@@ -49,7 +49,8 @@ local function hand(waiter, stored, now)
     if redis.call('hexists', KEYS[1], owner) == 0 then
       redis.call('hset', KEYS[1], owner, string.format('%013.0f', now + ttl), 'mode', 'shared')
       if redis.call('pttl', KEYS[1]) < tonumber(ttl) then
-        redis.call('pexpire', KEYS[1], ttl)
+        local key, ms = KEYS[1], ttl
+        -- include expire.lua
       end
     end
   else
@@ -59,7 +60,8 @@ local function hand(waiter, stored, now)
       redis.call('pexpire', KEYS[4], string.format('%.0f', keep + 3600000))
     end
     redis.call('hset', KEYS[1], owner, 1, 'mode', 'mutex')
-    redis.call('pexpire', KEYS[1], ttl)
+    local key, ms = KEYS[1], ttl
+    -- include expire.lua
   end
   local handoff = attempt .. ' ' .. cell .. ' ' .. string.format('%.0f', token) .. ' '
   local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)

@@ -9,11 +9,15 @@ local function join(waiter, entry, now)
   if stood and tonumber(ticket) < tonumber(redis.call('zscore', KEYS[2], waiter)) then
     redis.call('zadd', KEYS[2], ticket, waiter)
   end
+  -- Both keys get their expiry together, but one may have been evicted since.
+  local short = redis.call('pttl', KEYS[3]) < ms or redis.call('pttl', KEYS[2]) < ms
+  if short then
+    local key = KEYS[2]
+    -- include expire.lua
+  end
   successor = successor ~= '' and string.format(' %.0f ', now) .. successor or ''
   redis.call('hset', KEYS[3], waiter, string.format('%.0f ', now + ms) .. callers .. successor)
-  -- Both keys get their expiry together, but one may have been evicted since.
-  if redis.call('pttl', KEYS[3]) < ms or redis.call('pttl', KEYS[2]) < ms then
-    redis.call('pexpire', KEYS[2], ms)
+  if short then
     redis.call('pexpire', KEYS[3], ms)
   end
   return stood

@@ -128,6 +128,7 @@ end
 local ends = string.format('%013.0f', math.floor(now / 1000) + ARGV[2])
 local again = redis.call('hset', KEYS[1], ARGV[1], ends, 'mode', 'shared') == 0
 if redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
-  redis.call('pexpire', KEYS[1], ARGV[2])
+  local key, ms = KEYS[1], ARGV[2]
+  -- include expire.lua
 end
 return again and {2, token} or token

@@ -94,7 +94,8 @@ end
 -- lengthen has a key last for that many ms at least.
 local function lengthen(key, ms)
   if redis.call('pttl', key) < ms then
-    redis.call('pexpire', key, string.format('%.0f', ms))
+    ms = string.format('%.0f', ms)
+    -- include expire.lua
   end
 end
 
@@ -104,12 +105,12 @@ local function take(owner, slot, token, now, ttl)
   redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
   lengthen(KEYS[4], ttl + 86400000 + math.max(0, math.floor(token / 1000) - now))
   redis.call('zadd', KEYS[1], string.format('%.0f', now + ttl), owner, '+inf', MARK)
+  lengthen(KEYS[1], ttl)
   redis.call('zadd', KEYS[5], slot, owner)
   local record = string.match(owner, '^.*/')
   if record then
     redis.call('zadd', KEYS[5], -1 - slot, record)
   end
-  lengthen(KEYS[1], ttl)
   lengthen(KEYS[5], ttl)
 end
 

@@ -84,7 +84,7 @@ func (n *Node) acquire() wire.Reply {
 	}
 	n.lock.hset(owner, count)
 	n.lock.hset("mode", "mutex")
-	n.pexpire(n.lock, n.whole(2))
+	n.expire(n.lock, n.text(2))
 	if again {
 		return wire.Integers(2, int64(token))
 	}

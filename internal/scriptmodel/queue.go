@@ -281,6 +281,10 @@ func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 		n.queue.zadd(ticket, waiter)
 	}
 	ms := must(tonumber(life))
+	short := float64(n.pttl(n.entries)) < ms || float64(n.pttl(n.queue)) < ms
+	if short {
+		n.expire(n.queue, strconv.FormatFloat(ms, 'f', -1, 64))
+	}
 	b := make([]byte, 0, 128)
 	b = append(appendWhole(b, now+ms), ' ')
 	b = append(b, callers...)
@@ -289,11 +293,7 @@ func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 		b = append(b, successor...)
 	}
 	n.entries.hset(waiter, string(b))
-	if float64(n.pttl(n.entries)) < ms || float64(n.pttl(n.queue)) < ms {
-		if ms != math.Trunc(ms) {
-			panic(notInteger)
-		}
-		n.pexpire(n.queue, int64(ms))
+	if short {
 		n.pexpire(n.entries, int64(ms))
 	}
 	return stood
@@ -354,7 +354,7 @@ func (n *Node) hand(w queued, now float64) bool {
 		}
 		n.lock.hset(owner, "1")
 		n.lock.hset("mode", "mutex")
-		n.pexpire(n.lock, integer(s.ttl))
+		n.expire(n.lock, s.ttl)
 	}
 	handoff := s.attempt + " " + s.cell + " " + whole(token) + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))

@@ -156,10 +156,7 @@ func (n *Node) sharedUntil(owner string, until, ms float64) {
 	n.lock.hset(owner, shareEnd(until))
 	n.lock.hset("mode", "shared")
 	if float64(n.pttl(n.lock)) < ms {
-		if ms != math.Trunc(ms) {
-			panic(notInteger)
-		}
-		n.pexpire(n.lock, int64(ms))
+		n.expire(n.lock, strconv.FormatFloat(ms, 'f', -1, 64))
 	}
 }
 

@@ -116,11 +116,11 @@ func (n *Node) take(owner string, slot int, token, now, ttl float64) {
 	n.lengthen(n.token, ttl+86400000+max(0, math.Floor(token/1000)-now))
 	n.lock.zadd(whole(now+ttl), owner)
 	n.lock.zadd("+inf", semaphoreMark)
+	n.lengthen(n.lock, ttl)
 	n.slots.zadd(number, owner)
 	if r := record(owner); r != "" {
 		n.slots.zadd(whole(float64(-1-slot)), r)
 	}
-	n.lengthen(n.lock, ttl)
 	n.lengthen(n.slots, ttl)
 }
 

@@ -100,6 +100,16 @@ func (n *Node) pexpire(k *key, ms int64) {
 	}
 }
 
+// expire is expire.lua.
+func (n *Node) expire(k *key, ms string) {
+	defer func() {
+		if n.pttl(k) == -1 {
+			k.del()
+		}
+	}()
+	n.pexpire(k, integer(ms))
+}
+
 // get returns the value; ok is false if there is none.
 func (k *key) get() (value string, ok bool) { return k.text, k.must(text) }
 

@@ -32,7 +32,7 @@ var bugs = []sabotage.Bug{
 	bug("a pending release is dropped one TTL after the failure", "internal/quorum/retry.go", "	again := 0\n", "	r.unconfirmed = slices.DeleteFunc(r.unconfirmed, func(p pendingRelease) bool { return !p.until.After(now) })\n	again := 0\n", 4000),
 	bug("elapsed time comes from the wall clock alone", "internal/quorum/client.go", "core.Time{Mono: now.Sub(c.base), Wall:", "core.Time{Mono: now.Round(0).Sub(c.base.Round(0)), Wall:", 4000),
 	bug("only a failed renewal reveals a loss", "internal/core/machine.go", "\t\treturn earlier(m.Until()-m.ahead, m.renew)", "\t\treturn m.renew", 400),
-	bug("the key has no expiry", "scripts/acquire.lua", "redis.call('pexpire', KEYS[1], ARGV[2])", "", 200),
+	bug("the key has no expiry", "scripts/acquire.lua", "local key, ms = KEYS[1], ARGV[2]\n-- include expire.lua\n", "", 200),
 	bug("the holder stays in the queue", "internal/core/hold.go", "\tfor i := range m.Cells {\n\t\tm.leaveQueue(i)\n\t}\n", "", 1200),
 	bug("Unlock of an inner lease releases the lock", "internal/quorum/hold.go", "last := len(c.hold.leases) == 0 && !c.hold.over", "last := !c.hold.over", 400),
 	bug("the token does not rise", "scripts/acquire.lua", "token = math.max(last + 1, hint)", "token = math.max(last, hint)", 400),
