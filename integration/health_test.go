@@ -77,7 +77,11 @@ func TestCheckFindsWhatIsWrongWithAServer(t *testing.T) {
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "-info") },
 			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "+info") },
 			redlock.Untold, redlock.Advice, "NOPERM"},
-		"a password": {set("requirepass", "right"), set("requirepass", ""), redlock.Unreachable, redlock.Warning, "NOAUTH"},
+		"a password": {set("requirepass", "right"), set("requirepass", ""), redlock.Refuses, redlock.Warning, "NOAUTH"},
+		"PEXPIRE denied": {
+			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "-pexpire") },
+			func(ctx context.Context, s *server) error { return acl(ctx, s.admin, "+pexpire") },
+			redlock.Refuses, redlock.Warning, "(PEXPIRE)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Cleanup(func() { must(t, way.heal(context.Background(), five[2])) })
