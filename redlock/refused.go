@@ -24,11 +24,11 @@ var fixes = []struct{ says, fix string }{
 	{"no password is set", userFix},
 	{"without any password configured", userFix},
 	{"NOPERM", permitFix},
-	{"can't run this command", permitFix}, // a script of Redis 6
+	{"can't run this command", permitFix}, // in a script, before Redis 7.2
 	{"can't access at least one of the keys", permitFix},
 	{"restart guard cannot read INFO", "allow the user +info"},
-	{"MOVED", shardFix},
-	{"ASK", shardFix},
+	{"MOVED ", shardFix},
+	{"ASK ", shardFix},
 	{"CLUSTERDOWN", "look at the cluster: a part of its slots has no server"},
 	{"READONLY", notMasterFix},
 	{"OOM", "free memory at the server, or raise its maxmemory"},
