@@ -75,7 +75,7 @@ type Reply struct {
 
 	// Of an Acquire that was refused:
 	Holder   quorumlock.Owner // who has the lock there, or is the first in the queue if it is free
-	Shared   bool // Holder is one of the owners that share the lock there
+	Shared   bool             // Holder is one of the owners that share the lock there
 	Free     bool
 	Ours     bool          // Holder is this attempt's own owner
 	Ended    bool          // Holder is of this client, and its hold has ended: its release is on its way
