@@ -18,6 +18,7 @@ import (
 // the server is down, and that it owes it what it gave back.
 func TestErrorsOfABundleAreThoseOfItsCalls(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	s := start(t, &redis.Options{}, nil)
 	n, err := node.Dial(s.url())
 	must(t, err)

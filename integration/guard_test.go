@@ -33,6 +33,7 @@ func single(t *testing.T, url string) *node.Node {
 
 func TestServersThatForgetAtARestartMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	const ttl = 8 * time.Second // to be waited for; without the guard there is nothing to wait for
 	for name, opts := range map[string][]quorumlock.Option{
 		"without": {quorumlock.WithTTL(5 * time.Minute), quorumlock.WithoutRenewal(), unhurried},
@@ -67,6 +68,7 @@ func TestServersThatForgetAtARestartMakeTwoHoldersOnlyWithoutTheGuard(t *testing
 
 func TestGuardedNodeIsOutForItsTimeAndNeverForItsScripts(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	const maxTTL = 2 * time.Second
 	s := forgetful(t, 1)[0]
 	guarded := single(t, s.url()).Mutex("x", quorumlock.WithNodeTimeout(maxTTL), quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
@@ -102,6 +104,7 @@ func TestGuardedNodeIsOutForItsTimeAndNeverForItsScripts(t *testing.T) {
 // It has been up for long; but its master may have granted what never came over.
 func TestPromotedReplicaIsOutFromTheFirstCallOn(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	const maxTTL = 3 * time.Second
 	servers := forgetful(t, 2)
 	master, replica := servers[0], servers[1]
@@ -136,6 +139,7 @@ func TestPromotedReplicaIsOutFromTheFirstCallOn(t *testing.T) {
 
 func TestGuardNeedsInfoAndNoMoreThanThat(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	const maxTTL = time.Second
 	s := forgetful(t, 1)[0]
 	must(t, s.admin.ACLSetUser(t.Context(), "guarded", append(permissions, "on", ">secret")...).Err())

@@ -54,6 +54,9 @@ func needServers(t *testing.T) {
 // run starts the five nodes, runs the tests and looks for goroutines that are left.
 func run(m *testing.M) int {
 	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set("6") // these tests wait for containers most of the time
+	}
 	redis.SetLogger(silent{}) // go-redis logs every failed dial, and the tests make many
 	if err := connect(); err != nil {
 		noServers = oneLine("no Docker daemon: ", err)

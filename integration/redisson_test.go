@@ -248,6 +248,7 @@ func TestJavaAndGoShareALockFairly(t *testing.T) {
 // In a cluster of Redis 7 both publish and listen on shard channels. So no message crosses the bus of the cluster.
 func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	n := node.New(client, node.WithName("cluster"))
@@ -361,6 +362,7 @@ func second[T any](_ T, err error) error { return err }
 // subscribers. While Go hands the lock over, the master sees nobody who listens.
 func TestJavaThatListensAtAReplicaHasItsPart(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	const name = "listened to elsewhere"
 	master := start(t, &redis.Options{}, []string{"--repl-diskless-sync-delay", "0"})
 	replica := startReplica(t, master)

@@ -173,6 +173,7 @@ func TestWrongPasswordIsToldAndNeverShown(t *testing.T) {
 
 func TestLoadingNodeIsToldAndServesAfterwards(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	// It takes a fifth of a second for every key that it loads.
 	s := start(t, &redis.Options{}, []string{"--key-load-delay", "200000", "--loading-process-events-interval-bytes", "1024"})
 	ballast := make([]byte, 2048) // that cannot be compressed: after each it looks for requests

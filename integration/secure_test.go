@@ -37,6 +37,7 @@ var permissions = []string{
 
 func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	authority, cert, key := certificates(t)
 	trust := &tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS12}
 	args := []string{"--port", "0", "--tls-port", "6379", "--tls-auth-clients", "no",

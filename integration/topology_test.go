@@ -44,6 +44,7 @@ func TestClusterIsANode(t *testing.T) {
 // hear them, too, and so must whoever listens when the slot moves to another server.
 func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	n := node.New(client)
@@ -144,6 +145,7 @@ func channels(t *testing.T, servers []*server, pattern string) (sharded, others 
 // though nobody calls it.
 func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
 	needServers(t)
+	t.Parallel() // on servers of its own
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	o := &outOfReach{only: "hello"}

@@ -145,8 +145,13 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 			}
 			defer c.Close() //nolint:errcheck // the test ends
 			health, err := c.Check(t.Context())
-			if err != nil || len(health.Findings) > 0 {
-				t.Errorf("%v\n%v", err, health)
+			if err != nil {
+				t.Error(err)
+			}
+			for _, f := range health.Findings {
+				if f.Kind != redlock.OneNode { // a fleet has more of them
+					t.Errorf("%v", f)
+				}
 			}
 			err = quorumlock.Do(t.Context(), c.Mutex("x"), func(context.Context) error { return nil })
 			if err != nil {
