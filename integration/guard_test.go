@@ -33,7 +33,7 @@ func single(t *testing.T, url string) *node.Node {
 
 func TestServersThatForgetAtARestartMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
 	needServers(t)
-	t.Parallel() // on servers of its own
+	t.Parallel()                // on servers of its own
 	const ttl = 8 * time.Second // to be waited for; without the guard there is nothing to wait for
 	for name, opts := range map[string][]quorumlock.Option{
 		"without": {quorumlock.WithTTL(5 * time.Minute), quorumlock.WithoutRenewal(), unhurried},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,54 +41,61 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// noServers is why no container can be started; empty if they can.
-var noServers string
+// servers starts the five nodes. It returns the reason if no container can be started on this machine.
+var servers = sync.OnceValues(func() (missing string, err error) {
+	if err := connect(); err != nil {
+		return oneLine("no Docker daemon: ", err), nil
+	}
+	named := os.Getenv("QUORUMLOCK_REDIS_IMAGE")
+	if image, err = chooseImage(named); err != nil && named != "" {
+		return "", fmt.Errorf("QUORUMLOCK_REDIS_IMAGE: %w", err)
+	} else if err != nil {
+		return oneLine("no Redis image: ", err), nil
+	}
+	if stopReaper, err = startReaper(); err != nil {
+		return "", fmt.Errorf("the process that removes leftover containers: %w", err)
+	}
+	five, err = startAll(5)
+	return "", err
+})
 
-// needServers skips a test where no container can be started.
+// stopReaper stops the process that removes leftover containers; nil if it was not started.
+var stopReaper func() error
+
+// needServers starts the servers, and skips a test where no container can be started. It is called in tests, not in TestMain: so
+// the go command knows which environment variables count, and runs the tests again if one has changed.
 func needServers(t *testing.T) {
 	t.Helper()
-	if noServers != "" {
-		require.Skip(t, "QUORUMLOCK_REQUIRE_DOCKER", noServers)
+	missing, err := servers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if missing != "" {
+		require.Skip(t, "QUORUMLOCK_REQUIRE_DOCKER", missing)
 	}
 }
 
-// run starts the five nodes, runs the tests and looks for goroutines that are left.
+// run runs the tests and looks for goroutines that are left.
 func run(m *testing.M) int {
 	flag.Parse()
 	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
 		_ = parallel.Value.Set("6") // these tests wait for containers most of the time
 	}
 	redis.SetLogger(silent{}) // go-redis logs every failed dial, and the tests make many
-	if err := connect(); err != nil {
-		noServers = oneLine("no Docker daemon: ", err)
-		return m.Run()
-	}
-	defer docker.Close() //nolint:errcheck // the process ends
-
-	var err error
-	named := os.Getenv("QUORUMLOCK_REDIS_IMAGE")
-	if image, err = chooseImage(named); err != nil && named != "" {
-		fmt.Fprintln(os.Stderr, "QUORUMLOCK_REDIS_IMAGE:", err)
-		return 1
-	} else if err != nil {
-		noServers = oneLine("no Redis image: ", err)
-		return m.Run()
-	}
-	stopReaper, err := startReaper()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "the process that removes what is left could not be started:", err)
-		return 1
-	}
-	if five, err = startAll(5); err != nil {
-		fmt.Fprintln(os.Stderr, "the Redis containers could not be started:", errors.Join(err, stopReaper()))
-		return 1
-	}
 	before := goleak.IgnoreCurrent()
 	code := m.Run()
+	var err error
 	for _, s := range five {
-		err = errors.Join(err, s.end())
+		if s != nil {
+			err = errors.Join(err, s.end())
+		}
 	}
-	err = errors.Join(err, stopReaper())
+	if stopReaper != nil {
+		err = errors.Join(err, stopReaper())
+	}
+	if docker != nil {
+		err = errors.Join(err, docker.Close())
+	}
 	// Connections to the daemon that are kept for the next request are no leak of ours.
 	err = errors.Join(err, goleak.Find(before,
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
