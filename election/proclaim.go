@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -108,7 +109,7 @@ func (t *Term) begin(ctx context.Context) error {
 		_ = t.giveUp()
 		switch {
 		case ctx.Err() != nil && last != nil:
-			return errors.Join(ctx.Err(), last)
+			return oneline.Join(ctx.Err(), last)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrResigned): // nobody has the term yet, so only the end of the client resigns from it

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 // Run campaigns, and calls lead when this candidate leads. When the leadership is lost, or somebody calls Resign, it
@@ -67,7 +68,7 @@ func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) 
 	}()
 	if ended == nil {
 		if errors.Is(t.err, quorumlock.ErrLost) {
-			err = errors.Join(err, t.err)
+			err = oneline.Join(err, t.err)
 		}
 		return false, err
 	}
@@ -75,11 +76,11 @@ func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) 
 		err = nil
 	}
 	if ctx.Err() != nil {
-		return false, errors.Join(ctx.Err(), err)
+		return false, oneline.Join(ctx.Err(), err)
 	}
 	select {
 	case <-t.election.lock.Client().Stopping():
-		return false, errors.Join(quorumlock.ErrClosed, err)
+		return false, oneline.Join(quorumlock.ErrClosed, err)
 	default:
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -120,7 +121,7 @@ func (t *Term) Resign(ctx context.Context) error {
 func (t *Term) resign(ctx context.Context) (over bool, err error) {
 	if ctx == nil {
 		over, err = t.resign(context.Background())
-		return over, errors.Join(quorumlock.ErrNilContext, err)
+		return over, oneline.Join(quorumlock.ErrNilContext, err)
 	}
 	t.look()
 	t.end(ErrResigned)
@@ -170,7 +171,7 @@ func (t *Term) keep() {
 			stopping = nil
 			t.end(ErrResigned)
 		case <-limit:
-			t.err = errors.Join(ErrNotDrained, t.release())
+			t.err = oneline.Join(ErrNotDrained, t.release())
 			t.election.set.Logger.Warn("quorumlock: released while the leader was still at work", "lock", t.election.Name(), "owner", t.Owner(), "token", t.Token())
 			return
 		case <-ended:

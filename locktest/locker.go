@@ -72,7 +72,7 @@ func (l *Locker) Name() string { return l.name }
 func (l *Locker) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	lease, err := l.acquire(ctx, l.set.Wait != 0)
 	if held, ok := err.(*quorumlock.HeldError); ok && l.set.Wait == 0 {
-		return nil, errors.Join(context.DeadlineExceeded, held)
+		return nil, oneline.Join(context.DeadlineExceeded, held)
 	}
 	return lease, err
 }

@@ -179,3 +179,24 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 		})
 	}
 }
+
+// Two nodes are frozen when leases end. The tries at one of them are under way whenever those at the other are not.
+func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 5)
+		warm(t, c)
+		for i, s := range servers[3:] {
+			lease := locktest.Lock(t, c.Mutex("x"))
+			synctest.Wait()
+			s.Stall()
+			locktest.Unlock(t, lease)
+			time.Sleep(time.Duration(1+2*i) * 750 * time.Millisecond)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := c.Shutdown(ctx); err != nil {
+			t.Errorf("Shutdown: %v", err)
+		}
+		each(servers, (*embedded.Server).Resume)
+	})
+}

@@ -57,11 +57,12 @@ end
 if what ~= 'read' and (stored or what ~= 'keep') then
   local before = stored
   server, open = server or ARGV[4], open or ''
-  redis.call('pexpire', KEYS[2], ARGV[3]) -- fails if the user may not set an expiry: nothing is written that would stay for ever
   if open == '' then
     for i = 6, #ARGV do
-      count = count + redis.call('zadd', KEYS[2], '0', ARGV[i])
+      count = count + redis.call('zadd', KEYS[2], '0', ARGV[i]) -- the first write: a full server refuses it
     end
+    local key, ms = KEYS[2], ARGV[3]
+    -- include expire.lua
     open = (what == 'open' or count >= tonumber(n)) and ' open' or ''
   end
   stored = n .. ' ' .. server .. open

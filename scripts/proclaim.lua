@@ -33,8 +33,9 @@ if was[1] ~= ARGV[1] or version < tonumber(ARGV[4]) then
   if not ARGV[6] then
     return 2
   end
-  redis.call('pexpire', KEYS[2], ARGV[2]) -- fails if the user may not set an expiry: nothing is written that would stay for ever
-  redis.call('hset', KEYS[2], 'owner', ARGV[1], 'token', ARGV[3], 'version', ARGV[4], 'value', ARGV[6])
+  redis.call('hset', KEYS[2], 'owner', ARGV[1], 'token', ARGV[3], 'version', ARGV[4], 'value', ARGV[6]) -- the first write: a full server refuses it
+  local key, ms = KEYS[2], ARGV[2]
+  -- include expire.lua
   redis.pcall('publish', ARGV[5], ARGV[3] .. ' ' .. ARGV[4]) -- it is written even if the user may not publish
 elseif version > tonumber(ARGV[4]) then
   return 0

@@ -130,7 +130,7 @@ func (c *Caller) Read(k *core.Call, reply wire.Reply, ended func(quorumlock.Owne
 			who := wire.Base(a.Holder)
 			r.Holder, r.Shared, r.Free, r.TTL, r.Position = who, a.Shared, a.Free, a.TTL, a.Position
 			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
-			r.Ended = ended(who)
+			r.Ended = !a.Shared && ended(who) // others may share the lock
 			r.Again = r.Ours && a.Holder == wire.OfCell(who, int(k.Cell))
 		}
 	case core.Yield:

@@ -132,7 +132,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		if fx.Outcome == core.Failed && fx.Reason != core.Cancelled {
 			c.last = c.failure(fx.Reason)
 			if c.over != nil && fx.Reason != core.NotALock {
-				c.last = errors.Join(c.over, c.last)
+				c.last = oneline.Join(c.over, c.last)
 			}
 		}
 		close(c.decided)

@@ -108,7 +108,7 @@ type Client struct {
 	held    int                          // holds that are not over
 	idle    chan struct{}                // closed when nothing is held and nothing under way; made by Shutdown
 	live    map[uint64]*call             // those that wait or hold, by their numbers
-	recent  []uint64                     // the numbers of the latest calls, up to maxRecent
+	recent  []uint64                     // the numbers of the calls that ended last, up to maxRecent
 	oldest  int                          // which of them is replaced next
 	kept    map[uint64]time.Time         // until when the nodes keep what UnlockAfter has left
 	named   map[quorumlock.Owner][]*call // those acquired for a WithOwner
@@ -198,6 +198,15 @@ func (c *Client) Close() {
 
 // Stopping returns a channel that is closed when Shutdown, or Close, begins.
 func (c *Client) Stopping() <-chan struct{} { return c.stopping }
+
+func (c *Client) isStopping() bool {
+	select {
+	case <-c.stopping:
+		return true
+	default:
+		return false
+	}
+}
 
 // Closed returns a channel that is closed when Close has made every lease count as lost.
 func (c *Client) Closed() <-chan struct{} { return c.lost }

@@ -141,7 +141,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 			wait, pause = l.client.around(pause), min(2*pause, time.Second)
 		}
 		if l.set.Wait == 0 {
-			return errors.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), last)
+			return oneline.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), last)
 		}
 		if id == "" && deafen == nil {
 			deafen = l.listen(told)

@@ -105,12 +105,6 @@ func (c *Client) enlist(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live[w.number] = w
-	if len(c.recent) < maxRecent {
-		c.recent = append(c.recent, w.number)
-		return
-	}
-	c.recent[c.oldest] = w.number
-	c.oldest = (c.oldest + 1) % maxRecent
 }
 
 // hold notes that a call has the lock, unless the client has been stopped.
@@ -148,6 +142,12 @@ func (c *Client) forget(w *call) {
 		return
 	}
 	delete(c.live, w.number)
+	if len(c.recent) < maxRecent {
+		c.recent = append(c.recent, w.number)
+	} else {
+		c.recent[c.oldest] = w.number
+		c.oldest = (c.oldest + 1) % maxRecent
+	}
 	if w.holds {
 		c.held--
 		if c.held == 0 {

@@ -123,9 +123,13 @@ func (c *Client) retry(n Node) {
 		q.mu.Unlock()
 		return
 	}
-	r.busy, r.next = true, time.Time{}
 	r.timer.Stop()
 	now := time.Now()
+	if c.isStopping() && !q.dropOverdue(n, r, now) {
+		q.mu.Unlock()
+		return
+	}
+	r.busy, r.next = true, time.Time{}
 	again := 0
 	for again < len(r.confirmed) && !r.confirmed[again].again.After(now) {
 		again++
@@ -244,6 +248,21 @@ func (q *retryQueue) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// dropOverdue drops the releases for which Shutdown no longer waits, and reports whether any is left. Otherwise the tries of nodes
+// that stay away would keep Shutdown for ever. It is called with mu held.
+func (q *retryQueue) dropOverdue(n Node, r *nodeRetries, now time.Time) bool {
+	overdue := func(p pendingRelease) bool { return !p.until.After(now) }
+	before := len(r.unconfirmed)
+	r.unconfirmed, r.confirmed = slices.DeleteFunc(r.unconfirmed, overdue), slices.DeleteFunc(r.confirmed, overdue)
+	q.unconfirmed.Add(int64(len(r.unconfirmed) - before))
+	if len(r.unconfirmed)+len(r.confirmed) > 0 {
+		return true
+	}
+	delete(q.of, n)
+	q.checkDone()
+	return false
 }
 
 // checkDone looks whether Shutdown waits for any release yet. It is called with mu held.
