@@ -1,4 +1,4 @@
-# What a contributor runs. It needs Go alone: no root, no Docker, no server. Without make, run the commands.
+# The checks of a change. They need only Go: no root, no Docker, no server. Without make, run the commands.
 
 .PHONY: check race
 check:
@@ -6,6 +6,6 @@ check:
 	go vet work
 	go test work
 
-# One processor a package: see internal/locktest/race.go.
+# One processor a package, because the race detector crashes on two: see internal/locktest/race.go.
 race:
 	GOMAXPROCS=1 go test -race -p 4 ./...
