@@ -41,18 +41,18 @@
 //     before them, and lower than that of the next. Each slot of a semaphore has its own tokens. If too
 //     many nodes lose their counters, token order depends on clocks: keep NTP running.
 //  5. A call that failed, was cancelled or timed out leaves nothing behind but token counters, which are kept
-//     for about a day, and for years where clients of Redisson's use the lock, too. At a node that was frozen,
-//     cut off, restarted or failed over, what is left is gone within two seconds after it answers, however long
-//     it was away. If the client has died or was closed, a key ends with its TTL, and an entry in the queue ends
-//     when nobody refreshes it.
+//     for about a day, and for years where clients of Redisson's use the lock, too. A node that was frozen, cut
+//     off, restarted or failed over is clean within two seconds after it answers, however long it was away. If
+//     the client has died or was closed, a key ends with its TTL, and an entry in the queue ends without
+//     refreshes.
 //  6. No script takes effect twice because its reply was lost.
 //  7. Nobody can release, extend or shorten somebody else's hold, with one exception. ForceUnlock frees a
 //     lock, whoever holds it, but it never deletes a key that is not a lock. (Methods of node.Node that its
 //     documentation does not show are for the other packages: they trust the owner that they are given.)
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays nobody, waiters included. A node
 //     that was frozen, cut off, restarted or failed over counts again within two seconds after it answers,
-//     whatever was sent to it before, and however long it was away. A release that failed there stays pending
-//     until the node has confirmed it: up to 16,384 of them for each node of a client.
+//     whatever requests were sent to it before, and however long it was away. A failed release stays pending
+//     until the node has confirmed it. A client keeps up to 16,384 pending releases for each node.
 //  9. Waiters are served in the order in which they called Lock, whichever process they are in. The clients'
 //     clocks decide between processes. A handoff costs the same for 4 waiters and for 256. A lock that becomes
 //     free by expiry is passed on within two seconds, however many dead waiters are queued.

@@ -12,10 +12,11 @@ var (
 	// ErrHeld says that somebody else holds the lock, or is just taking it. A *[HeldError] says who.
 	ErrHeld = errors.New("quorumlock: the lock is held by somebody else")
 
-	// ErrNoQuorum says that too few members of a lock answered as they had to. A *[QuorumError] says what went wrong where.
+	// ErrNoQuorum: too few members of a lock gave a valid answer. It is returned as a *[QuorumError], which has the error
+	// of each node.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
-	// ErrTooLate says that a quorum granted the lock so late that nothing was left of its TTL. The grant is given back.
+	// ErrTooLate: a quorum granted the lock only after its TTL. The grant is released.
 	ErrTooLate = errors.New("quorumlock: granted too late")
 
 	// ErrLost says that a lease ended before it was unlocked: it could not be renewed in time, or

@@ -18,25 +18,25 @@ type Locker interface {
 	// Name returns the name the lock was made with.
 	Name() string
 
-	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the
-	// nodes; when ctx is done it returns ctx's error joined with why the last attempt failed: a *HeldError or
-	// a *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. The lease's
-	// context descends from ctx. After a failure nothing is left on the nodes but token counters. A node that is
-	// unreachable is told as soon as it answers; until then the key is gone at its TTL.
+	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the nodes. When ctx
+	// is done, Lock returns ctx's error joined with the reason of the last failed attempt: a *HeldError or a
+	// *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. The lease's
+	// context descends from ctx. A failed Lock leaves only token counters on the nodes. An unreachable node gets
+	// the release as soon as it answers; if the client ends first, the key ends with its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
 	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one of them gets it; for
-	// that it may take a few round trips, and three node timeouts at most. It returns a *HeldError (errors.Is ErrHeld) when
-	// a quorum of the nodes answered and somebody else holds the lock or is just taking it, and a *QuorumError when too few
-	// nodes answered: then nobody knows who holds it, whatever one node says. It returns ErrNotALock when the key is something
-	// else, ErrTooLate when the grant came too late to be of use, and ctx's error when ctx is done first.
+	// that it may take a few round trips, and three node timeouts at most. It returns a *HeldError (errors.Is ErrHeld) when a
+	// quorum of the nodes answered and another caller holds or is acquiring the lock. It returns a *QuorumError when too few
+	// nodes answered: then the holder is unknown, even if one node names a holder. It returns ErrNotALock when the key is not
+	// a lock, ErrTooLate when the grant came after the TTL, and ctx's error when ctx is done first.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
 // Do runs fn while holding l. fn's ctx is the lease's: it is cancelled when the lease is lost. Do
 // returns fn's error, joined with a *[LostError] when the lease was lost before fn returned, or the error
-// of l.Lock if fn never ran. The lock is released even if fn panics. A fn that works until its ctx is done should also end
-// when the client shuts down: see [Stopping]. If ctx, l or fn is nil, Do returns an error and takes no lock.
+// of l.Lock if fn never ran. The lock is released even if fn panics. If fn runs until its ctx is done, it should also end
+// at a Shutdown of the client: see [Stopping]. If ctx, l or fn is nil, Do returns an error and takes no lock.
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
 	switch {
 	case ctx == nil:
@@ -72,8 +72,8 @@ type Hold interface {
 	// Extend is Lease.Extend.
 	Extend(ctx context.Context) error
 
-	// Leave takes l, which NewLease has returned, out of the hold, and ends the hold if no other lease is in it. It is called
-	// once for every lease, whichever of its copies is unlocked. If keep is positive, the lock stays taken for that long, even if the hold ends sooner.
+	// Leave removes l, a lease from NewLease, from the hold, and ends a hold without leases. It is called once for each
+	// lease, whichever copy is unlocked. If keep is positive, the lock stays taken for that long, even if the hold ends sooner.
 	Leave(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
@@ -82,7 +82,7 @@ type Hold interface {
 // value is not usable. A copy of a Lease is the same lease, and compares equal to it.
 type Lease struct{ *lease }
 
-// lease is what the copies of a Lease share.
+// lease is the state shared by the copies of a Lease.
 type lease struct {
 	hold   Hold
 	ctx    context.Context

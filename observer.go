@@ -86,7 +86,7 @@ const (
 type Step struct {
 	At   time.Time
 	Kind StepKind
-	Err  error // for StepWaiting: why the attempt failed; nil if too few nodes answered to tell
+	Err  error // for StepWaiting: the reason of the failed attempt; nil if too few nodes answered to know it
 }
 
 // StepKind says what a Step is.

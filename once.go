@@ -18,8 +18,8 @@ import (
 //	ran, err := quorumlock.Once(ctx, client.Mutex("myapp:lock:nightly-report"), 10*time.Minute, report)
 //
 // atLeast must be longer than the clocks of the processes differ, and shorter than the period of the job. While fn runs,
-// the lease is renewed; fn's ctx is cancelled when the lease is lost, and [Stopping] tells of a Shutdown. When fn has returned,
-// the lock is kept without renewal. A process that dies while it runs fn keeps others out for the TTL of l, not for atLeast.
+// the lease is renewed. fn's ctx is cancelled when the lease is lost; [Stopping] notifies fn of a Shutdown. After fn's return,
+// the lock is kept without renewal. If the process dies during fn, the lock stays taken for the TTL of l, not for atLeast.
 //
 // ran says whether fn ran. If somebody else has the lock, Once returns false and no error. Otherwise the error is
 // that of l.TryLock if fn did not run, or fn's own error, joined with a *[LostError] if the lease was lost before fn

@@ -36,13 +36,13 @@ func WithoutRenewal() Option { return func(s *resolved) { s.Renew = false } }
 
 // WithWait bounds how long Lock waits, without bounding the context of the lease it returns. When it
 // is over, Lock returns [context.DeadlineExceeded] joined with why the last attempt failed, such as
-// [ErrHeld]. With 0 or less, as when a budget of time is used up, Lock does not wait: it is a TryLock, and a refusal that
-// waiting could have changed is joined with [context.DeadlineExceeded], too. Default: Lock waits until its ctx is done.
+// [ErrHeld]. With 0 or less, such as an exhausted time budget, Lock does not wait: it is a TryLock. A refusal that may
+// end with time is also joined with [context.DeadlineExceeded]. Default: Lock waits until its ctx is done.
 func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = max(limit, 0) } }
 
 // WithNodeTimeout sets how long one node may take to answer before it counts as unreachable for the
-// call at hand. It is waited for only while the other nodes are no quorum. It must be positive, and not longer than the
-// TTL: an answer that comes later grants nothing. Default: a twentieth of the TTL, but at least 50 ms and at
+// call at hand. Calls wait for a slow node only while the other nodes are no quorum. The timeout must be positive, and
+// not longer than the TTL: a later answer grants nothing. Default: a twentieth of the TTL, but at least 50 ms and at
 // most 1 s.
 func WithNodeTimeout(limit time.Duration) Option { return func(s *resolved) { s.NodeTimeout = limit } }
 
@@ -84,7 +84,7 @@ func WithOwner(o Owner) Option { return func(s *resolved) { s.Owner = o } }
 // share. Clients with different prefixes do not share locks. A Redisson client shares them if its NameMapper adds
 // the same prefix. [CheckName] judges the name with its prefix. p must not contain spaces or control characters. If
 // it contains a {, the } that ends the hash tag must follow within p, and not at once: a cluster would refuse the
-// keys otherwise. It must be shorter than [MaxName]. Default: no prefix.
+// keys otherwise. p must be shorter than [MaxName]. Default: no prefix.
 func WithPrefix(p string) Option { return func(s *resolved) { s.Prefix = p } }
 
 // WithLabel sets what the owners of a client begin with, so that [HeldError], Inspect and the logs show people who

@@ -17,9 +17,9 @@ import (
 //	<client>:<n>/<attempt>.<cell>  a holder to whom the lock was handed over
 //
 // The client is `<label>~<uuid>` for this library, see [WithLabel], and `<uuid>` for Redisson, whose n is the
-// number of a thread. In this library n is random, and each call has its own: a late message of one hold cannot touch the next,
-// and two processes that were restored from one image have different owners.
-// [Lease.Owner] and Inspect report the owner of a hold, without the cell.
+// number of a thread. In this library each call has its own random n: a late message of one hold cannot touch the next, and two
+// processes restored from one image have different owners. [Lease.Owner] and Inspect report the owner of a hold, without the
+// cell.
 //
 // In the process, [WithOwner] names whose hold a Lock call may enter. An Owner is a string and safe
 // for concurrent use; the empty Owner is nobody.

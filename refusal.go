@@ -14,7 +14,7 @@ type HeldError struct {
 	Holder   Owner         // who holds the lock; empty if that is not known, as when the lock is free but others are queued for it
 	TTL      time.Duration // until the holder's key expires, unless it is renewed; 0 if that is not known
 	Position int           // the caller's position in the queue, from 1; 0 if it is not queued
-	Own      bool          // the holder is a lease of the caller's own client: only its context enters the hold
+	Own      bool          // the holder is a lease of the caller's own client: the caller needs that lease's context to enter the hold
 }
 
 // Error says who holds the lock, for how long, and the caller's position, as far as they are known.

@@ -8,10 +8,10 @@ import (
 
 // Stopping returns a channel that is closed when the client of a lease begins its Shutdown, or is closed. ctx is the lease's
 // context, or descends from it, as in a function of [Do]. Of several leases, the innermost counts. The result is nil, a channel
-// on which a receive waits for ever, if ctx descends from no lease, or the lock is none of a client's.
+// on which a receive blocks for ever, if ctx descends from no lease, or the lock has no client.
 //
-// A Shutdown waits for leases, and cancels none of their contexts: work under way is finished. So a function that works until
-// its context is done should also end when this channel is closed. It has the lock until it returns.
+// A Shutdown waits for leases without cancelling their contexts, so that current work can finish. A function that runs until
+// its context is done should therefore also end when this channel is closed. It keeps the lock until its return.
 func Stopping(ctx context.Context) <-chan struct{} {
 	if ctx == nil {
 		return nil

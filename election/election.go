@@ -71,8 +71,8 @@ func (e *Election) Name() string {
 }
 
 // Campaign waits until this candidate leads, in the order in which the candidates of all processes came, and returns
-// its term. The value is then known at a quorum of the nodes. The context of the term descends from ctx, as that of a lease
-// does: [quorumlock.WithWait] bounds the wait alone. Call [Term.Resign] when the work is done, or the term's context is.
+// its term. The value is then known at a quorum of the nodes. The context of the term descends from ctx, like the context
+// of a lease; [quorumlock.WithWait] bounds only the wait. Call [Term.Resign] when the work or the term's context is done.
 //
 // Campaign rides out an outage of the nodes. When ctx is done, it returns ctx's error, joined with the last error of writing the
 // value, if any. It also returns the errors of Lock, see [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user

@@ -19,8 +19,8 @@ var (
 	// ErrNotLeader says that this Election does not lead, so that there is nothing to resign from.
 	ErrNotLeader = errors.New("quorumlock: this election does not lead")
 
-	// ErrResigned is the [context.Cause] of a term's context after Resign, or once Shutdown of the client has begun. Calls of the
-	// term return it from then on.
+	// ErrResigned is the [context.Cause] of a term's context after Resign, or after the start of the client's Shutdown. Later
+	// calls of the term return it.
 	ErrResigned = errors.New("quorumlock: the leader has resigned")
 
 	// ErrNotDrained says that the lock was released although the work of the leader had not ended: the lead function of

@@ -112,7 +112,7 @@ func (t *Term) begin(ctx context.Context) error {
 			return oneline.Join(ctx.Err(), last)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, ErrResigned): // nobody has the term yet, so only the end of the client resigns from it
+		case errors.Is(err, ErrResigned): // no caller has the term yet: the client is shutting down
 			return quorumlock.ErrClosed
 		}
 		return err

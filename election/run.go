@@ -27,12 +27,11 @@ import (
 //	})
 //
 // Run returns when lead returns by itself, while this candidate still leads: with what lead returned, be it nil or an error,
-// joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. What lead returns after
-// its ctx was cancelled by a loss or by Resign does not end Run; an error that says more than that the context is done is
-// logged. When ctx is done, Run returns ctx's error, joined with such an error of lead. When the client begins its Shutdown, the
-// term is resigned, and Run returns [quorumlock.ErrClosed], joined likewise. Run also returns the errors of
-// Campaign, but for the end of a positive [quorumlock.WithWait], after which it campaigns again. If lead panics, the lock is
-// released first.
+// joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. After a loss or Resign has cancelled its
+// ctx, lead's return does not end Run; an error other than the context's is logged. When ctx is done, Run returns ctx's error,
+// joined with such an error of lead. When the client begins its Shutdown, Run resigns, and returns [quorumlock.ErrClosed],
+// joined likewise. Run also returns the errors of Campaign. After the end of a positive [quorumlock.WithWait], Run campaigns
+// again. If lead panics, the lock is released first.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if err := e.check(ctx); err != nil {
 		return err

@@ -39,7 +39,7 @@ func (d Dialect) check() error {
 	return nil
 }
 
-// DB is what a statement runs on: a *sql.DB, a *sql.Conn or a *sql.Tx, or a type that wraps one.
+// DB runs a statement. It is a *sql.DB, a *sql.Conn or a *sql.Tx, or a type that wraps one.
 type DB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
@@ -112,9 +112,9 @@ func (s *statement) add(text string, args ...any) {
 	s.text.WriteString(text)
 }
 
-// raised sets the token column to the higher one of its own token and the caller's. A mark also sets a column that has no
-// token, which a check leaves as it is. So the row tells afterwards whether the caller is stale, and the statement has locked
-// it until the end of the transaction, even if it has changed nothing.
+// raised sets the token column to the maximum of the stored token and the caller's. Only a mark sets a column without a
+// token. The resulting token shows whether the caller is stale. The statement locks the row until the end of the transaction,
+// even without a change.
 func (s *statement) raised(stored string, token int64, mark bool) {
 	before, greatest, after := "", "GREATEST", ""
 	switch s.dialect {
@@ -152,10 +152,10 @@ func (c column) insert(key any, token int64) *statement {
 	return s
 }
 
-// mark raises the token of a row that is there.
+// mark raises the token of an existing row.
 func (c column) mark(key any, token int64) *statement { return c.update(key, token, true, nil) }
 
-// check raises the token of a row that is there and has one, and sets other columns unless the caller is stale.
+// check raises the token of a marked row, and sets other columns unless the caller is stale.
 func (c column) check(key any, token int64, set []assignment) *statement {
 	return c.update(key, token, false, set)
 }
@@ -178,7 +178,7 @@ type assignment struct {
 	value  any
 }
 
-// run returns the token that the key has afterwards, or 0 if the statement found no such key, or none with a token.
+// run returns the key's token after the statement; 0 if the key does not exist or has no token.
 func (s *statement) run(ctx context.Context, db DB) (uint64, error) {
 	var seen int64
 	if s.dialect == MySQL {

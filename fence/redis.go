@@ -29,8 +29,8 @@ type Redis struct {
 	keep   time.Duration
 }
 
-// NewRedis returns a fence over the data of client, a client of go-redis. A pipeline is refused, since it answers before
-// anything was compared.
+// NewRedis returns a fence over the data of client, a client of go-redis. A pipeline is refused, because it answers
+// before the comparison of tokens.
 //
 // keep is for how long a token is kept after its last use. It must be longer than any holder can be paused, and longer than
 // a resource is without writes. With 0 a token is kept for ever, in one small key for each resource.

@@ -32,8 +32,8 @@ func NewRows(d Dialect, c Columns) (*Rows, error) {
 	return &Rows{col, c}, nil
 }
 
-// Migration returns the statement that adds the column to the table. It fails if the column is there. Rows have no token
-// then, so that each takes writes only after a Mark.
+// Migration returns the statement that adds the column to the table. It fails if the column exists. Existing rows then
+// have no token, and accept writes only after a Mark.
 func (r *Rows) Migration() string {
 	return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s BIGINT NOT NULL DEFAULT 0", r.column.table, r.column.token)
 }
@@ -47,8 +47,8 @@ func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
 	return r.run(ctx, db, "Mark", key, token, r.column.mark(key, int64(token)))
 }
 
-// Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns [ErrMissing] if there is no
-// such row, or if the row was never marked.
+// Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns [ErrMissing] if the row
+// does not exist or was never marked.
 func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
 	if err := errors.Join(transaction(ctx, tx), checkToken(token)); err != nil {
 		return err
@@ -57,9 +57,9 @@ func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
 }
 
 // Set writes columns of a row unless the token is stale, in one statement, which needs no transaction around it. It
-// returns a *[StaleError] if the row has a higher token, and [ErrMissing] if there is no such row, or if the row was never
-// marked. Triggers for the row run even then. For a new value that depends on the old one, use [Rows.Check] and a statement
-// of your own.
+// returns a *[StaleError] if the row has a higher token, and [ErrMissing] if the row does not exist or was never marked.
+// The row's triggers run even then. For a new value that depends on the old one, use [Rows.Check] and a statement of your
+// own.
 func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
 	if err := errors.Join(usable(ctx, db), checkToken(token)); err != nil {
 		return err

@@ -81,7 +81,7 @@ func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) er
 
 // Check refuses the transaction of a stale holder, in one statement. tx is the transaction of the writes that follow: a
 // *sql.Tx, or a type with its methods Commit and Rollback. A *sql.DB and a *sql.Conn are refused, also inside another type. If
-// a statement of yours begins the transaction on a *sql.Conn, wrap the Conn in a type with these methods.
+// your own BEGIN statement starts the transaction on a *sql.Conn, wrap the Conn in a type with these methods.
 //
 // It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, [ErrMissing] if none was, and the
 // driver's error otherwise. After an error, roll back. A token that is higher than the marked one is marked.

@@ -55,8 +55,8 @@ type inner = quorum.Member
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
-// The limits of a MultiLock. They count the locks of members that are MultiLocks themselves. What a MultiLock asks of a node
-// goes there at one time, so each of its locks makes a call of it take longer.
+// The limits of a MultiLock, including the locks of nested MultiLocks. A MultiLock sends all requests for a node at once, so
+// each further lock makes its calls slower.
 const (
 	MaxMembers   = quorum.MaxLocks // locks
 	MaxNameBytes = quorum.MaxNames // bytes of all their names, with their prefixes
@@ -69,15 +69,15 @@ type member interface{ Member() *quorum.Lock }
 // of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore.
 //
 // Its defaults are those of its first member's client, such as the TTL, the wait, the Logger and the Observer; opts override
-// them. If another member's client has a default that would make other holds, such as another TTL, New returns an error that
-// names the option: give it to New. Of the options of a single member, only the quorum and the prefix apply; New refuses a
-// restart guard that it would have alone.
+// them. If another member's client has a conflicting default, such as another TTL, New returns an error with the name of the
+// option: give the option to New. Of the options of a single member, only the quorum and the prefix apply; New refuses a
+// restart guard of one member alone.
 //
 // It belongs to the client of its first member, and is closed with it. If other members are of other clients, shut those clients down
 // after it: once their nodes are closed, a lease of the MultiLock can be neither renewed nor given back there.
 //
-// New returns an error if a lock is given twice, as for a transfer from an account to itself: give each lock once. It
-// returns an error, too, if there are more than [MaxMembers] members, or if their names have more than [MaxNameBytes] bytes.
+// New also returns an error for a repeated lock, as in a transfer from an account to itself; for more than [MaxMembers]
+// locks; and for names of more than [MaxNameBytes] bytes in all.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	if len(members) == 0 {
 		return nil, errors.New("quorumlock: multilock.New: no members: give at least one lock")
@@ -108,7 +108,7 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	return &Mutex{quorum.NewMember(lock), lock}, nil
 }
 
-// inherit returns what opts come to over the defaults of the members' clients, which must agree.
+// inherit returns the settings of opts over the defaults of the members' clients, which must agree.
 func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, error) {
 	clients := quorum.ClientsOf(locks)
 	set, err := options.Inherit(clients[0].Defaults(), opts)

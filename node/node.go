@@ -54,9 +54,9 @@ func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeou
 // trusts or a client certificate.
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
-// A Dialer opens a connection to a node. The connection must end its reads and writes when it is closed. If it cannot set
-// deadlines, as a channel of an SSH connection, its methods that set them return an error. If it is no socket itself, it should not be
-// wrapped without need: after a second without calls a PING finds out whether it still stands, which costs a round trip.
+// A Dialer opens a connection to a node. Close must end the connection's reads and writes. On a connection without deadlines, such
+// as an SSH channel, the methods that set deadlines must return an error. Do not wrap a socket without need: on a connection that
+// is no socket, the first call after an idle second first sends a PING, which costs a round trip.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // WithDialer sets how a dialled node is connected to, for instance through a tunnel. It is not used
@@ -97,10 +97,10 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // The client's retries do not apply to locks. Close leaves the client open. If the node cannot work,
 // for example without a client, every call of the node, and redlock.New, say so.
 //
-// The calls of a node that Dial made share pipelines, and scripts if the server is no part of a cluster and behind no proxy. Those of
-// a node that New made go one by one over the connections of the client, as its other commands do: its hooks see each of them, with the
-// values of the ctx of the caller that waits for it, and a cluster's go to the server that has the key. Calls for one waiter go one after
-// the other.
+// The calls of a node from Dial share pipelines. They also share scripts, unless the server is part of a cluster or behind a proxy.
+// The calls of a node from New go one by one over the client's connections, like its other commands. The client's hooks see each
+// call, with the values of the waiting caller's ctx, and a cluster client sends each call to the server of the key. Calls for one
+// waiter go one after the other.
 //
 // If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes longer than a call may
 // take, the node makes the connection with a PING of its own. The limits that [Dial] sets on replies do not apply.

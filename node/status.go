@@ -19,7 +19,7 @@ import (
 type Status struct {
 	Version string
 	Role    string        // master, replica or sentinel
-	Shard   bool          // one server of a cluster, and the node's client is none of a cluster
+	Shard   bool          // the server is part of a cluster, but the node's client is not a cluster client
 	RunID   string        // another one after every start: two nodes that share it are one server
 	Uptime  time.Duration // in whole seconds
 

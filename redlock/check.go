@@ -20,11 +20,11 @@ import (
 // to be safe; but one that is off will be set one day, and a step does count.
 const maxClockOffset = time.Second
 
-// Check asks all nodes about themselves, tries on each what a lock needs, and reports what is not as locks need it: nodes that
-// cannot be reached, refuse a lock or are no masters, shards of a cluster, two addresses of one server, memory limits that drop keys,
-// restarts that lose them, clocks that are off, clients with another list of nodes. It leaves nothing behind. It waits for each node
-// until ctx is done, for twice the node's timeout at most, and returns a *[quorumlock.QuorumError] along with the report if fewer
-// nodes answered than the quorum. See [node.Node.Status] for the permissions it needs beside those of a lock.
+// Check reads the status of all nodes, tries a lock on each, and reports problems: unreachable nodes, refused locks, replicas,
+// shards of a cluster, two addresses of one server, eviction of keys, loss of keys at a restart, wrong clocks, and clients with
+// another list of nodes. It leaves no keys. It waits for each node until ctx is done, for twice the node's timeout at most. If
+// fewer nodes answered than the quorum, it returns a *[quorumlock.QuorumError] along with the report. See [node.Node.Status] for
+// the permissions beyond those of a lock.
 func (c *Client) Check(ctx context.Context) (Health, error) {
 	h := Health{Quorum: c.set.Quorum, Nodes: make([]NodeHealth, len(c.nodes))}
 	name := wire.ReadyName + ":" + names.NewID() // one for all: each name of a cluster has one shard that grants it
@@ -41,7 +41,7 @@ func (c *Client) Check(ctx context.Context) (Health, error) {
 	return h, err
 }
 
-// examine asks one node about itself, and tries whether it would grant the lock name, which nobody uses.
+// examine reads the status of one node, and tries the lock name, which no caller uses.
 func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeHealth {
 	h := NodeHealth{Node: n.String()}
 	if h.Status, h.Err = n.Status(ctx); h.Err != nil {
@@ -49,7 +49,7 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeHea
 	}
 	_, err := n.Ready(ctx, c.set, name)
 	if err != nil && !refused(err) && !errors.Is(err, context.DeadlineExceeded) {
-		_, err = n.Ready(ctx, c.set, name) // the connection was an old one, of a server that has restarted
+		_, err = n.Ready(ctx, c.set, name) // the connection may be one from before a restart of the server
 	}
 	if err == nil || refused(err) {
 		h.Refusal = err

@@ -20,8 +20,8 @@ type Health struct {
 type NodeHealth struct {
 	Node    string
 	Status  node.Status
-	Refusal error // why the node, which answers, would not grant a lock: a *quorumlock.NodeError; nil if it would
-	Err     error // why the node could not be asked: a *quorumlock.NodeError, or nil
+	Refusal error // the node answers and refuses a lock, for this reason: a *quorumlock.NodeError; nil if it grants one
+	Err     error // the failure to reach the node: a *quorumlock.NodeError, or nil
 }
 
 // Finding is something that should not be as it is, and what to do about it.
@@ -40,7 +40,7 @@ const (
 	NoQuorum    Kind = "no quorum"    // fewer servers than the quorum grant locks
 	Unreachable Kind = "unreachable"  // a node does not answer
 	Refuses     Kind = "refuses"      // a node answers, and refuses this client or a lock
-	Shard       Kind = "shard"        // the node is one server of a cluster, which has other names elsewhere
+	Shard       Kind = "shard"        // the node is one server of a cluster, and lacks the names of the other shards
 	OneNode     Kind = "one node"     // there is one node only
 	SameServer  Kind = "same server"  // two nodes lead to one server
 	NotMaster   Kind = "not a master" // the node takes no writes

@@ -40,7 +40,8 @@ import (
 type Latch struct{ latch *quorum.Latch }
 
 // Latch returns the latch of that name, which n different ids open: 1 to 4096. It costs nothing and starts nothing. If
-// the name, n or an option is bad, its calls return an error that says so. [quorumlock.MaxName] bounds the name.
+// the name, n or an option is bad, its calls return an error with the reason. [quorumlock.MaxName] bounds the
+// name.
 //
 // All who use a latch give the same n. The calls of another n return [quorumlock.ErrLatchMismatch]. If the name was that
 // of a mutex within the last day, or holds something else, they return [quorumlock.ErrWrongKind]; so does a mutex on the

@@ -36,10 +36,10 @@ func (r Readiness) Ready() int {
 // It is negative if there is no quorum now: that many nodes are missing.
 func (r Readiness) MayFail() int { return r.Ready() - r.Quorum }
 
-// Healthy tries on all nodes whether they would grant a lock now. It is for the health check of a service, which may call it every
-// second: it sends one small script to each node, and needs no more permissions than a lock. The script leaves nothing behind, except
-// that under [quorumlock.WithRestartGuard] a server notes when it was promoted, as with every lock. Healthy waits for each node until
-// ctx is done, for the node's timeout at most.
+// Healthy tests whether all nodes would grant a lock now. It is for the health check of a service, which may call it every second:
+// it sends one small script to each node, and needs only the permissions of a lock. The script leaves no keys, except the time of
+// the server's promotion under [quorumlock.WithRestartGuard], as every lock does. Healthy waits for each node until ctx is done,
+// for the node's timeout at most.
 //
 // The error is nil if a quorum of the nodes would grant. Otherwise it is a *[quorumlock.QuorumError] that names what is wrong
 // with each node, and the Readiness is there along with it. With a nil ctx it is [quorumlock.ErrNilContext], and after

@@ -165,10 +165,10 @@ func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 }
 
 // Shutdown closes the client without losing a lease. New calls of Lock and TryLock return [quorumlock.ErrClosed], and so
-// do those that wait. Leaders of package election resign, and other work learns of it by [quorumlock.Stopping]. Shutdown
-// returns when all leases are unlocked or lost, everything has been given back at every node, and the client is closed. It waits
-// for a node that is away no longer than for the TTL. When ctx is done first, it returns ctx's error: the client is closed all
-// the same, and the leases that are left are lost. ctx must not be nil.
+// do those that wait. Leaders of package election resign, and [quorumlock.Stopping] notifies other work. Shutdown returns when
+// all leases are unlocked or lost, every node has confirmed all releases, and the client is closed. It waits at most one TTL for
+// an unreachable node. When ctx is done first, Shutdown returns ctx's error: the client is closed anyway, and the remaining
+// leases are lost. ctx must not be nil.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)

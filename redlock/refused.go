@@ -16,7 +16,7 @@ const (
 	permitFix    = "allow the user the commands, keys and channels in docs/security.md"
 )
 
-// fixes are the remedies for what servers answer, by a part of the answer.
+// fixes are the remedies for the errors of servers, by a part of the text.
 var fixes = []struct{ says, fix string }{
 	{"NOAUTH", userFix},
 	{"WRONGPASS", userFix},
@@ -47,13 +47,13 @@ func fixOf(err error) string {
 	return "look at the server's configuration and its log"
 }
 
-// refused reports whether an error is what a server answered: it was reached.
+// refused reports whether an error is a server's answer, and not a failure to reach the server.
 func refused(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
 	return answered || errors.Is(err, quorumlock.ErrQuarantined)
 }
 
-// reason returns the error without the name of the node, which a finding has already.
+// reason returns the error without the name of the node, because a finding already has the name.
 func reason(n NodeHealth, err error) string {
 	_, why, _ := strings.Cut(err.Error(), n.Node+": ")
 	return why

@@ -25,8 +25,8 @@ import (
 // [Refuse].
 //
 // The handler gets the request with the lease's context, which ends when the lock is lost. It carries the fencing token, see
-// [fence.FromContext]. The lock is released when the handler returns or panics. A handler that
-// goes on until its context is done should also end when the client shuts down: see [quorumlock.Stopping].
+// [fence.FromContext]. The lock is released when the handler returns or panics. A handler that runs until
+// its context is done should also end at a Shutdown of the client: see [quorumlock.Stopping].
 func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.ResponseWriter, r *http.Request, err error)) func(http.Handler) http.Handler {
 	if refuse == nil {
 		refuse = Refuse
