@@ -7,8 +7,9 @@
 //   - the public one, redis:8, present or pulled;
 //   - one built from the redis-server that is installed on this machine (see package redisimage).
 //
-// A run says which of them it is if it is not a present one. Without a daemon or an image, the tests that need servers are
-// skipped; with QUORUMLOCK_REQUIRE_DOCKER=1 they fail. A named image that cannot be had is a failure.
+// A run prints which image it uses, unless one was present. Without a daemon or an image, the tests that need servers are
+// skipped; with QUORUMLOCK_REQUIRE_DOCKER=1 they fail. An unavailable image is a failure if it was
+// named.
 //
 // The clocks of some servers are stepped by a small library that the tests build: that takes Linux and a C
 // compiler, cc or the one that CC names. Whatever happens to a run, a process that outlives it removes its containers.

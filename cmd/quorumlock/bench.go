@@ -135,8 +135,8 @@ func (b *bench) pairs(ctx context.Context, d time.Duration, callers int) (measur
 	return summary("lock and unlock", "", time.Since(began), slices.Concat(took...)), err
 }
 
-// repeat locks and unlocks until the end or until ctx is done. It finishes what it has begun by the end, so that nothing is
-// under way then.
+// repeat locks and unlocks until the end or until ctx is done. It completes its last lock and unlock, so that no call
+// outlasts the run.
 func repeat(ctx context.Context, m quorumlock.Locker, end time.Time) (took []time.Duration, err error) {
 	for ctx.Err() == nil && time.Now().Before(end) && len(took) < maxSamples {
 		began := time.Now()
@@ -253,8 +253,8 @@ func printMeasured(w io.Writer, all []measured) error {
 	return err
 }
 
-// finish ends the clients when the nodes have confirmed all releases: a call still under way could run after the wipe. It
-// gives up on a node that does not answer.
+// finish ends the clients when the nodes have confirmed all releases, because a late call could run after the wipe. It
+// does not wait for a dead node.
 func finish(clients ...*cluster) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
 	defer cancel()

@@ -120,7 +120,7 @@ func (c *topCommand) Run(e *env) (err error) {
 	return w.print(e)
 }
 
-// isOver reports whether it has looked as often as it was asked to.
+// isOver reports whether the requested number of looks is reached.
 func (w *watcher) isOver() bool { return w.Rounds != nil && w.looks == *w.Rounds }
 
 // print writes plain lines, or JSON, for each look.

@@ -34,7 +34,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
 	foreign := r.Again && !c.restored
-	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined // it has the lock there, or may have it
+	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined // the attempt has the lock there, or may have it
 	if call.Attempt != m.attempt {
 		if m.outdated(call, got, r.Err != nil); r.Err != nil && c.State == Asked {
 			c.failed = true
@@ -96,7 +96,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	}
 }
 
-// giveBackAwaited gives back what an attempt has got, or may have, at a cell whose answer was awaited.
+// giveBackAwaited releases the certain or possible grant of a cell whose answer was awaited.
 func (m *Machine) giveBackAwaited(call Call, got, lost bool) {
 	switch {
 	case got:
@@ -145,10 +145,10 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 	case r.Err != nil:
 		c.State, c.NotALock, c.stray = Unknown, r.NotALock, true
 	case r.Again && !c.restored:
-		// Only this attempt uses its owner, and nothing is sent twice. So something sends it twice, or a copy of this process
-		// does the same as this one. What the copy has must not be given back.
+		// This attempt uses its owner alone, and sends its request once. So a proxy repeats requests, or a copy of this
+		// process runs the same call. The copy's lock must not be released.
 		c.State, c.Duplicate, c.Err = Foreign, true, ErrForeign
-	case r.OK && r.Again, !r.OK && r.Ours: // the call has reached this server at another address, too
+	case r.OK && r.Again, !r.OK && r.Ours: // the call has already reached this server at another address
 		c.State, c.Duplicate, c.Err = Unknown, true, ErrDuplicate
 	case r.OK:
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
@@ -320,9 +320,9 @@ func (m *Machine) disagree(now Time) {
 	m.giveWay(now, m.refusal())
 }
 
-// refusal returns the reason of an attempt that has failed, or is about to fail: the only one that the answers of all cells allow,
-// whatever the missing answers say. If the cells that answer are a quorum, somebody else is in the way. HeldOrNone: the missing
-// answers decide whether they are a quorum, or nobody is in the way and too few cells took the token.
+// refusal returns the reason of a failed or failing attempt, if it is certain before the missing answers. Held: a quorum of cells
+// answered, and somebody else is in the way. NoQuorum: too many cells failed for a quorum. HeldOrNone: the missing answers decide,
+// or too few cells took the token and nobody is in the way.
 func (m *Machine) refusal() Reason {
 	own := !m.others && m.refusedByItsOwn()
 	answers := func(c *Cell) bool {
@@ -341,7 +341,7 @@ func (m *Machine) refusal() Reason {
 	return HeldOrNone
 }
 
-// learn notes the reason of the attempt that the machine has given up, once an answer since then decides it.
+// learn notes the reason of the abandoned attempt, once a later answer decides it.
 func (m *Machine) learn() {
 	if m.phase != Yielding && m.phase != Waiting || m.reason == TooLate {
 		return
@@ -371,7 +371,7 @@ func (m *Machine) refusedByItsOwn() bool {
 	return own
 }
 
-// isUnclear reports whether a TryLock that was refused should hear more nodes: who has the lock, or whether there is a quorum, is not known yet.
+// isUnclear reports whether a refused TryLock should wait for more nodes: the holder, or the existence of a quorum, is unknown.
 func (m *Machine) isUnclear() bool {
 	if !m.cfg.Tries {
 		return false

@@ -68,7 +68,7 @@ type Reply struct {
 	Quarantined bool  // with Err: the restart guard keeps the node from granting
 
 	OK    bool   // granted, raised, renewed; for a release: the owner had it
-	Again bool   // the owner had it before the call, whether this was granted or refused
+	Again bool   // the owner had the lock before the call; set for grants and refusals
 	Token uint64 // granted: its token
 	Slot  int32  // granted: the slot of a semaphore
 	First bool   // of a Yield: the lock is free there and the waiter is the first
@@ -86,8 +86,7 @@ type Reply struct {
 // sharers stands for all owners that share a lock.
 const sharers quorumlock.Owner = "*"
 
-// holder returns the owner in the way. The owners that share a lock count as one: which of them a node names depends on those that
-// have come and gone there.
+// holder returns the owner in the way. Sharing owners count as one, because each node names another one of them.
 func (r *Reply) holder() quorumlock.Owner {
 	if r.Shared {
 		return sharers
@@ -157,7 +156,7 @@ type Effects struct {
 	Outcome  Outcome
 	Reason   Reason  // why the call failed, or why the last attempt did
 	Listen   bool    // the waiter waits now: subscribe to the messages of the nodes
-	Waiting  bool    // an attempt failed and the machine waits, for Reason; once more when the reason becomes known
+	Waiting  bool    // an attempt failed for Reason, and the machine waits; set again when an unknown reason becomes known
 	Lost     Reason  // the hold is lost
 	Late     bool    // the first renewal in a row that found no quorum
 	Won      int     // with Late: how many members it found

@@ -105,7 +105,7 @@ func (m *Machine) leaveQueue(i int) {
 	}
 }
 
-// isClear reports whether nothing of the waiter's is at the cell, or can come there yet: no attempt has reached it.
+// isClear reports whether no attempt has reached the cell: it has no key or entry of the waiter's, and gets none.
 func (c *Cell) isClear() bool { return !c.reached && c.pending == 0 }
 
 // checkDeadline ends the hold if its validity is over. It needs no node for that.
@@ -199,7 +199,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 			vote, c.State = Yes, Granted
 		case c.State == Granted: // a replica that has not heard of the grant may have the waiter in its queue
 			c.stray = true
-		case m.successor && c.State != Left && !c.isClear(): // it did not hand over, and a holder may not be queued
+		case m.successor && c.State != Left && !c.isClear(): // the cell did not hand over, and a holder must not stay queued
 			c.State = Left
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
 		}

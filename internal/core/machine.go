@@ -84,7 +84,7 @@ const (
 	Unknown                // it failed: the call may have run, or may run later
 	Untouched              // the call was not sent, or the restart guard keeps the cell from granting
 	Left                   // the waiter has left it
-	Foreign                // the owner had the lock there before the call: somebody else uses the same owner
+	Foreign                // the owner had the lock there before the call: a copy uses the same owner
 )
 
 // Cell is what the machine knows of one cell.
@@ -107,11 +107,11 @@ type Cell struct {
 	overtaken bool          // a release may have run before the attempt, or was sent once more for that reason
 	renewed   bool          // a renewal may have overtaken the Keep, before it was decided whether the lock is kept
 	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
-	restored  bool          // a Restore was sent, which may have run before the attempt
+	restored  bool          // a Restore was sent, and may have run before the attempt
 	awaited   bool          // the release waits for the answer to the attempt: see awaits
-	reached   bool          // some attempt has run there, or may have: never reset
-	unsure    bool          // a call was lost that acquires or queues, and may run yet, on an old connection: never reset
-	failed    bool          // since the attempt began, the cell has failed to do what it was asked
+	reached   bool          // an attempt has run there, or may have: never reset
+	unsure    bool          // an acquire or a queueing call was lost, and may still run from an old connection: never reset
+	failed    bool          // a call to the cell has failed since the attempt began
 
 	slot       int32 // of a semaphore: what it granted
 	handedSlot int32 // which one it handed over
@@ -136,13 +136,13 @@ type Machine struct {
 	contests  int  // attempts that were refused somewhere, or granted different slots
 	hurried   int  // attempts that did not wait for slow nodes
 	met       quorumlock.Owner
-	meetings  int    // how often in a row
+	meetings  int    // consecutive meetings with the same owner
 	undecided bool   // a TryLock: it is not certain that somebody has the lock
-	others    bool   // a cell has refused because of somebody who has the lock there, or whose turn it is
-	contends  bool   // a TryLock: whoever it met last has no whole lock, or member, either
+	others    bool   // a cell has refused in favor of a holder or of an earlier waiter
+	contends  bool   // a TryLock: the last contender that it met has no whole lock, or member, either
 	soon      bool   // told to look often
-	reason    Reason // why the last attempt failed
-	yields    int    // cells that granted and have not confirmed that they have the lock back
+	reason    Reason // of the last attempt's failure
+	yields    int    // cells with a grant whose release is unconfirmed
 
 	silence time.Duration // when nodes that do not answer are no longer waited for; 0 if there is no such moment
 	due     time.Duration // of the next attempt
@@ -326,8 +326,8 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 	}
 }
 
-// track notes whether anything of the waiter's can be at the cell, or can come there yet. A call that finds a foreign hold leaves
-// nothing.
+// track notes whether the cell has, or may still get, a key or an entry of the waiter's. A call that finds a foreign hold adds
+// none.
 func (c *Cell) track(do Do, r Reply) {
 	if r.Unsent || r.Quarantined || do != Acquire && do != Yield && do != Restore || r.Again && !c.restored {
 		return

@@ -145,16 +145,16 @@ func (m *Machine) fail(why Reason) {
 	}
 }
 
-// awaits reports whether the release at a cell must wait for the answer to its attempt: another cell is Foreign, and somebody else may
-// have the lock here, too. See giveBackAwaited.
+// awaits reports whether the release at a cell must wait for the answer to its attempt: after a Foreign answer, a copy may have the
+// lock here, too. See giveBackAwaited.
 func (m *Machine) awaits(c *Cell) bool {
 	c.awaited = c.State == Asked && slices.ContainsFunc(m.Cells, func(d Cell) bool { return d.State == Foreign })
 	return c.awaited
 }
 
-// Retry returns what is sent again after k, a call that gives something back, and how often the node has to confirm it. Tell the
-// machine first what came of k. If k has failed, it is confirmed once, or not at all if nothing can be at the cell. One more time is
-// needed if an earlier call may still run, on an old connection.
+// Retry returns the call to send again after k, a release or leave, and the number of confirmations it still needs. Pass the
+// outcome of k to the machine first. A failed k needs one confirmation, or none at a cell without a key or entry. One more is
+// needed if an earlier call may still run from an old connection.
 //
 // A waiter that goes on waiting finds out with its next attempt where it is queued; but what an attempt has got must not be
 // in its way. If there is no next attempt, a Yield that runs late must leave no entry in a queue.

@@ -43,7 +43,7 @@ const (
 // ErrDuplicate is what a cell says that was asked at another address already.
 var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this the same server as another node?")
 
-// ErrForeign is what a cell says where somebody else has the lock under the owner of the attempt.
+// ErrForeign is the error of a cell where a copy of the attempt has the lock under the same owner.
 var ErrForeign = errors.New("the lock was acquired here under the same owner before: is a proxy sending commands twice, or was this process restored twice from one image?")
 
 // giveWay ends an attempt that has failed. What it has got goes back, and the waiter is queued again with its ticket: after

@@ -103,9 +103,9 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 			return false // a Keep that has failed leaves the key until its TTL: rather too long than too short
 		}
 		if tr.last >= c.first && t.occupied() && t.outlasts(n) {
-			return false // a key that is no lock has refused the release, which is not sent again: the entry ends with its TTL
+			return false // a key of another type has refused the release for good: the entry ends with its TTL
 		}
-		if tr.last >= c.first { // its pending releases are sent again and again
+		if tr.last >= c.first { // it repeats its pending releases
 			last = max(last, tr.last)
 			after = max(after, t.slack()+refresh+time.Duration(float64(retryTimeout+maxRetry+confirmAfter)*1.3))
 		}
@@ -238,14 +238,14 @@ func (t *tier) probes() {
 	t.tried()
 }
 
-// clears reports whether a call takes away what it has at a node once the node answers.
+// clears reports whether a call removes its key and entry from a node once the node answers.
 func (t *tier) clears(c *call, n int) bool {
 	switch {
 	case c == nil, c.process.dead, c.process.closed, c.kept > 0:
 		return false
-	case t.occupied(): // a key that is no lock has refused the release, which is not sent again
+	case t.occupied(): // a key of another type has refused the release for good
 		return false
-	case t.plan.Network.Slow > 0 && c.late&(1<<n) != 0: // a call was on its way for longer than a pending release waits
+	case t.plan.Network.Slow > 0 && c.late&(1<<n) != 0: // a call was under way for longer than the pause between two confirmations
 		return false
 	}
 	return true

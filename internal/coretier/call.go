@@ -293,7 +293,7 @@ func (c *call) answered(b *batch) {
 		}
 		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	}
-	for i := range b.items { // what stays pending depends on what the machine has made of all replies
+	for i := range b.items { // after all replies, because a later one may make a release unnecessary
 		k, err := &b.items[i].k, b.items[i].reply.Err
 		if err != nil && !isDown(err) {
 			continue

@@ -143,8 +143,8 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 	}
 }
 
-// fewAnswer checks that no quorum has been well since the call began. Of a node that has not answered yet, the tier may learn only
-// later that something is wrong. A TryLock also finds no quorum if its own client has not released everywhere yet.
+// fewAnswer checks that no quorum has been well since the call began. The tier may learn of a silent node's fault only later. A
+// TryLock also finds no quorum while releases of its own client are pending.
 func (t *tier) fewAnswer(c *call, why core.Reason) {
 	if t.plan.Guard || t.plan.Twins || c.tries && t.expires() {
 		return

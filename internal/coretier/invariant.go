@@ -58,7 +58,7 @@ const (
 	// Lock returns an error only when it may not wait any longer.
 	ridesOut = "Lock rides out what fails"
 
-	// No machine says that there is no quorum while a quorum has been well since its call began.
+	// No machine reports "no quorum" if a quorum has been well since its call began.
 	minority = "a minority is no outage"
 
 	// While nothing fails, no lease is lost, no call fails, and the next waiter gets a released lock without waiting
@@ -76,8 +76,8 @@ const (
 	// lock there.
 	restored = "a node gets back what it has lost"
 
-	// When all nodes are well, somebody acquires within two seconds, whatever was sent to them before. What a dead process has left, and
-	// what UnlockAfter keeps, expires first.
+	// When all nodes are well, somebody acquires within two seconds, whatever requests came before. The keys of dead processes and
+	// of UnlockAfter expire first.
 	acquires = "somebody acquires"
 
 	// A lock that Unlock leaves for a while is nobody else's in that time, if the Unlock was confirmed.

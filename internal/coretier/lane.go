@@ -56,7 +56,7 @@ type item struct {
 	call    *call
 	k       core.Call
 	script  wire.Call
-	again   time.Duration // the next turn of a pending release that was confirmed once; 0 for others
+	again   time.Duration // the next turn of a release confirmed once; 0 for others
 	retried bool          // a pending release
 	twice   bool          // the node has to confirm it twice
 	got     bool

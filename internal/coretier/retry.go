@@ -79,7 +79,7 @@ func (r *retries) retry() {
 		again++
 	}
 	all := len(r.unconfirmed)
-	if r.pause > firstTry { // the node may still be away: one call finds out
+	if r.pause > firstTry { // the node may still be away: one call probes it
 		all = min(all, 1)
 	}
 	b := &batch{items: slices.Concat(r.unconfirmed[:all], r.confirmed[:again])}
@@ -87,7 +87,7 @@ func (r *retries) retry() {
 	p.lanes[r.node*2+1].send(b, retryTimeout, r)
 }
 
-// answered keeps what has failed, or was confirmed for the first time.
+// answered keeps releases that failed or need one more confirmation.
 func (r *retries) answered(b *batch) {
 	if r.process.closed {
 		return

@@ -128,7 +128,7 @@ func (s *Stage) Close() error {
 		switch {
 		case c == nil:
 		case wipe:
-			_ = c.Shutdown(ctx) // what is still under way could run after the wipe, which reports the nodes that do not answer
+			_ = c.Shutdown(ctx) // a late call could run after the wipe; the wipe reports dead nodes
 		default:
 			errs = append(errs, c.Close())
 		}

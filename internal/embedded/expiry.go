@@ -7,15 +7,15 @@ import (
 )
 
 // LogExpiry has the server write a line for every key of a script that has run, before the script's reply: when the key
-// expires, in Unix milliseconds, and the quoted key. Keys without an expiry have none. What w was given tells until when
-// the server keeps a lock, as the append-only file of Redis does, even while the process is stopped.
+// expires, in Unix milliseconds, and the quoted key. Keys without an expiry have no line. Like the append-only file of
+// Redis, the log shows the end of a lock even while the process is stopped.
 func (s *Server) LogExpiry(w io.Writer) {
 	s.lua.mu.Lock()
 	defer s.lua.mu.Unlock()
 	s.lua.expiry = w
 }
 
-// logExpiry needs lua.mu, so that the lines are in the order of the scripts.
+// logExpiry needs lua.mu for the order of the lines, which is that of the scripts.
 func (s *Server) logExpiry(keys []string) {
 	if s.lua.expiry == nil {
 		return

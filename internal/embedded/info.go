@@ -18,7 +18,7 @@ type info struct {
 	run             string // another one after every start
 	replid, replid2 string // another history after every start and promotion; the one before, of a replica
 	denied          []string
-	refusal         string            // what scripts are answered with, instead of running; empty if they run
+	refusal         string            // the answer to scripts that are refused; empty if they run
 	settings        map[string]string // what was set by Configure
 	clock           time.Duration     // ahead of the true one
 }

@@ -31,7 +31,7 @@ const (
 	Told                          // a message was published on a channel that the client subscribes to
 	Subscribed                    // messages of the channel come from now on
 	Unsubscribed                  // the connection for messages has ended: none come until the client subscribes again
-	Connected                     // the client can send on a lane on which it could not
+	Connected                     // a blocked lane can send again
 )
 
 // Event is something that happens to a client.
@@ -84,8 +84,8 @@ func (to *Effects) Wake(at time.Duration) {
 // Reconnect gives up a connection to a node. The outcome of what is under way there is never told.
 func (to *Effects) Reconnect(node, lane int) { to.world.link(to.client, node, lane).renew() }
 
-// Connects reports whether a client has a connection to a node, or can make one. A frozen node takes no new connection: then the client
-// must send nothing on this lane, and gets an event Connected when it can.
+// Connects reports whether a client has a connection to a node, or can make one. A frozen node accepts no connection. The client
+// then sends nothing on this lane until the event Connected.
 func (to *Effects) Connects(node, lane int) bool { return to.world.connects(to.client, node, lane) }
 
 // Subscribe asks for the messages of a channel at a node.

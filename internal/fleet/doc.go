@@ -15,8 +15,8 @@
 // overtaken by what the new one carries; its replies are lost. If a node goes down, its connections end, and the
 // client learns of each call that was under way that its outcome is unknown.
 //
-// A frozen node takes no new connection. When it thaws, it runs what it finds on the old ones, also on those that were closed; how
-// soon differs from connection to connection.
+// A frozen node accepts no connection. When it thaws, it runs the requests on its old connections, closed ones included; the delay
+// differs between connections.
 //
 // Messages of pub/sub come on another connection. It ends with the node, too, and the client is told.
 //

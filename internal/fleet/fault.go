@@ -25,7 +25,7 @@ const (
 	Crash         FaultKind = iota // the node is down, and comes back with its data
 	CrashLoss                      // the node is down, and comes back without its data
 	Failover                       // the node is down, and its replica comes back in its place, with its data
-	Freeze                         // the node runs nothing, and takes no connection; then it runs what came meanwhile
+	Freeze                         // the node runs nothing and accepts no connection; at the thaw it runs its backlog
 	Forget                         // the node loses all keys at once
 	Evict                          // the node loses one key
 	Step                           // the clock of the node is set forward or back
@@ -101,11 +101,11 @@ func (w *World) end(f Fault) {
 	}
 }
 
-// maxBacklog is how long a node that has thawed takes at most until it has run what came meanwhile. It reads the connections in turn,
-// also those that were closed: some may be far behind others, and behind new ones.
+// maxBacklog is the longest time from a thaw to the end of the backlog. The node reads its connections in turn, closed ones
+// included: some may be far behind others, and behind new ones.
 const maxBacklog = 300 * time.Millisecond
 
-// thaw has a node run what came while it was frozen. The calls of one connection stay in order, and no others.
+// thaw makes a node run its backlog. Only the calls of one connection stay in order.
 func (w *World) thaw(n *node) {
 	if w.random.IntN(2) == 0 {
 		for _, e := range n.held {

@@ -30,7 +30,7 @@ type connection struct {
 	waiting   []int         // the calls that have no outcome
 	closed    bool          // the client has another one
 	used      bool          // something was sent
-	read      time.Duration // when a node that has thawed comes to it: what arrives is run then
+	read      time.Duration // when a thawed node reads it: earlier requests run then
 }
 
 func (w *World) link(client, node, lane int) *link {
@@ -43,7 +43,7 @@ func (l *link) renew() {
 	l.connection = new(connection)
 }
 
-// connects reports whether a client can send. Otherwise it is told when it can.
+// connects reports whether a client can send. If not, the client is notified of the first chance.
 func (w *World) connects(client, node, lane int) bool {
 	l, n := w.link(client, node, lane), w.nodes[node]
 	can := l.used || n.frozen == 0 || n.down > 0
@@ -51,7 +51,7 @@ func (w *World) connects(client, node, lane int) bool {
 	return can
 }
 
-// connect tells the clients that they can send to a node.
+// connect notifies the clients that they can send to a node.
 func (w *World) connect(node int) {
 	for client := range w.clients {
 		for lane := range Lanes {

@@ -9,11 +9,12 @@ import (
 	"sync"
 )
 
-// given has the addresses that Addr has returned: their servers may not listen yet.
+// given has the addresses from earlier calls of Addr: their servers may not listen yet.
 var given sync.Map
 
 // Addr returns an address of this machine at whose port nobody listens. Linux gives ports from 32768 on to connections: this one is
-// below, so that no connection gets it before the server listens. It never returns the same address twice.
+// below, so that no outgoing connection takes the port before the server listens. It never returns the
+// same address twice.
 func Addr() (string, error) {
 	var failed error
 	for range 100 {

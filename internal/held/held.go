@@ -1,4 +1,4 @@
-// Package held has the key under which a context carries the holds that it descends from.
+// Package held has the key of the holds that a context descends from.
 package held
 
 // Key is that key. Its value is package quorum's, and has the method Stopping of [quorumlock.Stopping].

@@ -10,27 +10,25 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// module is the path with which the names of the library's functions begin.
+// module is the prefix of the library's function names.
 var module = reflect.TypeFor[quorumlock.Lease]().PkgPath()
 
-// helpers are the packages that stand for servers and other clients: what they start is no
-// goroutine of the library. A package that is not here belongs to the library, whatever its name.
+// helpers are the packages that stand for servers and other clients: their goroutines are not the
+// library's. Every other package belongs to the library.
 var helpers = []string{
 	"internal/demo", "internal/embedded", "internal/locktest", "internal/redislua", "internal/redisson", "internal/wallclock",
 	"locktest",
 }
 
-// waiting is where a goroutine of the library waits while it has nothing to do: the worker of a
-// lane, which ends with its node. If it gets another name, Goroutines returns too many, and tests
-// fail.
+// waiting is the function in which an idle worker of a lane waits until its node is closed. If the
+// function is renamed, Goroutines returns too many, and tests fail.
 const waiting = "internal/transport.(*lane).wait"
 
-// hub is the beginning of the names of a subscription's functions. A subscription is kept for ten
-// seconds. If these get other names, Goroutines returns too many, and tests fail.
+// hub is the prefix of a subscription's function names. A subscription is kept for ten seconds. If
+// these functions are renamed, Goroutines returns too many, and tests fail.
 const hub = "internal/transport.(*hub)."
 
-// Goroutines returns the stacks of the goroutines that the library has started, without those that
-// have nothing to do and those of subscriptions.
+// Goroutines returns the stacks of the library's goroutines, except idle workers and subscriptions.
 func Goroutines() []string {
 	return goroutines(func(inner, outer string) bool { return inner != waiting && !strings.HasPrefix(outer, hub) })
 }
@@ -40,12 +38,12 @@ func BusyGoroutines() []string {
 	return goroutines(func(inner, _ string) bool { return inner != waiting })
 }
 
-// AllGoroutines returns the stacks of all goroutines that the library has started.
+// AllGoroutines returns the stacks of all goroutines of the library.
 func AllGoroutines() []string { return goroutines(func(string, string) bool { return true }) }
 
-// goroutines returns the stacks of the goroutines that the library has started and that count, by
-// the innermost and the outermost of the library's functions in the stack. In a synctest bubble,
-// it returns only those of the bubble: tests that run at the same time have bubbles of their own.
+// goroutines returns the stacks of the library's goroutines that count accepts, by the innermost
+// and the outermost library function in the stack. In a synctest bubble, it returns only the
+// goroutines of that bubble, because parallel tests have their own.
 func goroutines(count func(inner, outer string) bool) []string {
 	all := strings.Split(everyStack(), "\n\n")
 	bubble := bubbleOf(all[0]) // the first is the caller's
@@ -72,9 +70,8 @@ func bubbleOf(stack string) string {
 	return strings.TrimRight(bubble, "]:")
 }
 
-// libraryFunctions returns the innermost and the outermost of the library's functions in a stack,
-// without the path of the module. They are empty if the library has not started the goroutine: if
-// it did not begin with a function of the library.
+// libraryFunctions returns the innermost and the outermost library function in a stack, without the
+// path of the module. They are empty if the goroutine did not begin with a library function.
 func libraryFunctions(stack string) (inner, outer string) {
 	lines := strings.Split(stack, "\n")
 	for i, line := range lines {
@@ -95,8 +92,7 @@ func libraryFunctions(stack string) (inner, outer string) {
 	return inner, outer
 }
 
-// isLibrary reports whether a function is the library's, by its name behind the path of the
-// module.
+// isLibrary reports whether a function is the library's, by its name after the module path.
 func isLibrary(name string) bool {
 	return !slices.ContainsFunc(helpers, func(p string) bool { return strings.HasPrefix(name, "/"+p+".") })
 }

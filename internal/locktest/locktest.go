@@ -32,7 +32,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 // Nodes starts n embedded servers and a node for each. All are closed at the end of the test; a
 // client that the test makes of them is closed before, by a Cleanup that it registers afterwards.
-// Outside a synctest bubble, the timeout of a node is a minute by default: a busy machine may take longer than the usual one.
+// Outside a synctest bubble, the default timeout of a node is a minute, because a busy machine may exceed the usual one.
 func Nodes(t testing.TB, n int, opts ...node.Option) ([]*embedded.Server, []*node.Node) {
 	t.Helper()
 	if !inBubble() {

@@ -8,6 +8,6 @@ import "runtime"
 const Race = true
 
 // The timers of a synctest bubble share one context of the race detector. Two goroutines that receive from expired timers at
-// the same time use it at the same time, and the detector crashes in code of its own (Go 1.26; Go issue 78156). It finds the
-// same races on one processor.
+// the same time use it at the same time, and the detector crashes in code of its own (Go 1.26; Go issue 78156). On one
+// processor it finds the same races.
 func init() { runtime.GOMAXPROCS(1) }

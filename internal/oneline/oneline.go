@@ -1,4 +1,4 @@
-// Package oneline makes one line of errors: a log has a line for each event, and a tool prints a line for each failure.
+// Package oneline makes errors one line, because logs and tools have one line for each event.
 package oneline
 
 import "strings"
@@ -8,7 +8,7 @@ func Of(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// Join is errors.Join, but what it returns is one line. It returns an error as it is if that is the only one.
+// Join is errors.Join with a text of one line. A single error is returned unchanged.
 func Join(errs ...error) error {
 	var all joined
 	for _, err := range errs {

@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Inherit resolves the options of a MultiLock over the defaults of a client. The quorum, the prefix and the label of the
-// client are those of the members.
+// Inherit resolves the options of a MultiLock over the defaults of a client. It leaves out the client's quorum, prefix
+// and label, which belong to the members.
 func Inherit(defaults, own []quorumlock.Option) (Settings, error) {
 	members := quorumlock.Option(func(s *Settings) {
 		s.Quorum, s.Prefix, s.Label = unset, "", quorumlock.DefaultLabel()
@@ -17,8 +17,7 @@ func Inherit(defaults, own []quorumlock.Option) (Settings, error) {
 	return Resolve(slices.Concat(defaults, []quorumlock.Option{members}, own)...)
 }
 
-// Difference returns the first option, with both of its values, that makes holds by a differ from holds by b; "" if there is
-// none.
+// Difference returns the first option, with both values, in which holds of a and b differ; "" if none differs.
 func Difference(a, b *Settings) string {
 	for _, o := range []struct {
 		name string
@@ -40,7 +39,7 @@ func Difference(a, b *Settings) string {
 	return ""
 }
 
-// given returns a duration for people.
+// given formats a duration for an error.
 func given(d time.Duration, set bool) any {
 	if !set {
 		return "not set"

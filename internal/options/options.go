@@ -15,7 +15,7 @@ import (
 // maxDuration keeps the arithmetic of a lease, of the restart guard, and of a node, from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// unset stands for options that are not given. A 0 that is given is no default: it is judged like other values.
+// unset stands for missing options. An explicit 0 is checked like any other value, and means no default.
 const unset = math.MinInt
 
 // Settings is what a lock's options come to.

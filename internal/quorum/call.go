@@ -25,8 +25,8 @@ import (
 type call struct {
 	lock    *Lock
 	watch   *watch // nil if nobody observes
-	number  uint64 // in its owners
-	order   uint64 // among the calls of the client
+	number  uint64 // part of its owners
+	order   uint64 // the call's position among the client's calls
 	caller  dialect.Caller
 	turn    *turn         // in the local queue; nil for a TryLock
 	decided chan struct{} // closed when the call has the lock, or has failed
@@ -37,17 +37,17 @@ type call struct {
 
 	mu       sync.Mutex
 	machine  *core.Machine
-	ctx      context.Context // of the caller that waits for what is sent; context.Background() if none does
+	ctx      context.Context // of the caller that waits for the answers; context.Background() without one
 	outcome  core.Outcome
 	last     error // why the last attempt failed
-	over     error // joined to it when the call has failed, if a longer wait could have helped; nil for a TryLock
+	over     error // joined to err if a longer wait could have helped; nil for a TryLock
 	timer    *time.Timer
 	armed    time.Duration // when the timer fires; 0 if it does not
 	todo     []core.Call   // to be sent
 	spare    []core.Call   // the memory of what was sent last
 	asked    *batch        // the batches of the first attempt that may still be recalled: a list
 	busy     bool          // somebody does what is to be done
-	failures int           // attempts in a row that found no quorum, or were granted too late, for the log
+	failures int           // consecutive attempts without a quorum or granted too late; for the log
 	hold     hold
 
 	window  atomic.Int64 // for how long the release is open to strangers, in ms: see Open in package wire; or ordinary
@@ -140,7 +140,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 	c.arm(now)
 }
 
-// failed notes the reason of the last attempt. Until enough nodes have answered to decide it, the reason of the attempt before stands.
+// failed notes the reason of the last attempt's failure. While that is undecided, the previous attempt's reason stands.
 func (c *call) failed(why core.Reason) {
 	if why == core.HeldOrNone {
 		c.watch.note(quorumlock.StepWaiting, nil)
@@ -207,7 +207,7 @@ func (c *call) flush() {
 	c.mu.Unlock()
 }
 
-// send sends calls, those to one node together. ctx is that of the caller that waits for those that do not renew.
+// send sends calls, grouped by node. ctx belongs to the caller that waits for the answers, renewals excepted.
 func (c *call) send(ctx context.Context, calls []core.Call) {
 	m := mail{call: c}
 	renews := false
@@ -337,7 +337,7 @@ func (b *batch) take(replies []wire.Reply) {
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
 	}
-	for i := range replies { // what stays pending depends on what the machine has made of all replies
+	for i := range replies { // after all replies, because a later one may make a release unnecessary
 		c.keepPending(&b.calls[i], replies[i].Err)
 	}
 	b.free()
@@ -351,8 +351,8 @@ func (c *call) replied(k *core.Call, reply wire.Reply) {
 	c.flush()
 }
 
-// reply gives a reply to the machine, and returns why the call has failed, if it has. It is called with mu held, and
-// keepPending and flush follow.
+// reply gives a reply to the machine, and returns the error of a failed call. Call it with mu held, and then
+// keepPending and flush.
 func (c *call) reply(now core.Time, k *core.Call, reply wire.Reply) error {
 	r := c.read(k, reply)
 	c.takeAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
@@ -371,7 +371,7 @@ func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 	return r
 }
 
-// keepPending has a call that gives something back sent again, if it has failed, or if an earlier call may still run.
+// keepPending repeats a release or leave after a failure, or if an earlier call may still run.
 func (c *call) keepPending(k *core.Call, err error) {
 	if err != nil && !isDown(err) {
 		return

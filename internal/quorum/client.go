@@ -23,8 +23,8 @@
 //	subscriptions.mu  while a caller starts or stops listening
 //	hub.mu            of package node, while somebody starts or stops listening, and while it passes on messages
 //	call.mu           during a step
-//	retryQueue.mu     during a step, when a call that gives something back has failed
-//	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
+//	retryQueue.mu     during a step, after a failed release or leave Client.mu         and those of the renewals, the strangers,
+//	the health, what a lock has seen, and a node's lanes: one at a time
 //
 // No node is called while the mutex of a call, or one below it, is held, except for Recall. subscriptions.mu and hub.mu may be
 // held: whoever hears a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two.
@@ -84,8 +84,8 @@ const (
 type Client struct {
 	id    string           // `<label>~<uuid>`: the client in its owners
 	wake  string           // the channel on which its waiters are called
-	place quorumlock.Owner // keeps a lock free for strangers: see Open in package wire
-	calls atomic.Uint64    // how many were begun
+	place quorumlock.Owner // keeps a lock free for Redisson's clients: see Open in package wire
+	calls atomic.Uint64    // the number of calls begun
 
 	base   time.Time                         // the clocks of the machines count from here
 	now    func() time.Time                  // both clocks
@@ -107,9 +107,9 @@ type Client struct {
 	ticket  int64                        // the last given to a call
 	held    int                          // holds that are not over
 	idle    chan struct{}                // closed when nothing is held and nothing under way; made by Shutdown
-	live    map[uint64]*call             // those that wait or hold, by their numbers
+	live    map[uint64]*call             // waiting and holding calls, by their numbers
 	recent  []uint64                     // the numbers of the calls that ended last, up to maxRecent
-	oldest  int                          // which of them is replaced next
+	oldest  int                          // the index of the next number to replace
 	kept    map[uint64]time.Time         // until when the nodes keep what UnlockAfter has left
 	named   map[quorumlock.Owner][]*call // those acquired for a WithOwner
 	entered chan struct{}                // closed, and replaced, when a lock is acquired for a WithOwner
@@ -231,9 +231,9 @@ func (c *Client) stop() {
 	}
 }
 
-// Shutdown refuses new calls of Lock and TryLock, and ends those that wait, with ErrClosed. Stopping tells the others. It returns
-// when every lease has been unlocked or lost and everything has been given back, or with ctx's error when ctx is done. It closes
-// nothing: call Close after it.
+// Shutdown refuses new calls of Lock and TryLock, and ends waiting calls, with ErrClosed. Stopping notifies the others. Shutdown
+// returns when every lease has been unlocked or lost and all releases are confirmed, or with ctx's error when ctx is done. It
+// closes nothing: call Close after it.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	c.stop()
@@ -311,7 +311,7 @@ func (c *Client) enter() {
 	c.flight.Add(1)
 }
 
-// send asks a node, for somebody who has begun. ctx has the values of a caller that waits for the answer. answer ends with End.
+// send sends a request to a node, between Begin and End. ctx has the values of the waiting caller. answer ends with End.
 func (c *Client) send(ctx context.Context, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.sendWith(ctx, nil, n, lane, deadline, calls, answer)
 }

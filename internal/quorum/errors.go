@@ -27,7 +27,8 @@ func (c *call) failure(why core.Reason) error {
 	return e
 }
 
-// notALock is what the first node says whose key is something else: that it is so at too many nodes is no outage.
+// notALock returns the error of the first node with a key of another type: many such nodes are a misuse, not an
+// outage.
 func (c *call) notALock() error {
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.NotALock && d.Err != nil {
@@ -71,7 +72,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 	return e
 }
 
-// heldHere is the refusal of a caller that waits for others of its own client.
+// heldHere is the refusal of a caller that waits for its own client's other calls.
 func (l *Lock) heldHere() *quorumlock.HeldError {
 	holder := l.client.holderOf(l)
 	return &quorumlock.HeldError{Name: l.name, Holder: holder, Own: holder != ""}
@@ -82,7 +83,7 @@ func (c *call) quorumError(won int) *quorumlock.QuorumError {
 	return &quorumlock.QuorumError{Granted: won, Needed: c.needed(), Nodes: c.nodeErrors()}
 }
 
-// silentErrors names the nodes that have not answered, and did not fail the last time.
+// silentErrors names the silent nodes, except those with an error from the last call.
 func (c *call) silentErrors() (errs []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.State == core.Asked && d.Err == nil {

@@ -46,7 +46,8 @@ func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Lo
 	return o, l
 }
 
-// answered takes the outcome of a round trip: it notes whether the node is up, and then sends the node's pending releases.
+// answered takes the outcome of a round trip: it records the node's health, and sends the pending releases of a node that
+// is up.
 func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set *options.Settings) {
 	var err error
 	for _, r := range replies {
@@ -140,6 +141,6 @@ func isDown(err error) bool {
 	return passing.MatchString(said.Error())
 }
 
-// passing matches the errors of a server that does not serve for now. They begin with the code. Elsewhere a text may repeat the name of
-// a lock or of a user, which says nothing.
+// passing matches the errors of a temporarily unavailable server, by the code at the beginning. The rest of a text may repeat the
+// name of a lock or a user, and is ignored.
 var passing = regexp.MustCompile(`^((LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|OOM|MISCONF)\b|ERR max number of clients)`)

@@ -33,7 +33,7 @@ type cellState struct {
 	wire.LatchState
 }
 
-// newRound asks cells, with the values of ctx. The caller has begun.
+// newRound sends requests to cells, with the values of ctx. Call Begin first.
 func (l *Latch) newRound(ctx context.Context, cells []int, mode wire.LatchMode, ids []string) *latchRound {
 	r := &latchRound{latch: l, left: len(cells), answers: make(chan latchAnswer, len(cells))}
 	sent, server := time.Now(), rand.Text()
@@ -85,7 +85,7 @@ func (r *latchRound) take(a latchAnswer, demanded func(wire.LatchState) bool) {
 	r.states = append(r.states, cellState{a.cell, s})
 }
 
-// failure is why there is no quorum. It is what the first node said if the others cannot be one because the name is used wrongly.
+// failure is the reason of a missing quorum. If wrong uses of the name block the quorum, it is the error of the first such node.
 func (r *latchRound) failure() error {
 	var refusals []*quorumlock.NodeError
 	for _, n := range r.errs {
@@ -99,7 +99,7 @@ func (r *latchRound) failure() error {
 	return &quorumlock.QuorumError{Granted: len(r.states), Needed: r.latch.need, Nodes: r.errs}
 }
 
-// isWrongUse reports whether a node refused because the name is no latch's, or that of a latch with another n.
+// isWrongUse reports whether the name belongs to another kind, or to a latch with another n.
 func isWrongUse(err error) bool {
 	return errors.Is(err, quorumlock.ErrWrongKind) || errors.Is(err, quorumlock.ErrLatchMismatch)
 }

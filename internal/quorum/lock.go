@@ -46,8 +46,8 @@ type Lock struct {
 	nodes  []Node // of the cells, each once: what goes to one node goes together
 	shared bool   // all cells are
 	slots  int    // how many callers can hold it at one time, if it is not shared
-	locks  int    // how many locks it takes: 1 unless it is a MultiLock
-	size   int    // of their names with their prefixes, in bytes
+	locks  int    // the number of its locks: 1 unless it is a MultiLock
+	size   int    // bytes of all their names, with prefixes
 
 	clients []*Client // of all these locks, each once
 	set     options.Settings
@@ -176,7 +176,7 @@ func (l *Lock) tryLock(ctx context.Context, w *watch) (*quorumlock.Lease, error)
 	return l.tryOnce(ctx, w, nil)
 }
 
-// tryOnce is tryLock. A non-nil over is joined to refusals that could change with time.
+// tryOnce is tryLock. A non-nil over is joined to refusals that may end with time.
 func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.Lease, error) {
 	for {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
-// The limits of a MultiLock. What it asks of a node at one time must fit into the node's queue several times over, beside
-// the calls of others.
+// The limits of a MultiLock. Its simultaneous requests to a node must fit into the node's queue several times, beside
+// other calls.
 const (
 	MaxLocks = 1000
 	MaxNames = 64 << 10 // bytes
@@ -68,7 +68,7 @@ func ClientsOf(members []*Lock) []*Client {
 	return all
 }
 
-// eachOnce refuses members that need one name at one node.
+// eachOnce refuses members with the same name at the same node.
 func eachOnce(members []*Lock) error {
 	type place struct {
 		node Node

@@ -19,9 +19,9 @@ func (c *Client) waiterOf(number uint64) quorumlock.Owner {
 	return quorumlock.Owner(strconv.AppendUint(b, number, 10))
 }
 
-// newNumber returns the number of a call. Two copies of a process, which were restored from one image, have one client's identity
-// and count alike, but must not have one owner. So the number is random. Whatever an image may hold of the system's randomness, two
-// copies seldom draw at the same nanosecond. Simulations, which need the same numbers in every run, count.
+// newNumber returns the number of a call. Two copies of a process restored from one image share their client's identity and
+// counters, but must have different owners. So the number is random, mixed with the time: even with equal randomness, copies seldom
+// draw in the same nanosecond. Simulations count, because they need the same numbers in every run.
 func (c *Client) newNumber(order uint64) uint64 {
 	if c.jitter != nil {
 		return order
@@ -32,7 +32,7 @@ func (c *Client) newNumber(order uint64) uint64 {
 }
 
 const (
-	numbers   = 1 << 52 // how many random numbers there are; each has 16 digits
+	numbers   = 1 << 52 // the range of the random numbers, which have 16 digits
 	maxRecent = 4096
 )
 
@@ -61,8 +61,8 @@ func (c *Client) waiter(o quorumlock.Owner) *call {
 	return c.live[n]
 }
 
-// ended reports whether an owner is one of this client's latest that neither holds nor is trying to. An owner with a number that is
-// unknown is that of a copy of the process: see newNumber.
+// ended reports whether an owner belongs to a recent call of this client that neither holds nor tries. An unknown number belongs to
+// a copy of the process: see newNumber.
 func (c *Client) ended(o quorumlock.Owner) bool {
 	n, ok := c.numberOf(o)
 	if !ok {
@@ -74,7 +74,7 @@ func (c *Client) ended(o quorumlock.Owner) bool {
 	return over && (o == c.place || slices.Contains(c.recent, n))
 }
 
-// isLive reports whether an owner is one of this client's that holds, or is trying to.
+// isLive reports whether an owner belongs to a call of this client that holds or tries.
 func (c *Client) isLive(o quorumlock.Owner) bool {
 	n, ok := c.numberOf(o)
 	if !ok {

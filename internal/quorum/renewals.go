@@ -56,8 +56,8 @@ func gather(ttl time.Duration) time.Duration { return min(20*time.Millisecond, t
 // soonest is the shortest pause that is worth a timer: timers may be that late.
 const soonest = time.Millisecond
 
-// renew sends those of the calls that are renewals, for somebody who has begun: at once if somebody waits for them, whose ctx it is, or if their
-// TTL is too short to wait, and otherwise in a moment, together with those that are due by then.
+// renew sends the renewals among the calls, between Begin and End. Renewals with a waiting caller, whose ctx it is, or with a short
+// TTL go at once. Others wait a moment for more renewals.
 func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, urgent bool) {
 	var now []*renewer // that send at once
 	rs := &c.renewals

@@ -10,17 +10,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A call that gives something back and fails leaves a key or an entry at its node. The node then refuses a lock that nobody holds.
-// So the call stays pending, and is sent again until the node has confirmed it, however long the node is away. To run it twice does
-// no harm: it names an owner that is used once, or a waiter that has gone.
+// A failed release or leave may keep a key or an entry at its node, which then refuses a free lock. So the call stays pending, and
+// is repeated until the node has confirmed it, however long the node is away. Running it twice is harmless: its owner is used once,
+// and its waiter has gone.
 //
-// No TTL ends it. A server that was frozen runs what it finds in its sockets when it thaws, and what it grants then has a whole new
-// TTL. It reads the sockets in turn, 16 KB at a time, so a release on a new connection may run before an acquire on an old one, even
-// if the client has reset that. Where an earlier call of unknown outcome may still run, the node confirms the release twice. The pause
-// in between is longer than a server takes to run a full pipeline.
+// No TTL ends it. A frozen server runs its socket buffers when it thaws, and its grants then have a full TTL. It reads the sockets
+// in turn, 16 KB at a time, so a release on a new connection may run before an acquire on an old one, even on a reset one. If an
+// earlier call of unknown outcome may still run, the node confirms the release twice. The pause in between is longer than a server
+// takes to run a full pipeline.
 
 const (
-	maxPending   = 1 << 14                // to one node; what is left there beyond that ends with its TTL
+	maxPending   = 1 << 14                // for one node; keys beyond this limit end with their TTL
 	perPipeline  = 500                    // calls
 	firstTry     = 50 * time.Millisecond  // the pause after a call has failed
 	maxRetry     = 500 * time.Millisecond // the longest pause while the node is away
@@ -30,32 +30,32 @@ const (
 
 // retryQueue has a client's pending releases. The zero value has none.
 type retryQueue struct {
-	unconfirmed atomic.Int64 // of all nodes; looked at before every lock of mu
+	unconfirmed atomic.Int64 // of all nodes; read before every lock of mu
 
 	mu   sync.Mutex
 	of   map[Node]*nodeRetries
-	done chan struct{} // closed when Shutdown need not wait for any; nil if it does not wait
+	done chan struct{} // closed when Shutdown can return; nil if no Shutdown waits
 }
 
-// nodeRetries are the pending releases of one node. It is guarded by the mutex of its queue.
+// nodeRetries are the pending releases of one node, guarded by the mutex of their queue.
 type nodeRetries struct {
 	unconfirmed []pendingRelease
 	confirmed   []pendingRelease // once, in the order of their next turns
 	timer       *time.Timer      // for the next try
 	next        time.Time        // when it fires; zero if it is not set
-	pause       time.Duration    // until the next try of the unconfirmed; longer than firstTry if the last try has failed
+	pause       time.Duration    // until the next try of the unconfirmed; longer than firstTry after a failed try
 	busy        bool             // a try is under way
 }
 
-// pendingRelease is a call that a node has yet to confirm, or to confirm once more.
+// pendingRelease is a release or leave that needs one or two more confirmations.
 type pendingRelease struct {
 	call  wire.Call
-	until time.Time // for how long Shutdown waits for it
+	until time.Time // the end of Shutdown's wait for it
 	twice bool      // the node has to confirm it twice
-	again time.Time // its next turn, if it was confirmed once; zero otherwise
+	again time.Time // the next try after the first confirmation; zero before it
 }
 
-// addPending adds a pending release. confirmed is whether the node has run it once.
+// addPending adds a pending release. confirmed: the node has run it once.
 func (c *Client) addPending(n Node, p pendingRelease, confirmed bool) {
 	q := &c.retries
 	q.mu.Lock()
@@ -135,7 +135,7 @@ func (c *Client) retry(n Node) {
 		again++
 	}
 	all := len(r.unconfirmed)
-	if r.pause > firstTry { // the node may still be away: one call finds out
+	if r.pause > firstTry { // the node may still be away: one call probes it
 		all = min(all, 1)
 	}
 	due := slices.Concat(r.unconfirmed[:all], r.confirmed[:again])
@@ -144,7 +144,7 @@ func (c *Client) retry(n Node) {
 	c.start(func() { c.sendPending(n, r, due) })
 }
 
-// sendPending sends releases, and keeps what fails, or was confirmed for the first time.
+// sendPending sends releases, and keeps those that fail or need one more confirmation.
 func (c *Client) sendPending(n Node, r *nodeRetries, due []pendingRelease) {
 	var failed, confirmed []pendingRelease
 	for some := range slices.Chunk(due, perPipeline) {
@@ -216,7 +216,7 @@ func (c *Client) retryNow(n Node) {
 	}
 }
 
-// dropPending ends all tries, by Close.
+// dropPending ends all tries; for Close.
 func (c *Client) dropPending() {
 	q := &c.retries
 	q.mu.Lock()
@@ -233,7 +233,7 @@ func (c *Client) dropPending() {
 	q.checkDone()
 }
 
-// wait returns when Shutdown need not wait for any release, or ctx is done.
+// wait returns when Shutdown has no release to wait for, or ctx is done.
 func (q *retryQueue) wait(ctx context.Context) error {
 	q.mu.Lock()
 	if q.done == nil {
@@ -250,8 +250,8 @@ func (q *retryQueue) wait(ctx context.Context) error {
 	}
 }
 
-// dropOverdue drops the releases for which Shutdown no longer waits, and reports whether any is left. Otherwise the tries of nodes
-// that stay away would keep Shutdown for ever. It is called with mu held.
+// dropOverdue drops the releases for which Shutdown no longer waits, because the tries of dead nodes would block Shutdown for ever.
+// It reports whether any release is left. It is called with mu held.
 func (q *retryQueue) dropOverdue(n Node, r *nodeRetries, now time.Time) bool {
 	overdue := func(p pendingRelease) bool { return !p.until.After(now) }
 	before := len(r.unconfirmed)
@@ -265,7 +265,7 @@ func (q *retryQueue) dropOverdue(n Node, r *nodeRetries, now time.Time) bool {
 	return false
 }
 
-// checkDone looks whether Shutdown waits for any release yet. It is called with mu held.
+// checkDone closes done if Shutdown has no release to wait for. It is called with mu held.
 func (q *retryQueue) checkDone() {
 	if q.done == nil {
 		return
