@@ -1,6 +1,6 @@
--- Tries each command that a Mutex needs, on keys of a lock that nobody uses. Nobody ever sees a change: most commands change nothing
--- where there is no key, and the one field that is written is deleted in the same run. The commands that change nothing come first,
--- DEL among them: nothing is written that cannot be deleted.
+-- Tries each command of a Mutex, on keys of a lock that no caller uses. No client sees a change: most commands change nothing
+-- without a key, and the one field written is deleted in the same run. The commands without a change come first, DEL included: a
+-- field is written only if it can be deleted.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token

@@ -1,4 +1,5 @@
-// Package require lets a test skip what a machine lacks. The gate sets the variables and so insists on everything.
+// Package require skips tests of missing programs. The gate sets the variables, so that a missing program is a
+// failure.
 package require
 
 import (

@@ -34,7 +34,7 @@ var mutexes = map[string]reflect.Type{
 var mutex = regexp.MustCompile(`\bsync\.(?:RW)?Mutex\b`)
 
 // TakesMutexesInOrder plays seeds of a simulation with the mutexes of the library replaced by those of package lockorder,
-// and fails if one is taken out of order. A plain run only looks whether the table fits the code.
+// and fails if one is taken out of order. A plain run only compares the table with the code.
 func TakesMutexesInOrder(t *testing.T, pkg string, seeds int) {
 	root, files := root(t), make(map[string]string)
 	for _, folder := range []string{"internal/quorum", "internal/transport"} {

@@ -40,7 +40,7 @@ type Planted struct {
 }
 
 // AreCaught fails unless every bug is caught within its number of seeds. Each takes a build of the library, so a plain run
-// only looks whether the table fits the code, and skips the rest. The bug of -plant, if there is one, must be caught within seeds.
+// only compares the table with the code, and skips the rest. The bug of -plant, if there is one, must be caught within seeds.
 func (p *Planted) AreCaught(t *testing.T, seeds int) {
 	bugs, err := p.some(*many)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *Planted) AreCaught(t *testing.T, seeds int) {
 	t.Logf("what is caught, and within how many seeds:\n\n| planted bug | in | caught by | seed |\n|---|---|---|---|\n%s", strings.Join(rows, "\n"))
 }
 
-// skipUnasked skips a test that was asked to build nothing.
+// skipUnasked skips a test without requested builds.
 func skipUnasked(t *testing.T, builds int) {
 	t.Helper()
 	if builds == 0 {

@@ -60,7 +60,7 @@ func (n *Node) look() (held []Field, shared bool) {
 
 func (n *Node) looks(fields int) bool { return int(n.now%1000000)%fields < few }
 
-// refusedBy is the status of a refusal: whether those share the lock that have it.
+// refusedBy is the status of a refusal: by one holder, or by sharing holders.
 func refusedBy(shared bool) int64 {
 	if shared {
 		return 7

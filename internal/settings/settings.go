@@ -11,7 +11,7 @@ import (
 type Of[Owner ~string, Drift, Observer any] struct {
 	TTL         time.Duration // the expiry set on the key at each node
 	Renew       bool          // whether the watchdog extends the lease
-	Wait        time.Duration // how long Lock may wait; negative: until its ctx is done
+	Wait        time.Duration // the limit of Lock's wait; negative: until its ctx is done
 	NodeTimeout time.Duration // how long one node may take to answer
 	Drift       Drift         // the allowance for clock rates
 	Quorum      int           // the nodes that must agree; 0: a majority

@@ -32,7 +32,7 @@ type conn struct {
 	alarm    *time.Timer
 
 	lastThere, lastBack time.Time // when the latest message arrives: none overtakes another
-	read                time.Time // when a node that has thawed runs the latest message that has arrived
+	read                time.Time // when a thawed node runs the latest message
 }
 
 func newConn(p *path) *conn {

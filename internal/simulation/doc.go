@@ -47,8 +47,8 @@
 //     it. That they fire late, after a suspend, is what the tests of internal/quorum look at.
 //   - A clock of a process that runs at another rate: only the rates of the nodes differ, and the drift counts the
 //     difference.
-//   - Connecting takes no time: a frozen node either refuses connections, or takes them at once, as a proxy would. A
-//     connection that is idle when its node goes away is replaced unseen, as go-redis does. TLS, sentinels and clusters are left to the tests on real servers.
+//   - Connecting takes no time: a frozen node either refuses connections, or takes them at once, as a proxy would. As in go-redis,
+//     an idle connection is replaced unseen if its node goes away. Tests on real servers cover TLS, sentinels and clusters.
 //   - Lua is run in states that are kept (internal/redislua), not by miniredis: a test compares the two.
 //
 // # Determinism

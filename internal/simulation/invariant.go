@@ -70,8 +70,8 @@ const (
 	nothingFails = "nothing fails while nothing is wrong"
 	promptly     = "the next waiter is told"
 
-	// When all nodes are well, somebody acquires within two seconds, whatever was sent to them before. What a dead process has left
-	// expires first.
+	// When all nodes are well, somebody acquires within two seconds, whatever requests came before. The keys of dead processes
+	// expire first.
 	acquires = "somebody acquires"
 
 	// Entering a hold again changes neither owner nor token, and counts; leaving it releases nothing.

@@ -26,7 +26,7 @@ type node struct {
 	heard  map[string][]*conn // subscribers of a channel, in the order in which they came
 	down   bool               // refuses connections
 	frozen bool               // runs nothing
-	deaf   bool               // and takes no connection meanwhile; others have a proxy that does
+	deaf   bool               // accepts no connection while frozen; other nodes have a proxy that does
 	held   []message          // what came meanwhile
 	clock  clock
 
@@ -186,11 +186,11 @@ func (n *node) freeze(d dice) {
 	n.frozen, n.deaf = true, d.of("deaf").share() < 0.5
 }
 
-// maxBacklog is how long a node that has thawed takes at most until it has run what came meanwhile.
+// maxBacklog is the longest time from a thaw to the end of the backlog.
 const maxBacklog = 300 * time.Millisecond
 
-// thaw has a node run what it finds on its connections, also on those that are closed. It reads them in turn: some may be far behind
-// others, and behind new ones.
+// thaw makes a node run the backlog of its connections, closed ones included. It reads them in turn: some may be far behind others,
+// and behind new ones.
 func (n *node) thaw(d dice) {
 	n.frozen = false
 	held := n.held
@@ -207,7 +207,7 @@ func (n *node) thaw(d dice) {
 	}
 }
 
-// arrive takes a request, when the node has run what came before on the connection.
+// arrive takes a request after the earlier requests of its connection.
 func (n *node) arrive(m message) {
 	if c := m.conn; time.Now().Before(c.read) {
 		c.read = c.read.Add(1)

@@ -216,8 +216,8 @@ func newPlan(seed uint64) *Plan {
 	return p
 }
 
-// thaws makes nodes of some seeds freeze for longer than the TTL, while callers come and give up. At other nodes something else is
-// wrong meanwhile. It draws from a generator of its own, so that the other seeds stay what they are.
+// thaws makes nodes of some seeds freeze for longer than the TTL, while callers come and give up, and other nodes have other
+// faults. Its own generator keeps the other seeds unchanged.
 func (p *Plan) thaws() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x7a3))}
 	if p.Class == calm || p.Guard || p.Idle || !g.chance(0.05) {
@@ -225,7 +225,7 @@ func (p *Plan) thaws() {
 	}
 	p.TTL = 5 * time.Second
 	p.NodeTimeout = g.between(30*time.Millisecond, time.Second)
-	p.Slow = 0 // what is late is what a node had in its sockets
+	p.Slow = 0 // the socket buffers of frozen nodes delay messages instead
 	at, long := g.between(0, 500*time.Millisecond), p.TTL+g.between(0, p.TTL/2)
 	p.Length = at + long + g.between(0, 500*time.Millisecond)
 	p.Faults = nil

@@ -433,7 +433,7 @@ func (t *watch) idle(a *activity, n *node, after time.Duration) bool {
 	return a.proc.paths[n.number].troubled.Before(a.first)
 }
 
-// clears reports whether what somebody has at a node is taken away once the node answers.
+// clears reports whether a caller's key and entry are removed from a node once the node answers.
 func (a *activity) clears() bool { return a != nil && !a.dead && !a.proc.dead && !a.late }
 
 // settled checks that nothing is left behind by calls that have returned.

@@ -291,8 +291,8 @@ func (w *world) note(format string, args ...any) {
 	w.trace(fmt.Sprintf(format, args...))
 }
 
-// probe is a last caller, when all is well again: it gets the lock, and every slot of the semaphore, within two seconds, or as soon as
-// what the dead left is expired.
+// probe is a last caller when all is well again. It gets the lock and every slot of the semaphore within two seconds, or when the
+// keys of dead processes have expired.
 func (w *world) probe() *process {
 	p, err := newProcess(w, len(w.list), ProcessPlan{Prompt: true})
 	if err != nil {

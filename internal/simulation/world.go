@@ -119,7 +119,7 @@ func run(p *Plan) (out Outcome) {
 // afterADay has every process that lives lock x, and s, once, when the token counters have expired.
 func (w *world) afterADay() {
 	w.list = slices.DeleteFunc(w.list, func(p *process) bool {
-		if p.dead { // it would look for the nodes twice a second
+		if p.dead { // its retries would probe the nodes twice a second
 			w.closeProcess(p)
 		}
 		return p.dead

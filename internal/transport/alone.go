@@ -89,7 +89,7 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 	return replies
 }
 
-// usedUp adds to the error of a call without an answer that the program itself has used up the client's pool.
+// usedUp adds an exhausted pool of the client as the reason to the error of an unanswered call.
 func (n *Node) usedUp(err error) error {
 	c, ok := n.client.(*redis.Client)
 	if !ok {
@@ -101,8 +101,8 @@ func (n *Node) usedUp(err error) error {
 	return fmt.Errorf("all %d connections of the client's pool are in use: %w", c.Options().PoolSize, err)
 }
 
-// reload makes a cluster client load its map of servers again, in the background. It is called when a connection has failed: a replica
-// may have taken the server's place. By itself, go-redis would ask the old server for up to a minute.
+// reload makes a cluster client reload its map of servers in the background. It is called after a failed connection, because a
+// replica may have replaced the server. go-redis alone would use the old server for up to a minute.
 func reload(client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(context.Background())

@@ -58,8 +58,7 @@ func abort(conn net.Conn) {
 	_ = socket.Close()
 }
 
-// bounded is a connection whose reads fail, for good, at the first reply that no Redis sends. It has deadlines, though the connection below
-// may have none.
+// bounded is a connection whose reads fail for good after an invalid reply. It has deadlines, even over a connection without them.
 type bounded struct {
 	net.Conn
 	covered covered

@@ -235,11 +235,11 @@ func (l *lane) expire() {
 // rest is how long a connection must have been idle to be checked before it is used. A check costs a system call.
 const rest = 10 * time.Millisecond
 
-// longRest is how long a connection that cannot be looked at must have been idle for a PING before it is used. A PING costs a round
-// trip. No server closes connections sooner for being idle: the least timeout is a second.
+// longRest is the idle time after which a connection that is no socket needs a PING before use. A PING costs a round trip. No
+// server closes idle connections sooner: the shortest timeout is a second.
 const longRest = time.Second
 
-// wait returns when something is queued, and for how long the connection was idle. It returns false when the lane is closed.
+// wait waits for a request, and returns the idle time of the connection. It returns false when the lane is closed.
 func (l *lane) wait() (more bool, idle time.Duration) {
 	began := time.Now()
 	for {

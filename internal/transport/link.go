@@ -103,10 +103,10 @@ func standsAlone(hello any, id int64) bool {
 // isReady reports whether there is a connection that can be used.
 func (k *link) isReady() bool { return k.conn != nil }
 
-// check drops the connection if the server, or a proxy, has closed it while it was idle. It returns false if it cannot look at the
-// connection: it is not a socket, or the system is Windows. It costs a system call. It looks below
-// TLS, too, without reading: nothing was asked, so whatever is there is the end of the connection or, rarely, a record of TLS
-// itself. Either way the worker connects anew.
+// check drops the connection if the server, or a proxy, has closed it while it was idle. It returns false if the check is
+// impossible: on a connection that is no socket, and on Windows. It costs a system call. It looks below TLS, too, without reading:
+// nothing was asked, so whatever is there is the end of the connection or, rarely, a record of TLS itself. Either way the worker
+// connects anew.
 func (k *link) check() (looked bool) {
 	if k.conn == nil {
 		return true
@@ -134,7 +134,8 @@ func (k *link) check() (looked bool) {
 	return true
 }
 
-// ping drops the connection unless the server answers on it, until ctx is done. Any answer will do: the user may lack the permission.
+// ping drops the connection unless the server answers before ctx is done. An error is an answer, too: the user may lack the
+// permission.
 func (k *link) ping(ctx context.Context) {
 	if err := k.conn.Ping(ctx).Err(); err != nil && !answered(err) {
 		k.drop()

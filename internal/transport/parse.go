@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// serverError is an error that the server answered. It begins with the code of the error, such as READONLY.
+// serverError is an error from the server. It begins with its code, such as READONLY.
 type serverError string
 
 // wrapped matches the error of a command in a script, as servers before Redis 7 wrap it:
@@ -23,7 +23,7 @@ type serverError string
 // A wrapped error without a code does not match.
 var wrapped = regexp.MustCompile(`^(?:ERR Error running script \([^)]*\): )?(?:@?user_script: ?[0-9]+: )*-?([A-Z]{2,} .*)$`)
 
-// newServerError returns the error in Redis 7's words: the code of a wrapped error comes first.
+// newServerError returns the error in Redis 7's form: the code of a wrapped error comes first.
 func newServerError(said string) serverError {
 	return serverError(wrapped.ReplaceAllString(said, "$1"))
 }

@@ -49,8 +49,7 @@ func (unreachable) SetWriteDeadline(time.Time) error { return nil }
 
 var nowhere net.Addr = &net.TCPAddr{}
 
-// failedDial is the error of a dial or of a handshake. It is wrapped because go-redis takes the outermost error off one that ends
-// the handshake.
+// failedDial wraps the error of a dial or a handshake, because go-redis removes the outermost error of a failed handshake.
 type failedDial struct{ error }
 
 // Unwrap returns the error itself.

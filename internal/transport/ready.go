@@ -9,10 +9,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Ready asks whether the node would grant the lock name, which nobody uses, and returns how long it took to answer. It leaves
-// nothing behind. s has the prefix of the locks and the restart guard. It returns when ctx is done, or after the node's timeout. The
-// error is a *[quorumlock.NodeError] that says why the node does not serve: it cannot be reached, is a replica, has no memory left,
-// refuses a command to the user, has other names only, or is kept out by the guard. It needs no more permissions than a lock.
+// Ready tests whether the node would grant the lock name, which no caller uses, and returns the round trip. It leaves no keys. s
+// has the prefix of the locks and the restart guard. Ready returns when ctx is done, or after the node's timeout. The error is a
+// *[quorumlock.NodeError] with the reason of a refusal: the node is unreachable, a replica, out of memory, the wrong shard or
+// quarantined, or denies the user a command. Ready needs only the permissions of a lock.
 func (n *Node) Ready(ctx context.Context, s options.Settings, name string) (time.Duration, error) {
 	if ctx == nil {
 		return 0, quorumlock.ErrNilContext

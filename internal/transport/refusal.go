@@ -11,15 +11,15 @@ import (
 	"sync/atomic"
 )
 
-// refusal is why a server closes a connection that it has not accepted. A server with too many clients, one in protected mode, and one
-// that wants a password answer with an error and close the connection. go-redis takes that error for one of an old server without HELLO, and
-// then learns only that the connection is closed. The zero value is that of a new connection. It is safe for concurrent use.
+// refusal is a server's reason for closing a new connection. With too many clients, in protected mode or for lack of a password, a
+// server answers with an error and closes the connection. go-redis mistakes that error for the answer of an old server without
+// HELLO, and reports only a closed connection. The zero value is for a new connection. It is safe for concurrent use.
 type refusal struct {
 	accepted atomic.Bool            // the server has answered with something other than an error
 	said     atomic.Pointer[string] // its last error before that; nil if there was none
 }
 
-// read notes what a read has brought, which is the beginning of a reply.
+// read notes the bytes of a read, which are the beginning of a reply.
 func (r *refusal) read(b []byte) {
 	switch {
 	case len(b) == 0 || r.accepted.Load():
@@ -32,7 +32,8 @@ func (r *refusal) read(b []byte) {
 	}
 }
 
-// maxSaid is how much of an error is kept, in bytes. The longest is that of the protected mode, whose beginning says enough.
+// maxSaid is the kept length of an error, in bytes. Only the error of the protected mode is longer, and its beginning is
+// enough.
 const maxSaid = 160
 
 // explain returns the error of a read or write. If the server has refused the connection, the error names the reason.

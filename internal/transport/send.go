@@ -94,7 +94,7 @@ func namingPassword(err error) error {
 	return err
 }
 
-// repeated stands before the arguments that a server repeats.
+// repeated precedes the arguments that a server quotes.
 const repeated = ", with args beginning with"
 
 // withoutArguments cuts off what a server repeats of a command that it does not know: those of AUTH

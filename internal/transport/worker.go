@@ -82,7 +82,7 @@ func (l *lane) connect() bool {
 	return false
 }
 
-// ping finds out whether the connection still stands.
+// ping tests the connection.
 func (l *lane) ping() {
 	ctx, cancel := context.WithTimeout(l.ctx, l.node.patience)
 	defer cancel()

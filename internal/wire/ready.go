@@ -12,12 +12,12 @@ var (
 	guardedReady = newScript("ready", lua("guard")+lua("ready"))
 )
 
-// ReadyName is the name of a lock that nobody uses. Its keys are ones that a user who may lock may write, also if the user is
-// limited to the keys of one prefix.
+// ReadyName is the name of a lock that no caller uses. Every user with the permissions of a lock may write its keys, even a
+// user limited to one prefix.
 const ReadyName = "quorumlock-ready"
 
-// Ready asks whether the server would grant the lock name, which nobody uses. The restart guard refuses for that long
-// after the server's start; with 0 there is no guard.
+// Ready tests whether the server would grant the lock name, which no caller uses. The restart guard refuses for that
+// long after the server's start; with 0 there is no guard.
 func Ready(name string, quarantine time.Duration) Call {
 	if quarantine <= 0 {
 		return newCall(ready, name, lockAll)

@@ -56,7 +56,7 @@ type Answer struct {
 	Again    bool             // granted, and the owner had the lock already
 	Token    uint64           // if granted: the token of this hold at this node
 	Slot     int              // if granted: the slot of a semaphore
-	Shared   bool             // refused by owners that share the lock, one of whom is the Holder: perhaps another one at another node
+	Shared   bool             // refused by sharing owners; Holder is one of them, perhaps another one at each node
 	Free     bool             // refused although nobody holds the lock: others are queued before the caller
 	Holder   quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
 	TTL      time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
