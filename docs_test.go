@@ -63,7 +63,7 @@ func TestDocsDeadLinksAreFound(t *testing.T) {
 		{"docs/proof.md", "../README.md", false},
 		{"docs/proof.md", "#planted-bugs", false},
 		{"README.md", "docs/proof.md#planted-bugs", false},
-		{"README.md", "https://example.com/nowhere", false}, // of another host: not followed
+		{"README.md", "https://example.com/nowhere", false}, // another host: no request
 		{"README.md", "proof.md", true},
 		{"docs/proof.md", "docs/proof.md", true},
 		{"docs/proof.md", "#no-such-heading", true},

@@ -26,7 +26,7 @@ func ExampleDo() {
 	// error: <nil>
 }
 
-// A function without an end of its own keeps its lock until it returns, and a Shutdown waits for that.
+// A Shutdown waits for the function to return, so an endless function must watch Stopping.
 func ExampleStopping() {
 	client, nodes := connect()
 	defer nodes.Close()

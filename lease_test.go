@@ -57,7 +57,7 @@ func (f *fakeLock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 
 func (f *fakeLock) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return f.Lock(ctx) }
 
-// A program that keeps its leases by value has the same leases.
+// A program may keep its leases by value: a copy is the same lease.
 func TestACopyOfALeaseIsTheLease(t *testing.T) {
 	for name, unlock := range map[string]func(l, c *quorumlock.Lease) [2]error{
 		"the copy first": func(l, c *quorumlock.Lease) [2]error {

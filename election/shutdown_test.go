@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// A leader that works until its context ends has no other end.
+// Shutdown ends the context of a leader, which may have no other end.
 func TestShutdownResignsAndTheLeaderDrains(t *testing.T) {
 	failed := errors.New("the drain failed")
 	for name, tt := range map[string]struct {
@@ -86,7 +86,7 @@ func TestShutdownWaitsForTheLeader(t *testing.T) {
 	})
 }
 
-// The lock is won, and the value is not known at a quorum yet: nobody has the term.
+// The lock is won, but the value is not at a quorum yet: no caller has the term.
 func TestShutdownEndsACampaignThatHasTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)

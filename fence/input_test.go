@@ -73,7 +73,7 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 	}
 }
 
-// pool is what packages for tracing and mapping make of a *sql.DB: the same pool, of another type.
+// pool wraps a *sql.DB in another type, like packages for tracing and mapping.
 type pool struct{ *sql.DB }
 
 func must(t *testing.T, err error) {

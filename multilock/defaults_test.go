@@ -27,7 +27,7 @@ func (c *counter) Observe(_ context.Context, e quorumlock.Event) {
 	}
 }
 
-// The options of a client are the defaults of a MultiLock of its locks, too.
+// A MultiLock inherits its client's options as defaults.
 func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
@@ -76,7 +76,7 @@ func TestOptionsOfAMultiLockOverrideItsDefaults(t *testing.T) {
 	})
 }
 
-// Which of two defaults holds would be a matter of the order of the members.
+// New refuses conflicting defaults, because the order of the members would decide between them.
 func TestDifferentDefaultsOfClientsAreRefusedUntilOneIsGiven(t *testing.T) {
 	const minute = time.Minute
 	for name, tt := range map[string]struct {
@@ -114,7 +114,7 @@ func TestDifferentDefaultsOfClientsAreRefusedUntilOneIsGiven(t *testing.T) {
 	}
 }
 
-// A guard that only one member has would be lost with the lock that takes them all.
+// New refuses a guard of one member alone, because the MultiLock would drop it.
 func TestTheGuardOfASingleMemberIsNotLost(t *testing.T) {
 	c, _ := start(t, 3)
 	guard := quorumlock.WithRestartGuard(time.Minute)

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// rows returns locks whose names have that many bytes in all.
+// rows returns n locks with names of that many bytes in all.
 func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
 	members := make([]quorumlock.Locker, n)
 	for i := range members {
@@ -27,7 +27,7 @@ func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
 	return members
 }
 
-// What New takes can be locked, waited for, renewed and unlocked.
+// Every MultiLock within the limits can be locked, waited for, renewed and unlocked.
 func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 1)

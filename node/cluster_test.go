@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// A replica that has taken the place of a server of a cluster is asked within two seconds. go-redis reloads its map of the cluster once a
-// minute, and not when it cannot reach a server.
+// The client uses a promoted replica of a cluster within two seconds. go-redis alone reloads its map of the cluster once a minute,
+// and not after a failed connection.
 func TestAClusterCountsAgainAfterAFailover(t *testing.T) {
 	for name, fail := range map[string]func(*embedded.Server){"refused": (*embedded.Server).Kill, "silent": (*embedded.Server).Stall} {
 		for deadlines, prompt := range map[string]bool{"": false, ", with deadlines": true} {

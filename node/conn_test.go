@@ -39,8 +39,8 @@ func TestAConnectionThatEndedWhileIdleIsNotUsed(t *testing.T) {
 	}
 }
 
-// buffered is a connection that is no socket. What is written to it after its end is lost, as with a socket, whose kernel learns too late
-// that there is nobody.
+// buffered is a connection that is no socket. Writes after its end are lost, as on a socket, whose kernel learns of the end too
+// late.
 type buffered struct{ net.Conn }
 
 func (b buffered) Write(p []byte) (int, error) {
@@ -48,7 +48,7 @@ func (b buffered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A connection that is no socket, as one with a wrapper around it, cannot be looked at. The node asks whether it still stands.
+// A connection that is no socket, such as a wrapper, cannot be checked by a system call. The node tests it with a PING.
 func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 	for name, use := range map[string]func(t *testing.T, n *node.Node, restart func()) error{
 		"TryLock": func(t *testing.T, n *node.Node, restart func()) error {
@@ -111,8 +111,8 @@ func overWithoutDeadlines(t *testing.T, s *embedded.Server) *node.Node {
 	}))
 }
 
-// The limits of calls hold over connections that cannot set deadlines. A connection whose replies are overdue is closed, during the handshake as
-// later. An idle connection is kept, however old the deadline of its last call is.
+// Timeouts of calls hold over connections without deadlines. A connection with overdue replies is closed, even during the
+// handshake. An idle connection stays open, however old its last deadline.
 func TestAConnectionWithoutDeadlinesHasLimits(t *testing.T) {
 	for name, connected := range map[string]bool{"during the handshake": false, "later": true} {
 		t.Run(name, func(t *testing.T) {

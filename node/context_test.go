@@ -52,7 +52,7 @@ func (h *callers) note(ctx context.Context, cs ...redis.Cmder) {
 	}
 }
 
-// take returns who has asked since the last take, without repetitions.
+// take returns the callers since the last take, each once.
 func (h *callers) take() []string {
 	synctest.Wait()
 	h.mu.Lock()
@@ -62,8 +62,7 @@ func (h *callers) take() []string {
 	return asked
 }
 
-// The hooks of a client that New was given see the values of the caller's ctx in each call that the caller waits for, and no caller's in
-// those that nobody waits for.
+// The hooks of a client given to New see the values of the waiting caller's ctx. In calls without a waiting caller, they see none.
 func TestHooksSeeTheCallersContext(t *testing.T) {
 	as := func(t *testing.T, name string) context.Context { return context.WithValue(t.Context(), whose{}, name) }
 	locked := func(t *testing.T, l quorumlock.Locker) *quorumlock.Lease {

@@ -175,7 +175,7 @@ func allocation(t *testing.T, f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// never is a timeout of a node that ends nothing in a test: what waits for it fails the test, however busy the machine is.
+// never is a node timeout beyond the end of a test, even on a busy machine: a call that needs it fails the test.
 const never = time.Hour
 
 func mustClose(t *testing.T, n *node.Node) {

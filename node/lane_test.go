@@ -373,8 +373,8 @@ func TestAConnectionThatTakesTooLongFailsNobodyEarly(t *testing.T) {
 	})
 }
 
-// A server that has become a replica is asked at another connection: its name may lead to the new master by then. Redis 6 and KeyDB
-// wrap the error of a command in a script.
+// After a demotion of the server, the node uses a new connection: the server's name may lead to the new master by then. Redis 6 and
+// KeyDB wrap the error of a command in a script.
 func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 	const readOnly = "READONLY You can't write against a read only replica."
 	for name, answer := range map[string]string{

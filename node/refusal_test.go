@@ -33,7 +33,7 @@ func refusing(answer string) node.Dialer {
 	}
 }
 
-// The error of a connection that the server closes at once says why, as far as the server has said so.
+// The error of a connection that the server refuses includes the server's reason.
 func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 	for name, tt := range map[string]struct{ answer, want string }{
 		"too many clients": {"-ERR max number of clients reached\r\n", "ERR max number of clients reached"},
@@ -54,7 +54,7 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 	}
 }
 
-// A connection that the server has accepted ends with the error of the connection, whatever the server refused before.
+// The error of an accepted connection is its own, whatever the server refused before.
 func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
@@ -67,7 +67,7 @@ func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	})
 }
 
-// A call that gets no connection, since the program itself uses all of its client, says so. go-redis's pools cannot be in two bubbles.
+// The error of a call without a connection names an exhausted pool of the client. go-redis's pools cannot be in two bubbles.
 func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {
 	server := embedded.Start("node")
 	defer server.Close()

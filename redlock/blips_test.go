@@ -398,7 +398,7 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 	}
 }
 
-// A release that a node refuses does not stay pending: the node would refuse it again.
+// A refused release does not stay pending, because the node would refuse it again.
 func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 	for name, refuse := range map[string]func(s *embedded.Server){
 		"no permission": func(s *embedded.Server) { s.Deny("hget") },

@@ -197,7 +197,7 @@ func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
 	})
 }
 
-// A user without one of the commands that every Mutex needs is found, and nothing is left on the node.
+// Check finds a missing permission for any command of a Mutex, and leaves no keys.
 func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 	for _, command := range []string{"time", "pexpire", "zadd", "hset", "del", "set", "get", "zrange", "hget", "pttl", "exists", "zrem", "evalsha"} {
 		t.Run(command, func(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// A lease that is kept by value is the same lease: its Unlock releases the lock, and its Downgrade shares it.
+// A copy of a lease is the same lease: its Unlock releases the lock, and its Downgrade shares it.
 func TestACopyOfALeaseReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A budget of time that is used up is 0 or negative. It leaves no time to wait, and does not mean "for ever".
+// An exhausted time budget is 0 or negative. It means "no wait", not "for ever".
 func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before       func(t *testing.T, c *redlock.Client, servers []*embedded.Server)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/embedded"
 )
 
-// refusal is an Observer that keeps the steps of a call that is refused.
+// refusal is an Observer that keeps the steps of a refused call.
 type refusal struct{ steps []quorumlock.Step }
 
 func (r *refusal) Begin(ctx context.Context, _ string) context.Context { return ctx }
@@ -23,8 +23,8 @@ func (r *refusal) Observe(_ context.Context, e quorumlock.Event) {
 	}
 }
 
-// A node that is dead, and one that answers later than the other, are a minority each: the waiter knows that the lock is held, and asks
-// no node more often than it would if all were well.
+// With a dead or a slow minority, the waiter still learns that the lock is held, and sends no node more requests than with healthy
+// nodes.
 func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 	const waits = 12 * time.Second
 	scripts := func(t *testing.T, slow func(s *embedded.Server)) (ran int) {
@@ -68,8 +68,8 @@ func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 	}
 }
 
-// Two of three nodes do not answer. Whatever the third says, nobody can know whether the lock is held, and whoever takes a lock that
-// is held for work that is done must not take this for it.
+// Two of three nodes do not answer, so the third cannot prove that the lock is held. A caller that skips its job if the lock is
+// held must not skip it now.
 func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 	for _, tt := range cuts {
 		t.Run(tt.name, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 	}
 }
 
-// A Lock that waits for a lease of its own process most likely lacks the context of that lease.
+// A Lock that waits for a lease of its own process usually lacks that lease's context.
 func TestALockThatWaitsForItsOwnProcessSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3, quorumlock.WithWait(time.Second))
@@ -121,7 +121,7 @@ func TestALockThatWaitsForItsOwnProcessSaysSo(t *testing.T) {
 	})
 }
 
-// A name that is used wrongly is no outage: the error says once what it belongs to.
+// Wrong use of a name is no outage: the error names the key's type, once.
 func TestANameOfAnotherKindIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)

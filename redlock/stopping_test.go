@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Work without an end of its own learns of a Shutdown, which waits for it. It ends in its own time, and has the lock until then.
+// Stopping notifies endless work of a Shutdown, which waits for its end. The work keeps the lock until then.
 func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	type work = func(ctx context.Context) error
 	for name, run := range map[string]func(t *testing.T, c, other *redlock.Client, work work) error{

@@ -12,14 +12,14 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A node that was frozen for longer than the TTL runs what it finds in its sockets when it thaws. Two seconds later it has the lock for
-// nobody, also if it comes to an old connection later than to a new one.
+// A node frozen for longer than the TTL runs its socket buffers when it thaws. Two seconds later the lock is free there, even if
+// the node reads an old connection after a new one.
 func TestAThawedNodeHasTheLockForNobody(t *testing.T) {
 	const ttl = 20 * time.Second
 	kinds := []struct {
 		name   string
-		former func(c *redlock.Client) quorumlock.Locker // asks while the node is frozen
-		next   func(c *redlock.Client) quorumlock.Locker // tries when it has thawed
+		former func(c *redlock.Client) quorumlock.Locker // calls while the node is frozen
+		next   func(c *redlock.Client) quorumlock.Locker // calls after the thaw
 	}{
 		{"mutex", mutexOf, mutexOf},
 		{"writer", writerOf, readerOf},

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// required matches a command without which a script fails, as a call or in the list of ready.lua.
+// required matches a required command of a script, as a call or in the list of ready.lua.
 var required = regexp.MustCompile(`(?m)(?:redis\.call\(|^ *{)'(\w+)'`)
 
 // Redis checks each command that a script calls. The list of permissions in docs/security.md has them all, and no others.
@@ -52,8 +52,8 @@ func TestTheLeastPermissionsAreTheCommandsOfTheScripts(t *testing.T) {
 	}
 }
 
-// The script that asks whether a node would grant tries every command without which a Mutex fails there, and no others. A call that
-// only hands over, of INCRBY, follows one that may fail.
+// The script for readiness tries every command that a Mutex requires, and no others. The INCRBY of a handoff is not required: it
+// follows a call that may fail.
 func TestReadinessTriesTheCommandsOfAMutex(t *testing.T) {
 	needed, tried := map[string]bool{}, map[string]bool{}
 	for _, s := range wire.Scripts() {

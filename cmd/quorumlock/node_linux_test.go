@@ -20,8 +20,8 @@ import (
 // requireRedis is the variable that makes it a failure if there is no redis-server.
 const requireRedis = "QUORUMLOCK_REQUIRE_REDIS"
 
-// needRedis skips a test for which embedded nodes are too slow: each command takes them as long as they have keys, and SCAN
-// returns all keys at once.
+// needRedis skips a test without redis-server. Embedded nodes would be too slow for it: each command takes time in
+// proportion to the keys, and SCAN returns all keys at once.
 func needRedis(t testing.TB) {
 	t.Helper()
 	if !hasRedis() {
@@ -42,7 +42,7 @@ const nodeDir = "QUORUMLOCK_TEST_NODE"
 // expiryLog is the file in that directory that LogExpiry writes.
 const expiryLog = "expiry.log"
 
-// embeddedNode is that process: it prints its address, and runs until stdin ends, as it does when the test binary ends.
+// embeddedNode is that process: it prints its address, and runs until stdin closes at the end of the test binary.
 func embeddedNode(dir string) error {
 	log, err := os.OpenFile(filepath.Join(dir, expiryLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -134,7 +134,7 @@ func freezeMajority(r *running, servers []*nodeProcess) time.Time {
 	return r.bound(frozen, 1)
 }
 
-// A node writes until when it keeps a lock before it answers. So what the tool has heard of is written once it is stopped.
+// A node logs the end of a lock before it answers. So a stopped node has logged every grant known to the tool.
 func stopTool(r *running, servers []*nodeProcess) time.Time {
 	_ = stop(r.Process.Pid)
 	return r.bound(servers, 2)
@@ -204,7 +204,7 @@ func TestRunTheCommandIsDeadBeforeTheLeaseEnds(t *testing.T) {
 func try(t *testing.T, servers []*nodeProcess, nodes, name string, f fault, status int) time.Duration {
 	modes := []string{"", "stubborn", "stubborn fork", "stubborn setsid", "fork setsid", "stubborn fork setsid"}
 	mode := modes[rand.IntN(len(modes))]
-	ttl := 8*time.Second + rand.N(2*time.Second) // killed a tenth before the end, which is more than a busy machine takes
+	ttl := 8*time.Second + rand.N(2*time.Second) // killed a tenth before the end: enough time for a busy machine
 	r := begin(t, nodes, name, mode, ttl)
 	wait := rand.N(ttl / 2) // renewed after a third
 	time.Sleep(wait)
@@ -229,7 +229,7 @@ func try(t *testing.T, servers []*nodeProcess, nodes, name string, f fault, stat
 	return margin
 }
 
-// long is a TTL that does not end while a test waits for something: what ends a command in time is something else.
+// long is a TTL longer than any wait of a test, so that something else must end the command.
 const long = 3 * patience
 
 func TestRunTheWatchdogIsKilled(t *testing.T) {
@@ -270,7 +270,7 @@ func TestRunEndsWhatTheCommandLeftBehindBeforeItReleases(t *testing.T) {
 	}
 }
 
-// The grace begins when the tool learns of it, not when the lease would have to be renewed at the latest.
+// The grace begins when the tool learns of the loss, not at the last chance of a renewal.
 func TestRunTheLockIsTakenAway(t *testing.T) {
 	t.Parallel()
 	servers, nodes := startServers(t, 3)
@@ -280,7 +280,7 @@ func TestRunTheLockIsTakenAway(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r.end(exitLost)
-	if late := r.last().Sub(r.bound(servers, 2).Add(-margin)); late >= 0 { // a third of the TTL until it learns, and the grace
+	if late := r.last().Sub(r.bound(servers, 2).Add(-margin)); late >= 0 { // a third of the TTL until the next renewal, and the grace
 		t.Errorf("the command was killed %v after the time at which it would have been anyway", late)
 	}
 	noHolder(t, servers, "x")

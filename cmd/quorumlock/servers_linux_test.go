@@ -58,7 +58,7 @@ func startServers(t testing.TB, n int, args ...string) ([]*nodeProcess, string) 
 	return servers, strings.Join(urls, ",")
 }
 
-// freeze stops the node. What it has written by then is all that it does until it is thawed.
+// freeze stops the node, which then writes nothing until its thaw.
 func (s *nodeProcess) freeze(t testing.TB) {
 	t.Helper()
 	if err := stop(s.cmd.Process.Pid); err != nil {
@@ -82,8 +82,8 @@ func stop(pid int) error {
 	})
 }
 
-// expiry returns until when the node keeps a key, by what it has written into its directory: the append-only file, or the log
-// of an embedded node. It can be read while the node is frozen. It is the zero time if there is nothing of it.
+// expiry returns the end of a key, from the append-only file of the node or the log of an embedded node. A frozen node's can
+// be read, too. The result is the zero time for an unknown key.
 func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.dir, "appendonlydir", "*.incr.aof"))

@@ -26,7 +26,8 @@ const (
 	margin = 200 * time.Millisecond
 )
 
-// fleet is three schedulers with clocks that differ, which run one job. closest is the least time between the beginnings of two runs.
+// fleet is three schedulers with clocks that differ, which run one job. closest is the shortest time between the starts of two
+// runs.
 type fleet struct {
 	schedulers []gocron.Scheduler
 	start      time.Time

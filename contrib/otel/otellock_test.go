@@ -343,8 +343,8 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 	}
 }
 
-// A renewal is due every third of the TTL, and confirmed a round trip later. A PING comes before it here: the connection is no
-// socket, and has been idle for more than a second.
+// A renewal is due every third of the TTL, and confirmed a round trip later. Here a PING precedes it, because the connection
+// is no socket and was idle for more than a second.
 func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := observe(t)

@@ -41,7 +41,8 @@ func Example() {
 	// released: context canceled
 }
 
-// interruptLeader passes on what the program prints, and does what Ctrl-C does when it leads.
+// interruptLeader forwards the program's output, and interrupts the program, like Ctrl-C, once it
+// leads.
 func interruptLeader(from io.Reader, to io.Writer) {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		fmt.Fprintln(to, lines.Text()) //nolint:errcheck // the test misses it

@@ -15,7 +15,8 @@ import (
 
 func TestShort(t *testing.T) { try.Short(t) }
 
-// A Java client has the lock until this client waits for it: a hash of its owner, and a message when it is released.
+// The test plays a Java client that holds the lock until this client waits: it writes the owner's hash, and
+// publishes the release.
 func Example() {
 	try.Main(func() {
 		ctx := context.Background()

@@ -50,7 +50,7 @@ func TestStaleIsToldFromMissing(t *testing.T) {
 				"Set":   f.rows.Set(ctx, d.db, row, 5, map[string]any{"balance": 1}),
 			}
 		}
-		for _, row := range []string{"nobody", id} { // one that does not exist, and one that was never marked
+		for _, row := range []string{"nobody", id} { // a missing row and an unmarked row
 			for name, err := range unmarked(row) {
 				if !errors.Is(err, fence.ErrMissing) {
 					t.Errorf("%s of the row %q: %v, want ErrMissing", name, row, err)
@@ -163,7 +163,7 @@ func TestARowWhoseTokenIsNullWasNeverMarked(t *testing.T) {
 	})
 }
 
-// tracing is what packages for tracing and mapping make of a transaction.
+// tracing wraps a transaction, like packages for tracing and mapping.
 type tracing struct{ *sql.Tx }
 
 func TestCheckOutsideATransactionIsRefused(t *testing.T) {

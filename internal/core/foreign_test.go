@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// had is the answer of a cell where somebody had the lock under the owner of the attempt before.
+// had is the answer of a cell where a copy already had the lock under the owner of the attempt.
 var had = Reply{OK: true, Again: true, Token: 7}
 
-// A copy of this process, which was restored from the same image, uses the same owners, or a proxy sends commands twice.
+// The same owner appears twice if a copy of this process is restored from the same image, or a proxy repeats commands.
 func TestNothingIsGivenBackWhereTheOwnerHadTheLockBefore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tries bool
 		had   []int32                 // the cells where the owner had the lock before
 		play  func(m *Machine) []Call // after the answers of the cells 0 and 1
-		want  map[int32]Do            // what other cells are asked for, after cell 2 has answered
+		want  map[int32]Do            // the calls to other cells after the answer of cell 2
 	}{
 		"a TryLock": {true, []int32{0, 1, 2}, func(m *Machine) []Call {
 			return answersAcquire(m, 2, had)

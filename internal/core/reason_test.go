@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The reason of a failed attempt is the one that the answers of all cells allow for. "h" is a cell that refuses because of somebody
-// else, "g" one that grants, "x" one that fails, "k" one whose key is no lock, "-" one that has not answered.
+// The reason of a failed attempt follows from the answers of all cells. "h": refused for another owner; "g": granted; "x": failed;
+// "k": the key is no lock; "-": no answer.
 func TestTheReasonIsWhatAllCellsAllow(t *testing.T) {
 	three, five, four := Majority(2, 3), Majority(3, 5), Majority(3, 4)
 	both := Every([]Tree{three, three})

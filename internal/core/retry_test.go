@@ -2,7 +2,7 @@ package core
 
 import "testing"
 
-// A release is sent again if it has failed, unless nothing can be at the cell, and once more if a call was lost that may still run.
+// A failed release is repeated, unless no attempt has reached the cell. It is repeated once more if a lost call may still run.
 func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
 	lost, unsent := Reply{Err: errNoAnswer}, Reply{Err: errNoAnswer, Unsent: true}
 	for name, tt := range map[string]struct {
@@ -41,7 +41,7 @@ func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
 	}
 }
 
-// What an earlier attempt has left counts as well, though the last one was not sent.
+// The leftovers of an earlier attempt count, even if the last attempt was not sent.
 func TestAReleaseIsSentForEarlierAttempts(t *testing.T) {
 	m := again(t, &Reply{Err: errNoAnswer})
 	m.Step(at(1), reply(Acquire, 2, 2, Reply{Err: errNoAnswer, Unsent: true}))

@@ -78,7 +78,7 @@ func TestAFrozenNodeTakesNoNewConnection(t *testing.T) {
 	}
 }
 
-// What was sent on a connection that is closed runs at the thaw, sooner or later than what comes on a new one.
+// At the thaw, the requests of a closed connection run before or after those of a new one.
 func TestAThawedNodeRunsWhatIsOnClosedConnections(t *testing.T) {
 	orders := make(map[string]bool)
 	for seed := range uint64(50) {

@@ -6,7 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/freeport"
 )
 
-// Servers that do not listen yet do not get the same port: of 500 draws from 12,000 ports, ten are drawn twice.
+// No two servers get the same port, even before they listen. Of 500 random draws from 12,000 ports, about ten
+// would repeat.
 func TestNoAddressIsGivenTwice(t *testing.T) {
 	given := make(map[string]bool)
 	for range 500 {

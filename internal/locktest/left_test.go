@@ -47,7 +47,7 @@ func client(t *testing.T) (*redlock.Client, *node.Node, *embedded.Server) {
 	return c, nodes[0], servers[0]
 }
 
-// Each check fails if what it looks for is left. All pass if nothing is.
+// Each check fails on its own kind of leftover. All pass without leftovers.
 func TestNothingFindsWhatIsLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -104,7 +104,7 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// Whatever the library has started is found, wherever it is; what waits for work, and subscriptions, only if asked for.
+// All goroutines of the library are found; idle workers and subscriptions only on request.
 func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, n, s := client(t)
@@ -147,7 +147,7 @@ func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 	})
 }
 
-// A client of the caller's has no lanes: each call has a goroutine.
+// A node over the caller's own client has no lanes: each call has a goroutine.
 func TestGoroutinesOfACallersClientAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 1)

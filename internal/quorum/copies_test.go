@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// copies returns two worlds over the same servers, whose clients were restored from one image.
+// copies returns two worlds over the same servers. Their clients were restored from one image.
 func copies(t *testing.T) (one, two *world) {
 	one = newWorld(t)
 	two = &world{client: quorum.NewClient("test"), servers: one.servers}

@@ -26,7 +26,7 @@ func (mute) Recall(Lane, *Receipt) bool { return false }
 
 func (mute) Listen(string, func(string)) (stop func()) { return func() {} }
 
-// A node has a limit of pending releases, however long it is away.
+// The pending releases of a node are limited, however long the node is away.
 func TestPendingReleasesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClient("test")

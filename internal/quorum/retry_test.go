@@ -16,12 +16,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// leaving is a node that can go away and come back. It grants and confirms whatever it is asked.
+// leaving is a node that can go away and come back. It grants and confirms every request.
 type leaving struct {
 	yes
 
 	mu       sync.Mutex
-	gone     error // what its calls fail with; nil while it is there
+	gone     error // the error of its calls; nil while it is up
 	asked    int   // in the background
 	most     int   // calls at one time, of these
 	released int   // releases that it has run
@@ -72,7 +72,7 @@ var (
 	errUnsent = neverSent{errors.New("connection refused")}
 )
 
-// unlockWithout takes that many locks at two nodes and a third, which then goes away, and unlocks them.
+// unlockWithout acquires locks at three nodes, and unlocks them after the third node has gone away.
 func unlockWithout(t *testing.T, far *leaving, locks int) *quorum.Client {
 	t.Helper()
 	set, err := options.Resolve()
@@ -98,8 +98,8 @@ func unlockWithout(t *testing.T, far *leaving, locks int) *quorum.Client {
 	return c
 }
 
-// Releases stay pending while their node is away, for days if need be: one call looks twice a second whether it is back. Then all of
-// them run within two seconds.
+// Releases stay pending while their node is away, even for days: one call probes it twice a second. After its return, all of them
+// run within two seconds.
 func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const locks = 1200
@@ -142,7 +142,7 @@ func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 	})
 }
 
-// A node that was never reached has nothing to give back, however often it is asked.
+// An unreached node has no pending releases, however many calls fail there.
 func TestNothingIsPendingAtANodeThatWasNeverReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := &leaving{yes: yes{name: "far"}}
@@ -159,7 +159,7 @@ func TestNothingIsPendingAtANodeThatWasNeverReached(t *testing.T) {
 	})
 }
 
-// If a call was lost that may still run, a node confirms the release twice.
+// If a lost call may still run, the node confirms the release twice.
 func TestAReleaseBehindALostCallIsConfirmedTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		far := &leaving{yes: yes{name: "far"}}

@@ -265,7 +265,7 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 	}
 }
 
-// A handler that streams until its context is done would hold up a Shutdown of the lock's client.
+// A handler that streams until its context is done would delay a Shutdown of the lock's client.
 func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)
