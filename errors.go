@@ -64,7 +64,7 @@ type NodeError struct {
 	Err  error
 }
 
-// Error is one line, whatever the server said.
+// Error returns one line, even for a server's error of several lines.
 func (e *NodeError) Error() string { return "quorumlock: " + e.text() }
 
 func (e *NodeError) text() string { return "node " + e.Node + ": " + oneline.Of(e.Err) }

@@ -76,7 +76,7 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 	}
 }
 
-// refuse has a server refuse scripts, as real servers do.
+// refuse makes a server refuse scripts with the error of a real server.
 func refuse(with string) func(*embedded.Server) {
 	return func(s *embedded.Server) { s.Refuse(with) }
 }

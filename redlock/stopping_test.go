@@ -48,7 +48,7 @@ func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 					ended <- run(t, clients[0], clients[1], func(ctx context.Context) error {
 						close(began)
 						<-quorumlock.Stopping(ctx)
-						time.Sleep(time.Minute) // what is under way
+						time.Sleep(time.Minute) // the rest of the work
 						if err := context.Cause(ctx); err != nil {
 							t.Errorf("the context of the work ended: %v", err)
 						}

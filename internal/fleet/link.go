@@ -15,7 +15,7 @@ type link struct {
 	cutThere    int           // faults that cut it
 	cutBack     int
 	stalled     int      // faults that hold up calls
-	asked       bool     // the client waits until it can send
+	asked       bool     // the client waits for a chance to send
 	held        []*event // what came meanwhile
 }
 

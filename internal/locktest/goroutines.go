@@ -33,7 +33,7 @@ func Goroutines() []string {
 	return goroutines(func(inner, outer string) bool { return inner != waiting && !strings.HasPrefix(outer, hub) })
 }
 
-// BusyGoroutines is Goroutines with those of subscriptions.
+// BusyGoroutines is Goroutines including subscriptions.
 func BusyGoroutines() []string {
 	return goroutines(func(inner, _ string) bool { return inner != waiting })
 }

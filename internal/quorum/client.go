@@ -23,8 +23,8 @@
 //	subscriptions.mu  while a caller starts or stops listening
 //	hub.mu            of package node, while somebody starts or stops listening, and while it passes on messages
 //	call.mu           during a step
-//	retryQueue.mu     during a step, after a failed release or leave Client.mu         and those of the renewals, the strangers,
-//	the health, what a lock has seen, and a node's lanes: one at a time
+//	retryQueue.mu     during a step, after a failed release or leave
+//	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
 //
 // No node is called while the mutex of a call, or one below it, is held, except for Recall. subscriptions.mu and hub.mu may be
 // held: whoever hears a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two.

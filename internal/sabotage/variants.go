@@ -23,7 +23,7 @@ func NewVariant(name, file, old, bad, tests string) Variant {
 }
 
 // AreNoticed fails unless the tests of a package, from the root of the module, fail with each of the variants. Each takes a
-// build, so that a plain run tries none; -planted says how many. The tests are given args.
+// build, so that a plain run tries none; -planted sets the number. The tests get args.
 func AreNoticed(t *testing.T, pkg string, all []Variant, args ...string) {
 	n, err := number(*many)
 	if err != nil {
