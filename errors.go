@@ -16,7 +16,7 @@ var (
 	// of each node.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
-	// ErrTooLate: a quorum granted the lock only after its TTL. The grant is released.
+	// ErrTooLate: a quorum granted the lock too late, with nothing left of its TTL. The grant is released.
 	ErrTooLate = errors.New("quorumlock: granted too late")
 
 	// ErrLost says that a lease ended before it was unlocked: it could not be renewed in time, or

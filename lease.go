@@ -29,7 +29,7 @@ type Locker interface {
 	// that it may take a few round trips, and three node timeouts at most. It returns a *HeldError (errors.Is ErrHeld) when a
 	// quorum of the nodes answered and another caller holds or is acquiring the lock. It returns a *QuorumError when too few
 	// nodes answered: then the holder is unknown, even if one node names a holder. It returns ErrNotALock when the key is not
-	// a lock, ErrTooLate when the grant came after the TTL, and ctx's error when ctx is done first.
+	// a lock, ErrTooLate when the grant left nothing of the TTL, and ctx's error when ctx is done first.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 

@@ -140,7 +140,7 @@ type Machine struct {
 	undecided bool   // a TryLock: it is not certain that somebody has the lock
 	others    bool   // a cell has refused in favor of a holder or of an earlier waiter
 	contends  bool   // a TryLock: the last contender that it met has no whole lock, or member, either
-	soon      bool   // the cells must be polled often
+	soon      bool   // the waiter is second in a queue, and refreshes as often as the first
 	reason    Reason // of the last attempt's failure
 	yields    int    // cells with a grant whose release is unconfirmed
 

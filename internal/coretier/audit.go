@@ -103,7 +103,7 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 			return false // a Keep that has failed leaves the key until its TTL: rather too long than too short
 		}
 		if tr.last >= c.first && t.occupied() && t.outlasts(n) {
-			return false // a key of another type has refused the release for good: the entry ends with its TTL
+			return false // a non-lock key has refused the release for good: the entry ends with its TTL
 		}
 		if tr.last >= c.first { // it repeats its pending releases
 			last = max(last, tr.last)
@@ -243,9 +243,9 @@ func (t *tier) clears(c *call, n int) bool {
 	switch {
 	case c == nil, c.process.dead, c.process.closed, c.kept > 0:
 		return false
-	case t.occupied(): // a key of another type has refused the release for good
+	case t.occupied(): // a non-lock key has refused the release for good
 		return false
-	case t.plan.Network.Slow > 0 && c.late&(1<<n) != 0: // a call was under way for longer than the pause between two confirmations
+	case t.plan.Network.Slow > 0 && c.late&(1<<n) != 0: // a slow call may run after the last confirmation
 		return false
 	}
 	return true

@@ -27,7 +27,7 @@ func (c *call) failure(why core.Reason) error {
 	return e
 }
 
-// notALock returns the error of the first node with a key of another type: many such nodes are a misuse, not an
+// notALock returns the error of the first node whose key is not a lock: many such nodes are a misuse, not an
 // outage.
 func (c *call) notALock() error {
 	for i := range c.machine.Cells {
