@@ -53,7 +53,6 @@ type latchHistory struct {
 // Latches on real servers that fail: an id counts once, and whoever has seen an open latch is never contradicted.
 func TestLatchesAreLinearizableUnderFaults(t *testing.T) {
 	needServers(t)
-	t.Parallel() // on servers of its own
 	underFaults(t, 8, func(t *testing.T) users { return &latches{t: t, began: time.Now()} })
 }
 

@@ -90,7 +90,6 @@ func (h *history) shareOperations(all []*sharedGrant) (ops []porcupine.Operation
 // Readers and writers on real servers that fail: no writer beside anybody, and tokens that prove the order.
 func TestReadersShareAndWritersAreAloneUnderFaults(t *testing.T) {
 	needServers(t)
-	t.Parallel() // on servers of its own
 	underFaults(t, 20, func(t *testing.T) users { return &readersAndWriters{t: t, history: history{began: time.Now()}} }, quorumlock.WithTTL(workTTL))
 }
 

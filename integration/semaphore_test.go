@@ -73,7 +73,6 @@ func (h *history) slotOperations(all []*slotGrant) (ops []porcupine.Operation) {
 // A semaphore on real servers that fail: each slot has one holder, and its tokens rise.
 func TestSlotsHaveOneHolderUnderFaults(t *testing.T) {
 	needServers(t)
-	t.Parallel() // on servers of its own
 	underFaults(t, 20, func(t *testing.T) users { return &holdersOfSlots{t: t, history: history{began: time.Now()}} }, quorumlock.WithTTL(workTTL))
 }
 
