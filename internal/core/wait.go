@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -50,6 +51,9 @@ var ErrForeign = errors.New("the lock was acquired here under the same owner bef
 // a split vote every node has the lowest ticket first. The next attempt waits until the cells that granted have the lock
 // back, so that the waiter knows where it is queued.
 func (m *Machine) giveWay(now Time, why Reason) {
+	if why == HeldOrNone && m.cfg.Tries && m.reason == Held && !slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.failed }) {
+		why = Held // lastTry has cut this attempt short, and somebody else was in the way of the one before
+	}
 	m.reason = why
 	m.undecide()
 	m.phase, m.yields = Yielding, 0
