@@ -63,3 +63,25 @@ func TestTheReasonIsWhatAllCellsAllow(t *testing.T) {
 		})
 	}
 }
+
+// A TryLock whose time is over has no answer to its last attempt. The reason is that of the attempt before, unless a cell has failed.
+func TestATryLockThatIsCutShortKeepsItsReason(t *testing.T) {
+	for _, tt := range []struct {
+		before Reason
+		failed bool
+		want   Reason
+	}{
+		{Held, false, Held},
+		{Held, true, HeldOrNone},
+		{NoQuorum, false, HeldOrNone},
+	} {
+		m := New(&Config{Tree: Majority(2, 3), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true},
+			func(int) time.Duration { return time.Millisecond }, 1)
+		m.Step(Time{}, Event{Kind: Start})
+		m.reason, m.Cells[0].failed = tt.before, tt.failed
+		m.giveWay(Time{Mono: 2 * time.Second}, HeldOrNone)
+		if m.fx.Outcome != Failed || m.fx.Reason != tt.want {
+			t.Errorf("after reason %d, a failure %v: outcome %d and reason %d, want %d and %d", tt.before, tt.failed, m.fx.Outcome, m.fx.Reason, Failed, tt.want)
+		}
+	}
+}
