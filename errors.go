@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
@@ -47,15 +48,25 @@ var (
 	// counted on: use a latch of another name.
 	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten: use another name")
 
+	// ErrMisuse says that a call, an argument or an option is wrong: a bad name, a negative TTL, a node that was never
+	// made, a server that is given twice. The error names the fault and the fix. Every repetition fails alike, and the nodes
+	// were not asked. ErrDeadlock, ErrUpgrade and ErrNilContext match it, too. An error that depends on the contents of the
+	// nodes, such as ErrNotALock, does not.
+	ErrMisuse = misuse.Err
+
+	// ErrDeadlock says that a call would wait for its own context: the context descends from a lease of another lock that
+	// has the same name at the same node. It matches ErrMisuse.
+	ErrDeadlock = misuse.New("quorumlock: deadlock")
+
 	// ErrUpgrade says that a reader of an RWMutex called Lock, with a context or an owner that shares the lock: it would
-	// wait for its own share to end. Two readers that did so would wait for each other for ever.
-	ErrUpgrade = errors.New("quorumlock: a reader cannot become the writer, since it would wait for itself: unlock the reader's lease first, and expect that others write before you")
+	// wait for its own share to end. Two readers that did so would wait for each other for ever. It matches ErrMisuse.
+	ErrUpgrade = misuse.New("quorumlock: a reader cannot become the writer, since it would wait for itself: unlock the reader's lease first, and expect that others write before you")
 
 	// ErrClosed says that the client was closed.
 	ErrClosed = errors.New("quorumlock: the client is closed")
 
-	// ErrNilContext says that a call was given a nil context. The call took no lock and kept none.
-	ErrNilContext = errors.New("quorumlock: the context is nil: use context.Background()")
+	// ErrNilContext says that a call was given a nil context. The call took no lock and kept none. It matches ErrMisuse.
+	ErrNilContext = misuse.New("quorumlock: the context is nil: use context.Background()")
 )
 
 // NodeError is what went wrong at one node. A refusal is a vote and no error: it is never in one.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/nils"
 	"github.com/quorumlock/quorumlock/internal/oneline"
 )
@@ -42,9 +43,9 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	case ctx == nil:
 		return fmt.Errorf("quorumlock: Do: %w", ErrNilContext)
 	case nils.Is(l):
-		return errors.New("quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node")
+		return misuse.New("quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node")
 	case fn == nil:
-		return errors.New("quorumlock: Do: the function is nil: use the work that the lock protects")
+		return misuse.New("quorumlock: Do: the function is nil: use the work that the lock protects")
 	}
 	lease, err := l.Lock(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/nils"
 	"github.com/quorumlock/quorumlock/internal/oneline"
 )
@@ -30,11 +31,11 @@ func Once(ctx context.Context, l Locker, atLeast time.Duration, fn func(ctx cont
 	case ctx == nil:
 		return false, fmt.Errorf("quorumlock: Once: %w", ErrNilContext)
 	case nils.Is(l):
-		return false, errors.New("quorumlock: Once: the Locker is nil: use a Mutex of package redlock, multilock or node")
+		return false, misuse.New("quorumlock: Once: the Locker is nil: use a Mutex of package redlock, multilock or node")
 	case fn == nil:
-		return false, errors.New("quorumlock: Once: the function is nil: use the work that runs once")
+		return false, misuse.New("quorumlock: Once: the function is nil: use the work that runs once")
 	case atLeast < 0:
-		return false, fmt.Errorf("quorumlock: Once: atLeast is %v: use 0 or more, such as a tenth of the job's period", atLeast)
+		return false, misuse.Errorf("quorumlock: Once: atLeast is %v: use 0 or more, such as a tenth of the job's period", atLeast)
 	}
 	lease, err := l.TryLock(ctx)
 	if errors.Is(err, ErrHeld) {

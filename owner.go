@@ -1,11 +1,10 @@
 package quorumlock
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"strings"
 
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/names"
 )
 
@@ -37,17 +36,17 @@ func NewOwner() Owner { return Owner(names.NewID() + ":1") }
 func (o Owner) Validate() error {
 	switch {
 	case o == "":
-		return errors.New("quorumlock: the owner is empty: use quorumlock.NewOwner")
+		return misuse.New("quorumlock: the owner is empty: use quorumlock.NewOwner")
 	case len(o) > maxOwner:
-		return fmt.Errorf("quorumlock: the owner %.40q has %d bytes: use at most %d, such as quorumlock.NewOwner returns", string(o), len(o), maxOwner)
+		return misuse.Errorf("quorumlock: the owner %.40q has %d bytes: use at most %d, such as quorumlock.NewOwner returns", string(o), len(o), maxOwner)
 	}
 	for _, c := range []byte(o) {
 		if c <= ' ' || c > '~' || c == '*' || c == '/' {
-			return fmt.Errorf("quorumlock: the owner %q contains %q: use printable ASCII characters without spaces, * and /, such as quorumlock.NewOwner returns", string(o), c)
+			return misuse.Errorf("quorumlock: the owner %q contains %q: use printable ASCII characters without spaces, * and /, such as quorumlock.NewOwner returns", string(o), c)
 		}
 	}
 	if i := strings.LastIndexByte(string(o), ':'); i < 1 || !names.IsDigits(string(o[i+1:])) {
-		return fmt.Errorf("quorumlock: the owner %q is not <client>:<n>, where n is digits only: use a form such as billing-7:1, or quorumlock.NewOwner", string(o))
+		return misuse.Errorf("quorumlock: the owner %q is not <client>:<n>, where n is digits only: use a form such as billing-7:1, or quorumlock.NewOwner", string(o))
 	}
 	return nil
 }

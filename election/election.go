@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -43,7 +44,7 @@ type Election struct {
 func New(m *redlock.Mutex, value string) *Election {
 	e := &Election{mutex: m, value: value}
 	if m == nil {
-		e.err = errors.New("quorumlock: election.New: the mutex is nil: use client.Mutex of a redlock.Client")
+		e.err = misuse.New("quorumlock: election.New: the mutex is nil: use client.Mutex of a redlock.Client")
 		return e
 	}
 	e.lock = m.Member()
@@ -52,7 +53,7 @@ func New(m *redlock.Mutex, value string) *Election {
 	case e.lock.Err() != nil:
 		e.err = e.lock.Err()
 	case e.set.Owner != "":
-		e.err = errors.New("quorumlock: election.New: the mutex has WithOwner, under which two campaigns of this process could lead at once: leave the option out")
+		e.err = misuse.New("quorumlock: election.New: the mutex has WithOwner, under which two campaigns of this process could lead at once: leave the option out")
 	default:
 		e.err = checkValue(value)
 	}
@@ -75,7 +76,7 @@ func (e *Election) Name() string {
 // of a lease; [quorumlock.WithWait] bounds only the wait. Call [Term.Resign] when the work or the term's context is done.
 //
 // Campaign rides out an outage of the nodes. When ctx is done, it returns ctx's error, joined with the last error of writing the
-// value, if any. It also returns the errors of Lock, see [quorumlock.Locker], and an error if ctx descends from a term of this election or a lease of its lock. If the user
+// value, if any. It also returns the errors of Lock, see [quorumlock.Locker], and [quorumlock.ErrDeadlock] if ctx descends from a term of this election or a lease of its lock. If the user
 // may not write the value, or its key is something else, at so many nodes that the others are no quorum, it returns a
 // *[quorumlock.QuorumError] that says so. After an error nothing is left on the nodes but token counters; a node that
 // cannot be reached forgets the rest within the TTL.
@@ -96,7 +97,7 @@ func (e *Election) campaign(ctx context.Context, serves bool) (t *Term, locked b
 		}
 		if lease.HoldCount() > 1 {
 			_ = lease.Unlock(ctx) // of many: it releases nothing
-			return nil, true, fmt.Errorf("quorumlock: election: the context of this campaign descends from a hold of %q already: use one that does not", e.Name())
+			return nil, true, fmt.Errorf("%w: the context of the campaign already holds %q: use one that does not descend from the hold", quorumlock.ErrDeadlock, e.Name())
 		}
 		t := newTerm(ctx, e, lease, serves)
 		if err = t.begin(ctx); err == nil {

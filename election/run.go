@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
@@ -37,7 +38,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error
 		return err
 	}
 	if lead == nil {
-		return errors.New("quorumlock: election: Run: the function is nil: use what the leader does")
+		return misuse.New("quorumlock: election: Run: the function is nil: use what the leader does")
 	}
 	for {
 		began := time.Now()

@@ -2,11 +2,11 @@ package fence
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 // Store remembers the highest token of each resource, for [Middleware]. [Memory] and [Redis] are stores; [SQL.Store]
@@ -37,7 +37,7 @@ func (m *Memory) Enter(ctx context.Context, resource string, token uint64) (func
 	if ctx == nil {
 		return nil, fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext)
 	}
-	if err := errors.Join(checkResource(resource), checkToken(token)); err != nil {
+	if err := oneline.Join(checkResource(resource), checkToken(token)); err != nil {
 		return nil, err
 	}
 	r, err := m.mark(resource, token)

@@ -2,13 +2,13 @@ package locktest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/names"
 	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
@@ -56,7 +56,7 @@ type outcome struct {
 func New(name string, opts ...quorumlock.Option) *Locker {
 	set, err := options.Resolve(opts...)
 	if err == nil && set.Owner != "" {
-		err = errors.New("quorumlock: locktest: WithOwner is not supported: enter a hold with the context of its lease")
+		err = misuse.New("quorumlock: locktest: WithOwner is not supported: enter a hold with the context of its lease")
 	}
 	if err == nil {
 		err = quorumlock.CheckName(name)

@@ -29,11 +29,10 @@ package multilock
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/nils"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -80,20 +79,20 @@ type member interface{ Member() *quorum.Lock }
 // locks; and for names of more than [MaxNameBytes] bytes in all.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	if len(members) == 0 {
-		return nil, errors.New("quorumlock: multilock.New: no members: give at least one lock")
+		return nil, misuse.New("quorumlock: multilock.New: no members: give at least one lock")
 	}
 	locks := make([]*quorum.Lock, len(members))
 	names := make([]string, len(members))
 	for i, l := range members {
 		m, ok := l.(member)
 		if !ok {
-			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
+			return nil, misuse.Errorf("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
 		}
 		if !nils.Is(l) {
 			locks[i] = m.Member()
 		}
 		if locks[i] == nil {
-			return nil, fmt.Errorf("quorumlock: multilock.New: member %d is nil or a zero %T: make it with the Mutex method of a client or node", i+1, l)
+			return nil, misuse.Errorf("quorumlock: multilock.New: member %d is nil or a zero %T: make it with the Mutex method of a client or node", i+1, l)
 		}
 		names[i] = l.Name()
 	}
@@ -116,11 +115,11 @@ func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, 
 	case err != nil:
 		return set, err
 	case set.Quorum != 0:
-		return set, errors.New("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
+		return set, misuse.New("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
 	case set.Prefix != "":
-		return set, errors.New("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
+		return set, misuse.New("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
 	case set.Label != quorumlock.DefaultLabel():
-		return set, errors.New("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
+		return set, misuse.New("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
 	}
 	for _, c := range clients[1:] {
 		other, err := options.Inherit(c.Defaults(), opts)
@@ -128,7 +127,7 @@ func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, 
 			return set, err
 		}
 		if d := options.Difference(&set, &other); d != "" {
-			return set, fmt.Errorf("quorumlock: multilock.New: the clients of the members differ: %s: give the option to multilock.New, or use clients that agree", d)
+			return set, misuse.Errorf("quorumlock: multilock.New: the clients of the members differ: %s: give the option to multilock.New, or use clients that agree", d)
 		}
 	}
 	return set, nil

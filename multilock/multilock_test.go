@@ -315,8 +315,8 @@ func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 			}
 			for _, ctx := range []context.Context{outer.Context(), between.Context()} {
 				start := time.Now()
-				if _, err := tt.second.Lock(ctx); !errors.Is(err, quorumlock.ErrHeld) || !strings.Contains(err.Error(), "wait for itself") {
-					t.Errorf("%s: Lock: %v, want ErrHeld and why", name, err)
+				if _, err := tt.second.Lock(ctx); !errors.Is(err, quorumlock.ErrDeadlock) || !strings.Contains(err.Error(), "already holds") {
+					t.Errorf("%s: Lock: %v, want ErrDeadlock and why", name, err)
 				}
 				if time.Since(start) > 0 {
 					t.Error("it waited")

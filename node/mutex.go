@@ -2,10 +2,10 @@ package node
 
 import (
 	"context"
-	"errors"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -51,9 +51,9 @@ func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
 		err = n.Err()
 	case err != nil:
 	case set.Quorum != 0:
-		err = errors.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
+		err = misuse.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
 	case set.Label != quorumlock.DefaultLabel():
-		err = errors.New("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
+		err = misuse.New("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
 	}
 	return set, err
 }

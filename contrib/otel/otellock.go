@@ -26,13 +26,14 @@
 //	quorumlock.node.round_trip.duration   histogram, s    a round trip to the node, including the wait in the client's queue
 //
 // The attributes have few values. quorumlock.operation is lock or try_lock. error.type is held, no_quorum, timeout, cancelled,
-// closed, not_a_lock, wrong_kind, lost (only for Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason].
+// closed, not_a_lock, wrong_kind, misuse, lost (only for Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason].
 // quorumlock.node is the node's address, or the name that node.WithName gave it. So the number of series is bounded. The names of
 // locks are in traces and metrics only with [WithLockNames]. Measurements have the span as an exemplar, if the SDK is set up for
 // exemplars.
 package otellock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,8 +107,8 @@ var reasons = []quorumlock.LossReason{
 // bounds, in seconds, reach from a lock in one data centre to a wait of minutes.
 var bounds = metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-// New returns an Observer for quorumlock.WithObserver. It returns an error if a provider is nil, or if the meter provider
-// returns one.
+// New returns an Observer for quorumlock.WithObserver. It returns an error if a provider is nil, and the first error of
+// the meter provider.
 func New(opts ...Option) (*Observer, error) {
 	o := &Observer{traces: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, set := range opts {
@@ -149,7 +150,7 @@ func New(opts ...Option) (*Observer, error) {
 	o.late = counter("renewal.late", "{renewal}", "How often the renewals of a hold began to fail.")
 	var err error
 	o.up, err = m.Int64Gauge("quorumlock.node.up", metric.WithUnit("{node}"), metric.WithDescription("1 if the last round trip to the node was answered, else 0."))
-	if err = errors.Join(append(errs, err)...); err != nil {
+	if err = cmp.Or(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("quorumlock: otellock.New: %w", err)
 	}
 	for _, reason := range reasons { // a rate over a counter does not see the first loss if the counter begins with it
@@ -342,6 +343,8 @@ func errorType(err error) string {
 		return "closed"
 	case errors.Is(err, context.Canceled):
 		return "cancelled"
+	case errors.Is(err, quorumlock.ErrMisuse):
+		return "misuse"
 	case errors.Is(err, quorumlock.ErrWrongKind):
 		return "wrong_kind"
 	case errors.Is(err, quorumlock.ErrNotALock):

@@ -12,6 +12,8 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	api "go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
@@ -320,6 +322,11 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 			_, err := m.TryLock(t.Context())
 			return err
 		}},
+		"misuse": {codes.Error, func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error {
+			reader := must(t)(n.Client().RWMutex("x", quorumlock.WithObserver(nil)).RLock(t.Context()))
+			_, err := m.TryLock(reader.Context())
+			return err
+		}},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -481,6 +488,24 @@ func TestBadProvidersAreRefused(t *testing.T) {
 	}
 	if _, err := otellock.New(); err != nil { // the global providers, which do nothing
 		t.Error(err)
+	}
+}
+
+// failing is a MeterProvider whose counters fail.
+type failing struct{ noop.MeterProvider }
+
+type failingMeter struct{ noop.Meter }
+
+func (failing) Meter(string, ...api.MeterOption) api.Meter { return failingMeter{} }
+
+func (failingMeter) Int64Counter(name string, _ ...api.Int64CounterOption) (api.Int64Counter, error) {
+	return noop.Int64Counter{}, fmt.Errorf("no counter %s", name)
+}
+
+func TestTheErrorOfAMeterProviderIsOneLine(t *testing.T) {
+	_, err := otellock.New(otellock.WithMeterProvider(failing{}))
+	if want := "quorumlock: otellock.New: no counter quorumlock.lost"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }
 

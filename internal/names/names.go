@@ -3,10 +3,11 @@ package names
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode"
+
+	"github.com/quorumlock/quorumlock/internal/misuse"
 )
 
 // reserved are the prefixes of the keys and channels that go with the key of a lock, and what each is for. (Redisson:
@@ -31,18 +32,18 @@ const Max = 1024
 // Check is quorumlock.CheckName.
 func Check(name string) error {
 	if name == "" {
-		return errors.New("quorumlock: the name of the lock is empty: use a name")
+		return misuse.New("quorumlock: the name of the lock is empty: use a name")
 	}
 	if len(name) > Max {
-		return fmt.Errorf("quorumlock: the name of the lock %.80q... has %d bytes with its prefix: use at most %d", name, len(name), Max)
+		return misuse.Errorf("quorumlock: the name of the lock %.80q... has %d bytes with its prefix: use at most %d", name, len(name), Max)
 	}
 	for _, r := range reserved {
 		if strings.HasPrefix(name, r.prefix) {
-			return fmt.Errorf("quorumlock: the name of the lock %.80q begins with %q, where %s: use a name with another beginning", name, r.prefix, r.use)
+			return misuse.Errorf("quorumlock: the name of the lock %.80q begins with %q, where %s: use a name with another beginning", name, r.prefix, r.use)
 		}
 	}
 	if i := strings.LastIndex(name, readTimeout); i >= 0 && IsDigits(name[i+len(readTimeout):]) {
-		return fmt.Errorf("quorumlock: the name of the lock %.80q ends with %q, where Redisson keeps a reader of a read-write lock: use a name with another end", name, name[i:])
+		return misuse.Errorf("quorumlock: the name of the lock %.80q ends with %q, where Redisson keeps a reader of a read-write lock: use a name with another end", name, name[i:])
 	}
 	return nil
 }
@@ -50,17 +51,17 @@ func Check(name string) error {
 // CheckPrefix returns what is wrong with a prefix for names, whatever name follows.
 func CheckPrefix(p string) error {
 	if len(p) >= Max {
-		return fmt.Errorf("quorumlock: WithPrefix(%.80q...) has %d bytes, and a name at most %d with its prefix: use a shorter prefix", p, len(p), Max)
+		return misuse.Errorf("quorumlock: WithPrefix(%.80q...) has %d bytes, and a name at most %d with its prefix: use a shorter prefix", p, len(p), Max)
 	}
 	if strings.ContainsFunc(p, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
-		return fmt.Errorf("quorumlock: WithPrefix(%.80q) contains a space or a control character: use a prefix without, such as \"billing:\"", p)
+		return misuse.Errorf("quorumlock: WithPrefix(%.80q) contains a space or a control character: use a prefix without, such as \"billing:\"", p)
 	}
 	if _, tag, ok := strings.Cut(p, "{"); ok && strings.IndexByte(tag, '}') < 1 {
-		return fmt.Errorf("quorumlock: WithPrefix(%.80q) has a { that begins no hash tag: use a form such as \"{billing}:\", or a prefix without braces", p)
+		return misuse.Errorf("quorumlock: WithPrefix(%.80q) has a { that begins no hash tag: use a form such as \"{billing}:\", or a prefix without braces", p)
 	}
 	for _, r := range reserved {
 		if strings.HasPrefix(p, r.prefix) {
-			return fmt.Errorf("quorumlock: WithPrefix(%.80q) begins with %q, where %s: use a prefix with another beginning", p, r.prefix, r.use)
+			return misuse.Errorf("quorumlock: WithPrefix(%.80q) begins with %q, where %s: use a prefix with another beginning", p, r.prefix, r.use)
 		}
 	}
 	return nil

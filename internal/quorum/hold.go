@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -12,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/held"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 )
 
 // hold is what a call has of the lock: its leases. It is guarded by the mutex of its call.
@@ -362,13 +362,13 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case lease == nil:
-		return errors.New("quorumlock: Downgrade: the lease is nil: use the one that Lock has returned")
+		return misuse.New("quorumlock: Downgrade: the lease is nil: use the one that Lock has returned")
 	case l.err != nil:
 		return l.err
 	}
 	in, _ := lease.Context().Value(held.Key{}).(*holds)
 	if in == nil || !in.call.lock.over(l) {
-		return fmt.Errorf("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
+		return misuse.Errorf("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
 	}
 	c := in.call
 	if c.lock.client.Begin() != nil {
@@ -384,11 +384,11 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	case c.hold.find(lease) < 0:
 		err = quorumlock.ErrNotHeld
 	case c.lock.cells[0].Permits > 0:
-		err = fmt.Errorf("quorumlock: Downgrade: the lease of %q is a semaphore's: only the lease of a writer can be downgraded", l.name)
+		err = misuse.Errorf("quorumlock: Downgrade: the lease of %q is a semaphore's: only the lease of a writer can be downgraded", l.name)
 	case c.sharesCell(0):
-		err = fmt.Errorf("quorumlock: Downgrade: the lease of %q is a reader's: only the lease of a writer can be downgraded", l.name)
+		err = misuse.Errorf("quorumlock: Downgrade: the lease of %q is a reader's: only the lease of a writer can be downgraded", l.name)
 	case len(c.hold.leases) > 1:
-		err = fmt.Errorf("quorumlock: Downgrade: %d leases of this hold of %q are entered: unlock the others first, they may count on being alone", len(c.hold.leases), l.name)
+		err = misuse.Errorf("quorumlock: Downgrade: %d leases of this hold of %q are entered: unlock the others first, they may count on being alone", len(c.hold.leases), l.name)
 	}
 	if err != nil {
 		c.flush()

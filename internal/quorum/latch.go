@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -48,7 +49,7 @@ const latchRefresh = 3 * time.Second
 func NewLatch(client *Client, name string, n, need int, cells []Cell, set options.Settings, err error) *Latch {
 	l := &Latch{client: client, name: name, n: n, need: need, cells: cells, set: set, err: err}
 	if l.err == nil && (n < 1 || n > maxLatchIDs) {
-		l.err = fmt.Errorf("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
+		l.err = misuse.Errorf("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
 	}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
 		l.err = quorumlock.CheckName(cells[i].Name)
@@ -65,7 +66,7 @@ func (l *Latch) Name() string { return l.name }
 // Done adds an id. It asks again until a quorum has the id, or the latch is open.
 func (l *Latch) Done(ctx context.Context, id string) error {
 	if size := len(id); l.err == nil && (size == 0 || size > maxLatchID) {
-		return fmt.Errorf("quorumlock: Done of the latch %.80q: the id has %d bytes: use 1 to %d", l.name, size, maxLatchID)
+		return misuse.Errorf("quorumlock: Done of the latch %.80q: the id has %d bytes: use 1 to %d", l.name, size, maxLatchID)
 	}
 	if err := l.start(ctx); err != nil {
 		return err

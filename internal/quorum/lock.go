@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/dialect"
 	"github.com/quorumlock/quorumlock/internal/held"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
 )
@@ -28,7 +29,7 @@ type Cell struct {
 // SlotsOf returns a cell, as yet of no node and no name, of a semaphore that has so many permits, or says why there is none.
 func SlotsOf(permits int) (Cell, error) {
 	if permits < 1 || permits > quorumlock.MaxPermits {
-		return Cell{Permits: 1}, fmt.Errorf("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, quorumlock.MaxPermits)
+		return Cell{Permits: 1}, misuse.Errorf("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, quorumlock.MaxPermits)
 	}
 	return Cell{Permits: permits}, nil
 }
@@ -301,8 +302,8 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 		}
 		for _, c := range l.cells {
 			if indexOf(h.call.lock.cells, c) >= 0 {
-				return nil, fmt.Errorf("%w: by this very context, whose lease of %q has %q at node %s, so that %q would wait for itself: take both with one MultiLock, or use a context that does not descend from the lease",
-					&quorumlock.HeldError{Name: l.name, Holder: h.call.Owner()}, h.call.lock.name, c.Name, c.Node, l.name)
+				return nil, fmt.Errorf("%w: the context already holds %q at node %s by its lease of %q: take both with one MultiLock, or use a context that does not descend from the lease",
+					quorumlock.ErrDeadlock, c.Name, c.Node, h.call.lock.name)
 			}
 		}
 	}

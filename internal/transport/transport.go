@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"reflect"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -78,7 +78,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	}
 	if n.config.TLS != nil {
 		if o.TLSConfig == nil {
-			return nil, fmt.Errorf("quorumlock: node %s: WithTLSConfig needs a rediss:// URL", n.config.Name)
+			return nil, misuse.Errorf("quorumlock: node %s: WithTLSConfig needs a rediss:// URL", n.config.Name)
 		}
 		o.TLSConfig = n.config.TLS.Clone()
 		if host, _, err := net.SplitHostPort(o.Addr); err == nil && o.TLSConfig.ServerName == "" {
@@ -125,7 +125,7 @@ func New(client redis.UniversalClient, configure func(*Config)) *Node {
 func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) error {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		n.config.Timeout = defaultTimeout
-		return errors.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
+		return misuse.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
 	}
 	var err error
 	switch c := client.(type) {
@@ -136,13 +136,13 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 		n.config.Name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
 		// Its wake-ups would be published on another of its servers than they are listened for.
-		err = errors.New("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
+		err = misuse.New("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
 	}
 	if e := n.configure(configure); e != nil {
 		return e
 	}
 	if n.config.TLS != nil || n.config.Dialer != nil {
-		return fmt.Errorf("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.config.Name)
+		return misuse.Errorf("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.config.Name)
 	}
 	return err
 }
@@ -152,7 +152,7 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 func (n *Node) Introduce(name string) { n.title.Store(&name) }
 
 // errZero is the error of a node that neither Dial nor New made.
-var errZero = errors.New("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
+var errZero = misuse.New("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
 
 // Err returns why the node cannot be used: what New was given cannot work. It is nil for a node of Dial.
 func (n *Node) Err() error {
@@ -174,10 +174,10 @@ func (n *Node) configure(configure func(*Config)) error {
 	n.config.Timeout = defaultTimeout
 	configure(&n.config)
 	if n.config.Timeout <= 0 {
-		return fmt.Errorf("quorumlock: node %s: WithTimeout(%v): use a positive duration", n.config.Name, n.config.Timeout)
+		return misuse.Errorf("quorumlock: node %s: WithTimeout(%v): use a positive duration", n.config.Name, n.config.Timeout)
 	}
 	if n.config.Name == "" {
-		return errors.New("quorumlock: node: WithName(\"\"): use a name, or leave the option out for the address")
+		return misuse.New("quorumlock: node: WithName(\"\"): use a name, or leave the option out for the address")
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 // Guardable returns why [quorumlock.WithRestartGuard] cannot be used with the node, or nil.
 func (n *Node) Guardable() error {
 	if n.cluster {
-		return fmt.Errorf("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.config.Name)
+		return misuse.Errorf("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.config.Name)
 	}
 	return nil
 }
@@ -212,7 +212,7 @@ func (n *Node) CheckName(name string) error {
 		return err
 	}
 	if n.cluster && !wire.SameSlot(name) {
-		return fmt.Errorf("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n.config.Name)
+		return misuse.Errorf("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n.config.Name)
 	}
 	return nil
 }

@@ -3,13 +3,13 @@ package redlockhttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
+	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/nils"
 )
 
@@ -34,7 +34,7 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if lock == nil || next == nil {
-				refuse(w, r, errors.New("quorumlock: redlockhttp: Exclusive was given a nil lock function or handler"))
+				refuse(w, r, misuse.New("quorumlock: redlockhttp: Exclusive was given a nil lock function or handler"))
 				return
 			}
 			l := lock(r)
@@ -43,7 +43,7 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 				return
 			}
 			if nils.Is(l) {
-				refuse(w, r, fmt.Errorf("quorumlock: redlockhttp: Exclusive: the lock function returned a nil %T: return a lock, or nil without a type if the request needs none", l))
+				refuse(w, r, misuse.Errorf("quorumlock: redlockhttp: Exclusive: the lock function returned a nil %T: return a lock, or nil without a type if the request needs none", l))
 				return
 			}
 			lease, err := l.TryLock(r.Context())

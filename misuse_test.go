@@ -1,0 +1,306 @@
+package quorumlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/fence"
+	"github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// lockOf returns the error of Lock, and fails the test if TryLock has another one.
+func lockOf(t *testing.T, l quorumlock.Locker) error {
+	t.Helper()
+	_, err := l.Lock(t.Context())
+	if _, e := l.TryLock(t.Context()); errors.Is(e, quorumlock.ErrMisuse) != errors.Is(err, quorumlock.ErrMisuse) {
+		t.Errorf("Lock: %v; TryLock: %v", err, e)
+	}
+	return err
+}
+
+func newError[T any](_ T, err error) error { return err }
+
+func TestEveryWrongUseIsErrMisuse(t *testing.T) {
+	var noCtx context.Context
+	ctx := t.Context()
+	dial := func(url string, opts ...node.Option) *node.Node {
+		n, err := node.Dial(url, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = n.Close() })
+		return n
+	}
+	one, two := dial("redis://one"), dial("redis://two")
+	client := func(opts ...quorumlock.Option) *redlock.Client {
+		c, err := redlock.New([]*node.Node{one, two}, opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	c := client()
+	adopted := func(client redis.UniversalClient, opts ...node.Option) error {
+		n := node.New(client, opts...)
+		defer n.Close() //nolint:errcheck // nothing was opened
+		return lockOf(t, n.Mutex("x"))
+	}
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"c:1"}})
+	ring := redis.NewRing(&redis.RingOptions{})
+	plain := redis.NewClient(&redis.Options{Addr: "p:1"})
+	defer func() { _, _, _ = cluster.Close(), ring.Close(), plain.Close() }()
+	table, err := fence.NewSQL(fence.SQLite, "tokens")
+	if err != nil {
+		t.Fatal(err)
+	}
+	columns := fence.Columns{Table: "t", Key: "k", Token: "n"}
+	rows, err := fence.NewRows(fence.SQLite, columns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := fence.NewRedis(plain, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do := func(context.Context) error { return nil }
+	long := strings.Repeat("x", quorumlock.MaxName+1)
+	many := func(n int, name func(int) string) (members []quorumlock.Locker) {
+		for i := range n {
+			members = append(members, c.Mutex(name(i)))
+		}
+		return members
+	}
+	mutex := func(opts ...quorumlock.Option) error { return lockOf(t, c.Mutex("x", opts...)) }
+	drift := func(d quorumlock.Drift) error { return mutex(quorumlock.WithDrift(d)) }
+	all := func(opts ...quorumlock.Option) error {
+		return newError(multilock.New(many(2, func(i int) string { return "abc"[i : i+1] }), opts...))
+	}
+	owner := func(o quorumlock.Owner) error { return o.Validate() }
+	acquire := func(n *node.Node, name string, o quorumlock.Owner, ttl time.Duration, hold int) error {
+		return newError(n.Acquire(ctx, name, o, ttl, hold))
+	}
+	lead := func(m *redlock.Mutex, value string) error { return newError(election.New(m, value).Campaign(ctx)) }
+
+	for name, got := range map[string]error{
+		"Do without a context":                  quorumlock.Do(noCtx, c.Mutex("x"), do),
+		"Do without a Locker":                   quorumlock.Do(ctx, nil, do),
+		"Do with a nil Mutex":                   quorumlock.Do(ctx, (*redlock.Mutex)(nil), do),
+		"Do without a function":                 quorumlock.Do(ctx, c.Mutex("x"), nil),
+		"Once without a context":                newError(quorumlock.Once(noCtx, c.Mutex("x"), 0, do)),
+		"Once without a Locker":                 newError(quorumlock.Once(ctx, nil, 0, do)),
+		"Once without a function":               newError(quorumlock.Once(ctx, c.Mutex("x"), 0, nil)),
+		"Once for a negative time":              newError(quorumlock.Once(ctx, c.Mutex("x"), -1, do)),
+		"Lock without a context":                newError(c.Mutex("x").Lock(noCtx)),
+		"no name":                               quorumlock.CheckName(""),
+		"a long name":                           quorumlock.CheckName(long),
+		"a name of this library's":              quorumlock.CheckName("quorumlock_x"),
+		"a name of Redisson's":                  quorumlock.CheckName("x:rwlock_timeout:1"),
+		"a Mutex without a name":                lockOf(t, c.Mutex("")),
+		"a writer without a name":               lockOf(t, c.RWMutex("")),
+		"a reader without a name":               lockOf(t, c.RWMutex("").RLocker()),
+		"a Semaphore without a name":            lockOf(t, c.Semaphore("", 1)),
+		"a Semaphore without permits":           lockOf(t, c.Semaphore("x", 0)),
+		"a Semaphore with many permits":         lockOf(t, c.Semaphore("x", quorumlock.MaxPermits+1)),
+		"a Latch without a name":                c.Latch("", 1).Wait(ctx),
+		"a Latch of no ids":                     c.Latch("x", 0).Wait(ctx),
+		"Done without an id":                    c.Latch("x", 1).Done(ctx, ""),
+		"Done without a context":                c.Latch("x", 1).Done(noCtx, "1"),
+		"Downgrade without a lease":             c.RWMutex("x").Downgrade(ctx, nil),
+		"Shutdown without a context":            client().Shutdown(noCtx),
+		"WithTTL, negative":                     mutex(quorumlock.WithTTL(-1)),
+		"WithTTL, too long":                     mutex(quorumlock.WithTTL(1 << 62)),
+		"WithDrift, a negative rate":            drift(quorumlock.Drift{Rate: -1}),
+		"WithDrift, a negative floor":           drift(quorumlock.Drift{Floor: -1}),
+		"WithDrift, too large":                  drift(quorumlock.Drift{Floor: time.Hour}),
+		"WithNodeTimeout, 0":                    mutex(quorumlock.WithNodeTimeout(0)),
+		"WithNodeTimeout, too long":             mutex(quorumlock.WithNodeTimeout(time.Hour)),
+		"WithMaxHold, 0":                        mutex(quorumlock.WithMaxHold(0)),
+		"WithPrefix, long":                      mutex(quorumlock.WithPrefix(long)),
+		"WithPrefix, a space":                   mutex(quorumlock.WithPrefix(" ")),
+		"WithPrefix, a brace":                   mutex(quorumlock.WithPrefix("{")),
+		"WithPrefix, reserved":                  mutex(quorumlock.WithPrefix("quorumlock_")),
+		"WithLabel, bad":                        mutex(quorumlock.WithLabel("!")),
+		"WithLabel of one lock":                 mutex(quorumlock.WithLabel("x")),
+		"WithRestartGuard, 0":                   mutex(quorumlock.WithRestartGuard(0)),
+		"WithRestartGuard, short":               mutex(quorumlock.WithRestartGuard(time.Second)),
+		"WithRestartGuard of a cluster":         lockOf(t, node.New(cluster).Mutex("x", quorumlock.WithRestartGuard(time.Minute))),
+		"WithRetention, 0":                      mutex(quorumlock.WithRetention(0)),
+		"WithQuorum, 0":                         mutex(quorumlock.WithQuorum(0)),
+		"WithQuorum, a minority":                mutex(quorumlock.WithQuorum(1)),
+		"WithQuorum of a node":                  lockOf(t, one.Mutex("x", quorumlock.WithQuorum(1))),
+		"WithLabel of a node":                   lockOf(t, one.Mutex("x", quorumlock.WithLabel("x"))),
+		"no owner":                              owner(""),
+		"a long owner":                          owner(quorumlock.Owner(long)),
+		"an owner with a space":                 owner("a b:1"),
+		"an owner without a number":             owner("a:b"),
+		"node.Dial of nothing":                  newError(node.Dial("")),
+		"node.Dial of white space":              newError(node.Dial(" redis://x")),
+		"node.Dial without a scheme":            newError(node.Dial("localhost:6379")),
+		"node.Dial of no address":               newError(node.Dial("x")),
+		"node.Dial of garbage":                  newError(node.Dial("redis://%")),
+		"node.Dial of a page":                   newError(node.Dial("https://x")),
+		"node.Dial with an @":                   newError(node.Dial("redis://a@b@c")),
+		"node.Dial of a socket's host":          newError(node.Dial("unix://h/s")),
+		"node.Dial with a bad database":         newError(node.Dial("redis://x/y")),
+		"node.Dial without a host":              newError(node.Dial("redis://:1")),
+		"node.Dial with TLS for a plain server": newError(node.Dial("redis://x", node.WithTLSConfig(new(tls.Config)))),
+		"node.WithTimeout, 0":                   newError(node.Dial("redis://x", node.WithTimeout(0))),
+		"node.WithName, empty":                  newError(node.Dial("redis://x", node.WithName(""))),
+		"node.New without a client":             adopted(nil),
+		"node.New with a Ring":                  adopted(ring),
+		"node.New with TLS":                     adopted(plain, node.WithTLSConfig(new(tls.Config))),
+		"a zero Node":                           lockOf(t, new(node.Node).Mutex("x")),
+		"a name for several servers":            lockOf(t, node.New(cluster).Mutex("}{")),
+		"Acquire without a name":                acquire(one, "", "a:1", time.Second, 1),
+		"Acquire without an owner":              acquire(one, "x", "", time.Second, 1),
+		"Acquire with a bad owner":              acquire(one, "x", "a", time.Second, 1),
+		"Acquire with a negative TTL":           acquire(one, "x", "a:1", -1, 1),
+		"Acquire with no hold":                  acquire(one, "x", "a:1", time.Second, 0),
+		"Renew with a negative TTL":             newError(one.Renew(ctx, "x", "a:1", -1)),
+		"redlock.Dial of nothing":               newError(redlock.Dial()),
+		"redlock.Dial of a bad URL":             newError(redlock.Dial("x")),
+		"redlock.New without nodes":             newError(redlock.New(nil)),
+		"redlock.New with a nil node":           newError(redlock.New([]*node.Node{nil})),
+		"redlock.New with a zero node":          newError(redlock.New([]*node.Node{{}})),
+		"redlock.New with one node twice":       newError(redlock.New([]*node.Node{one, one})),
+		"redlock.New with one server twice":     newError(redlock.New([]*node.Node{one, dial("redis://one")})),
+		"redlock.New with a bad option":         newError(redlock.New([]*node.Node{one}, quorumlock.WithTTL(0))),
+		"multilock.New without members":         newError(multilock.New(nil)),
+		"multilock.New with a stranger":         newError(multilock.New([]quorumlock.Locker{locktest.New("x")})),
+		"multilock.New with a nil member":       newError(multilock.New([]quorumlock.Locker{(*redlock.Mutex)(nil)})),
+		"multilock.New with a bad member":       newError(multilock.New([]quorumlock.Locker{c.Mutex("")})),
+		"multilock.New with a member twice":     newError(multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("x")})),
+		"multilock.New with a guarded member":   newError(multilock.New([]quorumlock.Locker{c.Mutex("x", quorumlock.WithRestartGuard(time.Hour))})),
+		"multilock.New with too many members":   newError(multilock.New(many(multilock.MaxMembers+1, func(i int) string { return time.Duration(i).String() }))),
+		"multilock.New with too long names":     newError(multilock.New(many(2*multilock.MaxNameBytes/1000, func(i int) string { return time.Duration(i).String() + long[:1000] }))),
+		"multilock.New with differing clients":  newError(multilock.New([]quorumlock.Locker{c.Mutex("x"), client(quorumlock.WithTTL(time.Minute)).Mutex("y")})),
+		"multilock.New with a quorum":           all(quorumlock.WithQuorum(2)),
+		"multilock.New with a prefix":           all(quorumlock.WithPrefix("x")),
+		"multilock.New with a label":            all(quorumlock.WithLabel("x")),
+		"multilock.New with a bad option":       all(quorumlock.WithTTL(0)),
+		"an election without a Mutex":           lead(nil, ""),
+		"an election with a bad Mutex":          lead(c.Mutex(""), ""),
+		"an election with an owner":             lead(c.Mutex("x", quorumlock.WithOwner("a:1")), ""),
+		"an election with a long value":         lead(c.Mutex("x"), strings.Repeat("x", election.MaxValue+1)),
+		"an election without a function":        election.New(c.Mutex("x"), "").Run(ctx, nil),
+		"an election without a context":         newError(election.New(c.Mutex("x"), "").Leader(noCtx)),
+		"fence.NewSQL without a dialect":        newError(fence.NewSQL(-1, "x")),
+		"fence.NewSQL with a bad table":         newError(fence.NewSQL(fence.SQLite, "x y")),
+		"fence.SQL without a database":          table.Mark(ctx, (*sql.DB)(nil), "x", 1),
+		"fence.SQL without a resource":          table.Mark(ctx, new(sql.DB), "", 1),
+		"fence.SQL with a long resource":        table.Mark(ctx, new(sql.DB), long, 1),
+		"fence.SQL without a token":             table.Mark(ctx, new(sql.DB), "x", 0),
+		"fence.SQL without both":                table.Mark(ctx, new(sql.DB), "", 0),
+		"fence.Rows without both":               rows.Mark(ctx, (*sql.DB)(nil), 1, 0),
+		"fence.Redis without both":              tokens.Mark(ctx, "", 0),
+		"fence.Memory without both":             newError(new(fence.Memory).Enter(ctx, "", 0)),
+		"fence.SQL with a large token":          table.Mark(ctx, new(sql.DB), "x", 1<<63),
+		"fence.SQL without a context":           table.Mark(noCtx, new(sql.DB), "x", 1),
+		"fence.SQL without a transaction":       table.Check(ctx, new(sql.DB), "x", 1),
+		"fence.NewRows with a bad column":       newError(fence.NewRows(fence.SQLite, fence.Columns{Table: "t", Key: "k k", Token: "n"})),
+		"fence.Rows without columns":            rows.Set(ctx, new(sql.DB), 1, 1, nil),
+		"fence.Rows with a bad column":          rows.Set(ctx, new(sql.DB), 1, 1, map[string]any{"a b": 1}),
+		"fence.Rows with the token's column":    rows.Set(ctx, new(sql.DB), 1, 1, map[string]any{columns.Token: 1}),
+		"fence.NewRedis without a client":       newError(fence.NewRedis(nil, 0)),
+		"fence.NewRedis with a pipeline":        newError(fence.NewRedis(plain.Pipeline(), 0)),
+		"fence.NewRedis, less than a moment":    newError(fence.NewRedis(plain, 1)),
+		"fence.Redis without a context":         tokens.Mark(noCtx, "x", 1),
+		"fence.Redis with a bad TTL":            tokens.Set(ctx, "x", 1, "v", -1),
+		"fence.Redis without a script":          tokens.Run(ctx, nil, "x", 1, nil).Err(),
+		"fence.Memory without a context":        newError(new(fence.Memory).Enter(noCtx, "x", 1)),
+		"fence.Memory without a resource":       newError(new(fence.Memory).Enter(ctx, "", 1)),
+		"locktest with an owner":                lockOf(t, locktest.New("x", quorumlock.WithOwner("a:1"))),
+		"locktest without a name":               lockOf(t, locktest.New("")),
+		"locktest without a context":            newError(locktest.New("x").Lock(noCtx)),
+	} {
+		if !errors.Is(got, quorumlock.ErrMisuse) {
+			t.Errorf("%s: %v, which is not ErrMisuse", name, got)
+			continue
+		}
+		for _, other := range []error{quorumlock.ErrHeld, quorumlock.ErrNoQuorum, quorumlock.ErrDeadlock, context.Canceled, context.DeadlineExceeded} {
+			if errors.Is(got, other) {
+				t.Errorf("%s: %v is %v, too", name, got, other)
+			}
+		}
+		if text := got.Error(); strings.ContainsAny(text, "\r\n") || !strings.HasPrefix(text, "quorumlock: ") {
+			t.Errorf("%s: %q is not one line with the prefix", name, text)
+		}
+	}
+}
+
+func TestWrongUseOfALeaseIsErrMisuse(t *testing.T) {
+	c, nodes := connect()
+	defer nodes.Close()
+	hold := func(l quorumlock.Locker) *quorumlock.Lease {
+		lease, err := l.Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = lease.Unlock(context.Background()) })
+		return lease
+	}
+	both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within := hold(both).Context()
+	reader, writer, slot := hold(c.RWMutex("read").RLocker()), hold(c.RWMutex("write")), hold(c.Semaphore("slots", 1))
+	again, err := c.RWMutex("write").Lock(writer.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Unlock(t.Context()) //nolint:errcheck // the client is closed next
+
+	for name, tt := range map[string]struct{ got, want error }{
+		"a member of its own MultiLock":     {newError(c.Mutex("a").Lock(within)), quorumlock.ErrDeadlock},
+		"a member of its own, at once":      {newError(c.Mutex("a").TryLock(within)), quorumlock.ErrDeadlock},
+		"a campaign in its own hold":        {newError(election.New(c.Mutex("lead"), "").Campaign(hold(c.Mutex("lead")).Context())), quorumlock.ErrDeadlock},
+		"a reader that writes":              {newError(c.RWMutex("read").Lock(reader.Context())), quorumlock.ErrUpgrade},
+		"Downgrade of a reader":             {c.RWMutex("read").Downgrade(t.Context(), reader), quorumlock.ErrMisuse},
+		"Downgrade of another lock's lease": {c.RWMutex("other").Downgrade(t.Context(), writer), quorumlock.ErrMisuse},
+		"Downgrade of a slot":               {c.RWMutex("slots").Downgrade(t.Context(), slot), quorumlock.ErrMisuse},
+		"Downgrade of two leases":           {c.RWMutex("write").Downgrade(t.Context(), writer), quorumlock.ErrMisuse},
+		"Extend without a context":          {writer.Extend(nil), quorumlock.ErrNilContext}, //nolint:staticcheck // wrong on purpose
+	} {
+		if !errors.Is(tt.got, tt.want) || !errors.Is(tt.got, quorumlock.ErrMisuse) || errors.Is(tt.got, quorumlock.ErrHeld) {
+			t.Errorf("%s: %v, want %v", name, tt.got, tt.want)
+		}
+		if tt.got != nil && strings.ContainsAny(tt.got.Error(), "\r\n") {
+			t.Errorf("%s: %q has several lines", name, tt.got)
+		}
+	}
+}
+
+// A lock that somebody has, and nodes that fail, are no wrong use.
+func TestOtherFailuresAreNotErrMisuse(t *testing.T) {
+	c, nodes := connect(quorumlock.WithNodeTimeout(time.Second))
+	defer nodes.Close()
+	lease, err := c.Mutex("x").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, held := c.Mutex("x").TryLock(t.Context())
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	twice := lease.Unlock(t.Context())
+	nodes.Kill(1, 3)
+	_, down := c.Mutex("x").TryLock(t.Context())
+	for want, got := range map[error]error{quorumlock.ErrHeld: held, quorumlock.ErrNotHeld: twice, quorumlock.ErrNoQuorum: down} {
+		if !errors.Is(got, want) || errors.Is(got, quorumlock.ErrMisuse) {
+			t.Errorf("%v, want %v alone", got, want)
+		}
+	}
+}
