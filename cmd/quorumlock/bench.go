@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -67,7 +68,7 @@ func (c *benchCommand) Run(e *env) (err error) {
 	}
 	second, err := c.dial("bench") // as if it were another process
 	if err != nil {
-		return errors.Join(err, first.Close())
+		return oneline.Join(err, first.Close())
 	}
 	b := &bench{first: first, name: "quorumlock-bench:" + names.NewID(), names: make(map[string]bool)}
 	defer func() {
@@ -281,7 +282,7 @@ func (b *bench) wipe(c *benchCommand) error {
 		})
 	}
 	all.Wait()
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }
 
 func (b *bench) wipeNode(n *node.Node) error {

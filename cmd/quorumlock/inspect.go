@@ -1,13 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 type inspectCommand struct {
@@ -35,7 +35,7 @@ func (c *inspectCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { err = oneline.Join(err, client.Close()) }()
 	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
 		return usageError("inspect: " + err.Error())
 	}
@@ -47,9 +47,9 @@ func (c *inspectCommand) Run(e *env) (err error) {
 		return err
 	}
 	if c.JSON {
-		return errors.Join(err, writeJSON(e.text, v))
+		return oneline.Join(err, writeJSON(e.text, v))
 	}
-	return errors.Join(err, v.print(e.text))
+	return oneline.Join(err, v.print(e.text))
 }
 
 // print describes a lock for people.

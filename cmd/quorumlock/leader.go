@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 type leaderCommand struct {
@@ -35,7 +36,7 @@ func (c *leaderCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { err = oneline.Join(err, client.Close()) }()
 	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
 		return usageError("leader: " + err.Error())
 	}
@@ -45,7 +46,7 @@ func (c *leaderCommand) Run(e *env) (err error) {
 		if e.ctx.Err() != nil {
 			return e.ctx.Err()
 		}
-		return errors.Join(err, c.print(e.text, leader, err))
+		return oneline.Join(err, c.print(e.text, leader, err))
 	}
 	for leader, err := range vote.Observe(e.ctx) {
 		if e := c.print(e.text, leader, err); e != nil {

@@ -1,9 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 type listCommand struct {
@@ -36,7 +37,7 @@ func (c *listCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
+	defer func() { err = oneline.Join(err, client.Close()) }()
 	s := newSurvey(client, c.Pattern, c.Limit)
 	err = s.run(e.ctx, func(v lockView) error {
 		if c.JSON {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 type serveCommand struct {
@@ -100,7 +101,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeNodes()) }()
+	defer func() { err = oneline.Join(err, closeNodes()) }()
 
 	listener, err := net.ListenTCP("tcp", addr)
 	if err != nil {
@@ -122,7 +123,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 		scheme = "https"
 	}
 	if _, err := fmt.Fprintf(e.text, "quorumlock serves %s://%s/\n", scheme, listener.Addr()); err != nil {
-		return errors.Join(err, listener.Close())
+		return oneline.Join(err, listener.Close())
 	}
 	if !local && password != "" && secure == nil {
 		_, _ = fmt.Fprintln(e.stderr, "quorumlock: the password is not encrypted: use --https-cert, or a proxy in front that serves HTTPS")

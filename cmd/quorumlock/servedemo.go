@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -61,7 +61,7 @@ func openDemo(ctx context.Context) (*cluster, func() error, error) {
 		for _, s := range servers {
 			s.Close()
 		}
-		return errors.Join(errs...)
+		return oneline.Join(errs...)
 	}, nil
 }
 

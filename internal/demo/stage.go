@@ -2,13 +2,13 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -113,8 +113,8 @@ func (s *Stage) reachable(ctx context.Context) error {
 		s.entered = err == nil
 		return err
 	}
-	return fmt.Errorf("%d of %d nodes cannot be used: start them, or leave them out of --nodes:\n%w",
-		len(errs), len(s.nodes), errors.Join(errs...))
+	return fmt.Errorf("%d of %d nodes cannot be used: start them, or leave them out of --nodes: %w",
+		len(errs), len(s.nodes), oneline.Join(errs...))
 }
 
 // Close ends the clients, deletes what the demo has put on nodes that outlive it, and returns when no
@@ -142,7 +142,7 @@ func (s *Stage) Close() error {
 	for _, server := range s.servers {
 		server.Close()
 	}
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }
 
 // wipe deletes all there is of the lock, of which the token counter would be kept for a day.
@@ -158,5 +158,5 @@ func (s *Stage) wipe() error {
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return oneline.Join(errs...)
 }
