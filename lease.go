@@ -29,8 +29,9 @@ type Locker interface {
 	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one of them gets it; for
 	// that it may take a few round trips, and three node timeouts at most. It returns a *HeldError (errors.Is ErrHeld) when a
 	// quorum of the nodes answered and another caller holds or is acquiring the lock. It returns a *QuorumError when too few
-	// nodes answered: then the holder is unknown, even if one node names a holder. It returns ErrNotALock when the key is not
-	// a lock, ErrTooLate when the grant left nothing of the TTL, and ctx's error when ctx is done first.
+	// nodes answered: then the holder is unknown, even if one node names a holder. For a MultiLock, both may be true, of different
+	// members: then the error is both. It returns ErrNotALock when the key is not a lock, ErrTooLate when the grant left nothing of
+	// the TTL, and ctx's error when ctx is done first.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 

@@ -74,7 +74,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			m.yield(int(call.Cell))
 		}
 		m.learn()
-		if m.phase == Waiting && m.reason == Held && c.State == Queued { // this refusal may tell when a quorum of the keys will have expired
+		if m.phase == Waiting && m.reason.isHeld() && c.State == Queued { // this refusal may tell when a quorum of the keys will have expired
 			m.due = min(m.due, now.Mono+m.pause(now))
 		}
 		m.review(now)
@@ -317,28 +317,60 @@ func (m *Machine) disagree(now Time) {
 		m.ask(now) // the next attempt takes over what the successor has
 		return
 	}
+	for i := range m.Cells {
+		if c := &m.Cells[i]; c.failed && c.State == Granted {
+			c.State = Unknown // a yield that is not answered must not delay the next attempt
+		}
+	}
 	m.giveWay(now, m.refusal())
 }
 
 // refusal returns the reason of a failed or failing attempt, if it is certain before the missing answers. Held: a quorum of cells
-// answered, and somebody else is in the way. NoQuorum: too many cells failed for a quorum. HeldOrNone: the missing answers decide,
-// or too few cells took the token and nobody is in the way.
+// answered, and somebody else is in the way. NoQuorum: too many cells failed for a quorum. HeldAndNoQuorum: each is true of a member.
+// HeldOrNone: the missing answers decide, or too few cells took the token and nobody is in the way.
 func (m *Machine) refusal() Reason {
-	own := !m.others && m.refusedByItsOwn()
-	answers := func(c *Cell) bool {
-		return !c.failed && (c.Won || c.Handed > 0 || c.Refused && !own)
-	}
+	answers := m.answers()
 	contended := slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Refused || c.Handed > 0 || c.apart })
-	blocked := func(is func(*Cell) bool) bool { return !m.won(func(c *Cell) bool { return !is(c) }) }
+	few := func() bool {
+		return m.blocks(func(c *Cell) bool { return !answers(c) && (c.State != Asked || c.failed) })
+	}
 	switch {
-	case blocked(func(c *Cell) bool { return c.NotALock && c.State == Unknown }):
+	case m.blocks(func(c *Cell) bool { return c.NotALock && c.State == Unknown }):
 		return NotALock
-	case contended && m.won(answers), m.breaks(func(c *Cell) bool { return c.Refused && answers(c) }):
+	case contended && m.won(answers):
 		return Held
-	case blocked(func(c *Cell) bool { return !answers(c) && (c.State != Asked || c.failed) }):
+	case m.breaks(func(c *Cell) bool { return c.Refused && answers(c) }):
+		if few() || m.reason == HeldAndNoQuorum && m.lacksAnswers() { // the other member's nodes have not answered since
+			return HeldAndNoQuorum
+		}
+		return Held
+	case few():
 		return NoQuorum
 	}
 	return HeldOrNone
+}
+
+// answers returns which cells have answered the attempt, other than with a hold of this client that has ended.
+func (m *Machine) answers() func(*Cell) bool {
+	own := !m.others && m.refusedByItsOwn()
+	return func(c *Cell) bool { return !c.failed && (c.Won || c.Handed > 0 || c.Refused && !own) }
+}
+
+// blocks reports whether no quorum is left without those cells.
+func (m *Machine) blocks(is func(*Cell) bool) bool {
+	return !m.won(func(c *Cell) bool { return !is(c) })
+}
+
+// lacksAnswers reports whether some member of a MultiLock has no quorum of answers.
+func (m *Machine) lacksAnswers() bool {
+	answers := m.answers()
+	return m.blocks(func(c *Cell) bool { return !answers(c) })
+}
+
+// mayBeBoth reports whether the missing answers may show that one member of a MultiLock is held and another has no quorum.
+func (m *Machine) mayBeBoth() bool {
+	answers := m.answers()
+	return m.lacksAnswers() && m.breaks(func(c *Cell) bool { return c.State == Asked || c.Refused && answers(c) })
 }
 
 // learn notes the reason of the abandoned attempt, once a later answer decides it.
@@ -384,7 +416,8 @@ func (m *Machine) isUnclear() bool {
 		return false
 	}
 	undecided, _, _ := m.isUndecided()
-	return undecided || m.refusal() == HeldOrNone
+	why := m.refusal()
+	return undecided || why == HeldOrNone || why != NotALock && m.mayBeBoth()
 }
 
 // isUndecided reports whether an attempt of a TryLock was refused although it is not certain that somebody has the

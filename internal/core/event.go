@@ -137,18 +137,22 @@ const (
 type Reason uint8
 
 const (
-	NoReason    Reason = iota
-	Held               // somebody else has the lock, or is just taking it
-	NoQuorum           // too few nodes answered
-	HeldOrNone         // too few nodes have answered to tell which
-	NotALock           // the keys are something else at too many nodes
-	TooLate            // it was granted, but nothing is left of its validity
-	Cancelled          // by Cancel or Close
-	NotRenewed         // a loss: no renewal in time
-	Gone               // a loss: too many nodes no longer have its key
-	OverMaxHold        // a loss: it was held for longer than MaxHold
-	Closed             // a loss: by Close
+	NoReason        Reason = iota
+	Held                   // somebody else has the lock, or is just taking it
+	NoQuorum               // too few nodes answered
+	HeldAndNoQuorum        // of a MultiLock: somebody else has a member, and too few nodes answered for another
+	HeldOrNone             // too few nodes have answered to tell which
+	NotALock               // the keys are something else at too many nodes
+	TooLate                // it was granted, but nothing is left of its validity
+	Cancelled              // by Cancel or Close
+	NotRenewed             // a loss: no renewal in time
+	Gone                   // a loss: too many nodes no longer have its key
+	OverMaxHold            // a loss: it was held for longer than MaxHold
+	Closed                 // a loss: by Close
 )
+
+// isHeld reports whether somebody else is in the way for certain.
+func (r Reason) isHeld() bool { return r == Held || r == HeldAndNoQuorum }
 
 // Effects is what the shell does after a step. Calls are sent in this order; those to one node may go together.
 type Effects struct {

@@ -253,3 +253,31 @@ func TestWhatIsNoLockEndsTheCall(t *testing.T) {
 		t.Errorf("outcome %d, reason %d, want it to fail as no lock", fx.Outcome, fx.Reason)
 	}
 }
+
+// Two nodes disagree on the token, and the raise at one of them fails, or finds no key. The others are a quorum, and nobody is in the
+// way, so the next attempt of a TryLock has the lock.
+func TestATryLockRidesOutARaiseThatFails(t *testing.T) {
+	for name, raised := range map[string]Reply{"no answer": {Err: errNoAnswer}, "not sent": {Err: errNoAnswer, Unsent: true}, "no key": {}} {
+		t.Run(name, func(t *testing.T) {
+			m := try(2, 3, time.Millisecond)
+			down := false // cell 0, from the raise on
+			fx := play(m, time.Millisecond, func(c Call) *Reply {
+				switch {
+				case c.Do == Raise:
+					down = raised.Err != nil
+					return &raised
+				case c.Cell == 0 && down:
+					return nil // for a while: a TryLock must not wait for it
+				case c.Do == Acquire && c.Attempt == 1 && c.Cell == 2:
+					return nil // late
+				case c.Do == Acquire && c.Attempt == 1:
+					return &Reply{OK: true, Token: uint64(10 + c.Cell)}
+				}
+				return &Reply{OK: true, Token: 20}
+			})
+			if fx.Outcome != Acquired {
+				t.Errorf("outcome %d for reason %d, want the lock", fx.Outcome, fx.Reason)
+			}
+		})
+	}
+}

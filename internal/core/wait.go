@@ -51,7 +51,7 @@ var ErrForeign = errors.New("the lock was acquired here under the same owner bef
 // a split vote every node has the lowest ticket first. The next attempt waits until the cells that granted have the lock
 // back, so that the waiter knows where it is queued.
 func (m *Machine) giveWay(now Time, why Reason) {
-	if why == HeldOrNone && m.cfg.Tries && m.reason == Held && !slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.failed }) {
+	if why == HeldOrNone && m.cfg.Tries && m.reason.isHeld() && !slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.failed }) {
 		why = Held // lastTry has cut this attempt short, and somebody else was in the way of the one before
 	}
 	m.reason = why
@@ -109,6 +109,7 @@ func (m *Machine) undecide() {
 	var met quorumlock.Owner
 	var whole bool
 	m.undecided, met, whole = m.isUndecided()
+	m.undecided = m.undecided || m.phase == Agreeing && m.reason == HeldOrNone // a quorum granted, but did not take the token
 	if met != m.met {
 		m.meetings = 0
 	}

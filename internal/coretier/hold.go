@@ -130,7 +130,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 			c.behind, c.extended = !r.Won, until
 		}
 	}
-	if fx.Reason == core.NoQuorum || fx.Reason == core.HeldOrNone && fx.Outcome == core.Failed && was != core.Agreeing {
+	if fx.Reason == core.NoQuorum || fx.Reason == core.HeldAndNoQuorum || fx.Reason == core.HeldOrNone && fx.Outcome == core.Failed && was != core.Agreeing {
 		t.fewAnswer(c, fx.Reason)
 	}
 	h := c.worker.hold
@@ -296,11 +296,11 @@ func (t *tier) failed(k *worker, c *call, took time.Duration) {
 		t.note("p%d: w%d fails after %v: %d", k.process.number+1, k.number+1, took, c.reason)
 	}
 	t.inTime(k, "Lock", took)
-	held := c.reason == core.Held || c.reason == core.HeldOrNone
+	held := c.reason == core.Held || c.reason == core.HeldAndNoQuorum || c.reason == core.HeldOrNone
 	if c.reason == core.NoQuorum && k.step.Try && t.expires() {
 		return // a hold of the same process has ended and is not unlocked
 	}
-	few := c.reason == core.NoQuorum || c.reason == core.HeldOrNone || c.reason == core.TooLate
+	few := c.reason == core.NoQuorum || c.reason == core.HeldAndNoQuorum || c.reason == core.HeldOrNone || c.reason == core.TooLate
 	switch {
 	case k.gone, k.process.closed, c.reason == core.NotALock && t.occupied():
 	case k.step.Try && (held || few && t.plan.Class != calm):

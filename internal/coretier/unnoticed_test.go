@@ -25,6 +25,7 @@ const (
 // unnoticed has the statements of the core whose absence no schedule notices, and says why.
 var unnoticed = map[string]string{
 	"attempt.go: refusal: return NoQuorum":                                             texts,
+	"attempt.go: refusal: return HeldAndNoQuorum":                                      texts,
 	"attempt.go: learn: m.fx.Waiting, m.fx.Reason = true, why":                         texts,
 	"attempt.go: refusedByItsOwn: for i := range m.Cells { ...":                        texts,
 	"attempt.go: refusedByItsOwn: if c := &m.Cells[i]; c.Refused { ...":                texts,
@@ -115,6 +116,8 @@ var unnoticed = map[string]string{
 // are for calls that overtake each other, or get lost.
 var tested = []string{
 	"wait.go: undecide: m.meetings++",
+	"wait.go: undecide: m.undecided = m.undecided || m.phase == Agreeing && m.reason == HeldOrNone",
+	"attempt.go: disagree: c.State = Unknown",
 	"wait.go: look: if m.grace != 0 { ...",
 	"wait.go: look: return (4)",
 	"machine.go: replied: m.restored(now, c, r)",

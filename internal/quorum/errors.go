@@ -6,6 +6,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/oneline"
 )
 
 // The errors of a call, made of what its machine knows of the cells. They are made with the call's mu held.
@@ -15,6 +16,8 @@ func (c *call) failure(why core.Reason) error {
 	switch why {
 	case core.Held:
 		return c.heldError()
+	case core.HeldAndNoQuorum:
+		return oneline.Join(c.heldError(), c.quorumError(c.machine.Granted()))
 	case core.NotALock:
 		return c.notALock()
 	case core.TooLate:
