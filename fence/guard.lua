@@ -7,12 +7,14 @@
 --
 -- Tokens are compared as text: a Lua number is exact only up to 2^53.
 local function stale()
-	local token, seen = ARGV[1], redis.call('GET', KEYS[1])
-	if not seen then
+	local token, seen = ARGV[1], redis.pcall('GET', KEYS[1])
+	if type(seen) == 'table' and not string.find(seen.err, 'WRONGTYPE') then
+		return seen
+	elseif not seen then
 		if ARGV[3] ~= '1' then
 			return redis.error_reply('FENCEMISSING no token')
 		end
-	elseif not string.find(seen, '^[1-9]%d*$') then
+	elseif type(seen) == 'table' or not string.find(seen, '^[1-9]%d*$') then
 		return redis.error_reply('FENCEBROKEN the key of the fencing token holds something else')
 	elseif #seen > #token or #seen == #token and seen > token then
 		return redis.error_reply('FENCESTALE ' .. seen)

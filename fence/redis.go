@@ -120,7 +120,7 @@ func redisError(err error, resource string, token uint64) error {
 	switch {
 	case strings.HasPrefix(text, "FENCEMISSING "):
 		return fmt.Errorf("%w: %q", ErrMissing, resource)
-	case strings.HasPrefix(text, "FENCEBROKEN "), strings.HasPrefix(text, "WRONGTYPE ") && strings.Contains(text, fenceKey(resource)):
+	case strings.HasPrefix(text, "FENCEBROKEN "):
 		return fmt.Errorf("quorumlock: fence: the key %q holds something that is no fencing token: delete it, or use another name for the resource", fenceKey(resource))
 	}
 	return err

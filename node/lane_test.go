@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -400,6 +402,45 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 					t.Error("the connection to the replica was used again")
 				}
 			})
+		})
+	}
+}
+
+// A client that New was given leaves a demoted master, too. It knows the error only as Redis 7 has it.
+func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
+	for name, answer := range map[string]string{
+		"Redis 7": "-READONLY x\r\n", "Redis 6": "-ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY x\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			demoted := true
+			f := &fake{mode: "standalone", id: 7, answer: func(args []string) string {
+				switch {
+				case !demoted:
+					return ":1\r\n"
+				case args[0] == "evalsha":
+					return answer
+				}
+				return "-READONLY x\r\n"
+			}}
+			client := redis.NewClient(&redis.Options{Addr: "h:1", Dialer: f.dial, Protocol: 2, MaxRetries: -1})
+			defer client.Close() //nolint:errcheck // it was used up to here
+			n := node.New(client)
+			defer n.Close() //nolint:errcheck // likewise
+			if err := n.Send(t.Context(), acquires(1)...)[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
+				t.Errorf("the replica: %v", err)
+			}
+			f.mu.Lock()
+			before := f.dials
+			demoted = false
+			f.mu.Unlock()
+			if err := n.Send(t.Context(), acquires(1)...)[0].Err; err != nil {
+				t.Error(err)
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if f.dials != before+1 {
+				t.Errorf("%d connections, and %d before: the one to the replica was used again", f.dials, before)
+			}
 		})
 	}
 }

@@ -80,6 +80,9 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 				err = n.usedUp(err)
 			case string(said) != err.Error():
 				err = said
+				if says(said, "READONLY") {
+					n.leaveReplica(ctx, string(calls[i].AppendKey(nil, 0)))
+				}
 			}
 			replies[i].Err = n.Failure(err, errors.Is(ctx.Err(), context.DeadlineExceeded))
 			continue
@@ -87,6 +90,17 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 		replies[i].Value = cmd.Val()
 	}
 	return replies
+}
+
+// leaveReplica makes the client leave a server that has become a replica. go-redis does so for READONLY, but does not find it in the
+// error of a script before Redis 7. So the server is asked for a write outside a script, which changes nothing on a master: no lock
+// has that field. go-redis most likely uses the same connection for it, and closes that then.
+func (n *Node) leaveReplica(ctx context.Context, key string) {
+	if n.cluster {
+		reload(n.client)
+		return
+	}
+	n.process(ctx, []once{{redis.NewCmd(ctx, "hdel", key, "")}})
 }
 
 // usedUp adds an exhausted pool of the client as the reason to the error of an unanswered call.
