@@ -455,3 +455,23 @@ func TestAValueOfAFormerLeaderIsNotTheHolders(t *testing.T) {
 		locktest.Unlock(t, lease)
 	})
 }
+
+// A copy of a term is the same term: its Resign ends it, and knows the work of the term.
+func TestACopyOfATermIsTheSameTerm(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c, servers := start(t, 2)
+		term := c[0].leads(t)
+		same := *term
+		if err := same.Proclaim(t.Context(), "moved"); err != nil || term.Value() != "moved" {
+			t.Errorf("Proclaim of a copy: %v, and the value is %q", err, term.Value())
+		}
+		if err := same.Resign(t.Context()); err != nil {
+			t.Errorf("Resign of a copy: %v", err)
+		}
+		if err := term.Err(); !errors.Is(err, election.ErrResigned) {
+			t.Errorf("Err: %v, want ErrResigned", err)
+		}
+		c[1].nobody(t)
+		locktest.Nothing(t, servers)
+	})
+}

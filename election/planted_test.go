@@ -9,7 +9,7 @@ import (
 )
 
 var bugs = []sabotage.Variant{
-	sabotage.NewVariant("a leader is told late", "election/term.go", "context.WithCancelCause(context.WithValue(lease.Context(), termKey{}, t))", "context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), termKey{}, t))",
+	sabotage.NewVariant("a leader is told late", "election/term.go", "context.WithCancelCause(context.WithValue(lease.Context(), termKey{}, &t.first))", "context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), termKey{}, &t.first))",
 		"TestLeadershipEnds|TestHostile"),
 	sabotage.NewVariant("a pause is not looked at", "election/term.go", "if t.ctx.Err() == nil && !time.Now().Before(t.lease.ValidUntil()) {", "if false {", "TestAPaused"),
 	sabotage.NewVariant("released before the work has ended", "election/term.go", "limit = time.After(t.election.set.TTL)", "limit = time.After(0)", "TestTheLockIsReleased|TestHostile"),

@@ -13,8 +13,12 @@ import (
 )
 
 // Term is a time in which a candidate leads, from the grant of the lock to its release or loss. It is safe for concurrent
-// use; its zero value is not usable.
-type Term struct {
+// use; its zero value is not usable. A copy of a Term is the same term.
+type Term struct{ *term }
+
+// term is the state shared by the copies of a Term.
+type term struct {
+	first    Term // of all copies
 	election *Election
 	outer    *Term // the term that its context descends from, or nil
 	lease    *quorumlock.Lease
@@ -42,12 +46,13 @@ type termKey struct{}
 
 func newTerm(ctx context.Context, e *Election, lease *quorumlock.Lease, serves bool) *Term {
 	outer, _ := TermOf(ctx)
-	t := &Term{
+	t := &term{
 		election: e, outer: outer, lease: lease, serves: serves, value: e.value, version: 1,
 		kick: make(chan struct{}, 1), drained: make(chan struct{}), over: make(chan struct{}),
 	}
-	t.ctx, t.end = context.WithCancelCause(context.WithValue(lease.Context(), termKey{}, t))
-	return t
+	t.first.term = t
+	t.ctx, t.end = context.WithCancelCause(context.WithValue(lease.Context(), termKey{}, &t.first))
+	return &t.first
 }
 
 // TermOf returns the term whose context ctx descends from: that of a lead function finds its fencing token there.
@@ -131,7 +136,7 @@ func (t *Term) resign(ctx context.Context) (over bool, err error) {
 		return true, t.err
 	}
 	for own, _ := TermOf(ctx); own != nil; own = own.outer {
-		if own == t {
+		if own.term == t.term {
 			return false, nil
 		}
 	}
@@ -233,7 +238,7 @@ func (t *Term) loss() error {
 
 // String describes the term in one line, for people.
 func (t *Term) String() string {
-	if t == nil || t.lease == nil {
+	if t == nil || t.term == nil {
 		return "no term"
 	}
 	return "term with the " + t.lease.String()
@@ -241,7 +246,7 @@ func (t *Term) String() string {
 
 // LogValue returns what a lease's does. It makes a Term a [slog.LogValuer].
 func (t *Term) LogValue() slog.Value {
-	if t == nil || t.lease == nil {
+	if t == nil || t.term == nil {
 		return slog.StringValue(t.String())
 	}
 	return t.lease.LogValue()

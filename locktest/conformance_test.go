@@ -45,6 +45,12 @@ func TestLocksOfTheLibraryConform(t *testing.T) {
 			}}.Run(t)
 		})
 	}
+	t.Run("without a bubble", func(t *testing.T) {
+		locktest.Conformance{New: func(t *testing.T) (a, b quorumlock.Locker) {
+			n := nodetest.Start(t, 3)
+			return n.NewClient().Mutex("x"), n.NewClient().Mutex("x")
+		}}.Run(t)
+	})
 	t.Run("node.Mutex", func(t *testing.T) {
 		locktest.Conformance{Bubble: true, New: func(t *testing.T) (a, b quorumlock.Locker) {
 			n := nodetest.Start(t, 1)

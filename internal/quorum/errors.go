@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
@@ -46,7 +47,11 @@ func (c *call) needed() int { return max(c.lock.tree.Need, 1) }
 // heldError says who holds the lock, as most of the nodes that refused have it.
 func (c *call) heldError() *quorumlock.HeldError {
 	e := &quorumlock.HeldError{Name: c.lock.name}
-	most := 0
+	type tally struct {
+		cells int
+		ttl   time.Duration
+	}
+	holders, most := make(map[quorumlock.Owner]tally), 0
 	for i := range c.machine.Cells {
 		d := &c.machine.Cells[i]
 		if !d.Refused {
@@ -58,17 +63,15 @@ func (c *call) heldError() *quorumlock.HeldError {
 		if d.Refusal.Free {
 			continue
 		}
-		who, n := d.Refusal.Holder, 0
-		for j := range c.machine.Cells {
-			if o := &c.machine.Cells[j]; o.Refused && !o.Refusal.Free && o.Refusal.Holder == who {
-				n++
-			}
-		}
-		if n > most {
-			most, e.Holder, e.TTL = n, who, 0
-		}
-		if who == e.Holder {
-			e.TTL = max(e.TTL, d.Refusal.TTL)
+		h := holders[d.Refusal.Holder]
+		h.cells, h.ttl = h.cells+1, max(h.ttl, d.Refusal.TTL)
+		holders[d.Refusal.Holder] = h
+		most = max(most, h.cells)
+	}
+	for i := range c.machine.Cells { // the first of those with most cells
+		if d := &c.machine.Cells[i]; d.Refused && !d.Refusal.Free && holders[d.Refusal.Holder].cells == most {
+			e.Holder, e.TTL = d.Refusal.Holder, holders[d.Refusal.Holder].ttl
+			break
 		}
 	}
 	e.Own = c.lock.client.isLive(e.Holder)
