@@ -164,7 +164,8 @@ func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0)
 // UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds it. The lock is not
 // renewed, and expires by itself. UnlockAfter returns when a quorum of the nodes has confirmed that. If too few do, it returns a
 // *[QuorumError] when all nodes have answered, or after the node timeout. Those that have confirmed keep the lock all the same. At the
-// others it ends with its TTL, unless only the answer was lost: none is asked to keep it later. If other leases of the hold are still
+// others it ends with its TTL, unless only the answer was lost: none is asked to keep it later. A frozen node may find the request
+// when it thaws, and then keeps the lock for d from that time on. If other leases of the hold are still
 // entered, UnlockAfter returns at once, and the last to leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
