@@ -31,6 +31,10 @@ var (
 	// locks that are still held. It is found in a [NodeError], which says for how long.
 	ErrQuarantined = errors.New("quorumlock: recently restarted or promoted: granting is paused because it may have lost locks")
 
+	// ErrSeveralServers says that a node grants nothing because its address leads to several servers: through it, two
+	// clients could be granted one lock. It is found in a [NodeError], which has the run IDs of two of the servers.
+	ErrSeveralServers = errors.New("quorumlock: the address leads to several servers: give each server its own")
+
 	// ErrNotALock says that the lock's key, or a key of its queue, holds another kind of value, which something else
 	// wrote. No call changes or deletes it. The error says so if it is a key of the queue.
 	ErrNotALock = errors.New("quorumlock: the key is not a lock but another kind of value: use another name, or delete the key")

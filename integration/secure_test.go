@@ -32,7 +32,7 @@ var permissions = []string{
 	"+evalsha", "+eval", "+time", "+exists", "+pexpire", "+pttl", "+del", "+get", "+set",
 	"+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hgetall", "+hkeys", "+hlen", "+incrby", "+lrange",
 	"+zadd", "+zcard", "+zcount", "+zrange", "+zrangebyscore", "+zrank", "+zrem", "+zscore",
-	"+publish", "+subscribe", "+unsubscribe", "+client|setname", "+client|id", "+ping",
+	"+publish", "+subscribe", "+unsubscribe", "+client|setname", "+client|id", "+info", "+ping",
 }
 
 func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {

@@ -151,14 +151,11 @@ type fake struct {
 
 	mu    sync.Mutex
 	asked [][]string // scripts
-	dials int
+	dials int        // connections that scripts were sent on
 }
 
 func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
-	f.mu.Lock()
-	f.dials++
-	f.mu.Unlock()
 	replies := make(chan string, 100) // what a socket keeps
 	go func() {
 		for r := range replies {
@@ -169,6 +166,7 @@ func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 	go func() {
 		defer close(replies)
 		in := bufio.NewReader(server)
+		used := false
 		for {
 			args := make([]string, header(in))
 			for i := range args {
@@ -178,6 +176,12 @@ func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 			}
 			if len(args) == 0 {
 				return
+			}
+			if !used && strings.HasPrefix(args[0], "eval") {
+				used = true
+				f.mu.Lock()
+				f.dials++
+				f.mu.Unlock()
 			}
 			r := f.reply(args)
 			if r == "" {
@@ -211,6 +215,8 @@ func (f *fake) reply(args []string) string {
 			return fmt.Sprintf(":%d\r\n", f.id)
 		}
 		return "+OK\r\n"
+	case "info":
+		return "-NOPERM x\r\n"
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -153,7 +153,10 @@ func ExampleDialer() {
 
 	s, err := n.Inspect(context.Background(), "x")
 	fmt.Println("held:", s.Held(), err)
+	// The second connection only tells whether the address leads to several servers.
+
 	// Output:
+	// through the tunnel to 10.0.0.1:6379
 	// through the tunnel to 10.0.0.1:6379
 	// held: false <nil>
 }

@@ -124,7 +124,7 @@ func TestAReplyThatIsNoneOfRedisEndsTheConnectionBeforeItCostsMemory(t *testing.
 				if !ok || e.Node != addr || !strings.Contains(err.Error(), tt.want) && (after > 0 || !strings.Contains(err.Error(), ": redis: ")) {
 					t.Errorf("error %.300v, want a *NodeError that says %q", err, tt.want)
 				}
-				if allocated > 64<<20 {
+				if allocated > 128<<20 { // by two connections: see servers
 					t.Errorf("it took %d MB of memory", allocated>>20)
 				}
 				mustClose(t, n)

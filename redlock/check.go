@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 const maxClockOffset = time.Second
 
 // Check reads the status of all nodes, tries a lock on each, and reports problems: unreachable nodes, refused locks, replicas,
-// shards of a cluster, two addresses of one server, eviction of keys, loss of keys at a restart, wrong clocks, and clients with
+// shards of a cluster, two addresses of one server, several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks, and clients with
 // another list of nodes. It leaves no keys. It waits for each node until ctx is done, for twice the node's timeout at most. If
 // fewer nodes answered than the quorum, it returns a *[quorumlock.QuorumError] along with the report. See [node.Node.Status] for
 // the permissions beyond those of a lock.
@@ -47,6 +48,9 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeHea
 	if h.Status, h.Err = n.Status(ctx); h.Err != nil {
 		return h
 	}
+	if h.Refusal = n.OneServer(ctx); h.Refusal != nil {
+		return h
+	}
 	_, err := n.Ready(ctx, c.set, name)
 	if err != nil && !refused(err) && !errors.Is(err, context.DeadlineExceeded) {
 		_, err = n.Ready(ctx, c.set, name) // the connection may be one from before a restart of the server
@@ -65,6 +69,11 @@ func (c *Client) judge(n NodeHealth) (found []Finding) {
 		found = append(found, Finding{k, s, n.Node, problem, fix})
 	}
 	s := n.Status
+	if err := cmp.Or(n.Refusal, n.Err); errors.Is(err, quorumlock.ErrSeveralServers) {
+		add(SeveralServers, Failure, "its address leads to several servers: "+strings.TrimPrefix(reason(n, err), quorumlock.ErrSeveralServers.Error()+": "),
+			"give each server an address of its own, and the client all of them")
+		return found
+	}
 	if n.Err != nil && refused(n.Err) {
 		add(Refuses, Warning, "refuses this client: "+reason(n, n.Err), fixOf(n.Err))
 		return found

@@ -37,20 +37,21 @@ type Finding struct {
 type Kind string
 
 const (
-	NoQuorum    Kind = "no quorum"    // fewer servers than the quorum grant locks
-	Unreachable Kind = "unreachable"  // a node does not answer
-	Refuses     Kind = "refuses"      // a node answers, and refuses this client or a lock
-	Shard       Kind = "shard"        // the node is one server of a cluster, and lacks the names of the other shards
-	OneNode     Kind = "one node"     // there is one node only
-	SameServer  Kind = "same server"  // two nodes lead to one server
-	NotMaster   Kind = "not a master" // the node takes no writes
-	TooOld      Kind = "too old"      // the server lacks what the scripts need
-	Evicts      Kind = "evicts"       // the server may drop keys that are held
-	Forgets     Kind = "forgets"      // a restart may lose locks that are held
-	Quarantined Kind = "quarantined"  // the restart guard keeps the node out at present
-	ClockApart  Kind = "clock apart"  // the server's clock is not that of this machine
-	OtherList   Kind = "other list"   // a client has another list of nodes, or another quorum
-	Untold      Kind = "untold"       // the server does not tell all that was to be checked
+	NoQuorum       Kind = "no quorum"       // fewer servers than the quorum grant locks
+	Unreachable    Kind = "unreachable"     // a node does not answer
+	Refuses        Kind = "refuses"         // a node answers, and refuses this client or a lock
+	Shard          Kind = "shard"           // the node is one server of a cluster, and lacks the names of the other shards
+	OneNode        Kind = "one node"        // there is one node only
+	SameServer     Kind = "same server"     // two nodes lead to one server
+	SeveralServers Kind = "several servers" // the address of a node leads to several servers
+	NotMaster      Kind = "not a master"    // the node takes no writes
+	TooOld         Kind = "too old"         // the server lacks what the scripts need
+	Evicts         Kind = "evicts"          // the server may drop keys that are held
+	Forgets        Kind = "forgets"         // a restart may lose locks that are held
+	Quarantined    Kind = "quarantined"     // the restart guard keeps the node out at present
+	ClockApart     Kind = "clock apart"     // the server's clock is not that of this machine
+	OtherList      Kind = "other list"      // a client has another list of nodes, or another quorum
+	Untold         Kind = "untold"          // the server does not tell all that was to be checked
 )
 
 // Severity says how bad a Finding is.

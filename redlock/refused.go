@@ -50,7 +50,7 @@ func fixOf(err error) string {
 // refused reports whether an error is a server's answer, and not a failure to reach the server.
 func refused(err error) bool {
 	_, answered := errors.AsType[redis.Error](err)
-	return answered || errors.Is(err, quorumlock.ErrQuarantined)
+	return answered || errors.Is(err, quorumlock.ErrQuarantined) || errors.Is(err, quorumlock.ErrSeveralServers)
 }
 
 // reason returns the error without the name of the node, because a finding already has the name.

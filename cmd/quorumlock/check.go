@@ -17,9 +17,9 @@ func (checkCommand) manual() manual {
 	return manual{
 		synopsis: "[--nodes URL,URL,...] [--quorum N] [--restart-guard MAXTTL] [--json]",
 		description: `Checks whether Redis servers are fit for locks: whether they answer, grant a lock, keep their data over a
-restart, evict nothing, are different servers, have the right time, and
-are used by clients with the same list of nodes. It tries each command
-of a lock in a script that leaves nothing behind.`,
+restart, evict nothing, are different servers with an address each, have the
+right time, and are used by clients with the same list of nodes. It tries each
+command of a lock in a script that leaves nothing behind.`,
 		environment: environment,
 		statuses: `0    there is nothing to say but advice
 1    the nodes are not fit, or too few answered

@@ -25,6 +25,7 @@ type (
 	Seen          struct{} // the highest token seen of a lock
 	Health        struct{} // which nodes are down
 	Lane          struct{} // the queue of a lane
+	Servers       struct{} // where a node's connections lead
 	Single        struct{} // the calls of a node without lanes
 	Connect       struct{} // the connections that such a node makes
 )
@@ -42,6 +43,7 @@ var order = []reflect.Type{
 	reflect.TypeFor[Seen](),
 	reflect.TypeFor[Health](),
 	reflect.TypeFor[Lane](),
+	reflect.TypeFor[Servers](),
 	reflect.TypeFor[Single](),
 	reflect.TypeFor[Connect](),
 }

@@ -27,6 +27,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/transport/connect.go":    reflect.TypeFor[lockorder.Connect](),
 	"internal/transport/hub.go":        reflect.TypeFor[lockorder.Hub](),
 	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Lane](),
+	"internal/transport/servers.go":    reflect.TypeFor[lockorder.Servers](),
 	"internal/transport/shards.go":     reflect.TypeFor[lockorder.Shards](),
 	"internal/transport/single.go":     reflect.TypeFor[lockorder.Single](),
 }

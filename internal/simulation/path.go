@@ -102,7 +102,7 @@ func (p *path) request(c *conn, args []string) {
 	m := message{path: p, conn: c, args: args}
 	verb := strings.ToLower(args[0])
 	switch verb {
-	case "hello", "client": // at once, see dial
+	case "hello", "client", "info": // at once, see dial
 		c.take([]byte(c.introduce(args)))
 		return
 	case "evalsha", "eval":

@@ -32,9 +32,10 @@ import (
 //
 // The worker starts with the first call and ends with close. Nothing waits while it has mu.
 type lane struct {
-	node *Node
-	link *link
-	wake chan struct{} // the worker is idle and should look; capacity 1
+	node   *Node
+	number int // a quorum.Lane
+	link   *link
+	wake   chan struct{} // the worker is idle and should look; capacity 1
 
 	mu     sync.Mutex
 	closed bool
@@ -62,6 +63,7 @@ type lane struct {
 	many   bool          // the last flight was of several tasks
 	spell  bool          // the next bundle is to have the source along
 	stale  bool          // the server that is connected is none to ask
+	proves bool          // the worker connects though nobody asks: see servers
 }
 
 // load is what is queued for a node, by all of its lanes.
@@ -76,8 +78,8 @@ const (
 	maxBytes = 4 << 20
 )
 
-func newLane(n *Node, o redis.Options, dial Dialer) *lane {
-	l := &lane{node: n, link: newLink(o, dial, &n.title), wake: make(chan struct{}, 1)}
+func newLane(n *Node, number int, o redis.Options, dial Dialer) *lane {
+	l := &lane{node: n, number: number, link: newLink(o, dial, &n.title), wake: make(chan struct{}, 1)}
 	l.bundle = newBundle(l)
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
@@ -244,7 +246,7 @@ func (l *lane) wait() (more bool, idle time.Duration) {
 	began := time.Now()
 	for {
 		l.mu.Lock()
-		closed, some := l.closed, l.queue.first != nil
+		closed, some := l.closed, l.queue.first != nil || l.proves
 		l.idle = !closed && !some
 		l.mu.Unlock()
 		if closed || some {

@@ -20,6 +20,8 @@ type link struct {
 	// bundles is whether the server is sent bundles: it stands alone, and has refused none. Of the worker.
 	bundles bool
 
+	dialed chan struct{} // a connection is made, and its handshake begins; capacity 1
+
 	wrote atomic.Int64            // bytes, to all connections of the client
 	last  atomic.Pointer[bounded] // the connection that was written to last
 	raw   syscall.RawConn         // the socket of the connection, once it was looked at
@@ -45,28 +47,54 @@ const (
 
 // newLink returns the link to a server. dial is without the limits of replies.
 func newLink(o redis.Options, dial Dialer, title *atomic.Pointer[string]) *link {
-	k := &link{title: title, until: until{Context: context.Background()}}
+	k := &link{title: title, dialed: make(chan struct{}, 1), until: until{Context: context.Background()}}
 	k.probe = func(fd uintptr) bool {
 		k.open = isOpen(fd)
 		return true
 	}
-	o.Dialer = quiet(bounding(dial, func(b *bounded, n int) {
+	o.Dialer = quiet(bounding(k.telling(dial), func(b *bounded, n int) {
 		k.last.Store(b)
 		k.wrote.Add(int64(n))
 	}))
+	k.client = redis.NewClient(ofLane(&o))
+	return k
+}
+
+// telling returns a dialer that tells of its connections.
+func (k *link) telling(dial Dialer) Dialer {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			k.tell()
+		}
+		return conn, err
+	}
+}
+
+func (k *link) tell() {
+	select {
+	case k.dialed <- struct{}{}:
+	default:
+	}
+}
+
+// laneProtocol is the version of RESP in which nothing comes unasked: go-redis need not look for it before every pipeline.
+const laneProtocol = 2
+
+// ofLane returns the options of a client for the connections of lanes.
+func ofLane(o *redis.Options) *redis.Options {
 	// A dial that outlasts its connect keeps its place in the pool, and its permit. With more places than permits, nobody waits for
 	// a place, for which go-redis has a timeout of its own.
 	o.PoolSize, o.MaxConcurrentDials = 8, 4
 	o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 0, 0, 0, -1
 	o.ReadBufferSize, o.WriteBufferSize = readBuffer, writeBuffer
-	o.Protocol = 2           // nothing comes unasked: go-redis need not look for it before every pipeline
+	o.Protocol = laneProtocol
 	o.DisableIdentity = true // connect says it, as the command that it needs anyhow
-	k.client = redis.NewClient(&o)
-	return k
+	return o
 }
 
-// connect makes the connection, until ctx is done.
-func (k *link) connect(ctx context.Context) error {
+// connect makes the connection, until ctx is done. It returns the server that the connection leads to; empty if that is unknown.
+func (k *link) connect(ctx context.Context) (server string, err error) {
 	conn := k.client.EphemeralConn() // which does not go back to the pool
 	pipe := conn.Pipeline()
 	name := pipe.ClientSetInfo(ctx, redis.WithLibraryName(""))
@@ -75,29 +103,23 @@ func (k *link) connect(ctx context.Context) error {
 	if t := k.title.Load(); t != nil && k.client.Options().ClientName == "" { // the URL may have a name for it
 		title = pipe.ClientSetName(ctx, *t)
 	}
-	hello, id := pipe.Do(ctx, "hello", k.client.Options().Protocol), pipe.ClientID(ctx)
-	_, err := pipe.Exec(ctx)
+	asked := askServer(ctx, pipe, laneProtocol)
+	_, err = pipe.Exec(ctx)
 	if title != nil && err != nil && err == title.Err() && answered(err) { //nolint:errorlint // the very one: the others did well
 		err = nil // the user may lack the permission
 	}
-	if err != nil && (err == hello.Err() || err == id.Err()) && answered(err) { //nolint:errorlint // likewise
-		err = nil // an old server, or a proxy
+	if err != nil && (err == asked.hello.Err() || err == asked.id.Err() || err == asked.info.Err()) && answered(err) { //nolint:errorlint // likewise
+		err = nil // an old server, a proxy, or a user without the permission
 	}
 	// go-redis uses no connection that has answered READONLY.
 	if err != nil && (name.Err() == nil || !answered(name.Err()) || redis.HasErrorPrefix(err, "READONLY")) {
 		_ = conn.Close() // err says more
-		return err
+		return "", err
 	}
 	// An old server does not know the command, and a user may lack the permission: either way it is connected.
 	k.conn, k.pipe = conn, conn.Pipeline()
-	k.bundles = hello.Err() == nil && standsAlone(hello.Val(), id.Val())
-	return nil
-}
-
-// standsAlone reports whether a reply to HELLO is that of a server which is no part of a cluster. A proxy may tell what its servers tell;
-// but then id, what CLIENT ID has answered, is not that of the reply.
-func standsAlone(hello any, id int64) bool {
-	return id != 0 && field[int64](hello, "id") == id && field[string](hello, "mode") == "standalone"
+	k.bundles = asked.standsAlone()
+	return asked.server(), nil
 }
 
 // isReady reports whether there is a connection that can be used.

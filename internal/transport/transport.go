@@ -54,6 +54,8 @@ type Node struct {
 	load     load           // of the lanes
 	workers  errgroup.Group // of the lanes
 	patience time.Duration  // for how long a lane tries to connect
+	servers  servers        // of the lanes
+	witness  *redis.Client  // makes the second connections that servers needs; nil without lanes
 
 	unsent, late *quorumlock.NodeError // of calls that were not sent, or not answered, by their deadline
 
@@ -108,9 +110,19 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 		lanes.WriteTimeout = -1
 	}
 	for i := range n.lanes {
-		n.lanes[i] = newLane(n, lanes, dial)
+		n.lanes[i] = newLane(n, i, lanes, dial)
 	}
+	lanes.Dialer = quiet(bounding(dial, nil))
+	n.witness = redis.NewClient(ofLane(&lanes))
 	o.Dialer = quiet(bounding(unlessDone(dial), nil))
+	protocol := o.Protocol
+	if protocol < 2 {
+		protocol = 3 // go-redis's default
+	}
+	o.OnConnect = func(ctx context.Context, conn *redis.Conn) error { // such as that of the subscriptions
+		n.servers.hear(serverOf(ctx, conn, protocol))
+		return nil
+	}
 	return n.start(redis.NewClient(o)), nil
 }
 
@@ -247,6 +259,9 @@ func (n *Node) Close() error {
 		if l != nil {
 			l.close()
 		}
+	}
+	if n.witness != nil {
+		_ = n.witness.Close() // it has nothing to lose
 	}
 	_ = n.workers.Wait() // its functions return no error
 	n.closeHubs()

@@ -59,7 +59,10 @@ func (l *lane) connect() bool {
 	ctx, cancel := context.WithTimeout(l.ctx, l.node.patience)
 	defer cancel()
 	began := time.Now()
-	err := l.link.connect(ctx)
+	err := l.node.servers.barred()
+	if err == nil {
+		err = l.join(ctx)
+	}
 	if err == nil {
 		return true
 	}
@@ -79,7 +82,55 @@ func (l *lane) connect() bool {
 		t.answer(t.replies)
 		t.free()
 	}
+	if l.proves {
+		select {
+		case <-time.After(tryEvery):
+		case <-l.ctx.Done():
+		}
+	}
 	return false
+}
+
+// join makes a connection and its witness. It returns an error if there is none, or if the node is at fault.
+func (l *lane) join(ctx context.Context) error {
+	l.proves = false
+	beside, cancel := context.WithCancel(ctx)
+	defer cancel()
+	select {
+	case <-l.link.dialed: // of a dial that came too late
+	default:
+	}
+	witnessed := make(chan string, 1)
+	if l.node.servers.areMute() {
+		witnessed <- ""
+	} else {
+		l.node.workers.Go(func() error {
+			select {
+			case <-l.link.dialed: // a node that is down is not dialled twice
+				conn := l.node.witness.EphemeralConn()
+				witnessed <- serverOf(beside, conn, laneProtocol)
+				_ = conn.Close() // there is nothing left to lose on it
+			case <-beside.Done():
+			}
+			return nil
+		})
+	}
+	server, err := l.link.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if server == "" { // no witness can differ from it
+		cancel()
+	}
+	var other string
+	select {
+	case other = <-witnessed:
+	case <-beside.Done():
+	}
+	if l.proves, err = l.node.servers.admit(l.number, l.link.last.Load(), server, other); err != nil {
+		l.link.drop()
+	}
+	return err
 }
 
 // ping tests the connection.

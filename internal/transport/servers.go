@@ -1,0 +1,241 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// servers detects an address that leads to several servers at one time: the address of a service, a name with two entries, a proxy
+// that balances. Through such an address two clients may be granted one lock by different servers. A server is known by the run ID
+// in INFO. Each connection of a lane is made along with a second one, its witness, which is closed at once. The rules:
+//
+//   - If a connection and its witness lead to different servers, the address is at fault: all connections of the lanes are closed,
+//     and the node answers every call with an error.
+//   - If both lead to another server than the other lane's connection, the address has moved on: after a restart or a failover. The
+//     other lane's connection is closed.
+//   - If the address goes back to the server that it left less than memory ago, it is at fault, too.
+//   - During a fault, calls make the lanes connect again. The fault ends when all connections of a proof have led to one server.
+//
+// An unknown server is no fault. It costs a connection nothing after its handshake. The zero value knows no server.
+type servers struct {
+	mu     sync.Mutex
+	seats  [2]seat // by quorum.Lane
+	mute   bool    // the latest connection led to an unknown server: the next has no witness
+	latest string  // the server that the address led to last
+	former string  // the one before that
+	left   time.Time
+
+	fault error     // the answer to every call; nil if there is none
+	tried time.Time // when a lane connected last during the fault
+	since time.Time // since when connections have led to one server; zero if the last two did not
+	one   string    // that server
+}
+
+// seat is the latest connection of a lane.
+type seat struct {
+	server string // empty if it is unknown
+	conn   *bounded
+}
+
+const (
+	memory   = 10 * time.Second
+	proof    = time.Second            // as long as a fault lasts at least
+	tryEvery = 200 * time.Millisecond // during a fault
+)
+
+// areMute reports whether a witness would be of no use.
+func (s *servers) areMute() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mute
+}
+
+// barred returns the fault if it is too early to try again, or nil. If there is a fault, the caller connects next.
+func (s *servers) barred() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault == nil || time.Since(s.tried) >= tryEvery {
+		s.tried = time.Now()
+		return nil
+	}
+	return s.fault
+}
+
+// admit takes a new connection of a lane, the server that it leads to and that of its witness. It returns an error if the node is at
+// fault. proving reports that the fault will end if the next connections lead to the same server.
+func (s *servers) admit(lane int, conn *bounded, server, witness string) (proving bool, err error) {
+	over, proving, err := s.judge(lane, conn, server, witness)
+	for _, c := range over {
+		abort(c.Conn)
+	}
+	return proving, err
+}
+
+// hear takes the server that a new connection of another kind leads to. If it is another one than before, the address has moved on,
+// and the connections of the lanes are closed. If it has not, the next connection of a lane shows that.
+func (s *servers) hear(server string) {
+	for _, c := range s.moved(server) {
+		abort(c.Conn)
+	}
+}
+
+// moved is hear, and returns the connections to be closed.
+func (s *servers) moved(server string) (over []*bounded) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if server == "" || s.fault != nil {
+		return nil
+	}
+	return s.move(server)
+}
+
+// move notes that the address leads to a server, and returns the connections that lead to another. It is called with mu held.
+func (s *servers) move(server string) (over []*bounded) {
+	if s.latest != "" && s.latest != server {
+		s.former, s.left = s.latest, time.Now()
+	}
+	s.latest = server
+	return s.leave(func(at seat) bool { return at.server != "" && at.server != server })
+}
+
+// judge is admit, and returns the connections to be closed.
+func (s *servers) judge(lane int, conn *bounded, server, witness string) (over []*bounded, proving bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	s.mute = server == ""
+	if server != "" && server == s.former && now.Sub(s.left) < memory {
+		witness = s.latest
+	}
+	if server != "" && witness != "" && server != witness {
+		s.fault = severalServers(server, witness)
+		s.since, s.former = time.Time{}, ""
+		return s.leave(func(seat) bool { return true }), false, s.fault
+	}
+	if s.fault != nil {
+		if s.since.IsZero() || s.one != server {
+			s.since, s.one = now, server
+		}
+		if now.Sub(s.since) < proof {
+			return nil, true, s.fault
+		}
+		s.fault = nil
+	}
+	if server != "" {
+		over = s.move(server)
+	}
+	s.seats[lane] = seat{server, conn}
+	return over, false, nil
+}
+
+// leave returns the connections for which it is time, and forgets them. It is called with mu held.
+func (s *servers) leave(isTime func(seat) bool) (over []*bounded) {
+	for i, at := range s.seats {
+		if at.conn != nil && isTime(at) {
+			over = append(over, at.conn)
+			s.seats[i] = seat{}
+		}
+	}
+	return over
+}
+
+// asked is what a server is asked about itself.
+type asked struct {
+	hello *redis.Cmd
+	id    *redis.IntCmd
+	info  *redis.Cmd
+}
+
+// askServer queues the questions. protocol is that of the connection.
+func askServer(ctx context.Context, pipe redis.Pipeliner, protocol int) asked {
+	return asked{pipe.Do(ctx, "hello", protocol), pipe.ClientID(ctx), pipe.Do(ctx, "info", "server")}
+}
+
+// standsAlone reports whether the server is no part of a cluster. A proxy may tell what its servers tell; but then the reply to CLIENT
+// ID is not the ID in the reply to HELLO.
+func (a asked) standsAlone() bool {
+	id := a.id.Val()
+	return id != 0 && field[int64](a.hello.Val(), "id") == id && field[string](a.hello.Val(), "mode") == "standalone"
+}
+
+// server returns the run ID of a server that stands alone; empty if it does not tell. Before Redis 6 there is no HELLO.
+func (a asked) server() string {
+	if a.id.Val() == 0 || a.hello.Err() == nil && !a.standsAlone() {
+		return ""
+	}
+	text, _ := a.info.Val().(string)
+	said := make(map[string]string)
+	for line := range strings.Lines(text) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		said[name] = value
+	}
+	if said["redis_mode"] != "standalone" && said["server_mode"] != "standalone" { // the latter is Valkey's
+		return ""
+	}
+	return said["run_id"]
+}
+
+// serverOf returns the server that a connection leads to; empty if that is unknown.
+func serverOf(ctx context.Context, conn *redis.Conn, protocol int) string {
+	pipe := conn.Pipeline()
+	a := askServer(ctx, pipe, protocol)
+	_, _ = pipe.Exec(ctx) // each has its own error
+	return a.server()
+}
+
+// looks is how many connections OneServer opens.
+const looks = 4
+
+// OneServer opens several connections at one time. If they lead to different servers, it returns a *[quorumlock.NodeError] that is
+// [quorumlock.ErrSeveralServers]. It returns nil for a cluster, and if the servers do not tell who they are. It returns when ctx is
+// done, or after the node's timeout.
+func (n *Node) OneServer(ctx context.Context) error {
+	client, _ := n.client.(*redis.Client)
+	if client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
+	defer cancel()
+	open, count, protocol := client.Conn, min(looks, client.Options().PoolSize), client.Options().Protocol
+	if n.witness != nil { // its connections are all new
+		open, count, protocol = n.witness.EphemeralConn, looks, laneProtocol
+	}
+	found, all := make(chan string, count), make(chan struct{})
+	defer close(all)
+	for range count {
+		if err := n.locks.Go(func() {
+			conn := open()
+			defer conn.Close() //nolint:errcheck // there is nothing left to lose on it
+			found <- serverOf(ctx, conn, protocol)
+			<-all
+		}); err != nil {
+			return err
+		}
+	}
+	first := ""
+	for range count {
+		select {
+		case server := <-found:
+			if first != "" && server != "" && server != first {
+				return n.Failure(severalServers(first, server), false)
+			}
+			first = cmp.Or(first, server)
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+func severalServers(one, other string) error {
+	return fmt.Errorf("%w: one connection led to the server with run_id %s, and another to %s",
+		quorumlock.ErrSeveralServers, one, other)
+}
