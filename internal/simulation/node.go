@@ -30,6 +30,10 @@ type node struct {
 	held   []message          // what came meanwhile
 	clock  clock
 
+	twin    *node // another server, which the address may lead to as well; nil if it never does
+	several bool  // it does: one connection of two leads there
+	isTwin  bool
+
 	started   time.Time // by its clock
 	histories int       // there have been so many so far; the last is the present one's id
 	former    int       // that which the present one goes on from; 0 if it began with a start
@@ -74,9 +78,17 @@ func (n *node) close() {
 	redises.Put(n.redis)
 	n.in.Attach(redislua.Node{})
 	interpreters.Put(n.in)
+	if n.twin != nil {
+		n.twin.close()
+	}
 }
 
-func (n *node) String() string { return "n" + strconv.Itoa(n.number+1) }
+func (n *node) String() string {
+	if n.isTwin {
+		return "twin of n" + strconv.Itoa(n.number+1)
+	}
+	return "n" + strconv.Itoa(n.number+1)
+}
 
 // clock is a node's own: it runs at a rate of its own, and can be stepped.
 type clock struct {

@@ -18,6 +18,8 @@ type path struct {
 	world *world
 	proc  *process
 	node  *node
+	twin  *path // to the other server of the same address; nil if there is none
+	dials int   // while the address leads to both
 	conns map[*conn]bool
 	sent  map[string]int // how often the like of a message was sent
 
@@ -26,6 +28,12 @@ type path struct {
 	heldThere         []message // meanwhile
 	heldBack          []answer
 	troubled          time.Time // when something last went wrong here
+}
+
+func newPath(p *process, n *node) *path {
+	path := &path{world: p.world, proc: p, node: n, conns: make(map[*conn]bool), sent: make(map[string]int)}
+	n.paths = append(n.paths, path)
+	return path
 }
 
 // message is a request under way.
@@ -63,6 +71,11 @@ type answer struct {
 func (p *path) dial(context.Context, string, string) (net.Conn, error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
+	if p.node.several {
+		if p.dials++; p.dials%2 == 0 {
+			p = p.twin
+		}
+	}
 	if p.refuses() || p.node.frozen && p.node.deaf {
 		p.trouble()
 		return nil, &net.OpError{Op: "dial", Net: "simulated", Err: errors.New("connection refused")}

@@ -146,9 +146,10 @@ const (
 	die
 	setWall
 	forge
+	several
 )
 
-var kinds = [...]string{"crash", "crash losing", "promote", "freeze", "evict", "flush scripts", "step back", "step forward", "cut", "cut there", "cut back", "stall", "pause", "die", "set wall clock", "forge"}
+var kinds = [...]string{"crash", "crash losing", "promote", "freeze", "evict", "flush scripts", "step back", "step forward", "cut", "cut there", "cut back", "stall", "pause", "die", "set wall clock", "forge", "several servers"}
 
 func (k kind) String() string { return kinds[k] }
 
@@ -213,7 +214,25 @@ func newPlan(seed uint64) *Plan {
 	p.slots()
 	p.latches()
 	p.java()
+	p.twins()
 	return p
+}
+
+// twins makes the addresses of some nodes lead to two servers each, connection by connection, for a while. Its own generator keeps
+// the other seeds unchanged.
+func (p *Plan) twins() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0x2b5e))}
+	if p.Class != bounded || p.Guard || p.Idle || len(p.Java) > 0 || !g.chance(0.05) {
+		return
+	}
+	for i := range p.Processes {
+		p.Processes[i].Prompt = true // the library does not know where the connections of a caller's own client lead
+	}
+	p.Faults = nil
+	at := pick(g, 0, 0, g.between(0, p.Length/2))
+	for _, node := range g.Perm(p.Nodes)[:1+g.IntN(p.Nodes)] {
+		p.Faults = append(p.Faults, Fault{At: at, For: g.between(0, p.Length-at), Kind: several, Node: node, Process: g.IntN(len(p.Processes))})
+	}
 }
 
 // thaws makes nodes of some seeds freeze for longer than the TTL, while callers come and give up, and other nodes have other

@@ -50,8 +50,10 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	p.wall.Store(int64(plan.Wall))
 	nodes := make([]*qnode.Node, len(w.nodes))
 	for i, n := range w.nodes {
-		path := &path{world: w, proc: p, node: n, conns: make(map[*conn]bool), sent: make(map[string]int)}
-		n.paths = append(n.paths, path)
+		path := newPath(p, n)
+		if n.twin != nil {
+			path.twin, path.dials = newPath(p, n.twin), number // the first connections of two processes lead to different servers
+		}
 		p.paths = append(p.paths, path)
 		if plan.Prompt {
 			var err error

@@ -69,6 +69,12 @@ func run(p *Plan) (out Outcome) {
 	for i, c := range p.Clocks {
 		w.nodes = append(w.nodes, newNode(w, i, clock{began: w.began, zero: w.began.Add(c.Offset), rate: c.Rate}))
 	}
+	for _, f := range p.Faults {
+		if n := w.nodes[f.Node]; f.Kind == several && n.twin == nil {
+			n.twin = newNode(w, f.Node, n.clock)
+			n.twin.isTwin = true
+		}
+	}
 	for i, pp := range p.Processes {
 		proc, err := newProcess(w, i, pp)
 		if err != nil {
@@ -220,6 +226,8 @@ func (w *world) suffer(f Fault, number int) {
 		p.stepped = true
 	case forge:
 		n.forge(p)
+	case several:
+		n.several = true
 	}
 	w.mu.Unlock()
 	time.Sleep(f.For)
@@ -245,6 +253,9 @@ func (w *world) suffer(f Fault, number int) {
 		path.resume()
 	case pause:
 		p.resume()
+	case several:
+		n.several = false
+		n.twin.crash()
 	}
 }
 
