@@ -49,6 +49,8 @@ var bugs = []sabotage.Bug{
 	bug("a server grants right after it starts", "internal/scriptmodel/guard.go", "	left = quarantine - (uptime-1)*1000\n", "	left = -1 + 0*quarantine*uptime\n", 20000),
 	bug("a waiter's later attempt is recalled", "internal/coretier/call.go", "first.Do == core.Acquire && first.Attempt == 1", "first.Do == core.Acquire", 20000),
 	bug("an attempt that a refused connection has decided had no quorum", "internal/core/attempt.go", "return m.blocks(func(c *Cell) bool { return !answers(c) && (c.State != Asked || c.failed) })", "return m.blocks(func(c *Cell) bool { return !answers(c) })", 4000),
+	bug("an attempt is recalled by what does not give it back", "internal/coretier/call.go", "if !b.endsAll(a) ||", "if len(b.items) == 0 ||", 4000),
+	bug("the local queue admits the newest caller first", "internal/coretier/localqueue.go", "	*q = append(*q, k)\n", "	*q = slices.Insert(*q, min(len(*q), admitted), k)\n", 4000),
 	bug("a handoff is believed without proof", "internal/coretier/process.go", " || !h.ProvenBy(c.caller.Secret)", "", 20000),
 	bug("a dead reader is kept alive by a living one", "internal/scriptmodel/queue.go", "			if must(tonumber(f.Value)) >= now {", "			if must(tonumber(f.Value)) >= 0*now {", 8000),
 	bug("a reader jumps a waiting writer", "internal/scriptmodel/share.go", "	if blocked != \"\" || !open {\n", "	if !open {\n", 4000),

@@ -242,8 +242,8 @@ func (c *call) list(b *batch) {
 	}
 }
 
-// recall is called before b is sent to a node, and works as in package quorum. If the call is over, b ends it at that node, and the
-// first attempt is still in the lane's queue, recall drops both and returns true. Either way that attempt can no longer be recalled.
+// recall is called before b is sent to a node, and works as in package quorum. If the first attempt is still in the lane's queue, and
+// b gives back all of it, recall drops both and returns true. Either way that attempt can no longer be recalled.
 func (c *call) recall(node int, b *batch) bool {
 	p, l := c.process, &c.process.lanes[node*fleet.Lanes]
 	i := slices.IndexFunc(c.asked, func(a *batch) bool { return a.lane == l })
@@ -252,7 +252,7 @@ func (c *call) recall(node int, b *batch) bool {
 	}
 	a := c.asked[i]
 	c.asked = slices.Delete(c.asked, i, i+1)
-	if c.machine.Phase() < core.Releasing || !b.endsAll(a) || !l.recall(a) {
+	if !b.endsAll(a) || !l.recall(a) {
 		return false
 	}
 	attempt, release := core.Reply{Err: errUnsent, Unsent: true}, core.Reply{}

@@ -61,6 +61,7 @@ func (t *tier) granted(c *call) *hold {
 	for _, name := range c.lock.names {
 		t.ordered(h, name, bound)
 	}
+	w.inCallOrder(c.worker)
 	w.holds = append(w.holds, h)
 	if c.lock.read == 0 {
 		w.waits = append(w.waits, span{c.lock, nil, c.first, t.world.Now()})

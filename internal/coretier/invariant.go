@@ -42,6 +42,10 @@ const (
 	// No node grants a lock past a waiter with a lower ticket whose entry has time left, unless both share it.
 	ticketOrder = "in ticket order"
 
+	// While nothing fails, the callers of one lock in one process are granted it in the order in which they called Lock.
+	// Readers share it, and have no order.
+	callOrder = "in the order of the calls"
+
 	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock
 	// or is just getting it.
 	oneWins = "one of those who try gets it"

@@ -39,6 +39,7 @@ type Plan struct {
 	Drift       quorumlock.Drift
 	MaxHold     time.Duration
 	Readers     bool // some of the calls are of readers
+	Crowd       bool // one process has more callers than it sends to the nodes at one time
 	Guard       bool // all clients have the restart guard: any node may restart without its data
 	Network     fleet.Network
 	Latency     time.Duration // the longest of most messages, one way
@@ -187,6 +188,7 @@ func newPlan(seed uint64) *Plan {
 		}
 	}
 	p.thaws()
+	p.crowds()
 	p.readers()
 	return p
 }
@@ -229,6 +231,29 @@ func (p *Plan) thaws() {
 			}
 		}
 		p.Workers = append(p.Workers, w)
+	}
+}
+
+// crowds gives one process of some seeds more callers than it sends to the nodes at one time. They come in any order, hold the lock for
+// a moment, and some give up. Its own generator keeps the other seeds unchanged.
+func (p *Plan) crowds() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0xc4d))}
+	if p.Crowd = !p.Guard && g.chance(0.02); !p.Crowd {
+		return
+	}
+	process, name, all := g.IntN(len(p.Processes)), pick(g, 0, 0, 0, 2), g.between(p.Latency, 20*p.Latency)
+	for range 8 + g.IntN(5) {
+		s := Step{Names: name, After: g.between(0, all)}
+		if p.Class != calm || g.chance(0.2) {
+			s.Limit = g.between(p.TTL, 6*p.TTL)
+		}
+		if g.chance(0.1) {
+			s.Cancel = g.between(0, 10*all)
+		}
+		for range g.IntN(3) {
+			s.Hold = append(s.Hold, Use{After: g.between(0, 4*p.Latency)})
+		}
+		p.Workers = append(p.Workers, WorkerPlan{Process: process, Steps: []Step{s}})
 	}
 }
 

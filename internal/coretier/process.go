@@ -21,6 +21,7 @@ type process struct {
 	workers []*worker
 	live    []*call // those that wait or hold
 	ticket  int64
+	queues  [12]localQueue  // of each lock
 	lanes   []lane          // of node n: n*fleet.Lanes + lane
 	retries []retries       // by node
 	trips   []time.Duration // the round trip to each node, averaged; 0 if all failed, negative if there was none

@@ -24,6 +24,7 @@ type watch struct {
 	was, is    shot
 	me         []byte // the first argument of the script that runs: the owner, or the waiter that leaves
 	holds      []*hold
+	calls      []*worker // those whose call has not returned, in the order of their calls
 	names      [len(names)]granted
 	spans      []span
 	kept       []span // of locks that Unlock has left for a while
@@ -309,6 +310,28 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 
 func isSuccessorOf(owner, waiter string) bool {
 	return len(owner) > len(waiter) && owner[len(waiter)] == '/' && owner[:len(waiter)] == waiter
+}
+
+// returned is told that a worker's call has returned.
+func (w *watch) returned(k *worker) {
+	w.calls = slices.DeleteFunc(w.calls, func(o *worker) bool { return o == k })
+}
+
+// inCallOrder checks, while nothing fails, that nobody who called earlier for the same lock in the same process still waits when a
+// call gets the lock. Those who share it may all have it at once.
+func (w *watch) inCallOrder(k *worker) {
+	q := k.localQueueOf()
+	if w.plan.Class != calm || q == nil {
+		return
+	}
+	for _, o := range w.calls {
+		if o == k {
+			return
+		}
+		if o.localQueueOf() == q {
+			w.violate(callOrder, "the call of w%d was granted past that of w%d", k.number+1, o.number+1)
+		}
+	}
 }
 
 // inTurn checks that nobody is granted a lock past those who wait for it.

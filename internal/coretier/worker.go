@@ -66,7 +66,8 @@ func (k *worker) begin() {
 	if k.limit > 0 {
 		k.after(k.limit, k.cancel)
 	}
-	k.try()
+	p.tier.watch.calls = append(p.tier.watch.calls, k)
+	k.enqueue()
 }
 
 // try makes one call. A hold that was lost before it was returned is followed by another.
@@ -80,7 +81,19 @@ func (k *worker) cancel() {
 		return
 	}
 	k.gone = true
+	if k.call == nil { // it waits in the local queue
+		k.returns()
+		k.next()
+		return
+	}
 	k.call.step(core.Event{Kind: core.Cancel})
+}
+
+// returns ends the call of the worker.
+func (k *worker) returns() {
+	k.waits = false
+	k.process.tier.watch.returned(k)
+	k.dequeue()
 }
 
 // called is told that a message has come which says that it may be the worker's turn.
@@ -101,11 +114,11 @@ func (k *worker) decided(c *call) {
 	c.finish(t)
 	took := p.now.Mono - k.began
 	t.failed(k, c, took)
+	k.returns()
 	if p.closed {
-		k.ended, k.waits = true, false
+		k.ended = true
 		return
 	}
-	k.waits = false
 	k.next()
 }
 
@@ -116,7 +129,6 @@ func (k *worker) acquired(c *call) {
 		return
 	}
 	t.inTime(k, "Lock", p.now.Mono-k.began)
-	k.waits = false
 	k.id++
 	c.holds = true
 	if !p.clocks {
@@ -125,6 +137,7 @@ func (k *worker) acquired(c *call) {
 	}
 	k.got++
 	k.hold = t.granted(c)
+	k.returns()
 	k.use = 0
 	k.goOn()
 }
@@ -189,7 +202,7 @@ func (k *worker) freed() {
 		case p.closed:
 			k.ended = true
 		case k.step.Try || k.gone || k.limit > 0 && p.now.Mono-k.began >= k.limit:
-			k.waits = false
+			k.returns()
 			k.next()
 		default:
 			k.try()

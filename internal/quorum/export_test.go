@@ -5,3 +5,10 @@ func (c *Client) Copy(d *Client) {
 	c.id, c.wake, c.place = d.id, d.wake, d.place
 	c.calls.Store(d.calls.Load())
 }
+
+// LocalQueues returns the number of local queues.
+func (c *Client) LocalQueues() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queues)
+}

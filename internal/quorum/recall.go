@@ -36,9 +36,9 @@ var (
 	errSilent   = errors.New("not sent: the call was over before the node's turn came, and the node has not answered lately")
 )
 
-// recall is called before b is sent. If b ends the call at its node, and the only batch before it is the first attempt, still unsent,
-// recall drops both and returns true. Nothing was acquired there, and the waiter is not in the node's queue. So slow or distant nodes
-// cost short holds little.
+// recall is called before b is sent. If the only batch before it at its node is the first attempt, still unsent, and b gives back all
+// of it, recall drops both and returns true. Nothing was acquired there, and the waiter is not in the node's queue. So slow or distant
+// nodes cost short holds and handoffs little.
 //
 // The machine sees a release that found nothing. If the last call to the node failed, or there was none, it sees a release that was
 // not sent: whoever wants the lock next cannot count on that node.
@@ -53,7 +53,7 @@ func (c *call) recall(b *batch) bool {
 		return false
 	}
 	c.unlist(a)
-	if c.machine.Phase() < core.Releasing || !b.endsAll(a) || !a.node.Recall(Foreground, &a.receipt) {
+	if !b.endsAll(a) || !a.node.Recall(Foreground, &a.receipt) {
 		c.mu.Unlock()
 		return false
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -165,6 +166,37 @@ func TestARecallConfirmsARelease(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A waiter that is handed the lock recalls the attempt that a node has yet to be sent: it would only be given back there.
+func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, holder, far := newWorld(t), quorum.NewClient("holder"), &parked{yes: yes{name: "far"}}
+		t.Cleanup(holder.Close)
+		wait := func(third quorum.Node) <-chan *quorumlock.Lease {
+			got := make(chan *quorumlock.Lease, 1)
+			go func() {
+				lease, err := lockOf(t, w.client, w.nodes[0], w.nodes[1], third).Lock(t.Context())
+				if err != nil {
+					t.Error(err)
+				}
+				got <- lease
+			}()
+			time.Sleep(10 * time.Millisecond)
+			return got
+		}
+		first := locktest.Lock(t, lockOf(t, holder, w.nodes[0], w.nodes[1], &yes{name: "node-3"}))
+		second := wait(&yes{name: "node-3"}) // from then on its client listens
+		third := wait(far)
+		locktest.Unlock(t, first)
+		locktest.Unlock(t, <-second)
+		lease := <-third
+		if got := far.scripts(); len(got) > 0 {
+			t.Errorf("the node is asked for %q, want nothing", got)
+		}
+		far.answerAll()
+		locktest.Unlock(t, lease)
+	})
 }
 
 func lockOf(t *testing.T, c *quorum.Client, nodes ...quorum.Node) *quorum.Lock {

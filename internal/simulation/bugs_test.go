@@ -22,6 +22,7 @@ var bugs = []sabotage.Bug{
 	bug("a pipeline whose replies were lost is sent again", "internal/transport/worker.go", "if err != nil && !sent {", "if err != nil && (sent || !sent) {", 400),
 	bug("nobody notices that one address leads to two servers", "internal/transport/servers.go", "if server != \"\" && witness != \"\" && server != witness {", "if server == witness && server != witness {", 400),
 	bug("a waiter's later attempt is recalled", "internal/quorum/recall.go", "first.Do != core.Acquire || first.Attempt > 1", "first.Do != core.Acquire", 9000),
+	bug("the local queue admits the newest caller first", "internal/quorum/localqueue.go", "\tt.place = t.queue.turns.PushBack(t)\n", "\tt.place = t.queue.turns.PushBack(t)\n\tfor e := t.place.Prev(); e != nil && !e.Value.(*turn).open; e = t.place.Prev() {\n\t\tt.queue.turns.MoveBefore(t.place, e)\n\t}\n", 1000),
 	bug("the calls of a bundle get each other's replies", "internal/transport/bundle.go", "\t\tfor _, c := range b.calls {\n\t\t\tvar", "\t\tfor i := range b.calls {\n\t\t\tc := b.calls[len(b.calls)-1-i]\n\t\t\tvar", 400),
 	bug("Extend resurrects a lost hold", "scripts/renew.lua", "if not held then\n  return 0\nend\n", "redis.call('hset', KEYS[1], ARGV[1], 1)\n", 400),
 	bug("a straggler is left alone", "internal/core/attempt.go", "\tc.stray = c.stray || lost\n\tswitch {", "\tc.stray = c.stray || lost\n\tswitch {\n\tcase true:", 400),

@@ -37,6 +37,23 @@ func (t *watch) ticketed(m message) {
 	}
 }
 
+// inCallOrder checks, while nothing fails, that nobody who called earlier for the same lock in the same process still waits when a
+// call gets the lock. Those who share it may all have it at once.
+func (t *watch) inCallOrder(c *call) {
+	alone := slices.ContainsFunc(strings.Split(c.name, "+"), func(name string) bool { return !Step{Read: c.read}.reads(name) })
+	if t.world.plan.Class != calm || !alone {
+		return
+	}
+	for _, o := range t.calls { // in the order in which they began
+		if o == c {
+			return
+		}
+		if o.proc == c.proc && o.name == c.name && o.read == c.read {
+			t.world.violateLocked(callOrder, "%v: the call for %s of %v was granted past that of %v", c.proc, c.name, c.began.Sub(t.world.began), o.began.Sub(t.world.began))
+		}
+	}
+}
+
 // refused notes that a TryLock was refused because somebody has the lock.
 func (t *watch) refused(k *worker, s Step, began time.Duration) {
 	t.world.mu.Lock()

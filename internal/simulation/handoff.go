@@ -8,6 +8,7 @@ import (
 
 // call is a call of Lock that waits.
 type call struct {
+	proc   *process
 	name   string
 	read   int
 	ticket int64
@@ -15,16 +16,19 @@ type call struct {
 	ends   time.Time // if it gets nothing
 }
 
-// waits is told that a call of Lock begins. It returns what ends that.
-func (t *watch) waits(p *process, s Step, limit time.Duration) (done func()) {
+// waits is told that a call of Lock begins. It returns what ends that; the call got the lock, or nothing.
+func (t *watch) waits(p *process, s Step, limit time.Duration) (done func(got bool)) {
 	name := s.Name
-	c := &call{name, s.Read, p.now().UnixMicro(), time.Now(), time.Now().Add(limit)}
+	c := &call{p, name, s.Read, p.now().UnixMicro(), time.Now(), time.Now().Add(limit)}
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	t.calls = append(t.calls, c)
-	return func() {
+	return func(got bool) {
 		t.world.mu.Lock()
 		defer t.world.mu.Unlock()
+		if got {
+			t.inCallOrder(c)
+		}
 		t.calls = slices.DeleteFunc(t.calls, func(o *call) bool { return o == c })
 		if s.Read == 0 {
 			t.waited = append(t.waited, span{names: strings.Split(name, "+"), from: c.began.Sub(t.world.began), to: t.world.now()})

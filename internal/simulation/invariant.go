@@ -50,6 +50,10 @@ const (
 	// the time of the call.
 	ticketOrder = "in ticket order"
 
+	// While nothing fails, the callers of one lock in one process are granted it in the order in which they called Lock.
+	// Readers share it, and have no order.
+	callOrder = "in the order of the calls"
+
 	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock
 	// or is just getting it. Of those who try to get a free lock at the same time, one gets it.
 	oneWins = "one of those who try gets it"

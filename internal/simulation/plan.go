@@ -209,6 +209,7 @@ func newPlan(seed uint64) *Plan {
 		}
 	}
 	p.thaws()
+	p.crowds()
 	p.bundles()
 	p.readers()
 	p.slots()
@@ -271,6 +272,30 @@ func (p *Plan) thaws() {
 			}
 		}
 		p.Workers = append(p.Workers, w)
+	}
+}
+
+// crowds gives one process of some seeds more callers than it sends to the nodes at one time. They come in any order, hold the lock for
+// a moment, and some give up. Its own generator keeps the other seeds unchanged.
+func (p *Plan) crowds() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0xc4d))}
+	if p.Guard || p.Idle || !g.chance(0.04) {
+		return
+	}
+	process, name, all := g.IntN(len(p.Processes)), pick(g, "x", "x", "x", "x+y"), g.between(p.Latency, 20*p.Latency)
+	for range 8 + g.IntN(5) {
+		s := Step{Name: name, After: g.between(0, all), Limit: time.Hour}
+		if p.Class != calm || g.chance(0.2) {
+			s.Limit = g.between(p.TTL, 6*p.TTL)
+		}
+		if g.chance(0.1) {
+			s.Cancel = g.between(0, 10*all)
+		}
+		s.Wait = g.chance(0.5)
+		for range g.IntN(3) {
+			s.Hold = append(s.Hold, Use{After: g.between(0, 4*p.Latency), What: write})
+		}
+		p.Workers = append(p.Workers, WorkerPlan{Process: process, Steps: []Step{s}})
 	}
 }
 

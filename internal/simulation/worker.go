@@ -118,7 +118,7 @@ func (k *worker) step(ctx context.Context, s Step) {
 	}
 	began := k.world.now()
 	k.world.note("%v: w%d calls for %s, try %v", k.proc, k.number+1, s.Name, s.Try)
-	done := func() {}
+	done := func(bool) {}
 	if !s.Try {
 		done = k.world.watch.waits(k.proc, s, limit)
 	}
@@ -130,11 +130,11 @@ func (k *worker) step(ctx context.Context, s Step) {
 			k.world.watch.refused(k, s, began)
 		}
 		k.failed(ctx, s, err, began)
-		done()
+		done(false)
 		return
 	}
 	h := k.world.watch.granted(k.proc, lease, s)
-	done()
+	done(true)
 	k.follow.Go(func() { k.world.watch.follow(h) })
 	alive := k.use(ctx, l, h, s)
 	if !alive {

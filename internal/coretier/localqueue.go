@@ -1,0 +1,47 @@
+package coretier
+
+import "slices"
+
+// admitted is what it is in package quorum.
+const admitted = 3
+
+// localQueue has the callers of one process who wait for one lock, in the order of their calls, as in package quorum: only the first
+// few go to the nodes.
+type localQueue []*worker
+
+// localQueueOf returns the local queue of a worker's lock, whether it is renewed or not. It is nil for a TryLock, and for callers who
+// all share the lock: none of them waits for another.
+func (k *worker) localQueueOf() *localQueue {
+	s := k.step
+	if s.Try || s.Read == s.Names+1 {
+		return nil
+	}
+	return &k.process.queues[4*s.Names+s.Read]
+}
+
+// enqueue has the worker wait until it is admitted.
+func (k *worker) enqueue() {
+	q := k.localQueueOf()
+	if q == nil {
+		k.try()
+		return
+	}
+	*q = append(*q, k)
+	q.admit()
+}
+
+// dequeue takes a worker out of its local queue, admitted or not, and admits the next.
+func (k *worker) dequeue() {
+	if q := k.localQueueOf(); q != nil {
+		*q = slices.DeleteFunc(*q, func(o *worker) bool { return o == k })
+		q.admit()
+	}
+}
+
+func (q *localQueue) admit() {
+	for i := 0; i < min(len(*q), admitted); i++ {
+		if k := (*q)[i]; k.call == nil {
+			k.try()
+		}
+	}
+}
