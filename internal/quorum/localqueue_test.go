@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/held"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -78,11 +80,12 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		c.come(t.Context(), 1)
 		c.come(ctx, 2, 3, 4, 5, 6)
-		c.come(t.Context(), 7, 8, 9, 10, 11)
+		c.come(t.Context(), 7, 8, 9)
 		time.Sleep(time.Second) // for the entries to be refreshed
 		w.queued(t, 3)
-		w.standFor(t, 11)
+		w.standFor(t, 9)
 		cancel()
+		c.come(t.Context(), 10, 11)
 		time.Sleep(time.Second)
 		w.queued(t, 3)
 		w.standFor(t, 6)
@@ -107,6 +110,110 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		locktest.Nothing(t, w.servers)
 		if n := w.client.LocalQueues(); n != 0 {
 			t.Errorf("the client has %d local queues, want none", n)
+		}
+	})
+}
+
+// A caller whose owner has got the lock enters the hold, past all who wait in the local queue. The hold begins when the caller is about
+// to queue, or later.
+func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
+	for name, early := range map[string]bool{"the hold begins first": true, "the caller comes first": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				owner := quorumlock.WithOwner(quorumlock.NewOwner())
+				c, own := newCrowd(w.lock(t, "x")), newCrowd(w.lock(t, "x", owner))
+				holder := locktest.Lock(t, c.lock)
+				own.come(t.Context(), 1)
+				c.come(t.Context(), 2, 3, 4, 5)
+				unlock := func() {
+					locktest.Unlock(t, holder)
+					time.Sleep(time.Millisecond)
+				}
+				if early {
+					own.come(&looking{t.Context(), sync.OnceFunc(unlock)}, 6)
+				} else {
+					own.come(t.Context(), 6)
+					unlock()
+				}
+				time.Sleep(time.Millisecond)
+				if !slices.Equal(own.got, []int{1, 6}) || len(c.got) > 0 {
+					t.Fatalf("its owner's callers %v and the others %v have the lock, want 1 and 6", own.got, c.got)
+				}
+				locktest.Unlock(t, own.leases[1])
+				locktest.Unlock(t, own.leases[6])
+				for i := 2; i <= 5; i++ {
+					time.Sleep(time.Millisecond)
+					locktest.Unlock(t, c.leases[i])
+				}
+			})
+		})
+	}
+}
+
+// looking is a context that does something when a caller looks for a hold in it, just before it queues.
+type looking struct {
+	context.Context
+	do func()
+}
+
+func (l *looking) Value(key any) any {
+	if key == (held.Key{}) {
+		l.do()
+	}
+	return l.Context.Value(key)
+}
+
+// Shutdown ends the calls that wait in the local queue.
+func TestShutdownEndsTheCallsInTheLocalQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		c := newCrowd(w.lock(t, "x"))
+		holder := locktest.Lock(t, c.lock)
+		c.come(t.Context(), 1, 2, 3, 4, 5)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := w.client.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Shutdown beside a holder: %v", err)
+		}
+		for i := 1; i <= 5; i++ {
+			if !errors.Is(c.failed[i], quorumlock.ErrClosed) {
+				t.Errorf("caller %d: %v, want ErrClosed", i, c.failed[i])
+			}
+		}
+		locktest.Unlock(t, holder)
+	})
+}
+
+// steps are the first steps of calls, as an Observer learns them.
+type steps struct{ first []quorumlock.StepKind }
+
+func (*steps) Begin(ctx context.Context, _ string) context.Context { return ctx }
+
+func (s *steps) Observe(_ context.Context, e quorumlock.Event) {
+	if e.Kind == quorumlock.Acquired {
+		s.first = append(s.first, e.Steps[0].Kind)
+	}
+}
+
+// An Observer learns which calls have waited in the local queue before they asked a node.
+func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t), &steps{}
+		c := newCrowd(w.lock(t, "x", quorumlock.WithObserver(s)))
+		holder := locktest.Lock(t, c.lock)
+		c.come(t.Context(), 1, 2, 3, 4, 5)
+		for i := range 6 {
+			locktest.Unlock(t, holder)
+			time.Sleep(time.Millisecond)
+			holder = c.leases[i+1]
+			if holder == nil {
+				break
+			}
+		}
+		queued, asks := quorumlock.StepQueued, quorumlock.StepAttempt
+		if want := []quorumlock.StepKind{asks, asks, asks, asks, queued, queued}; !slices.Equal(s.first, want) {
+			t.Errorf("the first steps are %v, want %v", s.first, want)
 		}
 	})
 }

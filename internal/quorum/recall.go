@@ -32,8 +32,8 @@ func (c *call) unlist(b *batch) {
 // errRecalled is the error of a recalled attempt at a healthy node; errSilent is that at a node whose last call failed, or that has
 // not answered any.
 var (
-	errRecalled = errors.New("not sent: the call was over before the node's turn came")
-	errSilent   = errors.New("not sent: the call was over before the node's turn came, and the node has not answered lately")
+	errRecalled = errors.New("not sent: the attempt was given back before the node's turn came")
+	errSilent   = errors.New("not sent: the attempt was given back before the node's turn came, and the node has not answered lately")
 )
 
 // recall is called before b is sent. If the only batch before it at its node is the first attempt, still unsent, and b gives back all

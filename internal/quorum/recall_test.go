@@ -24,6 +24,7 @@ type parked struct {
 
 	mu     sync.Mutex
 	awake  bool
+	behind int // calls in the background
 	parked []parking
 }
 
@@ -44,6 +45,9 @@ func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wi
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if lane == quorum.Background {
+		n.behind += len(calls)
+	}
 	if lane == quorum.Background || n.awake {
 		time.AfterFunc(time.Millisecond, func() { answer(replies) })
 		return
@@ -168,35 +172,56 @@ func TestARecallConfirmsARelease(t *testing.T) {
 	}
 }
 
-// A waiter that is handed the lock recalls the attempt that a node has yet to be sent: it would only be given back there.
+// A waiter that is handed the lock recalls its attempt from a node that has yet to be sent it. After two attempts it recalls neither: a
+// release is still needed for the other.
 func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, holder, far := newWorld(t), quorum.NewClient("holder"), &parked{yes: yes{name: "far"}}
-		t.Cleanup(holder.Close)
-		wait := func(third quorum.Node) <-chan *quorumlock.Lease {
-			got := make(chan *quorumlock.Lease, 1)
-			go func() {
-				lease, err := lockOf(t, w.client, w.nodes[0], w.nodes[1], third).Lock(t.Context())
-				if err != nil {
-					t.Error(err)
+	for name, tt := range map[string]struct {
+		attempts int
+		waits    []string
+	}{
+		"the first attempt": {1, nil},
+		"two attempts":      {2, []string{"acquire", "acquire", "release"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, holder, far := newWorld(t), quorum.NewClient("holder"), &parked{yes: yes{name: "far"}}
+				t.Cleanup(holder.Close)
+				wait := func(third quorum.Node) <-chan *quorumlock.Lease {
+					got := make(chan *quorumlock.Lease, 1)
+					go func() {
+						lease, err := lockOf(t, w.client, w.nodes[0], w.nodes[1], third).Lock(t.Context())
+						if err != nil {
+							t.Error(err)
+						}
+						got <- lease
+					}()
+					time.Sleep(10 * time.Millisecond)
+					return got
 				}
-				got <- lease
-			}()
-			time.Sleep(10 * time.Millisecond)
-			return got
-		}
-		first := locktest.Lock(t, lockOf(t, holder, w.nodes[0], w.nodes[1], &yes{name: "node-3"}))
-		second := wait(&yes{name: "node-3"}) // from then on its client listens
-		third := wait(far)
-		locktest.Unlock(t, first)
-		locktest.Unlock(t, <-second)
-		lease := <-third
-		if got := far.scripts(); len(got) > 0 {
-			t.Errorf("the node is asked for %q, want nothing", got)
-		}
-		far.answerAll()
-		locktest.Unlock(t, lease)
-	})
+				first := locktest.Lock(t, lockOf(t, holder, w.nodes[0], w.nodes[1], &yes{name: "node-3"}))
+				var second <-chan *quorumlock.Lease
+				if tt.attempts == 1 { // the client listens already, so its next waiter has missed no message
+					second = wait(&yes{name: "node-3"})
+				}
+				third := wait(far)
+				locktest.Unlock(t, first)
+				if second != nil {
+					locktest.Unlock(t, <-second)
+				}
+				lease := <-third
+				if got := far.scripts(); !slices.Equal(got, tt.waits) {
+					t.Errorf("the node is asked for %q, want %q", got, tt.waits)
+				}
+				far.sleep(true)
+				locktest.Unlock(t, lease)
+				far.answerAll()
+				time.Sleep(time.Minute)
+				if tt.waits == nil && far.behind > 0 {
+					t.Errorf("a release is pending at a node that has nothing: it is asked for %d", far.behind)
+				}
+			})
+		})
+	}
 }
 
 func lockOf(t *testing.T, c *quorum.Client, nodes ...quorum.Node) *quorum.Lock {
