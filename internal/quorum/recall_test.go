@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -165,6 +166,9 @@ func TestARecallConfirmsARelease(t *testing.T) {
 				err := lease.Unlock(t.Context())
 				if _, unconfirmed := errors.AsType[*quorumlock.QuorumError](err); unconfirmed != tt.wantsUnconfirmed {
 					t.Errorf("Unlock: %v", err)
+				}
+				if tt.wantsUnconfirmed && !strings.Contains(err.Error(), "far: not sent: the attempt was given back before the node's turn came, and the node has not answered lately") {
+					t.Errorf("Unlock: %v, want the reason of the node", err)
 				}
 				far.answerAll()
 			})
