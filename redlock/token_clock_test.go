@@ -30,7 +30,7 @@ const (
 
 // skew sets the wall clock of a client that has not been used yet. A negative skew is behind the nodes' clocks.
 func skew(c *quorum.Client, ahead time.Duration) {
-	c.Simulate(func() time.Time { return time.Now().Add(ahead) }, func(d time.Duration) time.Duration { return d })
+	c.Simulate(func() time.Time { return time.Now().Add(ahead) }, nil, func(d time.Duration) time.Duration { return d })
 }
 
 // skewed returns one more client of the servers, whose wall clock is off, and its paths to them.

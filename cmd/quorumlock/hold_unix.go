@@ -160,14 +160,14 @@ func (h *holder) order(o order, limit time.Duration) error {
 
 // renewed reports whether the end of the lease has moved, and takes notice of it.
 func (h *holder) renewed() bool {
+	// The order matters: if this process is stopped, or the machine is suspended, between two of these, the deadline comes out too early,
+	// not too late.
+	now := bootTime()
 	valid := h.lease.ValidUntil()
+	left := time.Until(valid)
 	if valid.Equal(h.valid) {
 		return false
 	}
-	// The order matters: if this process is stopped between the two, the deadline comes out too early, not too late. The wall
-	// clock counts, too, since the other one stands still while the machine is suspended.
-	now := bootTime()
-	left := min(time.Until(valid), valid.Round(0).Sub(time.Now().Round(0)))
 	h.valid, h.deadline = valid, now+int64(left)
 	return true
 }

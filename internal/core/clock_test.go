@@ -7,18 +7,18 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// What counts is the clock that says more: the monotonic one may stand still in suspend, and the wall clock may be
-// stepped. A wall clock stepped back changes nothing.
+// What counts is the clock that says more: the monotonic one may stand still in suspend, and the other may be
+// stepped. A step back changes nothing.
 func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
-	for name, tt := range map[string]struct{ mono, wall, want time.Duration }{
-		"both agree":               {5 * time.Second, 5 * time.Second, 5 * time.Second},
-		"suspended":                {time.Minute, time.Hour, time.Hour},
-		"wall stepped forward":     {0, time.Hour, time.Hour},
-		"wall stepped back":        {time.Hour, time.Second, time.Hour},
-		"wall stepped before then": {time.Second, -time.Hour, time.Second},
+	for name, tt := range map[string]struct{ mono, boot, want time.Duration }{
+		"both agree":          {5 * time.Second, 5 * time.Second, 5 * time.Second},
+		"suspended":           {time.Minute, time.Hour, time.Hour},
+		"stepped forward":     {0, time.Hour, time.Hour},
+		"stepped back":        {time.Hour, time.Second, time.Hour},
+		"stepped before then": {time.Second, -time.Hour, time.Second},
 	} {
-		start := Time{Mono: 7 * time.Hour, Wall: 1000 * time.Hour}
-		if got := (Time{start.Mono + tt.mono, start.Wall + tt.wall}).Since(start); got != tt.want {
+		start := Time{Mono: 7 * time.Hour, Boot: 1000 * time.Hour}
+		if got := (Time{start.Mono + tt.mono, start.Boot + tt.boot}).Since(start); got != tt.want {
 			t.Errorf("%s: elapsed is %v, want %v", name, got, tt.want)
 		}
 	}
@@ -29,13 +29,13 @@ func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
 func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
 	m := New(c, func(int) time.Duration { return 0 }, 1)
-	now := Time{Mono: time.Hour, Wall: time.Hour}
+	now := Time{Mono: time.Hour, Boot: time.Hour}
 	fx := m.Step(now, Event{Kind: Start})
 	m.Step(now, Event{Kind: Replied, Call: fx.Calls[0], Reply: Reply{OK: true, Token: 1}})
 	fx = m.Step(now, Event{Kind: Extend})
 	renew := fx.Calls[0]
 	until := m.Until()
-	now = Time{now.Mono + time.Millisecond, now.Wall + c.TTL}
+	now = Time{now.Mono + time.Millisecond, now.Boot + c.TTL}
 	if fx = m.Step(now, Event{Kind: Replied, Call: renew, Reply: Reply{OK: true}}); fx.Lost != NotRenewed {
 		t.Errorf("loss %d, want %d: the lease had ended when the answer came", fx.Lost, NotRenewed)
 	}
@@ -48,10 +48,10 @@ func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 func TestADeadlineCountsASuspendBeforeTheGrant(t *testing.T) {
 	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Minute, Drift: quorumlock.DefaultDrift()}
 	m := New(c, func(int) time.Duration { return 0 }, 1)
-	now := Time{Mono: time.Hour, Wall: time.Hour}
+	now := Time{Mono: time.Hour, Boot: time.Hour}
 	fx := m.Step(now, Event{Kind: Start})
 	const suspended = 3 * time.Second
-	now.Wall += suspended
+	now.Boot += suspended
 	m.Step(now, Event{Kind: Replied, Call: fx.Calls[0], Reply: Reply{OK: true, Token: 1}})
 	if got, want := m.Wake(), m.Until()-suspended; got != want {
 		t.Errorf("the timer runs until %v, want %v", got, want)

@@ -9,15 +9,14 @@ import (
 // Time is a moment by both clocks of a client, each as the time since any fixed moment.
 type Time struct {
 	Mono time.Duration // never steps, but may stand still while the machine is suspended
-	Wall time.Duration // may step
+	Boot time.Duration // goes on while the machine is suspended; may step on a system whose only such clock is the wall clock
 }
 
-// Since is the time from u to t by the clock that says more. A wall clock that is stepped forward ends a lease early;
-// one stepped back changes nothing.
-func (t Time) Since(u Time) time.Duration { return max(t.Mono-u.Mono, t.Wall-u.Wall) }
+// Since is the time from u to t by the clock that says more. A step forward ends a lease early; a step back changes nothing.
+func (t Time) Since(u Time) time.Duration { return max(t.Mono-u.Mono, t.Boot-u.Boot) }
 
 // Add returns the moment d later.
-func (t Time) Add(d time.Duration) Time { return Time{t.Mono + d, t.Wall + d} }
+func (t Time) Add(d time.Duration) Time { return Time{t.Mono + d, t.Boot + d} }
 
 // Do is what a Call asks of a node.
 type Do uint8

@@ -121,7 +121,7 @@ func (m *Machine) checkDeadline(now Time) {
 	}
 }
 
-// compareClocks notes how far the wall clock has got ahead of the monotonic clock since start. The monotonic clock may have
+// compareClocks notes how far Boot has got ahead of Mono since start. The monotonic clock may have
 // stood still while the computer was suspended: by that clock, the validity ends that much earlier.
 func (m *Machine) compareClocks(now Time) { m.ahead = now.Since(m.start) - (now.Mono - m.start.Mono) }
 

@@ -154,7 +154,7 @@ type Machine struct {
 	votes  []Vote        // on what is being asked: the raise, or the release
 	since  Time          // when the hold began
 	start  Time          // before the attempt or renewal was sent that the validity counts from
-	ahead  time.Duration // how much more time had passed since start by the wall clock, when the clocks were last compared
+	ahead  time.Duration // how much more time had passed since start by Boot, when the clocks were last compared
 	ttl    time.Duration
 	renew  time.Duration // when the next renewal is due
 	owed   time.Duration // when the renewal was due that is not won yet

@@ -122,7 +122,7 @@ func (d *driver) pass(max time.Duration) {
 	by := time.Duration(d.rng.Int64N(int64(max)))
 	d.now = d.now.Add(by)
 	if d.rng.IntN(20) == 0 {
-		d.now.Wall += time.Duration(d.rng.Int64N(int64(2*max))) - max
+		d.now.Boot += time.Duration(d.rng.Int64N(int64(2*max))) - max
 	}
 }
 

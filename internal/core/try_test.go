@@ -52,7 +52,7 @@ func play(m *Machine, trip time.Duration, answer func(Call) *Reply) *Effects {
 	for fx.Outcome == Undecided && now.Mono < time.Minute {
 		calls := callsOf(fx)
 		now.Mono += trip
-		now.Wall += trip
+		now.Boot += trip
 		if len(calls) == 0 {
 			fx = m.Step(now, Event{Kind: Tick})
 		}
@@ -154,7 +154,7 @@ func TestATryLockEndsWithinThreeNodeTimeouts(t *testing.T) {
 				after, calls = wake-now.Mono, nil
 			}
 			now.Mono += after
-			now.Wall += after
+			now.Boot += after
 			if len(calls) == 0 {
 				fx = m.Step(now, Event{Kind: Tick})
 				continue
@@ -211,7 +211,7 @@ func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 		contends bool
 	}{{3, "b", 0, false}, {3, "b", 1, true}, {4, "b", 1, true}, {4, "bcd", 0, true}, {5, "bc", 0, false}, {5, "bcde", 0, true}, {5, "bb", 2, true}, {3, "-", 0, false}, {4, "-", 2, true}} {
 		m := New(&Config{Tree: Majority(tt.nodes/2+1, tt.nodes), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
-		now := Time{Mono: time.Millisecond, Wall: time.Millisecond}
+		now := Time{Mono: time.Millisecond, Boot: time.Millisecond}
 		for i, c := range callsOf(m.Step(Time{}, Event{Kind: Start}))[:len(tt.refused)+tt.granted] {
 			r := Reply{OK: true, Token: 7}
 			if i < len(tt.refused) {
@@ -220,7 +220,7 @@ func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 			m.Step(now, Event{Kind: Replied, Call: c, Reply: r})
 		}
 		for m.Phase() != Asking || m.attempt == 1 {
-			now.Mono, now.Wall = m.Wake(), m.Wake()
+			now.Mono, now.Boot = m.Wake(), m.Wake()
 			if now.Mono == 0 {
 				t.Fatalf("%+v: no other attempt", tt)
 			}

@@ -17,7 +17,7 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := New(&Config{Tree: tree, TTL: 10 * time.Second, HandTTL: 9 * time.Second, NodeTimeout: time.Second, Renew: true}, func(int) time.Duration { return time.Millisecond }, 1)
-			now := Time{Mono: time.Second, Wall: time.Second}
+			now := Time{Mono: time.Second, Boot: time.Second}
 			for _, c := range callsOf(m.Step(now, Event{Kind: Start})) {
 				m.Step(now, Event{Kind: Replied, Call: c, Reply: Reply{Free: true, TTL: window, Position: 1, Holder: quorumlock.Owner("b:0")}})
 			}

@@ -12,9 +12,12 @@ import (
 
 const refresh = 600 * time.Millisecond // of wait.go
 
-func isPause(k fleet.FaultKind) bool {
-	return k == fleet.Pause || k == fleet.Sleep || k == fleet.StepWall || k == closes
+func isPause(f *fleet.Fault) bool {
+	return f.Kind == fleet.Pause || f.Kind == fleet.Sleep || f.Kind == fleet.StepWall && !isHarmless(f) || f.Kind == closes
 }
+
+// isHarmless reports whether a fault sets a wall clock that the process does not measure time with.
+func isHarmless(f *fleet.Fault) bool { return f.Kind == fleet.StepWall && hasBootClock(f.Client) }
 
 // slack is how long what a call leaves behind may take to be undone, after it was last heard of.
 func (t *tier) slack() time.Duration { return 3*t.plan.NodeTimeout + 20*t.plan.Latency }

@@ -214,7 +214,7 @@ func (c *call) machineRenews() bool { return c.lock.lock.Renew && c.lock.lock.Ma
 func (t *tier) wasPaused(process int, _ time.Duration) bool {
 	for i := range t.plan.Faults {
 		f := &t.plan.Faults[i]
-		if isPause(f.Kind) && f.Client == process && f.At <= t.world.Now() {
+		if isPause(f) && f.Client == process && f.At <= t.world.Now() {
 			return true
 		}
 	}

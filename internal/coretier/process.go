@@ -29,10 +29,9 @@ type process struct {
 	seen    [2]seen         // by name
 	listens []bool          // by node
 	clocks  bool            // the clocks are compared
-	mono    time.Duration   // when they were compared last
-	wall    time.Duration
-	timers  []timer // a heap
-	last    uint64  // number of a timer
+	seenAt  core.Time       // when they were compared last
+	timers  []timer         // a heap
+	last    uint64          // number of a timer
 	asked   time.Duration
 	now     core.Time
 	to      *fleet.Effects
@@ -233,8 +232,8 @@ const clockCheck = time.Second
 // compare has every hold look at its deadline when the clocks have gone apart.
 func (p *process) compare() {
 	p.after(clockCheck, func() {
-		stepped := p.now.Wall-p.wall-(p.now.Mono-p.mono) > clockCheck/10
-		p.mono, p.wall = p.now.Mono, p.now.Wall
+		stepped := p.now.Boot-p.seenAt.Boot-(p.now.Mono-p.seenAt.Mono) > clockCheck/10
+		p.seenAt = p.now
 		held := false
 		for _, c := range append([]*call(nil), p.live...) {
 			held = held || c.holds

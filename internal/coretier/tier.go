@@ -174,9 +174,15 @@ const offset = time.Second
 
 // timeOf is a client's time as its machines count it.
 func (t *tier) timeOf(process int, now fleet.Clock) core.Time {
-	base := &t.base[process]
-	return core.Time{Mono: now.Mono + offset, Wall: time.Duration(now.Wall-base.Wall)*time.Microsecond + offset}
+	boot := now.Boot
+	if !hasBootClock(process) {
+		boot = time.Duration(now.Wall-t.base[process].Wall) * time.Microsecond
+	}
+	return core.Time{Mono: now.Mono + offset, Boot: boot + offset}
 }
+
+// hasBootClock reports whether a process runs on a system with a clock that counts suspends and never steps, as Linux does.
+func hasBootClock(process int) bool { return process%2 == 0 }
 
 func (t *tier) now(process int) core.Time { return t.timeOf(process, t.world.Clock(process)) }
 
@@ -257,7 +263,7 @@ func (t *tier) suffer(f *fleet.Fault, ended bool) {
 					continue
 				}
 			case fleet.Pause, fleet.Sleep, fleet.StepWall, die, closes:
-				if f.Client != p {
+				if f.Client != p || isHarmless(f) {
 					continue
 				}
 			default:

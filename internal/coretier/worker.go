@@ -132,7 +132,7 @@ func (k *worker) acquired(c *call) {
 	k.id++
 	c.holds = true
 	if !p.clocks {
-		p.clocks, p.mono, p.wall = true, p.now.Mono, p.now.Wall
+		p.clocks, p.seenAt = true, p.now
 		p.compare()
 	}
 	k.got++

@@ -10,7 +10,8 @@ import (
 
 // Clock is what a client's clocks show.
 type Clock struct {
-	Mono time.Duration    // since the beginning of the schedule, at the client's rate
+	Mono time.Duration    // since the beginning of the schedule, at the client's rate, without suspends
+	Boot time.Duration    // with suspends
 	Wall scriptmodel.Time // may be wrong, and is stepped
 }
 

@@ -182,7 +182,7 @@ func TestClocksRunAtTheirRates(t *testing.T) {
 	w := New(Config{Nodes: []Computer{{Wall: epoch, Rate: 2}}, Clients: []Computer{{Wall: epoch, Rate: 0.5}},
 		Faults: []Fault{{Kind: StepWall, At: time.Second, By: time.Hour}, {Kind: Step, At: time.Second, By: -time.Hour}}}, []Client{c})
 	w.Run(2 * time.Second)
-	if want := (Clock{time.Second, epoch.Add(time.Second + time.Hour)}); len(c.woke) != 1 || c.woke[0] != want {
+	if want := (Clock{time.Second, time.Second, epoch.Add(time.Second + time.Hour)}); len(c.woke) != 1 || c.woke[0] != want {
 		t.Errorf("woke at %v, want %v", c.woke, want)
 	}
 	if _, now := w.Node(0); now != epoch.Add(4*time.Second-time.Hour) {

@@ -113,7 +113,8 @@ func (w *World) Node(i int) (*scriptmodel.Node, scriptmodel.Time) {
 func (w *World) Clock(i int) Clock {
 	c := w.clients[i]
 	mono := c.clock.at(w.now)
-	return Clock{mono, c.wall.Add(mono + c.clock.slept)}
+	boot := mono + c.clock.slept
+	return Clock{mono, boot, c.wall.Add(boot)}
 }
 
 // When returns the true time at which the monotonic clock of a client shows so much, if it does not sleep until then.

@@ -88,7 +88,10 @@ type Client struct {
 	calls atomic.Uint64    // the number of calls begun
 
 	base   time.Time                         // the clocks of the machines count from here
-	now    func() time.Time                  // both clocks
+	now    func() time.Time                  // the monotonic clock and the wall clock
+	boot   func() time.Duration              // a clock that is as the monotonic one, but for suspends: it counts those; nil: there is none
+	booted time.Duration                     // what boot showed at base
+	slept  atomic.Int64                      // ns of suspends since base, by boot
 	jitter func(time.Duration) time.Duration // nil but in simulations
 
 	observer quorumlock.Observer // learns of the nodes; nil: that of the lock
@@ -115,7 +118,7 @@ type Client struct {
 	entered chan struct{}                // closed, and replaced, when a lock is acquired for a WithOwner
 	queues  map[Cell][]*localQueue       // the local queues, by the first cell of their lock
 	clock   *time.Timer                  // compares the clocks while something is held
-	seen    time.Time                    // both clocks when they were compared last
+	seen    core.Time                    // when the clocks were compared last
 
 	subscriptions subscriptions
 	strangers     strangers
@@ -127,12 +130,10 @@ type Client struct {
 // NewClient returns a client with an identity of its own, which begins with the label. It starts nothing.
 func NewClient(label string) *Client {
 	id := label + "~" + names.NewID()
-	return &Client{
+	c := &Client{
 		id:       id,
 		wake:     wire.WakeChannel(id),
 		place:    quorumlock.Owner(id + ":0"), // which is no call's
-		base:     time.Now(),
-		now:      time.Now,
 		stopping: make(chan struct{}),
 		lost:     make(chan struct{}),
 		gone:     make(chan struct{}),
@@ -142,6 +143,11 @@ func NewClient(label string) *Client {
 		entered:  make(chan struct{}),
 		queues:   make(map[Cell][]*localQueue),
 	}
+	c.setClocks(time.Now, bootClock())
+	if c.base == c.base.Round(0) { // no monotonic reading: in a bubble of testing/synctest, whose time the kernel does not know
+		c.boot = nil
+	}
+	return c
 }
 
 // ID is how the client is called in its owners: `<label>~<uuid>`.
@@ -153,17 +159,41 @@ func (c *Client) SetDefaults(opts []quorumlock.Option) { c.defaults = opts }
 // Defaults returns the options of SetDefaults.
 func (c *Client) Defaults() []quorumlock.Option { return c.defaults }
 
-// Simulate replaces the clock and the random pauses of c: a simulation gives every client a wall clock of its
-// own, and the same pauses in every run. It is called before c is used.
-func (c *Client) Simulate(now func() time.Time, jitter func(time.Duration) time.Duration) {
-	c.now, c.jitter, c.base = now, jitter, now()
+// Simulate replaces the clocks and the random pauses of c: a simulation gives every client clocks of its own, and the same pauses
+// in every run. boot is nil for a system without a clock that counts suspends. It is called before c is used.
+func (c *Client) Simulate(now func() time.Time, boot func() time.Duration, jitter func(time.Duration) time.Duration) {
+	c.jitter = jitter
+	c.setClocks(now, boot)
+}
+
+func (c *Client) setClocks(now func() time.Time, boot func() time.Duration) {
+	c.now, c.base, c.boot = now, now(), boot
+	if c.boot != nil {
+		c.booted = c.boot()
+	}
 }
 
 // time is now, as the machines count it.
-func (c *Client) time() core.Time { return c.timeOf(c.now()) }
+func (c *Client) time() core.Time {
+	t, _ := c.clocks()
+	return t
+}
 
-func (c *Client) timeOf(now time.Time) core.Time {
-	return core.Time{Mono: now.Sub(c.base), Wall: now.Round(0).Sub(c.base.Round(0))}
+// clocks returns what time does, and the same moment by the monotonic clock and the wall clock. boot is read before now, and was read after
+// base: so a pause between two readings never counts as a suspend. A suspend between the two is seen by the next call.
+func (c *Client) clocks() (core.Time, time.Time) {
+	if c.boot == nil {
+		now := c.now()
+		return core.Time{Mono: now.Sub(c.base), Boot: now.Round(0).Sub(c.base.Round(0))}, now
+	}
+	up := c.boot() - c.booted
+	now := c.now()
+	mono := now.Sub(c.base)
+	slept := c.slept.Load()
+	for more := int64(up - mono); more > slept; slept = c.slept.Load() {
+		c.slept.CompareAndSwap(slept, more)
+	}
+	return core.Time{Mono: mono, Boot: mono + time.Duration(slept)}, now
 }
 
 // Close makes every lease that is still held count as lost, ends the calls that wait, and returns when
@@ -351,8 +381,8 @@ func (c *Client) start(f func()) {
 // Hint returns the wall clock in µs, as the least token to ask for.
 func (c *Client) Hint() uint64 { return uint64(max(c.now().UnixMicro(), 0)) }
 
-// clockCheck is how often the wall clock is compared with the monotonic one while something is held: the monotonic clock
-// may stand still while the machine is suspended, and with it every timer.
+// clockCheck is how often the clocks are compared while something is held: the monotonic one may stand still while the machine is
+// suspended, and with it every timer.
 const clockCheck = time.Second
 
 // compareClocks has every hold look at its deadline when the clocks have gone apart.
@@ -362,8 +392,8 @@ func (c *Client) compareClocks() {
 	}
 	defer c.End()
 	c.mu.Lock()
-	now := c.now()
-	stepped := now.Round(0).Sub(c.seen.Round(0))-now.Sub(c.seen) > clockCheck/10
+	now := c.time()
+	stepped := now.Boot-c.seen.Boot-(now.Mono-c.seen.Mono) > clockCheck/10
 	c.seen = now
 	if c.held > 0 {
 		c.clock.Reset(clockCheck)

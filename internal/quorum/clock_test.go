@@ -14,29 +14,54 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wallclock"
 )
 
-// NTP may set the wall clock while a lock is held. ValidUntil is what that clock will show when the validity is over. If it is
-// set forward, the skipped time counts as elapsed: the computer may have been suspended.
+// machine is what a client of a test runs on. It may have a clock that counts suspends and never steps.
+type machine struct{ wall, slept atomic.Int64 }
+
+// newMachine returns a world whose client runs on the machine.
+func newMachine(t *testing.T, hasBootClock bool) (*world, *machine) {
+	w, m := newWorld(t), &machine{}
+	began := time.Now()
+	var boot func() time.Duration
+	if hasBootClock {
+		boot = func() time.Duration { return time.Since(began) + time.Duration(m.slept.Load()) }
+	}
+	w.client.Simulate(m.now, boot, nil)
+	return w, m
+}
+
+func (m *machine) now() time.Time {
+	return wallclock.Now(time.Duration(m.wall.Load() + m.slept.Load()))
+}
+
+// step sets the wall clock forward or back.
+func (m *machine) step(by time.Duration) { m.wall.Add(int64(by)) }
+
+// suspend has the monotonic clock stand still while the others go on.
+func (m *machine) suspend(d time.Duration) { m.slept.Add(int64(d)) }
+
+// NTP may set the wall clock while a lock is held. ValidUntil is what that clock will show when the validity is over. Without a clock
+// that counts suspends, a step forward counts as elapsed: the computer may have been suspended.
 func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 	for _, tt := range []struct {
 		name string
+		boot bool
 		step time.Duration
 		cost time.Duration
 	}{
-		{"an hour back", -time.Hour, 0},
-		{"a second forward", time.Second, time.Second},
-		{"not at all", 0, 0},
+		{"an hour back", false, -time.Hour, 0},
+		{"a second forward", false, time.Second, time.Second},
+		{"not at all", false, 0, 0},
+		{"an hour back, beside a boot clock", true, -time.Hour, 0},
+		{"an hour forward, beside a boot clock", true, time.Hour, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				var wall atomic.Int64
-				now := func() time.Time { return wallclock.Now(time.Duration(wall.Load())) }
-				w.client.Simulate(now, nil)
+				w, m := newMachine(t, tt.boot)
 				lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
 				time.Sleep(3 * time.Second)
-				wall.Store(int64(tt.step))
+				m.step(tt.step)
 				want := quorumlock.DefaultTTL*99/100 - 2*time.Millisecond - 3*time.Second - tt.cost
-				if left := lease.ValidUntil().Round(0).Sub(now().Round(0)); left != want {
+				if left := lease.ValidUntil().Round(0).Sub(m.now().Round(0)); left != want {
 					t.Errorf("%v left by the wall clock, want %v", left, want)
 				}
 				locktest.Unlock(t, lease)
@@ -45,12 +70,37 @@ func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 	}
 }
 
-// suspended returns a world, and a function that suspends its computer: the wall clock runs on meanwhile, the monotonic one does not.
-func suspended(t *testing.T) (w *world, suspend func(time.Duration)) {
-	w = newWorld(t)
-	var wall atomic.Int64
-	w.client.Simulate(func() time.Time { return wallclock.Now(time.Duration(wall.Load())) }, nil)
-	return w, func(d time.Duration) { wall.Add(int64(d)) }
+// A step of the wall clock is no suspend where another clock counts suspends: the lease stays. Elsewhere nobody can tell the two apart,
+// and the lease ends.
+func TestAStepOfTheWallClockLosesNoLeaseWhereItIsNoSuspend(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		boot bool
+		what func(*machine, time.Duration)
+		lost bool
+	}{
+		{"a step beside a boot clock", true, (*machine).step, false},
+		{"a suspend beside a boot clock", true, (*machine).suspend, true},
+		{"a step without a boot clock", false, (*machine).step, true},
+		{"a suspend without a boot clock", false, (*machine).suspend, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, m := newMachine(t, tt.boot)
+				lease := locktest.Lock(t, w.lock(t, "x"))
+				time.Sleep(3*time.Second + time.Millisecond)
+				tt.what(m, 30*time.Second)
+				if tt.lost {
+					locktest.Lost(t, lease, time.Second)
+				} else {
+					time.Sleep(time.Minute)
+					locktest.Held(t, lease)
+					locktest.HoldsAll(t, w.servers, lease)
+				}
+				_ = lease.Unlock(t.Context())
+			})
+		})
+	}
 }
 
 // Timers stand still while the computer is suspended. If the validity is not over when the computer wakes up, it ends that
@@ -66,10 +116,10 @@ func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, suspend := suspended(t)
+				w, m := newMachine(t, true)
 				lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
 				time.Sleep(3 * time.Second)
-				suspend(tt.asleep)
+				m.suspend(tt.asleep)
 				left := max(quorumlock.DefaultTTL*99/100-2*time.Millisecond-3*time.Second-tt.asleep, 0)
 				if !tt.through {
 					time.Sleep(left - time.Millisecond)
@@ -89,14 +139,14 @@ func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 // A caller with the same owner does not wait for a hold that is over, even if nobody has noticed that yet.
 func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, suspend := suspended(t)
+		w, m := newMachine(t, true)
 		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()))
 		first := locktest.Lock(t, l)
 		time.Sleep(time.Second + 500*time.Millisecond)
 		for _, s := range w.servers { // the keys have expired meanwhile
 			s.StepClock(time.Hour)
 		}
-		suspend(time.Hour)
+		m.suspend(time.Hour)
 		asked := time.Now()
 		second := locktest.Lock(t, l)
 		if took := time.Since(asked); took > 0 {
@@ -120,10 +170,10 @@ func TestACallWithTheContextOfALeaseThatIsOverReturnsAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w, suspend := suspended(t)
+				w, m := newMachine(t, true)
 				l := w.lock(t, "x")
 				lease := locktest.Lock(t, l)
-				suspend(time.Hour)
+				m.suspend(time.Hour)
 				began := time.Now()
 				if _, err := call(l, lease.Context()); !errors.Is(err, context.Canceled) {
 					t.Errorf("%v, want the end of the ctx", err)

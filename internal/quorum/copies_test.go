@@ -83,7 +83,7 @@ func TestNothingIsGivenBackThatACopyHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := copies(t)
 		for _, w := range []*world{one, two} {
-			w.client.Simulate(time.Now, func(d time.Duration) time.Duration { return d / 2 }) // numbers that count
+			w.client.Simulate(time.Now, nil, func(d time.Duration) time.Duration { return d / 2 }) // numbers that count
 		}
 		first := locktest.TryLock(t, one.lock(t, "x"))
 		for range 3 {

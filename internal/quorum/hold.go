@@ -102,8 +102,8 @@ func (c *call) ValidUntil() time.Time {
 
 // validUntil is called with mu held.
 func (c *call) validUntil() time.Time {
-	now := c.lock.client.now() // whose wall clock may have been set since the hold began
-	left := c.machine.Remaining(c.lock.client.timeOf(now))
+	at, now := c.lock.client.clocks() // the wall clock of now may have been set since the hold began
+	left := c.machine.Remaining(at)
 	if !c.hold.ended.IsZero() {
 		left = min(left, c.hold.ended.Sub(now))
 	}

@@ -50,7 +50,7 @@ func newWorld(t *testing.T) *world {
 	for _, n := range nodes {
 		w.nodes = append(w.nodes, &hooked{Node: n})
 	}
-	w.client.Simulate(w.clock.now, nil)
+	w.client.Simulate(w.clock.now, nil, nil)
 	t.Cleanup(w.client.Close)
 	return w
 }

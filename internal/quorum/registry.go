@@ -126,10 +126,10 @@ func (c *Client) hold(w *call) error {
 	}
 	if c.clock == nil {
 		c.clock = time.AfterFunc(clockCheck, c.compareClocks)
-		c.seen = c.now()
+		c.seen = c.time()
 	} else if c.held == 1 {
 		c.clock.Reset(clockCheck)
-		c.seen = c.now()
+		c.seen = c.time()
 	}
 	return nil
 }

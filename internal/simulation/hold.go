@@ -140,6 +140,9 @@ func (t *watch) follow(h *hold) {
 			if t.world.plan.Class == calm && h.renewed && !h.released {
 				t.world.violateLocked(nothingFails, "%s has lost %s", h.owner, h.lease.Name())
 			}
+			if loss, ok := errors.AsType[*quorumlock.LostError](context.Cause(ctx)); ok && h.proc.boots && time.Now().Before(until) && strings.HasSuffix(loss.Reason, "in time") {
+				t.world.violateLocked(lossTold, "%s has lost %s %v before the end of its validity", h.owner, h.lease.Name(), time.Until(until))
+			}
 			// If the wall clock is set forward, the validity may end before the client notices that.
 			if late := min(time.Since(now), time.Since(until)); late > 1+stepped {
 				t.world.violateLocked(lossTold, "%s learned of the loss %v late", h.owner, late)
@@ -148,7 +151,7 @@ func (t *watch) follow(h *hold) {
 		case now.After(until.Add(1)):
 			t.backed(h)
 			until, stepped = now, 0
-		case now.Before(until) && stepped == 0: // its wall clock was set forward: the client compares its clocks once a second
+		case now.Before(until) && stepped == 0 && !h.proc.boots: // its wall clock was set forward: the client compares its clocks once a second
 			stepped = time.Second
 		default:
 			t.world.violateLocked(lossTold, "%s was not told that %s is over", h.owner, h.lease.Name())

@@ -36,6 +36,7 @@ type process struct {
 
 	called  []int64  // when its calls began, in µs of its wall clock
 	turns   []func() // called when one of its waiters is called
+	boots   bool     // it has a clock that counts suspends and never steps, as on Linux
 	stepped bool     // its wall clock was
 	paused  bool
 	gate    chan struct{} // closed when the pause is over
@@ -48,6 +49,7 @@ type process struct {
 func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	p := &process{world: w, id: fmt.Sprintf("p%d", number+1), names: make(map[string]string), known: make(map[string]string), attempts: make(map[string]int)}
 	p.wall.Store(int64(plan.Wall))
+	p.boots = number%2 == 0
 	nodes := make([]*qnode.Node, len(w.nodes))
 	for i, n := range w.nodes {
 		path := newPath(p, n)
@@ -82,7 +84,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	}
 	seed := w.dice.of("jitter", p.id)
 	var jittered atomic.Int64
-	p.client.Mutex("any").Member().Client().Simulate(p.now, func(d time.Duration) time.Duration {
+	p.client.Mutex("any").Member().Client().Simulate(p.now, p.bootClock(), func(d time.Duration) time.Duration {
 		return d/2 + seed.of(fmt.Sprint(jittered.Add(1))).below(d)
 	})
 	p.shared = p.latch(true)

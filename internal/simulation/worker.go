@@ -218,7 +218,7 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 	count := h.lease.HoldCount()
 	inner, err := l.Lock(h.lease.Context())
 	most := k.world.plan.NodeTimeout
-	if k.proc.stepped {
+	if k.proc.stepped && !k.proc.boots {
 		most += time.Second // until the clock is looked at, the lease is over and its context does not say so
 	}
 	k.inTime("Lock again", began, most)
@@ -228,7 +228,7 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 		}
 		return
 	}
-	if k.proc.stepped && inner.Owner() != h.lease.Owner() { // what it held was over, and another that shares the lock does not wait
+	if k.proc.stepped && !k.proc.boots && inner.Owner() != h.lease.Owner() { // what it held was over, and another that shares the lock does not wait
 		_ = inner.Unlock(context.Background())
 		return
 	}

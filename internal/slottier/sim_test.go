@@ -87,7 +87,7 @@ func (s *sim) note(format string, args ...any) {
 	}
 }
 
-func (s *sim) time() core.Time            { return core.Time{Mono: s.now, Wall: s.now} }
+func (s *sim) time() core.Time            { return core.Time{Mono: s.now, Boot: s.now} }
 func (s *sim) nodeTime() scriptmodel.Time { return epoch.Add(s.now) }
 func pick[T any](s *sim, from ...T) T     { return from[s.IntN(len(from))] }
 func (s *sim) delay(node int) time.Duration {
