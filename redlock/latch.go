@@ -21,9 +21,10 @@ import (
 //  4. A node that is slow or down costs nothing while the others are a quorum.
 //
 // Why that holds: nothing is ever taken out of the set of ids, so it does no harm if a call takes effect twice, or late.
-// Done adds its id at all nodes, and each says which ids it has. If a quorum of them have the same, that is the answer.
-// Otherwise the call writes the union of what it was told to the nodes that lack something, until a quorum has all of it;
-// so do Wait and Count, before they tell it. Any two quorums share more nodes than may forget, so whoever looks later finds
+// Done adds its id at all nodes, and each answers with the count and a digest of its ids. If a quorum has the same ids, that
+// is the answer: one round trip, however many ids there are. Otherwise the call reads the ids in which nodes may differ, and
+// adds their union at all nodes, until a quorum agrees; so do Wait and Count before they return. Calls of Done that come
+// during a round trip share the next one. Any two quorums share more nodes than may forget, so whoever looks later finds
 // it. This is how Attiya, Bar-Noy and Dolev make a register of servers that may fail ("Sharing memory robustly in
 // message-passing systems", 1995). A node that has the latch counts once, though a call sees two of its addresses.
 //

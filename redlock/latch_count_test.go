@@ -1,11 +1,14 @@
 package redlock_test
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/embedded"
 )
 
 // A Wait that was cut short leaves a latch without ids at one node. A Count that sees it does not make it one that a
@@ -34,5 +37,53 @@ func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(25 * time.Hour)
 		counts(t, other.Latch("x", 2), 1)
+	})
+}
+
+// A Done costs a round trip while the nodes agree, however many ids there are, also of a process that has seen none.
+func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		l := c.Latch("x", 4096)
+		var all sync.WaitGroup
+		for i := range 300 {
+			all.Go(func() { done(t, l, fmt.Sprint(i)) })
+		}
+		all.Wait()
+		synctest.Wait()
+		if n := ran(servers, "latch"); n > 2*3 {
+			t.Errorf("300 calls of one process at once ran %d scripts, want two rounds at three nodes", n)
+		}
+		other, _ := another(t, servers)
+		before := ran(servers, "latch")
+		done(t, other.Latch("x", 4096), "last")
+		synctest.Wait()
+		if n := ran(servers, "latch") - before; n != 3 {
+			t.Errorf("a Done ran %d scripts at three nodes", n)
+		}
+		counts(t, l, 301)
+	})
+}
+
+// Nodes learn of the ids of many processes in different orders. No call waits until the others have ended.
+func TestManyDonesAtOnceTakeAFewRoundsEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const processes = 32
+		clients, servers := fleet(t, processes, 5)
+		each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		var all sync.WaitGroup
+		for i, c := range clients {
+			all.Go(func() {
+				time.Sleep(time.Duration(i%7) * 100 * time.Microsecond)
+				done(t, c.Latch("x", processes+1), fmt.Sprint(i))
+			})
+		}
+		all.Wait()
+		synctest.Wait()
+		if n := ran(servers, "latch"); n > processes*5*5 {
+			t.Errorf("%d calls ran %d scripts at five nodes, want at most a round and two repairs each", processes, n)
+		}
+		counts(t, clients[0].Latch("x", processes+1), processes)
 	})
 }

@@ -2,7 +2,8 @@
 -- second time.
 --
 -- KEYS[1]  the latch: hash, 'quorumlock_latch' -> '<n> <server>', or '<n> <server> open' once it is open
--- KEYS[2]  its ids, until it is open: zset, all with one score, so that they are in the order of their bytes
+-- KEYS[2]  its ids, until it is open: zset, each with its number in the order of arrival, from 1; and '' with -1 - the
+--          digest: the sum of the ids' hashes modulo 2^52. A hash is the first 13 hexadecimal digits of the SHA-1.
 -- KEYS[3]  the fencing token of a lock of that name
 -- ARGV[1]  n: how many ids open the latch
 -- ARGV[2]  what to do:
@@ -14,10 +15,12 @@
 -- ARGV[3]  retention, ms: for how long the latch is kept from now on
 -- ARGV[4]  a name for this server, for a latch that is made: two addresses of one server give the same one then
 -- ARGV[5]  the channel on which it is told that the latch opens
--- ARGV[6...]  the ids
+-- ARGV[6]  tail: how many of the latest ids the reply has
+-- ARGV[7]  cut: -1, or how many of its first ids the node compares, without those given here
+-- ARGV[8...]  the ids, each once
 --
--- Reply    {state, server, ids}: state is 0 if the latch is not there, 1 if it is closed, 2 if it is open; no ids are
---          given of a latch that is open
+-- Reply    {state, server, count, digest, ids}: state is 0 if the latch is not there, 1 if it is closed, 2 if it is open.
+--          count and digest are of all ids, or of those compared; both are 0 if the latch is open.
 local n, what = ARGV[1], ARGV[2]
 local stored = redis.pcall('hget', KEYS[1], 'quorumlock_latch')
 if type(stored) == 'table' then
@@ -49,17 +52,30 @@ if stored and needed ~= n then
   return redis.error_reply('LATCH ' .. stored)
 end
 -- Everything that can fail is checked before anything is written.
-local count = redis.pcall('zcard', KEYS[2])
-if type(count) == 'table' then
-  return string.find(count.err, 'WRONGTYPE', 1, true) and redis.error_reply('WRONGKIND ids') or count
+local digest = redis.pcall('zscore', KEYS[2], '')
+if type(digest) == 'table' then
+  return string.find(digest.err, 'WRONGTYPE', 1, true) and redis.error_reply('WRONGKIND ids') or digest
+end
+local count = redis.call('zcard', KEYS[2]) - (digest and 1 or 0)
+digest = digest and -1 - digest or 0
+
+local function hash(id)
+  local sha = redis.sha1hex(id)
+  return tonumber(string.sub(sha, 1, 7), 16) * 16777216 + tonumber(string.sub(sha, 8, 13), 16)
 end
 
 if what ~= 'read' and (stored or what ~= 'keep') then
   local before = stored
   server, open = server or ARGV[4], open or ''
   if open == '' then
-    for i = 6, #ARGV do
-      count = count + redis.call('zadd', KEYS[2], '0', ARGV[i]) -- the first write: a full server refuses it
+    local had = count
+    for i = 8, #ARGV do
+      if redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i]) == 1 then -- the first write: a full server refuses it
+        count, digest = count + 1, (digest + hash(ARGV[i])) % 4503599627370496
+      end
+    end
+    if count > had then
+      redis.call('zadd', KEYS[2], string.format('%.0f', -1 - digest), '')
     end
     local key, ms = KEYS[2], ARGV[3]
     -- include expire.lua
@@ -79,9 +95,24 @@ if what ~= 'read' and (stored or what ~= 'keep') then
   -- The ids last as long as the latch, which somebody may keep for longer than the caller does.
   redis.call('pexpire', KEYS[2], redis.call('pttl', KEYS[1]))
 end
-if not stored then
-  return {0, '', redis.call('zrange', KEYS[2], 0, -1)}
-elseif open ~= '' then
-  return {2, server, {}}
+if stored and open ~= '' then
+  return {2, server, 0, 0, {}}
 end
-return {1, server, redis.call('zrange', KEYS[2], 0, -1)}
+local ids, cut = {}, tonumber(ARGV[7])
+if ARGV[6] ~= '0' then
+  ids = redis.call('zrange', KEYS[2], math.max(count - ARGV[6], 0) + 1, -1) -- '' is the first
+end
+if cut >= 0 then
+  local function without(id)
+    count, digest = count - 1, (digest - hash(id)) % 4503599627370496
+  end
+  for _, id in ipairs(redis.call('zrange', KEYS[2], cut + 1, -1)) do
+    without(id)
+  end
+  for i = 8, #ARGV do
+    if tonumber(redis.call('zscore', KEYS[2], ARGV[i])) <= cut then
+      without(ARGV[i])
+    end
+  end
+end
+return {stored and 1 or 0, server or '', count, digest, ids}

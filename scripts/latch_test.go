@@ -12,10 +12,21 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// latched is a call of the latch x, with three ids to open it, that must not fail.
+// latched is a call of the latch x, with three ids to open it, that must not fail. The outcome has its ids.
 func (s *server) latched(mode wire.LatchMode, ids ...string) wire.LatchState {
 	s.Helper()
-	got, err := s.send(wire.Latch("x", 3, mode, time.Hour, "me", ids...)).Latched(3)
+	got := s.latchState(wire.Latch("x", 3, mode, time.Hour, "me", ids...))
+	tail := s.latchState(wire.LatchTail("x", 3, 100))
+	got.IDs, tail.IDs = tail.IDs, nil
+	if len(got.IDs) != got.Count || tail.There != got.There || tail.Digest != got.Digest {
+		s.Errorf("%+v, and read again %+v", got, tail)
+	}
+	return got
+}
+
+func (s *server) latchState(c wire.Call) wire.LatchState {
+	s.Helper()
+	got, err := s.send(c).Latched(3)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -33,12 +44,60 @@ func TestALatchCountsEachIDOnceAndOpens(t *testing.T) {
 	s := start(t)
 	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "b")
 	s.checkLatch(s.latched(wire.MakeLatch, "b"), false, "me", "b")
-	s.checkLatch(s.latched(wire.MakeLatch, "a", "b"), false, "me", "a", "b")
-	s.checkLatch(s.latched(wire.ReadLatch), false, "me", "a", "b")
+	s.checkLatch(s.latched(wire.MakeLatch, "a", "b"), false, "me", "b", "a")
+	s.checkLatch(s.latched(wire.ReadLatch), false, "me", "b", "a")
 	s.checkLatch(s.latched(wire.KeepLatch, "c"), true, "me")
 	s.checkLatch(s.latched(wire.MakeLatch, "d"), true, "me")
 	if keys := s.data.Keys(); !slices.Equal(keys, []string{"x"}) {
 		t.Errorf("an open latch has the keys %q, want its name alone", keys)
+	}
+}
+
+// Two nodes have one digest when they have the same ids, in whatever order those came.
+func TestTheDigestOfALatchIsThatOfItsIDs(t *testing.T) {
+	digests := map[int64]string{}
+	for _, order := range [][]string{{"a", "b", "c"}, {"b", "a"}, {"a", "b"}, {"c", "a", "b"}, {"a"}, {"ab"}, {"a", "c"}, {}} {
+		s := start(t)
+		var digest int64
+		for _, id := range order {
+			digest = s.latchState(wire.Latch("x", 9, wire.MakeLatch, time.Hour, "me", id)).Digest
+		}
+		slices.Sort(order)
+		ids := fmt.Sprint(order)
+		if other, ok := digests[digest]; ok && other != ids {
+			t.Errorf("%s and %s have the digest %d", ids, other, digest)
+		}
+		digests[digest] = ids
+	}
+	if len(digests) != 6 {
+		t.Errorf("six sets have the digests %v", digests)
+	}
+}
+
+// A cell compares the ids that it had at its cut, without the ids of the call, wherever those are.
+func TestALatchComparesTheRestOfItsIDs(t *testing.T) {
+	a, b := start(t), start(t)
+	for _, id := range []string{"1", "2", "3", "4"} {
+		a.latchState(wire.Latch("x", 9, wire.MakeLatch, time.Hour, "me", id))
+	}
+	for _, id := range []string{"5", "2", "1"} {
+		b.latchState(wire.Latch("x", 9, wire.MakeLatch, time.Hour, "me", id))
+	}
+	if tail := a.latchState(wire.LatchTail("x", 9, 2)); !slices.Equal(tail.IDs, []string{"3", "4"}) || tail.Count != 4 {
+		t.Errorf("%+v, want the ids 3 and 4 of 4", tail)
+	}
+	b.latchState(wire.Latch("x", 9, wire.MakeLatch, time.Hour, "me", "7")) // after the cut
+	rest := func(s *server, cut int, ids ...string) wire.LatchState {
+		return s.latchState(wire.LatchRest("x", 9, time.Hour, "me", cut, ids))
+	}
+	if x, y := rest(a, 4, "3", "4", "5"), rest(b, 3, "3", "4", "5"); x.Count != 2 || x.Count != y.Count || x.Digest != y.Digest {
+		t.Errorf("%+v and %+v, want the digest of 1 and 2", x, y)
+	}
+	if x, y := rest(a, 4, "3", "4"), rest(b, 3, "3", "4"); x.Digest == y.Digest {
+		t.Errorf("%+v and %+v differ in 5", x, y)
+	}
+	if x := rest(b, 100, "1", "2", "3", "4", "5", "7"); x.Count != 0 || x.Digest != 0 {
+		t.Errorf("%+v, want nothing", x)
 	}
 }
 
@@ -67,11 +126,9 @@ func TestALatchThatIsNotThereIsMadeOnlyByThoseWhoMay(t *testing.T) {
 func TestALatchKeepsTheNameOfItsServer(t *testing.T) {
 	s := start(t)
 	s.latched(wire.MakeLatch, "a")
-	got, err := s.send(wire.Latch("x", 3, wire.RestoreLatch, time.Hour, "another", "b")).Latched(3)
-	if err != nil {
-		t.Fatal(err)
+	if got := s.latchState(wire.Latch("x", 3, wire.RestoreLatch, time.Hour, "another", "b")); got.Server != "me" {
+		t.Errorf("%+v, want the server me", got)
 	}
-	s.checkLatch(got, false, "me", "a", "b")
 }
 
 func TestALatchIsKeptFromTheLastCallThatChangesIt(t *testing.T) {
@@ -90,9 +147,7 @@ func TestALatchIsKeptFromTheLastCallThatChangesIt(t *testing.T) {
 	check(time.Hour)
 	s.data.FastForward(time.Minute)
 	// A client with a shorter retention takes nothing from the others.
-	if _, err := s.send(wire.Latch("x", 3, wire.MakeLatch, time.Minute, "me", "a")).Latched(3); err != nil {
-		t.Fatal(err)
-	}
+	s.latchState(wire.Latch("x", 3, wire.MakeLatch, time.Minute, "me", "a"))
 	check(59 * time.Minute)
 	s.latched(wire.OpenLatch)
 	s.checkTTL("x", time.Hour)
@@ -217,9 +272,9 @@ func TestAMutexOnTheNameOfALatchIsRefused(t *testing.T) {
 func TestALatchHasAnyNameAndAnyIDs(t *testing.T) {
 	for _, name := range []string{"x", "{tenant}:x", "a{b", "Zürich/銀行/🔒", "a\r\nb\n", "a\x00b", "\xff\xfe", `"]]..'--%s%d`} {
 		s := start(t)
-		ids := []string{"\r\n", "\x00", " two  words ", "\xff\xfe", strings.Repeat("k", 200), "", "1", "-nan", "quorumlock_latch", "🔒"}
-		got, err := s.send(wire.Latch(name, 100, wire.MakeLatch, time.Hour, "me", ids...)).Latched(100)
-		slices.Sort(ids)
+		ids := []string{"\r\n", "\x00", " two  words ", "\xff\xfe", strings.Repeat("k", 200), "1", "-nan", "quorumlock_latch", "🔒"}
+		s.send(wire.Latch(name, 100, wire.MakeLatch, time.Hour, "me", ids...))
+		got, err := s.send(wire.LatchTail(name, 100, 100)).Latched(100)
 		if err != nil || !slices.Equal(got.IDs, ids) {
 			t.Errorf("%q: %q, %v, want %q", name, got.IDs, err, ids)
 		}
@@ -242,7 +297,8 @@ func TestALatchOfManyIDsFitsIntoAReply(t *testing.T) {
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%0200d", i)
 	}
-	got, err := s.send(wire.Latch("x", n, wire.MakeLatch, time.Hour, "me", ids...)).Latched(n)
+	s.send(wire.Latch("x", n, wire.MakeLatch, time.Hour, "me", ids...))
+	got, err := s.send(wire.LatchTail("x", n, n)).Latched(n)
 	if err != nil || !slices.Equal(got.IDs, ids) {
 		t.Errorf("%d ids, %v, want %d", len(got.IDs), err, len(ids))
 	}

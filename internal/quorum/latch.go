@@ -7,6 +7,7 @@ import (
 	"fmt"
 	mathrand "math/rand/v2"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,9 +21,9 @@ import (
 // Latch is a set of ids that only grows, on a quorum of cells. It is open once it has n ids. It is safe for concurrent
 // use.
 //
-// Every call takes up to two rounds: see look. It is the algorithm by which Attiya, Bar-Noy and Dolev make an atomic
-// register of servers that may fail ("Sharing memory robustly in message-passing systems", 1995), with the union of two
-// sets in the place of the later of two values.
+// A call takes one round if a quorum agrees, and a repair if not: see look. It is the algorithm by which Attiya, Bar-Noy
+// and Dolev make an atomic register of servers that may fail ("Sharing memory robustly in message-passing systems", 1995),
+// with the union of two sets in the place of the later of two values.
 type Latch struct {
 	client *Client
 	name   string
@@ -34,9 +35,21 @@ type Latch struct {
 
 	found atomic.Int64 // 0 until a quorum had it; then one more than the most ids that a quorum had
 	open  atomic.Bool  // a quorum had n ids
+
+	mu     sync.Mutex
+	next   *latchBatch // the batch that a call of Done joins; nil: it begins one
+	adding bool        // addBatches runs
 }
 
-// The limits of a latch. A call reads all ids that a node has, so they must fit into one reply.
+// latchBatch is the set of ids that one look adds for several calls of Done.
+type latchBatch struct {
+	ctx  context.Context // has the values of the first caller's
+	ids  []string
+	done chan struct{} // closed when err is set
+	err  error
+}
+
+// The limits of a latch. A repair may read all ids of a node, so they must fit into one reply.
 const (
 	maxLatchIDs = 4096
 	maxLatchID  = 200 // bytes
@@ -96,11 +109,7 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 	if l.open.Load() {
 		return l.n, nil
 	}
-	u, err := l.look(ctx, wire.ReadLatch, "")
-	if err != nil {
-		return 0, err
-	}
-	return u.size(l.n), nil
+	return l.look(ctx, wire.ReadLatch, nil)
 }
 
 // start refuses what cannot work before anything is sent.
@@ -123,13 +132,19 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 	var last error    // what the last look met
 	pause, failures := firstTry, 0
 	for {
-		u, err := l.look(ctx, wire.MakeLatch, id)
+		var size int
+		var err error
+		if id != "" {
+			err = l.add(ctx, id)
+		} else {
+			size, err = l.look(ctx, wire.MakeLatch, nil)
+		}
 		var wait time.Duration
 		switch {
-		case err == nil && (id != "" || u.open):
+		case err == nil && (id != "" || size == l.n):
 			return nil
 		case err == nil:
-			last = fmt.Errorf("quorumlock: the latch %q has %d of %d ids", l.name, u.size(l.n), l.n)
+			last = fmt.Errorf("quorumlock: the latch %q has %d of %d ids", l.name, size, l.n)
 			pause, failures = firstTry, 0
 			wait = l.client.around(latchRefresh)
 		case l.isFinal(err):
@@ -201,81 +216,40 @@ func (l *Latch) listen(told chan struct{}) (stop func()) {
 	}
 }
 
-// look asks all cells, and adds the id unless it is empty. It returns what a quorum of them had together, when a quorum of
-// them has all of that: those that lacked something are given it in a second round. So whoever looks later finds it, at
-// whichever quorum. Where nothing goes wrong and nobody else adds an id at the same time, there is no second round.
-//
-// Both rounds also keep the latch for another retention. So a quorum keeps all of it for that long, and not one cell this
-// part and another that part.
-func (l *Latch) look(ctx context.Context, mode wire.LatchMode, id string) (union, error) {
-	before := l.found.Load()
-	if mode == wire.MakeLatch && before > 0 {
-		mode = wire.KeepLatch
+// add adds an id, together with those of the calls that came during the last look: any number of callers takes as many
+// rounds as two.
+func (l *Latch) add(ctx context.Context, id string) error {
+	l.mu.Lock()
+	if l.next == nil {
+		l.next = &latchBatch{ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
 	}
-	u := union{ids: make(map[string]struct{})}
-	var ids []string
-	if id != "" {
-		ids = append(ids, id)
+	b := l.next
+	b.ids = append(b.ids, id)
+	if !l.adding {
+		l.adding = true
+		l.client.start(l.addBatches)
 	}
-	all := make([]int, len(l.cells))
-	for i := range all {
-		all[i] = i
+	l.mu.Unlock()
+	select {
+	case <-b.done:
+		return b.err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	first := l.newRound(ctx, all, mode, ids)
-	states, err := first.run(ctx, nil)
-	if err != nil {
-		return u, err
-	}
-	for _, s := range states {
-		u.add(s.LatchState)
-	}
-	if before > 0 && !u.open && (!u.there || int64(len(u.ids))+1 < before) {
-		return u, fmt.Errorf("%w: the latch %q had %d ids, and a quorum has %d", quorumlock.ErrLatchForgotten, l.name, min(before-1, int64(l.n)), len(u.ids))
-	}
-	if id != "" {
-		u.ids[id] = struct{}{}
-	}
-	u.open = u.open || len(u.ids) >= l.n
-
-	var agree []cellState
-	lack := all
-	for _, s := range states {
-		if u.within(s.LatchState) && (s.There || mode == wire.ReadLatch) {
-			agree = append(agree, s)
-			lack = slices.DeleteFunc(slices.Clone(lack), func(cell int) bool { return cell == s.cell })
-		}
-	}
-	if len(agree) < l.need {
-		mode, ids = wire.RestoreLatch, make([]string, 0, len(u.ids))
-		if u.open {
-			mode = wire.OpenLatch
-		} else {
-			for id := range u.ids {
-				ids = append(ids, id)
-			}
-			slices.Sort(ids)
-		}
-		second := l.newRound(ctx, lack, mode, ids)
-		second.states = agree
-		if _, err := second.run(ctx, u.within); err != nil {
-			return u, err
-		}
-	}
-	if mode != wire.ReadLatch || len(u.ids) > 0 || u.open { // else perhaps fewer than a quorum have the latch
-		l.saw(&u)
-	}
-	return u, nil
 }
 
-// saw notes what a quorum has.
-func (l *Latch) saw(u *union) {
-	if u.open {
-		l.open.Store(true)
-	}
-	for n := int64(u.size(l.n)) + 1; ; {
-		found := l.found.Load()
-		if n <= found || l.found.CompareAndSwap(found, n) {
+// addBatches adds one batch after the other until there is none. The node timeouts bound each look.
+func (l *Latch) addBatches() {
+	for {
+		l.mu.Lock()
+		b := l.next
+		l.next, l.adding = nil, b != nil
+		l.mu.Unlock()
+		if b == nil {
 			return
 		}
+		slices.Sort(b.ids)
+		_, b.err = l.look(b.ctx, wire.MakeLatch, slices.Compact(b.ids))
+		close(b.done)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -18,7 +19,7 @@ type latchRound struct {
 	latch   *Latch
 	left    int              // cells yet to answer
 	answers chan latchAnswer // has room for all: a late answer blocks nobody
-	states  []cellState      // of the cells that count, those of a round before included
+	states  []cellState      // of the cells that count
 	errs    []*quorumlock.NodeError
 }
 
@@ -33,13 +34,13 @@ type cellState struct {
 	wire.LatchState
 }
 
-// newRound sends requests to cells, with the values of ctx. Call Begin first.
-func (l *Latch) newRound(ctx context.Context, cells []int, mode wire.LatchMode, ids []string) *latchRound {
-	r := &latchRound{latch: l, left: len(cells), answers: make(chan latchAnswer, len(cells))}
+// newRound sends a request to each cell, with the values of ctx. Call Begin first. A cell where the latch is made keeps the
+// name server.
+func (l *Latch) newRound(ctx context.Context, request func(i int, c Cell, server string) wire.Call) *latchRound {
+	r := &latchRound{latch: l, left: len(l.cells), answers: make(chan latchAnswer, len(l.cells))}
 	sent, server := time.Now(), rand.Text()
-	for _, i := range cells {
-		c := l.cells[i]
-		call := wire.Latch(c.Name, l.n, mode, l.set.Retention, server+"."+strconv.Itoa(i), ids...)
+	for i, c := range l.cells {
+		call := request(i, c, server+"."+strconv.Itoa(i))
 		l.client.send(ctx, c.Node, Foreground, sent.Add(l.set.NodeTimeout), []wire.Call{call}, func(replies []wire.Reply) {
 			l.client.answered(c.Node, replies, time.Since(sent), &l.set)
 			r.answers <- latchAnswer{i, replies[0]}
@@ -49,25 +50,25 @@ func (l *Latch) newRound(ctx context.Context, cells []int, mode wire.LatchMode, 
 	return r
 }
 
-// run returns the states of a quorum of the cells, or the error that there is none. If demanded is not nil, only cells
-// count that have what it demands. Every cell answers by the node timeout. run returns ctx's error when ctx is done first.
-func (r *latchRound) run(ctx context.Context, demanded func(wire.LatchState) bool) ([]cellState, error) {
-	for need := r.latch.need; len(r.states) < need; {
-		if len(r.states)+r.left < need {
-			return nil, r.failure()
+// run collects answers until enough returns true. It returns the error that there is no quorum, or ctx's error when ctx is
+// done first. Every cell answers by the node timeout.
+func (r *latchRound) run(ctx context.Context, enough func() bool) error {
+	for !enough() {
+		if r.left == 0 || len(r.states)+r.left < r.latch.need {
+			return r.failure()
 		}
 		select {
 		case a := <-r.answers:
 			r.left--
-			r.take(a, demanded)
+			r.take(a)
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
-	return r.states, nil
+	return nil
 }
 
-func (r *latchRound) take(a latchAnswer, demanded func(wire.LatchState) bool) {
+func (r *latchRound) take(a latchAnswer) {
 	node := r.latch.cells[a.cell].Node
 	s, err := a.reply.Latched(r.latch.n)
 	for _, other := range r.states {
@@ -75,14 +76,56 @@ func (r *latchRound) take(a latchAnswer, demanded func(wire.LatchState) bool) {
 			err = fmt.Errorf("it is the same server as node %s: give each server once", r.latch.cells[other.cell].Node)
 		}
 	}
-	if err == nil && demanded != nil && !demanded(s) {
-		err = errors.New("it did not take what other nodes have of the latch")
-	}
 	if err != nil {
 		r.errs = append(r.errs, nodeError(node, err))
 		return
 	}
 	r.states = append(r.states, cellState{a.cell, s})
+}
+
+// quorum reports whether a quorum of the cells has answered.
+func (r *latchRound) quorum() bool { return len(r.states) >= r.latch.need }
+
+// open returns how many cells have the latch open.
+func (r *latchRound) open() (n int) {
+	for _, s := range r.states {
+		if s.Open {
+			n++
+		}
+	}
+	return n
+}
+
+// there reports whether a cell has the latch.
+func (r *latchRound) there() bool {
+	return slices.ContainsFunc(r.states, func(s cellState) bool { return s.There })
+}
+
+// agreed returns how many ids a quorum of the cells has that has the same ones. Cells without the latch count if absent
+// is true.
+func (r *latchRound) agreed(absent bool) (size int, ok bool) {
+	for _, a := range r.states {
+		same := 0
+		for _, b := range r.states {
+			if (b.There || absent) && !b.Open && b.Count == a.Count && b.Digest == a.Digest {
+				same++
+			}
+		}
+		if same >= r.latch.need {
+			return a.Count, true
+		}
+	}
+	return 0, false
+}
+
+// answered reports whether all cells of an earlier round have answered.
+func (r *latchRound) answered(earlier []cellState) bool {
+	for _, e := range earlier {
+		if !slices.ContainsFunc(r.states, func(s cellState) bool { return s.cell == e.cell }) {
+			return false
+		}
+	}
+	return true
 }
 
 // failure is the reason of a missing quorum. If wrong uses of the name block the quorum, it is the error of the first such node.

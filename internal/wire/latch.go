@@ -34,20 +34,36 @@ const (
 // Latch adds ids to the latch name, which n ids open, and reads it. The latch is kept for the retention from then on. A
 // node where it is made knows itself by the name server.
 func Latch(name string, n int, mode LatchMode, retention time.Duration, server string, ids ...string) Call {
-	args := make([]any, 5, 5+len(ids))
-	args[0], args[1], args[2], args[3], args[4] = n, mode, milliseconds(retention), server, LatchKey(name)
+	return latchCall(name, n, mode, retention, server, 0, -1, ids)
+}
+
+// LatchTail reads the latch with the last ids to arrive at the node, at most tail.
+func LatchTail(name string, n, tail int) Call {
+	return latchCall(name, n, ReadLatch, 0, "", tail, -1, nil)
+}
+
+// LatchRest is [Latch] with [RestoreLatch]. Count and Digest of its reply are those of the first cut ids of the node,
+// without the ids given, of which each is given once.
+func LatchRest(name string, n int, retention time.Duration, server string, cut int, ids []string) Call {
+	return latchCall(name, n, RestoreLatch, retention, server, 0, cut, ids)
+}
+
+func latchCall(name string, n int, mode LatchMode, retention time.Duration, server string, tail, cut int, ids []string) Call {
+	args := append(make([]any, 0, 7+len(ids)), n, mode, milliseconds(retention), server, LatchKey(name), tail, cut)
 	for _, id := range ids {
 		args = append(args, id)
 	}
 	return NewCall(latch, []string{name, LatchKey(name), TokenKey(name)}, args...)
 }
 
-// LatchState is what a node has of a latch.
+// LatchState is what a node has of a latch. Two nodes with one Count and one Digest have the same ids.
 type LatchState struct {
 	There  bool
 	Open   bool
-	Server string   // the same for two addresses of one server; empty if the latch is not there
-	IDs    []string // each once; empty if it is open
+	Server string // the same for two addresses of one server; empty if the latch is not there
+	Count  int
+	Digest int64
+	IDs    []string // of LatchTail
 }
 
 // Latched reads the reply to Latch, which was called with n. The error is [quorumlock.ErrLatchMismatch] if the node's
@@ -57,16 +73,18 @@ func (r Reply) Latched(n int) (LatchState, error) {
 		return LatchState{}, r.explain(func(said string) error { return latchRefusal(said, n) })
 	}
 	values, ok := r.Value.([]any)
-	if !ok || len(values) != 3 {
+	if !ok || len(values) != 5 {
 		return LatchState{}, r.unexpected()
 	}
 	state, ok := values[0].(int64)
 	server, ok2 := values[1].(string)
-	ids, ok3 := values[2].([]any)
-	if !ok || !ok2 || !ok3 || state < 0 || state > 2 || (server == "") != (state == 0) {
+	count, ok3 := values[2].(int64)
+	digest, ok4 := values[3].(int64)
+	ids, ok5 := values[4].([]any)
+	if !ok || !ok2 || !ok3 || !ok4 || !ok5 || state < 0 || state > 2 || (server == "") != (state == 0) {
 		return LatchState{}, r.unexpected()
 	}
-	s := LatchState{There: state > 0, Open: state == 2, Server: server, IDs: make([]string, len(ids))}
+	s := LatchState{There: state > 0, Open: state == 2, Server: server, Count: int(count), Digest: digest, IDs: make([]string, len(ids))}
 	for i := range ids {
 		if s.IDs[i], ok = ids[i].(string); !ok {
 			return LatchState{}, r.unexpected()

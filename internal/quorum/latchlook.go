@@ -1,0 +1,129 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// look adds ids at all cells, and returns how many ids a quorum of them has: n if the latch is open. If a quorum has the
+// same ids, that is the answer. Otherwise a repair comes first. So a later look finds as much, at any quorum.
+//
+// Both also keep the latch for another retention. So a quorum keeps all of it for that long, and not one cell this part
+// and another that part.
+func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (int, error) {
+	before := int(l.found.Load())
+	if mode == wire.MakeLatch && before > 0 {
+		mode = wire.KeepLatch
+	}
+	round := l.newRound(ctx, func(_ int, c Cell, server string) wire.Call {
+		return wire.Latch(c.Name, l.n, mode, l.set.Retention, server, ids...)
+	})
+	if err := round.run(ctx, round.quorum); err != nil {
+		return 0, err
+	}
+	if round.open() > 0 {
+		return l.openAll(ctx, round)
+	}
+	if before > 0 && !round.there() {
+		return 0, l.forgotten(before, 0)
+	}
+	size, ok := round.agreed(mode == wire.ReadLatch)
+	if !ok {
+		return l.repair(ctx, ids, before)
+	}
+	if mode != wire.ReadLatch || size > 0 { // else perhaps fewer than a quorum have the latch
+		return l.saw(before, size)
+	}
+	return 0, nil
+}
+
+// saw notes and returns how many ids a quorum has. The error is ErrLatchForgotten if it had more before.
+func (l *Latch) saw(before, size int) (int, error) {
+	if size+1 < before {
+		return 0, l.forgotten(before, size)
+	}
+	size = min(size, l.n)
+	for n := int64(size) + 1; ; {
+		found := l.found.Load()
+		if n <= found || l.found.CompareAndSwap(found, n) {
+			return size, nil
+		}
+	}
+}
+
+func (l *Latch) forgotten(before, now int) error {
+	return fmt.Errorf("%w: the latch %q had %d ids, and a quorum has %d", quorumlock.ErrLatchForgotten, l.name, min(before-1, l.n), now)
+}
+
+// openAll opens the latch at a quorum if a round found it open at fewer cells. It returns n.
+func (l *Latch) openAll(ctx context.Context, found *latchRound) (int, error) {
+	if found.open() < l.need {
+		round := l.newRound(ctx, func(_ int, c Cell, server string) wire.Call {
+			return wire.Latch(c.Name, l.n, wire.OpenLatch, l.set.Retention, server)
+		})
+		if err := round.run(ctx, round.quorum); err != nil {
+			return 0, err
+		}
+	}
+	l.open.Store(true)
+	return l.saw(0, l.n)
+}
+
+// repair gives a quorum of the cells the same ids, with these among them, and returns how many.
+//
+// It reads the last ids of each cell, and adds their union at all cells. Each answers with the count and the digest of the
+// rest: of the ids that it had when it was read, without the union. If the rest is the same at a quorum, then each cell
+// of that quorum has all that any of them had when it was read. Ids that others add meanwhile are in no rest, so they
+// cannot delay the repair. If the rest differs, the next attempt reads more; the last one reads all, and the rest is empty.
+func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, error) {
+	for tail := min(max(1, l.n/8), 64); ; tail *= 8 { // cells that work differ in the last ids, those of the calls under way
+		read := l.newRound(ctx, func(_ int, c Cell, _ string) wire.Call { return wire.LatchTail(c.Name, l.n, tail) })
+		if err := read.run(ctx, read.quorum); err != nil {
+			return 0, err
+		}
+		if read.open() > 0 {
+			return l.openAll(ctx, read)
+		}
+		most := 0
+		union := slices.Clone(ids)
+		cuts := make([]int, len(l.cells))
+		for i := range cuts {
+			cuts[i] = math.MaxInt32 // a cell whose tail is not known compares all of its ids
+		}
+		for _, s := range read.states {
+			most = max(most, s.Count)
+			union = append(union, s.IDs...)
+			cuts[s.cell] = s.Count
+		}
+		slices.Sort(union)
+		union = slices.Compact(union)
+		if max(most, len(union))+1 < before { // nothing may be added to what remains of a latch
+			if tail >= most {
+				return 0, l.forgotten(before, len(union))
+			}
+			continue
+		}
+		write := l.newRound(ctx, func(i int, c Cell, server string) wire.Call {
+			return wire.LatchRest(c.Name, l.n, l.set.Retention, server, cuts[i], union)
+		})
+		err := write.run(ctx, func() bool {
+			_, ok := write.agreed(false)
+			return ok || write.open() > 0 || write.answered(read.states)
+		})
+		if write.open() > 0 {
+			return l.openAll(ctx, write)
+		}
+		if rest, ok := write.agreed(false); ok {
+			return l.saw(before, rest+len(union))
+		}
+		if err != nil && !write.quorum() || tail >= most {
+			return 0, cmp.Or(err, write.failure())
+		}
+	}
+}
