@@ -330,6 +330,19 @@ func TestKindsOfRedissonStayOut(t *testing.T) {
 	}
 	must(t, lease.Extend(ctx))
 	must(t, lease.Unlock(ctx))
+	must(t, n.Latch("kinds of locks", 2).Done(ctx, "a"))
+	for what, l := range map[string]*redisson.Lock{"readLock": c.ReadLock("kinds of locks"), "writeLock": c.WriteLock("kinds of locks")} {
+		if entered, err := l.TryLock(ctx); entered || err != nil {
+			t.Errorf("%s enters a latch: %v, %v", what, entered, err)
+		}
+		if err := l.Unlock(ctx); !errors.Is(err, redisson.ErrNotHeld) {
+			t.Errorf("%s unlocks a latch: %v", what, err)
+		}
+	}
+	if done, err := n.Latch("kinds of locks", 2).Count(ctx); err != nil || done != 1 {
+		t.Errorf("the latch has %d ids, %v, want 1", done, err)
+	}
+	must(t, thread.client.Del(ctx, "kinds of locks", "quorumlock_latch:{kinds of locks}").Err())
 
 	for what, use := range map[string]func() (end func()){
 		"a read-write lock of Redisson's": func() func() {

@@ -9,6 +9,16 @@ local function least(held)
   return who
 end
 
+-- culprit returns the field that shows best what a hash is that is no lock: a latch, a read-write lock of Redisson's, or something
+-- else with this field.
+local function culprit(field)
+  local mode = redis.call('hget', KEYS[1], 'mode')
+  if not mode or mode == 'mutex' or mode == 'shared' then
+    return field
+  end
+  return mode == 'latch' and 'quorumlock_latch' or 'mode'
+end
+
 -- look reads the lock. A hold is `<owner>` -> how often it was entered, beside `mode` -> 'mutex'. A hold of Redisson's has no
 -- mode, and its owner is `<uuid>:<thread>`. A lock that is shared has
 -- `mode` -> 'shared', and for each owner until when it shares, in ms of the node's clock: a number of at least 13 digits, as
@@ -28,7 +38,7 @@ local function look()
     if all[i] == 'mode' and (all[i + 1] == 'mutex' or all[i + 1] == 'shared') then
       mode = all[i + 1]
     elseif not string.find(all[i + 1], '^%d+$') or #all[i + 1] > 15 or not string.find(all[i], '^%S+:%d[%d/.]*$') then
-      return nil, redis.error_reply('NOTALOCK ' .. all[i])
+      return nil, redis.error_reply('NOTALOCK ' .. culprit(all[i]))
     else
       table.insert(held, all[i])
       table.insert(held, all[i + 1])

@@ -1,7 +1,8 @@
 -- Adds ids to a latch, and reads it. Nothing is ever taken out of a latch, so the same call twice changes nothing the
 -- second time.
 --
--- KEYS[1]  the latch: hash, 'quorumlock_latch' -> '<n> <server>', or '<n> <server> open' once it is open
+-- KEYS[1]  the latch: hash, 'quorumlock_latch' -> '<n> <server>', or '<n> <server> open' once it is open; and 'mode' -> 'latch',
+--          which keeps out Redisson's read-write locks
 -- KEYS[2]  its ids, until it is open: zset, each with its number in the order of arrival, from 1; and '' with -1 - the
 --          digest: the sum of the ids' hashes modulo 2^52. A hash is the first 13 hexadecimal digits of the SHA-1.
 -- KEYS[3]  the fencing token of a lock of that name
@@ -37,7 +38,8 @@ if not stored then
   local held, field = redis.call('hgetall', KEYS[1]), nil
   for i = 1, #held, 2 do
     local own = held[i] == 'mode' and (held[i + 1] == 'mutex' or held[i + 1] == 'shared') -- beside the owners of a lock
-    if not own and (not field or not string.find(held[i], '^%S+:%d[%d/.]*$')) then -- a field that no lock has says more
+    -- A field that no lock has says more, and the mode of a read-write lock of Redisson's most.
+    if not own and field ~= 'mode' and (not field or not string.find(held[i], '^%S+:%d[%d/.]*$')) then
       field = held[i]
     end
   end
@@ -83,7 +85,7 @@ if what ~= 'read' and (stored or what ~= 'keep') then
   end
   stored = n .. ' ' .. server .. open
   if stored ~= before then
-    redis.call('hset', KEYS[1], 'quorumlock_latch', stored)
+    redis.call('hset', KEYS[1], 'quorumlock_latch', stored, 'mode', 'latch')
     if open ~= '' then
       redis.call('del', KEYS[2])
       redis.pcall('publish', ARGV[5], 'open') -- it is open even if the user may not publish

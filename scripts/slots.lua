@@ -50,7 +50,7 @@ local function check()
       return mark
     end
     local fields = redis.pcall('hgetall', KEYS[1])
-    return redis.error_reply('NOSEMAPHORE ' .. (fields.err and 'WRONGTYPE' or least(fields)))
+    return redis.error_reply('NOSEMAPHORE ' .. (fields.err and 'WRONGTYPE' or culprit(least(fields))))
   elseif not mark and redis.call('exists', KEYS[1]) == 1 then
     return redis.error_reply('NOSEMAPHORE zset')
   end

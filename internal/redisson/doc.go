@@ -5,5 +5,6 @@
 // them try. A lock object is bound to a thread: see [Lock.Thread].
 //
 // What is modelled, by class: RedissonLock, RedissonFairLock, RedissonSpinLock, RedissonReadLock, RedissonWriteLock,
-// RedissonFencedLock, RedissonMultiLock and RedissonRedLock, as of 2026. What is not: retries after a timeout, and sentinels.
+// RedissonFencedLock, RedissonMultiLock and RedissonRedLock, as of 2026. Of semaphores, countdown latches and locks of a group, only the
+// calls that return at once. What is not: retries after a timeout, and sentinels.
 package redisson

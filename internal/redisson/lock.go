@@ -24,8 +24,8 @@ var (
 	spinLock    = kind{try: rLock.try, unlock: script(unlockSpin), renew: rLock.renew, channel: silent}
 	fencedLock  = kind{try: script(tryFenced), unlock: rLock.unlock, renew: rLock.renew, channel: channel, message: "0"}
 	fairLock    = kind{try: script(fmt.Sprintf(stale, 2, 3, 4) + tryFair), unlock: script(seen + fmt.Sprintf(stale, 4, 5, 6) + unlockFair), renew: rLock.renew, channel: channel, message: "0"}
-	readLock    = kind{try: script(tryRead), unlock: script(unlockRead), renew: rLock.renew, channel: rwChannel, message: "0"}
-	writeLock   = kind{try: script(tryWrite), unlock: script(unlockWrite), renew: rLock.renew, channel: rwChannel, message: "1", field: ":write"}
+	readLock    = kind{try: script(tryRead), unlock: script(unlockRead), renew: rLock.renew, channel: rwChannel, message: "0", mode: "read"}
+	writeLock   = kind{try: script(tryWrite), unlock: script(unlockWrite), renew: rLock.renew, channel: rwChannel, message: "1", field: ":write", mode: "write"}
 	giveUp      = script(giveUpFair)
 	forceScript = script(forceUnlock)
 )
@@ -258,9 +258,10 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	return c.redis.Del(ctx, latch).Err()
 }
 
-// ForceUnlock is forceUnlock(): it frees the lock, whoever holds it, and reports whether somebody did.
+// ForceUnlock is forceUnlock(): it deletes the key, of whatever kind, and reports whether it was there. That of a read-write lock
+// deletes only its own.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
-	n, err := forceScript.Run(ctx, l.client.redis, []string{l.name, l.kind.channel(l.name)}, l.kind.message, l.client.publish()).Int()
+	n, err := forceScript.Run(ctx, l.client.redis, []string{l.name, l.kind.channel(l.name)}, l.kind.message, l.client.publish(), l.kind.mode).Int()
 	return n == 1, err
 }
 

@@ -9,6 +9,7 @@ type kind struct {
 	channel func(name string) string // empty if it does not subscribe
 	message string                   // of a release
 	field   string                   // follows the thread in the hash
+	mode    string                   // of a read-write lock
 }
 
 // The replies: of a try, nil if it was granted and otherwise a PTTL; of an unlock, 1 if the lock is free, 0 if entries are left,
@@ -190,8 +191,76 @@ redis.call('hincrby', KEYS[1], ARGV[2], 1)
 redis.call('pexpire', KEYS[1], ARGV[1])
 return nil`
 
+	// A forceUnlock. ARGV[3] is the mode of a read-write lock; empty for others, which delete any key.
 	forceUnlock = `
-if redis.call('del', KEYS[1]) == 0 then return 0 end
+if ARGV[3] ~= '' and redis.call('hget', KEYS[1], 'mode') ~= ARGV[3] or redis.call('del', KEYS[1]) == 0 then return 0 end
 redis.call(ARGV[2], KEYS[2], ARGV[1])
 return 1`
+
+	// A semaphore: KEYS[1] has the free permits, KEYS[2] is the channel, KEYS[3] has the permits that expire. The last argument is the
+	// command that publishes.
+	trySetPermits = `
+if redis.call('get', KEYS[1]) then return 0 end
+redis.call('set', KEYS[1], ARGV[1])
+redis.call(ARGV[2], KEYS[2], ARGV[1])
+return 1`
+
+	takeOne = `
+if tonumber(redis.call('get', KEYS[1]) or 0) < 1 then return 0 end
+redis.call('decr', KEYS[1])
+`
+	tryAcquirePermit = takeOne + "return 1"
+
+	releasePermit = `
+redis.call(ARGV[1], KEYS[2], redis.call('incr', KEYS[1]))
+return 1`
+
+	// ARGV[1] is the time of the client, ARGV[2] the end of the permit, ARGV[3] its id.
+	overdue = `
+local over = redis.call('zrangebyscore', KEYS[3], 0, ARGV[1], 'limit', 0, 1)
+if over[1] then
+  redis.call('zrem', KEYS[3], over[1])
+  redis.call(ARGV[4], KEYS[2], redis.call('incr', KEYS[1]))
+end
+`
+	tryAcquireTimed = takeOne + "redis.call('zadd', KEYS[3], ARGV[2], ARGV[3]) return 1"
+
+	trySetCount = `
+if redis.call('exists', KEYS[1]) == 1 then return 0 end
+redis.call('set', KEYS[1], ARGV[1])
+redis.call(ARGV[2], KEYS[2], 1)
+return 1`
+
+	countDownOnce = `
+local left = redis.call('decr', KEYS[1])
+if left <= 0 then redis.call('del', KEYS[1]) end
+if left == 0 then redis.call(ARGV[1], KEYS[2], 0) end`
+
+	// A lock of values of a group. ARGV[1] is the lease, ARGV[2] the time of the client, ARGV[3] the thread.
+	tryGroup = `
+local left = redis.call('pttl', KEYS[1])
+for i = 4, #ARGV do
+  local who = redis.call('hget', KEYS[1], ARGV[i])
+  if who and who ~= ARGV[3] and tonumber(redis.call('hget', KEYS[1], ARGV[i] .. ':' .. who .. ':expire_time') or 0) > tonumber(ARGV[2]) then
+    return 0
+  end
+end
+for i = 4, #ARGV do
+  redis.call('hset', KEYS[1], ARGV[i], ARGV[3], ARGV[i] .. ':' .. ARGV[3] .. ':expire_time', ARGV[2] + ARGV[1])
+  redis.call('hincrby', KEYS[1], ARGV[i] .. ':' .. ARGV[3] .. ':lock_count', 1)
+end
+if left == -2 or left > 0 and left < tonumber(ARGV[1]) then redis.call('pexpire', KEYS[1], ARGV[1]) end
+return 1`
+
+	// ARGV[1] is the time of the client, ARGV[2] the thread, ARGV[3] the message.
+	unlockGroup = `
+for i = 6, #ARGV do
+  local own = ARGV[i] .. ':' .. ARGV[2]
+  if tonumber(redis.call('hget', KEYS[1], own .. ':expire_time') or 0) < tonumber(ARGV[1]) then return nil end
+  if redis.call('hincrby', KEYS[1], own .. ':lock_count', -1) <= 0 then
+    redis.call('hdel', KEYS[1], own .. ':expire_time', own .. ':lock_count', ARGV[i])
+  end
+end
+redis.call(ARGV[5], KEYS[2], ARGV[3])
+return is(1)`
 )

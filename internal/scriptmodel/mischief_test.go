@@ -19,7 +19,7 @@ func (g *generator) mischief() command {
 	if g.slots > 0 && g.chance(0.5) {
 		return g.slotScene()
 	}
-	what := g.IntN(22)
+	what := g.IntN(23)
 	if g.crowds && g.chance(0.3) {
 		what = 9
 	} else if what == 9 {
@@ -89,6 +89,10 @@ func (g *generator) mischief() command {
 			return wire.Renew(g.name, g.owner(), ttl)
 		}
 		return put(key, v)
+	case 22: // a latch, or a write lock of Redisson's
+		mode := pick(g, "latch", "write")
+		field(map[string]string{"latch": "quorumlock_latch", "write": "8743c9c0-0795-4907-87fd-6c719a6b4586:41:write"}[mode], "1")
+		field("mode", mode)
 	case 11:
 		key = "quorumlock_promoted"
 		g.follow = func() wire.Call {

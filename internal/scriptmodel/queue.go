@@ -24,6 +24,16 @@ const (
 
 // The functions of queue.lua and of the files that are included after it. A waiter of "" stands for nil.
 
+func (n *Node) culprit(field string) string {
+	switch mode, ok := n.lock.hget("mode"); {
+	case !ok || mode == "mutex" || mode == "shared":
+		return field
+	case mode == "latch":
+		return latchMark
+	}
+	return "mode"
+}
+
 // look returns a copy of the fields that are holds or shares.
 func (n *Node) look() (held []Field, shared bool) {
 	mode := ""
@@ -32,7 +42,7 @@ func (n *Node) look() (held []Field, shared bool) {
 		case f.Name == "mode" && (f.Value == "mutex" || f.Value == "shared"):
 			mode = f.Value
 		case !isHold(f):
-			panic(failure("NOTALOCK " + f.Name))
+			panic(failure("NOTALOCK " + n.culprit(f.Name)))
 		default:
 			held = append(held, f)
 		}

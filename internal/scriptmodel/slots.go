@@ -11,7 +11,10 @@ import (
 
 // The functions of slots.lua.
 
-const semaphoreMark = "quorumlock_semaphore"
+const (
+	semaphoreMark = "quorumlock_semaphore"
+	latchMark     = "quorumlock_latch" // of a latch, whose script is not modelled
+)
 
 // record is where the slot of a successor is kept; "" if the owner is none.
 func record(owner string) string { return owner[:strings.LastIndexByte(owner, '/')+1] }
@@ -64,7 +67,7 @@ func (n *Node) check() {
 func (n *Node) wrong() string {
 	switch {
 	case n.lock.kind == hash:
-		return least(n.lock.fields)
+		return n.culprit(least(n.lock.fields))
 	case n.lock.kind == text:
 		return "WRONGTYPE"
 	case n.lock.kind == zset && n.lock.zrank(semaphoreMark) < 0:

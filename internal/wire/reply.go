@@ -175,6 +175,13 @@ func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
 			mode, _ = held[i+1].(string)
 		}
 	}
+	switch mode {
+	case "", "mutex", "shared":
+	case "latch":
+		return notALock(latchField)
+	default:
+		return notALock("mode")
+	}
 	owners := 0
 	for i := 0; i+1 < len(held); i += 2 {
 		who, ok := held[i].(string)
@@ -183,10 +190,7 @@ func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
 		switch owner := Base(quorumlock.Owner(who)); {
 		case !ok || !ok2:
 			return r.unexpected()
-		case who == "mode":
-			if mode != "mutex" && mode != "shared" {
-				return notALock(who)
-			}
+		case who == "mode" && mode != "":
 		case err != nil || !isOwner(who) || owners > 0 && mode != "shared":
 			return notALock(who)
 		case mode == "shared":
@@ -366,6 +370,9 @@ func (r Reply) explain(explanation func(said string) error) error {
 	return &quorumlock.NodeError{Node: n.Node, Err: err}
 }
 
+// stringAsLock is the likely value of a key that is of another type.
+const stringAsLock = "a string, for example, as redsync and redislock write it for a lock, or Redisson for a semaphore or a latch (WRONGTYPE)"
+
 // notALock says what a key is that has a field that no lock has.
 func notALock(field string) error {
 	switch field {
@@ -376,7 +383,7 @@ func notALock(field string) error {
 	case semaphoreField:
 		return wrongKind{"mutex", "a semaphore"}
 	case "WRONGTYPE": // it has no fields
-		return wrongKind{"mutex", "no hash, but a string, for example, as redsync and redislock write it for a lock, or Redisson for a semaphore or a latch (WRONGTYPE)"}
+		return wrongKind{"mutex", "no hash, but " + stringAsLock}
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
 }

@@ -132,7 +132,9 @@ func noSemaphore(what string) error {
 		return wrongKind{"semaphore", "a mutex or a read-write lock"}
 	case what == latchField:
 		return wrongKind{"semaphore", "a latch"}
-	case what == "WRONGTYPE", what == "zset":
+	case what == "WRONGTYPE":
+		return wrongKind{"semaphore", "no sorted set, but " + stringAsLock}
+	case what == "zset":
 		return fmt.Errorf("%w: %s", quorumlock.ErrNotALock, what)
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, what)
