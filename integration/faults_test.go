@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,9 +26,27 @@ type fault struct {
 // befall is strike that is healed at the end of the test at the latest.
 func (f fault) befall(t *testing.T, m *member) (heal func()) {
 	t.Helper()
-	heal = sync.OnceFunc(f.strike(t, m))
+	heal = once(f.strike(t, m))
 	t.Cleanup(heal)
 	return heal
+}
+
+// once returns a function that calls do the first time. Unlike that of sync.OnceFunc it does not panic if do ends its
+// goroutine, as t.Fatal does.
+func once(do func()) func() {
+	var o sync.Once
+	return func() { o.Do(do) }
+}
+
+func TestAHealThatFailsEndsItsTestAlone(t *testing.T) {
+	heal, ended := once(runtime.Goexit), make(chan struct{})
+	for range 2 {
+		go func() {
+			defer func() { ended <- struct{}{} }()
+			heal()
+		}()
+		<-ended
+	}
 }
 
 var faults = []fault{
@@ -116,7 +135,7 @@ func again(t *testing.T, every time.Duration, do func(context.Context) error) (s
 			}
 		}
 	})
-	stop = sync.OnceFunc(func() {
+	stop = once(func() {
 		close(over)
 		running.Wait()
 	})
