@@ -1,7 +1,11 @@
 // A library for LD_PRELOAD: the wall clock is what the file that $CLOCK names has in its first eight bytes, in µs
 // since 1970. It stands still until somebody writes there.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -18,6 +22,16 @@ __attribute__((constructor)) static void open_clock(void) {
 		_exit(77);
 	now = at;
 }
+
+// Valkey 9 lets its clock move within a millisecond, by the processor's. It needs /proc/cpuinfo for that.
+typedef FILE *opener(const char *, const char *);
+static FILE *hide(const char *name, const char *path, const char *mode) {
+	return strcmp(path, "/proc/cpuinfo") == 0 ? NULL : ((opener *)dlsym(RTLD_NEXT, name))(path, mode);
+}
+
+FILE *fopen(const char *path, const char *mode) { return hide("fopen", path, mode); }
+
+FILE *fopen64(const char *path, const char *mode) { return hide("fopen64", path, mode); }
 
 int clock_gettime(clockid_t id, struct timespec *t) {
 	if (id != CLOCK_REALTIME && id != CLOCK_REALTIME_COARSE)
