@@ -48,6 +48,9 @@ func TestErrorsOfABundleAreThoseOfItsCalls(t *testing.T) {
 		"master":   {"READONLY", []any{"replicaof", "127.0.0.1", "1"}, []any{"replicaof", "no", "one"}},
 		"type":     {"WRONGTYPE", []any{"mset", wire.QueueKey("bundle:0"), "x", wire.QueueKey("bundle:1"), "x", wire.QueueKey("bundle:2"), "x"}, []any{"flushall"}},
 	} {
+		if name == "replicas" && !since(7, 0) {
+			continue // scripts may write without replicas there
+		}
 		for _, r := range n.Send(patiently(t), acquire(0), acquire(1), acquire(2)) {
 			must(t, r.Err) // the server knows the script
 		}

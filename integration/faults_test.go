@@ -18,6 +18,7 @@ type fault struct {
 	name       string
 	forgets    bool // the node may lose data, or the order of time
 	everywhere bool // it strikes every node at once, and costs no more than a retry
+	users      bool // it needs servers with users
 
 	// strike brings the fault about and returns what heals it. It leaves nothing behind that outlasts that.
 	strike func(t *testing.T, m *member) (heal func())
@@ -96,7 +97,7 @@ var faults = []fault{
 		must(t, m.admin.ConfigSet(patiently(t), "maxmemory", "1").Err())
 		return func() { must(t, m.admin.ConfigSet(patiently(t), "maxmemory", "0").Err()) }
 	}},
-	{name: "scripts are denied", strike: func(t *testing.T, m *member) func() {
+	{name: "scripts are denied", users: true, strike: func(t *testing.T, m *member) func() {
 		must(t, acl(patiently(t), m.admin, "-@scripting"))
 		return func() { must(t, acl(patiently(t), m.admin, "+@scripting")) }
 	}},

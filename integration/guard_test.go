@@ -138,17 +138,17 @@ func TestPromotedReplicaIsOutFromTheFirstCallOn(t *testing.T) {
 }
 
 func TestGuardNeedsInfoAndNoMoreThanThat(t *testing.T) {
-	needServers(t)
+	needUsers(t)
 	t.Parallel() // on servers of its own
 	const maxTTL = time.Second
 	s := forgetful(t, 1)[0]
-	must(t, s.admin.ACLSetUser(t.Context(), "guarded", append(permissions, "on", ">secret")...).Err())
+	allow(t, s, "guarded", append(permissions, "on", ">secret", "-info")...)
 	m := single(t, strings.Replace(s.url(), "//", "//guarded:secret@", 1)).
 		Mutex("x", quorumlock.WithNodeTimeout(maxTTL), quorumlock.WithTTL(maxTTL), quorumlock.WithRestartGuard(maxTTL))
 	if _, err := m.TryLock(t.Context()); err == nil || !strings.Contains(err.Error(), "+info") {
 		t.Errorf("without the permission: %v, want an error that names it", err)
 	}
-	must(t, s.admin.ACLSetUser(t.Context(), "guarded", "+info").Err())
+	allow(t, s, "guarded", "+info")
 	lease, err := m.Lock(t.Context())
 	must(t, err)
 	must(t, lease.Unlock(t.Context()))

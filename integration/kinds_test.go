@@ -24,6 +24,9 @@ func underFaults(t *testing.T, times int, begin func(t *testing.T) users, opts .
 			continue
 		}
 		t.Run(fault.name, func(t *testing.T) {
+			if fault.users {
+				needUsers(t)
+			}
 			quorum := majority
 			if fault.forgets {
 				quorum = tolerant

@@ -14,7 +14,7 @@ import (
 // A tenant, who may do no more than docs/security.md says, uses a latch: counted once, woken by a message, kept by the
 // nodes, and never taken for a mutex.
 func TestALatchOfATenantOpensOnce(t *testing.T) {
-	needServers(t)
+	needUsers(t)
 	servers := five[:3]
 	o := tenant{"latches", "pass"}
 	o.admit(t, servers, lockCommands()...)

@@ -55,8 +55,10 @@ var servers = sync.OnceValues(func() (missing string, err error) {
 	if stopReaper, err = startReaper(); err != nil {
 		return "", fmt.Errorf("the process that removes leftover containers: %w", err)
 	}
-	five, err = startAll(5)
-	return "", err
+	if five, err = startAll(5); err != nil {
+		return "", err
+	}
+	return "", askVersion(context.Background(), five[0].admin)
 })
 
 // stopReaper stops the process that removes leftover containers; nil if it was not started.

@@ -19,6 +19,9 @@ func TestPromisesHoldUnderFaults(t *testing.T) {
 	f := startFleet(t, fleetSize)
 	for i, fault := range faults {
 		t.Run(fault.name, func(t *testing.T) {
+			if fault.users {
+				needUsers(t)
+			}
 			quorum, victims := majority, f[i%fleetSize:][:1]
 			if fault.forgets {
 				quorum = tolerant

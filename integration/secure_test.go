@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,17 +27,8 @@ const (
 	password = "p@ss/w:rd %40"
 )
 
-// permissions are all that the user of a lock client needs.
-var permissions = []string{
-	"~*", "&redisson_lock__channel:*", "&quorumlock_wake:*", "&quorumlock_latch*",
-	"+evalsha", "+eval", "+time", "+exists", "+pexpire", "+pttl", "+del", "+get", "+set",
-	"+hget", "+hmget", "+hset", "+hdel", "+hexists", "+hgetall", "+hkeys", "+hlen", "+incrby", "+lrange",
-	"+zadd", "+zcard", "+zcount", "+zrange", "+zrangebyscore", "+zrank", "+zrem", "+zscore",
-	"+publish", "+subscribe", "+unsubscribe", "+client|setname", "+client|id", "+info", "+ping",
-}
-
 func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
-	needServers(t)
+	needUsers(t)
 	t.Parallel() // on servers of its own
 	authority, cert, key := certificates(t)
 	trust := &tls.Config{RootCAs: authority, MinVersion: tls.VersionTLS12}
@@ -45,7 +37,7 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 		"--requirepass", "admin"}
 	s := start(t, &redis.Options{TLSConfig: trust, Password: "admin"}, args,
 		withFile("/tls/server.crt", cert), withFile("/tls/server.key", key))
-	must(t, s.admin.ACLSetUser(t.Context(), user, append(permissions, "on", ">"+password)...).Err())
+	allow(t, s, user, append(permissions, "on", ">"+password)...)
 
 	secure := func(u *url.Userinfo) string { return (&url.URL{Scheme: "rediss", User: u, Host: s.addr}).String() }
 	connect := func(rawURL string, c *tls.Config) *node.Mutex {
@@ -97,6 +89,29 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 		if strings.Contains(err.Error(), "guess") || strings.Contains(err.Error(), "p@ss") {
 			t.Errorf("%s: the error shows the password: %v", name, err)
 		}
+	}
+}
+
+// Without the permission, all works, and the server logs a denial for each connection, unless it does not know the command.
+func TestServersThatKnowSetInfoLogADenialWithoutIt(t *testing.T) {
+	needUsers(t)
+	t.Parallel() // on a server of its own
+	s := start(t, &redis.Options{}, nil)
+	rules := slices.DeleteFunc(slices.Clone(permissions), func(rule string) bool { return rule == setInfo })
+	allow(t, s, user, append(rules, "on", ">pass")...)
+	n, err := node.Dial("redis://" + user + ":pass@" + s.addr)
+	must(t, err)
+	t.Cleanup(func() { must(t, n.Close()) })
+	lease, err := n.Mutex("x", unhurried).Lock(t.Context())
+	must(t, err)
+	must(t, lease.Unlock(t.Context()))
+	denied := deniedTo(t, []*server{s}, user)
+	// Redis 6 does not log the second word.
+	if others := slices.ContainsFunc(denied, func(d string) bool { return !strings.Contains(d, ": command of client") }); others || (len(denied) > 0) != knowsSetInfo() {
+		t.Errorf("denied: %q", denied)
+	}
+	if err := s.admin.ACLSetUser(t.Context(), user, setInfo).Err(); (err == nil) != knowsSetInfo() {
+		t.Errorf("a rule with %s: %v", setInfo, err)
 	}
 }
 

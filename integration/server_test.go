@@ -169,7 +169,7 @@ func (s *server) restart(t *testing.T) {
 // wipe takes the server's disk away from under it: it comes back from a kill with nothing.
 func (s *server) wipe(t *testing.T) {
 	t.Helper()
-	s.exec(t, "rm", "-rf", "/data/appendonlydir", "/data/dump.rdb")
+	s.exec(t, "rm", "-rf", "/data/appendonlydir", "/data/appendonly.aof", "/data/dump.rdb")
 }
 
 // bridge is the network that containers are on, unless they are told otherwise.

@@ -116,7 +116,7 @@ func (s *soak) strike(t *testing.T, w *workload) {
 
 func (s *soak) pick(fit func(fault) bool) fault {
 	for {
-		if f := faults[s.rng.IntN(len(faults))]; fit(f) {
+		if f := faults[s.rng.IntN(len(faults))]; fit(f) && (!f.users || since(6, 0)) {
 			s.faults[f.name]++
 			return f
 		}

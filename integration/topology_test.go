@@ -43,7 +43,7 @@ func TestClusterIsANode(t *testing.T) {
 // Since Redis 7 the messages of a channel stay at the server that has its slot. Whoever listens before the node has had any other call must
 // hear them, too, and so must whoever listens when the slot moves to another server.
 func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
-	needServers(t)
+	needShardChannels(t)
 	t.Parallel() // on servers of its own
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
@@ -144,7 +144,7 @@ func channels(t *testing.T, servers []*server, pattern string) (sharded, others 
 // The cluster does not say at first whether it has shard channels. Whoever listens already moves to them once it has said so,
 // though nobody calls it.
 func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
-	needServers(t)
+	needShardChannels(t)
 	t.Parallel() // on servers of its own
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
@@ -169,7 +169,7 @@ func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
 
 // The first attempt of a waiter does not reach the cluster, so that it does not know yet that it is called on a shard channel.
 func TestAWaiterOfAClusterThatWasOutOfReachIsCalledOnItsShardChannel(t *testing.T) {
-	needServers(t)
+	needShardChannels(t)
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	other := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].addr}, Dialer: inside(t, servers...)})

@@ -87,6 +87,9 @@ func stop(pid int) error {
 func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.dir, "appendonlydir", "*.incr.aof"))
+	if len(files) == 0 { // before Redis 7
+		files, err = filepath.Glob(filepath.Join(s.dir, "appendonly.aof"))
+	}
 	line := regexp.MustCompile(`(?i)PEXPIREAT\r\n\$\d+\r\n` + regexp.QuoteMeta(key) + `\r\n\$\d+\r\n(\d+)\r\n`)
 	if len(files) == 0 {
 		files, line = []string{filepath.Join(s.dir, expiryLog)}, regexp.MustCompile(`(?m)^(\d+) `+regexp.QuoteMeta(strconv.Quote(key))+`$`)

@@ -13,10 +13,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quorumlock/quorumlock"
@@ -127,11 +129,51 @@ func TestStatefulSetHasIndependentNodes(t *testing.T) {
 	}
 }
 
-// A server with these settings and users is fit for locks: Check finds nothing, and the user locker has locks.
+// The user locker has the rights of docs/security.md, and those of checks.
+func TestTheUserOfLocksIsThatOfTheDocs(t *testing.T) {
+	page, err := os.ReadFile("../../docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	least := regexp.MustCompile(`(?m)^resetchannels ~.* \+ping$`).FindString(string(page))
+	users := objects(t)["Secret"].StringData["users.acl"]
+	if want := "user locker on >change-me " + least + " +config|get +client|list +scan\n"; !strings.Contains(users, want) {
+		t.Errorf("the users are\n%s, and want\n%s", users, want)
+	}
+}
+
+// ofChannels matches the rules that servers before Redis 6.2 do not know.
+var ofChannels = regexp.MustCompile(` (&\S+|resetchannels)`)
+
+// usersOf are the users of the file, spelled as docs/security.md says for the server that is installed, and one who may see what it
+// denies.
+func usersOf(t *testing.T, file string) string {
+	t.Helper()
+	out, err := exec.Command("redis-server", "--version").Output()
+	var major, minor int
+	if m := regexp.MustCompile(`v=(\d+)\.(\d+)`).FindStringSubmatch(string(out)); m != nil {
+		major, _ = strconv.Atoi(m[1])
+		minor, _ = strconv.Atoi(m[2])
+	} else {
+		t.Fatalf("redis-server --version: %q, %v", out, err)
+	}
+	if major == 7 && minor < 2 {
+		file = strings.ReplaceAll(file, " +client|setinfo", "")
+	}
+	if major == 6 {
+		file = strings.ReplaceAll(file, " +scan", " +scan +hello")
+	}
+	if major == 6 && minor < 2 {
+		file = ofChannels.ReplaceAllString(file, "")
+	}
+	return file + "user admin on >change-me ~* +@all\n"
+}
+
+// A server with these settings and users is fit for locks: Check finds nothing, and the user locker has locks, and is denied nothing.
 func TestServersWithTheseSettingsAreFit(t *testing.T) {
 	need(t, "redis-server")
 	all := objects(t)
-	acl := all["Secret"].StringData["users.acl"]
+	acl := usersOf(t, all["Secret"].StringData["users.acl"])
 	for name, conf := range map[string]string{"redis.conf": read(t, "redis.conf"), "statefulset.yaml": all["ConfigMap"].Data["redis.conf"]} {
 		t.Run(name, func(t *testing.T) {
 			addr := serve(t, conf, acl)
@@ -156,6 +198,17 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 			err = quorumlock.Do(t.Context(), c.Mutex("x"), func(context.Context) error { return nil })
 			if err != nil {
 				t.Error(err)
+			}
+			admin := redis.NewClient(&redis.Options{Addr: addr, Username: "admin", Password: "change-me"})
+			defer admin.Close() //nolint:errcheck // the test ends
+			denied, err := admin.ACLLog(t.Context(), 10).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range denied {
+				if d.Username == "locker" {
+					t.Errorf("denied: %s of %s", d.Reason, d.Object)
+				}
 			}
 			ping := exec.Command("sh", "-c", "redis-cli -h 127.0.0.1 -p "+addr[strings.LastIndex(addr, ":")+1:]+" --user probe --pass x --no-auth-warning ping | grep -q PONG")
 			if out, err := ping.CombinedOutput(); err != nil {
