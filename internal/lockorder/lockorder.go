@@ -21,6 +21,7 @@ type (
 	Strangers     struct{} // what is known of clients of Redisson's
 	Renewals      struct{} // the renewals that are queued
 	Retries       struct{} // the pending releases
+	Latch         struct{} // the batch of ids that calls join
 	Client        struct{} // what the locks of a client share
 	Seen          struct{} // the highest token seen of a lock
 	Health        struct{} // which nodes are down
@@ -39,6 +40,7 @@ var order = []reflect.Type{
 	reflect.TypeFor[Strangers](),
 	reflect.TypeFor[Renewals](),
 	reflect.TypeFor[Retries](),
+	reflect.TypeFor[Latch](),
 	reflect.TypeFor[Client](),
 	reflect.TypeFor[Seen](),
 	reflect.TypeFor[Health](),

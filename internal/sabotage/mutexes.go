@@ -20,6 +20,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Client](),
 	"internal/quorum/retry.go":         reflect.TypeFor[lockorder.Retries](),
 	"internal/quorum/health.go":        reflect.TypeFor[lockorder.Health](),
+	"internal/quorum/latch.go":         reflect.TypeFor[lockorder.Latch](),
 	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Seen](),
 	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),
 	"internal/quorum/strangers.go":     reflect.TypeFor[lockorder.Strangers](),
