@@ -272,7 +272,7 @@ func TestWrongUseOfALeaseIsErrMisuse(t *testing.T) {
 		"Downgrade of another lock's lease": {c.RWMutex("other").Downgrade(t.Context(), writer), quorumlock.ErrMisuse},
 		"Downgrade of a slot":               {c.RWMutex("slots").Downgrade(t.Context(), slot), quorumlock.ErrMisuse},
 		"Downgrade of two leases":           {c.RWMutex("write").Downgrade(t.Context(), writer), quorumlock.ErrMisuse},
-		"Extend without a context":          {writer.Extend(nil), quorumlock.ErrNilContext}, //nolint:staticcheck // wrong on purpose
+		"Extend without a context":          {writer.Extend(noContext), quorumlock.ErrNilContext},
 	} {
 		if !errors.Is(tt.got, tt.want) || !errors.Is(tt.got, quorumlock.ErrMisuse) || errors.Is(tt.got, quorumlock.ErrHeld) {
 			t.Errorf("%s: %v, want %v", name, tt.got, tt.want)
