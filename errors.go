@@ -31,8 +31,9 @@ var (
 	// locks that are still held. It is found in a [NodeError], which says for how long.
 	ErrQuarantined = errors.New("quorumlock: recently restarted or promoted: granting is paused because it may have lost locks")
 
-	// ErrSeveralServers says that a node grants nothing because its address leads to several servers: through it, two
-	// clients could be granted one lock. It is found in a [NodeError], which has the run IDs of two of the servers.
+	// ErrSeveralServers says that a node grants nothing because its address leads to several
+	// servers: two of them could grant one lock to two clients. It is found in a [NodeError], which
+	// has the run IDs of two of the servers.
 	ErrSeveralServers = errors.New("quorumlock: the address leads to several servers: give each server its own")
 
 	// ErrNotALock says that the lock's key, or a key of its queue, holds another kind of value, which something else
@@ -52,14 +53,15 @@ var (
 	// counted on: use a latch of another name.
 	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten: use another name")
 
-	// ErrMisuse says that a call, an argument or an option is wrong: a bad name, a negative TTL, a node that was never
-	// made, a server that is given twice. The error names the fault and the fix. Every repetition fails alike, and the nodes
-	// were not asked. ErrDeadlock, ErrUpgrade and ErrNilContext match it, too. An error that depends on the contents of the
-	// nodes, such as ErrNotALock, does not.
+	// ErrMisuse says that a call, an argument or an option is wrong: for example, a bad name, a
+	// negative TTL, a zero Node or a repeated server. The error names the fault and the fix. No
+	// request was sent, and each repetition fails in the same way. ErrDeadlock, ErrUpgrade and
+	// ErrNilContext also match ErrMisuse. Errors that depend on the contents of the nodes, such as
+	// ErrNotALock, do not.
 	ErrMisuse = misuse.Err
 
-	// ErrDeadlock says that a call would wait for its own context: the context descends from a lease of another lock that
-	// has the same name at the same node. It matches ErrMisuse.
+	// ErrDeadlock says that a call would wait for a lease of its own context: a lease of another
+	// lock with the same name at the same node. It matches ErrMisuse.
 	ErrDeadlock = misuse.New("quorumlock: deadlock")
 
 	// ErrUpgrade says that a reader of an RWMutex called Lock, with a context or an owner that shares the lock: it would

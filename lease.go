@@ -26,12 +26,14 @@ type Locker interface {
 	// the release as soon as it answers; if the client ends first, the key ends with its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
-	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one of them gets it; for
-	// that it may take a few round trips, and three node timeouts at most. It returns a *HeldError (errors.Is ErrHeld) when a
-	// quorum of the nodes answered and another caller holds or is acquiring the lock. It returns a *QuorumError when too few
-	// nodes answered: then the holder is unknown, even if one node names a holder. For a MultiLock, both may be true, of different
-	// members: then the error is both. It returns ErrNotALock when the key is not a lock, ErrTooLate when the grant left nothing of
-	// the TTL, and ctx's error when ctx is done first.
+	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one
+	// of them gets it; for that it may take a few round trips, and three node timeouts at most. It
+	// returns a *HeldError (errors.Is ErrHeld) when a quorum of the nodes answered and another
+	// caller holds or is acquiring the lock. It returns a *QuorumError when too few nodes answered:
+	// then the holder is unknown, even if one node names a holder. For a MultiLock, each may be
+	// true of a different member: then the error matches both. It returns ErrNotALock when the key
+	// is not a lock, ErrTooLate when the grant left nothing of the TTL, and ctx's error when ctx is
+	// done first.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
@@ -161,12 +163,14 @@ func (l *Lease) Extend(ctx context.Context) error {
 // releases all the same, and returns [ErrNilContext], joined with the error of the release if there is one.
 func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0) }
 
-// UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds it. The lock is not
-// renewed, and expires by itself. UnlockAfter returns when a quorum of the nodes has confirmed that. If too few do, it returns a
-// *[QuorumError] when all nodes have answered, or after the node timeout. Those that have confirmed keep the lock all the same. At the
-// others it ends with its TTL, unless only the answer was lost: none is asked to keep it later. A frozen node may find the request
-// when it thaws, and then keeps the lock for d from that time on. If other leases of the hold are still
-// entered, UnlockAfter returns at once, and the last to leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
+// UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds
+// it. The lock is not renewed, and expires by itself. UnlockAfter returns when a quorum of the
+// nodes has confirmed that. If too few do, it returns a *[QuorumError] when all nodes have
+// answered, or after the node timeout. Those that have confirmed keep the lock all the same. At the
+// others it ends with its TTL, unless only the answer was lost: none is asked to keep it later. A
+// frozen node may execute the request after it thaws, and then keeps the lock for d from that time
+// on. If other leases of the hold are still entered, UnlockAfter returns at once, and the last to
+// leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
 		return oneline.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))

@@ -283,7 +283,7 @@ func TestWrongUseOfALeaseIsErrMisuse(t *testing.T) {
 	}
 }
 
-// A lock that somebody has, and nodes that fail, are no wrong use.
+// A held lock and failed nodes are no misuse.
 func TestOtherFailuresAreNotErrMisuse(t *testing.T) {
 	c, nodes := connect(quorumlock.WithNodeTimeout(time.Second))
 	defer nodes.Close()

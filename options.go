@@ -34,12 +34,13 @@ func WithTTL(ttl time.Duration) Option { return func(s *resolved) { s.TTL = ttl 
 // WithoutRenewal makes leases end when their TTL does, unless [Lease.Extend] is called.
 func WithoutRenewal() Option { return func(s *resolved) { s.Renew = false } }
 
-// WithWait bounds how long Lock waits, without bounding the context of the lease it returns. When it
-// is over, Lock returns [context.DeadlineExceeded] joined with why the last attempt failed, such as
-// [ErrHeld]. With 0 or less, such as an exhausted time budget, Lock does not wait: it is a TryLock. A refusal that may
-// end with time is also joined with [context.DeadlineExceeded]. A positive limit also bounds the first attempt, which takes a round
-// trip or two, and up to a node timeout while nodes are silent: with a shorter limit, Lock does not get even a free lock. Default:
-// Lock waits until its ctx is done.
+// WithWait bounds how long Lock waits, without bounding the context of the lease it returns. When
+// it is over, Lock returns [context.DeadlineExceeded] joined with why the last attempt failed, such
+// as [ErrHeld]. With 0 or less, such as an exhausted time budget, Lock does not wait: it is a
+// TryLock. A refusal that may end with time is also joined with [context.DeadlineExceeded]. A
+// positive limit also bounds the first attempt, which takes one or two round trips, or up to a node
+// timeout while nodes are silent. With a shorter limit, Lock fails even if the lock is free.
+// Default: Lock waits until its ctx is done.
 func WithWait(limit time.Duration) Option { return func(s *resolved) { s.Wait = max(limit, 0) } }
 
 // WithNodeTimeout sets how long one node may take to answer before it counts as unreachable for the

@@ -75,11 +75,13 @@ func (e *Election) Name() string {
 // its term. The value is then known at a quorum of the nodes. The context of the term descends from ctx, like the context
 // of a lease; [quorumlock.WithWait] bounds only the wait. Call [Term.Resign] when the work or the term's context is done.
 //
-// Campaign rides out an outage of the nodes. When ctx is done, it returns ctx's error, joined with the last error of writing the
-// value, if any. It also returns the errors of Lock, see [quorumlock.Locker], and [quorumlock.ErrDeadlock] if ctx descends from a term of this election or a lease of its lock. If the user
-// may not write the value, or its key is something else, at so many nodes that the others are no quorum, it returns a
-// *[quorumlock.QuorumError] that says so. After an error nothing is left on the nodes but token counters; a node that
-// cannot be reached forgets the rest within the TTL.
+// Campaign rides out an outage of the nodes. When ctx is done, it returns ctx's error, joined with
+// the last error of writing the value, if any. It also returns the errors of Lock, see
+// [quorumlock.Locker]. It returns [quorumlock.ErrDeadlock] if ctx descends from a term of this
+// election or a lease of its lock. It returns a *[quorumlock.QuorumError] if too many nodes for a
+// quorum refuse the value, because the user may not write the value or its key holds something
+// else. After an error nothing is left on the nodes but token counters; a node that cannot be
+// reached forgets the rest within the TTL.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	t, _, err := e.campaign(ctx, false)
 	return t, err

@@ -456,7 +456,7 @@ func TestAValueOfAFormerLeaderIsNotTheHolders(t *testing.T) {
 	})
 }
 
-// A copy of a term is the same term: its Resign ends it, and knows the work of the term.
+// A copy of a term is the same term: Proclaim and Resign of the copy act on the term.
 func TestACopyOfATermIsTheSameTerm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)

@@ -11,8 +11,8 @@
 // skipped; with QUORUMLOCK_REQUIRE_DOCKER=1 they fail. An unavailable image is a failure if it was
 // named.
 //
-// The tests ask the servers for their version, and are skipped if these lack what they are about. docs/matrix.md has what they found on each server,
-// and .ci/servers runs them on several.
+// A test is skipped if the version of the servers lacks the tested feature. docs/matrix.md has the
+// results for each server, and .ci/servers runs the tests on several servers.
 //
 // The clocks of some servers are stepped by a small library that the tests build: that takes Linux and a C
 // compiler, cc or the one that CC names. Whatever happens to a run, a process that outlives it removes its containers.

@@ -32,8 +32,8 @@ func (f fault) befall(t *testing.T, m *member) (heal func()) {
 	return heal
 }
 
-// once returns a function that calls do the first time. Unlike that of sync.OnceFunc it does not panic if do ends its
-// goroutine, as t.Fatal does.
+// once returns a function that calls do the first time. Unlike the function of sync.OnceFunc, this
+// one does not panic if do ends its goroutine, as t.Fatal does.
 func once(do func()) func() {
 	var o sync.Once
 	return func() { o.Do(do) }

@@ -92,7 +92,8 @@ func TestTLSAndUserWithTheLeastPermissions(t *testing.T) {
 	}
 }
 
-// Without the permission, all works, and the server logs a denial for each connection, unless it does not know the command.
+// Without the permission, everything works. A server that knows the command logs a denial for each
+// connection.
 func TestServersThatKnowSetInfoLogADenialWithoutIt(t *testing.T) {
 	needUsers(t)
 	t.Parallel() // on a server of its own

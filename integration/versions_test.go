@@ -12,7 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// version is the version of Redis whose commands the servers have: 7.2.4 also on Valkey 9. It is set with the servers.
+// version is the Redis version whose commands the servers have: on Valkey 9, this is 7.2.4. It is
+// set when the servers start.
 var version struct {
 	text         string // as INFO has it
 	major, minor int
@@ -29,12 +30,12 @@ func askVersion(ctx context.Context, s *redis.Client) error {
 	return err
 }
 
-// since reports whether the servers have what Redis has since that version.
+// since reports whether the servers have the features of that Redis version.
 func since(major, minor int) bool {
 	return version.major > major || version.major == major && version.minor >= minor
 }
 
-// needSince starts the servers, and skips a test of what they lack.
+// needSince starts the servers, and skips the test if they lack its feature.
 func needSince(t *testing.T, major, minor int, what string) {
 	t.Helper()
 	needServers(t)
@@ -53,7 +54,7 @@ func needShardChannels(t *testing.T) {
 	needSince(t, 7, 0, "shard channels")
 }
 
-// permissions are all that the user of a lock client needs, as docs/security.md has them.
+// permissions are the rules in docs/security.md for the user of a lock client.
 var permissions = func() []string {
 	page, err := os.ReadFile("../docs/security.md")
 	if err != nil {
@@ -71,8 +72,8 @@ const setInfo = "+client|setinfo"
 
 func knowsSetInfo() bool { return since(7, 2) || !since(7, 0) }
 
-// allow changes the rights of a user, and makes the user if there is none. The rules are spelled as docs/security.md says for the
-// version of the servers.
+// allow changes the rights of a user, and makes the user if there is none. It adapts the rules to
+// the version of the servers, as docs/security.md explains.
 func allow(t *testing.T, s *server, user string, rules ...string) {
 	t.Helper()
 	rules = slices.DeleteFunc(slices.Clone(rules), func(rule string) bool {

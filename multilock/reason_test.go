@@ -12,7 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// Somebody has one member, and the nodes of the other are down. Whoever looks for either finds it.
+// Another caller holds one member, and the nodes of the other are down. The error matches both
+// reasons.
 func TestAHeldMemberDoesNotHideTheOutageOfAnother(t *testing.T) {
 	for name, cut := range map[string]func(*embedded.Server){"killed": (*embedded.Server).Kill, "frozen": (*embedded.Server).Stall} {
 		t.Run(name, func(t *testing.T) {

@@ -406,7 +406,8 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 	}
 }
 
-// A client that New was given leaves a demoted master, too. It knows the error only as Redis 7 has it.
+// A caller's own client also leaves a demoted master. It recognizes the error only in the form of
+// Redis 7.
 func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 	for name, answer := range map[string]string{
 		"Redis 7": "-READONLY x\r\n", "Redis 6": "-ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY x\r\n",

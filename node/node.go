@@ -59,9 +59,10 @@ func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } 
 // is no socket, the first call after an idle second first sends a PING, which costs a round trip.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// WithDialer sets how a dialled node is connected to, for instance through a tunnel. Each new connection of the locks is dialled
-// twice: the second one only shows whether the address leads to several servers, see [quorumlock.ErrSeveralServers]. It is not used
-// for TLS: a dialer given for a rediss:// node returns a connection that has it.
+// WithDialer sets how a dialled node is connected to, for instance through a tunnel. Each new
+// connection for locks is dialled twice: the second connection only tests whether the address leads
+// to several servers, see [quorumlock.ErrSeveralServers]. It is not used for TLS: a dialer given
+// for a rediss:// node returns a connection that has it.
 func WithDialer(d Dialer) Option { return func(c *config) { c.Dialer = d } }
 
 // configure applies options in their order.
@@ -84,8 +85,9 @@ func configure(opts []Option) func(*config) {
 // Characters such as / and @ in a password are percent-encoded. Parameters of go-redis's ParseURL,
 // such as pool_size, may follow. No error holds the password.
 //
-// While the connections lead to several servers, every call fails with [quorumlock.ErrSeveralServers]. The node uses them again when
-// they have led to one server for a second.
+// While the connections lead to several servers, every call fails with
+// [quorumlock.ErrSeveralServers]. Calls work again once the connections have led to one server for
+// a second.
 //
 // A server cannot make the process allocate without limit. A reply of more than 16 MiB or 1,048,576 elements, a line of
 // more than 64 KiB, or bytes that no Redis sends, end the connection with an error that says so.
@@ -106,10 +108,11 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // call, with the values of the waiting caller's ctx, and a cluster client sends each call to the server of the key. Calls for one
 // waiter go one after the other.
 //
-// If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes longer than a call may
-// take, the node makes the connection with a PING of its own. The limits that [Dial] sets on replies do not apply. The node does
-// not notice that the client's connections lead to several servers: only Check of redlock.Client does.
-// go-redis writes the client's failed dials to stderr: see redis.SetLogger.
+// If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes
+// longer than a call may take, the node makes the connection with a PING of its own. The limits
+// that [Dial] sets on replies do not apply. The node does not detect an address that leads to
+// several servers; only Check of redlock.Client does. go-redis writes the client's failed dials to
+// stderr: see redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) *Node {
 	return &Node{inner: transport.New(client, configure(opts))}
 }

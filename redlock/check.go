@@ -21,11 +21,13 @@ import (
 // to be safe; but one that is off will be set one day, and a step does count.
 const maxClockOffset = time.Second
 
-// Check reads the status of all nodes, tries a lock on each, and reports problems: unreachable nodes, refused locks, replicas,
-// shards of a cluster, two addresses of one server, several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks, and clients with
-// another list of nodes. It leaves no keys. It waits for each node until ctx is done, for twice the node's timeout at most. If
-// fewer nodes answered than the quorum, it returns a *[quorumlock.QuorumError] along with the report. See [node.Node.Status] for
-// the permissions beyond those of a lock.
+// Check reads the status of all nodes, tries a lock on each, and reports these problems:
+// unreachable nodes, refused locks, replicas, shards of a cluster, two addresses of one server,
+// several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks,
+// and clients with another list of nodes. It leaves no keys. It waits for each node until ctx is
+// done, for twice the node's timeout at most. If fewer nodes answered than the quorum, it returns a
+// *[quorumlock.QuorumError] along with the report. See [node.Node.Status] for the permissions
+// beyond those of a lock.
 func (c *Client) Check(ctx context.Context) (Health, error) {
 	h := Health{Quorum: c.set.Quorum, Nodes: make([]NodeHealth, len(c.nodes))}
 	name := wire.ReadyName + ":" + names.NewID() // one for all: each name of a cluster has one shard that grants it

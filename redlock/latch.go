@@ -20,13 +20,15 @@ import (
 //     node timeouts, once there is a quorum.
 //  4. A node that is slow or down costs nothing while the others are a quorum.
 //
-// Why that holds: nothing is ever taken out of the set of ids, so it does no harm if a call takes effect twice, or late.
-// Done adds its id at all nodes, and each answers with the count and a digest of its ids. If a quorum has the same ids, that
-// is the answer: one round trip, however many ids there are. Otherwise the call reads the ids in which nodes may differ, and
-// adds their union at all nodes, until a quorum agrees; so do Wait and Count before they return. Calls of Done that come
-// during a round trip share the next one. Any two quorums share more nodes than may forget, so whoever looks later finds
-// it. This is how Attiya, Bar-Noy and Dolev make a register of servers that may fail ("Sharing memory robustly in
-// message-passing systems", 1995). A node that has the latch counts once, though a call sees two of its addresses.
+// The reason: ids are never removed, so a repeated or late call does no harm. Done adds its id at
+// all nodes. Each node answers with the count and a digest of its ids. If a quorum has the same
+// ids, Done returns after this one round trip, however many ids there are. Otherwise Done reads the
+// ids in which nodes may differ, and adds their union at all nodes, until a quorum agrees. Wait and
+// Count do the same before they return. Calls of Done that come during a round trip share the next
+// one. Any two quorums share more nodes than may forget, so every later call finds these ids. This
+// is how Attiya, Bar-Noy and Dolev make a register of servers that may fail ("Sharing memory
+// robustly in message-passing systems", 1995). A node that has the latch counts once, though a call
+// sees two of its addresses.
 //
 // # For how long
 //

@@ -40,7 +40,8 @@ func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 	})
 }
 
-// A Done costs a round trip while the nodes agree, however many ids there are, also of a process that has seen none.
+// While the nodes agree, Done costs one round trip, however many ids there are, even in a process
+// that has not seen the latch.
 func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := start(t, 3)

@@ -101,7 +101,7 @@ var javaKinds = map[string]javaKind{
 	},
 }
 
-// stored is what a server has at the name, without the time that is left.
+// stored returns the value of the name's key at a server, without its TTL.
 func stored(server *miniredis.Miniredis) string {
 	all := strings.Split(server.Dump(), "\n")
 	from := slices.Index(all, "- x")
@@ -115,7 +115,8 @@ func stored(server *miniredis.Miniredis) string {
 	return strings.Join(all[from:to], "\n")
 }
 
-// While Go has a name, no kind of Redisson's enters, and none changes or deletes the key: only what deletes a key of any kind.
+// While Go has a name, no kind of Redisson's enters, and none changes or deletes the key. The only
+// exceptions are the calls that delete a key of any kind.
 func TestNoKindOfRedissonsEntersOneOfGos(t *testing.T) {
 	for ours, g := range goKinds {
 		for theirs, j := range javaKinds {

@@ -76,7 +76,8 @@ func TestAnAddressOfSeveralServersGrantsNoLock(t *testing.T) {
 	})
 }
 
-// A holder whose renewals, or whose new connection, lead to another server loses the lease by its end, and not silently.
+// If the renewals or the new connection of a holder lead to another server, the lease is lost by
+// its end, and the holder is notified.
 func TestAnAddressThatBecomesThatOfSeveralServersGrantsNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 2)
@@ -127,7 +128,7 @@ func TestASubscriptionShowsThatAnAddressIsThatOfSeveralServers(t *testing.T) {
 	})
 }
 
-// A user may not ask for INFO: where connections lead is unknown then, which is no fault.
+// Without the permission for INFO, the server of a connection is unknown. This is no fault.
 func TestServersThatDoNotTellWhoTheyAreGrantLocks(t *testing.T) {
 	for _, denied := range []string{"info", "client"} {
 		t.Run(denied, func(t *testing.T) {

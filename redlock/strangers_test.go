@@ -182,7 +182,7 @@ func TestJavaAndGoShareALock(t *testing.T) {
 	}
 }
 
-// A RedissonMultiLock keeps its first member while it waits for the next. Each client has its part.
+// A RedissonMultiLock keeps its first member while it waits for the next. Each side gets its share.
 func TestJavaAndGoShareAMultiLock(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

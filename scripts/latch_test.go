@@ -53,7 +53,7 @@ func TestALatchCountsEachIDOnceAndOpens(t *testing.T) {
 	}
 }
 
-// Two nodes have one digest when they have the same ids, in whatever order those came.
+// Two nodes with the same ids have the same digest, in whatever order the ids came.
 func TestTheDigestOfALatchIsThatOfItsIDs(t *testing.T) {
 	digests := map[int64]string{}
 	for _, order := range [][]string{{"a", "b", "c"}, {"b", "a"}, {"a", "b"}, {"c", "a", "b"}, {"a"}, {"ab"}, {"a", "c"}, {}} {
@@ -74,7 +74,7 @@ func TestTheDigestOfALatchIsThatOfItsIDs(t *testing.T) {
 	}
 }
 
-// A cell compares the ids that it had at its cut, without the ids of the call, wherever those are.
+// A cell compares the ids up to its cut, without the ids of the call, wherever these are.
 func TestALatchComparesTheRestOfItsIDs(t *testing.T) {
 	a, b := start(t), start(t)
 	for _, id := range []string{"1", "2", "3", "4"} {

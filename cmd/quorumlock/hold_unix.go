@@ -160,8 +160,8 @@ func (h *holder) order(o order, limit time.Duration) error {
 
 // renewed reports whether the end of the lease has moved, and takes notice of it.
 func (h *holder) renewed() bool {
-	// The order matters: if this process is stopped, or the machine is suspended, between two of these, the deadline comes out too early,
-	// not too late.
+	// The order matters: if the process is stopped or the machine is suspended between two of these
+	// lines, the deadline is too early, never too late.
 	now := bootTime()
 	valid := h.lease.ValidUntil()
 	left := time.Until(valid)

@@ -107,8 +107,8 @@ var reasons = []quorumlock.LossReason{
 // bounds, in seconds, reach from a lock in one data centre to a wait of minutes.
 var bounds = metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-// New returns an Observer for quorumlock.WithObserver. It returns an error if a provider is nil, and the first error of
-// the meter provider.
+// New returns an Observer for quorumlock.WithObserver. New returns an error if a provider is nil,
+// or else the first error of the meter provider.
 func New(opts ...Option) (*Observer, error) {
 	o := &Observer{traces: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, set := range opts {

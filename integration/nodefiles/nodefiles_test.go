@@ -145,8 +145,8 @@ func TestTheUserOfLocksIsThatOfTheDocs(t *testing.T) {
 // ofChannels matches the rules that servers before Redis 6.2 do not know.
 var ofChannels = regexp.MustCompile(` (&\S+|resetchannels)`)
 
-// usersOf are the users of the file, spelled as docs/security.md says for the server that is installed, and one who may see what it
-// denies.
+// usersOf returns the users of the file, with the rules of docs/security.md for the installed
+// server, and an admin who reads the log of denials.
 func usersOf(t *testing.T, file string) string {
 	t.Helper()
 	out, err := exec.Command("redis-server", "--version").Output()
@@ -169,7 +169,8 @@ func usersOf(t *testing.T, file string) string {
 	return file + "user admin on >change-me ~* +@all\n"
 }
 
-// A server with these settings and users is fit for locks: Check finds nothing, and the user locker has locks, and is denied nothing.
+// A server with these settings and users is fit for locks: Check finds no problem, and the server
+// denies no command of the user locker.
 func TestServersWithTheseSettingsAreFit(t *testing.T) {
 	need(t, "redis-server")
 	all := objects(t)

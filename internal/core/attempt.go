@@ -325,9 +325,14 @@ func (m *Machine) disagree(now Time) {
 	m.giveWay(now, m.refusal())
 }
 
-// refusal returns the reason of a failed or failing attempt, if it is certain before the missing answers. Held: a quorum of cells
-// answered, and somebody else is in the way. NoQuorum: too many cells failed for a quorum. HeldAndNoQuorum: each is true of a member.
-// HeldOrNone: the missing answers decide, or too few cells took the token and nobody is in the way.
+// refusal returns the reason of a failed or failing attempt, as far as the answers so far decide
+// it.
+//
+//   - Held: a quorum of cells answered, and another caller is in the way.
+//   - NoQuorum: too many cells failed for a quorum.
+//   - HeldAndNoQuorum: one member of a MultiLock is held, and another has no quorum.
+//   - HeldOrNone: the missing answers decide; or too few cells took the token, and nobody is in the
+//     way.
 func (m *Machine) refusal() Reason {
 	answers := m.answers()
 	contended := slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Refused || c.Handed > 0 || c.apart })
@@ -350,13 +355,14 @@ func (m *Machine) refusal() Reason {
 	return HeldOrNone
 }
 
-// answers returns which cells have answered the attempt, other than with a hold of this client that has ended.
+// answers returns the test for a cell that has answered the attempt. A refusal by an ended hold of
+// this client is no answer.
 func (m *Machine) answers() func(*Cell) bool {
 	own := !m.others && m.refusedByItsOwn()
 	return func(c *Cell) bool { return !c.failed && (c.Won || c.Handed > 0 || c.Refused && !own) }
 }
 
-// blocks reports whether no quorum is left without those cells.
+// blocks reports whether the cells for which is returns false are no quorum.
 func (m *Machine) blocks(is func(*Cell) bool) bool {
 	return !m.won(func(c *Cell) bool { return !is(c) })
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// What counts is the clock that says more: the monotonic one may stand still in suspend, and the other may be
-// stepped. A step back changes nothing.
+// The clock that shows more time counts: the monotonic clock may stand still during a suspend, and
+// the other may be stepped. A step back changes nothing.
 func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
 	for name, tt := range map[string]struct{ mono, boot, want time.Duration }{
 		"both agree":          {5 * time.Second, 5 * time.Second, 5 * time.Second},

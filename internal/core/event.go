@@ -12,7 +12,8 @@ type Time struct {
 	Boot time.Duration // goes on while the machine is suspended; may step on a system whose only such clock is the wall clock
 }
 
-// Since is the time from u to t by the clock that says more. A step forward ends a lease early; a step back changes nothing.
+// Since returns the time from u to t by the clock that shows more. A step forward ends a lease
+// early; a step back changes nothing.
 func (t Time) Since(u Time) time.Duration { return max(t.Mono-u.Mono, t.Boot-u.Boot) }
 
 // Add returns the moment d later.

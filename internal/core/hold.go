@@ -121,8 +121,8 @@ func (m *Machine) checkDeadline(now Time) {
 	}
 }
 
-// compareClocks notes how far Boot has got ahead of Mono since start. The monotonic clock may have
-// stood still while the computer was suspended: by that clock, the validity ends that much earlier.
+// compareClocks notes the lead of Boot over Mono since start. Mono may have stood still during a
+// suspend; by Mono, the validity then ends earlier by the lead.
 func (m *Machine) compareClocks(now Time) { m.ahead = now.Since(m.start) - (now.Mono - m.start.Mono) }
 
 // overheld reports whether the hold has lasted for its MaxHold, and is not renewed any more.

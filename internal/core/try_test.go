@@ -254,8 +254,8 @@ func TestWhatIsNoLockEndsTheCall(t *testing.T) {
 	}
 }
 
-// Two nodes disagree on the token, and the raise at one of them fails, or finds no key. The others are a quorum, and nobody is in the
-// way, so the next attempt of a TryLock has the lock.
+// Two nodes disagree on the token, and the raise at one of them fails, or finds no key. The others
+// are a quorum, and nobody is in the way, so the next attempt of a TryLock gets the lock.
 func TestATryLockRidesOutARaiseThatFails(t *testing.T) {
 	for name, raised := range map[string]Reply{"no answer": {Err: errNoAnswer}, "not sent": {Err: errNoAnswer, Unsent: true}, "no key": {}} {
 		t.Run(name, func(t *testing.T) {

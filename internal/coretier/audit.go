@@ -16,7 +16,8 @@ func isPause(f *fleet.Fault) bool {
 	return f.Kind == fleet.Pause || f.Kind == fleet.Sleep || f.Kind == fleet.StepWall && !isHarmless(f) || f.Kind == closes
 }
 
-// isHarmless reports whether a fault sets a wall clock that the process does not measure time with.
+// isHarmless reports whether a fault steps a wall clock that its process does not use to measure
+// time.
 func isHarmless(f *fleet.Fault) bool { return f.Kind == fleet.StepWall && hasBootClock(f.Client) }
 
 // slack is how long what a call leaves behind may take to be undone, after it was last heard of.

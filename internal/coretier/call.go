@@ -242,8 +242,9 @@ func (c *call) list(b *batch) {
 	}
 }
 
-// recall is called before b is sent to a node, and works as in package quorum. If the first attempt is still in the lane's queue, and
-// b gives back all of it, recall drops both and returns true. Either way that attempt can no longer be recalled.
+// recall runs before b is sent to a node, and works as in package quorum. If the first attempt is
+// still in the lane's queue, and b releases all of it, recall drops both and returns true. In
+// either case, that attempt can no longer be recalled.
 func (c *call) recall(node int, b *batch) bool {
 	p, l := c.process, &c.process.lanes[node*fleet.Lanes]
 	i := slices.IndexFunc(c.asked, func(a *batch) bool { return a.lane == l })

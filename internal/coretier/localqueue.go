@@ -2,15 +2,16 @@ package coretier
 
 import "slices"
 
-// admitted is what it is in package quorum.
+// admitted is the number of callers that one process sends to the nodes, as in package quorum.
 const admitted = 3
 
-// localQueue has the callers of one process who wait for one lock, in the order of their calls, as in package quorum: only the first
-// few go to the nodes.
+// localQueue holds the callers of one process that wait for one lock, in the order of their calls.
+// As in package quorum, only the first few go to the nodes.
 type localQueue []*worker
 
-// localQueueOf returns the local queue of a worker's lock, whether it is renewed or not. It is nil for a TryLock, and for callers who
-// all share the lock: none of them waits for another.
+// localQueueOf returns the local queue of a worker's lock, the same one with and without renewal.
+// It returns nil for a TryLock, and for calls that share the whole lock: they do not wait for each
+// other.
 func (k *worker) localQueueOf() *localQueue {
 	s := k.step
 	if s.Try || s.Read == s.Names+1 {
@@ -19,7 +20,7 @@ func (k *worker) localQueueOf() *localQueue {
 	return &k.process.queues[4*s.Names+s.Read]
 }
 
-// enqueue has the worker wait until it is admitted.
+// enqueue makes the worker wait until the queue admits it.
 func (k *worker) enqueue() {
 	q := k.localQueueOf()
 	if q == nil {

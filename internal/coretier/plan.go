@@ -234,8 +234,9 @@ func (p *Plan) thaws() {
 	}
 }
 
-// crowds gives one process of some seeds more callers than it sends to the nodes at one time. They come in any order, hold the lock for
-// a moment, and some give up. Its own generator keeps the other seeds unchanged.
+// crowds gives one process of some seeds more callers than the process sends to the nodes at a
+// time. The callers come in any order and hold the lock for a moment; some give up. A separate
+// generator keeps the other seeds unchanged.
 func (p *Plan) crowds() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xc4d))}
 	if p.Crowd = !p.Guard && g.chance(0.02); !p.Crowd {

@@ -181,7 +181,8 @@ func (t *tier) timeOf(process int, now fleet.Clock) core.Time {
 	return core.Time{Mono: now.Mono + offset, Boot: boot + offset}
 }
 
-// hasBootClock reports whether a process runs on a system with a clock that counts suspends and never steps, as Linux does.
+// hasBootClock reports whether a process has a clock that counts suspends and never steps, as on
+// Linux.
 func hasBootClock(process int) bool { return process%2 == 0 }
 
 func (t *tier) now(process int) core.Time { return t.timeOf(process, t.world.Clock(process)) }

@@ -312,13 +312,14 @@ func isSuccessorOf(owner, waiter string) bool {
 	return len(owner) > len(waiter) && owner[len(waiter)] == '/' && owner[:len(waiter)] == waiter
 }
 
-// returned is told that a worker's call has returned.
+// returned notes that a worker's call has returned.
 func (w *watch) returned(k *worker) {
 	w.calls = slices.DeleteFunc(w.calls, func(o *worker) bool { return o == k })
 }
 
-// inCallOrder checks, while nothing fails, that nobody who called earlier for the same lock in the same process still waits when a
-// call gets the lock. Those who share it may all have it at once.
+// inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
+// call of the same process for the same lock may still wait. Readers are exempt, since they share
+// the lock.
 func (w *watch) inCallOrder(k *worker) {
 	q := k.localQueueOf()
 	if w.plan.Class != calm || q == nil {

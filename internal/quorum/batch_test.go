@@ -6,7 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/core"
 )
 
-// Only a batch that gives back each cell of an attempt may be dropped together with the attempt.
+// A batch may be dropped together with an attempt only if the batch releases each cell of the
+// attempt.
 func TestABatchThatGivesBackAllOfAnAttempt(t *testing.T) {
 	batchOf := func(calls ...core.Call) *batch { return &batch{calls: calls} }
 	attempt := batchOf(core.Call{Do: core.Acquire, Cell: 1}, core.Call{Do: core.Acquire, Cell: 4})

@@ -6,8 +6,9 @@ import (
 	"unsafe"
 )
 
-// bootClock returns CLOCK_BOOTTIME, which is the monotonic clock with the time in which the machine was suspended, and never steps. It
-// returns nil where the kernel or a filter of system calls refuses it.
+// bootClock returns a reader of CLOCK_BOOTTIME: the monotonic clock plus the time of all suspends.
+// This clock never steps. bootClock returns nil if the kernel or a seccomp filter refuses the
+// system call.
 func bootClock() func() time.Duration {
 	if readBootTime() == 0 {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The kernel says how long it has been up, with suspends, in hundredths of a second.
+// The kernel reports its uptime, suspends included, in hundredths of a second.
 func TestTheBootClockShowsTheKernelsUptime(t *testing.T) {
 	boot := bootClock()
 	if boot == nil {

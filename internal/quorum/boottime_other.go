@@ -4,5 +4,6 @@ package quorum
 
 import "time"
 
-// bootClock returns nil: the wall clock counts suspends here, and a step of it counts as one.
+// bootClock returns nil: only the wall clock counts suspends here, so a step forward counts as a
+// suspend.
 func bootClock() func() time.Duration { return nil }

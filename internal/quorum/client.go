@@ -159,8 +159,9 @@ func (c *Client) SetDefaults(opts []quorumlock.Option) { c.defaults = opts }
 // Defaults returns the options of SetDefaults.
 func (c *Client) Defaults() []quorumlock.Option { return c.defaults }
 
-// Simulate replaces the clocks and the random pauses of c: a simulation gives every client clocks of its own, and the same pauses
-// in every run. boot is nil for a system without a clock that counts suspends. It is called before c is used.
+// Simulate replaces the clocks and the random pauses of c: a simulation gives every client its own
+// clocks, and the same pauses in every run. boot is nil for a system without a clock that counts
+// suspends. Call Simulate before c is used.
 func (c *Client) Simulate(now func() time.Time, boot func() time.Duration, jitter func(time.Duration) time.Duration) {
 	c.jitter = jitter
 	c.setClocks(now, boot)
@@ -179,8 +180,9 @@ func (c *Client) time() core.Time {
 	return t
 }
 
-// clocks returns what time does, and the same moment by the monotonic clock and the wall clock. boot is read before now, and was read after
-// base: so a pause between two readings never counts as a suspend. A suspend between the two is seen by the next call.
+// clocks returns the result of time, and the same moment by the monotonic clock and the wall clock.
+// boot is read before now, but booted was read after base. So a pause between two readings never
+// counts as a suspend. The next call notices a suspend between the two.
 func (c *Client) clocks() (core.Time, time.Time) {
 	if c.boot == nil {
 		now := c.now()
@@ -381,8 +383,8 @@ func (c *Client) start(f func()) {
 // Hint returns the wall clock in µs, as the least token to ask for.
 func (c *Client) Hint() uint64 { return uint64(max(c.now().UnixMicro(), 0)) }
 
-// clockCheck is how often the clocks are compared while something is held: the monotonic one may stand still while the machine is
-// suspended, and with it every timer.
+// clockCheck is the interval between two comparisons of the clocks while a lock is held. During a
+// suspend, the monotonic clock and all timers may stand still.
 const clockCheck = time.Second
 
 // compareClocks has every hold look at its deadline when the clocks have gone apart.

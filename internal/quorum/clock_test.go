@@ -14,7 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wallclock"
 )
 
-// machine is what a client of a test runs on. It may have a clock that counts suspends and never steps.
+// machine is the computer of a client under test. It may have a clock that counts suspends and
+// never steps.
 type machine struct{ wall, slept atomic.Int64 }
 
 // newMachine returns a world whose client runs on the machine.
@@ -36,11 +37,12 @@ func (m *machine) now() time.Time {
 // step sets the wall clock forward or back.
 func (m *machine) step(by time.Duration) { m.wall.Add(int64(by)) }
 
-// suspend has the monotonic clock stand still while the others go on.
+// suspend makes the monotonic clock stand still while the others go on.
 func (m *machine) suspend(d time.Duration) { m.slept.Add(int64(d)) }
 
-// NTP may set the wall clock while a lock is held. ValidUntil is what that clock will show when the validity is over. Without a clock
-// that counts suspends, a step forward counts as elapsed: the computer may have been suspended.
+// NTP may set the wall clock while a lock is held. ValidUntil is the time that this clock shows at
+// the end of the validity. Without a clock that counts suspends, a step forward counts as elapsed:
+// the computer may have been suspended.
 func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -70,8 +72,8 @@ func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 	}
 }
 
-// A step of the wall clock is no suspend where another clock counts suspends: the lease stays. Elsewhere nobody can tell the two apart,
-// and the lease ends.
+// If another clock counts suspends, a step of the wall clock does not count as one, and the lease
+// stays. Without such a clock, the two look the same, and the lease ends.
 func TestAStepOfTheWallClockLosesNoLeaseWhereItIsNoSuspend(t *testing.T) {
 	for _, tt := range []struct {
 		name string

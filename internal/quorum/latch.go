@@ -21,9 +21,10 @@ import (
 // Latch is a set of ids that only grows, on a quorum of cells. It is open once it has n ids. It is safe for concurrent
 // use.
 //
-// A call takes one round if a quorum agrees, and a repair if not: see look. It is the algorithm by which Attiya, Bar-Noy
-// and Dolev make an atomic register of servers that may fail ("Sharing memory robustly in message-passing systems", 1995),
-// with the union of two sets in the place of the later of two values.
+// A call takes one round if a quorum agrees, and otherwise also a repair: see look. This is the
+// algorithm of Attiya, Bar-Noy and Dolev for an atomic register on servers that may fail ("Sharing
+// memory robustly in message-passing systems", 1995), with the union of two sets in place of the
+// later of two values.
 type Latch struct {
 	client *Client
 	name   string
@@ -216,8 +217,8 @@ func (l *Latch) listen(told chan struct{}) (stop func()) {
 	}
 }
 
-// add adds an id, together with those of the calls that came during the last look: any number of callers takes as many
-// rounds as two.
+// add adds an id, together with the ids of other calls that came during the last look. So any
+// number of simultaneous callers takes at most two looks.
 func (l *Latch) add(ctx context.Context, id string) error {
 	l.mu.Lock()
 	if l.next == nil {
@@ -238,7 +239,7 @@ func (l *Latch) add(ctx context.Context, id string) error {
 	}
 }
 
-// addBatches adds one batch after the other until there is none. The node timeouts bound each look.
+// addBatches adds one batch after another until none is left. The node timeouts bound each look.
 func (l *Latch) addBatches() {
 	for {
 		l.mu.Lock()

@@ -11,11 +11,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// look adds ids at all cells, and returns how many ids a quorum of them has: n if the latch is open. If a quorum has the
-// same ids, that is the answer. Otherwise a repair comes first. So a later look finds as much, at any quorum.
+// look adds ids at all cells, and returns the number of ids at a quorum of them: n if the latch is
+// open. If a quorum has the same ids, their number is the answer. Otherwise a repair comes first.
+// So every later look finds at least these ids, at any quorum.
 //
-// Both also keep the latch for another retention. So a quorum keeps all of it for that long, and not one cell this part
-// and another that part.
+// Both also restart the retention at a quorum. So a quorum keeps all ids for that long, instead of
+// a different part at each cell.
 func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (int, error) {
 	before := int(l.found.Load())
 	if mode == wire.MakeLatch && before > 0 {
@@ -43,7 +44,8 @@ func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (in
 	return 0, nil
 }
 
-// saw notes and returns how many ids a quorum has. The error is ErrLatchForgotten if it had more before.
+// saw notes and returns the number of ids at a quorum. The error is ErrLatchForgotten if a quorum
+// had more before.
 func (l *Latch) saw(before, size int) (int, error) {
 	if size+1 < before {
 		return 0, l.forgotten(before, size)
@@ -61,7 +63,8 @@ func (l *Latch) forgotten(before, now int) error {
 	return fmt.Errorf("%w: the latch %q had %d ids, and a quorum has %d", quorumlock.ErrLatchForgotten, l.name, min(before-1, l.n), now)
 }
 
-// openAll opens the latch at a quorum if a round found it open at fewer cells. It returns n.
+// openAll returns n. If a round found the latch open at fewer cells than a quorum, openAll first
+// opens it at a quorum.
 func (l *Latch) openAll(ctx context.Context, found *latchRound) (int, error) {
 	if found.open() < l.need {
 		round := l.newRound(ctx, func(_ int, c Cell, server string) wire.Call {
@@ -75,12 +78,15 @@ func (l *Latch) openAll(ctx context.Context, found *latchRound) (int, error) {
 	return l.saw(0, l.n)
 }
 
-// repair gives a quorum of the cells the same ids, with these among them, and returns how many.
+// repair makes a quorum of the cells agree on a set of ids that includes the given ones. It returns
+// the size of that set.
 //
-// It reads the last ids of each cell, and adds their union at all cells. Each answers with the count and the digest of the
-// rest: of the ids that it had when it was read, without the union. If the rest is the same at a quorum, then each cell
-// of that quorum has all that any of them had when it was read. Ids that others add meanwhile are in no rest, so they
-// cannot delay the repair. If the rest differs, the next attempt reads more; the last one reads all, and the rest is empty.
+// repair reads the last ids of each cell, and adds their union at all cells. Each cell answers with
+// the count and the digest of its rest: its ids at the time of the read, minus the union. If the
+// rest is the same at a quorum, each cell of that quorum has every id that any of them had at the
+// read. Ids that other calls add meanwhile belong to no rest, so they cannot delay the repair. If
+// the rests differ, the next attempt reads more ids. The last attempt reads all ids, so every rest
+// is empty.
 func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, error) {
 	for tail := min(max(1, l.n/8), 64); ; tail *= 8 { // cells that work differ in the last ids, those of the calls under way
 		read := l.newRound(ctx, func(_ int, c Cell, _ string) wire.Call { return wire.LatchTail(c.Name, l.n, tail) })

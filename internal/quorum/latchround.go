@@ -34,8 +34,8 @@ type cellState struct {
 	wire.LatchState
 }
 
-// newRound sends a request to each cell, with the values of ctx. Call Begin first. A cell where the latch is made keeps the
-// name server.
+// newRound sends a request to each cell, with the values of ctx. Call Begin first. A cell that
+// makes the latch stores the name server with it.
 func (l *Latch) newRound(ctx context.Context, request func(i int, c Cell, server string) wire.Call) *latchRound {
 	r := &latchRound{latch: l, left: len(l.cells), answers: make(chan latchAnswer, len(l.cells))}
 	sent, server := time.Now(), rand.Text()
@@ -50,8 +50,8 @@ func (l *Latch) newRound(ctx context.Context, request func(i int, c Cell, server
 	return r
 }
 
-// run collects answers until enough returns true. It returns the error that there is no quorum, or ctx's error when ctx is
-// done first. Every cell answers by the node timeout.
+// run collects answers until enough returns true. It returns an error if there is no quorum, or
+// ctx's error if ctx is done first. Every cell answers by the node timeout.
 func (r *latchRound) run(ctx context.Context, enough func() bool) error {
 	for !enough() {
 		if r.left == 0 || len(r.states)+r.left < r.latch.need {
@@ -86,7 +86,7 @@ func (r *latchRound) take(a latchAnswer) {
 // quorum reports whether a quorum of the cells has answered.
 func (r *latchRound) quorum() bool { return len(r.states) >= r.latch.need }
 
-// open returns how many cells have the latch open.
+// open returns the number of cells at which the latch is open.
 func (r *latchRound) open() (n int) {
 	for _, s := range r.states {
 		if s.Open {
@@ -101,8 +101,8 @@ func (r *latchRound) there() bool {
 	return slices.ContainsFunc(r.states, func(s cellState) bool { return s.There })
 }
 
-// agreed returns how many ids a quorum of the cells has that has the same ones. Cells without the latch count if absent
-// is true.
+// agreed returns the number of ids at a quorum of cells that have the same ids; ok is false if
+// there is no such quorum. Cells without the latch count only if absent is true.
 func (r *latchRound) agreed(absent bool) (size int, ok bool) {
 	for _, a := range r.states {
 		same := 0
@@ -118,7 +118,7 @@ func (r *latchRound) agreed(absent bool) (size int, ok bool) {
 	return 0, false
 }
 
-// answered reports whether all cells of an earlier round have answered.
+// answered reports whether all cells that answered an earlier round have answered this one.
 func (r *latchRound) answered(earlier []cellState) bool {
 	for _, e := range earlier {
 		if !slices.ContainsFunc(r.states, func(s cellState) bool { return s.cell == e.cell }) {

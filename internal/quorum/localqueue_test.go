@@ -17,7 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// crowd is the callers of one lock in one process. It notes who has got the lock, and who has failed.
+// crowd is the group of callers of one lock in one process. It notes which callers got the lock,
+// and which failed.
 type crowd struct {
 	lock   *quorum.Lock
 	got    []int
@@ -29,7 +30,7 @@ func newCrowd(l *quorum.Lock) *crowd {
 	return &crowd{lock: l, leases: make(map[int]*quorumlock.Lease), failed: make(map[int]error)}
 }
 
-// come has callers call Lock, one after the other.
+// come makes callers call Lock, one after another.
 func (c *crowd) come(ctx context.Context, callers ...int) {
 	for _, i := range callers {
 		go func() {
@@ -44,7 +45,7 @@ func (c *crowd) come(ctx context.Context, callers ...int) {
 	}
 }
 
-// queued fails unless so many wait in the queue of every node.
+// queued fails the test unless the queue of every node has that many waiters.
 func (w *world) queued(t *testing.T, waiters int) {
 	t.Helper()
 	for _, s := range w.servers {
@@ -55,7 +56,7 @@ func (w *world) queued(t *testing.T, waiters int) {
 	}
 }
 
-// standFor fails unless the waiters at a node stand for so many callers.
+// standFor fails the test unless the waiters at a node stand for that many callers.
 func (w *world) standFor(t *testing.T, callers int) {
 	t.Helper()
 	in, err := w.nodes[0].Inspect(t.Context(), "x")
@@ -71,8 +72,8 @@ func (w *world) standFor(t *testing.T, callers int) {
 	}
 }
 
-// Three callers of a local queue are queued at the nodes, in the order of their calls, and the others follow when one of
-// these has got the lock or has gone.
+// The first three callers of a local queue are queued at the nodes, in the order of their calls.
+// Another follows when one of these gets the lock or leaves.
 func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -117,8 +118,8 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 	})
 }
 
-// A caller whose owner has got the lock enters the hold, past all who wait in the local queue. The hold begins when the caller is about
-// to queue, or later.
+// A caller whose owner has the lock enters the hold, past all callers in the local queue. The hold
+// begins just before the caller queues, or later.
 func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 	for name, early := range map[string]bool{"the hold begins first": true, "the caller comes first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -154,7 +155,8 @@ func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 	}
 }
 
-// looking is a context that does something when a caller looks for a hold in it, just before it queues.
+// looking is a context that calls do when a caller looks for a hold in it, just before the caller
+// queues.
 type looking struct {
 	context.Context
 	do func()
@@ -206,7 +208,7 @@ func (s *steps) Observe(_ context.Context, e quorumlock.Event) {
 	}
 }
 
-// An Observer learns which calls have waited in the local queue before they asked a node.
+// An Observer learns which calls waited in the local queue before they asked a node.
 func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newWorld(t), &steps{}

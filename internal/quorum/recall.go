@@ -36,12 +36,13 @@ var (
 	errSilent   = errors.New("not sent: the attempt was given back before the node's turn came, and the node has not answered lately")
 )
 
-// recall is called before b is sent. If the only batch before it at its node is the first attempt, still unsent, and b gives back all
-// of it, recall drops both and returns true. Nothing was acquired there, and the waiter is not in the node's queue. So slow or distant
-// nodes cost short holds and handoffs little.
+// recall runs before b is sent. If the only earlier batch at the node is the first attempt, still
+// unsent, and b releases all of that attempt, recall drops both and returns true. Then nothing was
+// acquired at the node, and the waiter is not in its queue. So slow or distant nodes cost short
+// holds and handoffs little.
 //
-// The machine sees a release that found nothing. If the last call to the node failed, or there was none, it sees a release that was
-// not sent: whoever wants the lock next cannot count on that node.
+// The machine sees a release that found nothing. If the last call to the node failed, or there was
+// none, the machine sees an unsent release: the next waiter cannot count on that node.
 func (c *call) recall(b *batch) bool {
 	c.mu.Lock()
 	a := c.asked

@@ -176,8 +176,8 @@ func TestARecallConfirmsARelease(t *testing.T) {
 	}
 }
 
-// A waiter that is handed the lock recalls its attempt from a node that has yet to be sent it. After two attempts it recalls neither: a
-// release is still needed for the other.
+// When a waiter is handed the lock, it recalls an attempt that is not yet sent to a node. After two
+// attempts, it recalls neither: the other still needs a release.
 func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		attempts int

@@ -86,7 +86,7 @@ const (
 	between     = 10 * time.Millisecond
 	betweenLast = 200 * time.Millisecond
 
-	// longestGap bounds how long before a member of a MultiLock another one was released.
+	// longestGap bounds the time between the releases of two members of a MultiLock.
 	longestGap = time.Second
 )
 
@@ -291,10 +291,12 @@ func (c *Client) heardStranger(cell Cell, message string) {
 	})
 }
 
-// freed is called when a Redisson client has released one of the cells. Usually the waiter asks all cells. A lock that needs each of
-// its cells would not get the others yet: Redisson's clients release the members of a MultiLock one after another, and a
-// RedissonMultiLock keeps its first member while it waits for the next. So the cell that they release first goes to the waiter alone, by
-// a handoff: the machine keeps that for some ms, and asks for the others as soon as these are released as well.
+// freed is called when a Redisson client has released one of the cells. Usually the waiter then
+// asks all cells. But a lock that needs all of its cells would not get the others yet: Redisson's
+// clients release the members of a MultiLock one after another, and a RedissonMultiLock keeps its
+// first member while it waits for the next. So the waiter first gets only the cell that Redisson
+// releases first, by a handoff. The machine keeps this cell for some ms, and requests the others as
+// soon as they are released.
 func (c *call) freed(cell int) {
 	client, released := c.lock.client, c.lock.cells[cell]
 	if len(c.lock.cells) < 2 || !needsEach(c.lock.tree) || released.Shared || released.Permits > 0 {
@@ -320,8 +322,8 @@ func needsEach(t core.Tree) bool {
 	return t.Need == len(t.Members) && !slices.ContainsFunc(t.Members, func(m core.Tree) bool { return !needsEach(m) })
 }
 
-// leads notes that a Redisson client has released a cell of a lock, and reports whether it usually releases that one first: the longest
-// time passes before it.
+// leads notes that a Redisson client has released a cell of a lock. It reports whether this cell is
+// usually the first that Redisson releases: the one with the longest gap before its release.
 func (s *strangers) leads(l *Lock, cell int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -339,7 +341,8 @@ func (s *strangers) leads(l *Lock, cell int) bool {
 	return st.gap >= longest
 }
 
-// follow calls the waiter at the cells that were released after cell was. It is called with the call's mu held.
+// follow calls the waiter at the cells that were released after the given cell. The caller holds
+// the call's mu.
 func (c *call) follow(cell int) {
 	s := &c.lock.client.strangers
 	if s.some.Load() == 0 || len(c.lock.cells) < 2 {

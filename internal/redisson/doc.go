@@ -4,7 +4,8 @@
 // A [Client] is one JVM. All of its threads that wait for one lock share a subscription and a semaphore: a message lets one of
 // them try. A lock object is bound to a thread: see [Lock.Thread].
 //
-// What is modelled, by class: RedissonLock, RedissonFairLock, RedissonSpinLock, RedissonReadLock, RedissonWriteLock,
-// RedissonFencedLock, RedissonMultiLock and RedissonRedLock, as of 2026. Of semaphores, countdown latches and locks of a group, only the
-// calls that return at once. What is not: retries after a timeout, and sentinels.
+// The model covers these classes, as of 2026: RedissonLock, RedissonFairLock, RedissonSpinLock,
+// RedissonReadLock, RedissonWriteLock, RedissonFencedLock, RedissonMultiLock and RedissonRedLock.
+// Of semaphores, countdown latches and locks of a group, it has only the calls that return at once.
+// It omits retries after a timeout, and sentinels.
 package redisson

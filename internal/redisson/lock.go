@@ -258,8 +258,8 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	return c.redis.Del(ctx, latch).Err()
 }
 
-// ForceUnlock is forceUnlock(): it deletes the key, of whatever kind, and reports whether it was there. That of a read-write lock
-// deletes only its own.
+// ForceUnlock is forceUnlock(): it deletes the key, of any kind, and reports whether there was one.
+// ForceUnlock of a read or write lock deletes only a key of its own mode.
 func (l *Lock) ForceUnlock(ctx context.Context) (bool, error) {
 	n, err := forceScript.Run(ctx, l.client.redis, []string{l.name, l.kind.channel(l.name)}, l.kind.message, l.client.publish(), l.kind.mode).Int()
 	return n == 1, err

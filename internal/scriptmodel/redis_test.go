@@ -47,8 +47,8 @@ type process struct {
 	turn  int
 }
 
-// removesEarly matches Redis 8. It removes a key in the very millisecond of its end, if it comes by, though commands still find it
-// until the next.
+// removesEarly matches Redis 8. Its periodic removal may delete a key in the last millisecond of
+// the key, in which commands would still find the key.
 var removesEarly = regexp.MustCompile(`^Redis server v=([89]|[1-9][0-9])\.`)
 
 func startRedis(t *testing.T) *process {

@@ -37,8 +37,9 @@ func (t *watch) ticketed(m message) {
 	}
 }
 
-// inCallOrder checks, while nothing fails, that nobody who called earlier for the same lock in the same process still waits when a
-// call gets the lock. Those who share it may all have it at once.
+// inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
+// call of the same process for the same lock may still wait. Readers are exempt, since they share
+// the lock.
 func (t *watch) inCallOrder(c *call) {
 	alone := slices.ContainsFunc(strings.Split(c.name, "+"), func(name string) bool { return !Step{Read: c.read}.reads(name) })
 	if t.world.plan.Class != calm || !alone {

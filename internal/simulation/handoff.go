@@ -16,7 +16,8 @@ type call struct {
 	ends   time.Time // if it gets nothing
 }
 
-// waits is told that a call of Lock begins. It returns what ends that; the call got the lock, or nothing.
+// waits notes the start of a call of Lock. It returns the function that notes the end; got reports
+// whether the call got the lock.
 func (t *watch) waits(p *process, s Step, limit time.Duration) (done func(got bool)) {
 	name := s.Name
 	c := &call{p, name, s.Read, p.now().UnixMicro(), time.Now(), time.Now().Add(limit)}

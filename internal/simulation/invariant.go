@@ -50,8 +50,8 @@ const (
 	// the time of the call.
 	ticketOrder = "in ticket order"
 
-	// While nothing fails, the callers of one lock in one process are granted it in the order in which they called Lock.
-	// Readers share it, and have no order.
+	// While nothing fails, the callers of one lock in one process get the lock in the order of
+	// their calls. Readers share the lock, and have no order.
 	callOrder = "in the order of the calls"
 
 	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock

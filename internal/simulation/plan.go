@@ -219,8 +219,8 @@ func newPlan(seed uint64) *Plan {
 	return p
 }
 
-// twins makes the addresses of some nodes lead to two servers each, connection by connection, for a while. Its own generator keeps
-// the other seeds unchanged.
+// twins makes the addresses of some nodes lead to two servers each for a while. The servers take
+// turns with the connections. A separate generator keeps the other seeds unchanged.
 func (p *Plan) twins() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x2b5e))}
 	if p.Class != bounded || p.Guard || p.Idle || len(p.Java) > 0 || !g.chance(0.05) {
@@ -275,8 +275,9 @@ func (p *Plan) thaws() {
 	}
 }
 
-// crowds gives one process of some seeds more callers than it sends to the nodes at one time. They come in any order, hold the lock for
-// a moment, and some give up. Its own generator keeps the other seeds unchanged.
+// crowds gives one process of some seeds more callers than the process sends to the nodes at a
+// time. The callers come in any order and hold the lock for a moment; some give up. A separate
+// generator keeps the other seeds unchanged.
 func (p *Plan) crowds() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xc4d))}
 	if p.Guard || p.Idle || !g.chance(0.04) {

@@ -9,7 +9,8 @@ import (
 // now is both of the process's clocks: true time, and a wall clock that is set wrong.
 func (p *process) now() time.Time { return wallclock.Now(time.Duration(p.wall.Load())) }
 
-// bootClock returns the process's clock that counts suspends, of which there are none; nil if it has no such clock.
+// bootClock returns the process's clock that counts suspends, or nil if the process has no such
+// clock. The simulation has no suspends, so the clock shows true time.
 func (p *process) bootClock() func() time.Duration {
 	if !p.boots {
 		return nil

@@ -92,9 +92,11 @@ func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 	return replies
 }
 
-// leaveReplica makes the client leave a server that has become a replica. go-redis does so for READONLY, but does not find it in the
-// error of a script before Redis 7. So the server is asked for a write outside a script, which changes nothing on a master: no lock
-// has that field. go-redis most likely uses the same connection for it, and closes that then.
+// leaveReplica makes the client leave a server that has become a replica. go-redis leaves after a
+// READONLY error, but before Redis 7 does not recognize that error from a script. So leaveReplica
+// sends a write outside a script. On a master the write changes nothing, because no lock has that
+// field. go-redis most likely uses the same connection for the write, and then closes that
+// connection.
 func (n *Node) leaveReplica(ctx context.Context, key string) {
 	if n.cluster {
 		reload(n.client)

@@ -60,7 +60,7 @@ func newLink(o redis.Options, dial Dialer, title *atomic.Pointer[string]) *link 
 	return k
 }
 
-// telling returns a dialer that tells of its connections.
+// telling returns a dialer that signals each new connection on k.dialed.
 func (k *link) telling(dial Dialer) Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -78,10 +78,11 @@ func (k *link) tell() {
 	}
 }
 
-// laneProtocol is the version of RESP in which nothing comes unasked: go-redis need not look for it before every pipeline.
+// laneProtocol is RESP2, which has no push messages: go-redis need not look for them before every
+// pipeline.
 const laneProtocol = 2
 
-// ofLane returns the options of a client for the connections of lanes.
+// ofLane sets the options of a client for lane connections, and returns o.
 func ofLane(o *redis.Options) *redis.Options {
 	// A dial that outlasts its connect keeps its place in the pool, and its permit. With more places than permits, nobody waits for
 	// a place, for which go-redis has a timeout of its own.
@@ -93,7 +94,8 @@ func ofLane(o *redis.Options) *redis.Options {
 	return o
 }
 
-// connect makes the connection, until ctx is done. It returns the server that the connection leads to; empty if that is unknown.
+// connect makes the connection, until ctx is done. It returns the run ID of the connected server,
+// which is empty if unknown.
 func (k *link) connect(ctx context.Context) (server string, err error) {
 	conn := k.client.EphemeralConn() // which does not go back to the pool
 	pipe := conn.Pipeline()

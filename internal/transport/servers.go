@@ -13,18 +13,23 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// servers detects an address that leads to several servers at one time: the address of a service, a name with two entries, a proxy
-// that balances. Through such an address two clients may be granted one lock by different servers. A server is known by the run ID
-// in INFO. Each connection of a lane is made along with a second one, its witness, which is closed at once. The rules:
+// servers detects an address that leads to several servers at the same time: the address of a
+// service, a DNS name with two records, or a load balancer. Behind such an address, different
+// servers may grant one lock to two clients. The run ID in INFO identifies a server. Each lane
+// connection has a witness: a second connection, made at the same time and closed at once. The
+// rules:
 //
-//   - If a connection and its witness lead to different servers, the address is at fault: all connections of the lanes are closed,
-//     and the node answers every call with an error.
-//   - If both lead to another server than the other lane's connection, the address has moved on: after a restart or a failover. The
-//     other lane's connection is closed.
-//   - If the address goes back to the server that it left less than memory ago, it is at fault, too.
-//   - During a fault, calls make the lanes connect again. The fault ends when all connections of a proof have led to one server.
+//   - If a connection and its witness lead to different servers, the address is at fault. All lane
+//     connections are closed, and the node answers every call with an error.
+//   - If both lead to one server, and the other lane's connection to another, the address has moved
+//     on, after a restart or a failover. The other lane's connection is closed.
+//   - If the address returns to a server that it left less than memory ago, the address is also at
+//     fault.
+//   - During a fault, calls make the lanes reconnect. The fault ends when all connections have led
+//     to one server for the duration of proof.
 //
-// An unknown server is no fault. It costs a connection nothing after its handshake. The zero value knows no server.
+// An unknown server is no fault. After the handshake, the check costs nothing. The zero value knows
+// no server.
 type servers struct {
 	mu     sync.Mutex
 	seats  [2]seat // by quorum.Lane
@@ -51,14 +56,15 @@ const (
 	tryEvery = 200 * time.Millisecond // during a fault
 )
 
-// areMute reports whether a witness would be of no use.
+// areMute reports whether a witness would be useless.
 func (s *servers) areMute() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mute
 }
 
-// barred returns the fault if it is too early to try again, or nil. If there is a fault, the caller connects next.
+// barred returns the fault if it is too early to reconnect, and otherwise nil. After nil, the
+// caller connects next.
 func (s *servers) barred() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,8 +75,9 @@ func (s *servers) barred() error {
 	return s.fault
 }
 
-// admit takes a new connection of a lane, the server that it leads to and that of its witness. It returns an error if the node is at
-// fault. proving reports that the fault will end if the next connections lead to the same server.
+// admit records a new connection of a lane, its server and the server of its witness. It returns an
+// error if the address is at fault. proving reports that the fault ends if the next connections
+// lead to the same server.
 func (s *servers) admit(lane int, conn *bounded, server, witness string) (proving bool, err error) {
 	over, proving, err := s.judge(lane, conn, server, witness)
 	for _, c := range over {
@@ -79,15 +86,16 @@ func (s *servers) admit(lane int, conn *bounded, server, witness string) (provin
 	return proving, err
 }
 
-// hear takes the server that a new connection of another kind leads to. If it is another one than before, the address has moved on,
-// and the connections of the lanes are closed. If it has not, the next connection of a lane shows that.
+// hear records the server of a new connection outside the lanes. If the server is a different one,
+// the address is taken to have moved on, and the lane connections are closed. If the address leads
+// to both servers, the next lane connection shows the fault.
 func (s *servers) hear(server string) {
 	for _, c := range s.moved(server) {
 		abort(c.Conn)
 	}
 }
 
-// moved is hear, and returns the connections to be closed.
+// moved does the work of hear, and returns the connections to close.
 func (s *servers) moved(server string) (over []*bounded) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +105,8 @@ func (s *servers) moved(server string) (over []*bounded) {
 	return s.move(server)
 }
 
-// move notes that the address leads to a server, and returns the connections that lead to another. It is called with mu held.
+// move records the server of the address, and returns the connections to any other server. The
+// caller holds mu.
 func (s *servers) move(server string) (over []*bounded) {
 	if s.latest != "" && s.latest != server {
 		s.former, s.left = s.latest, time.Now()
@@ -106,7 +115,7 @@ func (s *servers) move(server string) (over []*bounded) {
 	return s.leave(func(at seat) bool { return at.server != "" && at.server != server })
 }
 
-// judge is admit, and returns the connections to be closed.
+// judge does the work of admit, and returns the connections to close.
 func (s *servers) judge(lane int, conn *bounded, server, witness string) (over []*bounded, proving bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +145,8 @@ func (s *servers) judge(lane int, conn *bounded, server, witness string) (over [
 	return over, false, nil
 }
 
-// leave returns the connections for which it is time, and forgets them. It is called with mu held.
+// leave empties the seats for which isTime returns true, and returns their connections. The caller
+// holds mu.
 func (s *servers) leave(isTime func(seat) bool) (over []*bounded) {
 	for i, at := range s.seats {
 		if at.conn != nil && isTime(at) {
@@ -147,26 +157,27 @@ func (s *servers) leave(isTime func(seat) bool) (over []*bounded) {
 	return over
 }
 
-// asked is what a server is asked about itself.
+// asked holds the commands that ask a server about itself.
 type asked struct {
 	hello *redis.Cmd
 	id    *redis.IntCmd
 	info  *redis.Cmd
 }
 
-// askServer queues the questions. protocol is that of the connection.
+// askServer queues these commands. protocol is the RESP version of the connection.
 func askServer(ctx context.Context, pipe redis.Pipeliner, protocol int) asked {
 	return asked{pipe.Do(ctx, "hello", protocol), pipe.ClientID(ctx), pipe.Do(ctx, "info", "server")}
 }
 
-// standsAlone reports whether the server is no part of a cluster. A proxy may tell what its servers tell; but then the reply to CLIENT
-// ID is not the ID in the reply to HELLO.
+// standsAlone reports whether the server is not part of a cluster. A proxy may pass on the replies
+// of its servers; but then CLIENT ID and HELLO return different IDs.
 func (a asked) standsAlone() bool {
 	id := a.id.Val()
 	return id != 0 && field[int64](a.hello.Val(), "id") == id && field[string](a.hello.Val(), "mode") == "standalone"
 }
 
-// server returns the run ID of a server that stands alone; empty if it does not tell. Before Redis 6 there is no HELLO.
+// server returns the run ID of a standalone server, which is empty if unknown. Before Redis 6 there
+// is no HELLO.
 func (a asked) server() string {
 	if a.id.Val() == 0 || a.hello.Err() == nil && !a.standsAlone() {
 		return ""
@@ -183,7 +194,7 @@ func (a asked) server() string {
 	return said["run_id"]
 }
 
-// serverOf returns the server that a connection leads to; empty if that is unknown.
+// serverOf returns the run ID of the server behind a connection, which is empty if unknown.
 func serverOf(ctx context.Context, conn *redis.Conn, protocol int) string {
 	pipe := conn.Pipeline()
 	a := askServer(ctx, pipe, protocol)
@@ -191,12 +202,13 @@ func serverOf(ctx context.Context, conn *redis.Conn, protocol int) string {
 	return a.server()
 }
 
-// looks is how many connections OneServer opens.
+// looks is the number of connections that OneServer opens.
 const looks = 4
 
-// OneServer opens several connections at one time. If they lead to different servers, it returns a *[quorumlock.NodeError] that is
-// [quorumlock.ErrSeveralServers]. It returns nil for a cluster, and if the servers do not tell who they are. It returns when ctx is
-// done, or after the node's timeout.
+// OneServer opens several connections at the same time. If they lead to different servers, it
+// returns a *[quorumlock.NodeError] that matches [quorumlock.ErrSeveralServers]. It returns nil for
+// a cluster, and for servers with unknown run IDs. When ctx is done, or after the node's timeout,
+// it returns nil.
 func (n *Node) OneServer(ctx context.Context) error {
 	client, _ := n.client.(*redis.Client)
 	if client == nil {

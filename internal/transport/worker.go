@@ -91,7 +91,8 @@ func (l *lane) connect() bool {
 	return false
 }
 
-// join makes a connection and its witness. It returns an error if there is none, or if the node is at fault.
+// join makes a connection and its witness. It returns an error if there is no connection, or if the
+// address is at fault.
 func (l *lane) join(ctx context.Context) error {
 	l.proves = false
 	beside, cancel := context.WithCancel(ctx)

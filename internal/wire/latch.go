@@ -37,13 +37,13 @@ func Latch(name string, n int, mode LatchMode, retention time.Duration, server s
 	return latchCall(name, n, mode, retention, server, 0, -1, ids)
 }
 
-// LatchTail reads the latch with the last ids to arrive at the node, at most tail.
+// LatchTail reads the latch. The reply has up to tail ids, those that arrived last at the node.
 func LatchTail(name string, n, tail int) Call {
 	return latchCall(name, n, ReadLatch, 0, "", tail, -1, nil)
 }
 
-// LatchRest is [Latch] with [RestoreLatch]. Count and Digest of its reply are those of the first cut ids of the node,
-// without the ids given, of which each is given once.
+// LatchRest is [Latch] with [RestoreLatch]. Count and Digest in the reply cover the first cut ids
+// of the node, without the given ids. Each id may be given only once.
 func LatchRest(name string, n int, retention time.Duration, server string, cut int, ids []string) Call {
 	return latchCall(name, n, RestoreLatch, retention, server, 0, cut, ids)
 }
@@ -56,7 +56,8 @@ func latchCall(name string, n int, mode LatchMode, retention time.Duration, serv
 	return NewCall(latch, []string{name, LatchKey(name), TokenKey(name)}, args...)
 }
 
-// LatchState is what a node has of a latch. Two nodes with one Count and one Digest have the same ids.
+// LatchState is the state of a latch at one node. Two nodes with the same Count and Digest have the
+// same ids.
 type LatchState struct {
 	There  bool
 	Open   bool

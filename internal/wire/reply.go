@@ -370,7 +370,7 @@ func (r Reply) explain(explanation func(said string) error) error {
 	return &quorumlock.NodeError{Node: n.Node, Err: err}
 }
 
-// stringAsLock is the likely value of a key that is of another type.
+// stringAsLock describes the likely value of a key of another type.
 const stringAsLock = "a string, for example, as redsync and redislock write it for a lock, or Redisson for a semaphore or a latch (WRONGTYPE)"
 
 // notALock says what a key is that has a field that no lock has.

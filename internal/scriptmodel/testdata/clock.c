@@ -23,7 +23,7 @@ __attribute__((constructor)) static void open_clock(void) {
 	now = at;
 }
 
-// Valkey 9 lets its clock move within a millisecond, by the processor's. It needs /proc/cpuinfo for that.
+// Within a millisecond, Valkey 9 moves its clock by the processor's counter. It needs /proc/cpuinfo for that.
 typedef FILE *opener(const char *, const char *);
 static FILE *hide(const char *name, const char *path, const char *mode) {
 	return strcmp(path, "/proc/cpuinfo") == 0 ? NULL : ((opener *)dlsym(RTLD_NEXT, name))(path, mode);
