@@ -55,9 +55,8 @@ var (
 
 	// ErrMisuse says that a call, an argument or an option is wrong: for example, a bad name, a
 	// negative TTL, a zero Node or a repeated server. The error names the fault and the fix. No
-	// request was sent, and each repetition fails in the same way. ErrDeadlock, ErrUpgrade and
-	// ErrNilContext also match ErrMisuse. Errors that depend on the contents of the nodes, such as
-	// ErrNotALock, do not.
+	// request was sent. ErrDeadlock, ErrUpgrade and ErrNilContext also match ErrMisuse. Errors that
+	// depend on the contents of the nodes, such as ErrNotALock, do not.
 	ErrMisuse = misuse.Err
 
 	// ErrDeadlock says that a call would wait for a lease of its own context: a lease of another

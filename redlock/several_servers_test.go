@@ -112,6 +112,24 @@ func TestAnAddressThatLeadsToOneServerAgainGrantsLocks(t *testing.T) {
 	})
 }
 
+// As after a failover during the handshake: the first call finds the address of one server.
+func TestAShortFaultOfAnAddressEndsWithoutCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 2)
+		b := &balancer{servers: servers}
+		c := balanced(t, b)
+		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrSeveralServers) {
+			t.Fatalf("TryLock: %v, want ErrSeveralServers", err)
+		}
+		time.Sleep(3 * time.Second)
+		b.lead(servers[1])
+		time.Sleep(3 * time.Second)
+		if _, err := c.Mutex("x").TryLock(t.Context()); err != nil {
+			t.Errorf("TryLock: %v", err)
+		}
+	})
+}
+
 // The locks' connection is not renewed, but the subscription that a waiter opens leads to another server.
 func TestASubscriptionShowsThatAnAddressIsThatOfSeveralServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

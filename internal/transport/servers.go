@@ -25,8 +25,8 @@ import (
 //     on, after a restart or a failover. The other lane's connection is closed.
 //   - If the address returns to a server that it left less than memory ago, the address is also at
 //     fault.
-//   - During a fault, calls make the lanes reconnect. The fault ends when all connections have led
-//     to one server for the duration of proof.
+//   - During a fault, calls make the lanes reconnect; at first the lanes also do by themselves. The
+//     fault ends when all connections have led to one server for the duration of proof.
 //
 // An unknown server is no fault. After the handshake, the check costs nothing. The zero value knows
 // no server.
@@ -39,6 +39,7 @@ type servers struct {
 	left   time.Time
 
 	fault error     // the answer to every call; nil if there is none
+	shown time.Time // when the fault began
 	tried time.Time // when a lane connected last during the fault
 	since time.Time // since when connections have led to one server; zero if the last two did not
 	one   string    // that server
@@ -76,8 +77,8 @@ func (s *servers) barred() error {
 }
 
 // admit records a new connection of a lane, its server and the server of its witness. It returns an
-// error if the address is at fault. proving reports that the fault ends if the next connections
-// lead to the same server.
+// error if the address is at fault. proving reports that the lane is to connect again without a
+// call: the fault may end with the next connections.
 func (s *servers) admit(lane int, conn *bounded, server, witness string) (proving bool, err error) {
 	over, proving, err := s.judge(lane, conn, server, witness)
 	for _, c := range over {
@@ -125,9 +126,12 @@ func (s *servers) judge(lane int, conn *bounded, server, witness string) (over [
 		witness = s.latest
 	}
 	if server != "" && witness != "" && server != witness {
+		if s.fault == nil || s.shown.IsZero() {
+			s.shown = now
+		}
 		s.fault = severalServers(server, witness)
 		s.since, s.former = time.Time{}, ""
-		return s.leave(func(seat) bool { return true }), false, s.fault
+		return s.leave(func(seat) bool { return true }), now.Sub(s.shown) < memory, s.fault
 	}
 	if s.fault != nil {
 		if s.since.IsZero() || s.one != server {
@@ -136,13 +140,20 @@ func (s *servers) judge(lane int, conn *bounded, server, witness string) (over [
 		if now.Sub(s.since) < proof {
 			return nil, true, s.fault
 		}
-		s.fault = nil
+		s.fault, s.shown = nil, time.Time{}
 	}
 	if server != "" {
 		over = s.move(server)
 	}
 	s.seats[lane] = seat{server, conn}
 	return over, false, nil
+}
+
+// failed records that a lane could not connect: what it proved during a fault counts no more.
+func (s *servers) failed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.since = time.Time{}
 }
 
 // leave empties the seats for which isTime returns true, and returns their connections. The caller

@@ -91,6 +91,9 @@ func (l *lane) connect() bool {
 	return false
 }
 
+// witnessWait is how long a lane with a new connection waits for the witness at least.
+const witnessWait = 100 * time.Millisecond
+
 // join makes a connection and its witness. It returns an error if there is no connection, or if the
 // address is at fault.
 func (l *lane) join(ctx context.Context) error {
@@ -116,16 +119,21 @@ func (l *lane) join(ctx context.Context) error {
 			return nil
 		})
 	}
+	began := time.Now()
 	server, err := l.link.connect(ctx)
 	if err != nil {
+		l.node.servers.failed()
 		return err
 	}
 	if server == "" { // no witness can differ from it
 		cancel()
 	}
 	var other string
+	late := time.NewTimer(max(witnessWait, 2*time.Since(began)))
+	defer late.Stop()
 	select {
 	case other = <-witnessed:
+	case <-late.C: // such as behind a proxy that takes one connection at a time
 	case <-beside.Done():
 	}
 	if l.proves, err = l.node.servers.admit(l.number, l.link.last.Load(), server, other); err != nil {
