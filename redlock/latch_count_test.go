@@ -1,6 +1,7 @@
 package redlock_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -86,5 +87,20 @@ func TestManyDonesAtOnceTakeAFewRoundsEach(t *testing.T) {
 			t.Errorf("%d calls ran %d scripts at five nodes, want at most a round and two repairs each", processes, n)
 		}
 		counts(t, clients[0].Latch("x", processes+1), processes)
+	})
+}
+
+// A latch that is gone may be made again, by a caller that has not seen it. Those who have seen it are told.
+func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := start(t, 3)
+		l := c.Latch("x", 9)
+		done(t, l, "1", "2")
+		synctest.Wait()
+		each(servers, func(s *embedded.Server) { s.Restart(false) })
+		isClosed(t, c.Latch("x", 9))
+		if n, err := l.Count(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
+			t.Errorf("Count: %d, %v, want ErrLatchForgotten", n, err)
+		}
 	})
 }

@@ -236,6 +236,8 @@ func (l *Latch) add(ctx context.Context, id string) error {
 		return b.err
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-l.client.stopping:
+		return quorumlock.ErrClosed
 	}
 }
 

@@ -38,7 +38,7 @@ func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (in
 	if !ok {
 		return l.repair(ctx, ids, before)
 	}
-	if mode != wire.ReadLatch || size > 0 { // else perhaps fewer than a quorum have the latch
+	if mode != wire.ReadLatch || size > 0 || before > 0 { // else perhaps fewer than a quorum have the latch
 		return l.saw(before, size)
 	}
 	return 0, nil
@@ -88,6 +88,7 @@ func (l *Latch) openAll(ctx context.Context, found *latchRound) (int, error) {
 // the rests differ, the next attempt reads more ids. The last attempt reads all ids, so every rest
 // is empty.
 func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, error) {
+	whole := 0                                        // attempts that read all ids
 	for tail := min(max(1, l.n/8), 64); ; tail *= 8 { // cells that work differ in the last ids, those of the calls under way
 		read := l.newRound(ctx, func(_ int, c Cell, _ string) wire.Call { return wire.LatchTail(c.Name, l.n, tail) })
 		if err := read.run(ctx, read.quorum); err != nil {
@@ -109,6 +110,9 @@ func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, erro
 		}
 		slices.Sort(union)
 		union = slices.Compact(union)
+		if len(union) >= l.n {
+			return l.openAll(ctx, read)
+		}
 		if max(most, len(union))+1 < before { // nothing may be added to what remains of a latch
 			if tail >= most {
 				return 0, l.forgotten(before, len(union))
@@ -128,7 +132,10 @@ func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, erro
 		if rest, ok := write.agreed(false); ok {
 			return l.saw(before, rest+len(union))
 		}
-		if err != nil && !write.quorum() || tail >= most {
+		if tail >= most { // a cell failed between the rounds, and another has ids that nobody read
+			whole++
+		}
+		if err != nil && !write.quorum() || whole == 3 {
 			return 0, cmp.Or(err, write.failure())
 		}
 	}
