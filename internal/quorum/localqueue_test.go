@@ -21,6 +21,7 @@ import (
 // and which failed.
 type crowd struct {
 	lock   *quorum.Lock
+	mu     sync.Mutex
 	got    []int
 	leases map[int]*quorumlock.Lease
 	failed map[int]error
@@ -35,6 +36,8 @@ func (c *crowd) come(ctx context.Context, callers ...int) {
 	for _, i := range callers {
 		go func() {
 			lease, err := c.lock.Lock(ctx)
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			if err != nil {
 				c.failed[i] = err
 				return
@@ -42,6 +45,7 @@ func (c *crowd) come(ctx context.Context, callers ...int) {
 			c.got, c.leases[i] = append(c.got, i), lease
 		}()
 		time.Sleep(time.Millisecond)
+		synctest.Wait()
 	}
 }
 
@@ -86,11 +90,13 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		c.come(ctx, 5, 6, 7, 8)
 		c.come(t.Context(), 9)
 		time.Sleep(time.Second) // for the entries to be refreshed
+		synctest.Wait()
 		w.queued(t, 3)
 		w.standFor(t, 9)
 		cancel()
 		c.come(t.Context(), 10, 11)
 		time.Sleep(time.Second)
+		synctest.Wait()
 		w.queued(t, 3)
 		w.standFor(t, 6)
 		for i, err := range c.failed {
@@ -102,6 +108,7 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 		want := []int{1, 3, 4, 9, 10, 11}
 		for n, i := range want {
 			time.Sleep(time.Millisecond)
+			synctest.Wait()
 			if !slices.Equal(c.got, want[:n+1]) || c.leases[i] == nil {
 				t.Fatalf("they were granted the lock in the order %v, want %v", c.got, want)
 			}
@@ -141,6 +148,7 @@ func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 					unlock()
 				}
 				time.Sleep(time.Millisecond)
+				synctest.Wait()
 				if !slices.Equal(own.got, []int{1, 6}) || len(c.got) > 0 {
 					t.Fatalf("its owner's callers %v and the others %v have the lock, want 1 and 6", own.got, c.got)
 				}
@@ -148,6 +156,7 @@ func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 				locktest.Unlock(t, own.leases[6])
 				for i := 2; i <= 5; i++ {
 					time.Sleep(time.Millisecond)
+					synctest.Wait()
 					locktest.Unlock(t, c.leases[i])
 				}
 			})
@@ -188,6 +197,7 @@ func TestShutdownEndsTheCallsInTheLocalQueue(t *testing.T) {
 		if err := w.client.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Shutdown beside a holder: %v", err)
 		}
+		synctest.Wait()
 		for i := 1; i <= 5; i++ {
 			if !errors.Is(c.failed[i], quorumlock.ErrClosed) {
 				t.Errorf("caller %d: %v, want ErrClosed", i, c.failed[i])
@@ -218,6 +228,7 @@ func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
 		for i := range 6 {
 			locktest.Unlock(t, holder)
 			time.Sleep(time.Millisecond)
+			synctest.Wait()
 			holder = c.leases[i+1]
 			if holder == nil {
 				break
