@@ -15,7 +15,6 @@ var strangerBugs = []sabotage.Variant{
 	sabotage.NewVariant("the second in the queue ignores a release", "internal/quorum/strangers.go", "\tif nearest <= 1 {", "\tif nearest > 0 {\n\t\treturn\n\t}\n\t{", "TestReleaseByRedissonIsNoticed"),
 	sabotage.NewVariant("waiters do not listen to strangers", "internal/quorum/subscriptions.go", "if c.lock.client.strangers.some.Load() > 0 {", "if false {", "TestReleaseByRedissonIsNoticed|TestOnlyThoseWhoMeet"),
 	sabotage.NewVariant("a part of a Java RedLock hides that it waits", "internal/quorum/strangers.go", "st.balance < known.balance)", "st.balance > known.balance)", "TestJavaAndGoShareALock/RedLock"),
-	sabotage.NewVariant("a MultiLock asks for its first member with the others", "internal/quorum/strangers.go", "leads := client", "leads := false && client", "TestJavaAndGoShareAMultiLock"),
 	sabotage.NewVariant("the counter expires under Java's fenced lock", "scripts/open.lua", "redis.call('pexpire', KEYS[4], '315360000000')", "", "TestFencingTokensOutlive"),
 }
 

@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,7 +15,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/redisson"
 	"github.com/quorumlock/quorumlock/internal/wire"
-	"github.com/quorumlock/quorumlock/multilock"
 )
 
 // jvm returns a client of Redisson's at each server.
@@ -180,58 +178,6 @@ func TestJavaAndGoShareALock(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A RedissonMultiLock keeps its first member while it waits for the next. Each side gets its share.
-func TestJavaAndGoShareAMultiLock(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name         string
-		java, golang int
-		hold, worst  time.Duration
-	}{
-		{"6 and 1", 6, 1, time.Millisecond, 300 * time.Millisecond},
-		{"6 and 1 without a counter", 6, 1, time.Millisecond, 2 * time.Second},
-		{"6 and 6", 6, 6, time.Millisecond, 300 * time.Millisecond},
-		{"6 and 1 for long", 6, 1, 10 * time.Millisecond, time.Second},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := contendForTwo(t, tt.java, tt.golang, tt.hold, strings.Contains(tt.name, "without"))
-			least := 0.7 * float64(tt.golang) / float64(tt.java+tt.golang)
-			if part := float64(c.golang) / float64(c.java+c.golang); part < least || part > 0.65 {
-				t.Errorf("Go has %.0f %% of the grants, want %.0f to 65", 100*part, 100*least)
-			}
-			if c.golangWorst > tt.worst {
-				t.Errorf("Go waited for %v, want %v at most", c.golangWorst, tt.worst)
-			}
-		})
-	}
-}
-
-func contendForTwo(t *testing.T, java, golang int, hold time.Duration, fresh bool) (c contest) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, golang, 1)
-		servers[0].Delay(100 * time.Microsecond)
-		var theirs []javaLock
-		for range java {
-			jvm := jvm(t, servers)[0]
-			theirs = append(theirs, redisson.NewMultiLock(jvm.Lock("x"), jvm.Lock("y")))
-		}
-		var ours []quorumlock.Locker
-		for _, c := range clients {
-			both, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !fresh { // without a counter, a node hands nothing over: the first grant takes longer
-				mustUnlock(t, mustLock(t, both))
-			}
-			ours = append(ours, both)
-		}
-		c = contend(t, theirs, ours, 0, hold, 0, 4*time.Second)
-	})
-	return c
 }
 
 // Nobody tells whoever polls, spins or has a queue of its own that the lock is free; and while it is handed from one Go client to the

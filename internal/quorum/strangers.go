@@ -1,10 +1,8 @@
 package quorum
 
 import (
-	"context"
 	"maps"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,8 +42,6 @@ type stranger struct {
 	silent  time.Time     // when it was last seen that they release the lock without a message
 	stop    func()        // ends the subscription; nil if there is none. Guarded by subscriptions.mu
 	waiters map[*call]int // those who hear the messages, and as which of their cells
-	freed   time.Time     // when one of them released a member of a MultiLock here
-	gap     time.Duration // how long before that another member was released, usually
 	nudge   *time.Timer   // has a waiter look that is not the first in the queue
 }
 
@@ -85,9 +81,6 @@ const (
 	// between is how much later a waiter looks than the one before it in the queue, after a stranger has released the lock.
 	between     = 10 * time.Millisecond
 	betweenLast = 200 * time.Millisecond
-
-	// longestGap bounds the time between the releases of two members of a MultiLock.
-	longestGap = time.Second
 )
 
 // at is the cell as the key of a map.
@@ -257,20 +250,20 @@ func (c *Client) heardStranger(cell Cell, message string) {
 	waiters := maps.Clone(st.waiters)
 	s.mu.Unlock()
 	var foremost *call
-	nearest, at := 0, 0
+	nearest := 0
 	for w, i := range waiters {
 		position, waits := w.position(i)
 		switch {
 		case !waits:
 		case foremost == nil || position < nearest:
-			foremost, nearest, at = w, position, i
+			foremost, nearest = w, position
 		}
 	}
 	if foremost == nil {
 		return
 	}
 	if nearest <= 1 { // the place before it may be one that was kept for strangers
-		foremost.freed(at)
+		foremost.told(core.Event{Kind: core.Turn}, cell.at)
 		return
 	}
 	// Redisson's clients call nobody in the queue. The first may have left it, or may not hear this. Whoever looks calls it.
@@ -289,77 +282,6 @@ func (c *Client) heardStranger(cell Cell, message string) {
 		s.mu.Unlock()
 		foremost.told(core.Event{Kind: core.Turn}, cell.at)
 	})
-}
-
-// freed is called when a Redisson client has released one of the cells. Usually the waiter then
-// asks all cells. But a lock that needs all of its cells would not get the others yet: Redisson's
-// clients release the members of a MultiLock one after another, and a RedissonMultiLock keeps its
-// first member while it waits for the next. So the waiter first gets only the cell that Redisson
-// releases first, by a handoff. The machine keeps this cell for some ms, and requests the others as
-// soon as they are released.
-func (c *call) freed(cell int) {
-	client, released := c.lock.client, c.lock.cells[cell]
-	if len(c.lock.cells) < 2 || !needsEach(c.lock.tree) || released.Shared || released.Permits > 0 {
-		c.step(core.Event{Kind: core.Turn, Cell: int32(cell)})
-		return
-	}
-	leads := client.strangers.leads(c.lock, cell)
-	c.mu.Lock()
-	begun := slices.ContainsFunc(c.machine.Cells, func(c core.Cell) bool { return c.Handed > 0 || c.Called })
-	if begun || c.machine.Phase() != core.Waiting {
-		c.take(core.Event{Kind: core.Turn, Cell: int32(cell)})
-		leads = false
-	}
-	c.flush()
-	if leads {
-		pass := wire.Release(released.Name, client.place, 1).Open(0, client.place)
-		client.send(context.Background(), released.Node, Foreground, time.Now().Add(c.lock.set.NodeTimeout), []wire.Call{pass}, func([]wire.Reply) { client.End() })
-	}
-}
-
-// needsEach reports whether a quorum needs every cell.
-func needsEach(t core.Tree) bool {
-	return t.Need == len(t.Members) && !slices.ContainsFunc(t.Members, func(m core.Tree) bool { return !needsEach(m) })
-}
-
-// leads notes that a Redisson client has released a cell of a lock. It reports whether this cell is
-// usually the first that Redisson releases: the one with the longest gap before its release.
-func (s *strangers) leads(l *Lock, cell int) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	st, now := s.of[at(l.cells[cell])], time.Now()
-	if st == nil {
-		return false
-	}
-	gap, longest := longestGap, time.Duration(0)
-	for i := range l.cells {
-		if other := s.of[at(l.cells[i])]; i != cell && other != nil {
-			gap, longest = min(gap, now.Sub(other.freed)), max(longest, other.gap)
-		}
-	}
-	st.freed, st.gap = now, (3*st.gap+gap)/4
-	return st.gap >= longest
-}
-
-// follow calls the waiter at the cells that were released after the given cell. The caller holds
-// the call's mu.
-func (c *call) follow(cell int) {
-	s := &c.lock.client.strangers
-	if s.some.Load() == 0 || len(c.lock.cells) < 2 {
-		return
-	}
-	s.mu.Lock()
-	var after []int
-	lead := s.of[at(c.lock.cells[cell])]
-	for i := range c.lock.cells {
-		if st := s.of[at(c.lock.cells[i])]; lead != nil && st != nil && !lead.freed.IsZero() && st.freed.After(lead.freed) {
-			after = append(after, i)
-		}
-	}
-	s.mu.Unlock()
-	for _, i := range after {
-		c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
-	}
 }
 
 // position returns where the call is queued at a cell, and whether it waits at all.

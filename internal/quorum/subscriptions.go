@@ -195,7 +195,7 @@ func (c *Client) heard(n Node, message string) {
 			return
 		}
 		w.lock.saw(h.Token)
-		w.told(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)}, w.lock.cells[h.Cell].at)
+		w.step(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
 		return
 	}
 	id, name, _ := strings.Cut(rest, " ")
@@ -223,7 +223,6 @@ func (c *call) told(e core.Event, by func(Cell) bool) {
 		if by(cell) {
 			e.Cell = int32(i)
 			c.take(e)
-			c.follow(i)
 		}
 	}
 	c.flush()

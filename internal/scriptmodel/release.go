@@ -131,7 +131,7 @@ func (n *Node) leaveOpen() wire.Reply {
 		}
 	}
 	if !free {
-		n.pass("", now, !held && window == 0, stood)
+		n.pass("", now, false, stood)
 		if !held {
 			return wire.Integer(-1)
 		}
