@@ -72,6 +72,7 @@ func (p *path) dial(context.Context, string, string) (net.Conn, error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	if p.node.several {
+		p.trouble()
 		if p.dials++; p.dials%2 == 0 {
 			p = p.twin
 		}
