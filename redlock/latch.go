@@ -73,6 +73,6 @@ func (l *Latch) Done(ctx context.Context, id string) error { return l.latch.Done
 // latch, without an id, if it made it.
 func (l *Latch) Wait(ctx context.Context) error { return l.latch.Wait(ctx) }
 
-// Count returns how many different ids are done: n if the latch is open, and 0 if there is no such latch. It asks once,
-// makes no latch, and returns ctx's error, or a *[quorumlock.QuorumError] if fewer nodes answered than the quorum.
+// Count returns how many different ids are done: n if the latch is open, and 0 if there is no such latch. It makes no latch.
+// It asks each node once, or several times if the nodes differ, and returns ctx's error, or a *[quorumlock.QuorumError] if fewer nodes answered than the quorum.
 func (l *Latch) Count(ctx context.Context) (int, error) { return l.latch.Count(ctx) }

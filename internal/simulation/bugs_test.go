@@ -75,7 +75,6 @@ var bugs = []sabotage.Bug{
 	bug("a release of a slot wakes nobody", "scripts/slot_release.lua", "serve(nil, now, true, slot)", "", 2000),
 	bug("a TryLock takes a split vote for the last slot as a refusal", "internal/core/slots.go", "granted && refused && s.Permits > 1", "granted && refused && s.Permits > 1000", 3400),
 	bug("one node less than a quorum agrees on a latch", "internal/quorum/latchround.go", "if same >= r.latch.need {", "if same >= max(r.latch.need-1, 1) {", 8000),
-	bug("nodes of a latch with as many ids agree", "internal/quorum/latchround.go", " && b.Digest == a.Digest", "", 8000),
 	bug("an open latch is told before it is written back", "internal/quorum/latchlook.go", "if found.open() < l.need {", "if false {", 8000),
 	bug("Count of a latch writes nothing back", "internal/quorum/latchlook.go", "if !ok {", "if !ok && mode != wire.ReadLatch {", 8000),
 	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", 400),

@@ -107,7 +107,7 @@ func (k *worker) askLatch(ctx context.Context, l *redlock.Latch, c latchCall, li
 		err = l.Wait(ctx)
 	case counts:
 		n, err = l.Count(ctx)
-		limit = min(limit, 2*w.plan.NodeTimeout)
+		limit = min(limit, 5*w.plan.NodeTimeout) // a round, and two of each repair
 	}
 	k.inTime(c.what.String(), began, limit)
 	w.mu.Lock()
