@@ -149,6 +149,8 @@ type fake struct {
 	id     int    // that CLIENT ID tells; HELLO tells 7
 	answer func(args []string) string
 
+	withholds string // a command that has no reply; the script after it has
+
 	mu    sync.Mutex
 	asked [][]string // scripts
 	dials int        // connections that scripts were sent on
@@ -186,6 +188,9 @@ func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 			r := f.reply(args)
 			if r == "" {
 				return // and the connection ends
+			}
+			if f.withholds == args[0] {
+				continue
 			}
 			replies <- r
 		}

@@ -406,6 +406,26 @@ func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 	}
 }
 
+// A server, or a proxy, that does not reply to INFO costs one connection, and no more.
+func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
+	for name, id := range map[string]int{"nor has CLIENT ID": 0, "but has CLIENT ID": 7} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fake{mode: "standalone", id: id, withholds: "info", answer: func([]string) string { return ":1\r\n" }}
+				n, err := node.Dial("redis://h", node.WithDialer(f.dial))
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer n.Close() //nolint:errcheck // it was used up to here
+				first := n.Send(t.Context(), acquires(1)...)[0].Err
+				if err := n.Send(t.Context(), acquires(1)...)[0].Err; err != nil {
+					t.Errorf("the second call: %v, and the first: %v", err, first)
+				}
+			})
+		})
+	}
+}
+
 // A caller's own client also leaves a demoted master. It recognizes the error only in the form of
 // Redis 7.
 func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {

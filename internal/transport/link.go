@@ -19,6 +19,7 @@ type link struct {
 	pipe   redis.Pipeliner
 	// bundles is whether the server is sent bundles: it stands alone, and has refused none. Of the worker.
 	bundles bool
+	noInfo  time.Time // when INFO had no reply, though the commands before it had
 
 	dialed chan struct{} // a connection is made, and its handshake begins; capacity 1
 
@@ -94,6 +95,9 @@ func ofLane(o *redis.Options) *redis.Options {
 	return o
 }
 
+// infoPause is how long connections do without INFO after it had no reply, such as from a proxy that drops it.
+const infoPause = time.Minute
+
 // connect makes the connection, until ctx is done. It returns the run ID of the connected server,
 // which is empty if unknown.
 func (k *link) connect(ctx context.Context) (server string, err error) {
@@ -105,8 +109,11 @@ func (k *link) connect(ctx context.Context) (server string, err error) {
 	if t := k.title.Load(); t != nil && k.client.Options().ClientName == "" { // the URL may have a name for it
 		title = pipe.ClientSetName(ctx, *t)
 	}
-	asked := askServer(ctx, pipe, laneProtocol)
+	asked := askServer(ctx, pipe, laneProtocol, time.Since(k.noInfo) > infoPause)
 	_, err = pipe.Exec(ctx)
+	if asked.onlyInfoFailed() {
+		k.noInfo = time.Now()
+	}
 	if title != nil && err != nil && err == title.Err() && answered(err) { //nolint:errorlint // the very one: the others did well
 		err = nil // the user may lack the permission
 	}

@@ -175,9 +175,19 @@ type asked struct {
 	info  *redis.Cmd
 }
 
-// askServer queues these commands. protocol is the RESP version of the connection.
-func askServer(ctx context.Context, pipe redis.Pipeliner, protocol int) asked {
-	return asked{pipe.Do(ctx, "hello", protocol), pipe.ClientID(ctx), pipe.Do(ctx, "info", "server")}
+// askServer queues these commands, INFO only if withInfo. protocol is the RESP version of the
+// connection.
+func askServer(ctx context.Context, pipe redis.Pipeliner, protocol int, withInfo bool) asked {
+	a := asked{pipe.Do(ctx, "hello", protocol), pipe.ClientID(ctx), redis.NewCmd(ctx, "info", "server")}
+	if withInfo {
+		_ = pipe.Process(ctx, a.info) // a pipeline only queues it
+	}
+	return a
+}
+
+// onlyInfoFailed reports whether the server answered CLIENT ID, but not INFO.
+func (a asked) onlyInfoFailed() bool {
+	return a.info.Err() != nil && !answered(a.info.Err()) && (a.id.Val() != 0 || answered(a.id.Err()))
 }
 
 // standsAlone reports whether the server is not part of a cluster. A proxy may pass on the replies
@@ -208,7 +218,7 @@ func (a asked) server() string {
 // serverOf returns the run ID of the server behind a connection, which is empty if unknown.
 func serverOf(ctx context.Context, conn *redis.Conn, protocol int) string {
 	pipe := conn.Pipeline()
-	a := askServer(ctx, pipe, protocol)
+	a := askServer(ctx, pipe, protocol, true)
 	_, _ = pipe.Exec(ctx) // each has its own error
 	return a.server()
 }
