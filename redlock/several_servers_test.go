@@ -24,6 +24,7 @@ type balancer struct {
 	mu      sync.Mutex
 	servers []*embedded.Server
 	dials   int
+	conns   []net.Conn
 }
 
 func (b *balancer) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -31,7 +32,11 @@ func (b *balancer) dial(ctx context.Context, network, addr string) (net.Conn, er
 	s := b.servers[b.dials%len(b.servers)]
 	b.dials++
 	b.mu.Unlock()
-	return s.DialContext(ctx, network, addr)
+	conn, err := s.DialContext(ctx, network, addr)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conns = append(b.conns, conn)
+	return conn, err
 }
 
 // lead sets the servers that the address leads to from now on.
@@ -142,6 +147,24 @@ func TestASubscriptionShowsThatAnAddressIsThatOfSeveralServers(t *testing.T) {
 		defer cancel()
 		if _, err := c.Mutex("x").Lock(ctx); !errors.Is(err, quorumlock.ErrSeveralServers) {
 			t.Errorf("Lock: %v, want ErrSeveralServers", err)
+		}
+	})
+}
+
+// The old server stays up, and so does the subscription to it.
+func TestSubscriptionsFollowTheLanesToAnotherServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 2)
+		b := &balancer{servers: servers[:1]}
+		c := balanced(t, b)
+		locktest.Lock(t, c.Mutex("x"))
+		go c.Mutex("x").Lock(t.Context()) //nolint:errcheck // it waits until the end of the test
+		time.Sleep(time.Second)
+		b.lead(servers[1])
+		_ = b.conns[0].Close() // that of the lane
+		time.Sleep(quorumlock.DefaultTTL)
+		if channels, err := nodes[1].Client().PubSubChannels(t.Context(), "*").Result(); err != nil || len(channels) == 0 {
+			t.Errorf("channels with a subscription at the new server: %v, error %v", channels, err)
 		}
 	})
 }

@@ -23,6 +23,7 @@ type hub struct {
 	closed   bool
 	channels map[string]*channel
 	changed  chan struct{} // wakes the running loop; capacity 1
+	moved    chan struct{} // ends the present connection; capacity 1
 	running  bool
 	finished sync.WaitGroup
 	open     context.Context // cancelled by close
@@ -55,7 +56,7 @@ const (
 func (h *hub) init(client redis.UniversalClient) {
 	h.client = client
 	h.channels = make(map[string]*channel)
-	h.changed = make(chan struct{}, 1)
+	h.changed, h.moved = make(chan struct{}, 1), make(chan struct{}, 1)
 	h.open, h.cancel = context.WithCancel(context.Background())
 }
 
@@ -132,9 +133,14 @@ func (h *hub) move(to func(channel string) *hub) {
 	h.signal()
 }
 
-func (h *hub) signal() {
+func (h *hub) signal() { wake(h.changed) }
+
+// reconnect replaces the present connection: the address leads to another server.
+func (h *hub) reconnect() { wake(h.moved) }
+
+func wake(c chan struct{}) {
 	select {
-	case h.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -214,6 +220,10 @@ func (h *hub) connect() error {
 	if h.sharded {
 		open = h.client.SSubscribe
 	}
+	select {
+	case <-h.moved: // of a former connection
+	default:
+	}
 	ps := open(h.open)
 	var reading chan struct{} // closed when broken is set
 	var broken error
@@ -243,6 +253,8 @@ func (h *hub) connect() error {
 			return nil
 		case <-reading:
 			return broken
+		case <-h.moved:
+			return errMoved
 		case <-ping.C:
 			if h.before != nil { // it may have had no answer, and nobody else may ask
 				h.bounded(h.before)
@@ -363,6 +375,9 @@ func (h *hub) read(ps *redis.PubSub) (err error) {
 func isRefused(err redis.Error) bool {
 	return strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR")
 }
+
+// errMoved is the end of a connection to a server that the address has left.
+var errMoved = errors.New("the address leads to another server")
 
 // errEnded is the end of a subscription that the server has ended: its slot has moved.
 var errEnded = errors.New("the server has ended a subscription")

@@ -66,16 +66,9 @@ func (k *link) telling(dial Dialer) Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err == nil {
-			k.tell()
+			wake(k.dialed)
 		}
 		return conn, err
-	}
-}
-
-func (k *link) tell() {
-	select {
-	case k.dialed <- struct{}{}:
-	default:
 	}
 }
 

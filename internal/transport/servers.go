@@ -22,15 +22,17 @@ import (
 //   - If a connection and its witness lead to different servers, the address is at fault. All lane
 //     connections are closed, and the node answers every call with an error.
 //   - If both lead to one server, and the other lane's connection to another, the address has moved
-//     on, after a restart or a failover. The other lane's connection is closed.
+//     on, after a restart or a failover. The other lane's connection and the subscriptions' are
+//     closed.
 //   - If the address returns to a server that it left less than memory ago, the address is also at
 //     fault.
 //   - During a fault, calls make the lanes reconnect; at first the lanes also do by themselves. The
 //     fault ends when all connections have led to one server for the duration of proof.
 //
-// An unknown server is no fault. After the handshake, the check costs nothing. The zero value knows
-// no server.
+// An unknown server is no fault. After the handshake, the check costs nothing.
 type servers struct {
+	onMove func() // called, with mu held, if a lane finds that the address has moved on; must not block
+
 	mu     sync.Mutex
 	seats  [2]seat // by quorum.Lane
 	mute   bool    // the latest connection led to an unknown server: the next has no witness
@@ -143,6 +145,9 @@ func (s *servers) judge(lane int, conn *bounded, server, witness string) (over [
 		s.fault, s.shown = nil, time.Time{}
 	}
 	if server != "" {
+		if s.latest != "" && s.latest != server {
+			s.onMove()
+		}
 		over = s.move(server)
 	}
 	s.seats[lane] = seat{server, conn}

@@ -200,6 +200,7 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 	n.single.node = n
 	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)
+	n.servers.onMove = n.hub.reconnect
 	if n.cluster {
 		n.hub.before = n.askForShards // listeners that come before the first call need the answer, too
 	}
