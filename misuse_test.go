@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -285,22 +286,24 @@ func TestWrongUseOfALeaseIsErrMisuse(t *testing.T) {
 
 // A held lock and failed nodes are no misuse.
 func TestOtherFailuresAreNotErrMisuse(t *testing.T) {
-	c, nodes := connect(quorumlock.WithNodeTimeout(time.Second))
-	defer nodes.Close()
-	lease, err := c.Mutex("x").Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, held := c.Mutex("x").TryLock(t.Context())
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	twice := lease.Unlock(t.Context())
-	nodes.Kill(1, 3)
-	_, down := c.Mutex("x").TryLock(t.Context())
-	for want, got := range map[error]error{quorumlock.ErrHeld: held, quorumlock.ErrNotHeld: twice, quorumlock.ErrNoQuorum: down} {
-		if !errors.Is(got, want) || errors.Is(got, quorumlock.ErrMisuse) {
-			t.Errorf("%v, want %v alone", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		c, nodes := connect()
+		defer nodes.Close()
+		lease, err := c.Mutex("x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		_, held := c.Mutex("x").TryLock(t.Context())
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		twice := lease.Unlock(t.Context())
+		nodes.Kill(1, 3)
+		_, down := c.Mutex("x").TryLock(t.Context())
+		for want, got := range map[error]error{quorumlock.ErrHeld: held, quorumlock.ErrNotHeld: twice, quorumlock.ErrNoQuorum: down} {
+			if !errors.Is(got, want) || errors.Is(got, quorumlock.ErrMisuse) {
+				t.Errorf("%v, want %v alone", got, want)
+			}
+		}
+	})
 }
