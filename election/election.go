@@ -47,7 +47,7 @@ func New(m *redlock.Mutex, value string) *Election {
 		e.err = misuse.New("quorumlock: election.New: the mutex is nil: use client.Mutex of a redlock.Client")
 		return e
 	}
-	e.lock = m.Member()
+	e.lock, _ = quorum.Of(m)
 	e.set = e.lock.Settings()
 	switch {
 	case e.lock.Err() != nil:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -51,7 +52,7 @@ func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 				var hold quorumlock.Hold = heldBy{held}
 				lease, _ := quorumlock.NewLease(t.Context(), pausedHold{hold})
 				e.term = newTerm(t.Context(), e, lease, false)
-				if err := c.Mutex("job").Member().Client().Go(e.term.keep); err != nil {
+				if err := quorum.ClientOf(c.Mutex("job")).Go(e.term.keep); err != nil {
 					t.Fatal(err)
 				}
 				if err := call(t.Context(), e, e.term); !errors.Is(err, quorumlock.ErrLost) {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -51,13 +52,13 @@ func TestErrorsOfABundleAreThoseOfItsCalls(t *testing.T) {
 		if name == "replicas" && !since(7, 0) {
 			continue // scripts may write without replicas there
 		}
-		for _, r := range n.Send(patiently(t), acquire(0), acquire(1), acquire(2)) {
+		for _, r := range transport.Of(n).Send(patiently(t), acquire(0), acquire(1), acquire(2)) {
 			must(t, r.Err) // the server knows the script
 		}
-		n.Send(patiently(t), releases...)
+		transport.Of(n).Send(patiently(t), releases...)
 		must(t, s.admin.Do(patiently(t), tt.begin...).Err())
-		alone := n.Send(patiently(t), acquire(0))[0]
-		together := n.Send(patiently(t), acquire(0), acquire(1), acquire(2))
+		alone := transport.Of(n).Send(patiently(t), acquire(0))[0]
+		together := transport.Of(n).Send(patiently(t), acquire(0), acquire(1), acquire(2))
 		must(t, s.admin.Do(patiently(t), tt.end...).Err())
 		if code(alone) != tt.code {
 			t.Errorf("%s: alone: %v", name, alone.Err)

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -21,7 +22,7 @@ func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
 	own := redis.NewClient(&redis.Options{Addr: s.addr, ReadTimeout: -1, WriteTimeout: -1, PoolSize: 30})
 	t.Cleanup(func() { must(t, own.Close()) })
 	n := node.New(own, node.WithTimeout(limit))
-	err := n.Err()
+	err := transport.Of(n).Err()
 	must(t, err)
 	t.Cleanup(func() { must(t, n.Close()) })
 
@@ -55,11 +56,11 @@ func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
 			return err
 		},
 		"ForceRelease": func(ctx context.Context) error {
-			_, err := n.ForceRelease(ctx, "primitive")
+			_, err := transport.Of(n).ForceRelease(ctx, "primitive")
 			return err
 		},
 		"Inspect": func(ctx context.Context) error {
-			_, err := n.Inspect(ctx, "primitive")
+			_, err := transport.Of(n).Inspect(ctx, "primitive")
 			return err
 		},
 	}

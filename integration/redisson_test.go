@@ -15,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redisson"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -96,7 +97,7 @@ func TestHoldCountsAreSeenBothWays(t *testing.T) {
 	ctx := t.Context()
 	thread.tryLock()
 	thread.tryLock()
-	state, err := n.Inspect(ctx, "counted")
+	state, err := transport.Of(n).Inspect(ctx, "counted")
 	must(t, err)
 	if state.Owner != thread.lock.Owner() || state.HoldCount != 2 {
 		t.Errorf("we see %q with %d entries, want Redisson's thread with 2", state.Owner, state.HoldCount)
@@ -252,7 +253,7 @@ func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	n := node.New(client, node.WithName("cluster"))
-	must(t, n.Err())
+	must(t, transport.Of(n).Err())
 	t.Cleanup(func() { must(t, n.Close()) })
 	c, err := redlock.New([]*node.Node{n}, unhurried)
 	must(t, err)

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -48,11 +49,11 @@ func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
 	client, servers := cluster(t)
 	t.Cleanup(func() { must(t, client.Close()) })
 	n := node.New(client)
-	must(t, n.Err())
+	must(t, transport.Of(n).Err())
 	t.Cleanup(func() { must(t, n.Close()) })
 	const channel = "quorumlock_leader:{a}"
 	heard := make(chan string, 1000)
-	t.Cleanup(n.Listen(channel, func(message string) { heard <- message }))
+	t.Cleanup(transport.Of(n).Listen(channel, func(message string) { heard <- message }))
 	slot, err := client.ClusterKeySlot(t.Context(), channel).Result()
 	must(t, err)
 	at := int(slot) * len(servers) / 16384
@@ -152,10 +153,10 @@ func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
 	client.AddHook(o)
 	o.is.Store(true)
 	n := node.New(client)
-	must(t, n.Err())
+	must(t, transport.Of(n).Err())
 	t.Cleanup(func() { must(t, n.Close()) })
 	const channel = "quorumlock_leader:{a}"
-	t.Cleanup(n.Listen(channel, func(string) {}))
+	t.Cleanup(transport.Of(n).Listen(channel, func(string) {}))
 	eventually(t, patience, "it listens", func() bool {
 		sharded, others := channels(t, servers, channel)
 		return sharded == 0 && others == 1
@@ -177,7 +178,7 @@ func TestAWaiterOfAClusterThatWasOutOfReachIsCalledOnItsShardChannel(t *testing.
 	var nodes []*node.Node
 	for _, c := range []*redis.ClusterClient{client, other} {
 		n := node.New(c)
-		must(t, n.Err())
+		must(t, transport.Of(n).Err())
 		t.Cleanup(func() { must(t, n.Close()) })
 		nodes = append(nodes, n)
 	}
@@ -274,7 +275,7 @@ func locksAsOneOfThree(t *testing.T, client redis.UniversalClient, servers []*se
 	t.Helper()
 	t.Cleanup(func() { must(t, client.Close()) })
 	group := node.New(client, node.WithName("group"))
-	err := group.Err()
+	err := transport.Of(group).Err()
 	must(t, err)
 	nodes := []*node.Node{group}
 	for _, s := range five[:2] {

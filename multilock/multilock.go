@@ -33,7 +33,6 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/nils"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -61,9 +60,6 @@ const (
 	MaxNameBytes = quorum.MaxNames // bytes of all their names, with their prefixes
 )
 
-// member is a lock of this module.
-type member interface{ Member() *quorum.Lock }
-
 // New returns the lock of all members, which are locks of packages node, redlock and multilock, each with nodes or names
 // of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore.
 //
@@ -84,14 +80,11 @@ func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error)
 	locks := make([]*quorum.Lock, len(members))
 	names := make([]string, len(members))
 	for i, l := range members {
-		m, ok := l.(member)
+		lock, ok := quorum.Of(l)
 		if !ok {
 			return nil, misuse.Errorf("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
 		}
-		if !nils.Is(l) {
-			locks[i] = m.Member()
-		}
-		if locks[i] == nil {
+		if locks[i] = lock; lock == nil {
 			return nil, misuse.Errorf("quorumlock: multilock.New: member %d is nil or a zero %T: make it with the Mutex method of a client or node", i+1, l)
 		}
 		names[i] = l.Name()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -36,7 +37,7 @@ func TestCallsThatGoTogetherAreABundle(t *testing.T) {
 		calls := acquires(43)
 		calls[20] = count("other")
 		for range 2 { // the second time the server knows the script
-			n.Send(t.Context(), calls...)
+			transport.Of(n).Send(t.Context(), calls...)
 		}
 		p.mu.Lock()
 		got := p.writes[len(p.writes)-1]
@@ -51,7 +52,7 @@ func TestCallsThatGoTogetherAreABundle(t *testing.T) {
 		p.mu.Lock()
 		p.writes = nil
 		p.mu.Unlock()
-		n.Send(t.Context(), acquires(300)...)
+		transport.Of(n).Send(t.Context(), acquires(300)...)
 		if n := strings.Count(strings.Join(p.writes, ""), "\r\nevalsha\r\n"); n != 300-256+1 {
 			t.Errorf("300 calls were sent as %d commands, want a bundle of 256 and the others alone", n)
 		}
@@ -108,9 +109,9 @@ func compareBundles(t *testing.T) {
 			i++
 			calls[k] = call(i)
 		}
-		together := nodes[0].Send(t.Context(), calls...)
+		together := transport.Of(nodes[0]).Send(t.Context(), calls...)
 		for k, c := range calls {
-			alone := nodes[1].Send(t.Context(), c)[0]
+			alone := transport.Of(nodes[1]).Send(t.Context(), c)[0]
 			if alone.Err != nil {
 				errs++
 			}
@@ -257,7 +258,7 @@ func TestOnlyAServerThatStandsAloneGetsBundles(t *testing.T) {
 			return ":1\r\n"
 		}}
 		n := dial(t, "redis://h", node.WithDialer(f.dial))
-		for _, r := range n.Send(t.Context(), acquires(5)...) {
+		for _, r := range transport.Of(n).Send(t.Context(), acquires(5)...) {
 			if r.Err != nil {
 				t.Error(r.Err)
 			}
@@ -309,7 +310,7 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 			return a
 		}
 		n := dial(t, "redis://h", node.WithDialer(f.dial))
-		for i, r := range n.Send(t.Context(), acquires(3)...) {
+		for i, r := range transport.Of(n).Send(t.Context(), acquires(3)...) {
 			want := tt.errs[i]
 			if want == "" && r.Err != nil || want != "" && (r.Err == nil || !strings.Contains(r.Err.Error(), want)) {
 				t.Errorf("%s: reply %d: error %v, want %q", name, i, r.Err, want)
@@ -327,7 +328,7 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 			answers = nil
 		}
 		f.mu.Unlock()
-		for i, r := range n.Send(t.Context(), acquires(3)...) {
+		for i, r := range transport.Of(n).Send(t.Context(), acquires(3)...) {
 			if r.Err != nil {
 				t.Errorf("%s: reply %d after that: %v", name, i, r.Err)
 			}
@@ -345,13 +346,13 @@ func TestWhatABundleIsAnswered(t *testing.T) {
 // The outcome of all calls of a bundle is unknown if its reply is lost, and none is sent again.
 func TestABundleWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		n.Send(t.Context(), acquires(9)...)
+		transport.Of(n).Send(t.Context(), acquires(9)...)
 		p.s.Redis.FlushDB()
 		p.mu.Lock()
 		p.writes = nil
 		p.mu.Unlock()
 		p.s.LoseReplies(1)
-		for i, r := range n.Send(t.Context(), acquires(9)...) {
+		for i, r := range transport.Of(n).Send(t.Context(), acquires(9)...) {
 			if r.Err == nil || notSent(r.Err) {
 				t.Errorf("call %d: error %v", i, r.Err)
 			}
@@ -391,7 +392,7 @@ func TestNothingOvertakesABundleThatIsRefused(t *testing.T) {
 		}
 		n := dial(t, "redis://h", node.WithDialer(f.dial))
 		calls := append(acquires(5), wire.Inspect("key-0", 1), wire.Release("key-0", alice, 1), wire.Release("key-1", alice, 1), wire.Release("key-2", alice, 1))
-		for i, r := range n.Send(t.Context(), calls...) {
+		for i, r := range transport.Of(n).Send(t.Context(), calls...) {
 			if r.Err != nil {
 				t.Errorf("%.9q: call %d: %v", refusal, i, r.Err)
 			}
@@ -422,14 +423,14 @@ func TestALongReplyToABundleCostsNoMemoryAfterwards(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	n.Send(t.Context(), acquires(3)...) // it cannot be read: it is longer than any script's
+	transport.Of(n).Send(t.Context(), acquires(3)...) // it cannot be read: it is longer than any script's
 	if kept := int64(heap()) - int64(before); kept > 1<<19 {
 		t.Errorf("%d bytes are kept of a reply of 8 MB", kept)
 	}
 	f.mu.Lock()
 	long = false
 	f.mu.Unlock()
-	for _, r := range n.Send(t.Context(), acquires(3)...) {
+	for _, r := range transport.Of(n).Send(t.Context(), acquires(3)...) {
 		if r.Err != nil {
 			t.Error(r.Err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -77,7 +78,7 @@ func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 					c, err := servers[0].DialContext(ctx, network, addr)
 					return buffered{c}, err
 				}))
-				if _, err := n.Inspect(t.Context(), "x"); err != nil { // it is connected
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil { // it is connected
 					t.Fatal(err)
 				}
 				if err := use(t, n, func() {

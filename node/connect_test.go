@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -51,7 +52,7 @@ func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
 					reached := false
 					for range 100 {
 						ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-						reached = n.Send(ctx, count(key))[0].Err == nil
+						reached = transport.Of(n).Send(ctx, count(key))[0].Err == nil
 						cancel()
 						if reached {
 							break

@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -109,7 +110,7 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 			return n.Latch("x", 2).Done(as(t, "Done"), "a")
 		},
 		"Inspect": func(t *testing.T, n *node.Node, _ *callers) error {
-			_, err := n.Inspect(as(t, "Inspect"), "x")
+			_, err := transport.Of(n).Inspect(as(t, "Inspect"), "x")
 			return err
 		},
 		"<nil>": func(t *testing.T, n *node.Node, h *callers) error { // the watchdog renews

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -151,21 +152,21 @@ func TestABadNodeOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 	}{
 		{"no timeout", func() error { _, err := node.Dial("redis://h", node.WithTimeout(0)); return err },
 			[]string{"node h:6379", "WithTimeout(0s)", "use a positive duration"}},
-		{"negative timeout", func() error { return node.New(client, node.WithTimeout(-time.Second)).Err() },
+		{"negative timeout", func() error { return transport.Of(node.New(client, node.WithTimeout(-time.Second))).Err() },
 			[]string{"node h:6379", "WithTimeout(-1s)", "use a positive duration"}},
 		{"empty name", func() error { _, err := node.Dial("redis://h", node.WithName("")); return err },
 			[]string{`WithName("")`, "leave the option out"}},
 		{"TLS for a plain URL", func() error { _, err := node.Dial("redis://h", node.WithTLSConfig(&tls.Config{})); return err },
 			[]string{"node h:6379", "WithTLSConfig needs a rediss:// URL"}},
-		{"TLS for a client", func() error { return node.New(client, node.WithTLSConfig(&tls.Config{})).Err() },
+		{"TLS for a client", func() error { return transport.Of(node.New(client, node.WithTLSConfig(&tls.Config{}))).Err() },
 			[]string{"node h:6379", "WithTLSConfig", "the client's own options"}},
-		{"dialer for a client", func() error { return node.New(client, node.WithDialer(dialer)).Err() },
+		{"dialer for a client", func() error { return transport.Of(node.New(client, node.WithDialer(dialer))).Err() },
 			[]string{"node h:6379", "WithDialer", "the client's own options"}},
-		{"no client", func() error { return node.New(nil).Err() },
+		{"no client", func() error { return transport.Of(node.New(nil)).Err() },
 			[]string{"node.New", "client is nil", "node.Dial"}},
-		{"a client that is a nil pointer", func() error { var c *redis.Client; return node.New(c).Err() },
+		{"a client that is a nil pointer", func() error { var c *redis.Client; return transport.Of(node.New(c)).Err() },
 			[]string{"node.New", "client is nil", "node.Dial"}},
-		{"a cluster client that is a nil pointer", func() error { var c *redis.ClusterClient; return node.New(c).Err() },
+		{"a cluster client that is a nil pointer", func() error { var c *redis.ClusterClient; return transport.Of(node.New(c)).Err() },
 			[]string{"node.New", "client is nil", "node.Dial"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -218,7 +219,7 @@ func TestNewNamesTheNodeAfterTheClient(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := node.New(tt.client, tt.opts...)
-			if err := n.Err(); err != nil {
+			if err := transport.Of(n).Err(); err != nil {
 				t.Fatal(err)
 			}
 			if n.String() != tt.want {

@@ -41,12 +41,9 @@ func ExampleNew() {
 	defer client.Close() //nolint:errcheck // the example ends here
 
 	n := node.New(client)
-
-	err := n.Err()
-	exitOn(err)
 	defer n.Close() //nolint:errcheck // it leaves the client open
 
-	err = quorumlock.Do(context.Background(), n.Mutex("x"), func(context.Context) error {
+	err := quorumlock.Do(context.Background(), n.Mutex("x"), func(context.Context) error {
 		fmt.Println("locked")
 		return nil
 	})
@@ -54,6 +51,36 @@ func ExampleNew() {
 	// Output:
 	// locked
 	// <nil>
+}
+
+// The owner is in the lock twice, and so it has to release twice.
+func ExampleNode_Acquire() {
+	here, server := inProcess()
+	defer server.Close()
+	n, err := node.Dial("redis://10.0.0.1:6379", here)
+	exitOn(err)
+	defer n.Close() //nolint:errcheck // the example ends here
+
+	ctx, owner := context.Background(), quorumlock.NewOwner()
+	for hold := 1; hold <= 2; hold++ {
+		answer, err := n.Acquire(ctx, "thumbnails", owner, 30*time.Second, hold)
+		fmt.Println(answer.Granted, err)
+	}
+	other, err := n.Acquire(ctx, "thumbnails", quorumlock.NewOwner(), 30*time.Second, 1)
+	fmt.Println(other.Granted, other.Holder == owner, err)
+
+	renewed, err := n.Renew(ctx, "thumbnails", owner, 30*time.Second)
+	fmt.Println(renewed, err)
+	for hold := 2; hold >= 1; hold-- {
+		fmt.Println(n.Release(ctx, "thumbnails", owner, hold))
+	}
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false true <nil>
+	// true <nil>
+	// 1 <nil>
+	// 0 <nil>
 }
 
 func ExampleMutex() {
@@ -132,7 +159,7 @@ func ExampleOption() {
 	defer n.Close() //nolint:errcheck // the example ends here
 	server.Kill()
 
-	_, err = n.Inspect(context.Background(), "x")
+	_, err = n.Mutex("x").Inspect(context.Background())
 	fmt.Println(strings.HasPrefix(err.Error(), "quorumlock: node cellar: "))
 	// Output:
 	// true
@@ -151,7 +178,7 @@ func ExampleDialer() {
 	exitOn(err)
 	defer n.Close() //nolint:errcheck // the example ends here
 
-	s, err := n.Inspect(context.Background(), "x")
+	s, err := n.Mutex("x").Inspect(context.Background())
 	fmt.Println("held:", s.Held(), err)
 	// The second connection only tells whether the address leads to several servers.
 

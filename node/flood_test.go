@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -142,7 +143,7 @@ func TestAFloodOnASubscriptionEndsItsConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			allocated := allocation(t, func() {
-				stop := n.Listen("channel", func(string) { t.Error("something was heard") })
+				stop := transport.Of(n).Listen("channel", func(string) { t.Error("something was heard") })
 				defer stop()
 				<-ended
 			})
@@ -204,7 +205,7 @@ func keepsNoLongPipeline(t *testing.T, n *node.Node) {
 		for i := range many {
 			many[i] = wire.Release(name, "a:1", 1)
 		}
-		for _, r := range n.Send(t.Context(), many...) {
+		for _, r := range transport.Of(n).Send(t.Context(), many...) {
 			if r.Err != nil {
 				t.Fatal(r.Err)
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -28,7 +29,7 @@ type ear struct {
 
 func listen(n *node.Node, channel string) *ear {
 	e := &ear{}
-	e.stop = n.Listen(channel, func(message string) {
+	e.stop = transport.Of(n).Listen(channel, func(message string) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.heard = append(e.heard, message)
@@ -222,7 +223,7 @@ func TestAListenerThatHasStoppedHearsNothingMore(t *testing.T) {
 		var stopped bool
 		for range 50 {
 			stopped = false
-			stop := n.Listen("a", func(string) {
+			stop := transport.Of(n).Listen("a", func(string) {
 				mu.Lock()
 				defer mu.Unlock()
 				if stopped {
@@ -261,7 +262,7 @@ func TestAClientClosedUnderItsListenersEndsTheSubscription(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext})
 		n := node.New(client)
-		err := n.Err()
+		err := transport.Of(n).Err()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -39,7 +40,7 @@ func newAsked() *asked {
 
 // do asks the node to count for a key, within a limit.
 func (a *asked) do(n *node.Node, key string, limit time.Duration) {
-	n.Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, nil, a.answer(key))
+	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, nil, a.answer(key))
 }
 
 // answer notes the answer for a key.
@@ -271,7 +272,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			waits, refused := 0, 0
 			for range tt.most + 10 {
 				answered := false
-				n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, nil, func(rs []wire.Reply) {
+				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, nil, func(rs []wire.Reply) {
 					answered = true
 					if !notSent(rs[0].Err) && refused > 0 {
 						return // by Close
@@ -417,8 +418,8 @@ func TestServerThatDoesNotReplyToInfoIsAskedForLocks(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer n.Close() //nolint:errcheck // it was used up to here
-				first := n.Send(t.Context(), acquires(1)...)[0].Err
-				if err := n.Send(t.Context(), acquires(1)...)[0].Err; err != nil {
+				first := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err
+				if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err != nil {
 					t.Errorf("the second call: %v, and the first: %v", err, first)
 				}
 			})
@@ -447,14 +448,14 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 			defer client.Close() //nolint:errcheck // it was used up to here
 			n := node.New(client)
 			defer n.Close() //nolint:errcheck // likewise
-			if err := n.Send(t.Context(), acquires(1)...)[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
+			if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err == nil || !strings.HasSuffix(err.Error(), ": READONLY x") {
 				t.Errorf("the replica: %v", err)
 			}
 			f.mu.Lock()
 			before := f.dials
 			demoted = false
 			f.mu.Unlock()
-			if err := n.Send(t.Context(), acquires(1)...)[0].Err; err != nil {
+			if err := transport.Of(n).Send(t.Context(), acquires(1)...)[0].Err; err != nil {
 				t.Error(err)
 			}
 			f.mu.Lock()
@@ -478,7 +479,7 @@ func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, calls := range map[string][]wire.Call{"before it": {writes, count("a")}, "behind it": {count("a"), writes}} {
-			for i, r := range n.Send(t.Context(), calls...) {
+			for i, r := range transport.Of(n).Send(t.Context(), calls...) {
 				if r.Err == nil || notSent(r.Err) != (calls[i].Script != writes.Script) {
 					t.Errorf("READONLY %s: reply %d: %v", name, i, r.Err)
 				}
@@ -504,7 +505,7 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 			many[i] = count("many")
 		}
 		done := false
-		n.Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, nil, func([]wire.Reply) { done = true })
+		transport.Of(n).Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, nil, func([]wire.Reply) { done = true })
 		synctest.Wait()
 		a := newAsked()
 		a.do(n, "a", time.Second)
@@ -526,19 +527,19 @@ func TestWhatIsRecalledIsNotSent(t *testing.T) {
 		receipts := make(map[string]*quorum.Receipt)
 		for _, key := range []string{"flight", "first", "second", "third", "last"} {
 			receipts[key] = &quorum.Receipt{}
-			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count(key)}, receipts[key], a.answer(key))
+			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count(key)}, receipts[key], a.answer(key))
 			synctest.Wait()
 		}
 		for _, tt := range []struct {
 			key  string
 			want bool
 		}{{"flight", false}, {"first", false}, {"third", true}, {"third", false}, {"last", true}, {"second", true}} {
-			if got := n.Recall(quorum.Foreground, receipts[tt.key]); got != tt.want {
+			if got := transport.Of(n).Recall(quorum.Foreground, receipts[tt.key]); got != tt.want {
 				t.Errorf("%s is recalled: %v", tt.key, got)
 			}
 		}
 		again := &quorum.Receipt{}
-		n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("again")}, again, a.answer("again"))
+		transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("again")}, again, a.answer("again"))
 		p.s.Resume()
 		settle(100 * time.Millisecond)
 		a.mu.Lock()
@@ -548,7 +549,7 @@ func TestWhatIsRecalledIsNotSent(t *testing.T) {
 				t.Errorf("%s: %d answers, sent %d times, %v; want %d", key, a.answers[key], p.sent(key), a.errs[key], want)
 			}
 		}
-		if n.Recall(quorum.Foreground, again) {
+		if transport.Of(n).Recall(quorum.Foreground, again) {
 			t.Error("what is answered is recalled")
 		}
 	})
@@ -561,7 +562,7 @@ func TestWhatIsRecalledCountsNoMore(t *testing.T) {
 		refused := 0
 		var last quorum.Receipt
 		ask := func(receipt *quorum.Receipt) {
-			n.Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("k")}, receipt, func(rs []wire.Reply) {
+			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("k")}, receipt, func(rs []wire.Reply) {
 				if rs[0].Err != nil {
 					refused++
 				}
@@ -576,7 +577,7 @@ func TestWhatIsRecalledCountsNoMore(t *testing.T) {
 		if ask(nil); refused != 1 {
 			t.Fatalf("control: %d calls are refused", refused)
 		}
-		if !n.Recall(quorum.Foreground, &last) {
+		if !transport.Of(n).Recall(quorum.Foreground, &last) {
 			t.Fatal("the last is not recalled")
 		}
 		if ask(nil); refused != 1 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
 // Latch is a latch on a single node: it is forgotten with that node. It is safe for concurrent use; its zero value is
@@ -15,8 +16,8 @@ type Latch struct{ latch *quorum.Latch }
 // calls return an error that says so.
 func (n *Node) Latch(name string, count int, opts ...quorumlock.Option) *Latch {
 	set, err := n.resolve(opts)
-	cells := []quorum.Cell{{Node: n, Name: set.Prefix + name}}
-	return &Latch{quorum.NewLatch(n.Locks(), name, count, 1, cells, set, err)}
+	cells := []quorum.Cell{{Node: transport.Of(n), Name: set.Prefix + name}}
+	return &Latch{quorum.NewLatch(transport.Of(n).Locks(), name, count, 1, cells, set, err)}
 }
 
 // Name returns the name of the latch.

@@ -8,9 +8,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/misuse"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// member hides the method Member, by which package multilock takes a lock as a member, from the documentation.
+// member makes a lock known to package multilock.
 type member = quorum.Member
 
 // Mutex is a lock on a single node: as safe as that node is. It is a [quorumlock.Locker], safe for
@@ -38,8 +39,8 @@ func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock
 	if err == nil {
 		err = bad
 	}
-	cell.Node, cell.Name = n, set.Prefix+name
-	lock := quorum.New(n.Locks(), name, core.Tree{}, []quorum.Cell{cell}, set, err)
+	cell.Node, cell.Name = transport.Of(n), set.Prefix+name
+	lock := quorum.New(transport.Of(n).Locks(), name, core.Tree{}, []quorum.Cell{cell}, set, err)
 	return &Mutex{quorum.NewMember(lock), n, cell.Name, lock}
 }
 
@@ -47,8 +48,8 @@ func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock
 func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
 	set, err := options.Resolve(opts...)
 	switch {
-	case n.Err() != nil:
-		err = n.Err()
+	case transport.Of(n).Err() != nil:
+		err = transport.Of(n).Err()
 	case err != nil:
 	case set.Quorum != 0:
 		err = misuse.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
@@ -72,7 +73,7 @@ func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
 	if err := m.lock.Err(); err != nil {
 		return quorumlock.State{}, err
 	}
-	return m.node.Inspect(ctx, m.key)
+	return transport.Of(m.node).Inspect(ctx, m.key)
 }
 
 // ForceUnlock frees the lock, whoever holds it. The holder learns of it when it next renews.
@@ -80,6 +81,6 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	if err := m.lock.Err(); err != nil {
 		return err
 	}
-	_, err := m.node.ForceRelease(ctx, m.key)
+	_, err := transport.Of(m.node).ForceRelease(ctx, m.key)
 	return err
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -185,7 +186,7 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				if _, err := n.Inspect(t.Context(), "y"); err != nil {
+				if _, err := transport.Of(n).Inspect(t.Context(), "y"); err != nil {
 					t.Fatal(err)
 				}
 				tt.fault(s)

@@ -27,7 +27,7 @@ const DefaultTimeout = time.Second
 // it is used, and is safe for concurrent use. Its zero value is not usable: see [Dial] and [New].
 type Node struct {
 	_ noCopy // locks know a node by its address
-	*inner
+	inner
 }
 
 // noCopy has go vet report copies.
@@ -36,8 +36,8 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// inner keeps out of the documentation the methods that only packages redlock, multilock and election need.
-type inner = transport.Node
+// inner makes a node known to package redlock.
+type inner = transport.Inner
 
 // An Option changes how a Node is reached.
 type Option func(*config)
@@ -96,7 +96,7 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Node{inner: n}, nil
+	return &Node{inner: transport.NewInner(n)}, nil
 }
 
 // New returns a node over the caller's own client, which may be one of a sentinel group or a cluster.
@@ -114,15 +114,15 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // several servers; only Check of redlock.Client does. go-redis writes the client's failed dials to
 // stderr: see redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) *Node {
-	return &Node{inner: transport.New(client, configure(opts))}
+	return &Node{inner: transport.NewInner(transport.New(client, configure(opts)))}
 }
 
 // String returns the node's name: its address and database, without user and password.
-func (n *Node) String() string { return n.inner.String() }
+func (n *Node) String() string { return transport.Of(n).String() }
 
 // Client returns the go-redis client the node uses.
-func (n *Node) Client() redis.UniversalClient { return n.inner.Client() }
+func (n *Node) Client() redis.UniversalClient { return transport.Of(n).Client() }
 
 // Close ends what runs for the node and returns when all of it is gone. Leases of the node's own
 // Mutexes that are still held are lost: unlock first. A client that New was given stays open.
-func (n *Node) Close() error { return n.inner.Close() }
+func (n *Node) Close() error { return transport.Of(n).Close() }

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -72,7 +73,7 @@ func TestAcquireAcceptsEveryOwnerThatEndsInANumber(t *testing.T) {
 				if ok, err := n.Renew(t.Context(), "x", owner, ttl); !ok || err != nil {
 					t.Errorf("Renew: %v, %v", ok, err)
 				}
-				if got, err := n.Inspect(t.Context(), "x"); err != nil || got.Owner != owner || got.HoldCount != 2 {
+				if got, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil || got.Owner != owner || got.HoldCount != 2 {
 					t.Errorf("Inspect: %+v, %v", got, err)
 				}
 				for left := 1; left >= 0; left-- {
@@ -112,7 +113,7 @@ func TestAnOwnerThatLooksLikeAWaitersOwnIsRefusedOrSafe(t *testing.T) {
 				var wg sync.WaitGroup
 				wg.Go(func() { _, _ = n.Mutex("x").Lock(ctx) })
 				time.Sleep(20 * time.Millisecond)
-				in, err := n.Inspect(t.Context(), "x")
+				in, err := transport.Of(n).Inspect(t.Context(), "x")
 				if err != nil || len(in.Queue) != 1 {
 					t.Fatalf("control: nobody waits: %+v, %v", in, err)
 				}

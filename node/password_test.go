@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -71,7 +72,7 @@ func whatIsShown(t *testing.T, n *node.Node) string {
 	}
 	_, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
 	show(err)
-	_, err = n.Inspect(t.Context(), "x")
+	_, err = transport.Of(n).Inspect(t.Context(), "x")
 	show(err)
 	logger := slog.New(slog.NewTextHandler(&shown, nil))
 	_, err = n.Mutex("x", quorumlock.WithLogger(logger), quorumlock.WithWait(time.Second)).Lock(t.Context())
@@ -113,7 +114,7 @@ func TestAPasswordThatTheServerRepeatsIsNotShown(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: "h:6379", Username: "billing", Password: "s3cret", Dialer: answering(echo)})
 			defer client.Close() //nolint:errcheck // nothing is lost with it
 			n := node.New(client)
-			err := n.Err()
+			err := transport.Of(n).Err()
 			if err != nil {
 				t.Fatal(err)
 			}

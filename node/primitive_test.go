@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -35,7 +36,7 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 			t.Errorf("once more: %+v, %v", a, err)
 		}
 		want := quorumlock.State{Owner: alice, HoldCount: 2, TTL: ttl, Token: first.Token}
-		if got, err := n.Inspect(t.Context(), "x"); err != nil || !reflect.DeepEqual(got, want) {
+		if got, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
 		}
 		time.Sleep(time.Second)
@@ -56,11 +57,11 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 				t.Errorf("Release: %d left, %v, want %d", got, err, left)
 			}
 		}
-		if held, err := n.ForceRelease(t.Context(), "x"); held || err != nil {
+		if held, err := transport.Of(n).ForceRelease(t.Context(), "x"); held || err != nil {
 			t.Errorf("ForceRelease of a free lock: %v, %v", held, err)
 		}
 		mustAcquire(t, n, bob, 1)
-		if held, err := n.ForceRelease(t.Context(), "x"); !held || err != nil {
+		if held, err := transport.Of(n).ForceRelease(t.Context(), "x"); !held || err != nil {
 			t.Errorf("ForceRelease: %v, %v", held, err)
 		}
 		locktest.NoLocks(t, []*embedded.Server{s})
@@ -73,10 +74,13 @@ var calls = map[string]func(ctx context.Context, n *node.Node) error{
 		_, err := n.Acquire(ctx, "x", alice, ttl, 1)
 		return err
 	},
-	"Renew":        func(ctx context.Context, n *node.Node) error { _, err := n.Renew(ctx, "x", alice, ttl); return err },
-	"Release":      func(ctx context.Context, n *node.Node) error { _, err := n.Release(ctx, "x", alice, 1); return err },
-	"ForceRelease": func(ctx context.Context, n *node.Node) error { _, err := n.ForceRelease(ctx, "x"); return err },
-	"Inspect":      func(ctx context.Context, n *node.Node) error { _, err := n.Inspect(ctx, "x"); return err },
+	"Renew":   func(ctx context.Context, n *node.Node) error { _, err := n.Renew(ctx, "x", alice, ttl); return err },
+	"Release": func(ctx context.Context, n *node.Node) error { _, err := n.Release(ctx, "x", alice, 1); return err },
+	"ForceRelease": func(ctx context.Context, n *node.Node) error {
+		_, err := transport.Of(n).ForceRelease(ctx, "x")
+		return err
+	},
+	"Inspect": func(ctx context.Context, n *node.Node) error { _, err := transport.Of(n).Inspect(ctx, "x"); return err },
 }
 
 // noContext is what a program gives by mistake.
@@ -94,21 +98,21 @@ func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 			{"no name", func() error { _, err := n.Acquire(ctx, "", alice, ttl, 1); return err }, "the name of the lock is empty: use a name"},
 			{"no name to renew", func() error { _, err := n.Renew(ctx, "", alice, ttl); return err }, "the name of the lock is empty: use a name"},
 			{"no name to release", func() error { _, err := n.Release(ctx, "", alice, 1); return err }, "the name of the lock is empty: use a name"},
-			{"no name to force", func() error { _, err := n.ForceRelease(ctx, ""); return err }, "the name of the lock is empty: use a name"},
-			{"no name to inspect", func() error { _, err := n.Inspect(ctx, ""); return err }, "the name of the lock is empty: use a name"},
+			{"no name to force", func() error { _, err := transport.Of(n).ForceRelease(ctx, ""); return err }, "the name of the lock is empty: use a name"},
+			{"no name to inspect", func() error { _, err := transport.Of(n).Inspect(ctx, ""); return err }, "the name of the lock is empty: use a name"},
 			{"a name beside locks", func() error { _, err := n.Acquire(ctx, "redisson_lock_token:{x}", alice, ttl, 1); return err }, "use a name with another beginning"},
 			{"a name beside locks to renew", func() error { _, err := n.Renew(ctx, "quorumlock_queue:{x}", alice, ttl); return err }, "use a name with another beginning"},
 			{"a name beside locks to release", func() error { _, err := n.Release(ctx, "quorumlock_queue:{x}", alice, 1); return err }, "use a name with another beginning"},
-			{"a name beside locks to force", func() error { _, err := n.ForceRelease(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
-			{"a name beside locks to inspect", func() error { _, err := n.Inspect(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
+			{"a name beside locks to force", func() error { _, err := transport.Of(n).ForceRelease(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
+			{"a name beside locks to inspect", func() error { _, err := transport.Of(n).Inspect(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
 			{"an owner without a number", func() error { _, err := n.Acquire(ctx, "x", "alice", ttl, 1); return err }, "is not <client>:<n>"},
 			{"an asterisk", func() error { _, err := n.Acquire(ctx, "x", "*", ttl, 1); return err }, "without spaces, * and /"},
 			{"an owner to whom a lock was handed", func() error { _, err := n.Acquire(ctx, "x", alice+"/1", ttl, 1); return err }, "without spaces, * and /"},
 			{"no context", func() error { _, err := n.Acquire(noContext, "x", alice, ttl, 1); return err }, "use context.Background()"},
 			{"no context to renew", func() error { _, err := n.Renew(noContext, "x", alice, ttl); return err }, "use context.Background()"},
 			{"no context to release", func() error { _, err := n.Release(noContext, "x", alice, 1); return err }, "use context.Background()"},
-			{"no context to force", func() error { _, err := n.ForceRelease(noContext, "x"); return err }, "use context.Background()"},
-			{"no context to inspect", func() error { _, err := n.Inspect(noContext, "x"); return err }, "use context.Background()"},
+			{"no context to force", func() error { _, err := transport.Of(n).ForceRelease(noContext, "x"); return err }, "use context.Background()"},
+			{"no context to inspect", func() error { _, err := transport.Of(n).Inspect(noContext, "x"); return err }, "use context.Background()"},
 			{"no context to ask", func() error { _, err := n.Status(noContext); return err }, "use context.Background()"},
 			{"no owner", func() error { _, err := n.Acquire(ctx, "x", "", ttl, 1); return err }, "the owner is empty: use quorumlock.NewOwner"},
 			{"no owner to renew", func() error { _, err := n.Renew(ctx, "x", "", ttl); return err }, "the owner is empty: use quorumlock.NewOwner"},
@@ -152,11 +156,11 @@ func TestTheTimeoutHoldsWithAClientThatKnowsNoDeadlines(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 1)
 				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour}) // go-redis looks up a name outside the bubble
 				n := node.New(client, node.WithTimeout(80*time.Millisecond))
-				err := n.Err()
+				err := transport.Of(n).Err()
 				if err != nil {
 					t.Fatal(err)
 				}
-				if _, err := n.Inspect(t.Context(), "x"); err != nil {
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 					t.Fatal(err)
 				}
 				servers[0].Stall()
@@ -222,7 +226,7 @@ func know(t *testing.T, n *node.Node) {
 			t.Fatal(name, err)
 		}
 	}
-	if _, err := n.ForceRelease(t.Context(), "x"); err != nil {
+	if _, err := transport.Of(n).ForceRelease(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -292,7 +296,7 @@ func TestWhatAServerCannotDoIsAnErrorOfTheNode(t *testing.T) {
 		for name, call := range calls {
 			t.Run(name+", "+strings.Fields(said)[0], func(t *testing.T) {
 				inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-					if _, err := n.Inspect(t.Context(), "x"); err != nil {
+					if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 						t.Fatal(err)
 					}
 					s.Redis.SetError(said)

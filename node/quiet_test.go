@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -64,10 +65,10 @@ func TestANodeThatCannotBeReachedIsAnErrorAndNothingOnStderr(t *testing.T) {
 	quietly(t)
 	addr := closedPort(t)
 	n := dial(t, "redis://"+addr, node.WithTimeout(never))
-	stop := n.Listen("channel", func(string) { t.Error("something was heard") })
+	stop := transport.Of(n).Listen("channel", func(string) { t.Error("something was heard") })
 	defer stop()
 	for range 50 { // more than its pool has connections
-		_, err := n.Inspect(t.Context(), "x")
+		_, err := transport.Of(n).Inspect(t.Context(), "x")
 		if err == nil || !strings.Contains(err.Error(), "node "+addr+": dial tcp "+addr) {
 			t.Fatalf("error %v, want one that says where it dialled", err)
 		}
@@ -84,7 +85,7 @@ func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
 	addr := closedPort(t)
 	n := dial(t, "redis://"+addr, node.WithTimeout(never))
 	for range 50 {
-		if _, err := n.Inspect(t.Context(), "x"); err == nil {
+		if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
 			t.Fatal("there is a server")
 		}
 	}
@@ -110,7 +111,7 @@ func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 8 {
 			calls.Go(func() {
-				if _, err := n.Inspect(t.Context(), "x"); err == nil {
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
 					t.Error("the server was reached")
 				}
 			})
@@ -119,7 +120,7 @@ func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // all that was begun has failed
 		slow.Store(false)
 		for range 8 {
-			if _, err := n.Inspect(t.Context(), "x"); err != nil {
+			if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 				t.Fatalf("error %v, want none: the server can be reached", err)
 			}
 		}
@@ -129,18 +130,18 @@ func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
 func TestANodeThatIsKilledAndRestartedLeavesNothingOnStderr(t *testing.T) {
 	quietly(t)
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		stop := n.Listen("channel", func(string) {})
+		stop := transport.Of(n).Listen("channel", func(string) {})
 		defer stop()
 		for range 5 {
 			mustAcquire(t, n, alice, 1)
 			s.Kill()
 			for range 50 {
-				_, _ = n.Inspect(t.Context(), "x")
+				_, _ = transport.Of(n).Inspect(t.Context(), "x")
 			}
 			time.Sleep(time.Second)
 			s.Restart(true)
 			s.LoseReplies(1)
-			_, _ = n.Inspect(t.Context(), "x")
+			_, _ = transport.Of(n).Inspect(t.Context(), "x")
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -58,9 +59,9 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
-		nodes[0].Send(t.Context(), count("a"))
+		transport.Of(nodes[0]).Send(t.Context(), count("a"))
 		servers[0].LoseReplies(1)
-		r := nodes[0].Send(t.Context(), count("a"))[0]
+		r := transport.Of(nodes[0]).Send(t.Context(), count("a"))[0]
 		if r.Err == nil || !strings.HasSuffix(r.Err.Error(), ": EOF") || strings.Contains(r.Err.Error(), "TLS") {
 			t.Errorf("error %v", r.Err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
 // Semaphore is a semaphore on a single node: as safe as that node is. Its rules are those of redlock.Semaphore. It is a
@@ -40,7 +41,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (quorumlock.State, error) {
 	if err := s.mutex.lock.Err(); err != nil {
 		return quorumlock.State{}, err
 	}
-	return s.mutex.node.InspectSemaphore(ctx, s.mutex.key)
+	return transport.Of(s.mutex.node).InspectSemaphore(ctx, s.mutex.key)
 }
 
 // ForceUnlock frees all slots. Their holders learn of it when they next renew.
@@ -48,6 +49,6 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) error {
 	if err := s.mutex.lock.Err(); err != nil {
 		return err
 	}
-	_, err := s.mutex.node.ForceReleaseSemaphore(ctx, s.mutex.key)
+	_, err := transport.Of(s.mutex.node).ForceReleaseSemaphore(ctx, s.mutex.key)
 	return err
 }

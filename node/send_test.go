@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -50,7 +51,7 @@ var clients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 func over(t *testing.T, client redis.UniversalClient) *node.Node {
 	t.Helper()
 	n := node.New(client)
-	err := n.Err()
+	err := transport.Of(n).Err()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,11 +70,11 @@ func TestAScriptWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 1)
 				s, n := servers[0], connect(t, servers[0])
 				for i := 1; i <= 3; i++ {
-					if r := n.Send(t.Context(), count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
+					if r := transport.Of(n).Send(t.Context(), count("single"))[0]; r.Err != nil || r.Value != int64(2*i-1) {
 						t.Fatalf("healthy: %v, %v", r.Value, r.Err)
 					}
 					s.LoseReplies(1)
-					r := n.Send(t.Context(), count("single"))[0]
+					r := transport.Of(n).Send(t.Context(), count("single"))[0]
 					if _, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok {
 						t.Errorf("a lost reply: %v, %v, want a *NodeError", r.Value, r.Err)
 					}
@@ -92,9 +93,9 @@ func TestAPipelineWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 1)
 				s, n := servers[0], connect(t, servers[0])
-				n.Send(t.Context(), count("warm")) // the script is known from here on
+				transport.Of(n).Send(t.Context(), count("warm")) // the script is known from here on
 				s.LoseReplies(1)
-				for i, r := range n.Send(t.Context(), count("a"), count("b"), count("c")) {
+				for i, r := range transport.Of(n).Send(t.Context(), count("a"), count("b"), count("c")) {
 					if _, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok {
 						t.Errorf("reply %d: %v, %v, want a *NodeError", i, r.Value, r.Err)
 					}
@@ -117,7 +118,7 @@ func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 1)
 				n := connect(t, servers[0])
 				for i := 1; i <= 3; i++ {
-					for j, r := range n.Send(t.Context(), count("a"), wire.Inspect("x", 100), count("b")) {
+					for j, r := range transport.Of(n).Send(t.Context(), count("a"), wire.Inspect("x", 100), count("b")) {
 						if r.Err != nil {
 							t.Errorf("round %d, reply %d: %v", i, j, r.Err)
 						} else if j != 1 && r.Value != int64(i) {
@@ -137,7 +138,7 @@ func TestScriptsAnUnknowingNodeIsSentTheSource(t *testing.T) {
 func TestALostReplyToTheSourceOfAScriptIsNotSentAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		s.LoseReplies(1)
-		if r := n.Send(t.Context(), count("a"))[0]; r.Err == nil {
+		if r := transport.Of(n).Send(t.Context(), count("a"))[0]; r.Err == nil {
 			t.Errorf("reply %v", r.Value)
 		}
 		if got, err := s.Redis.Get("a"); err != nil || got != "1" {
@@ -149,7 +150,7 @@ func TestALostReplyToTheSourceOfAScriptIsNotSentAgain(t *testing.T) {
 func TestRepliesComeInTheOrderOfTheCalls(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		mustAcquire(t, n, alice, 1)
-		replies := n.Send(t.Context(),
+		replies := transport.Of(n).Send(t.Context(),
 			wire.Renew("x", alice, ttl), wire.Renew("x", bob, ttl), count("x"), wire.Renew("x", alice, ttl))
 		for i, want := range []any{int64(1), int64(0), nil, int64(1)} {
 			if got := replies[i].Value; got != want || (replies[i].Err != nil) != (want == nil) {
@@ -167,13 +168,13 @@ func TestSendReturnsAtItsDeadline(t *testing.T) {
 					servers, _ := locktest.Nodes(t, 1)
 					s, n := servers[0], connect(t, servers[0])
 					if connected {
-						n.Send(t.Context(), count("warm"))
+						transport.Of(n).Send(t.Context(), count("warm"))
 					}
 					s.Stall()
 					ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
 					defer cancel()
 					start := time.Now()
-					for _, r := range n.Send(ctx, count("a"), count("b")) {
+					for _, r := range transport.Of(n).Send(ctx, count("a"), count("b")) {
 						if e, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok || !errors.Is(e, context.DeadlineExceeded) {
 							t.Errorf("reply %v, %v, want a deadline of this node", r.Value, r.Err)
 						}
@@ -192,7 +193,7 @@ func TestSendToANodeThatIsDownFailsAtOnce(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		s.Kill()
 		start := time.Now()
-		r := n.Send(t.Context(), count("a"))[0]
+		r := transport.Of(n).Send(t.Context(), count("a"))[0]
 		if e, ok := errors.AsType[*quorumlock.NodeError](r.Err); !ok || e.Node != "node-1" {
 			t.Errorf("error %v, want one of node-1", r.Err)
 		}

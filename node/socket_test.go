@@ -18,6 +18,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -73,7 +74,7 @@ func TestDialSpeaksTLSToWhomItTrusts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := dial(t, "rediss://:s3cret@"+at, append(opts, node.WithTimeout(never))...)
-			_, err := n.Inspect(t.Context(), "x")
+			_, err := transport.Of(n).Inspect(t.Context(), "x")
 			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != at {
 				t.Errorf("error %v, want one of %s", err, at)
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
 // Status is what a server says of itself, as far as locks depend on it. A string is empty, and a number
@@ -49,13 +50,13 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	if ctx == nil {
 		return Status{}, quorumlock.ErrNilContext
 	}
-	if err := n.Err(); err != nil {
+	if err := transport.Of(n).Err(); err != nil {
 		return Status{}, &quorumlock.NodeError{Node: n.String(), Err: err}
 	}
-	ctx, cancel := context.WithTimeout(ctx, n.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, transport.Of(n).Timeout())
 	defer cancel()
 	answered := make(chan answer, 1)
-	err := n.Locks().Go(func() {
+	err := transport.Of(n).Locks().Go(func() {
 		s, err := status(ctx, n.Client())
 		answered <- answer{s, err}
 	})
@@ -69,7 +70,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 		a.err = ctx.Err()
 	}
 	if a.err != nil {
-		return Status{}, n.Failure(a.err, errors.Is(ctx.Err(), context.DeadlineExceeded))
+		return Status{}, transport.Of(n).Failure(a.err, errors.Is(ctx.Err(), context.DeadlineExceeded))
 	}
 	return a.s, nil
 }

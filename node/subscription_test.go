@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -189,7 +190,7 @@ func TestADialThatTimesOutAtOnceIsNotTriedAllTheTime(t *testing.T) {
 			return nil, atOnce{}
 		}))
 		for range 10 {
-			if _, err := n.Inspect(t.Context(), "x"); err == nil {
+			if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
 				t.Error("it answers")
 			}
 		}
@@ -203,11 +204,11 @@ func TestADialThatTimesOutAtOnceIsNotTriedAllTheTime(t *testing.T) {
 func TestATimeoutMayBeLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		n := dial(t, "redis://10.0.0.1:6379", node.WithTimeout(20*time.Second), node.WithDialer(s.DialContext))
-		if _, err := n.Inspect(t.Context(), "x"); err != nil {
+		if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 		s.Delay(6 * time.Second)
-		if _, err := n.Inspect(t.Context(), "x"); err != nil {
+		if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 			t.Error(err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/names"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -50,12 +51,12 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeHea
 	if h.Status, h.Err = n.Status(ctx); h.Err != nil {
 		return h
 	}
-	if h.Refusal = n.OneServer(ctx); h.Refusal != nil {
+	if h.Refusal = transport.Of(n).OneServer(ctx); h.Refusal != nil {
 		return h
 	}
-	_, err := n.Ready(ctx, c.set, name)
+	_, err := transport.Of(n).Ready(ctx, c.set, name)
 	if err != nil && !refused(err) && !errors.Is(err, context.DeadlineExceeded) {
-		_, err = n.Ready(ctx, c.set, name) // the connection may be one from before a restart of the server
+		_, err = transport.Of(n).Ready(ctx, c.set, name) // the connection may be one from before a restart of the server
 	}
 	if err == nil || refused(err) {
 		h.Refusal = err

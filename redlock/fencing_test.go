@@ -9,6 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -169,7 +170,7 @@ func TestRaiseChangesNothingInAnotherHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
 		s, n := servers[0], nodes[0]
-		run := func(c wire.Call) wire.Reply { return n.Send(t.Context(), c)[0] }
+		run := func(c wire.Call) wire.Reply { return transport.Of(n).Send(t.Context(), c)[0] }
 		acquire := func(o quorumlock.Owner) uint64 {
 			a, err := run(wire.Acquire("x", o, time.Second, 1, 1)).Acquired()
 			if err != nil || !a.Granted {

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/redisson"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
@@ -94,11 +95,11 @@ var lockCalls = map[string]func(ctx context.Context, c *redlock.Client, n *node.
 		return err
 	},
 	"a node's ForceRelease": func(ctx context.Context, _ *redlock.Client, n *node.Node, name string) error {
-		_, err := n.ForceRelease(ctx, name)
+		_, err := transport.Of(n).ForceRelease(ctx, name)
 		return err
 	},
 	"a node's Inspect": func(ctx context.Context, _ *redlock.Client, n *node.Node, name string) error {
-		_, err := n.Inspect(ctx, name)
+		_, err := transport.Of(n).Inspect(ctx, name)
 		return err
 	},
 }

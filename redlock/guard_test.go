@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
@@ -340,15 +341,15 @@ func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
 		told("a node's TryLock", err)
 		_, err = n.Acquire(t.Context(), name, quorumlock.NewOwner(), time.Second, 1)
 		told("Acquire", err)
-		_, err = n.Inspect(t.Context(), name)
+		_, err = transport.Of(n).Inspect(t.Context(), name)
 		told("a node's Inspect", err)
 		_, err = multilock.New([]quorumlock.Locker{n.Mutex(name)})
 		told("multilock.New", err)
 	}
-	if err := n.CheckName("{billing}:7"); err != nil {
+	if err := transport.Of(n).CheckName("{billing}:7"); err != nil {
 		t.Errorf("CheckName of a name with a tag: %v", err)
 	}
-	if single, _ := node.Dial("redis://h"); single.CheckName("a}b") != nil {
+	if single, _ := node.Dial("redis://h"); transport.Of(single).CheckName("a}b") != nil {
 		t.Error("a single server refuses a name with a brace")
 	}
 }

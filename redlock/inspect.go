@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -39,9 +40,9 @@ func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
 	}
 	in := Inspection{Nodes: make([]NodeState, len(m.client.nodes))}
 	err := m.client.askAll(m.quorum, func(i int, n *node.Node) error {
-		inspect := n.Inspect
+		inspect := transport.Of(n).Inspect
 		if m.permits > 0 {
-			inspect = n.InspectSemaphore
+			inspect = transport.Of(n).InspectSemaphore
 		}
 		s, err := inspect(ctx, m.key)
 		in.Nodes[i] = NodeState{Node: n.String(), State: s, Err: err}
@@ -194,9 +195,9 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 		return m.err
 	}
 	return m.client.askAll(m.quorum, func(_ int, n *node.Node) error {
-		force := n.ForceRelease
+		force := transport.Of(n).ForceRelease
 		if m.permits > 0 {
-			force = n.ForceReleaseSemaphore
+			force = transport.Of(n).ForceReleaseSemaphore
 		}
 		_, err := force(ctx, m.key)
 		return err

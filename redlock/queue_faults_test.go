@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 )
@@ -234,7 +235,7 @@ func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 		died := time.Now()
 		for i := range 90 {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
-			if r := n.Send(t.Context(), wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
+			if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -172,7 +173,7 @@ func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.
 			t.Fatal(err)
 		}
 		p := wire.Entry{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
-		if r := n.Send(t.Context(), wire.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
+		if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		if err := n.Close(); err != nil {
@@ -413,7 +414,7 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		const before = 800
 		for i := range before {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
-			if r := n.Send(t.Context(), wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
+			if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn("x", "far:0", time.Second, 1, p))[0]; r.Err != nil {
 				t.Fatal(r.Err)
 			}
 		}
@@ -434,7 +435,7 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		if refreshes > 1200 {
 			t.Errorf("%d commands in five minutes for one waiter far back in the queue", refreshes)
 		}
-		state, err := n.Inspect(t.Context(), "x")
+		state, err := transport.Of(n).Inspect(t.Context(), "x")
 		if err != nil {
 			t.Fatal(err)
 		}

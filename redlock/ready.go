@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -50,7 +51,7 @@ func (r Readiness) MayFail() int { return r.Ready() - r.Quorum }
 func (c *Client) Healthy(ctx context.Context) (Readiness, error) {
 	r := Readiness{Quorum: c.set.Quorum, Nodes: make([]NodeReadiness, len(c.nodes))}
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {
-		took, err := n.Ready(ctx, c.set, wire.ReadyName)
+		took, err := transport.Of(n).Ready(ctx, c.set, wire.ReadyName)
 		r.Nodes[i] = NodeReadiness{Node: n.String(), RoundTrip: took, Err: err}
 		return err
 	})

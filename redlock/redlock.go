@@ -41,6 +41,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/oneline"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -67,7 +68,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 		if n == nil {
 			return nil, misuse.Errorf("quorumlock: redlock.New: node %d is nil: look at the error of node.Dial", i+1)
 		}
-		if err := n.Err(); err != nil {
+		if err := transport.Of(n).Err(); err != nil {
 			return nil, fmt.Errorf("quorumlock: redlock.New: node %d: %w", i+1, err)
 		}
 		if names[n.String()] {
@@ -85,7 +86,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	c.locks.SetDefaults(c.opts)
 	own := c.list()
 	for _, n := range c.nodes {
-		n.Introduce(own.in(c.locks.ID()))
+		transport.Of(n).Introduce(own.in(c.locks.ID()))
 	}
 	c.warn()
 	return c, nil
@@ -116,7 +117,7 @@ func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
 			set.Quorum, len(c.nodes), majority, len(c.nodes))
 	}
 	for _, n := range c.nodes {
-		if err := n.Guardable(); err != nil && set.MaxTTL > 0 {
+		if err := transport.Of(n).Guardable(); err != nil && set.MaxTTL > 0 {
 			return set, err
 		}
 	}
@@ -158,7 +159,7 @@ func (c *Client) sameLabel(set options.Settings) error {
 func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 	cells := make([]quorum.Cell, len(c.nodes))
 	for i, n := range c.nodes {
-		cell.Node = n
+		cell.Node = transport.Of(n)
 		cells[i] = cell
 	}
 	return cells
@@ -187,7 +188,7 @@ func (c *Client) Close() error {
 	return g.Wait()
 }
 
-// member hides the method Member, by which package multilock takes a lock as a member, from the documentation.
+// member makes a lock known to packages multilock and election.
 type member = quorum.Member
 
 // Mutex is a lock over a majority of the client's nodes. It is a [quorumlock.Locker], safe for

@@ -37,7 +37,7 @@ func skew(c *quorum.Client, ahead time.Duration) {
 func skewed(t *testing.T, servers []*embedded.Server, ahead time.Duration, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	c, paths := another(t, servers, opts...)
-	skew(c.Mutex("any").Member().Client(), ahead)
+	skew(quorum.ClientOf(c.Mutex("any")), ahead)
 	return c, paths
 }
 
@@ -113,7 +113,7 @@ func oneGrant(t *testing.T, l quorumlock.Locker) uint64 {
 func skewedNode(t *testing.T, s *embedded.Server, ahead time.Duration) *node.Node {
 	t.Helper()
 	_, nodes := locktest.Paths(t, []*embedded.Server{s})
-	skew(nodes[0].Mutex("any").Member().Client(), ahead)
+	skew(quorum.ClientOf(nodes[0].Mutex("any")), ahead)
 	return nodes[0]
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -45,7 +46,7 @@ func (h host) Restart(keepData bool) {
 }
 
 func (h host) acquire(owner quorumlock.Owner) (wire.Answer, error) {
-	return h.node.Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Guarded(quarantine))[0].Acquired()
+	return transport.Of(h.node).Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Guarded(quarantine))[0].Acquired()
 }
 
 // isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and two
@@ -61,7 +62,7 @@ func (h host) isOut() {
 		if err != nil || !a.Granted || out < quarantine {
 			h.Fatalf("after %v: %+v, %v, want a quarantine of %v", out, a, err, quarantine)
 		}
-		h.node.Send(h.Context(), wire.Release("x", alice, 1))
+		transport.Of(h.node).Send(h.Context(), wire.Release("x", alice, 1))
 		return
 	}
 }
@@ -72,7 +73,7 @@ func (h host) isIn() {
 	if a, err := h.acquire(alice); err != nil || !a.Granted {
 		h.Fatalf("%+v, %v, want a grant", a, err)
 	}
-	h.node.Send(h.Context(), wire.Release("x", alice, 1))
+	transport.Of(h.node).Send(h.Context(), wire.Release("x", alice, 1))
 }
 
 func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
@@ -97,7 +98,7 @@ func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
 // reason to be out, and that somebody has brought it is none to be in.
 func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 	restarting(t, func(h host) {
-		h.node.Send(h.Context(), wire.Acquire("y", bob, ttl, 1, 100))
+		transport.Of(h.node).Send(h.Context(), wire.Acquire("y", bob, ttl, 1, 100))
 		if err := h.node.Client().ScriptLoad(h.Context(), wire.Acquire("x", alice, ttl, 1, 100).Guarded(quarantine).Script.Source).Err(); err != nil {
 			h.Fatal(err)
 		}
@@ -117,7 +118,7 @@ func TestQuarantinedServerHasNeitherKeyNorEntryForAnybody(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			restarting(t, func(h host) {
-				a, err := h.node.Send(h.Context(), c.Guarded(quarantine))[0].Acquired()
+				a, err := transport.Of(h.node).Send(h.Context(), c.Guarded(quarantine))[0].Acquired()
 				if !errors.Is(err, quorumlock.ErrQuarantined) {
 					h.Errorf("%+v, %v, want ErrQuarantined", a, err)
 				}
@@ -147,7 +148,7 @@ func TestLockThatIsStillThereIsNotQuarantined(t *testing.T) {
 		for what, c := range map[string]wire.Call{
 			"renew": wire.Renew("x", alice, ttl), "raise": wire.Raise("x", alice, ttl, first.Token, first.Token+100),
 		} {
-			if ok, err := h.node.Send(h.Context(), c)[0].Done(); err != nil || !ok {
+			if ok, err := transport.Of(h.node).Send(h.Context(), c)[0].Done(); err != nil || !ok {
 				h.Errorf("%s: %v, %v", what, ok, err)
 			}
 		}
@@ -216,11 +217,11 @@ func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 func TestAServerThatHasStartedLetsNobodyShareWhatItStillHas(t *testing.T) {
 	restarting(t, func(h host) {
 		share := wire.Acquire("x", alice, time.Hour, 1, 100).Shared()
-		if a, err := h.node.Send(h.Context(), share)[0].Acquired(); err != nil || !a.Granted {
+		if a, err := transport.Of(h.node).Send(h.Context(), share)[0].Acquired(); err != nil || !a.Granted {
 			h.Fatalf("%+v, %v", a, err)
 		}
 		other := wire.Acquire("x", "bob:1", ttl, 1, 100).Shared().Guarded(quarantine)
-		if a, err := h.node.Send(h.Context(), other)[0].Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) {
+		if a, err := transport.Of(h.node).Send(h.Context(), other)[0].Acquired(); !errors.Is(err, quorumlock.ErrQuarantined) {
 			h.Errorf("%+v, %v, want ErrQuarantined", a, err)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -91,7 +92,7 @@ func TestNothingIsHandedOverWithout(t *testing.T) {
 		{"Redisson's clients having their chance", func(c *crowd) {
 			c.standWith("alice:1", 100, 1)
 			confirmed := make(chan struct{}, 9)
-			c.Cleanup(c.node.Listen(wire.UnlockChannel("x"), func(string) { confirmed <- struct{}{} }))
+			c.Cleanup(transport.Of(c.node).Listen(wire.UnlockChannel("x"), func(string) { confirmed <- struct{}{} }))
 			<-confirmed
 		}},
 	} {

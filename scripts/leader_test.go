@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -120,7 +121,7 @@ func TestOnlyItsOwnerWithdrawsAValue(t *testing.T) {
 func TestChangesOfALeaderAreTold(t *testing.T) {
 	s := start(t)
 	heard := make(chan string, 9)
-	defer s.node.Listen(wire.LeaderKey("x"), func(m string) { heard <- m })()
+	defer transport.Of(s.node).Listen(wire.LeaderKey("x"), func(m string) { heard <- m })()
 	want := func(m string) {
 		t.Helper()
 		if got := <-heard; got != m {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -48,7 +49,7 @@ func start(t *testing.T) *server {
 
 func (s *server) send(c wire.Call) wire.Reply {
 	s.Helper()
-	return s.node.Send(s.Context(), c)[0]
+	return transport.Of(s.node).Send(s.Context(), c)[0]
 }
 
 // acquire is an acquire that must not fail.

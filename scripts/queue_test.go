@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -27,7 +28,7 @@ func gather(t *testing.T) *crowd {
 	for _, client := range []string{"alice", "bob", "carol"} {
 		confirmed := make(chan struct{})
 		var once sync.Once
-		t.Cleanup(c.node.Listen(wire.WakeChannel(client), func(message string) {
+		t.Cleanup(transport.Of(c.node).Listen(wire.WakeChannel(client), func(message string) {
 			once.Do(func() { close(confirmed) })
 			if message != "" {
 				c.mu.Lock()

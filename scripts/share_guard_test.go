@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -15,7 +16,7 @@ func TestAnOldShareOpensNoQuarantinedServer(t *testing.T) {
 	restarting(t, func(h host) {
 		time.Sleep(time.Minute)
 		share := func(owner quorumlock.Owner) (wire.Answer, error) {
-			return h.node.Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Shared().Guarded(quarantine))[0].Acquired()
+			return transport.Of(h.node).Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Shared().Guarded(quarantine))[0].Acquired()
 		}
 		if a, err := share(alice); err != nil || !a.Granted {
 			t.Fatalf("%+v, %v", a, err)
@@ -31,9 +32,9 @@ func TestAnOverShareOpensNoQuarantinedServer(t *testing.T) {
 	restarting(t, func(h host) {
 		time.Sleep(time.Minute)
 		for owner, life := range map[quorumlock.Owner]time.Duration{alice: ttl, bob: time.Second} {
-			h.node.Send(h.Context(), wire.Acquire("x", owner, life, 1, 100).Shared())
+			transport.Of(h.node).Send(h.Context(), wire.Acquire("x", owner, life, 1, 100).Shared())
 		}
-		h.node.Send(h.Context(), wire.Release("x", alice, 1)) // the key lasts for alice's TTL, bob's share for a second
+		transport.Of(h.node).Send(h.Context(), wire.Release("x", alice, 1)) // the key lasts for alice's TTL, bob's share for a second
 		h.Restart(true)
 		time.Sleep(1500 * time.Millisecond)
 		if a, err := h.acquire("carol:1"); !errors.Is(err, quorumlock.ErrQuarantined) {

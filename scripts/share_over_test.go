@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -156,7 +157,7 @@ func BenchmarkAReaderBehindAWriter(b *testing.B) {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {
 			_, nodes := locktest.Nodes(b, 1)
 			send := func(c wire.Call) {
-				if r := nodes[0].Send(b.Context(), c)[0]; r.Err != nil {
+				if r := transport.Of(nodes[0]).Send(b.Context(), c)[0]; r.Err != nil {
 					b.Fatal(r.Err)
 				}
 			}

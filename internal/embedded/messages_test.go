@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
 // Messages are lost on one path, while others hear them, and the publisher sees no difference.
@@ -15,7 +16,7 @@ func TestMessagesAreLostOnOnePath(t *testing.T) {
 		var heard [2][]string
 		paths, nodes := locktest.Paths(t, append(servers, servers...))
 		for i, n := range nodes {
-			stop := n.Listen("news", func(message string) { heard[i] = append(heard[i], message) })
+			stop := transport.Of(n).Listen("news", func(message string) { heard[i] = append(heard[i], message) })
 			defer stop()
 		}
 		synctest.Wait()

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -78,12 +79,12 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 			go func() { _, _ = c.Mutex("x", quorumlock.WithNodeTimeout(3*time.Second)).TryLock(t.Context()) }()
 		}, "goroutines are left"},
 		{"a function of the client's runs", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
-			if err := n.Locks().Go(func() { time.Sleep(5 * time.Minute) }); err != nil {
+			if err := transport.Of(n).Locks().Go(func() { time.Sleep(5 * time.Minute) }); err != nil {
 				t.Error(err)
 			}
 		}, "goroutines are left"},
 		{"somebody listens", func(t *testing.T, _ *redlock.Client, n *node.Node, _ *embedded.Server) {
-			t.Cleanup(n.Listen("channel", func(string) {}))
+			t.Cleanup(transport.Of(n).Listen("channel", func(string) {}))
 		}, "subscriptions are left"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,7 +129,7 @@ func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
 		want(1, 0, 0, "after it: a worker waits")
 
-		stop := n.Listen("channel", func(string) {})
+		stop := transport.Of(n).Listen("channel", func(string) {})
 		want(3, 2, 0, "with a subscription: its loop and its reader")
 		stop()
 		want(1, 0, 0, "after it")

@@ -10,6 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
 // copies returns two worlds over the same servers. Their clients were restored from one image.
@@ -22,7 +23,7 @@ func copies(t *testing.T) (one, two *world) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = n.Close() })
-		two.nodes = append(two.nodes, &hooked{Node: n})
+		two.nodes = append(two.nodes, &hooked{Node: transport.Of(n)})
 	}
 	two.client.Copy(one.client)
 	t.Cleanup(two.client.Close)

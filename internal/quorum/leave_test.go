@@ -14,13 +14,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
-	"github.com/quorumlock/quorumlock/node"
 )
 
 // hooked is a node that does something before it is next asked.
 type hooked struct {
-	*node.Node
+	*transport.Node
 	next atomic.Pointer[func()]
 }
 
@@ -48,7 +48,7 @@ func newWorld(t *testing.T) *world {
 	servers, nodes := locktest.Nodes(t, 3)
 	w := &world{client: quorum.NewClient("test"), servers: servers}
 	for _, n := range nodes {
-		w.nodes = append(w.nodes, &hooked{Node: n})
+		w.nodes = append(w.nodes, &hooked{Node: transport.Of(n)})
 	}
 	w.client.Simulate(w.clock.now, nil, nil)
 	t.Cleanup(w.client.Close)

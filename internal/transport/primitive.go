@@ -12,18 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The methods of this file are the lock primitive of one node: one script each, sent once. They trust the owner that they are
-// given. They return when ctx is done, or after the node's timeout. A name is that of the key: quorumlock.WithPrefix does not
-// apply. Names that CheckName refuses are refused before anything is sent.
+// The methods of this file are one script each, sent once. They return when ctx is done, or after the node's timeout. Names that
+// CheckName refuses are refused before anything is sent.
 
-// Acquire makes owner the holder of the lock name for ttl. hold is the count of entries that the owner
-// wants to have: 1 acquires, and 2, 3 and so on enter again what the owner holds. Counts are absolute,
-// so the same call twice enters once. The owner must pass [quorumlock.Owner.Validate], as those of
-// [quorumlock.NewOwner] do.
-//
-// The answer says whether the node granted or refused. After an error it may have done either, and may
-// do so yet: use another owner for the next try, and let the key end at its TTL. If ctx is done first, a
-// grant that comes after that is undone.
+// Acquire is that of node.Node.
 func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (wire.Answer, error) {
 	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
 		return wire.Answer{}, err
@@ -45,7 +37,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 	return a, n.typed(err)
 }
 
-// Renew gives the lock a fresh ttl and reports whether owner holds it: if not, nothing is changed.
+// Renew is that of node.Node.
 func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration) (bool, error) {
 	if err := n.checkEntry(ctx, name, owner, 1); err != nil {
 		return false, err
@@ -57,8 +49,7 @@ func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, t
 	return ok, n.typed(err)
 }
 
-// Release leaves the entry hold of owner and returns how many are left: hold−1, and with hold 1 the
-// lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry.
+// Release is that of node.Node.
 func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {
 	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
 		return 0, err
