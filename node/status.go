@@ -100,7 +100,7 @@ func status(ctx context.Context, client redis.UniversalClient) (Status, error) {
 		said := fields(info.Val())
 		s.read(said)
 		_, single := client.(*redis.Client)
-		s.Shard = single && said["redis_mode"] == "cluster"
+		s.Shard = single && (said["redis_mode"] == "cluster" || said["server_mode"] == "cluster") // the latter is Valkey's
 	}
 	if err := fsync.Err(); err != nil {
 		s.Untold = append(s.Untold, err)

@@ -86,6 +86,12 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "NOAUTH", Fix: "user and password"}}},
 		"a shard of a cluster": {func(s *embedded.Server) { s.Configure("redis_mode", "cluster"); s.Refuse("MOVED 7 10.0.0.9:6379") }, nil,
 			[]redlock.Finding{{Kind: redlock.Shard, Severity: redlock.Failure, Problem: "one server of a Redis cluster", Fix: "stand alone"}}},
+		"a shard of a Valkey cluster": {func(s *embedded.Server) {
+			s.Configure("redis_mode", "")
+			s.Configure("server_mode", "cluster")
+			s.Refuse("MOVED 7 10.0.0.9:6379")
+		}, nil,
+			[]redlock.Finding{{Kind: redlock.Shard, Severity: redlock.Failure, Problem: "one server of a Redis cluster", Fix: "stand alone"}}},
 		"a shard that tells nothing": {refuse("MOVED 7 10.0.0.9:6379"), nil,
 			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "MOVED 7", Fix: "stand alone"}}},
 		"out of memory": {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil,

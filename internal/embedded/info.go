@@ -141,7 +141,7 @@ func (s *Server) clients() string {
 func (i *info) text(section []string) string {
 	var b strings.Builder
 	for _, s := range []struct{ name, fields string }{
-		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.setting("redis_mode"), i.run, uptime(i.started))},
+		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:%s\r\nserver_mode:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.setting("redis_mode"), i.setting("server_mode"), i.run, uptime(i.started))},
 		{"memory", fmt.Sprintf("maxmemory:%s\r\nmaxmemory_policy:%s\r\n", i.setting("maxmemory"), i.setting("maxmemory-policy"))},
 		{"persistence", fmt.Sprintf("aof_enabled:%d\r\n", strings.Count(i.setting("appendonly"), "yes"))},
 		{"replication", fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.setting("role"), i.replid, i.replid2)},
