@@ -118,7 +118,8 @@ func TestLateRaiseLandsInNoOtherHold(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c, servers := start(t, 3)
 				other, _ := another(t, servers)
-				setCounters(t, servers, "x", ahead(1), ahead(2), ahead(3))
+				setCounters(t, servers, "x", ahead(2), ahead(3), ahead(1))
+				servers[2].Delay(time.Millisecond) // otherwise two may agree without a raise
 				late := make(chan struct{})
 				each(servers, func(s *embedded.Server) {
 					s.Before(func(r embedded.Run) {
@@ -132,6 +133,7 @@ func TestLateRaiseLandsInNoOtherHold(t *testing.T) {
 				}
 				locktest.NoLocks(t, servers)
 				each(servers, func(s *embedded.Server) { s.Before(nil) })
+				servers[2].Delay(0)
 				lease := locktest.TryLock(t, other.Mutex("x"))
 				if !held {
 					locktest.Unlock(t, lease)

@@ -61,11 +61,11 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			}
 		case m.shared && c.State == Granted && r.OK: // the Downgrade was before it
 			m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt})
+		case m.phase == Agreeing:
+			m.join(now, int(call.Cell))
 		case c.State == Granted && c.apart:
-			if m.phase != Agreeing { // otherwise the new hold does it
-				m.move(int(call.Cell))
-			}
-		case m.phase != Agreeing && (c.State != Granted || !r.OK) && !c.isClear():
+			m.move(int(call.Cell))
+		case (c.State != Granted || !r.OK) && !c.isClear():
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
 		}
 	case Yielding, Waiting:
@@ -239,90 +239,6 @@ func (m *Machine) hurry(now Time) {
 		m.silence = short
 		m.hurried++
 	}
-}
-
-// agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from
-// there. Usually all agree already.
-//
-// Why tokens rise with every grant: two grants share a node that granted both. Before the first grant was over, the
-// counter of that node was at least at the first grant's token, so the second grant got a higher one there. Only cells
-// that granted are raised, and only while the owner has the lock there: a late raise could set the counter to a token
-// that another holder has.
-func (m *Machine) agree(now Time) {
-	m.phase, m.token = Agreeing, 0
-	for i := range m.Cells {
-		m.token = max(m.token, m.tokenAt(i))
-	}
-	for i := range m.Cells {
-		switch m.tokenAt(i) {
-		case m.token:
-			m.votes[i] = Yes
-		case 0:
-			m.votes[i] = No
-		default:
-			m.votes[i] = Unanswered
-		}
-	}
-	if m.cfg.Tree.Tally(m.votes) == VoteWon {
-		m.hold(now)
-		return
-	}
-	for i := range m.Cells {
-		if m.votes[i] == Unanswered {
-			m.call(Call{Do: Raise, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, From: m.tokenAt(i), Token: m.token})
-		}
-	}
-}
-
-// tokenAt is the token of the owner that is about to hold, at a cell; 0 if it does not have it.
-func (m *Machine) tokenAt(i int) uint64 {
-	c := &m.Cells[i]
-	switch {
-	case c.apart:
-		return 0
-	case m.successor:
-		return c.Handed
-	case c.State == Granted:
-		return c.Token
-	}
-	return 0
-}
-
-func (m *Machine) raised(now Time, call Call, r Reply) {
-	if m.phase != Agreeing || call.Attempt != m.attempt || call.Successor != m.successor {
-		return
-	}
-	m.Cells[call.Cell].failed = r.Err != nil
-	vote := No
-	if r.Err == nil && r.OK {
-		vote = Yes
-	}
-	m.votes[call.Cell] = vote
-	switch m.cfg.Tree.Tally(m.votes) {
-	case VoteWon:
-		m.hold(now)
-	case VoteLost:
-		m.disagree(now)
-	}
-}
-
-// disagree ends an attempt whose token no quorum has.
-func (m *Machine) disagree(now Time) {
-	if m.successor {
-		for i := range m.Cells { // what the attempt's own owner has got is of no use
-			if s := m.Cells[i].State; s == Granted || s == Unknown {
-				m.call(Call{Do: Release, Cell: int32(i), Attempt: m.attempt})
-			}
-		}
-		m.ask(now) // the next attempt takes over what the successor has
-		return
-	}
-	for i := range m.Cells {
-		if c := &m.Cells[i]; c.failed && c.State == Granted {
-			c.State = Unknown // a yield that is not answered must not delay the next attempt
-		}
-	}
-	m.giveWay(now, m.refusal())
 }
 
 // refusal returns the reason of a failed or failing attempt, as far as the answers so far decide

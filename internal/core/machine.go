@@ -5,7 +5,8 @@
 //
 //	machine.go   the machine, its phases, Step
 //	event.go     what goes in and comes out
-//	attempt.go   one attempt: votes, fencing token, validity
+//	attempt.go   one attempt: votes, validity, the reason of a failure
+//	agree.go     the fencing token of an attempt that has won
 //	wait.go      giving way, waiting, handoffs
 //	hold.go      renewal, deadline, loss
 //	release.go   giving back
@@ -255,6 +256,8 @@ func (m *Machine) Wake() time.Duration {
 	switch m.phase {
 	case Asking:
 		return earlier(m.silence, m.lastTry())
+	case Agreeing:
+		return m.silence
 	case Waiting:
 		return earlier(m.due, m.grace)
 	case Holding:
@@ -276,6 +279,10 @@ func (m *Machine) tick(now Time) {
 	case Asking:
 		if at := m.Wake(); at != 0 && now.Mono >= at {
 			m.giveWay(now, m.refusal())
+		}
+	case Agreeing:
+		if m.silence != 0 && now.Mono >= m.silence {
+			m.disagree(now)
 		}
 	case Waiting:
 		if at := m.Wake(); now.Mono >= at {

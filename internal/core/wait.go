@@ -109,7 +109,7 @@ func (m *Machine) undecide() {
 	var met quorumlock.Owner
 	var whole bool
 	m.undecided, met, whole = m.isUndecided()
-	m.undecided = m.undecided || m.phase == Agreeing && m.reason == HeldOrNone // a quorum granted, but did not take the token
+	m.undecided = m.undecided || m.phase == Agreeing && m.reason != TooLate // a quorum granted, but did not take the token
 	if met != m.met {
 		m.meetings = 0
 	}
@@ -335,9 +335,13 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 	}
 	switch {
 	case attempt == m.attempt:
+		again := c.Handed > 0
 		c.Handed, c.handedSlot = token, slot
 		if m.successor {
 			c.apart = slot != m.slotAt(cell)
+			if !again {
+				m.join(now, cell)
+			}
 		}
 	case attempt < m.attempt && c.State == Queued: // the attempt since then did not find this handoff
 		c.Called = true

@@ -131,7 +131,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 			c.behind, c.extended = !r.Won, until
 		}
 	}
-	if fx.Reason == core.NoQuorum || fx.Reason == core.HeldAndNoQuorum || fx.Reason == core.HeldOrNone && fx.Outcome == core.Failed && was != core.Agreeing {
+	if fx.Reason == core.NoQuorum || fx.Reason == core.HeldAndNoQuorum || fx.Reason == core.HeldOrNone && fx.Outcome == core.Failed {
 		t.fewAnswer(c, fx.Reason)
 	}
 	h := c.worker.hold

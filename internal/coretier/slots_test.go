@@ -6,7 +6,6 @@ func init() {
 	for _, name := range []string{
 		"attempt.go: ask: m.like()",
 		"attempt.go: acquired: c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))",
-		"attempt.go: acquired: if m.phase != Agreeing { // otherwise the new hold does it ...",
 		"attempt.go: acquired: m.move(int(call.Cell))",
 		"attempt.go: note: c.slot = r.Slot",
 		"attempt.go: count: m.align(slotGranted)",
@@ -18,7 +17,7 @@ func init() {
 		"attempt.go: hurry: if m.others && !m.cfg.Tries && short < m.silence && m.hurried < few && !m.isRefused() { ...",
 		"attempt.go: hurry: m.silence = short",
 		"attempt.go: hurry: m.hurried++",
-		"attempt.go: tokenAt: return 0",
+		"agree.go: tokenAt: return 0",
 		"attempt.go: isUndecided: if m.isApart() || m.isSplit() && m.attempt < maxSplits { ...",
 		`attempt.go: isUndecided: return true, "", false`,
 		"hold.go: leaveQueue: if c.apart { ...",
@@ -27,7 +26,6 @@ func init() {
 		"machine.go: Step: c.Called, c.released, c.named = true, e.Slot, m.isSlot(int(e.Cell), e.Slot)",
 		"machine.go: Step: m.review(now) (2)",
 		"machine.go: call: c.Slot = m.slotAt(int(c.Cell))",
-		"wait.go: handed: if m.successor { ...",
 		"wait.go: handed: c.apart = slot != m.slotAt(cell)",
 		"wait.go: handedOver: m.align(slotHanded)",
 	} {

@@ -11,9 +11,9 @@ var bug = sabotage.NewBug
 var bugs = []sabotage.Bug{
 	bug("no allowance for drift", "clockdrift.go", "	left = subtract(left, d.Floor)\n	return subtract(left, d.share(ttl))", "	return left", 400),
 	bug("validity starts after the replies", "internal/core/hold.go", "\tm.start, m.ttl = m.asked, m.cfg.TTL\n", "\tm.start, m.ttl = now, m.cfg.TTL\n", 400),
-	bug("the highest token is taken without a raise", "internal/core/attempt.go", "\tif m.cfg.Tree.Tally(m.votes) == VoteWon {\n\t\tm.hold(now)\n\t\treturn\n\t}\n\tfor", "\tif m.cfg.Tree.Tally(m.votes) != VoteLost {\n\t\tm.hold(now)\n\t\treturn\n\t}\n\tfor", 800),
+	bug("the highest token is taken without a raise", "internal/core/agree.go", "\tif m.cfg.Tree.Tally(m.votes) == VoteWon {\n\t\tm.hold(now)\n\t\treturn\n\t}\n\tfor", "\tif m.cfg.Tree.Tally(m.votes) != VoteLost {\n\t\tm.hold(now)\n\t\treturn\n\t}\n\tfor", 800),
 	bug("raise does not check the owner", "scripts/raise.lua", "if not held or ARGV[5]", "if ARGV[5]", 6000),
-	bug("nodes that refused count towards the token", "internal/core/attempt.go", "\t\tcase 0:\n\t\t\tm.votes[i] = No", "\t\tcase 0:\n\t\t\tm.votes[i] = Yes", 8000),
+	bug("nodes that refused count towards the token", "internal/core/agree.go", "\treturn No\n}\n\nfunc (m *Machine) raise", "\treturn Yes\n}\n\nfunc (m *Machine) raise", 8000),
 	bug("restored keys count in the same renewal", "internal/core/hold.go", "\tvote := No\n\tif reply.Err == nil {\n\t\tif", "\tvote := No\n\tif reply.Err == nil {\n\t\tvote = Yes\n\t\tif", 400),
 	bug("rollback only where granted", "internal/core/release.go", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign:", "case c.State == Granted:", 400),
 	bug("rollback uses the caller's context", "internal/core/release.go", "\tm.phase, m.successor = Over, false\n", "\tm.phase, m.successor = Over, false\n\tif why == Cancelled {\n\t\treturn\n\t}\n", 400),

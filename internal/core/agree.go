@@ -1,0 +1,134 @@
+package core
+
+import "slices"
+
+// agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from
+// there. Usually all agree already.
+//
+// Why tokens rise with every grant: two grants share a node that granted both. Before the first grant was over, the
+// counter of that node was at least at the first grant's token, so the second grant got a higher one there. Only cells
+// that granted are raised, and only while the owner has the lock there: a late raise could set the counter to a token
+// that another holder has.
+func (m *Machine) agree(now Time) {
+	m.phase, m.token, m.silence = Agreeing, 0, 0
+	for i := range m.Cells {
+		m.token = max(m.token, m.tokenAt(i))
+	}
+	for i := range m.Cells {
+		m.votes[i] = m.vote(i)
+	}
+	if m.cfg.Tree.Tally(m.votes) == VoteWon {
+		m.hold(now)
+		return
+	}
+	for i := range m.Cells {
+		if m.tokenAt(i) > 0 && m.votes[i] == Unanswered {
+			m.raise(i)
+		}
+	}
+}
+
+// vote is a cell's vote on the token, by what it granted: its counter may already be higher. It is Unanswered if the cell has to
+// be raised, or has not answered the attempt.
+func (m *Machine) vote(i int) Vote {
+	switch token := m.tokenAt(i); {
+	case token >= m.token:
+		return Yes
+	case token > 0, m.Cells[i].State == Asked && !m.successor:
+		return Unanswered
+	}
+	return No
+}
+
+func (m *Machine) raise(i int) {
+	m.call(Call{Do: Raise, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, From: m.tokenAt(i), Token: m.token})
+}
+
+// join counts the vote of a cell that answers, or hands over, once the token is chosen. Otherwise one raise that fails would end an
+// attempt that a quorum has granted. After lastTry a TryLock has no time for a raise.
+func (m *Machine) join(now Time, i int) {
+	m.votes[i] = m.vote(i)
+	switch last := m.lastTry(); {
+	case m.votes[i] != Unanswered:
+	case last != 0 && now.Mono >= last:
+		m.votes[i] = No
+	default:
+		m.raise(i)
+	}
+	m.decide(now)
+}
+
+// decide ends the agreement as soon as its votes do. It waits for silent cells as long as a refused attempt does.
+func (m *Machine) decide(now Time) {
+	switch m.cfg.Tree.Tally(m.votes) {
+	case VoteWon:
+		m.hold(now)
+	case VoteLost:
+		m.disagree(now)
+	default:
+		if m.silence == 0 && m.needsSilent() {
+			m.silence = now.Mono + m.tolerance()
+		}
+	}
+}
+
+// needsSilent reports whether no quorum can take the token without cells that have not answered the attempt.
+func (m *Machine) needsSilent() bool {
+	votes := slices.Clone(m.votes)
+	for i := range votes {
+		if votes[i] == Unanswered && m.tokenAt(i) == 0 {
+			votes[i] = No
+		}
+	}
+	return m.cfg.Tree.Tally(votes) == VoteLost
+}
+
+// tokenAt is the token of the owner that is about to hold, at a cell; 0 if it does not have it.
+func (m *Machine) tokenAt(i int) uint64 {
+	c := &m.Cells[i]
+	switch {
+	case c.apart:
+		return 0
+	case m.successor:
+		return c.Handed
+	case c.State == Granted:
+		return c.Token
+	}
+	return 0
+}
+
+func (m *Machine) raised(now Time, call Call, r Reply) {
+	if m.phase != Agreeing || call.Attempt != m.attempt || call.Successor != m.successor {
+		return
+	}
+	m.Cells[call.Cell].failed = r.Err != nil
+	vote := No
+	if r.Err == nil && r.OK {
+		vote = Yes
+	}
+	m.votes[call.Cell] = vote
+	m.decide(now)
+}
+
+// disagree ends an attempt whose token no quorum has.
+func (m *Machine) disagree(now Time) {
+	if m.successor {
+		for i := range m.Cells { // what the attempt's own owner has got is of no use
+			if s := m.Cells[i].State; s == Granted || s == Unknown {
+				m.call(Call{Do: Release, Cell: int32(i), Attempt: m.attempt})
+			}
+		}
+		m.ask(now) // the next attempt takes over what the successor has
+		return
+	}
+	for i := range m.Cells {
+		if c := &m.Cells[i]; c.failed && c.State == Granted {
+			c.State = Unknown // a yield that is not answered must not delay the next attempt
+		}
+	}
+	why := m.refusal()
+	if why == HeldOrNone && m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 { // the keys may have expired before the raise
+		why = TooLate
+	}
+	m.giveWay(now, why)
+}
