@@ -144,17 +144,18 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 	}
 }
 
-// fewAnswer checks that no quorum has been well since the call began. The tier may learn of a silent node's fault only later. A
-// TryLock also finds no quorum while releases of its own client are pending.
+// fewAnswer checks that no quorum has been well since the call began. The tier may learn of a silent node's fault only later. To a
+// TryLock, a node is not well either that refuses it for the sake of an ended hold of its own client, whose release is pending.
 func (t *tier) fewAnswer(c *call, why core.Reason) {
-	if t.plan.Guard || t.plan.Twins || c.tries && t.expires() {
+	if t.plan.Guard || t.plan.Twins {
 		return
 	}
 	votes := make([]core.Vote, c.lock.Cells())
 	for cell := range votes {
 		votes[cell] = core.Yes
-		tr := &t.troubles[c.process.number*t.plan.Nodes+t.nodeOf(cell)]
-		if tr.now > 0 || tr.last >= c.first || why == core.HeldOrNone && c.machine.Cells[cell].State == core.Asked {
+		d, tr := &c.machine.Cells[cell], &t.troubles[c.process.number*t.plan.Nodes+t.nodeOf(cell)]
+		own := c.tries && d.Refused && d.Refusal.Ended
+		if tr.now > 0 || tr.last >= c.first || own || why == core.HeldOrNone && d.State == core.Asked {
 			votes[cell] = core.No
 		}
 	}
