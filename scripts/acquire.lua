@@ -14,10 +14,11 @@
 --
 -- Reply    token       granted; the owner did not have the lock before
 --          {2, token}  granted; the owner had the lock already
---          {0, ms, position, who}  refused: who holds it, and ms until its key expires, negative if
---                      unknown; the waiter's position in the queue from 0, -1 if it has none
---          {7, ms, position, who}  refused: some share it, one of whom is named
---          {4, ms, position, who}  refused: the lock is free, and who is the first in the queue; the
+--          {0, ms, position, who, now}  refused: who holds it, and ms until its key expires, negative if
+--                      unknown; the waiter's position in the queue from 0, -1 if it has none; the ms of the node's clock, for
+--                      waiters only
+--          {7, ms, position, who, now}  refused: some share it, one of whom is named
+--          {4, ms, position, who, now}  refused: the lock is free, and who is the first in the queue; the
 --                      waiter should come again in ms
 --
 -- The count is set, not added to: the same call twice changes nothing the second time.
@@ -64,7 +65,7 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
         if free then
           status, who, pttl = 4, first, call(waiter, now)
         end
-        return {status, pttl, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who}
+        return {status, pttl, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who, waiter and now or nil}
       end
     end
     if waiter then

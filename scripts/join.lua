@@ -1,13 +1,20 @@
 -- Queues a waiter. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
 
--- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. A waiter's ticket never rises. It
--- falls if the waiter's clock was set back: a call with a higher ticket was sent earlier, and is late.
+-- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. An unsure ticket counts
+-- if it is within a second of this node's clock. Otherwise the clock takes its place. An unsure ticket does not move a
+-- waiter that is queued.
 local function join(waiter, entry, now)
   local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
   ms = tonumber(ms)
-  local stood = redis.call('zadd', KEYS[2], 'nx', ticket, waiter) == 0
-  if stood and tonumber(ticket) < tonumber(redis.call('zscore', KEYS[2], waiter)) then
-    redis.call('zadd', KEYS[2], ticket, waiter)
+  local stood
+  if string.sub(ticket, -1) == '?' then
+    ticket = string.sub(ticket, 1, -2)
+    if math.abs(ticket - now * 1000) > 1000000 then
+      ticket = string.format('%.0f', now * 1000)
+    end
+    stood = redis.call('zadd', KEYS[2], 'nx', ticket, waiter) == 0
+  else
+    stood = redis.call('zadd', KEYS[2], ticket, waiter) == 0
   end
   -- Both keys get their expiry together, but one may have been evicted since.
   local short = redis.call('pttl', KEYS[3]) < ms or redis.call('pttl', KEYS[2]) < ms

@@ -6,7 +6,9 @@
 -- KEYS[3]  the waiters' entries: hash, waiter -> what is stored of it (see below)
 --
 -- A waiter is `<client>:<n>`. It gives its entry as `<waiter> <ticket> <ms> <callers> <successor>`: the entry
--- is kept for that many ms. The callers are a number. 's' follows if the waiter wants to share the lock, and then `<first>-<last>`
+-- is kept for that many ms. The ticket is the time of the call in µs. '?' follows if it is unsure: the client knows
+-- the clocks of too few nodes. A refusal tells a waiter the node's clock.
+-- The callers are a number. 's' follows if the waiter wants to share the lock, and then `<first>-<last>`
 -- if it has a successor and other cells in that range may lead to the same server. 't' follows if it is a TryLock that wants the
 -- lock to itself and has met no other contender: those who want to share need not wait for it, as it may be over in a moment.
 -- The successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be granted to the owner

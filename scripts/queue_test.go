@@ -255,23 +255,86 @@ func TestARefreshKeepsAPosition(t *testing.T) {
 	}
 }
 
-// A waiter's ticket falls when its clock was set back. A call that was sent before that, and comes late, does not put it behind
-// those who came after it.
-func TestALateCallDoesNotRaiseATicket(t *testing.T) {
-	for name, late := range map[string]func(c *crowd){
-		"refresh": func(c *crowd) { c.stand("alice:1", 300) },
-		"yield":   func(c *crowd) { c.yield("alice:1", 300) },
+// A client that knows the clocks of too few nodes sends unsure tickets. A node takes one that is near its own clock.
+// Any other overtakes nobody who waits, and is not overtaken by those who come later.
+func TestAnUnsureTicketCountsIfItIsNearTheClock(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ahead time.Duration
+		want  []string
+	}{
+		{"right", 0, []string{"bob:1", "alice:1", "carol:1", "dave:1"}},
+		{"a second ahead", time.Second, []string{"bob:1", "carol:1", "dave:1", "alice:1"}},
+		{"a second behind", -time.Second, []string{"alice:1", "bob:1", "carol:1", "dave:1"}},
+		{"more than a second ahead", time.Second + time.Microsecond, []string{"bob:1", "alice:1", "carol:1", "dave:1"}},
+		{"more than a second behind", -time.Second - time.Microsecond, []string{"bob:1", "alice:1", "carol:1", "dave:1"}},
+		{"years ahead", 20 * 365 * 24 * time.Hour, []string{"bob:1", "alice:1", "carol:1", "dave:1"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := gather(t)
+			c.grant("x", "holder:1", 1, 1)
+			now := c.now.Truncate(time.Millisecond)
+			c.stand("bob:1", now.Add(-time.Second/2).UnixMicro())
+			c.queue(wire.Entry{Waiter: "alice:1", Ticket: now.Add(tt.ahead).UnixMicro(), Unsure: true, TTL: life})
+			c.stand("carol:1", now.Add(time.Second/4).UnixMicro())
+			c.stand("dave:1", now.Add(time.Second/2).UnixMicro())
+			c.checkQueue(tt.want...)
+		})
+	}
+}
+
+func TestTheFirstWithAnUnsureTicketHasTheTimeOfTheNode(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	c.queue(wire.Entry{Waiter: "alice:1", Ticket: c.now.Add(time.Hour).UnixMicro(), Unsure: true, TTL: life})
+	c.stand("bob:1", c.now.Add(time.Millisecond).UnixMicro())
+	c.checkQueue("alice:1", "bob:1")
+}
+
+// A sure ticket counts as it is, even if it is years away: the caller may have waited elsewhere. An unsure one that comes
+// late, from before the client knew better, changes nothing.
+func TestALateUnsureTicketMovesNobody(t *testing.T) {
+	for name, late := range map[string]func(c *crowd, e wire.Entry){
+		"refresh": func(c *crowd, e wire.Entry) { c.queue(e) },
+		"yield":   func(c *crowd, e wire.Entry) { c.send(wire.Yield("x", "hold:alice:1", e)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := gather(t)
 			c.grant("x", "holder:1", 1, 1)
-			c.stand("alice:1", 300)
-			c.stand("alice:1", 100)
+			e := wire.Entry{Waiter: "alice:1", Ticket: 300, Unsure: true, TTL: life}
+			c.queue(e)
 			c.stand("bob:1", 200)
+			c.checkQueue("bob:1", "alice:1")
+			c.stand("alice:1", 100)
 			c.checkQueue("alice:1", "bob:1")
-			late(c)
+			late(c, e)
 			c.checkQueue("alice:1", "bob:1")
+			c.stand("alice:1", 250)
+			c.checkQueue("bob:1", "alice:1")
 		})
+	}
+}
+
+// The client sets its clock right by what a node says when it refuses a waiter.
+func TestARefusalTellsAWaiterTheClock(t *testing.T) {
+	c := gather(t)
+	c.grant("x", "holder:1", 1, 1)
+	e := wire.Entry{Waiter: "alice:1", Ticket: 100, TTL: life}
+	for name, call := range map[string]wire.Call{
+		"of a lock":      wire.AcquireInTurn("x", "hold:alice:1", ttl, 1, e),
+		"of a reader":    wire.AcquireInTurn("x", "hold:alice:1", ttl, 1, e).Shared(),
+		"of a semaphore": wire.AcquireInTurn("s", "hold:alice:1", ttl, 1, e).OfSemaphore(1, 0),
+	} {
+		if name == "of a semaphore" {
+			c.send(wire.AcquireInTurn("s", "holder:2", ttl, 1, wire.Entry{Waiter: "bob:1", TTL: life}).OfSemaphore(1, 0))
+		}
+		reply := c.send(call)
+		if now, ok := reply.Clock(); !ok || now.UnixMilli() != c.now.UnixMilli() {
+			t.Errorf("%s: %v, %v in %v, want %v", name, now, ok, reply.Value, c.now)
+		}
+	}
+	if _, ok := c.send(wire.Acquire("x", "hold:carol:1", ttl, 1, 1)).Clock(); ok {
+		t.Error("one who does not wait is told the clock")
 	}
 }
 

@@ -157,7 +157,7 @@ func TestAReplyOfAnotherScriptIsAnError(t *testing.T) {
 		"Acquired": {nil, "OK", n(0), n(-1), "1", list{}, list{n(1)}, list{n(1), n(7)}, list{n(1), "2"}, list{"1", n(2)}, list{n(1), n(0)}, list{n(1), n(-7)}, list{n(2), n(0)},
 			list{n(1), n(2), n(-1)}, list{n(1), n(2), n(-1), "w:1"}, list{n(0), n(7)}, list{n(0), n(7), n(-1)}, list{n(0), n(7), n(-1), n(1)},
 			list{n(0), n(7), "0", "w:1"}, list{n(0), "7", n(0), "w:1"}, list{n(3), n(0), n(-1)}, list{n(3), n(7)}, list{n(4), n(7), n(-1)},
-			list{n(4), n(7), n(-1), nil}, list{n(5), n(7), n(-1), "w:1"}, list{n(-1), n(7), n(-1), "w:1"}, list{n(0), n(7), n(-1), "w:1", n(1)}},
+			list{n(4), n(7), n(-1), nil}, list{n(5), n(7), n(-1), "w:1"}, list{n(-1), n(7), n(-1), "w:1"}, list{n(0), n(7), n(-1), "w:1", n(1), n(1)}, list{n(0), n(7), n(-1), "w:1", "1"}},
 		"Done":     {nil, "1", 1.0, list{n(1)}, true},
 		"Released": {nil, "0", list{n(0)}, list{n(0), n(0)}},
 		"Yielded":  {nil, "0", n(0), list{n(0)}, list{n(0), "0"}},

@@ -87,11 +87,11 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
       front(waiter, now) -- which drops the dead before it
     end
     if blocked and not held[1] then
-      return {4, call(waiter, now), waiter and redis.call('zrank', KEYS[2], waiter) or -1, blocked}
+      return {4, call(waiter, now), waiter and redis.call('zrank', KEYS[2], waiter) or -1, blocked, waiter and now or nil}
     end
   end
   if blocked or not open then
-    return {shared and 7 or 0, expiry(held, shared and not many), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held)}
+    return {shared and 7 or 0, expiry(held, shared and not many), waiter and redis.call('zrank', KEYS[2], waiter) or -1, least(held), waiter and clock() or nil}
   end
   if waiter then
     drop(waiter)

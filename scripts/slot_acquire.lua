@@ -14,7 +14,7 @@
 --
 -- Reply    {5, token, slot}  granted; the owner had no slot before
 --          {6, token, slot}  granted; the owner had the slot already
---          {0, ms, position, who}, {4, ms, position, who}  refused: as acquire.lua. ms is until the first hold ends, and who has
+--          {0, ms, position, who, now}, {4, ms, position, who, now}  refused: as acquire.lua. ms is until the first hold ends, and who has
 --                            the lowest slot, or the one that was asked for
 -- include queue.lua
 -- include holds.lua
@@ -38,7 +38,7 @@ local gone -- the slot that the caller has given back, if any
 
 local function refuse(status, who, ms)
   local first = redis.call('zrange', KEYS[1], 0, 0, 'withscores')
-  return {status, ms or tonumber(first[2]) + 1 - now, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who or ''}
+  return {status, ms or tonumber(first[2]) + 1 - now, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who or '', waiter and now or nil}
 end
 
 if not waiter then

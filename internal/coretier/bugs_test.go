@@ -23,6 +23,7 @@ var bugs = []sabotage.Bug{
 	bug("a node that is out of reach has nothing to give back", "internal/core/machine.go", "	c.reached = true\n", "	c.reached = r.Err == nil\n", 4000),
 	bug("one vote fewer than a majority", "internal/core/tree.go", "	t := Tree{Need: need,", "	t := Tree{Need: max(need-1, 1),", 4000),
 	bug("one member of a MultiLock is enough", "internal/core/tree.go", "Tree{Need: len(members), Breaks: 1,", "Tree{Need: 1, Breaks: 1,", 4000),
+	bug("a ticket is taken as it is", "internal/scriptmodel/queue.go", "if unsure && math.Abs(must(tonumber(ticket))-now*1000) > 1000000 {", "if false {", 4000),
 	bug("elapsed time comes from the wall clock alone", "internal/core/event.go", "return max(t.Mono-u.Mono, t.Boot-u.Boot)", "return t.Boot - u.Boot", 20000),
 	bug("elapsed time comes from the monotonic clock alone", "internal/core/event.go", "return max(t.Mono-u.Mono, t.Boot-u.Boot)", "return t.Mono - u.Mono", 40000),
 	bug("only a failed renewal reveals a loss", "internal/core/machine.go", "		return earlier(m.Until()-m.ahead, m.renew)", "		return m.renew", 4000),

@@ -55,6 +55,8 @@ type call struct {
 	lock     *lock
 	tries    bool
 	caller   dialect.Caller
+	entry    wire.Entry // with the ticket that was sent last
+	taken    int        // as in package quorum
 	machine  *core.Machine
 	outcome  core.Outcome
 	reason   core.Reason
@@ -200,8 +202,12 @@ func (c *call) send(calls []core.Call) {
 		return
 	}
 	p := c.process
-	c.caller.Ticket = min(c.caller.Ticket, int64(c.process.tier.world.Clock(c.process.number).Wall)+sameTicket)
-	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
+	asks := slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
+	if asks {
+		c.setTicket()
+		p.tier.timely(c)
+	}
+	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.entry.Ticket, Unsure: c.entry.Unsure, TTL: c.machine.Life(), Callers: 1}
 	var hints [len(names)]uint64
 	for node := range p.tier.plan.Nodes {
 		var batches [fleet.Lanes]*batch
@@ -223,7 +229,7 @@ func (c *call) send(calls []core.Call) {
 			if *hint == 0 && k.Do == core.Acquire {
 				*hint = p.hint(c.lock.nameNumber(int(k.Cell)))
 			}
-			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry, *hint)})
+			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry, *hint), entry: entry})
 		}
 		for lane := fleet.Lanes - 1; lane >= 0; lane-- {
 			b := batches[lane]
@@ -232,6 +238,9 @@ func (c *call) send(calls []core.Call) {
 				p.lanes[node*fleet.Lanes+lane].send(b, p.tier.plan.NodeTimeout, c)
 			}
 		}
+	}
+	if asks && !entry.Unsure {
+		c.settle(entry.Ticket)
 	}
 }
 
@@ -294,6 +303,7 @@ func (c *call) answered(b *batch) {
 		}
 		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	}
+	c.judged(b)
 	for i := range b.items { // after all replies, because a later one may make a release unnecessary
 		k, err := &b.items[i].k, b.items[i].reply.Err
 		if err != nil && !isDown(err) {

@@ -56,6 +56,7 @@ type item struct {
 	call    *call
 	k       core.Call
 	script  wire.Call
+	entry   wire.Entry    // of the script
 	again   time.Duration // the next turn of a release confirmed once; 0 for others
 	retried bool          // a pending release
 	twice   bool          // the node has to confirm it twice
@@ -302,6 +303,7 @@ func (p *process) answered(node int, b *batch) {
 	if retried {
 		return
 	}
+	p.told(node, b)
 	took := p.now.Mono - b.sent
 	s := max(p.trips[node], 0)
 	if s += (took - s) / 4; s < took/4 {

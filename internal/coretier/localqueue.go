@@ -41,8 +41,12 @@ func (k *worker) dequeue() {
 
 func (q *localQueue) admit() {
 	for i := 0; i < min(len(*q), admitted); i++ {
-		if k := (*q)[i]; k.call == nil {
+		k := (*q)[i]
+		if k.call == nil {
 			k.try()
+		}
+		if k.sent == 0 {
+			return
 		}
 	}
 }

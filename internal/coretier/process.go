@@ -21,6 +21,7 @@ type process struct {
 	workers []*worker
 	live    []*call // those that wait or hold
 	ticket  int64
+	clock   nodeClocks
 	queues  [12]localQueue  // of each lock
 	lanes   []lane          // of node n: n*fleet.Lanes + lane
 	retries []retries       // by node
@@ -62,7 +63,7 @@ func (do something) ring(time.Duration) { do() }
 
 func (t *tier) newProcess(i int) *process {
 	p := &process{tier: t, number: i, id: "p" + strconv.Itoa(i+1), live: make([]*call, 0, 4)}
-	p.channel = wire.WakeChannel(p.id)
+	p.channel, p.clock.ahead = wire.WakeChannel(p.id), make(map[int]time.Duration)
 	p.lanes = make([]lane, t.plan.Nodes*fleet.Lanes)
 	for j := range p.lanes {
 		p.lanes[j] = lane{process: p, node: j / fleet.Lanes, number: j % fleet.Lanes}
@@ -167,19 +168,6 @@ func (p *process) pop() timer {
 		p.timers[i] = last
 	}
 	return first
-}
-
-// sameTicket is what it is in package quorum.
-const sameTicket = 1000000
-
-// newTicket does what that of quorum.Client does.
-func (p *process) newTicket() int64 {
-	now := int64(p.tier.world.Clock(p.number).Wall)
-	if p.ticket-now < sameTicket {
-		now = max(p.ticket+1, now)
-	}
-	p.ticket = now
-	return p.ticket
 }
 
 // hint is what quorum.Lock's is.

@@ -168,6 +168,6 @@ func (t *tier) forgets(since time.Duration) bool {
 // behind reports whether somebody who wants to have the lock alone is before a call.
 func (t *tier) behind(c *call, name int) bool {
 	return slices.ContainsFunc(t.waiting(name), func(o *call) bool {
-		return !o.lock.shares(name) && o.caller.Ticket < c.caller.Ticket
+		return !o.lock.shares(name) && (o.entry.Ticket <= c.entry.Ticket || o.entry.Unsure || c.entry.Unsure)
 	})
 }

@@ -232,7 +232,7 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	w.untouched(node, ms, c, k)
 	w.handed(node, ms, k)
 	if first && k.Do == core.Acquire {
-		w.inTurn(node, ms, c, c.lock.shares(name))
+		w.inTurn(node, ms, it, c.lock.shares(name))
 	}
 	if len(w.is.holders) > 0 && w.is.expires == 0 {
 		w.violate(nothingStays, "n%d has %s without an expiry", node+1, names[name])
@@ -336,15 +336,18 @@ func (w *watch) inCallOrder(k *worker) {
 }
 
 // inTurn checks that nobody is granted a lock past those who wait for it.
-func (w *watch) inTurn(node int, now int64, c *call, shares bool) {
-	waiter := string(c.caller.Waiter)
+func (w *watch) inTurn(node int, now int64, it *item, shares bool) {
+	waiter, ticket := string(it.entry.Waiter), nodeTicket(&it.entry, now)
+	if joined, stands := w.was.ticket(waiter); stands {
+		ticket = min(ticket, joined)
+	}
 	for i := range w.was.holders {
 		if isSuccessorOf(w.was.holders[i].Name, waiter) {
 			return // it was granted before, in turn
 		}
 	}
 	for _, m := range w.was.queue {
-		if m.Name != waiter && m.Score < float64(c.caller.Ticket) && w.was.deadline(m.Name) > now && !(shares && w.was.isPassed(m.Name)) {
+		if m.Name != waiter && m.Score < ticket && w.was.deadline(m.Name) > now && !(shares && w.was.isPassed(m.Name)) {
 			w.violate(ticketOrder, "n%d granted the lock to %s past %s", node+1, w.me, m.Name)
 		}
 	}
@@ -371,6 +374,9 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 		for _, m := range w.was.queue {
 			if w.was.wantsShare(to) && (w.was.isPassed(m.Name) || w.isMine(m.Name) && w.is.isPassed(m.Name)) {
 				continue // this call may be the waiter's own yield, which says that it only tries: readers may pass it
+			}
+			if s, stands := w.is.ticket(m.Name); stands && w.isMine(m.Name) { // this call may be the waiter's own yield, with a better ticket
+				m.Score = s
 			}
 			if m.Name != to && m.Score < ticket && w.was.deadline(m.Name) > now && !bytes.Equal([]byte(m.Name), []byte(waiterOf(k, w))) {
 				w.violate(ticketOrder, "n%d handed the lock to %s past %s", node+1, to, m.Name)

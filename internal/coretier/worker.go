@@ -17,6 +17,7 @@ type worker struct {
 	call     *call // that waits or holds
 	lock     *lock
 	ticket   int64
+	sent     int64         // the ticket that the nodes have been sent, as in package quorum
 	began    time.Duration // the call, by the monotonic clock
 	limit    time.Duration // of the call; 0 if there is none
 	id       int           // counts what timers are for
@@ -57,7 +58,7 @@ func (k *worker) next() {
 func (k *worker) begin() {
 	s, p := k.step, k.process
 	k.id++
-	k.lock, k.ticket = p.tier.lockOf(s), p.newTicket()
+	k.lock, k.ticket, k.sent = p.tier.lockOf(s), p.newTicket(), 0
 	k.began, k.waits, k.gone = p.now.Mono, true, false
 	k.limit = s.Limit
 	if s.Cancel > 0 && (k.limit == 0 || s.Cancel < k.limit) {

@@ -16,7 +16,6 @@ type faults struct {
 	delay     time.Duration // each way
 	loseReply int           // so many replies to scripts are lost, after the script ran
 	deaf      bool          // pub/sub messages vanish on the way back
-	ahead     time.Duration // of the true time, by the clients' clock
 	refuses   bool          // new connections are refused while requests or replies are held back
 }
 
@@ -74,10 +73,6 @@ func (s *Server) StepClock(by time.Duration) {
 		}
 	}
 }
-
-// SkewClients makes what clients tell of their wall clock, token hints and tickets, come from one that is
-// that far ahead, or behind if it is negative.
-func (s *Server) SkewClients(ahead time.Duration) { s.set(func(f *faults) { f.ahead = ahead }) }
 
 // FlushScripts empties the script cache.
 func (s *Server) FlushScripts() {

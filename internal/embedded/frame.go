@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,44 +45,6 @@ func (f *frames) request() (frame, error) {
 	}
 	q.at = f.at
 	return q, nil
-}
-
-// skewed is the request as a client sends it whose clock is ahead by so much.
-func (q frame) skewed(ahead time.Duration) frame {
-	args := slices.Clone(q.args)
-	for _, run := range scriptsOf(nil, args) {
-		run.skew(ahead)
-	}
-	raw := fmt.Appendf(nil, "*%d\r\n", len(args))
-	for _, a := range args {
-		raw = fmt.Appendf(raw, "$%d\r\n%s\r\n", len(a), a)
-	}
-	return frame{raw: raw, args: args, at: q.at}
-}
-
-// skew changes what a client tells of its wall clock.
-func (r Run) skew(ahead time.Duration) {
-	later := func(us string) string {
-		n, err := strconv.ParseInt(us, 10, 64)
-		if err != nil {
-			return us
-		}
-		return strconv.FormatInt(n+ahead.Microseconds(), 10)
-	}
-	argv, entry := r.Args, len(r.Args)
-	switch r.Script {
-	case "acquire":
-		argv[2] = later(argv[2]) // the hint
-		entry = 3
-	case "release":
-		entry = 4
-	}
-	if entry < len(argv) {
-		if place := strings.SplitN(argv[entry], " ", 3); len(place) == 3 { // the waiter's, with its ticket
-			place[1] = later(place[1])
-			argv[entry] = strings.Join(place, " ")
-		}
-	}
 }
 
 func (f *frames) header(q *frame, kind byte) (int, error) {

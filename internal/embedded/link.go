@@ -50,9 +50,6 @@ func (l *link) requests() {
 		if now, _ := l.s.now(); now.lost {
 			break // it looks open from here on, so that the client waits for its own deadline
 		}
-		if now, _ := l.s.now(); now.ahead != 0 {
-			f = f.skewed(now.ahead)
-		}
 		runs := scriptsOf(l.s, f.args)
 		for _, run := range runs {
 			l.s.beforeRun(run)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	mathrand "math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,6 +48,9 @@ type call struct {
 	spare    []core.Call   // the memory of what was sent last
 	asked    *batch        // the batches of the first attempt that may still be recalled: a list
 	busy     bool          // somebody does what is to be done
+	ticket   int64         // of the last attempt
+	unsure   bool          // the client knew too few of the nodes' clocks
+	taken    int           // cells that took the unsure ticket of the first attempt as it is
 	failures int           // consecutive attempts without a quorum or granted too late; for the log
 	hold     hold
 
@@ -210,11 +214,11 @@ func (c *call) flush() {
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the answers, renewals excepted.
 func (c *call) send(ctx context.Context, calls []core.Call) {
 	m := mail{call: c}
-	renews := false
+	renews, asks := false, slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
 	for i := range calls {
 		renews = renews || calls[i].Do.Renews()
 		if calls[i].Do.Queues() && m.entry.Waiter == "" {
-			m.hint, m.entry = c.lock.hint(), c.entry()
+			m.hint, m.entry = c.lock.hint(), c.entry(asks)
 		}
 	}
 	if renews {
@@ -246,16 +250,21 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 			c.lock.client.sendWith(ctx, &b.receipt, n, Foreground, deadline, b.scripts, b.answered)
 		}
 	}
+	if asks && !m.entry.Unsure {
+		c.settle(m.entry.Ticket)
+	}
 }
 
-// entry is what the nodes store of the waiter.
-func (c *call) entry() wire.Entry {
+// entry is what the nodes store of the waiter. asks is whether an attempt begins.
+func (c *call) entry(asks bool) wire.Entry {
 	c.mu.Lock()
 	life := c.machine.Life()
-	c.caller.Ticket = min(c.caller.Ticket, c.lock.client.now().UnixMicro()+sameTicket) // the clock may have been set back since the call
-	ticket := c.caller.Ticket
+	if asks {
+		c.setTicket()
+	}
+	ticket, unsure := c.ticket, c.unsure
 	c.mu.Unlock()
-	return wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, TTL: life, Callers: c.callers()}
+	return wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, Unsure: unsure, TTL: life, Callers: c.callers()}
 }
 
 // mail makes scripts of the calls of one call.
@@ -334,9 +343,11 @@ func (b *batch) take(replies []wire.Reply) {
 	c.mu.Lock()
 	c.unlist(b)
 	now := client.time()
+	client.told(b.node, replies, time.Since(b.sent), now)
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
 	}
+	c.judged(now, b, replies)
 	for i := range replies { // after all replies, because a later one may make a release unnecessary
 		c.keepPending(&b.calls[i], replies[i].Err)
 	}

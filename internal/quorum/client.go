@@ -12,6 +12,7 @@
 //	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchunion.go
 //	subscriptions.go  the messages that wake waiters
 //	strangers.go      clients of Redisson's at the same locks: hearing their releases, and leaving them their share
+//	tickets.go        the times of calls, by the clocks of the nodes
 //	localqueue.go     the callers of this process, of which a few go to the nodes
 //	client.go         what the locks of one client share: its identity, its clock, Close
 //	registry.go       the calls of a client: which of them wait or hold, and for which owners
@@ -108,6 +109,7 @@ type Client struct {
 	closed  bool
 	stops   bool                         // stopping is closed
 	ticket  int64                        // the last given to a call
+	ahead   map[Node]time.Duration       // how far the clock of a node is ahead of the client's own time, as it told last
 	held    int                          // holds that are not over
 	idle    chan struct{}                // closed when nothing is held and nothing under way; made by Shutdown
 	live    map[uint64]*call             // waiting and holding calls, by their numbers
@@ -119,6 +121,9 @@ type Client struct {
 	queues  map[Cell][]*localQueue       // the local queues, by the first cell of their lock
 	clock   *time.Timer                  // compares the clocks while something is held
 	seen    core.Time                    // when the clocks were compared last
+
+	correction time.Duration // added to the client's own time for tickets
+	toldAt     time.Duration // when a node told its clock last, by Boot
 
 	subscriptions subscriptions
 	strangers     strangers
@@ -142,6 +147,7 @@ func NewClient(label string) *Client {
 		named:    make(map[quorumlock.Owner][]*call),
 		entered:  make(chan struct{}),
 		queues:   make(map[Cell][]*localQueue),
+		ahead:    make(map[Node]time.Duration),
 	}
 	c.setClocks(time.Now, bootClock())
 	if c.base == c.base.Round(0) { // no monotonic reading: in a bubble of testing/synctest, whose time the kernel does not know

@@ -29,7 +29,8 @@ type localQueue struct {
 type turn struct {
 	queue  *localQueue
 	place  *list.Element
-	ticket int64
+	ticket int64         // by the client's own clock
+	sent   int64         // the ticket that the nodes have been sent; 0 until they all have it, or are going to
 	come   chan struct{} // closed when the caller is admitted
 	open   bool          // come is closed
 }
@@ -90,8 +91,9 @@ func (c *Client) endTurn(t *turn) {
 	}
 }
 
-// admit lets the first few go to the nodes, or all of those who share the lock: no reader waits for another. It is called
-// with the client's mu held.
+// admit lets the first few go to the nodes, or all of those who share the lock: no reader waits for another. Nobody
+// goes before the nodes have the ticket of the caller before, since a node may replace an unsure one. It is called with
+// the client's mu held.
 func (q *localQueue) admit() {
 	e, few := q.turns.Front(), admitted
 	if q.lock.shared {
@@ -105,6 +107,9 @@ func (q *localQueue) admit() {
 		if t := e.Value.(*turn); !t.open {
 			t.open = true
 			close(t.come)
+		}
+		if e.Value.(*turn).sent == 0 {
+			return
 		}
 		e = e.Next()
 	}
@@ -122,21 +127,6 @@ func (c *Client) callers(t *turn) int {
 		behind++
 	}
 	return 1 + behind
-}
-
-// sameTicket is how far the last ticket may be ahead of the clock, in µs, for the next ticket to go on from it. If it is further
-// ahead, the clock was set back: whoever went on from a ticket of tomorrow would be the last in every queue until then.
-const sameTicket = 1000000
-
-// newTicket returns the time of a call, in wall-clock µs: never the same twice, unless the clock is set back by more than sameTicket.
-// It is called with mu held.
-func (c *Client) newTicket() int64 {
-	now := c.now().UnixMicro()
-	if c.ticket-now < sameTicket {
-		now = max(c.ticket+1, now)
-	}
-	c.ticket = now
-	return c.ticket
 }
 
 // localQueueOf is called with mu held.

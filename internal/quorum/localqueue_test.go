@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/held"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wallclock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -53,7 +54,7 @@ func (c *crowd) come(ctx context.Context, callers ...int) {
 func (w *world) queued(t *testing.T, waiters int) {
 	t.Helper()
 	for _, s := range w.servers {
-		queue, _ := s.Redis.SortedSet(wire.QueueKey("x")) // an error is no queue
+		queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
 		if len(queue) != waiters {
 			t.Errorf("%d wait at %s, want %d", len(queue), s.Name, waiters)
 		}
@@ -123,6 +124,54 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 			t.Errorf("the client has %d local queues, want none", n)
 		}
 	})
+}
+
+// A node may give the first caller of a client a place of its own. Nobody is sent after it until the nodes have taken its ticket.
+func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"the clock is right": 0, "the clock is wrong": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const latency = 20 * time.Millisecond // one way
+				w := newWorld(t)
+				w.client.Simulate(func() time.Time { return wallclock.Now(ahead) }, nil, nil)
+				c := newCrowd(w.lock(t, "x"))
+				for _, s := range w.servers {
+					s.Delay(latency)
+				}
+				for range 5 { // now the lanes know that the nodes are far away, and send calls without waiting for replies
+					locktest.Unlock(t, locktest.Lock(t, c.lock))
+				}
+				holder := locktest.Lock(t, c.lock)
+				time.Sleep(time.Second)
+				c.come(t.Context(), 1, 2, 3, 4)
+				var first, next time.Time // when a node first had one waiter, and more
+				for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
+					for _, s := range w.servers {
+						queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
+						if first.IsZero() && len(queue) > 0 {
+							first = time.Now()
+						}
+						if next.IsZero() && len(queue) > 1 {
+							next = time.Now()
+						}
+					}
+				}
+				w.queued(t, 3)
+				if d := next.Sub(first); d < latency {
+					t.Errorf("the second is queued %v after the first: no node can have told of the first", d)
+				}
+				locktest.Unlock(t, holder)
+				for i := range 4 {
+					time.Sleep(10 * latency)
+					synctest.Wait()
+					if len(c.got) != i+1 || c.got[i] != i+1 {
+						t.Fatalf("they were granted the lock in the order %v", c.got)
+					}
+					locktest.Unlock(t, c.leases[i+1])
+				}
+			})
+		})
+	}
 }
 
 // A caller whose owner has the lock enters the hold, past all callers in the local queue. The hold

@@ -55,11 +55,7 @@ func (n *Node) acquire() wire.Reply {
 					if free {
 						status, who, pttl = 4, first, int64(n.call(waiter, now))
 					}
-					position := -1
-					if waiter != "" {
-						position = n.queue.zrank(waiter)
-					}
-					return wire.Reply{Value: []any{status, pttl, int64(position), who}}
+					return n.refusal(status, pttl, waiter, who)
 				}
 			}
 			if waiter != "" {

@@ -208,6 +208,9 @@ func (g *generator) entry() wire.Entry {
 	if g.chance(0.1) {
 		e.Ticket = int64(g.now) - g.Int64N(5)
 	}
+	if e.Unsure = g.chance(0.2); e.Unsure && g.chance(0.7) {
+		e.Ticket = int64(g.now)/1000*1000 + pick[int64](g, -2e6, -1e6-1, -1e6, 0, 1e6, 1e6+1, 2e6)
+	}
 	e.TTL = time.Duration(pick(g, 1, 20, 300, 349, 350, 351, 600, 900, 1000, 1001, 1001, 2000, 2500, 2501, 2501, 3500, 5000, 5000, 100_000)) * time.Millisecond
 	if _, ok := g.peek(wire.EntriesKey(g.name)); g.chance(0.01) || !ok && g.chance(g.wild/4) {
 		e.TTL = 0

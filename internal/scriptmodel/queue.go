@@ -70,6 +70,14 @@ func (n *Node) look() (held []Field, shared bool) {
 
 func (n *Node) looks(fields int) bool { return int(n.now%1000000)%fields < few }
 
+// refusal is the reply of a refusal. It tells a waiter its position and the node's clock.
+func (n *Node) refusal(status, ms int64, waiter, who string) wire.Reply {
+	if waiter == "" {
+		return wire.Reply{Value: []any{status, ms, int64(-1), who}}
+	}
+	return wire.Reply{Value: []any{status, ms, int64(n.queue.zrank(waiter)), who, int64(n.clock())}}
+}
+
 // refusedBy is the status of a refusal: by one holder, or by sharing holders.
 func refusedBy(shared bool) int64 {
 	if shared {
@@ -278,16 +286,19 @@ func (n *Node) stored(waiter string) queued {
 
 func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 	ticket, rest, ok := cut(entry)
+	ticket, unsure := strings.CutSuffix(ticket, "?")
 	life, rest, ok2 := cut(rest)
 	callers, successor, ok3 := cut(rest)
 	if !ok || !ok2 || !ok3 {
 		panic(noNumber)
 	}
+	if unsure && math.Abs(must(tonumber(ticket))-now*1000) > 1000000 {
+		ticket = whole(now * 1000)
+	}
 	if _, ok := float(ticket); !ok {
 		panic(notFloat)
 	}
-	before, stood := n.queue.zscore(waiter)
-	if !stood || must(tonumber(ticket)) < before {
+	if _, stood = n.queue.zscore(waiter); !stood || !unsure {
 		n.queue.zadd(ticket, waiter)
 	}
 	ms := must(tonumber(life))

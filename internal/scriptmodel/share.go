@@ -102,12 +102,6 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 		}
 	}
 	open, blocked := shared || len(held) == 0, ""
-	position := func() int64 {
-		if waiter == "" {
-			return -1
-		}
-		return int64(n.queue.zrank(waiter))
-	}
 	if how != "keep" && len(former) == 0 {
 		now := n.clock()
 		stood := waiter != "" && (hasQueue || !open) && n.join(waiter, entry, now)
@@ -122,11 +116,11 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 		}
 		if blocked != "" && len(held) == 0 {
 			again := int64(n.call(waiter, now))
-			return wire.Reply{Value: []any{int64(4), again, position(), blocked}}, true
+			return n.refusal(4, again, waiter, blocked), true
 		}
 	}
 	if blocked != "" || !open {
-		return wire.Reply{Value: []any{refusedBy(shared), n.expiry(held, shared && !many), position(), least(held)}}, true
+		return n.refusal(refusedBy(shared), n.expiry(held, shared && !many), waiter, least(held)), true
 	}
 	if waiter != "" {
 		n.drop(waiter)

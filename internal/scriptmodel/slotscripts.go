@@ -49,11 +49,7 @@ func (n *Node) slotAcquire() wire.Reply {
 			}
 			ms = m[0].Score + 1 - now
 		}
-		position := -1
-		if waiter != "" {
-			position = n.queue.zrank(waiter)
-		}
-		return wire.Reply{Value: []any{status, int64(ms), int64(position), who}}
+		return n.refusal(status, int64(ms), waiter, who)
 	}
 
 	if waiter == "" {

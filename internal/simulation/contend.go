@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/dialect"
 )
 
 // span is a hold, or a TryLock, from its beginning to its end.
@@ -18,21 +20,30 @@ type span struct {
 func (t *watch) called(p *process) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
-	p.called = append(p.called, p.now().UnixMicro())
+	p.called = append(p.called, time.Now())
 }
 
-// ticketed checks that a waiter's ticket is the time of a call, or a little later if several came at one instant.
+// ticketed checks that a waiter's ticket is the time of a call, or a little later if several came at one instant. It
+// is the time by the client's own clock. If that is wrong, it is the time by the clocks of the nodes, give or take
+// seconds: a NodeTimeout may have passed since they told, and clocks go apart.
 func (t *watch) ticketed(m message) {
-	if m.script != "acquire" || m.place.waiter == "" {
-		return
+	if m.script != "acquire" || m.place.waiter == "" || m.place.unsure {
+		return // an unsure ticket is for the node to judge
 	}
-	const atOnce = 64
+	const atOnce = 64 * time.Microsecond
+	apart := t.world.plan.Drift.Rate * float64(min(t.world.now(), dialect.FreshClock))
+	seconds := 3*time.Second + t.world.plan.NodeTimeout + time.Duration(apart)
+	first, last := t.world.clocks()
+	right := m.path.proc.wasRight && m.path.proc.right()
 	for _, at := range m.path.proc.called {
-		if late := int64(m.place.ticket) - at; late >= 0 && late < atOnce {
+		off := time.UnixMicro(int64(m.place.ticket)).Sub(at)
+		own := off - m.path.proc.ahead
+		exact := own > -2*time.Microsecond && own < atOnce && m.path.proc.ahead >= first-seconds && m.path.proc.ahead <= last+seconds
+		if exact || !right && off >= first-seconds && off <= last+seconds {
 			return
 		}
 	}
-	if !m.path.proc.stepped {
+	if t.world.plan.keepsTime() {
 		t.world.violateLocked(ticketOrder, "%v has the ticket %.0f, and nobody called then", m.waiter, m.place.ticket)
 	}
 }
@@ -53,6 +64,32 @@ func (t *watch) inCallOrder(c *call) {
 			t.world.violateLocked(callOrder, "%v: the call for %s of %v was granted past that of %v", c.proc, c.name, c.began.Sub(t.world.began), o.began.Sub(t.world.began))
 		}
 	}
+}
+
+// clocks returns how far the clocks of the nodes are ahead of the true time: the least and the most.
+func (w *world) clocks() (least, most time.Duration) {
+	for i, n := range w.nodes {
+		ahead := n.clock.now().Sub(time.Now())
+		if i == 0 || ahead < least {
+			least = ahead
+		}
+		if i == 0 || ahead > most {
+			most = ahead
+		}
+	}
+	return least, most
+}
+
+// right reports whether the clock of a process is near those of all nodes.
+func (p *process) right() bool {
+	const near = dialect.SameClock * 9 / 10
+	first, last := p.world.clocks()
+	return p.ahead > last-near && p.ahead < first+near
+}
+
+// keepsTime reports whether no clock of a node is stepped or runs much faster or slower than the others.
+func (p *Plan) keepsTime() bool {
+	return p.Class != beyond && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == stepBack || f.Kind == stepForward })
 }
 
 // refused notes that a TryLock was refused because somebody has the lock.

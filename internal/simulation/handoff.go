@@ -20,7 +20,7 @@ type call struct {
 // whether the call got the lock.
 func (t *watch) waits(p *process, s Step, limit time.Duration) (done func(got bool)) {
 	name := s.Name
-	c := &call{p, name, s.Read, p.now().UnixMicro(), time.Now(), time.Now().Add(limit)}
+	c := &call{p, name, s.Read, int64(time.Now().Add(p.ahead).UnixMicro()), time.Now(), time.Now().Add(limit)}
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	t.calls = append(t.calls, c)
@@ -69,10 +69,12 @@ func (t *watch) handoff(name string) {
 	})
 }
 
-// behind reports whether somebody who wants to hold the lock alone is before a call, or came at about the same time.
+// behind reports whether somebody who wants to hold the lock alone is before a call, or came at about the same time: within seconds, if
+// the clock of one of them is wrong.
 func (t *watch) behind(c *call) bool {
+	const seconds = 3 * time.Second
 	return slices.ContainsFunc(t.calls, func(o *call) bool {
-		return o.name == c.name && o.read == 0 && o.ticket < c.ticket+64
+		return o.name == c.name && o.read == 0 && (o.ticket < c.ticket+64 || !(o.proc.right() && c.proc.right()) && o.began.Before(c.began.Add(seconds)))
 	})
 }
 

@@ -35,21 +35,25 @@ type process struct {
 	waiters  int
 	tries    int
 
-	called  []int64  // when its calls began, in µs of its wall clock
-	turns   []func() // called when one of its waiters is called
-	boots   bool     // it has a clock that counts suspends and never steps, as on Linux
-	stepped bool     // its wall clock was
-	paused  bool
-	gate    chan struct{} // closed when the pause is over
-	out     []message     // sent by it in a pause: none of it has left
-	in      []answer      // sent to it in a pause
-	dead    bool
-	java    bool // it has clients of Redisson's
+	ahead    time.Duration // its wall clock was, when its client was made
+	wasRight bool          // its clock was, when its client was made
+	called   []time.Time   // when its calls began
+	turns    []func()      // called when one of its waiters is called
+	boots    bool          // it has a clock that counts suspends and never steps, as on Linux
+	stepped  bool          // its wall clock was
+	paused   bool
+	gate     chan struct{} // closed when the pause is over
+	out      []message     // sent by it in a pause: none of it has left
+	in       []answer      // sent to it in a pause
+	dead     bool
+	java     bool // it has clients of Redisson's
 }
 
 func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	p := &process{world: w, id: fmt.Sprintf("p%d", number+1), names: make(map[string]string), known: make(map[string]string), attempts: make(map[string]int)}
 	p.wall.Store(int64(plan.Wall))
+	p.ahead = plan.Wall
+	p.wasRight = p.right()
 	p.boots = number%2 == 0
 	nodes := make([]*qnode.Node, len(w.nodes))
 	for i, n := range w.nodes {
@@ -142,6 +146,7 @@ func base(owner string) string { return string(wire.Base(quorumlock.Owner(owner)
 type place struct {
 	waiter string
 	ticket float64
+	unsure bool
 	heir   string
 	secret string
 	shares bool
@@ -155,7 +160,9 @@ func placeOf(script string, argv []string) (p place) {
 	fields := strings.Fields(argv[at])
 	if len(fields) > 1 {
 		p.waiter = fields[0]
-		p.ticket, _ = strconv.ParseFloat(fields[1], 64)
+		ticket, unsure := strings.CutSuffix(fields[1], "?")
+		p.ticket, _ = strconv.ParseFloat(ticket, 64)
+		p.unsure = unsure
 	}
 	p.shares = len(fields) > 3 && strings.Contains(fields[3], "s")
 	if len(fields) > 7 {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/dialect"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -313,10 +315,13 @@ func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 		}
 	}
 	ticket := p.ticket
-	if joined, queued := was.line[p.waiter]; queued { // with a lower one, perhaps, if its clock was set back since this attempt was sent
+	now := n.clock.last.UnixMilli()
+	if p.unsure && math.Abs(ticket-float64(now*1000)) > float64(dialect.SameClock.Microseconds()) {
+		ticket = float64(now * 1000)
+	}
+	if joined, queued := was.line[p.waiter]; queued { // with another one, perhaps, since its client did not know the nodes' clocks then
 		ticket = min(ticket, joined)
 	}
-	now := n.clock.last.UnixMilli()
 	if name == semaphore {
 		if before := was.before(p.waiter, ticket); before >= t.world.plan.Permits-len(was.holders) {
 			t.world.violateLocked(ticketOrder, "%v granted %s to %s past %d who wait, with %v taken", n, name, m.owner, before, was.holders)

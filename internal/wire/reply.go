@@ -80,9 +80,9 @@ func (r Reply) Acquired() (Answer, error) {
 	switch {
 	case len(n) == 2 && n[0] == 2 && n[1] > 0:
 		return Answer{Granted: true, Again: true, Token: uint64(n[1]), Position: -1}, nil
-	case len(values) == 4 && (n[0] == 0 || n[0] == 4 || n[0] == 7):
+	case (len(values) == 4 || len(values) == 5) && (n[0] == 0 || n[0] == 4 || n[0] == 7):
 		who, ok := values[3].(string)
-		if !ok {
+		if _, told := r.Clock(); !ok || len(values) == 5 && !told {
 			return Answer{}, r.unexpected()
 		}
 		if n[1] == 0 {
@@ -96,6 +96,16 @@ func (r Reply) Acquired() (Answer, error) {
 		return Answer{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
 	}
 	return Answer{}, r.unexpected()
+}
+
+// Clock returns the node's clock, which the reply to an Acquire tells a waiter that it refuses.
+func (r Reply) Clock() (now time.Time, ok bool) {
+	values, isList := r.Value.([]any)
+	if r.Err != nil || !isList || len(values) != 5 {
+		return time.Time{}, false
+	}
+	ms, ok := values[4].(int64)
+	return time.UnixMilli(ms), ok
 }
 
 // Done reads the reply to Raise, Renew, Leave and ForceRelease: whether the script did it.

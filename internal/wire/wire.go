@@ -154,7 +154,8 @@ func SameSlot(name string) bool {
 // Entry is a waiter's entry in the queue of a lock at one node.
 type Entry struct {
 	Waiter    quorumlock.Owner
-	Ticket    int64         // wall-clock µs of the call: the queue is in this order
+	Ticket    int64         // µs of the call: the queue is in this order
+	Unsure    bool          // the client knows the clocks of too few nodes: see join.lua
 	TTL       time.Duration // how long the entry is kept without a refresh
 	Callers   int           // the calls of its process that it stands for
 	Passable  bool          // those who want to share the lock need not wait behind it: see queue.lua
@@ -256,7 +257,11 @@ func (e Entry) String() string { return string(e.appendAt(nil, &arg{number: int6
 func (e *Entry) appendAt(b []byte, a *arg) []byte {
 	cell, first, last := a.number&cellMask, a.number>>cellBits&cellMask, a.number>>(2*cellBits)
 	b = append(append(b, e.Waiter...), ' ')
-	b = append(strconv.AppendInt(b, e.Ticket, 10), ' ')
+	b = strconv.AppendInt(b, e.Ticket, 10)
+	if e.Unsure {
+		b = append(b, '?')
+	}
+	b = append(b, ' ')
 	b = append(strconv.AppendInt(b, milliseconds(e.TTL), 10), ' ')
 	b = strconv.AppendInt(b, int64(max(e.Callers, 1)), 10)
 	if b = append(b, a.text...); a.text == "" && e.Passable {

@@ -1,0 +1,108 @@
+package quorum
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/dialect"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// newTicket returns the time of a call by the client's own clock: never the same twice. It is called with
+// mu held.
+func (c *Client) newTicket() int64 {
+	c.ticket = max(c.ticket+1, c.ownTime(c.time()))
+	return c.ticket
+}
+
+// ownTime is the time of a moment in µs, by a clock that never steps. It is right if the wall clock was right
+// when the client was made.
+func (c *Client) ownTime(t core.Time) int64 {
+	if c.boot == nil {
+		t.Boot = t.Mono
+	}
+	return c.base.UnixMicro() + t.Boot.Microseconds()
+}
+
+// told takes the clock of a node from the replies to a batch that was sent some time ago.
+func (c *Client) told(n Node, replies []wire.Reply, ago time.Duration, now core.Time) {
+	for _, r := range replies {
+		if at, ok := r.Clock(); ok {
+			c.mu.Lock()
+			if now.Boot-c.toldAt > dialect.FreshClock {
+				clear(c.ahead)
+			}
+			c.toldAt = now.Boot
+			ahead := dialect.Ahead(c.correction, at.Sub(time.UnixMicro(c.ownTime(now))), ago)
+			c.ahead[n] = ahead
+			if (ahead - c.correction).Abs() > dialect.SameClock { // otherwise the median has come nearer
+				c.correction = dialect.Correction(c.correction, slices.Collect(maps.Values(c.ahead)))
+			}
+			c.mu.Unlock()
+			return
+		}
+	}
+}
+
+// setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes. The ticket of
+// a first attempt is unsure until the client knows half of the clocks. After a first attempt without a quorum it
+// knows as many as there are to know. A ticket never rises, and is above that of the call before it in the local
+// queue. setTicket is called with mu held.
+func (c *call) setTicket() {
+	client, t := c.lock.client, c.turn
+	attempt, _ := c.machine.Attempt()
+	client.mu.Lock()
+	defer client.mu.Unlock()
+	known := len(client.ahead)
+	if client.time().Boot-client.toldAt > dialect.FreshClock {
+		known = 0
+	}
+	if c.ticket, c.unsure = c.caller.Ticket, known == 0 || attempt == 1 && 2*known < len(c.lock.nodes); c.unsure {
+		return
+	}
+	c.ticket += client.correction.Microseconds()
+	if t == nil {
+		return
+	}
+	if before := t.place.Prev(); before != nil {
+		c.ticket = max(c.ticket, before.Value.(*turn).sent+1)
+	}
+	if t.sent != 0 {
+		c.ticket = min(c.ticket, t.sent)
+	}
+}
+
+// settle notes that all nodes have been sent this ticket, and took it or will. From now on, calls are queued
+// behind it there, so the next in the local queue may go.
+func (c *call) settle(ticket int64) {
+	if c.turn == nil {
+		return
+	}
+	c.lock.client.mu.Lock()
+	defer c.lock.client.mu.Unlock()
+	if c.turn.sent == 0 {
+		c.turn.sent = ticket
+		c.turn.queue.admit()
+	}
+	c.turn.sent = min(c.turn.sent, ticket)
+}
+
+// judged looks at what the nodes did with the unsure ticket of a first attempt. If all took it as it is, the call
+// is settled. A node that took its own clock instead counts as one that has called the waiter: so the next attempt
+// follows soon, with a ticket that is the same at all nodes. judged is called with mu held.
+func (c *call) judged(now core.Time, b *batch, replies []wire.Reply) {
+	for i := range replies {
+		at, ok := replies[i].Clock()
+		switch {
+		case !ok || !b.entry.Unsure || b.calls[i].Attempt > 1:
+		case at.Sub(time.UnixMicro(b.entry.Ticket)).Abs() <= dialect.SameClock:
+			if c.taken++; c.taken == len(c.lock.cells) {
+				c.settle(b.entry.Ticket)
+			}
+		default:
+			c.takeAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
+		}
+	}
+}

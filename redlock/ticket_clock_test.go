@@ -1,0 +1,68 @@
+package redlock_test
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// Clients whose clocks are minutes off have their shares of the turns, and no more, beside clients whose clocks are
+// right. A client that makes one call has never heard the time from a node.
+func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
+	for name, fresh := range map[string]bool{"the same clients": false, "a new client for each call": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, servers := fleet(t, 0, 3)
+				for _, s := range servers {
+					s.Delay(200 * time.Microsecond)
+				}
+				client := func(ahead time.Duration) *redlock.Client {
+					c, paths := skewed(t, servers, ahead)
+					for _, p := range paths {
+						p.Delay(200 * time.Microsecond)
+					}
+					return c
+				}
+				const callers, lasts = 2, 5 * time.Second
+				clocks := []time.Duration{10 * time.Minute, -10 * time.Minute, 0, 0}
+				grants, longest, all := make([]int, len(clocks)), make([]time.Duration, len(clocks)), 0
+				var mu sync.Mutex
+				var wg sync.WaitGroup
+				began := time.Now()
+				for i, ahead := range clocks {
+					c := client(ahead)
+					for range callers {
+						wg.Go(func() {
+							for time.Since(began) < lasts {
+								c := c
+								if fresh && ahead != 0 {
+									c = client(ahead)
+								}
+								called := time.Now()
+								lease := mustLock(t, c.Mutex("x"))
+								mu.Lock()
+								grants[i]++
+								all++
+								longest[i] = max(longest[i], time.Since(called))
+								mu.Unlock()
+								time.Sleep(20 * time.Millisecond)
+								mustUnlock(t, lease)
+							}
+						})
+					}
+				}
+				wg.Wait()
+				for i, n := range grants {
+					if share := float64(n*len(clocks)) / float64(all); share < 0.7 || share > 1.3 || longest[i] > time.Second {
+						t.Errorf("the client whose clock is %v ahead has %.0f %% of its share and waited for up to %v; grants: %v", clocks[i], 100*share, longest[i], grants)
+					}
+				}
+				locktest.NoLocks(t, servers)
+			})
+		})
+	}
+}
