@@ -11,7 +11,7 @@
 -- ARGV[5]  the owner's waiter, which leaves the queue; '' if it has none
 -- ARGV[6]  'all' to release what the waiter's successors have, too; only of earlier attempts if the owner is a successor
 --
--- Reply    0, or -1 if the owner did not hold the lock
+-- Reply    0, or -1 if the owner did not hold the lock. With a window of 0, a free lock is handed to the first in the queue even then
 --
 -- The message is a zero of three digits, and one more for each ms of the window: all of them are 0 to Redisson. '2' means nothing to
 -- Redisson. It tells this library's clients that the lock was for one of them, and that more of them wait.
@@ -32,7 +32,7 @@ if ARGV[5] ~= '' then
   end
 end
 if not free then
-  pass(nil, now, false, stood)
+  pass(nil, now, window == 0, stood)
   return held and 0 or -1
 end
 if window > 0 then

@@ -159,6 +159,37 @@ func TestAnOpenReleaseHandsOverThoughOthersListen(t *testing.T) {
 	s.checkHold("x", "billing~5:3/1.0", "1")
 }
 
+// A client that heard a release by Redisson has the free lock handed to the first in the queue, and takes it from nobody.
+func TestAnOpenReleaseOfNothingHandsOverAFreeLock(t *testing.T) {
+	const waiter, successor = "billing~5:3", "billing~5:3/1.0"
+	for name, tt := range map[string]struct {
+		window time.Duration
+		held   bool // by Redisson, again
+		want   quorumlock.Owner
+	}{
+		"free":        {0, false, successor},
+		"in a window": {time.Millisecond, false, ""},
+		"held again":  {0, true, thread},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.grant("x", alice, 1, 100)
+			s.send(wire.Release("x", alice, 1))
+			s.redissonLocks("x")
+			entry := wire.Entry{Waiter: waiter, Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
+			s.send(wire.AcquireInTurn("x", waiter+".1", ttl, 1, entry))
+			s.redissonUnlocks("x")
+			if tt.held {
+				s.redissonLocks("x")
+			}
+			if s.releaseOpen("x", place, tt.window) {
+				t.Error("something was released")
+			}
+			s.checkHold("x", tt.want, strings.Repeat("1", min(len(tt.want), 1)))
+		})
+	}
+}
+
 // Redisson's clients sleep while a lock goes from one of ours to the next. Whoever is the last may be dead: then nobody else would
 // wake them.
 func TestAReleaseForTheLastWaiterWakesRedissonToo(t *testing.T) {

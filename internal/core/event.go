@@ -114,6 +114,7 @@ const (
 	Replied                          // a node has answered Call
 	Turn                             // a cell has called the waiter
 	TurnForSlot                      // a cell of a semaphore has called the waiter, because Slot has been released there
+	Taken                            // a cell that called, or was free, is most likely taken again, by a client that has the cells one after another
 	Handoff                          // a cell has handed the lock to the successor of Attempt
 	Next                             // the waiter is the second in some queue
 	Tick                             // the time of Machine.Wake has come

@@ -141,6 +141,7 @@ type Machine struct {
 	undecided bool   // a TryLock: it is not certain that somebody has the lock
 	others    bool   // a cell has refused in favor of a holder or of an earlier waiter
 	contends  bool   // a TryLock: the last contender that it met has no whole lock, or member, either
+	serial    bool   // some other client takes and releases the cells one after another: see Taken
 	soon      bool   // the waiter is second in a queue, and refreshes as often as the first
 	reason    Reason // of the last attempt's failure
 	yields    int    // cells with a grant whose release is unconfirmed
@@ -221,11 +222,19 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.replied(now, e.Call, e.Reply)
 	case Turn:
 		m.Cells[e.Cell].Called = true
+		if m.serial {
+			m.grace = 0 // another cell may follow
+		}
 		m.review(now)
 	case TurnForSlot:
 		c := &m.Cells[e.Cell]
 		c.Called, c.released, c.named = true, e.Slot, m.isSlot(int(e.Cell), e.Slot)
 		m.review(now)
+	case Taken:
+		m.serial = true
+		if c := &m.Cells[e.Cell]; c.State == Free || c.State == Queued {
+			c.State, c.Called = Queued, false
+		}
 	case Handoff:
 		m.handed(now, int(e.Cell), e.Attempt, e.Token, e.Slot)
 	case Next:

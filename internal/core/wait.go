@@ -207,10 +207,14 @@ func (m *Machine) look(now Time) {
 // messages have arrived by then. If no quorum has ever answered, it is the longest round trip known.
 func (m *Machine) patience() time.Duration {
 	var room [16]Vote
+	trips := time.Duration(1)
+	if m.serial {
+		trips = 3
+	}
 	for d := grace; ; {
 		votes, next := room[:0], time.Duration(0)
 		for i := range m.Cells {
-			vote, trip := Yes, m.trip(i)
+			vote, trip := Yes, trips*m.trip(i)
 			switch {
 			case trip == 0: // no round trip has ever succeeded
 				vote = No

@@ -102,3 +102,41 @@ func TestAWaitForMissingVotesIsNotProlonged(t *testing.T) {
 		}
 	}
 }
+
+// Redisson's clients take the cells of a lock one after another, and release them so. A waiter that has one cell waits for each of the
+// others, and asks when the last has called. A call from before does not count.
+func TestAWaiterWithOneCellWaitsForEachOfTheOthers(t *testing.T) {
+	const ms = time.Millisecond
+	c := &Config{Tree: Majority(3, 3), TTL: 10 * time.Second, HandTTL: 1800 * ms, NodeTimeout: time.Second, Renew: true}
+	m := New(c, func(int) time.Duration { return 5 * ms }, 1)
+	m.Step(at(0), Event{Kind: Start})
+	m.Step(at(0), answer(Acquire, 0, heldByOther))
+	m.Step(at(0), answer(Acquire, 1, heldByOther))
+	m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7}))
+	m.Step(at(0), answer(Yield, 2, Reply{First: true})) // it is free
+	m.Step(at(0), Event{Kind: Turn, Cell: 1})
+	for _, e := range []Event{{Kind: Taken, Cell: 1}, {Kind: Taken, Cell: 2}, {Kind: Handoff, Cell: 0, Attempt: 1, Token: 8}} {
+		if fx := m.Step(at(ms), e); len(fx.Calls) > 0 {
+			t.Errorf("after %+v it asks for %v", e, fx.Calls)
+		}
+	}
+	for called, want := range []time.Duration{15 * ms, 25 * ms} {
+		if got := m.Wake() - at(ms).Mono; m.Phase() != Waiting || got != want {
+			t.Errorf("phase %d, with %d cells called it asks after %v, want %v", m.Phase(), called, got, want)
+		}
+		m.Step(at(11*ms), Event{Kind: Turn, Cell: int32(1 + called)})
+	}
+	if m.Phase() != Asking {
+		t.Errorf("phase %d after the last call", m.Phase())
+	}
+}
+
+// A cell that is taken again is no refusal, and no cell of a hold.
+func TestOnlyACellThatWaitsIsTakenAgain(t *testing.T) {
+	m := start(2, 3)
+	granted(m, 0, 1)
+	m.Step(at(0), Event{Kind: Taken, Cell: 0})
+	if got := m.Cells[0].State; got != Granted {
+		t.Errorf("state %d of a cell that the machine holds", got)
+	}
+}

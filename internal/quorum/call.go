@@ -51,6 +51,7 @@ type call struct {
 	ticket   int64         // of the last attempt
 	unsure   bool          // the client knew too few of the nodes' clocks
 	taken    int           // cells that took the unsure ticket of the first attempt as it is
+	first    *stranger     // the last cell that was handed over before the others: see firstmember.go
 	failures int           // consecutive attempts without a quorum or granted too late; for the log
 	hold     hold
 
@@ -130,6 +131,9 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 	}
 	if fx.Outcome != core.Undecided {
 		c.outcome, c.ctx = fx.Outcome, context.Background()
+		if fx.Outcome == core.Acquired {
+			c.lock.client.strangers.acquired(c)
+		}
 		if _, handed := c.machine.Attempt(); c.watch != nil && handed && fx.Outcome == core.Acquired {
 			c.watch.handed = true
 		}

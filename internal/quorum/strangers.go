@@ -42,6 +42,10 @@ type stranger struct {
 	silent  time.Time     // when it was last seen that they release the lock without a message
 	stop    func()        // ends the subscription; nil if there is none. Guarded by subscriptions.mu
 	waiters map[*call]int // those who hear the messages, and as which of their cells
+	freed   time.Time     // when one of them last released the cell: see firstmember.go
+	counts  bool          // the node is known to have a token counter
+	tries   *call         // the waiter that is to have this cell before the others
+	useless int           // how often in a row it was of no use to have this cell alone; mostUseless at most
 	nudge   *time.Timer   // has a waiter look that is not the first in the queue
 }
 
@@ -250,20 +254,20 @@ func (c *Client) heardStranger(cell Cell, message string) {
 	waiters := maps.Clone(st.waiters)
 	s.mu.Unlock()
 	var foremost *call
-	nearest := 0
+	nearest, at := 0, 0
 	for w, i := range waiters {
 		position, waits := w.position(i)
 		switch {
 		case !waits:
 		case foremost == nil || position < nearest:
-			foremost, nearest = w, position
+			foremost, nearest, at = w, position, i
 		}
 	}
 	if foremost == nil {
 		return
 	}
 	if nearest <= 1 { // the place before it may be one that was kept for strangers
-		foremost.told(core.Event{Kind: core.Turn}, cell.at)
+		foremost.freed(at)
 		return
 	}
 	// Redisson's clients call nobody in the queue. The first may have left it, or may not hear this. Whoever looks calls it.

@@ -195,7 +195,10 @@ func (c *Client) heard(n Node, message string) {
 			return
 		}
 		w.lock.saw(h.Token)
-		w.step(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
+		w.mu.Lock()
+		w.handedOver(h.Cell)
+		w.take(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
+		w.flush()
 		return
 	}
 	id, name, _ := strings.Cut(rest, " ")

@@ -2,11 +2,15 @@ package redisson
 
 import (
 	"context"
+	"sync"
 	"time"
 )
 
 // MultiLock is a RedissonMultiLock, or a RedissonRedLock: it takes its members one after the other.
 type MultiLock struct {
+	// AtOnce has Unlock release all members at the same time, as older versions of Redisson do.
+	AtOnce bool
+
 	locks []*Lock
 	limit int // how many members may fail
 }
@@ -15,7 +19,9 @@ type MultiLock struct {
 func NewMultiLock(locks ...*Lock) *MultiLock { return &MultiLock{locks: locks} }
 
 // NewRedLock returns a lock of most members.
-func NewRedLock(locks ...*Lock) *MultiLock { return &MultiLock{locks, len(locks) - (len(locks)/2 + 1)} }
+func NewRedLock(locks ...*Lock) *MultiLock {
+	return &MultiLock{locks: locks, limit: len(locks) - (len(locks)/2 + 1)}
+}
 
 // Lock is lock(): it tries for 1.5 s for each member, again and again.
 func (m *MultiLock) Lock(ctx context.Context) error {
@@ -62,7 +68,17 @@ func (m *MultiLock) TryLockFor(ctx context.Context, wait time.Duration) (bool, e
 }
 
 // Unlock is unlock(). Members that are not held do not matter.
-func (m *MultiLock) Unlock(ctx context.Context) { m.unlock(ctx, m.locks) }
+func (m *MultiLock) Unlock(ctx context.Context) {
+	if !m.AtOnce {
+		m.unlock(ctx, m.locks)
+		return
+	}
+	var all sync.WaitGroup
+	for _, l := range m.locks {
+		all.Go(func() { m.unlock(ctx, []*Lock{l}) })
+	}
+	all.Wait()
+}
 
 func (m *MultiLock) unlock(ctx context.Context, locks []*Lock) {
 	for _, l := range locks {

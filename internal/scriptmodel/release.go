@@ -131,7 +131,7 @@ func (n *Node) leaveOpen() wire.Reply {
 		}
 	}
 	if !free {
-		n.pass("", now, false, stood)
+		n.pass("", now, window == 0, stood)
 		if !held {
 			return wire.Integer(-1)
 		}
