@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"slices"
@@ -33,6 +34,8 @@ type command struct {
 	keys  int // how many
 	count int // of all arguments, including those that name the script
 
+	waiter string // whose call it is; empty for calls that need no order
+
 	again   bool // the node has not run it: it does not know the script, or has refused the bundle
 	bundled bool // was sent in a bundle
 	spelt   bool // the source is sent, not the SHA
@@ -51,9 +54,9 @@ func newCommand() *command {
 	return c
 }
 
-// set makes it the command of a call. It keeps nothing of the call.
+// set makes it the command of a call. It keeps nothing of the call but the name of its waiter.
 func (c *command) set(t *task, index int, call *wire.Call) {
-	c.task, c.index, c.script = t, index, call.Script
+	c.task, c.index, c.script, c.waiter = t, index, call.Script, call.Waiter()
 	c.spelt, c.got = false, false
 	keys, args := call.KeyCount(), call.ArgCount()
 	c.count = 3 + keys + args
@@ -121,7 +124,16 @@ func (c *command) spell() {
 	b := appendArray(nil, c.count)
 	b = appendBulk(b, "eval")
 	b = appendBulk(b, c.script.Source)
-	c.sent, c.after = append(b, c.sent[c.after:]...), len(b) // key and arg are of no use from here on
+	longer := len(b) - c.after
+	c.sent, c.after, c.key, c.arg = append(b, c.sent[c.after:]...), len(b), c.key+longer, c.arg+longer
+}
+
+// firstKey is the first key, with its length, as it is sent.
+func (c *command) firstKey() []byte {
+	b := c.sent[c.key:]
+	head := bytes.IndexByte(b, '\n') + 1
+	n, _ := strconv.Atoi(string(b[1 : head-2])) // set has written it
+	return b[:head+n]
 }
 
 // Args implements redis.Cmder. See covered.

@@ -32,7 +32,7 @@ type task struct {
 // tasks are those that are over. A task keeps its memory for the next.
 var tasks = sync.Pool{New: func() any { return &task{} }}
 
-// newTask keeps nothing of the calls.
+// newTask keeps nothing of the calls but the names of their waiters.
 func newTask(l *lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) *task {
 	t := tasks.Get().(*task)
 	*t = task{lane: l, deadline: deadline, limit: time.Until(deadline), answer: answer, receipt: receipt, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -297,10 +298,27 @@ func (l *lane) fail(err error) {
 	}
 }
 
+// errOvertaken is the end of a call that would run after a later one.
+var errOvertaken = errors.New("the server did not know its script, and has run a later call of the same waiter")
+
+// overtaken fails the calls that the node has not run, though it has run a later call of the waiter for the lock: what a release
+// has ended must not begin after it.
+func (l *lane) overtaken() {
+	for i, c := range l.calls {
+		if c.again && c.waiter != "" && slices.ContainsFunc(l.calls[i+1:], func(d *command) bool {
+			return !d.again && d.waiter == c.waiter && bytes.Equal(d.firstKey(), c.firstKey())
+		}) {
+			c.again = false
+			l.give(c, wire.Reply{Err: l.node.Failure(notSent{errOvertaken}, false)})
+		}
+	}
+}
+
 // unknown keeps those of the pipeline that the node has not run: it did not know the script, or has refused the bundle. The first of each script has the source along, from
 // which the node knows the script for the others.
 func (l *lane) unknown() {
 	var spelt []string // by their SHA
+	l.overtaken()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls = slices.DeleteFunc(l.calls, func(c *command) bool {
