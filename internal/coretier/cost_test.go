@@ -25,9 +25,9 @@ func (c *cost) add(out *Outcome) {
 const firstSeeds = 4000
 
 var firstCost = [...]cost{
-	calm:    {4429, 657, 8215, 71879, 1186427733944},
-	bounded: {11363, 958, 24340, 269469, 4292262602899},
-	beyond:  {4208, 392, 8925, 95379, 1598693010621},
+	calm:    {4434, 661, 8694, 74241, 1220946194581},
+	bounded: {11319, 964, 25786, 279609, 4466225286527},
+	beyond:  {4195, 370, 9351, 98982, 1589425250828},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.
