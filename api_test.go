@@ -183,7 +183,7 @@ func publicPackages(t *testing.T) []publicPackage {
 		switch name := d.Name(); {
 		case strings.HasPrefix(name, ".") && dir != ".", name == "internal", name == "testdata":
 			return filepath.SkipDir
-		case slices.Contains([]string{"api", "benchmarks", "cmd", "docs", "examples", "integration"}, dir):
+		case slices.Contains([]string{"api", "benchmarks", "cmd", "docs", "examples", "integration", "proof"}, dir):
 			return filepath.SkipDir
 		}
 		found, err := build.ImportDir(dir, 0)

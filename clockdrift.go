@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // Drift is the allowance a lease makes for clocks that do not run at the same rate: the client
@@ -26,10 +26,10 @@ func DefaultDrift() Drift { return Drift{Rate: 0.01, Floor: 2 * time.Millisecond
 // Validate reports why d cannot work: a rate outside [0, 1) or a negative floor.
 func (d Drift) Validate() error {
 	if math.IsNaN(d.Rate) || d.Rate < 0 || d.Rate >= 1 {
-		return misuse.Errorf("quorumlock: Drift.Rate is %v: use a rate of at least 0 and below 1, such as 0.01", d.Rate)
+		return errs.Misusef("quorumlock: Drift.Rate is %v: use a rate of at least 0 and below 1, such as 0.01", d.Rate)
 	}
 	if d.Floor < 0 {
-		return misuse.Errorf("quorumlock: Drift.Floor is %v: use 0 or more, such as 2ms", d.Floor)
+		return errs.Misusef("quorumlock: Drift.Floor is %v: use 0 or more, such as 2ms", d.Floor)
 	}
 	return nil
 }

@@ -132,30 +132,6 @@ func riddlesIn(text string) (found []string) {
 	return found
 }
 
-// The tables of docs/proof.md name the planted bugs that there are, by name and file, and no others.
-func TestDocsNameEveryPlantedBug(t *testing.T) {
-	proof := readDoc(t, "docs/proof.md")
-	rows := make(map[string]bool)
-	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+) \| (\S+\.(?:go|lua)) \|`).FindAllStringSubmatch(proof, -1) {
-		rows[row[1]+" | "+row[2]] = true
-	}
-	bugs := 0
-	for _, bug := range regexp.MustCompile(`(?m)^\tbug\("([^"]+)", "([^"]+)",`).FindAllStringSubmatch(readDoc(t, "internal/simulation/bugs_test.go"), -1) {
-		bugs++
-		if row := bug[1] + " | " + bug[2]; !rows[row] {
-			t.Errorf("docs/proof.md has no row | %s | for a planted bug: run go test ./internal/simulation -run Planted -planted all -v, which prints it", row)
-		} else {
-			delete(rows, row)
-		}
-	}
-	for row := range rows {
-		t.Errorf("docs/proof.md has a row | %s |, but there is no such planted bug", row)
-	}
-	if bugs == 0 || !strings.Contains(proof, fmt.Sprintf("in each of %d ways", bugs)) {
-		t.Errorf("there are %d planted bugs, and docs/proof.md says another number", bugs)
-	}
-}
-
 // pages are README.md, the other pages beside it, and those of docs/.
 func pages(t *testing.T) []string {
 	t.Helper()

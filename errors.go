@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 var (
@@ -57,21 +56,21 @@ var (
 	// negative TTL, a zero Node or a repeated server. The error names the fault and the fix. No
 	// request was sent. ErrDeadlock, ErrUpgrade and ErrNilContext also match ErrMisuse. Errors that
 	// depend on the contents of the nodes, such as ErrNotALock, do not.
-	ErrMisuse = misuse.Err
+	ErrMisuse = errs.ErrMisuse
 
 	// ErrDeadlock says that a call would wait for a lease of its own context: a lease of another
 	// lock with the same name at the same node. It matches ErrMisuse.
-	ErrDeadlock = misuse.New("quorumlock: deadlock")
+	ErrDeadlock = errs.Misuse("quorumlock: deadlock")
 
 	// ErrUpgrade says that a reader of an RWMutex called Lock, with a context or an owner that shares the lock: it would
 	// wait for its own share to end. Two readers that did so would wait for each other for ever. It matches ErrMisuse.
-	ErrUpgrade = misuse.New("quorumlock: a reader cannot become the writer, since it would wait for itself: unlock the reader's lease first, and expect that others write before you")
+	ErrUpgrade = errs.Misuse("quorumlock: a reader cannot become the writer, since it would wait for itself: unlock the reader's lease first, and expect that others write before you")
 
 	// ErrClosed says that the client was closed.
 	ErrClosed = errors.New("quorumlock: the client is closed")
 
 	// ErrNilContext says that a call was given a nil context. The call took no lock and kept none. It matches ErrMisuse.
-	ErrNilContext = misuse.New("quorumlock: the context is nil: use context.Background()")
+	ErrNilContext = errs.Misuse("quorumlock: the context is nil: use context.Background()")
 )
 
 // NodeError is what went wrong at one node. A refusal is a vote and no error: it is never in one.
@@ -83,7 +82,7 @@ type NodeError struct {
 // Error returns one line, even for a server's error of several lines.
 func (e *NodeError) Error() string { return "quorumlock: " + e.text() }
 
-func (e *NodeError) text() string { return "node " + e.Node + ": " + oneline.Of(e.Err) }
+func (e *NodeError) text() string { return "node " + e.Node + ": " + errs.Line(e.Err) }
 
 // Unwrap returns what the client library or the server said.
 func (e *NodeError) Unwrap() error { return e.Err }
@@ -108,9 +107,9 @@ func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
 
 // Unwrap returns the errors of the nodes, for [errors.Is] and [errors.As].
 func (e *QuorumError) Unwrap() []error {
-	errs := make([]error, len(e.Nodes))
+	failed := make([]error, len(e.Nodes))
 	for i, n := range e.Nodes {
-		errs[i] = n
+		failed[i] = n
 	}
-	return errs
+	return failed
 }

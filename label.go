@@ -5,7 +5,7 @@ import (
 	"os"
 	"sync"
 
-	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // DefaultLabel returns the label of a client that is given none: `<hostname>-<pid>`. Characters that a label must not
@@ -26,10 +26,10 @@ func labelOf(host string, pid int) string {
 	}
 	clean := []byte(host)
 	for i, c := range clean {
-		if !names.InLabel(c) {
+		if !settings.InLabel(c) {
 			clean[i] = '-'
 		}
 	}
 	end := fmt.Sprintf("-%d", pid)
-	return string(clean[:min(len(clean), names.MaxLabel-len(end))]) + end
+	return string(clean[:min(len(clean), settings.MaxLabel-len(end))]) + end
 }

@@ -8,9 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/nils"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Locker is a lock: a node's, a RedLock, or a MultiLock. It is safe for concurrent use, and only a
@@ -45,10 +44,10 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	switch {
 	case ctx == nil:
 		return fmt.Errorf("quorumlock: Do: %w", ErrNilContext)
-	case nils.Is(l):
-		return misuse.New("quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node")
+	case settings.IsNil(l):
+		return errs.Misuse("quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node")
 	case fn == nil:
-		return misuse.New("quorumlock: Do: the function is nil: use the work that the lock protects")
+		return errs.Misuse("quorumlock: Do: the function is nil: use the work that the lock protects")
 	}
 	lease, err := l.Lock(ctx)
 	if err != nil {
@@ -57,7 +56,7 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	defer func() {
 		// A release that no quorum confirmed is no failure of fn: the keys are gone at their TTL.
 		if e := lease.Unlock(ctx); errors.Is(e, ErrLost) {
-			err = oneline.Join(err, e)
+			err = errs.Join(err, e)
 		}
 	}()
 	return fn(lease.Context())
@@ -173,7 +172,7 @@ func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0)
 // leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
-		return oneline.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
+		return errs.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
 	}
 	if l.left.Swap(true) {
 		return ErrNotHeld

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/nils"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Once runs fn if nobody else has l, and keeps l taken until atLeast after the grant, however soon fn returns. It is
@@ -30,12 +29,12 @@ func Once(ctx context.Context, l Locker, atLeast time.Duration, fn func(ctx cont
 	switch {
 	case ctx == nil:
 		return false, fmt.Errorf("quorumlock: Once: %w", ErrNilContext)
-	case nils.Is(l):
-		return false, misuse.New("quorumlock: Once: the Locker is nil: use a Mutex of package redlock, multilock or node")
+	case settings.IsNil(l):
+		return false, errs.Misuse("quorumlock: Once: the Locker is nil: use a Mutex of package redlock, multilock or node")
 	case fn == nil:
-		return false, misuse.New("quorumlock: Once: the function is nil: use the work that runs once")
+		return false, errs.Misuse("quorumlock: Once: the function is nil: use the work that runs once")
 	case atLeast < 0:
-		return false, misuse.Errorf("quorumlock: Once: atLeast is %v: use 0 or more, such as a tenth of the job's period", atLeast)
+		return false, errs.Misusef("quorumlock: Once: atLeast is %v: use 0 or more, such as a tenth of the job's period", atLeast)
 	}
 	lease, err := l.TryLock(ctx)
 	if errors.Is(err, ErrHeld) {
@@ -46,7 +45,7 @@ func Once(ctx context.Context, l Locker, atLeast time.Duration, fn func(ctx cont
 	}
 	until := time.Now().Add(atLeast)
 	defer func() {
-		err = oneline.Join(err, lease.UnlockAfter(ctx, time.Until(until)))
+		err = errs.Join(err, lease.UnlockAfter(ctx, time.Until(until)))
 	}()
 	return true, fn(lease.Context())
 }

@@ -4,8 +4,8 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Owner says who holds a lock.
@@ -28,7 +28,7 @@ type Owner string
 const maxOwner = 200
 
 // NewOwner returns an owner nobody else has, for [WithOwner].
-func NewOwner() Owner { return Owner(names.NewID() + ":1") }
+func NewOwner() Owner { return Owner(settings.NewID() + ":1") }
 
 // Validate returns an error unless o can own a lock at a node. It must be `<client>:<n>`, of
 // at most 200 printable ASCII characters without spaces, asterisks and slashes. The client must not be empty, and n must be
@@ -36,17 +36,17 @@ func NewOwner() Owner { return Owner(names.NewID() + ":1") }
 func (o Owner) Validate() error {
 	switch {
 	case o == "":
-		return misuse.New("quorumlock: the owner is empty: use quorumlock.NewOwner")
+		return errs.Misuse("quorumlock: the owner is empty: use quorumlock.NewOwner")
 	case len(o) > maxOwner:
-		return misuse.Errorf("quorumlock: the owner %.40q has %d bytes: use at most %d, such as quorumlock.NewOwner returns", string(o), len(o), maxOwner)
+		return errs.Misusef("quorumlock: the owner %.40q has %d bytes: use at most %d, such as quorumlock.NewOwner returns", string(o), len(o), maxOwner)
 	}
 	for _, c := range []byte(o) {
 		if c <= ' ' || c > '~' || c == '*' || c == '/' {
-			return misuse.Errorf("quorumlock: the owner %q contains %q: use printable ASCII characters without spaces, * and /, such as quorumlock.NewOwner returns", string(o), c)
+			return errs.Misusef("quorumlock: the owner %q contains %q: use printable ASCII characters without spaces, * and /, such as quorumlock.NewOwner returns", string(o), c)
 		}
 	}
-	if i := strings.LastIndexByte(string(o), ':'); i < 1 || !names.IsDigits(string(o[i+1:])) {
-		return misuse.Errorf("quorumlock: the owner %q is not <client>:<n>, where n is digits only: use a form such as billing-7:1, or quorumlock.NewOwner", string(o))
+	if i := strings.LastIndexByte(string(o), ':'); i < 1 || !settings.IsDigits(string(o[i+1:])) {
+		return errs.Misusef("quorumlock: the owner %q is not <client>:<n>, where n is digits only: use a form such as billing-7:1, or quorumlock.NewOwner", string(o))
 	}
 	return nil
 }
@@ -55,7 +55,7 @@ func (o Owner) Validate() error {
 // Redisson's owners and those of [NewOwner].
 func (o Owner) Label() string {
 	label, rest, ok := strings.Cut(string(o), "~")
-	if !ok || !names.IsLabel(label) || !strings.Contains(rest, ":") {
+	if !ok || !settings.IsLabel(label) || !strings.Contains(rest, ":") {
 		return ""
 	}
 	return label

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 func TestEveryIDIsARandomUUIDOfItsOwn(t *testing.T) {
@@ -20,7 +20,7 @@ func TestEveryIDIsARandomUUIDOfItsOwn(t *testing.T) {
 		if number != "1" {
 			t.Fatalf("the number of a new owner is %q, want 1", number)
 		}
-		for _, id := range []string{names.NewID(), owner} {
+		for _, id := range []string{settings.NewID(), owner} {
 			if !uuid.MatchString(id) {
 				t.Fatalf("%q is no UUID of version 4", id)
 			}

@@ -3,7 +3,7 @@ package quorumlock
 import (
 	"context"
 
-	"github.com/quorumlock/quorumlock/internal/held"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Stopping returns a channel that is closed when the client of a lease begins its Shutdown, or is closed. ctx is the lease's
@@ -16,7 +16,7 @@ func Stopping(ctx context.Context) <-chan struct{} {
 	if ctx == nil {
 		return nil
 	}
-	if h, ok := ctx.Value(held.Key{}).(interface{ Stopping() <-chan struct{} }); ok {
+	if h, ok := ctx.Value(settings.HeldKey{}).(interface{ Stopping() <-chan struct{} }); ok {
 		return h.Stopping()
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/require"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
 func TestFlagsThatCannotWorkAreNamed(t *testing.T) {

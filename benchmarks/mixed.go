@@ -10,7 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/redisson"
+	"github.com/quorumlock/quorumlock/proof/redisson"
 )
 
 // How a client of Redisson's locks.

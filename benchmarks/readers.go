@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/redisson"
+	"github.com/quorumlock/quorumlock/proof/redisson"
 )
 
 // The ways to have many readers and few writers.

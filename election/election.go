@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -44,7 +44,7 @@ type Election struct {
 func New(m *redlock.Mutex, value string) *Election {
 	e := &Election{mutex: m, value: value}
 	if m == nil {
-		e.err = misuse.New("quorumlock: election.New: the mutex is nil: use client.Mutex of a redlock.Client")
+		e.err = errs.Misuse("quorumlock: election.New: the mutex is nil: use client.Mutex of a redlock.Client")
 		return e
 	}
 	e.lock, _ = quorum.Of(m)
@@ -53,7 +53,7 @@ func New(m *redlock.Mutex, value string) *Election {
 	case e.lock.Err() != nil:
 		e.err = e.lock.Err()
 	case e.set.Owner != "":
-		e.err = misuse.New("quorumlock: election.New: the mutex has WithOwner, under which two campaigns of this process could lead at once: leave the option out")
+		e.err = errs.Misuse("quorumlock: election.New: the mutex has WithOwner, under which two campaigns of this process could lead at once: leave the option out")
 	default:
 		e.err = checkValue(value)
 	}

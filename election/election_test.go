@@ -10,8 +10,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -85,7 +85,7 @@ func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		first := c[0].leads(t)
-		each(c[0].paths, (*embedded.Server).Stall)
+		locktest.Each(c[0].paths, (*embedded.Server).Stall)
 		late := make(chan error, 1)
 		go func() { late <- first.Proclaim(t.Context(), "late") }() // it is under way until the end
 		second := c[1].leads(t)
@@ -103,7 +103,7 @@ func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 		if err := first.Proclaim(t.Context(), "stale"); !errors.Is(err, quorumlock.ErrLost) {
 			t.Errorf("Proclaim: %v, want ErrLost", err)
 		}
-		each(c[0].paths, (*embedded.Server).Resume) // what was sent meanwhile runs now
+		locktest.Each(c[0].paths, (*embedded.Server).Resume) // what was sent meanwhile runs now
 		time.Sleep(time.Second)
 		c[0].told(t, "1", second.Token())
 		if err := c[0].Resign(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
@@ -141,7 +141,7 @@ func TestADeadLeaderIsNotSureAfterItsLease(t *testing.T) {
 		c, _ := start(t, 2)
 		term := c[0].leads(t)
 		time.Sleep(time.Second)
-		each(c[0].paths, (*embedded.Server).Kill)
+		locktest.Each(c[0].paths, (*embedded.Server).Kill)
 		until := term.ValidUntil()
 		sure := 0
 		for time.Since(until) < time.Second {
@@ -169,7 +169,7 @@ func TestAMinorityIsNeverSure(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		term := c[0].leads(t)
-		each(c[1].paths[2:], (*embedded.Server).Kill)
+		locktest.Each(c[1].paths[2:], (*embedded.Server).Kill)
 		l, err := c[1].Leader(t.Context())
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || q.Granted != 2 || q.Needed != 3 || len(q.Nodes) != 3 {
 			t.Errorf("Leader: %v, want a QuorumError of 2 of 3", err)
@@ -177,7 +177,7 @@ func TestAMinorityIsNeverSure(t *testing.T) {
 		if l.Sure || l.Value != "0" || l.Nodes != 2 {
 			t.Errorf("Leader: %v, want the guess", l)
 		}
-		each(c[1].paths[2:], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(c[1].paths[2:], func(s *embedded.Server) { s.Restart(true) })
 		// The value is gone where a minority is left with it, though all have the lock.
 		for _, s := range servers[:3] {
 			s.Redis.Del(wire.LeaderKey("job"))
@@ -220,12 +220,12 @@ func TestProclaimSaysWhenTooFewNodesTakeTheValueAndGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		term := c[0].leads(t)
-		each(c[0].paths[:3], (*embedded.Server).Mute)
+		locktest.Each(c[0].paths[:3], (*embedded.Server).Mute)
 		err := term.Proclaim(t.Context(), "v")
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || q.Granted != 2 || len(q.Nodes) != 3 {
 			t.Errorf("Proclaim: %v, want a QuorumError of 2 of 3", err)
 		}
-		each(c[0].paths[:3], (*embedded.Server).Resume)
+		locktest.Each(c[0].paths[:3], (*embedded.Server).Resume)
 		time.Sleep(time.Second)
 		c[1].told(t, "v", term.Token())
 		resign(t, term)
@@ -236,7 +236,7 @@ func TestTheLastOfSeveralProclaimsWins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		term := c[0].leads(t)
-		each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		first := make(chan error)
 		go func() { first <- term.Proclaim(t.Context(), "first") }()
 		time.Sleep(5 * time.Millisecond)
@@ -256,7 +256,7 @@ func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 	for _, after := range []time.Duration{time.Millisecond, 15 * time.Millisecond, 25 * time.Millisecond, 35 * time.Millisecond, 45 * time.Millisecond, 200 * time.Millisecond} {
 		bubble(t, func(t *testing.T) {
 			c, servers := start(t, 1)
-			each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 			term, err := c[0].Campaign(within(t, after))
 			if err == nil {
 				<-term.Context().Done()
@@ -264,7 +264,7 @@ func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 			} else if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Campaign: %v, want DeadlineExceeded", err)
 			}
-			each(servers, func(s *embedded.Server) { s.Delay(0) })
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(0) })
 			time.Sleep(time.Second)
 			locktest.Nothing(t, servers)
 		})
@@ -447,7 +447,7 @@ func TestAValueOfAFormerLeaderIsNotTheHolders(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		c[0].leads(t)
-		each(c[0].paths, (*embedded.Server).Kill)
+		locktest.Each(c[0].paths, (*embedded.Server).Kill)
 		if err := c[1].client.Mutex("job").ForceUnlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 var (
@@ -34,7 +34,7 @@ const MaxValue = 64 << 10
 // checkValue returns what is wrong with a value.
 func checkValue(value string) error {
 	if len(value) > MaxValue {
-		return misuse.Errorf("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep what is longer elsewhere", len(value), MaxValue)
+		return errs.Misusef("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep what is longer elsewhere", len(value), MaxValue)
 	}
 	return nil
 }

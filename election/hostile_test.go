@@ -13,8 +13,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -113,9 +113,9 @@ func newHostile(t *testing.T, seed int64) *hostile {
 	}
 	for i := range 4 {
 		h.all = append(h.all, join(t, h.servers, fmt.Sprintf("candidate %d", i), opts...))
-		each(h.all[i].paths, (*embedded.Server).RefuseWhileHeld)
+		locktest.Each(h.all[i].paths, (*embedded.Server).RefuseWhileHeld)
 	}
-	each(h.servers, (*embedded.Server).RefuseWhileHeld)
+	locktest.Each(h.servers, (*embedded.Server).RefuseWhileHeld)
 	return h
 }
 
@@ -420,8 +420,8 @@ func (h *hostile) heal() {
 		s.LoseReplies(0)
 		s.LoseMessages(false)
 	}
-	each(h.servers, fix)
+	locktest.Each(h.servers, fix)
 	for _, c := range h.all {
-		each(c.paths, fix)
+		locktest.Each(c.paths, fix)
 	}
 }

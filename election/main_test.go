@@ -10,8 +10,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -96,12 +96,6 @@ func (c *candidate) nobody(t *testing.T) {
 	t.Helper()
 	if l, err := c.Leader(t.Context()); !errors.Is(err, election.ErrNoLeader) {
 		t.Errorf("Leader: %v, %v; want ErrNoLeader", l, err)
-	}
-}
-
-func each(servers []*embedded.Server, f func(s *embedded.Server)) {
-	for _, s := range servers {
-		f(s)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -122,7 +122,7 @@ func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
 		o := c[1].watches(t)
 		term := c[0].leads(t)
 		time.Sleep(5 * time.Second)
-		each(c[0].paths, (*embedded.Server).Kill)
+		locktest.Each(c[0].paths, (*embedded.Server).Kill)
 		time.Sleep(time.Until(term.ValidUntil()))
 		time.Sleep(102 * time.Millisecond) // the drift
 		for servers[0].Redis.Exists("job") {
@@ -138,7 +138,7 @@ func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
 func TestObserveFindsOutWithoutMessages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
-		each(c[1].paths, func(s *embedded.Server) { s.LoseMessages(true) })
+		locktest.Each(c[1].paths, func(s *embedded.Server) { s.LoseMessages(true) })
 		o := c[1].watches(t)
 		time.Sleep(time.Minute)
 		now := time.Now()
@@ -170,12 +170,12 @@ func TestObserveRidesOutAnOutage(t *testing.T) {
 				o := c[2].watches(t)
 				term := c[0].leads(t)
 				o.saw(t, time.Now(), 0, "-", "0")
-				each(c[2].paths, outage.begin)
+				locktest.Each(c[2].paths, outage.begin)
 				time.Sleep(outage.lasts)
 				o.saw(t, time.Now(), 0, "-", "0", "?")
 				resign(t, term)
 				second := c[1].leads(t)
-				each(c[2].paths, outage.end)
+				locktest.Each(c[2].paths, outage.end)
 				now := time.Now()
 				time.Sleep(3 * time.Second)
 				o.saw(t, now, 2*time.Second, "-", "0", "?", "1")
@@ -195,15 +195,15 @@ func TestAnOutageIsToldOnceThoughANodeComesAndGoes(t *testing.T) {
 		c, _ := start(t, 2)
 		term := c[0].leads(t)
 		o := c[1].watches(t)
-		each(c[1].paths[:3], (*embedded.Server).Kill)
+		locktest.Each(c[1].paths[:3], (*embedded.Server).Kill)
 		for range 5 {
 			time.Sleep(20 * time.Second)
-			each(c[1].paths[3:], (*embedded.Server).Kill)
+			locktest.Each(c[1].paths[3:], (*embedded.Server).Kill)
 			time.Sleep(20 * time.Second)
-			each(c[1].paths[3:], func(s *embedded.Server) { s.Restart(true) })
+			locktest.Each(c[1].paths[3:], func(s *embedded.Server) { s.Restart(true) })
 		}
 		o.saw(t, time.Now(), 0, "0", "?")
-		each(c[1].paths[:3], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(c[1].paths[:3], func(s *embedded.Server) { s.Restart(true) })
 		time.Sleep(quorumlock.DefaultTTL)
 		o.saw(t, time.Now(), quorumlock.DefaultTTL, "0", "?", "0")
 		o.end()
@@ -285,7 +285,7 @@ func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
 func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
-		each(c[1].paths[3:], (*embedded.Server).Kill)
+		locktest.Each(c[1].paths[3:], (*embedded.Server).Kill)
 		slow := c[1].paths[2]
 		slow.LoseMessages(true)
 		o := c[1].watches(t)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -109,7 +109,7 @@ func (t *Term) begin(ctx context.Context) error {
 		_ = t.giveUp()
 		switch {
 		case ctx.Err() != nil && last != nil:
-			return oneline.Join(ctx.Err(), last)
+			return errs.Join(ctx.Err(), last)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, ErrResigned): // no caller has the term yet: the client is shutting down

@@ -10,8 +10,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -148,7 +148,7 @@ func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
 		for _, s := range servers[:3] {
 			s.Redis.Del(key)
 		}
-		each(servers[:2], func(s *embedded.Server) { // a minority does no harm
+		locktest.Each(servers[:2], func(s *embedded.Server) { // a minority does no harm
 			if err := s.Redis.Set(key, "mine"); err != nil {
 				t.Fatal(err)
 			}
@@ -159,8 +159,8 @@ func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
 		if err := servers[2].Redis.Set("job", "mine"); err != nil {
 			t.Fatal(err)
 		}
-		each(servers[:2], func(s *embedded.Server) { s.Redis.Del(key) })
-		each(servers[:2], func(s *embedded.Server) {
+		locktest.Each(servers[:2], func(s *embedded.Server) { s.Redis.Del(key) })
+		locktest.Each(servers[:2], func(s *embedded.Server) {
 			if err := s.Redis.Set("job", "mine"); err != nil {
 				t.Fatal(err)
 			}
@@ -198,7 +198,7 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				c, servers := start(t, 1)
 				resign(t, c[0].leads(t))
-				each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
+				locktest.Each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
 				down := servers[2]
 				down.Before(func(r embedded.Run) {
 					if r.Script == "proclaim" {
@@ -219,12 +219,12 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 				time.Sleep(quorumlock.DefaultTTL) // for what the nodes that refuse have kept
 
 				tt.refuse(t, servers[2])
-				each(servers[:2], func(s *embedded.Server) { s.Deny() })
+				locktest.Each(servers[:2], func(s *embedded.Server) { s.Deny() })
 				_, err := c[0].Campaign(t.Context())
 				if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !strings.Contains(err.Error(), tt.said) {
 					t.Errorf("Campaign where no quorum takes the value: %v, want a QuorumError that says %q", err, tt.said)
 				}
-				each(servers, func(s *embedded.Server) {
+				locktest.Each(servers, func(s *embedded.Server) {
 					s.Before(nil)
 					s.Deny()
 				})
@@ -238,7 +238,7 @@ func TestCampaignRidesOutNodesThatFailAfterTheGrant(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		resign(t, c[0].leads(t))
-		each(servers[:3], func(s *embedded.Server) {
+		locktest.Each(servers[:3], func(s *embedded.Server) {
 			s.Before(func(r embedded.Run) {
 				if r.Script == "proclaim" {
 					s.Kill()
@@ -246,7 +246,7 @@ func TestCampaignRidesOutNodesThatFailAfterTheGrant(t *testing.T) {
 			})
 		})
 		time.AfterFunc(5*time.Second, func() {
-			each(servers[:3], func(s *embedded.Server) {
+			locktest.Each(servers[:3], func(s *embedded.Server) {
 				s.Before(nil)
 				s.Restart(true)
 			})

@@ -7,8 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // Run campaigns, and calls lead when this candidate leads. When the leadership is lost, or somebody calls Resign, it
@@ -38,7 +37,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error
 		return err
 	}
 	if lead == nil {
-		return misuse.New("quorumlock: election: Run: the function is nil: use what the leader does")
+		return errs.Misuse("quorumlock: election: Run: the function is nil: use what the leader does")
 	}
 	for {
 		began := time.Now()
@@ -68,7 +67,7 @@ func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) 
 	}()
 	if ended == nil {
 		if errors.Is(t.err, quorumlock.ErrLost) {
-			err = oneline.Join(err, t.err)
+			err = errs.Join(err, t.err)
 		}
 		return false, err
 	}
@@ -76,11 +75,11 @@ func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) 
 		err = nil
 	}
 	if ctx.Err() != nil {
-		return false, oneline.Join(ctx.Err(), err)
+		return false, errs.Join(ctx.Err(), err)
 	}
 	select {
 	case <-t.election.lock.Client().Stopping():
-		return false, oneline.Join(quorumlock.ErrClosed, err)
+		return false, errs.Join(quorumlock.ErrClosed, err)
 	default:
 	}
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -173,12 +173,12 @@ func TestRunCampaignsAgainAfterALossAndAfterResign(t *testing.T) {
 		stop := c[0].background(t, w.lead)
 		time.Sleep(time.Second)
 		for i := range 3 {
-			each(c[0].paths, (*embedded.Server).Kill)
+			locktest.Each(c[0].paths, (*embedded.Server).Kill)
 			time.Sleep(30 * time.Second)
 			if n, inside := w.so(); n != i+1 || inside != 0 {
 				t.Errorf("%d terms, %d inside, while the nodes are down", n, inside)
 			}
-			each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
+			locktest.Each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
 			time.Sleep(2 * time.Second)
 		}
 		if err := c[0].Resign(t.Context()); err != nil {
@@ -231,9 +231,9 @@ func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
 			return broken
 		})
 		time.Sleep(time.Second)
-		each(c[0].paths, (*embedded.Server).Kill)
+		locktest.Each(c[0].paths, (*embedded.Server).Kill)
 		time.Sleep(30 * time.Second)
-		each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(c[0].paths, func(s *embedded.Server) { s.Restart(true) })
 		time.Sleep(2 * time.Second)
 		if err := stop(); !errors.Is(err, context.Canceled) || !errors.Is(err, broken) {
 			t.Errorf("Run: %v, want Canceled joined with the error of lead", err)
@@ -282,7 +282,7 @@ func TestRunSaysThatTheLockWasLostAsItReturns(t *testing.T) {
 		c, servers := start(t, 1)
 		err := c[0].Run(t.Context(), func(context.Context) error {
 			synctest.Wait() // for the nodes beyond the quorum
-			each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
+			locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("job") })
 			return nil
 		})
 		if !errors.Is(err, quorumlock.ErrLost) {
@@ -311,7 +311,7 @@ func TestRunGoesOnAfterWithWait(t *testing.T) {
 func TestRunWithWaitReturnsARefusalThatIsFinal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1, quorumlock.WithWait(time.Minute))
-		each(servers[:3], func(s *embedded.Server) {
+		locktest.Each(servers[:3], func(s *embedded.Server) {
 			if err := s.Redis.Set(wire.LeaderKey("job"), "mine"); err != nil {
 				t.Fatal(err)
 			}

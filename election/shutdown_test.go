@@ -8,8 +8,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // Shutdown ends the context of a leader, which may have no other end.
@@ -91,7 +91,7 @@ func TestShutdownEndsACampaignThatHasTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		resign(t, c[0].leads(t))
-		each(servers[:3], func(s *embedded.Server) {
+		locktest.Each(servers[:3], func(s *embedded.Server) {
 			s.Before(func(r embedded.Run) {
 				if r.Script == "proclaim" {
 					s.Kill()
@@ -109,7 +109,7 @@ func TestShutdownEndsACampaignThatHasTheLock(t *testing.T) {
 		if err := <-ended; !errors.Is(err, quorumlock.ErrClosed) {
 			t.Errorf("Campaign: %v, want ErrClosed", err)
 		}
-		each(servers[:3], func(s *embedded.Server) {
+		locktest.Each(servers[:3], func(s *embedded.Server) {
 			s.Before(nil)
 			s.Restart(true)
 		})

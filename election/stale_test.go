@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
+
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -31,7 +33,7 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 				c[0].paths[4].Kill()
 				change(t, c, term)
 				o := c[2].watches(t)
-				each(c[2].paths[:4], (*embedded.Server).Kill)
+				locktest.Each(c[2].paths[:4], (*embedded.Server).Kill)
 				now := time.Now()
 				behind.Redis.Publish(wire.LeaderKey("job"), "noise")
 				time.Sleep(time.Second)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -126,7 +126,7 @@ func (t *Term) Resign(ctx context.Context) error {
 func (t *Term) resign(ctx context.Context) (over bool, err error) {
 	if ctx == nil {
 		over, err = t.resign(context.Background())
-		return over, oneline.Join(quorumlock.ErrNilContext, err)
+		return over, errs.Join(quorumlock.ErrNilContext, err)
 	}
 	t.look()
 	t.end(ErrResigned)
@@ -176,7 +176,7 @@ func (t *Term) keep() {
 			stopping = nil
 			t.end(ErrResigned)
 		case <-limit:
-			t.err = oneline.Join(ErrNotDrained, t.release())
+			t.err = errs.Join(ErrNotDrained, t.release())
 			t.election.set.Logger.Warn("quorumlock: released while the leader was still at work", "lock", t.election.Name(), "owner", t.Owner(), "token", t.Token())
 			return
 		case <-ended:

@@ -8,7 +8,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // Dialect is the kind of a database. Its zero value is none, and refused.
@@ -36,7 +36,7 @@ func (d Dialect) String() string {
 
 func (d Dialect) check() error {
 	if d < Postgres || d > SQLite {
-		return misuse.Errorf("quorumlock: fence: %v is no dialect: use Postgres, MySQL (for MariaDB, too) or SQLite", d)
+		return errs.Misusef("quorumlock: fence: %v is no dialect: use Postgres, MySQL (for MariaDB, too) or SQLite", d)
 	}
 	return nil
 }
@@ -72,7 +72,7 @@ func newColumn(d Dialect, table, key, token string) (column, error) {
 			continue
 		}
 		if !identifier.MatchString(n.name) {
-			return column{}, misuse.Errorf("quorumlock: fence: the %s %.80q: use letters, digits and underscores, as the database stores the name", n.what, n.name)
+			return column{}, errs.Misusef("quorumlock: fence: the %s %.80q: use letters, digits and underscores, as the database stores the name", n.what, n.name)
 		}
 		if n.to != nil {
 			*n.to = d.quote(n.name)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 var (
@@ -38,9 +38,9 @@ const maxResource = 255
 func checkResource(resource string) error {
 	switch n := len(resource); {
 	case n == 0:
-		return misuse.New("quorumlock: fence: the resource is empty: use a name, such as that of the lock")
+		return errs.Misuse("quorumlock: fence: the resource is empty: use a name, such as that of the lock")
 	case n > maxResource:
-		return misuse.Errorf("quorumlock: fence: the resource %.40q has %d bytes: use at most %d", resource, n, maxResource)
+		return errs.Misusef("quorumlock: fence: the resource %.40q has %d bytes: use at most %d", resource, n, maxResource)
 	}
 	return nil
 }
@@ -49,9 +49,9 @@ func checkResource(resource string) error {
 func checkToken(token uint64) error {
 	switch {
 	case token == 0:
-		return misuse.New("quorumlock: fence: the fencing token is 0: use that of the lease, Lease.Token")
+		return errs.Misuse("quorumlock: fence: the fencing token is 0: use that of the lease, Lease.Token")
 	case token > math.MaxInt64:
-		return misuse.Errorf("quorumlock: fence: the fencing token %d is too large: use that of the lease, Lease.Token", token)
+		return errs.Misusef("quorumlock: fence: the fencing token %d is too large: use that of the lease, Lease.Token", token)
 	}
 	return nil
 }

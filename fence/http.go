@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/quorumlock/quorumlock/internal/nils"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // The headers of a fenced request and of its refusal.
@@ -98,7 +98,7 @@ func CheckResponse(r *http.Response) error {
 func Middleware(store Store, resource func(*http.Request) string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if nils.Is(store) || resource == nil || next == nil {
+			if settings.IsNil(store) || resource == nil || next == nil {
 				http.Error(w, "quorumlock: fence: Middleware was given a nil store, resource function or handler", http.StatusInternalServerError)
 				return
 			}

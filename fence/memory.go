@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // Store remembers the highest token of each resource, for [Middleware]. [Memory] and [Redis] are stores; [SQL.Store]
@@ -37,7 +37,7 @@ func (m *Memory) Enter(ctx context.Context, resource string, token uint64) (func
 	if ctx == nil {
 		return nil, fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext)
 	}
-	if err := oneline.Join(checkResource(resource), checkToken(token)); err != nil {
+	if err := errs.Join(checkResource(resource), checkToken(token)); err != nil {
 		return nil, err
 	}
 	r, err := m.mark(resource, token)

@@ -11,9 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/nils"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Redis keeps the token of a resource in a key beside the data of the resource, on the Redis that has the data: not on
@@ -37,12 +36,12 @@ type Redis struct {
 // a resource is without writes. With 0 a token is kept for ever, in one small key for each resource.
 func NewRedis(client redis.Scripter, keep time.Duration) (*Redis, error) {
 	switch {
-	case nils.Is(client):
-		return nil, misuse.New("quorumlock: fence: the Redis client is nil: use the client that writes the data")
+	case settings.IsNil(client):
+		return nil, errs.Misuse("quorumlock: fence: the Redis client is nil: use the client that writes the data")
 	case queues(client):
-		return nil, misuse.Errorf("quorumlock: fence: the Redis client is a %T, which only queues calls: use the client that made it", client)
+		return nil, errs.Misusef("quorumlock: fence: the Redis client is a %T, which only queues calls: use the client that made it", client)
 	case keep < 0 || keep > 0 && keep < time.Millisecond:
-		return nil, misuse.Errorf("quorumlock: fence: keep is %v: use a millisecond or more, or 0 to keep tokens for ever", keep)
+		return nil, errs.Misusef("quorumlock: fence: keep is %v: use a millisecond or more, or 0 to keep tokens for ever", keep)
 	}
 	return &Redis{client, keep}, nil
 }
@@ -66,7 +65,7 @@ func (r *Redis) Mark(ctx context.Context, resource string, token uint64) error {
 // guarded. The resource is the key itself. It returns what [Redis.Run] does.
 func (r *Redis) Set(ctx context.Context, key string, token uint64, value any, ttl time.Duration) error {
 	if ttl < 0 || ttl > 0 && ttl < time.Millisecond {
-		return misuse.Errorf("quorumlock: fence: the TTL is %v: use a millisecond or more, or 0 for none", ttl)
+		return errs.Misusef("quorumlock: fence: the TTL is %v: use a millisecond or more, or 0 for none", ttl)
 	}
 	return r.run(ctx, set, "0", key, token, []string{key}, []any{value, ttl.Milliseconds()}).Err()
 }
@@ -96,9 +95,9 @@ func (r *Redis) run(ctx context.Context, s *Script, create, resource string, tok
 		return failed(fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext))
 	}
 	if s == nil || s.script == nil {
-		return failed(misuse.New("quorumlock: fence: the script is nil: make it with Guard"))
+		return failed(errs.Misuse("quorumlock: fence: the script is nil: make it with Guard"))
 	}
-	if err := oneline.Join(checkResource(resource), checkToken(token)); err != nil {
+	if err := errs.Join(checkResource(resource), checkToken(token)); err != nil {
 		return failed(err)
 	}
 	keys = append([]string{fenceKey(resource)}, keys...)

@@ -6,8 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // Columns says where rows carry their own token. Names are as the database stores them; Postgres stores a name in lower
@@ -43,7 +42,7 @@ func (r *Rows) Migration() string {
 // Mark records the token of a new holder in the row, in one statement: see [SQL.Mark]. It returns [ErrMissing] if there is
 // no such row: insert the row with the token of its lease, then.
 func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
-	if err := oneline.Join(usable(ctx, db), checkToken(token)); err != nil {
+	if err := errs.Join(usable(ctx, db), checkToken(token)); err != nil {
 		return err
 	}
 	return r.run(ctx, db, "Mark", key, token, r.column.mark(key, int64(token)))
@@ -52,7 +51,7 @@ func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
 // Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns [ErrMissing] if the row
 // does not exist or was never marked.
 func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
-	if err := oneline.Join(transaction(ctx, tx), checkToken(token)); err != nil {
+	if err := errs.Join(transaction(ctx, tx), checkToken(token)); err != nil {
 		return err
 	}
 	return r.run(ctx, tx, "Check", key, token, r.column.check(key, int64(token), nil))
@@ -63,19 +62,19 @@ func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
 // The row's triggers run even then. For a new value that depends on the old one, use [Rows.Check] and a statement of your
 // own.
 func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
-	if err := oneline.Join(usable(ctx, db), checkToken(token)); err != nil {
+	if err := errs.Join(usable(ctx, db), checkToken(token)); err != nil {
 		return err
 	}
 	if len(columns) == 0 {
-		return misuse.New("quorumlock: fence: Set has no columns: name those to write, or use Mark")
+		return errs.Misuse("quorumlock: fence: Set has no columns: name those to write, or use Mark")
 	}
 	set := make([]assignment, 0, len(columns))
 	for _, name := range slices.Sorted(maps.Keys(columns)) {
 		if !identifier.MatchString(name) {
-			return misuse.Errorf("quorumlock: fence: the column %.80q: use letters, digits and underscores, as the database stores the name", name)
+			return errs.Misusef("quorumlock: fence: the column %.80q: use letters, digits and underscores, as the database stores the name", name)
 		}
 		if name == r.columns.Token || name == r.columns.Key {
-			return misuse.Errorf("quorumlock: fence: the column %q is the key or the token of the row: leave it out", name)
+			return errs.Misusef("quorumlock: fence: the column %q is the key or the token of the row: leave it out", name)
 		}
 		set = append(set, assignment{r.column.dialect.quote(name), columns[name]})
 	}

@@ -6,9 +6,8 @@ import (
 	"fmt"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/nils"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // DefaultTable is the table of [NewSQL] if none is named.
@@ -70,7 +69,7 @@ func (s *SQL) Migration() string {
 // It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, and the driver's error otherwise. It
 // may be called again with the same token. When ctx is done first, the token may or may not be marked.
 func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) error {
-	if err := oneline.Join(usable(ctx, db), checkResource(resource), checkToken(token)); err != nil {
+	if err := errs.Join(usable(ctx, db), checkResource(resource), checkToken(token)); err != nil {
 		return err
 	}
 	seen, err := s.column.insert(resource, int64(token)).run(ctx, db)
@@ -87,7 +86,7 @@ func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) er
 // It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, [ErrMissing] if none was, and the
 // driver's error otherwise. After an error, roll back. A token that is higher than the marked one is marked.
 func (s *SQL) Check(ctx context.Context, tx DB, resource string, token uint64) error {
-	if err := oneline.Join(transaction(ctx, tx), checkResource(resource), checkToken(token)); err != nil {
+	if err := errs.Join(transaction(ctx, tx), checkResource(resource), checkToken(token)); err != nil {
 		return err
 	}
 	seen, err := s.column.check(resource, int64(token), nil).run(ctx, tx)
@@ -125,8 +124,8 @@ func usable(ctx context.Context, db DB) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext)
 	}
-	if nils.Is(db) {
-		return misuse.New("quorumlock: fence: the database is nil: use a *sql.DB, a *sql.Conn or a *sql.Tx")
+	if settings.IsNil(db) {
+		return errs.Misuse("quorumlock: fence: the database is nil: use a *sql.DB, a *sql.Conn or a *sql.Tx")
 	}
 	return nil
 }
@@ -140,7 +139,7 @@ func transaction(ctx context.Context, tx DB) error {
 		Commit() error
 		Rollback() error
 	}); !ok {
-		return misuse.Errorf("quorumlock: fence: Check was given a %T, which is no transaction, so that the row's lock would end with the statement: use the *sql.Tx of the writes", tx)
+		return errs.Misusef("quorumlock: fence: Check was given a %T, which is no transaction, so that the row's lock would end with the statement: use the *sql.Tx of the writes", tx)
 	}
 	return nil
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/redisson"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/proof/redisson"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/names"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Locker is a lock in the memory of this process: a [quorumlock.Locker] that is fair, re-entrant by context and has
@@ -56,12 +55,12 @@ type outcome struct {
 func New(name string, opts ...quorumlock.Option) *Locker {
 	set, err := options.Resolve(opts...)
 	if err == nil && set.Owner != "" {
-		err = misuse.New("quorumlock: locktest: WithOwner is not supported: enter a hold with the context of its lease")
+		err = errs.Misuse("quorumlock: locktest: WithOwner is not supported: enter a hold with the context of its lease")
 	}
 	if err == nil {
 		err = quorumlock.CheckName(name)
 	}
-	return &Locker{name: name, set: set, err: err, client: set.Label + "~" + names.NewID()}
+	return &Locker{name: name, set: set, err: err, client: set.Label + "~" + settings.NewID()}
 }
 
 // Name returns the name the lock was made with.
@@ -72,7 +71,7 @@ func (l *Locker) Name() string { return l.name }
 func (l *Locker) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	lease, err := l.acquire(ctx, l.set.Wait != 0)
 	if held, ok := err.(*quorumlock.HeldError); ok && l.set.Wait == 0 {
-		return nil, oneline.Join(context.DeadlineExceeded, held)
+		return nil, errs.Join(context.DeadlineExceeded, held)
 	}
 	return lease, err
 }
@@ -162,7 +161,7 @@ func (l *Locker) leave(w *waiter, err error) error {
 	defer l.mu.Unlock()
 	refusal := l.refusal(i + 1)
 	l.queue = slices.Delete(l.queue, i, i+1)
-	return oneline.Join(err, refusal)
+	return errs.Join(err, refusal)
 }
 
 func (l *Locker) refusal(position int) error {

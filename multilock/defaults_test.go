@@ -32,7 +32,7 @@ func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
 		var seen counter
-		c, servers := start(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithWait(time.Second), quorumlock.WithoutRenewal(),
+		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithWait(time.Second), quorumlock.WithoutRenewal(),
 			quorumlock.WithLabel("billing"), quorumlock.WithPrefix("{app}:"), quorumlock.WithQuorum(3),
 			quorumlock.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), quorumlock.WithObserver(&seen))
 		a, b := c.Mutex("a"), c.Mutex("b")
@@ -63,7 +63,7 @@ func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 
 func TestOptionsOfAMultiLockOverrideItsDefaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := start(t, 3, quorumlock.WithTTL(3*time.Second))
+		c, _ := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second))
 		m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b", quorumlock.WithTTL(5*time.Second))}, quorumlock.WithTTL(7*time.Second))
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +94,8 @@ func TestDifferentDefaultsOfClientsAreRefusedUntilOneIsGiven(t *testing.T) {
 		"max hold":     {nil, []quorumlock.Option{quorumlock.WithMaxHold(minute)}, "WithMaxHold is not set and 1m0s", quorumlock.WithMaxHold(minute)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, servers := start(t, 3, tt.one...)
-			d, _ := client(t, servers, tt.other...)
+			c, servers := locktest.Client(t, 3, tt.one...)
+			d, _ := locktest.Another(t, servers, tt.other...)
 			nested := all(t, c.Mutex("x"))
 			for _, members := range [][]quorumlock.Locker{{c.Mutex("a"), d.Mutex("b")}, {nested, c.Mutex("a"), d.Mutex("b")}} {
 				if _, err := multilock.New(members); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "give the option to multilock.New") {
@@ -116,7 +116,7 @@ func TestDifferentDefaultsOfClientsAreRefusedUntilOneIsGiven(t *testing.T) {
 
 // New refuses a guard of one member alone, because the MultiLock would drop it.
 func TestTheGuardOfASingleMemberIsNotLost(t *testing.T) {
-	c, _ := start(t, 3)
+	c, _ := locktest.Client(t, 3)
 	guard := quorumlock.WithRestartGuard(time.Minute)
 	members := []quorumlock.Locker{c.Mutex("a"), c.Mutex("b", guard)}
 	if _, err := multilock.New(members); err == nil || !strings.Contains(err.Error(), "member 2 has WithRestartGuard(1m0s): give it to multilock.New") {

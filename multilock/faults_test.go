@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -23,9 +23,9 @@ func TestContextCancelledAtEveryPointLeavesNothing(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("a member held by somebody else %v", held), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, near := start(t, 3)
-				d, far := start(t, 3)
-				other, _ := client(t, far)
+				c, near := locktest.Client(t, 3)
+				d, far := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, far)
 				servers := append(append([]*embedded.Server{}, near...), far...)
 				m := all(t, c.Mutex("a"), d.Mutex("b"), c.Mutex("c"))
 				free(t, m)
@@ -41,9 +41,9 @@ func TestContextCancelledAtEveryPointLeavesNothing(t *testing.T) {
 							cancel()
 						}
 					}
-					each(servers, func(s *embedded.Server) { s.Before(hook); s.After(hook) })
+					locktest.Each(servers, func(s *embedded.Server) { s.Before(hook); s.After(hook) })
 					lease, err := m.Lock(ctx)
-					each(servers, func(s *embedded.Server) { s.Before(nil); s.After(nil) })
+					locktest.Each(servers, func(s *embedded.Server) { s.Before(nil); s.After(nil) })
 					reached := ctx.Err() != nil
 					cancel()
 					if err == nil {
@@ -78,9 +78,9 @@ func TestReplyToOneOfSeveralScriptsLostIsAppliedOnceAndUndone(t *testing.T) {
 	for lost := range 4 {
 		t.Run(fmt.Sprintf("at %d of 3", lost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
+				c, servers := locktest.Client(t, 3)
 				m := all(t, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
-				each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
+				locktest.Each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
 				lease, err := m.TryLock(t.Context())
 				synctest.Wait()
 				for _, s := range servers {
@@ -109,9 +109,9 @@ func TestLateAcquireOfAMemberLeavesNoKey(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		t.Run(fmt.Sprintf("a member held by somebody else %v", held), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, near := start(t, 3)
-				d, far := start(t, 3)
-				other, _ := client(t, far)
+				c, near := locktest.Client(t, 3)
+				d, far := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, far)
 				m := all(t, c.Mutex("a"), d.Mutex("b"))
 				free(t, m)
 				var holder *quorumlock.Lease
@@ -154,15 +154,15 @@ func TestSlowMemberCountsAgainstTheValidityOfAll(t *testing.T) {
 	for pause, granted := range map[time.Duration]bool{500 * time.Millisecond: true, 990 * time.Millisecond: false} {
 		t.Run(pause.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, near := start(t, 3)
-				d, far := start(t, 3)
+				c, near := locktest.Client(t, 3)
+				d, far := locktest.Client(t, 3)
 				m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), d.Mutex("b")},
 					quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
 				if err != nil {
 					t.Fatal(err)
 				}
 				free(t, m)
-				each(far, func(s *embedded.Server) {
+				locktest.Each(far, func(s *embedded.Server) {
 					s.After(func(r embedded.Run) {
 						if r.Script == "acquire" {
 							time.Sleep(pause)
@@ -201,7 +201,7 @@ func TestTransfersBetweenAccountsExcludeEachOtherAndEnd(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		var workers, troubles sync.WaitGroup
 		for i := range clients {
-			c, _ := client(t, servers, opts...)
+			c, _ := locktest.Another(t, servers, opts...)
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			workers.Go(func() {
 				for range transfers {

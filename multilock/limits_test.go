@@ -30,8 +30,8 @@ func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
 // Every MultiLock within the limits can be locked, waited for, renewed and unlocked.
 func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		other, _ := client(t, servers)
+		c, servers := locktest.Client(t, 1)
+		other, _ := locktest.Another(t, servers)
 		members := rows(c, multilock.MaxMembers, multilock.MaxNameBytes)
 		m := all(t, members...)
 		lease := locktest.Lock(t, m)
@@ -59,7 +59,7 @@ func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
 }
 
 func TestAMultiLockBeyondALimitIsRefusedByName(t *testing.T) {
-	c, _ := start(t, 3)
+	c, _ := locktest.Client(t, 3)
 	for name, tt := range map[string]struct {
 		members []quorumlock.Locker
 		want    string

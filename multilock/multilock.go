@@ -32,7 +32,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -75,17 +75,17 @@ const (
 // locks; and for names of more than [MaxNameBytes] bytes in all.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	if len(members) == 0 {
-		return nil, misuse.New("quorumlock: multilock.New: no members: give at least one lock")
+		return nil, errs.Misuse("quorumlock: multilock.New: no members: give at least one lock")
 	}
 	locks := make([]*quorum.Lock, len(members))
 	names := make([]string, len(members))
 	for i, l := range members {
 		lock, ok := quorum.Of(l)
 		if !ok {
-			return nil, misuse.Errorf("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
+			return nil, errs.Misusef("quorumlock: multilock.New: member %d is a %T: use a lock of package node, redlock or multilock", i+1, l)
 		}
 		if locks[i] = lock; lock == nil {
-			return nil, misuse.Errorf("quorumlock: multilock.New: member %d is nil or a zero %T: make it with the Mutex method of a client or node", i+1, l)
+			return nil, errs.Misusef("quorumlock: multilock.New: member %d is nil or a zero %T: make it with the Mutex method of a client or node", i+1, l)
 		}
 		names[i] = l.Name()
 	}
@@ -108,11 +108,11 @@ func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, 
 	case err != nil:
 		return set, err
 	case set.Quorum != 0:
-		return set, misuse.New("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
+		return set, errs.Misuse("quorumlock: WithQuorum is for package redlock: a MultiLock needs every member")
 	case set.Prefix != "":
-		return set, misuse.New("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
+		return set, errs.Misuse("quorumlock: WithPrefix is for the members of a MultiLock: give it to their client")
 	case set.Label != quorumlock.DefaultLabel():
-		return set, misuse.New("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
+		return set, errs.Misuse("quorumlock: WithLabel is for the client of a MultiLock's first member: give it to redlock.New")
 	}
 	for _, c := range clients[1:] {
 		other, err := options.Inherit(c.Defaults(), opts)
@@ -120,7 +120,7 @@ func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, 
 			return set, err
 		}
 		if d := options.Difference(&set, &other); d != "" {
-			return set, misuse.Errorf("quorumlock: multilock.New: the clients of the members differ: %s: give the option to multilock.New, or use clients that agree", d)
+			return set, errs.Misusef("quorumlock: multilock.New: the clients of the members differ: %s: give the option to multilock.New, or use clients that agree", d)
 		}
 	}
 	return set, nil

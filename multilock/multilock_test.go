@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -20,8 +20,8 @@ import (
 // "Lock both accounts": different names at the same nodes, as one lock.
 func TestBothAccountsAreLockedAsOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := client(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		a, b := c.Mutex("account:1"), c.Mutex("account:2")
 		both := all(t, a, b)
 		if both.Name() != "account:1 + account:2" {
@@ -46,8 +46,8 @@ func TestBothAccountsAreLockedAsOne(t *testing.T) {
 func TestMembersOfAllKindsMix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		singles, nodes := locktest.Nodes(t, 2)
-		c, reds := start(t, 3)
-		d, others := start(t, 5, quorumlock.WithQuorum(4))
+		c, reds := locktest.Client(t, 3)
+		d, others := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		single, red, of5 := nodes[0].Mutex("a"), c.Mutex("b"), d.Mutex("c")
 		inner := all(t, nodes[1].Mutex("d"), of5)
 		m := all(t, single, red, inner)
@@ -84,8 +84,8 @@ func TestMembersOfAllKindsMix(t *testing.T) {
 // "A failed member means all are released."
 func TestMemberHeldBySomebodyElseReleasesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := client(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		m := all(t, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
 		for _, name := range []string{"a", "b", "c"} {
 			held := locktest.Lock(t, other.Mutex(name))
@@ -104,10 +104,10 @@ func TestMemberHeldBySomebodyElseReleasesTheOthers(t *testing.T) {
 
 func TestMemberThatCannotBeReachedReleasesTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, near := start(t, 3)
-		d, far := start(t, 3)
+		c, near := locktest.Client(t, 3)
+		d, far := locktest.Client(t, 3)
 		m := all(t, c.Mutex("a"), d.Mutex("b"))
-		each(far[:2], (*embedded.Server).Kill)
+		locktest.Each(far[:2], (*embedded.Server).Kill)
 		_, err := m.TryLock(t.Context())
 		q, ok := errors.AsType[*quorumlock.QuorumError](err)
 		if !ok || errors.Is(err, quorumlock.ErrHeld) || q.Granted > 1 || q.Needed != 2 || len(q.Nodes) != 2 {
@@ -115,7 +115,7 @@ func TestMemberThatCannotBeReachedReleasesTheOthers(t *testing.T) {
 		}
 		locktest.Nothing(t, near)
 		locktest.Nothing(t, far)
-		time.AfterFunc(5*time.Second, func() { each(far[:2], func(s *embedded.Server) { s.Restart(true) }) })
+		time.AfterFunc(5*time.Second, func() { locktest.Each(far[:2], func(s *embedded.Server) { s.Restart(true) }) })
 		locktest.Unlock(t, locktest.Lock(t, m)) // rides it out
 		locktest.Nothing(t, far)
 	})
@@ -124,14 +124,16 @@ func TestMemberThatCannotBeReachedReleasesTheOthers(t *testing.T) {
 // "If one member is lost, the whole lease is, and Unlock frees the others still."
 func TestOneMemberLostLosesTheLeaseAndUnlockFreesTheOthers(t *testing.T) {
 	for name, lose := range map[string]func(servers []*embedded.Server){
-		"its keys were taken": func(servers []*embedded.Server) { each(servers, func(s *embedded.Server) { s.Redis.Del("b") }) },
-		"it was cut off":      func(servers []*embedded.Server) { each(servers[:2], (*embedded.Server).Kill) },
+		"its keys were taken": func(servers []*embedded.Server) {
+			locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("b") })
+		},
+		"it was cut off": func(servers []*embedded.Server) { locktest.Each(servers[:2], (*embedded.Server).Kill) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, near := start(t, 3)
-				d, far := start(t, 3)
-				other, _ := client(t, near)
+				c, near := locktest.Client(t, 3)
+				d, far := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, near)
 				lease := locktest.Lock(t, all(t, c.Mutex("a"), d.Mutex("b")))
 				lose(far)
 				locktest.Lost(t, lease, quorumlock.DefaultTTL)
@@ -156,7 +158,7 @@ func TestOneMemberLostLosesTheLeaseAndUnlockFreesTheOthers(t *testing.T) {
 // A minority of one member forgets: it is taken back.
 func TestMemberTakesBackWhatANodeForgot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease := locktest.Lock(t, all(t, c.Mutex("a"), c.Mutex("b")))
 		for _, s := range servers {
 			s.Restart(false)
@@ -177,8 +179,8 @@ func TestMemberTakesBackWhatANodeForgot(t *testing.T) {
 func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, nodes := locktest.Nodes(t, 1)
-		c, servers := start(t, 3)
-		d, _ := client(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		a, b, single := c.Mutex("a"), d.Mutex("b"), nodes[0].Mutex("n")
 		both, three := all(t, a, b), all(t, b, all(t, single, a))
 		// The counters of one member are far ahead, by turns.
@@ -216,9 +218,9 @@ func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
 
 func TestMembersOfDifferentClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := client(t, servers)
-		e, _ := client(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
+		e, _ := locktest.Another(t, servers)
 		m := all(t, c.Mutex("a"), d.Mutex("b"))
 		lease := locktest.Lock(t, m)
 		locktest.Refused(t, e.Mutex("a"))
@@ -249,8 +251,8 @@ func TestMembersOfDifferentClients(t *testing.T) {
 // One server has one vote, by whatever node a member reaches it.
 func TestMemberGivenTwiceThroughAnotherClientIsToldAndLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := client(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		_, err := all(t, c.Mutex("a"), d.Mutex("a")).TryLock(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "same server") {
 			t.Errorf("TryLock: %v, want to be told that it is one server", err)
@@ -261,8 +263,8 @@ func TestMemberGivenTwiceThroughAnotherClientIsToldAndLeavesNothing(t *testing.T
 
 func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := start(t, 3)
-		d, _ := start(t, 3)
+		c, _ := locktest.Client(t, 3)
+		d, _ := locktest.Client(t, 3)
 		a, b := c.Mutex("a"), c.Mutex("b")
 		for name, members := range map[string][]quorumlock.Locker{
 			"none":                  {},
@@ -298,7 +300,7 @@ func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 // A hold that overlaps one of the same context would wait for itself: it gets an error instead.
 func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		a, b, x := c.Mutex("a"), c.Mutex("b"), c.Mutex("x")
 		both := all(t, a, b)
 		for name, tt := range map[string]struct{ first, second quorumlock.Locker }{

@@ -13,8 +13,8 @@ import (
 // "Read the rates, write the account": in one call.
 func TestAMultiLockReadsOneNameAndWritesAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := client(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		mixed := all(t, c.RWMutex("account"), c.RWMutex("rates").RLocker())
 		lease := locktest.Lock(t, mixed)
 		locktest.Unlock(t, locktest.TryLock(t, d.RWMutex("rates").RLocker()))

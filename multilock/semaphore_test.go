@@ -14,8 +14,8 @@ import (
 // Two semaphores of one name at different nodes are two: their slots need not be the same.
 func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, others := start(t, 3)
+		c, servers := locktest.Client(t, 3)
+		d, others := locktest.Client(t, 3)
 		a := locktest.Lock(t, c.Semaphore("pool", 2))
 		var b *quorumlock.Lease
 		for b == nil || b.Slot() == a.Slot() { // the free slots differ
@@ -42,7 +42,7 @@ func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
 // part keeps its promise.
 func TestMixedKindsDoNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, servers := start(t, 3)
+		_, servers := locktest.Client(t, 3)
 		const slots = 2
 		var mu sync.Mutex
 		readers, writers, inside := map[string]int{}, map[string]int{}, map[int]bool{}
@@ -59,7 +59,7 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 		var running sync.WaitGroup
 		turns := make([]int, 8)
 		for i := range turns {
-			c, _ := client(t, servers)
+			c, _ := locktest.Another(t, servers)
 			read, write := "A", "B"
 			if i%2 == 1 {
 				read, write = write, read

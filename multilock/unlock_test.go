@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // What is wrong with a member, and how soon it is known.
@@ -64,7 +64,7 @@ func TestUnlockFreesEveryRedLockThatHasAQuorumAndSaysHowMany(t *testing.T) {
 				var members []quorumlock.Locker
 				var servers [][]*embedded.Server
 				for i := range names {
-					c, some := start(t, 3)
+					c, some := locktest.Client(t, 3)
 					members, servers = append(members, c.Mutex(names[i])), append(servers, some)
 				}
 				lease := locktest.Lock(t, all(t, members...))
@@ -73,7 +73,7 @@ func TestUnlockFreesEveryRedLockThatHasAQuorumAndSaysHowMany(t *testing.T) {
 						s.Delay(time.Duration(3*i+j+1) * time.Millisecond)
 					}
 				}
-				each(servers[0][:2], tt.begin)
+				locktest.Each(servers[0][:2], tt.begin)
 				err := lease.Unlock(t.Context())
 				for i := range servers[1:] {
 					has := 0
@@ -87,7 +87,7 @@ func TestUnlockFreesEveryRedLockThatHasAQuorumAndSaysHowMany(t *testing.T) {
 					}
 				}
 				saysTwoOfThree(t, err)
-				each(servers[0][:2], tt.end)
+				locktest.Each(servers[0][:2], tt.end)
 				time.Sleep(2 * quorumlock.DefaultTTL)
 				for i := range servers {
 					locktest.Nothing(t, servers[i])

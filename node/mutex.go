@@ -5,7 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
@@ -52,9 +52,9 @@ func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
 		err = transport.Of(n).Err()
 	case err != nil:
 	case set.Quorum != 0:
-		err = misuse.New("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
+		err = errs.Misuse("quorumlock: WithQuorum is for package redlock: a node's Mutex has one node")
 	case set.Label != quorumlock.DefaultLabel():
-		err = misuse.New("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
+		err = errs.Misuse("quorumlock: WithLabel is for redlock.New: a node's Mutex has the default label: leave the option out, or use a client of package redlock")
 	}
 	return set, err
 }

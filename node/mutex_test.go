@@ -9,27 +9,11 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
-
-func mustLock(t *testing.T, l quorumlock.Locker) *quorumlock.Lease {
-	t.Helper()
-	lease, err := l.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease
-}
-
-func mustUnlock(t *testing.T, lease *quorumlock.Lease) {
-	t.Helper()
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
 
 func TestAMutexExcludesUntilItIsUnlocked(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
@@ -37,7 +21,7 @@ func TestAMutexExcludesUntilItIsUnlocked(t *testing.T) {
 		if m.Name() != "x" {
 			t.Errorf("name %q", m.Name())
 		}
-		first := mustLock(t, m)
+		first := locktest.MustLock(t, m)
 		if got, err := m.Inspect(t.Context()); err != nil || got.Owner != first.Owner() || got.HoldCount != 1 || got.Token != first.Token() || got.TTL != quorumlock.DefaultTTL {
 			t.Errorf("Inspect: %+v, %v", got, err)
 		}
@@ -48,8 +32,8 @@ func TestAMutexExcludesUntilItIsUnlocked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustUnlock(t, other)
-		mustUnlock(t, first)
+		locktest.MustUnlock(t, other)
+		locktest.MustUnlock(t, first)
 		second, err := m.TryLock(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +41,7 @@ func TestAMutexExcludesUntilItIsUnlocked(t *testing.T) {
 		if second.Token() <= first.Token() || second.Owner() == first.Owner() {
 			t.Errorf("token %d after %d, owner %s after %s", second.Token(), first.Token(), second.Owner(), first.Owner())
 		}
-		mustUnlock(t, second)
+		locktest.MustUnlock(t, second)
 		locktest.NoLocks(t, []*embedded.Server{s})
 	})
 }
@@ -65,7 +49,7 @@ func TestAMutexExcludesUntilItIsUnlocked(t *testing.T) {
 func TestLockIsWokenByTheUnlock(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		m := n.Mutex("x")
-		first := mustLock(t, m)
+		first := locktest.MustLock(t, m)
 		granted := make(chan *quorumlock.Lease)
 		go func() {
 			second, err := m.Lock(t.Context())
@@ -76,18 +60,18 @@ func TestLockIsWokenByTheUnlock(t *testing.T) {
 		}()
 		time.Sleep(time.Minute)
 		start := time.Now()
-		mustUnlock(t, first)
+		locktest.MustUnlock(t, first)
 		second := <-granted
 		if took := time.Since(start); took > 10*time.Millisecond {
 			t.Errorf("the lock was handed over after %v", took)
 		}
-		mustUnlock(t, second)
+		locktest.MustUnlock(t, second)
 	})
 }
 
 func TestTheWatchdogKeepsAMutexAndALossIsTold(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		lease := mustLock(t, n.Mutex("x"))
+		lease := locktest.MustLock(t, n.Mutex("x"))
 		time.Sleep(time.Hour)
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("after an hour: %v", err)
@@ -109,7 +93,7 @@ func TestTheWatchdogKeepsAMutexAndALossIsTold(t *testing.T) {
 func TestForceUnlockIsALossForTheHolder(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		m := n.Mutex("x")
-		lease := mustLock(t, m)
+		lease := locktest.MustLock(t, m)
 		if err := m.ForceUnlock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +114,7 @@ func TestForceUnlockIsALossForTheHolder(t *testing.T) {
 func TestReentryByContextCountsInTheProcess(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		m := n.Mutex("x")
-		outer := mustLock(t, m)
+		outer := locktest.MustLock(t, m)
 		before := s.Redis.CommandCount()
 		inner, err := m.Lock(outer.Context())
 		if err != nil {
@@ -142,11 +126,11 @@ func TestReentryByContextCountsInTheProcess(t *testing.T) {
 		if inner.Owner() != outer.Owner() || inner.Token() != outer.Token() || outer.HoldCount() != 2 {
 			t.Errorf("owner %s, token %d, hold count %d", inner.Owner(), inner.Token(), outer.HoldCount())
 		}
-		mustUnlock(t, inner)
+		locktest.MustUnlock(t, inner)
 		if outer.Context().Err() != nil || outer.HoldCount() != 1 {
 			t.Errorf("the outer lease: %v, hold count %d", outer.Context().Err(), outer.HoldCount())
 		}
-		mustUnlock(t, outer)
+		locktest.MustUnlock(t, outer)
 		locktest.NoLocks(t, []*embedded.Server{s})
 	})
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -192,7 +192,7 @@ func checkSurvival(t *testing.T, s *embedded.Server, n *node.Node, owner quoruml
 	select {
 	case lease := <-got:
 		if lease != nil {
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 	case <-time.After(2 * time.Second):
 		t.Error("the waiter has not got the lock in 2 s")

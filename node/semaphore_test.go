@@ -5,15 +5,17 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
+
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 
 func TestASemaphoreOfOneNode(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
 		s := n.Semaphore("x", 2)
-		a, b := mustLock(t, s), mustLock(t, s)
+		a, b := locktest.MustLock(t, s), locktest.MustLock(t, s)
 		if a.Slot()+b.Slot() != 1 || a.Slot() == b.Slot() {
 			t.Errorf("slots %d and %d", a.Slot(), b.Slot())
 		}
@@ -25,8 +27,8 @@ func TestASemaphoreOfOneNode(t *testing.T) {
 			t.Errorf("%+v, %v", state, err)
 		}
 		slot := a.Slot()
-		mustUnlock(t, a)
-		if a = mustLock(t, s); a.Slot() != slot {
+		locktest.MustUnlock(t, a)
+		if a = locktest.MustLock(t, s); a.Slot() != slot {
 			t.Errorf("slot %d, and %d was free", a.Slot(), slot)
 		}
 		if err := s.ForceUnlock(t.Context()); err != nil {
@@ -41,7 +43,7 @@ func TestASemaphoreOfOneNode(t *testing.T) {
 		if _, err := n.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrWrongKind) {
 			t.Errorf("a mutex: %v", err)
 		}
-		if m := mustLock(t, n.Mutex("m")); m.Slot() != 0 {
+		if m := locktest.MustLock(t, n.Mutex("m")); m.Slot() != 0 {
 			t.Errorf("slot %d of a mutex", m.Slot())
 		}
 	})
@@ -50,7 +52,7 @@ func TestASemaphoreOfOneNode(t *testing.T) {
 // A call with a bad option does nothing: without its prefix it would be about another lock.
 func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) {
-		m, s := mustLock(t, n.Mutex("x")), mustLock(t, n.Semaphore("s", 2))
+		m, s := locktest.MustLock(t, n.Mutex("x")), locktest.MustLock(t, n.Semaphore("s", 2))
 		bad := quorumlock.WithPrefix("a prefix: ")
 		wrong := func(what string, err error) {
 			t.Helper()
@@ -70,7 +72,7 @@ func TestABadOptionKeepsInspectAndForceUnlockFromAnotherLock(t *testing.T) {
 			if err := l.Extend(t.Context()); err != nil {
 				t.Error(err)
 			}
-			mustUnlock(t, l)
+			locktest.MustUnlock(t, l)
 		}
 	})
 }

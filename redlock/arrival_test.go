@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -28,10 +28,10 @@ func (a *arrivals) call(t *testing.T, process string, c *redlock.Client) {
 	a.called++
 	a.by = append(a.by, process)
 	a.wg.Go(func() {
-		lease := mustLock(t, c.Mutex("x"))
+		lease := locktest.MustLock(t, c.Mutex("x"))
 		a.served = append(a.served, n)
 		time.Sleep(a.hold)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -68,7 +68,7 @@ func TestCallersAreServedInTheOrderInWhichTheyCalledWhicheverProcessTheyAreIn(t 
 				for i, s := range servers {
 					s.Delay(time.Duration(i+1) * 20 * time.Microsecond)
 				}
-				holder := mustLock(t, all[2].client.Mutex("x"))
+				holder := locktest.MustLock(t, all[2].client.Mutex("x"))
 				a := &arrivals{hold: hold}
 				for i := range 23 {
 					process := i / 20 // 20 of the first, three of the second
@@ -76,7 +76,7 @@ func TestCallersAreServedInTheOrderInWhichTheyCalledWhicheverProcessTheyAreIn(t 
 					time.Sleep(2 * time.Millisecond)
 				}
 				time.Sleep(10 * time.Millisecond)
-				mustUnlock(t, holder)
+				locktest.MustUnlock(t, holder)
 				a.check(t)
 				locktest.NoLocks(t, servers)
 			})
@@ -92,7 +92,7 @@ func TestCallersWhoComeByTurnsAreServedByTurns(t *testing.T) {
 		for i, s := range servers {
 			s.Delay(time.Duration(i+1) * 20 * time.Microsecond)
 		}
-		holder := mustLock(t, all[3].client.Mutex("x"))
+		holder := locktest.MustLock(t, all[3].client.Mutex("x"))
 		a := &arrivals{hold: time.Millisecond}
 		for i := range 24 {
 			process := []int{0, 0, 1, 2, 2, 2, 1, 0}[i%8]
@@ -100,7 +100,7 @@ func TestCallersWhoComeByTurnsAreServedByTurns(t *testing.T) {
 			time.Sleep(2 * time.Millisecond)
 		}
 		time.Sleep(time.Second) // all have refreshed their entries
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		a.check(t)
 		locktest.NoLocks(t, servers)
 	})
@@ -117,7 +117,7 @@ func TestCallersWhoComeAtRandomAreServedInTheOrderInWhichTheyCalled(t *testing.T
 					rng := rand.New(rand.NewPCG(seed, 10))
 					all := contenders(t, servers, processes)
 					for _, c := range all {
-						each(c.paths, func(p *embedded.Server) { p.Delay(upTo(rng, 200*time.Microsecond)) })
+						locktest.Each(c.paths, func(p *embedded.Server) { p.Delay(upTo(rng, 200*time.Microsecond)) })
 					}
 					var coming []int
 					for i := range processes * callers {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -29,9 +29,9 @@ func TestNodeThatRefusesServiceIsOneVoteLess(t *testing.T) {
 	} {
 		t.Run(strings.Fields(message)[0], func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				early := locktest.Lock(t, c.Mutex("early"))
-				each(servers[:2], func(s *embedded.Server) { s.Redis.SetError(message) })
+				locktest.Each(servers[:2], func(s *embedded.Server) { s.Redis.SetError(message) })
 				lease := locktest.TryLock(t, c.Mutex("x"))
 				time.Sleep(quorumlock.DefaultTTL)
 				locktest.Held(t, early)
@@ -44,7 +44,7 @@ func TestNodeThatRefusesServiceIsOneVoteLess(t *testing.T) {
 				if !ok || len(q.Nodes) != 3 || !strings.Contains(err.Error(), message) {
 					t.Errorf("TryLock: %v, want a QuorumError that says what the 3 nodes did", err)
 				}
-				each(servers[:3], func(s *embedded.Server) { s.Redis.SetError("") })
+				locktest.Each(servers[:3], func(s *embedded.Server) { s.Redis.SetError("") })
 				time.Sleep(2 * time.Second)
 				locktest.Unlock(t, early)
 				locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
@@ -67,7 +67,7 @@ func TestWrongTypeAtTheKeyIsOneVoteLessAndLeftAlone(t *testing.T) {
 			}
 			t.Run(name+" at "+key, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 5, quorumlock.WithWait(time.Second))
+					c, servers := locktest.Client(t, 5, quorumlock.WithWait(time.Second))
 					taken := func(n int) {
 						t.Helper()
 						for i, s := range servers {
@@ -79,7 +79,7 @@ func TestWrongTypeAtTheKeyIsOneVoteLessAndLeftAlone(t *testing.T) {
 							}
 						}
 					}
-					each(servers[:2], func(s *embedded.Server) { put(s, key) })
+					locktest.Each(servers[:2], func(s *embedded.Server) { put(s, key) })
 					lease := locktest.Lock(t, c.Mutex("x"))
 					time.Sleep(2 * quorumlock.DefaultTTL)
 					locktest.Held(t, lease)
@@ -99,7 +99,7 @@ func TestWrongTypeAtTheKeyIsOneVoteLessAndLeftAlone(t *testing.T) {
 						t.Errorf("Lock: %v, want it to say what the key is, once and at once, and no QuorumError", err)
 					}
 					taken(3)
-					each(servers[:3], func(s *embedded.Server) { s.Redis.Del(key) })
+					locktest.Each(servers[:3], func(s *embedded.Server) { s.Redis.Del(key) })
 					locktest.Nothing(t, servers)
 				})
 			})
@@ -156,7 +156,7 @@ func TestTwoAddressesOfOneServerHaveOneVote(t *testing.T) {
 func TestTwoAddressesOfOneServerDoNotKeepALostLockAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := twice(t, 2)
-		other, _ := another(t, servers)
+		other, _ := locktest.Another(t, servers)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[1].Restart(false)
 		locktest.Refused(t, other.Mutex("x")) // two of two are its quorum
@@ -173,8 +173,8 @@ func TestLockNamesAreTakenAsTheyAre(t *testing.T) {
 		"my_redisson_lock_token:{x}y", "%s%d", "*", "a:b", strings.Repeat("k", 1024), strings.Repeat("é", 512),
 	}
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		other, _ := locktest.Another(t, servers)
 		leases := make([]*quorumlock.Lease, len(names))
 		for i, name := range names {
 			leases[i] = locktest.TryLock(t, c.Mutex(name)) // no name is in the way of another
@@ -219,12 +219,12 @@ func TestThreeWaySplitVoteEnds(t *testing.T) {
 		var paths [3][]*embedded.Server
 		servers, _ = locktest.Nodes(t, 5)
 		for i := range clients {
-			clients[i], paths[i] = another(t, servers)
+			clients[i], paths[i] = locktest.Another(t, servers)
 			warm(t, clients[i])
 		}
 		first := [3][]int{{0, 1}, {2, 3}, {4}} // whom each reaches a moment before the others do
 		for i, p := range paths {
-			each(p, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+			locktest.Each(p, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 			for _, at := range first[i] {
 				p[at].Delay(time.Millisecond)
 			}

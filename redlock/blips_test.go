@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -69,7 +69,7 @@ func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 			t.Errorf("%s has %q, a second after it was back", s.Name, left)
 		}
 	}
-	c, _ := another(t, servers) // none of whose connections has been cut
+	c, _ := locktest.Another(t, servers) // none of whose connections has been cut
 	for _, name := range names {
 		if lease, err := c.Mutex(name).TryLock(t.Context()); err != nil {
 			t.Errorf("TryLock when nobody holds the lock: %v", err)
@@ -90,7 +90,7 @@ func TestAReleaseThatFailedIsSentAgainWhenTheNodeAnswers(t *testing.T) {
 	for _, tt := range blips {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				for _, s := range servers[:3] {
 					lease := locktest.Lock(t, c.Mutex("x"))
 					tt.begin(s)
@@ -106,7 +106,7 @@ func TestAReleaseThatFailedIsSentAgainWhenTheNodeAnswers(t *testing.T) {
 // The same for a grant: the node ran it, its reply was lost, and it is out of reach when it is given back.
 func TestAGrantThatWasNotHeardIsGivenBackWhenTheNodeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
 		for _, s := range servers[:3] { // the grants of the others are enough, and their releases
 			dies(s)
@@ -121,9 +121,9 @@ func TestAGrantThatWasNotHeardIsGivenBackWhenTheNodeAnswers(t *testing.T) {
 // The same for an attempt that fails since three nodes die at the same time.
 func TestAGrantOfAFailedAttemptIsGivenBackWhenTheNodeAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
-		each(servers[:3], dies)
+		locktest.Each(servers[:3], dies)
 		lease, err := c.Mutex("x").TryLock(t.Context())
 		if _, ok := errors.AsType[*quorumlock.QuorumError](err); !ok {
 			t.Fatalf("TryLock: %v %v, want a QuorumError", lease, err)
@@ -138,8 +138,8 @@ func TestAnEntryThatCouldNotBeRemovedIsRemovedWhenTheNodeAnswers(t *testing.T) {
 	for _, tt := range blips {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				holder, servers := start(t, 5)
-				c, _ := another(t, servers)
+				holder, servers := locktest.Client(t, 5)
+				c, _ := locktest.Another(t, servers)
 				warm(t, c)
 				lease := locktest.Lock(t, holder.Mutex("x"))
 				ctx, cancel := context.WithCancel(t.Context())
@@ -173,13 +173,13 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 	for _, tt := range blips {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, servers)
 				warm(t, other)
 				holder := locktest.Lock(t, c.Mutex("x"))
-				got := waits(t, other.Mutex("x"))
+				got := locktest.Waiter(t, other.Mutex("x"))
 				tt.begin(servers[0])
-				mustUnlock(t, holder)
+				locktest.MustUnlock(t, holder)
 				lease := <-got
 				time.Sleep(blip + time.Second + quorumlock.DefaultTTL/3) // with the next renewal
 				if n := locktest.Holds(servers, "x", lease.Owner()); n != 3 {
@@ -214,7 +214,7 @@ func rollingBlips(t *testing.T, seed uint64) {
 	rolls := locktest.Thorough(100, 50)
 	names := []string{"x", "y", "z"}
 	servers, _ := locktest.Nodes(t, 5)
-	each(servers, func(s *embedded.Server) { arrive(s, latency) })
+	locktest.Each(servers, func(s *embedded.Server) { arrive(s, latency) })
 	stores := make(map[string]*locktest.Resource)
 	for _, name := range names {
 		stores[name] = &locktest.Resource{T: t}
@@ -316,7 +316,7 @@ func TestReleasesThatAreYetToBeSentAgainAreBounded(t *testing.T) {
 		c, _ := roomy(t, servers)
 		use := func() {
 			for i := range locks {
-				mustUnlock(t, mustLock(t, c.Mutex(fmt.Sprint(i))))
+				locktest.MustUnlock(t, locktest.MustLock(t, c.Mutex(fmt.Sprint(i))))
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -368,12 +368,12 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 				warm(t, c)
 				var leases []*quorumlock.Lease
 				for i := range 50 {
-					leases = append(leases, mustLock(t, c.Mutex(fmt.Sprint(i))))
+					leases = append(leases, locktest.MustLock(t, c.Mutex(fmt.Sprint(i))))
 				}
 				synctest.Wait()
 				tt.begin(servers[0])
 				for _, l := range leases {
-					mustUnlock(t, l)
+					locktest.MustUnlock(t, l)
 				}
 				begin := time.Now()
 				if err := c.Close(); err != nil {
@@ -409,7 +409,7 @@ func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
+				c, servers := locktest.Client(t, 3)
 				lease := locktest.Lock(t, c.Mutex("x"))
 				refuse(servers[0])
 				locktest.Unlock(t, lease)
@@ -435,10 +435,10 @@ func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 				c, paths := roomy(t, servers)
 				warm(t, c)
 				for i := range 20 {
-					lease := mustLock(t, c.Mutex(fmt.Sprint(i)))
+					lease := locktest.MustLock(t, c.Mutex(fmt.Sprint(i)))
 					synctest.Wait()
 					tt.begin(paths[0])
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				}
 				var wg sync.WaitGroup
 				wg.Go(func() {

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -30,14 +30,14 @@ var situations = []situation{
 		setCounters(t, servers, "x", ahead(10), ahead(20), ahead(30), ahead(40), ahead(50))
 	}},
 	{name: "minority dead",
-		prepare: func(_ *testing.T, servers []*embedded.Server) { each(servers[:2], (*embedded.Server).Kill) },
+		prepare: func(_ *testing.T, servers []*embedded.Server) { locktest.Each(servers[:2], (*embedded.Server).Kill) },
 		cleanup: func(servers []*embedded.Server) {
-			each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+			locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
 		}},
 	{name: "majority dead",
-		prepare: func(_ *testing.T, servers []*embedded.Server) { each(servers[:3], (*embedded.Server).Kill) },
+		prepare: func(_ *testing.T, servers []*embedded.Server) { locktest.Each(servers[:3], (*embedded.Server).Kill) },
 		cleanup: func(servers []*embedded.Server) {
-			each(servers[:3], func(s *embedded.Server) { s.Restart(true) })
+			locktest.Each(servers[:3], func(s *embedded.Server) { s.Restart(true) })
 		}},
 	{name: "held", held: true},
 }
@@ -47,8 +47,8 @@ func TestContextCancelledAtEveryPointLeavesNothing(t *testing.T) {
 	for _, in := range situations {
 		t.Run(in.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 5)
+				other, _ := locktest.Another(t, servers)
 				warm(t, c)
 				for point := 1; ; point++ {
 					var count atomic.Int64
@@ -58,7 +58,7 @@ func TestContextCancelledAtEveryPointLeavesNothing(t *testing.T) {
 								cancel()
 							}
 						}
-						each(servers, func(s *embedded.Server) { s.Before(at); s.After(at) })
+						locktest.Each(servers, func(s *embedded.Server) { s.Before(at); s.After(at) })
 					})
 					if !reached || t.Failed() {
 						if point < 6 {
@@ -83,17 +83,17 @@ func TestContextCancelledAtRandomMomentsLeavesNothing(t *testing.T) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 2))
-				c, servers := start(t, 5)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 5)
+				other, _ := locktest.Another(t, servers)
 				warm(t, c)
 				for range 8 {
 					in := situations[rng.IntN(len(situations))]
 					slow := make(map[*embedded.Server]time.Duration)
-					each(servers, func(s *embedded.Server) { slow[s] = time.Duration(rng.IntN(4)) * time.Millisecond })
+					locktest.Each(servers, func(s *embedded.Server) { slow[s] = time.Duration(rng.IntN(4)) * time.Millisecond })
 					span := []int{4, 16, 700}[rng.IntN(3)]
 					cancelOnce(t, c, other, servers, in, func(cancel func()) {
 						wait := func(r embedded.Run) { time.Sleep(slow[r.Server]) }
-						each(servers, func(s *embedded.Server) { s.Before(wait); s.After(wait) })
+						locktest.Each(servers, func(s *embedded.Server) { s.Before(wait); s.After(wait) })
 						time.AfterFunc(time.Duration(rng.IntN(span*1000))*time.Microsecond, cancel)
 					})
 					if t.Failed() {
@@ -125,7 +125,7 @@ func cancelOnce(t *testing.T, c, other *redlock.Client, servers []*embedded.Serv
 	arm(cancel)
 	lease, err := c.Mutex("x").Lock(ctx)
 	cancelled := ctx.Err() != nil && time.Since(began) < limit
-	each(servers, func(s *embedded.Server) { s.Before(nil); s.After(nil) })
+	locktest.Each(servers, func(s *embedded.Server) { s.Before(nil); s.After(nil) })
 	switch {
 	case err == nil:
 		// The context may be cancelled as Lock returns: the caller has the lease, and unlocks.
@@ -155,7 +155,7 @@ func cancelOnce(t *testing.T, c, other *redlock.Client, servers []*embedded.Serv
 // A context that is done before the call costs no message at all.
 func TestContextCancelledBeforeSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := c.Mutex("x").Lock(ctx); !errors.Is(err, context.Canceled) {
@@ -175,7 +175,7 @@ func TestContextCancelledBeforeSendsNothing(t *testing.T) {
 // Cancelling the context of a lease does not release it: Unlock does, and works on a cancelled context.
 func TestUnlockWorksOnACancelledContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		ctx, cancel := context.WithCancel(t.Context())
 		lease, err := c.Mutex("x").Lock(ctx)
 		if err != nil {
@@ -196,15 +196,15 @@ func TestUnlockWorksOnACancelledContext(t *testing.T) {
 // Extend gives up with its own context, and the lease does not.
 func TestExtendCancelledKeepsTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease := locktest.Lock(t, c.Mutex("x"))
-		each(servers, (*embedded.Server).Stall)
+		locktest.Each(servers, (*embedded.Server).Stall)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		if err := lease.Extend(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Extend: %v, want context.DeadlineExceeded", err)
 		}
-		each(servers, (*embedded.Server).Resume)
+		locktest.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/names"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -31,7 +31,7 @@ const maxClockOffset = time.Second
 // beyond those of a lock.
 func (c *Client) Check(ctx context.Context) (Health, error) {
 	h := Health{Quorum: c.set.Quorum, Nodes: make([]NodeHealth, len(c.nodes))}
-	name := wire.ReadyName + ":" + names.NewID() // one for all: each name of a cluster has one shard that grants it
+	name := wire.ReadyName + ":" + settings.NewID() // one for all: each name of a cluster has one shard that grants it
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {
 		h.Nodes[i] = c.examine(ctx, n, name)
 		return h.Nodes[i].Err

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -43,7 +43,7 @@ func finds(t *testing.T, h redlock.Health, want ...redlock.Finding) {
 
 func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		time.Sleep(90 * time.Second)
 		servers[1].Delay(5 * time.Millisecond)
 		servers[2].TellTime(300 * time.Millisecond)
@@ -129,7 +129,7 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, servers := start(t, 3, c.opts...)
+				client, servers := locktest.Client(t, 3, c.opts...)
 				longUp()
 				c.spoil(servers[1])
 				want := c.want
@@ -153,7 +153,7 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 
 func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, quorumlock.WithQuorum(4))
+		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		servers[0].Kill()
 		finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"})
 		servers[4].Kill()
@@ -189,7 +189,7 @@ func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
 
 func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		var want []redlock.Finding
 		for i, s := range servers {
 			s.Configure("redis_mode", "cluster")
@@ -208,7 +208,7 @@ func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 	for _, command := range []string{"time", "pexpire", "zadd", "hset", "del", "set", "get", "zrange", "hget", "pttl", "exists", "zrem", "evalsha"} {
 		t.Run(command, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
+				c, servers := locktest.Client(t, 3)
 				servers[1].Deny(command)
 				finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Refuses, Severity: redlock.Warning, Node: servers[1].Name,
 					Problem: "NOPERM this user has no permissions to run the '" + command, Fix: "docs/security.md"})
@@ -226,7 +226,7 @@ func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 
 func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := start(t, 1)
+		c, _ := locktest.Client(t, 1)
 		h := check(t, c, true)
 		finds(t, h, redlock.Finding{Kind: redlock.OneNode, Severity: redlock.Advice, Problem: "one node only", Fix: "three or five"})
 		if !h.OK() {
@@ -237,8 +237,8 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 
 func TestCheckEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		each(servers, (*embedded.Server).Stall)
+		c, servers := locktest.Client(t, 3)
+		locktest.Each(servers, (*embedded.Server).Stall)
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -246,12 +246,12 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %v, want the deadline after 70ms", err, took)
 		}
-		each(servers, (*embedded.Server).Resume)
+		locktest.Each(servers, (*embedded.Server).Resume)
 	})
 }
 
 func TestCheckOfAClosedClientSaysSo(t *testing.T) {
-	c, _ := start(t, 3)
+	c, _ := locktest.Client(t, 3)
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // Close tells every holder, leaves the keys to their TTL, and no goroutine.
 func TestCloseWithLeasesHeldLosesThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		a, b := locktest.Lock(t, c.Mutex("a")), locktest.Lock(t, c.Mutex("b", quorumlock.WithoutRenewal()))
 		inner := lockIn(t, a.Context(), c.Mutex("a"))
 		if err := c.Close(); err != nil {
@@ -49,8 +49,8 @@ func TestCloseWithLeasesHeldLosesThem(t *testing.T) {
 // Close ends those who wait, at the nodes and in the local line, with their places.
 func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		holder, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		holder, _ := locktest.Another(t, servers)
 		held := locktest.Lock(t, holder.Mutex("x"))
 		ended := make(chan error)
 		for range 8 {
@@ -85,9 +85,9 @@ func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 // Close waits for what is under way, no longer than the nodes may take.
 func TestCloseDuringAnAttemptWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
-		each(servers, (*embedded.Server).Stall)
+		locktest.Each(servers, (*embedded.Server).Stall)
 		ended := make(chan error, 1)
 		go func() {
 			_, err := c.Mutex("x").TryLock(context.Background())
@@ -104,7 +104,7 @@ func TestCloseDuringAnAttemptWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 		if err := <-ended; !errors.Is(err, quorumlock.ErrClosed) {
 			t.Errorf("TryLock: %v, want ErrClosed", err)
 		}
-		each(servers, (*embedded.Server).Resume)
+		locktest.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.Nothing(t, servers)
 	})

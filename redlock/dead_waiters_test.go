@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -60,7 +60,7 @@ func (c *crowd) come(t *testing.T, n int, name string) {
 }
 
 // die cuts all of them off. What they do about it from here on reaches no node.
-func (c *crowd) die() { each(c.paths, (*embedded.Server).Kill) }
+func (c *crowd) die() { locktest.Each(c.paths, (*embedded.Server).Kill) }
 
 // giveUp cancels their calls and waits until they have returned.
 func (c *crowd) giveUp() {
@@ -91,8 +91,8 @@ const shortLived = 3 * time.Second
 // mortal returns a client whose leases have a short TTL, with a way to make it die.
 func mortal(t *testing.T, servers []*embedded.Server) (c *redlock.Client, die func()) {
 	t.Helper()
-	c, paths := another(t, servers, quorumlock.WithTTL(shortLived))
-	return c, func() { each(paths, (*embedded.Server).Kill) }
+	c, paths := locktest.Another(t, servers, quorumlock.WithTTL(shortLived))
+	return c, func() { locktest.Each(paths, (*embedded.Server).Kill) }
 }
 
 // servedAfter fails the test if a lock that became free by expiry was granted too late.
@@ -127,13 +127,13 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)
 				holder, die := mortal(t, servers)
-				living, _ := another(t, servers)
+				living, _ := locktest.Another(t, servers)
 				locktest.Lock(t, holder.Mutex("x"))
 				warm(t, living)
 				front, dying := crowdAt(t, servers), crowdAt(t, servers)
 				front.come(t, tt.front, "x")
 				dying.come(t, tt.before, "x")
-				got := waits(t, living.Mutex("x"))
+				got := locktest.Waiter(t, living.Mutex("x"))
 				dying.come(t, tt.behind, "x")
 				time.Sleep(5 * time.Second)
 				die()
@@ -143,7 +143,7 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 				front.giveUp()
 				lease := <-got
 				servedAfter(t, free)
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			})
 		})
 	}
@@ -157,31 +157,31 @@ func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t 
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)
 				holder, die := mortal(t, servers)
-				head, _ := another(t, servers)
-				later, _ := another(t, servers)
+				head, _ := locktest.Another(t, servers)
+				later, _ := locktest.Another(t, servers)
 				locktest.Lock(t, holder.Mutex("x"))
 				warm(t, head)
 				warm(t, later)
 				front, dying := crowdAt(t, servers), crowdAt(t, servers)
 				front.come(t, far, "x")
 				dying.come(t, dead, "x")
-				first := waits(t, head.Mutex("x"))
+				first := locktest.Waiter(t, head.Mutex("x"))
 				time.Sleep(5 * time.Second)
 				die()
 				free := expiry(t, servers, "x")
 				time.Sleep(time.Until(free) - 50*time.Millisecond)
 				dying.die()
 				front.giveUp()
-				second := waits(t, later.Mutex("x"))
+				second := locktest.Waiter(t, later.Mutex("x"))
 				select {
 				case lease := <-first:
 					servedAfter(t, free)
-					mustUnlock(t, lease)
-					mustUnlock(t, <-second)
+					locktest.MustUnlock(t, lease)
+					locktest.MustUnlock(t, <-second)
 				case lease := <-second:
 					t.Error("the one who came later was served first")
-					mustUnlock(t, lease)
-					mustUnlock(t, <-first)
+					locktest.MustUnlock(t, lease)
+					locktest.MustUnlock(t, <-first)
 				}
 			})
 		})
@@ -206,12 +206,12 @@ func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)
 				holder, die := mortal(t, servers)
-				last, _ := another(t, servers)
+				last, _ := locktest.Another(t, servers)
 				locktest.Lock(t, holder.Mutex("x"))
 				warm(t, last)
 				crowd := crowdAt(t, servers)
 				crowd.come(t, tt.front, "x")
-				got := waits(t, last.Mutex("x"))
+				got := locktest.Waiter(t, last.Mutex("x"))
 				time.Sleep(tt.after)
 				die()
 				free := expiry(t, servers, "x")
@@ -219,7 +219,7 @@ func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 				crowd.giveUp()
 				lease := <-got
 				servedAfter(t, free)
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 				locktest.NoLocks(t, servers)
 			})
 		})

@@ -3,7 +3,7 @@ package redlock
 import (
 	"fmt"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -14,7 +14,7 @@ import (
 // node.Dial and New, where it is clear which of the two an option is for.
 func Dial(urls ...string) (*Client, error) {
 	if len(urls) == 0 {
-		return nil, misuse.New("quorumlock: redlock.Dial: no URLs: give at least one, and three or five for a lock that survives failures")
+		return nil, errs.Misuse("quorumlock: redlock.Dial: no URLs: give at least one, and three or five for a lock that survives failures")
 	}
 	nodes := make([]*node.Node, 0, len(urls))
 	for i, url := range urls {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -97,7 +97,7 @@ func exclusion(t *testing.T, need, forget int) {
 	)
 	opts := []quorumlock.Option{quorumlock.WithQuorum(need), quorumlock.WithTTL(2 * time.Second), quorumlock.WithNodeTimeout(100 * time.Millisecond)}
 	servers, _ := locktest.Nodes(t, 5)
-	each(servers, func(s *embedded.Server) { arrive(s, latency) })
+	locktest.Each(servers, func(s *embedded.Server) { arrive(s, latency) })
 	store := &locktest.Resource{T: t}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -114,7 +114,7 @@ func exclusion(t *testing.T, need, forget int) {
 		}
 	})
 	for i := range clients {
-		c, paths := another(t, servers, opts...)
+		c, paths := locktest.Another(t, servers, opts...)
 		for j := range workers {
 			rng := rand.New(rand.NewPCG(seed, uint64(100+10*i+j)))
 			wg.Go(func() { work(ctx, t, rng, c, store) })

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -63,7 +63,7 @@ func TestTokenIsThatOfAQuorumBeforeTheLeaseBegins(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5, quorumlock.WithQuorum(tt.quorum))
+				c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(tt.quorum))
 				tokens := make([]uint64, 5)
 				for i, n := range tt.counters {
 					if n > 0 {
@@ -81,7 +81,7 @@ func TestTokenIsThatOfAQuorumBeforeTheLeaseBegins(t *testing.T) {
 				for i := range servers[:5-tt.quorum] {
 					servers[4-i].Kill()
 				}
-				other, _ := another(t, servers, quorumlock.WithQuorum(tt.quorum))
+				other, _ := locktest.Another(t, servers, quorumlock.WithQuorum(tt.quorum))
 				next := locktest.TryLock(t, other.Mutex("x"))
 				if next.Token() <= lease.Token() {
 					t.Errorf("token %d after %d", next.Token(), lease.Token())
@@ -95,8 +95,8 @@ func TestTokenIsThatOfAQuorumBeforeTheLeaseBegins(t *testing.T) {
 // Agreeing counters cost no second round.
 func TestTokenCostsNoRaiseUsually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		for range 10 {
 			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
 			locktest.Unlock(t, locktest.Lock(t, other.Mutex("x")))
@@ -116,12 +116,12 @@ func TestLateRaiseLandsInNoOtherHold(t *testing.T) {
 	for _, held := range []bool{true, false} {
 		t.Run(fmt.Sprintf("lock held meanwhile %v", held), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, servers)
 				setCounters(t, servers, "x", ahead(2), ahead(3), ahead(1))
 				servers[2].Delay(time.Millisecond) // otherwise two may agree without a raise
 				late := make(chan struct{})
-				each(servers, func(s *embedded.Server) {
+				locktest.Each(servers, func(s *embedded.Server) {
 					s.Before(func(r embedded.Run) {
 						if r.Script == "raise" {
 							<-late
@@ -132,7 +132,7 @@ func TestLateRaiseLandsInNoOtherHold(t *testing.T) {
 					t.Fatalf("granted token %d, which no quorum has", lease.Token())
 				}
 				locktest.NoLocks(t, servers)
-				each(servers, func(s *embedded.Server) { s.Before(nil) })
+				locktest.Each(servers, func(s *embedded.Server) { s.Before(nil) })
 				servers[2].Delay(0)
 				lease := locktest.TryLock(t, other.Mutex("x"))
 				if !held {

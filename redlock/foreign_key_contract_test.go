@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -46,11 +46,11 @@ func onlyKeysOf(t *testing.T, servers []*embedded.Server, keys ...string) {
 
 func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithPrefix("app:"))
-		other, _ := another(t, servers, quorumlock.WithPrefix("app:"))
+		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("app:"))
+		other, _ := locktest.Another(t, servers, quorumlock.WithPrefix("app:"))
 		holder := locktest.Lock(t, c.Mutex("x"))
 		onlyKeysOf(t, servers, "app:x")
-		got := waits(t, other.Mutex("x"))
+		got := locktest.Waiter(t, other.Mutex("x"))
 		onlyKeysOf(t, servers, "app:x")
 		in, err := other.Inspect(t.Context(), "x")
 		if err != nil || in.State.Owner != holder.Owner() || len(in.State.Queue) != 1 {
@@ -109,16 +109,16 @@ func TestANodesMutexTakesAPrefixToo(t *testing.T) {
 // A lock is its key: with a prefix or without, those who mean the same key exclude each other, and no others.
 func TestLocksWithAndWithoutAPrefixExcludeEachOtherByTheirKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		plain, servers := start(t, 3)
-		app, _ := another(t, servers, quorumlock.WithPrefix("app:"))
-		deep, _ := another(t, servers, quorumlock.WithPrefix("app:x:"))
+		plain, servers := locktest.Client(t, 3)
+		app, _ := locktest.Another(t, servers, quorumlock.WithPrefix("app:"))
+		deep, _ := locktest.Another(t, servers, quorumlock.WithPrefix("app:x:"))
 		lease := locktest.Lock(t, app.Mutex("x:y"))
 		locktest.Refused(t, plain.Mutex("app:x:y"))
 		locktest.Refused(t, deep.Mutex("y"))
 		for _, free := range []quorumlock.Locker{plain.Mutex("x:y"), app.Mutex("y"), deep.Mutex("x:y")} {
 			locktest.Unlock(t, locktest.TryLock(t, free))
 		}
-		got := waits(t, deep.Mutex("y"))
+		got := locktest.Waiter(t, deep.Mutex("y"))
 		locktest.Unlock(t, lease)
 		next := <-got
 		if next == nil {
@@ -159,8 +159,8 @@ func TestAPrefixDoesNotMakeAKeyOfTheLibrarysOwn(t *testing.T) {
 // A key under the prefix that is no lock is reported just as without a prefix.
 func TestAKeyThatIsNoLockIsReportedUnderAPrefix(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithPrefix("app:"))
-		each(servers, func(s *embedded.Server) { s.Redis.HSet("app:x", "visits", "5") })
+		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("app:"))
+		locktest.Each(servers, func(s *embedded.Server) { s.Redis.HSet("app:x", "visits", "5") })
 		for call, do := range lockCalls {
 			if strings.Contains(call, "node's") {
 				continue
@@ -182,11 +182,11 @@ func TestWithLabelBeginsTheOwnersAndTheWakeChannel(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
 		var clients []*redlock.Client
 		for range 2 {
-			c, _ := another(t, servers, quorumlock.WithLabel("a.host"))
+			c, _ := locktest.Another(t, servers, quorumlock.WithLabel("a.host"))
 			clients = append(clients, c)
 		}
 		holder := locktest.Lock(t, clients[0].Mutex("x"))
-		got := waits(t, clients[1].Mutex("x"))
+		got := locktest.Waiter(t, clients[1].Mutex("x"))
 		in, err := clients[0].Inspect(t.Context(), "x")
 		if err != nil || len(in.State.Queue) != 1 || !strings.HasPrefix(string(in.State.Queue[0].Owner), "a.host~") {
 			t.Errorf("Inspect: %+v, %v, want one who waits as a.host~...", in.State, err)

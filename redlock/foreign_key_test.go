@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/redisson"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
@@ -121,7 +120,7 @@ func TestAKeyThatIsNoLockIsReportedAtOnceAndLeftAlone(t *testing.T) {
 			for at, some := range map[string]int{"all nodes": 3, "a majority": 2} {
 				t.Run(fmt.Sprintf("%s at a %s at %s", call, kind, at), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						c, servers := start(t, 3)
+						c, servers := locktest.Client(t, 3)
 						_, nodes := locktest.Paths(t, servers[:1])
 						before := make([]string, len(servers))
 						for i, s := range servers {
@@ -163,12 +162,12 @@ func TestAKeyThatIsNoLockAtAMinorityCostsItsVote(t *testing.T) {
 	for kind, put := range foreign {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, servers)
 				put(servers[0], "x")
 				before := servers[0].Redis.Dump()
 				lease := locktest.Lock(t, c.Mutex("x"))
-				got := waits(t, other.Mutex("x"))
+				got := locktest.Waiter(t, other.Mutex("x"))
 				time.Sleep(quorumlock.DefaultTTL)
 				locktest.Held(t, lease)
 				locktest.Unlock(t, lease)
@@ -206,18 +205,9 @@ func TestForceUnlockFreesTheLockOfEveryOwner(t *testing.T) {
 		"acquired": func(t *testing.T, c, _ *redlock.Client, _ []*node.Node) { locktest.Lock(t, c.Mutex("x")) },
 		"handed over": func(t *testing.T, c, other *redlock.Client, _ []*node.Node) {
 			lease := locktest.Lock(t, c.Mutex("x"))
-			got := waits(t, other.Mutex("x"))
+			got := locktest.Waiter(t, other.Mutex("x"))
 			locktest.Unlock(t, lease)
 			<-got
-		},
-		"Redisson's": func(t *testing.T, _, _ *redlock.Client, nodes []*node.Node) {
-			for _, n := range nodes {
-				c := redisson.New(n.Client())
-				c.ID = "5cbe9c86-0c1e-4f0e-8dd4-5a8ad4b4b3e7" // one JVM
-				if err := c.Lock("x").LockFor(t.Context(), 30*time.Second); err != nil {
-					t.Fatal(err)
-				}
-			}
 		},
 		"entered thrice": func(t *testing.T, _, _ *redlock.Client, nodes []*node.Node) {
 			for _, n := range nodes {
@@ -231,8 +221,8 @@ func TestForceUnlockFreesTheLockOfEveryOwner(t *testing.T) {
 	} {
 		t.Run(who, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, servers)
 				_, nodes := locktest.Paths(t, servers)
 				hold(t, c, other, nodes)
 				locktest.Refused(t, other.Mutex("x"))
@@ -261,12 +251,12 @@ func TestALockNamedLikeAKeyOfTheLibrarysOwnIsRefused(t *testing.T) {
 		for call, do := range lockCalls {
 			t.Run(fmt.Sprintf("%s of %s", call, name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 3)
-					other, _ := another(t, servers)
+					c, servers := locktest.Client(t, 3)
+					other, _ := locktest.Another(t, servers)
 					paths, nodes := locktest.Paths(t, servers[:1])
 					holder := locktest.Lock(t, other.Mutex("x"))
-					third, _ := another(t, servers)
-					got := waits(t, third.Mutex("x"))
+					third, _ := locktest.Another(t, servers)
+					got := locktest.Waiter(t, third.Mutex("x"))
 					before := counters(t, servers, "x")
 					sent := ranAll(servers)
 
@@ -310,15 +300,15 @@ func TestALockNamedLikeAKeyOfTheLibrarysOwnIsRefused(t *testing.T) {
 // Names that only look similar are names like any other.
 func TestALockNamedAlmostLikeAKeyOfTheLibrarysOwnWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		for _, name := range []string{"app:" + wire.QueueKey("x"), "my-" + wire.TokenKey("x"), "redisson_lock", "redisson", "quorumlock", "lock_token:{x}"} {
 			for call, do := range lockCalls {
 				_, nodes := locktest.Paths(t, servers[:1])
 				if err := do(t.Context(), c, nodes[0], name); err != nil {
 					t.Errorf("%s of %q: %v", call, name, err)
 				}
-				synctest.Wait()                                               // Unlock does not wait for all nodes
-				each(servers, func(s *embedded.Server) { s.Redis.Del(name) }) // of the node's Acquire
+				synctest.Wait()                                                        // Unlock does not wait for all nodes
+				locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del(name) }) // of the node's Acquire
 			}
 		}
 		locktest.NoLocks(t, servers)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -19,8 +19,8 @@ import (
 // anything, and must not be talked into it.
 func TestAHandoffSentToAnotherClientTakesNoLockAway(t *testing.T) {
 	forging(t, 4, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
-		other := mustLock(t, c[0].Mutex("other"))
-		bystander := waits(t, c[2].Mutex("other")) // it listens, for another lock
+		other := locktest.MustLock(t, c[0].Mutex("other"))
+		bystander := locktest.Waiter(t, c[2].Mutex("other")) // it listens, for another lock
 		channel := f.channelOf(waiterFor(t, c[0], "other"))
 		g, lease := f.handOver(c[0], c[1], "x")
 		time.Sleep(100 * time.Millisecond) // renewed for the whole TTL
@@ -35,12 +35,12 @@ func TestAHandoffSentToAnotherClientTakesNoLockAway(t *testing.T) {
 			if lease.Context().Err() == nil {
 				t.Errorf("token %d was granted while the lease with token %d is valid for %v", third.Token(), lease.Token(), time.Until(lease.ValidUntil()))
 			}
-			mustUnlock(t, third)
+			locktest.MustUnlock(t, third)
 		}
 		time.Sleep(time.Minute)
 		untouched(t, servers, lease)
-		mustUnlock(t, other)
-		mustUnlock(t, served(t, bystander, other))
+		locktest.MustUnlock(t, other)
+		locktest.MustUnlock(t, locktest.Served(t, bystander, other))
 		if err := lease.Unlock(t.Context()); err != nil {
 			t.Errorf("Unlock: %v", err)
 		}
@@ -53,12 +53,12 @@ func TestAHandoffSentToAnotherClientTakesNoLockAway(t *testing.T) {
 func TestAForgedHandoffToTheWaiterItselfGivesNoSecondLease(t *testing.T) {
 	forging(t, 2, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
 		g, lease := f.handOver(c[0], c[1], "template")
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 
 		store := &locktest.Resource{T: t}
-		holder := mustLock(t, c[0].Mutex("x"))
+		holder := locktest.MustLock(t, c[0].Mutex("x"))
 		store.Enter(holder)
-		got := waits(t, c[1].Mutex("x"))
+		got := locktest.Waiter(t, c[1].Mutex("x"))
 		waiter := waiterFor(t, c[0], "x")
 		// Of the two numbers in a message either is the attempt's, or there is none to guess.
 		for i, numbers := range []func(attempt, cell int) []int{
@@ -93,11 +93,11 @@ func TestAForgedHandoffToTheWaiterItselfGivesNoSecondLease(t *testing.T) {
 		none(t, got, holder)
 		untouched(t, servers, holder)
 		store.Leave(holder)
-		mustUnlock(t, holder)
-		next := served(t, got, holder)
+		locktest.MustUnlock(t, holder)
+		next := locktest.Served(t, got, holder)
 		store.Enter(next)
 		store.Leave(next)
-		mustUnlock(t, next)
+		locktest.MustUnlock(t, next)
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -106,11 +106,11 @@ func TestAForgedHandoffToTheWaiterItselfGivesNoSecondLease(t *testing.T) {
 // on keys are the client's, not the forger's.
 func TestAForgedHandoffMakesNoClientWriteToAKeyOfTheForgersChoice(t *testing.T) {
 	forging(t, 3, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
-		other := mustLock(t, c[0].Mutex("other"))
-		got := waits(t, c[2].Mutex("other"))
+		other := locktest.MustLock(t, c[0].Mutex("other"))
+		got := locktest.Waiter(t, c[2].Mutex("other"))
 		channel := f.channelOf(waiterFor(t, c[0], "other"))
 		g, lease := f.handOver(c[0], c[1], "template")
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		synctest.Wait()
 		before := make([]string, len(servers))
 		for i, s := range servers {
@@ -140,8 +140,8 @@ func TestAForgedHandoffMakesNoClientWriteToAKeyOfTheForgersChoice(t *testing.T) 
 			}
 			s.Redis.Del("visits")
 		}
-		mustUnlock(t, other)
-		mustUnlock(t, served(t, got, other))
+		locktest.MustUnlock(t, other)
+		locktest.MustUnlock(t, locktest.Served(t, got, other))
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -178,9 +178,9 @@ func mutants(message string, others ...string) []string {
 // an attempt, one that was handed its lock, and others wait for both.
 func TestChangedHandoffsNeverEndShortenOrFakeAHold(t *testing.T) {
 	forging(t, 5, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
-		x := mustLock(t, c[0].Mutex("x"))
+		x := locktest.MustLock(t, c[0].Mutex("x"))
 		g, y := f.handOver(c[0], c[1], "y")
-		forX, forY := waits(t, c[2].Mutex("x")), waits(t, c[3].Mutex("y"))
+		forX, forY := locktest.Waiter(t, c[2].Mutex("x")), locktest.Waiter(t, c[3].Mutex("y"))
 		names := []string{string(x.Owner()), string(y.Owner()), string(g.waiter), string(waiterFor(t, c[0], "x")), string(waiterFor(t, c[0], "y"))}
 		for _, m := range []told{g.messages[0], g.messages[len(g.messages)-1]} {
 			for i, mutant := range mutants(m.message, names...) {
@@ -204,10 +204,10 @@ func TestChangedHandoffsNeverEndShortenOrFakeAHold(t *testing.T) {
 		time.Sleep(time.Minute)
 		untouched(t, servers, x)
 		untouched(t, servers, y)
-		mustUnlock(t, x)
-		mustUnlock(t, y)
-		mustUnlock(t, served(t, forX, x))
-		mustUnlock(t, served(t, forY, y))
+		locktest.MustUnlock(t, x)
+		locktest.MustUnlock(t, y)
+		locktest.MustUnlock(t, locktest.Served(t, forX, x))
+		locktest.MustUnlock(t, locktest.Served(t, forY, y))
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -216,12 +216,12 @@ func TestChangedHandoffsNeverEndShortenOrFakeAHold(t *testing.T) {
 // it is, either.
 func TestForgedTurnsAndGarbageNeverEndShortenOrFakeAHold(t *testing.T) {
 	forging(t, 5, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
-		x := mustLock(t, c[0].Mutex("x"))
-		first := waits(t, c[1].Mutex("x"))
+		x := locktest.MustLock(t, c[0].Mutex("x"))
+		first := locktest.Waiter(t, c[1].Mutex("x"))
 		one := waiterFor(t, c[0], "x")
-		second := waits(t, c[2].Mutex("x"))
+		second := locktest.Waiter(t, c[2].Mutex("x"))
 		two := waiterFor(t, c[0], "x")
-		third := waits(t, c[3].Mutex("x", quorumlock.WithoutRenewal()))
+		third := locktest.Waiter(t, c[3].Mutex("x", quorumlock.WithoutRenewal()))
 		three := waiterFor(t, c[0], "x")
 
 		messages := []string{
@@ -263,7 +263,7 @@ func TestForgedTurnsAndGarbageNeverEndShortenOrFakeAHold(t *testing.T) {
 		locktest.Refused(t, c[4].Mutex("x"))
 
 		// They are served in their order, however loud it is.
-		mustUnlock(t, x)
+		locktest.MustUnlock(t, x)
 		before := x
 		for _, got := range []<-chan *quorumlock.Lease{first, second, third} {
 			for _, channel := range channels {
@@ -271,13 +271,13 @@ func TestForgedTurnsAndGarbageNeverEndShortenOrFakeAHold(t *testing.T) {
 					f.tellAll(channel, message)
 				}
 			}
-			lease := served(t, got, before)
+			lease := locktest.Served(t, got, before)
 			locktest.Held(t, lease)
 			if n := locktest.Holds(servers, "x", lease.Owner()); n <= len(servers)/2 {
 				t.Errorf("%d of %d servers have the lock of a new lease", n, len(servers))
 			}
 			before = lease
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 		locktest.NoLocks(t, servers)
 	})

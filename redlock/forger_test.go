@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -136,13 +136,13 @@ func (f *forger) handOver(from, to *redlock.Client, name string) (genuine, *quor
 	f.t.Helper()
 	for range 5 {
 		warm(f.t, to)
-		holder := mustLock(f.t, from.Mutex(name))
-		got := waits(f.t, to.Mutex(name))
+		holder := locktest.MustLock(f.t, from.Mutex(name))
+		got := locktest.Waiter(f.t, to.Mutex(name))
 		g := genuine{name: name, waiter: waiterFor(f.t, from, name)}
 		g.channel = f.channelOf(g.waiter)
 		f.take("")
 		attempts := ran(f.servers, "acquire")
-		mustUnlock(f.t, holder)
+		locktest.MustUnlock(f.t, holder)
 		lease := <-got
 		if lease == nil {
 			f.t.FailNow()
@@ -220,30 +220,12 @@ func untouched(t *testing.T, servers []*embedded.Server, lease *quorumlock.Lease
 	}
 }
 
-// served checks that a waiter gets the lock soon, after the holder before, and with a token that is near the clock.
-func served(t *testing.T, got <-chan *quorumlock.Lease, before *quorumlock.Lease) *quorumlock.Lease {
-	t.Helper()
-	select {
-	case lease := <-got:
-		if lease == nil {
-			t.FailNow()
-		}
-		if lease.Token() <= before.Token() || lease.Token() > before.Token()+uint64(time.Hour/time.Microsecond) {
-			t.Errorf("token %d after %d", lease.Token(), before.Token())
-		}
-		return lease
-	case <-time.After(2 * time.Second):
-		t.Fatalf("a waiter for %q has not got it in 2 s", before.Name())
-		return nil
-	}
-}
-
 // forging runs a test of what a forger can do on three and on five nodes, with so many clients.
 func forging(t *testing.T, clients int, test func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server)) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := fleet(t, clients, n)
+				c, servers := locktest.Fleet(t, clients, n)
 				test(t, eavesdrop(t, servers), c, servers)
 			})
 		})

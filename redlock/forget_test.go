@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -18,7 +18,7 @@ import (
 // in the meantime somebody else may have held the lock there.
 func TestRestartWithNoDataCountsAgainFromTheRenewalAfterItsNewGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		locktest.HoldsAll(t, servers, lease)
 		deadline := lease.ValidUntil()
@@ -62,8 +62,8 @@ func TestRestartWithNoDataCountsAgainFromTheRenewalAfterItsNewGrant(t *testing.T
 func TestQuorumOfFourOfFiveToleratesTwoForgettingNodes(t *testing.T) {
 	for _, regrant := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 5, quorumlock.WithQuorum(4))
-			other, _ := another(t, servers, quorumlock.WithQuorum(4))
+			c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
+			other, _ := locktest.Another(t, servers, quorumlock.WithQuorum(4))
 			servers[4].Kill()
 			lease := locktest.Lock(t, c.Mutex("x"))
 			servers[4].Restart(true)
@@ -99,8 +99,8 @@ func TestOneNodesKeyGoneIsTakenBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 5)
+				other, _ := locktest.Another(t, servers)
 				lease := locktest.Lock(t, c.Mutex("x"))
 				for _, s := range servers {
 					lose(s)
@@ -124,7 +124,7 @@ func TestOneNodesKeyGoneIsTakenBack(t *testing.T) {
 // renews, and does not take it back.
 func TestQuorumOfKeysGoneLosesTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		for _, s := range servers[:3] {
 			s.Redis.Del("x")
@@ -146,7 +146,7 @@ func TestQuorumOfKeysGoneLosesTheLease(t *testing.T) {
 func TestUnlockTellsThatTheKeysWereTakenAway(t *testing.T) {
 	for gone, want := range []error{nil, nil, nil, quorumlock.ErrLost, quorumlock.ErrLost, quorumlock.ErrLost} {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 5)
+			c, servers := locktest.Client(t, 5)
 			lease := locktest.Lock(t, c.Mutex("x"))
 			locktest.HoldsAll(t, servers, lease)
 			for _, s := range servers[:gone] {
@@ -167,8 +167,8 @@ func TestUnlockTellsThatTheKeysWereTakenAway(t *testing.T) {
 // A flushed script cache costs a second round trip and nothing else.
 func TestScriptCacheFlushedChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		flush := func() { each(servers, (*embedded.Server).FlushScripts) }
+		c, servers := locktest.Client(t, 5)
+		flush := func() { locktest.Each(servers, (*embedded.Server).FlushScripts) }
 		lease := locktest.Lock(t, c.Mutex("x"))
 		flush()
 		if err := lease.Extend(t.Context()); err != nil {

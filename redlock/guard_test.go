@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
@@ -34,8 +34,8 @@ func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		opts = append(opts, quorumlock.WithoutRenewal())
-		c, servers := start(t, 3, opts...)
-		other, _ := another(t, servers, opts...)
+		c, servers := locktest.Client(t, 3, opts...)
+		other, _ := locktest.Another(t, servers, opts...)
 		longUp()
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Restart(false)
@@ -69,10 +69,10 @@ func TestRestartsWithoutDataMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
 
 func TestQuarantinedNodesAreNamedUntilTheyGrantAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, guarded)
+		c, servers := locktest.Client(t, 5, guarded)
 		longUp()
 		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x"))) // connects
-		each(servers[:3], func(s *embedded.Server) { s.Restart(false) })
+		locktest.Each(servers[:3], func(s *embedded.Server) { s.Restart(false) })
 		from := time.Now()
 		_, _ = c.Inspect(t.Context(), "x") // finds the connections dead
 		_, err := c.Mutex("x").TryLock(t.Context())
@@ -97,11 +97,11 @@ func TestQuarantinedNodesAreNamedUntilTheyGrantAgain(t *testing.T) {
 // Where refusals alone decide, the lock is held, and a waiter gets it at its release.
 func TestMinorityInQuarantineCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, guarded)
-		other, _ := another(t, servers, guarded)
+		c, servers := locktest.Client(t, 5, guarded)
+		other, _ := locktest.Another(t, servers, guarded)
 		longUp()
 		lease := locktest.Lock(t, c.Mutex("x"))
-		each(servers[:2], func(s *embedded.Server) { s.Restart(false) })
+		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(false) })
 		time.Sleep(100 * time.Millisecond)
 		locktest.Refused(t, other.Mutex("x"))
 		granted := make(chan error)
@@ -129,8 +129,8 @@ func TestMinorityInQuarantineCostsNothing(t *testing.T) {
 // A waiter may have been queued at a node since before its quarantine.
 func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, guarded)
-		other, _ := another(t, servers, guarded)
+		c, servers := locktest.Client(t, 3, guarded)
+		other, _ := locktest.Another(t, servers, guarded)
 		longUp()
 		lease := locktest.Lock(t, c.Mutex("x"))
 		won := make(chan *quorumlock.Lease)
@@ -159,7 +159,7 @@ func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 // The holder keeps its lease, by the nodes that have it; one that forgot takes it back after its time.
 func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, guarded)
+		c, servers := locktest.Client(t, 5, guarded)
 		longUp()
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Restart(false)
@@ -179,12 +179,12 @@ func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
 // Nodes that come back with the key renew it: the holder notices nothing.
 func TestRestartsWithDataCostTheHolderNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, guarded)
-		other, _ := another(t, servers, guarded)
+		c, servers := locktest.Client(t, 5, guarded)
+		other, _ := locktest.Another(t, servers, guarded)
 		longUp()
 		lease := locktest.Lock(t, c.Mutex("x"))
 		for range 10 {
-			each(servers, func(s *embedded.Server) { s.Restart(true) })
+			locktest.Each(servers, func(s *embedded.Server) { s.Restart(true) })
 			_, _ = other.Inspect(t.Context(), "x") // finds the connections dead
 			time.Sleep(quorumlock.DefaultTTL / 2)
 			locktest.Held(t, lease)
@@ -201,22 +201,22 @@ func TestRestartsWithDataCostTheHolderNothing(t *testing.T) {
 func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := quorumlock.WithNodeTimeout(5 * time.Second)
-		_, servers := start(t, 5)
-		a, pathsA := another(t, servers, guarded)
-		b, pathsB := another(t, servers, guarded, slow)
+		_, servers := locktest.Client(t, 5)
+		a, pathsA := locktest.Another(t, servers, guarded)
+		b, pathsB := locktest.Another(t, servers, guarded, slow)
 		longUp()
 		locktest.Unlock(t, locktest.Lock(t, b.Mutex("other"))) // connects
 
 		pathsA[2].Kill()
 		pathsA[4].Kill()
 		leaseA := locktest.Lock(t, a.Mutex("x")) // on 1, 2 and 4
-		each(pathsA, (*embedded.Server).Kill)
+		locktest.Each(pathsA, (*embedded.Server).Kill)
 		servers[3].Restart(false)
 		_, _ = b.Inspect(t.Context(), "x") // finds the connection dead
 		time.Sleep(7500 * time.Millisecond)
 		_, _ = b.Inspect(t.Context(), "x") // connects again
 		pathsB[3].Stall()                  // what B sends to 4 arrives when its quarantine is over
-		each(pathsB[:2], (*embedded.Server).Kill)
+		locktest.Each(pathsB[:2], (*embedded.Server).Kill)
 		granted := make(chan *quorumlock.Lease, 1)
 		go func() {
 			lease, err := b.Mutex("x").TryLock(t.Context())
@@ -230,7 +230,7 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 			t.Error("3 and 5 have not granted to B: this test shows nothing")
 		}
 		servers[2].Restart(false)
-		each(pathsA[:3], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(pathsA[:3], func(s *embedded.Server) { s.Restart(true) })
 		time.Sleep(4200 * time.Millisecond)
 		pathsB[3].Resume()
 		leaseB := <-granted
@@ -242,17 +242,17 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		}
 		_ = leaseB.Unlock(t.Context())
 		_ = leaseA.Unlock(t.Context())
-		each(pathsA[3:], func(s *embedded.Server) { s.Restart(true) })
-		each(pathsB[:2], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(pathsA[3:], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(pathsB[:2], func(s *embedded.Server) { s.Restart(true) })
 	})
 }
 
 func TestGuardedAttemptWhoseReplyIsLostLeavesNothing(t *testing.T) {
 	for _, up := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 3, guarded)
+			c, servers := locktest.Client(t, 3, guarded)
 			time.Sleep(up)
-			each(servers, func(s *embedded.Server) { s.LoseReplies(1) })
+			locktest.Each(servers, func(s *embedded.Server) { s.LoseReplies(1) })
 			if _, err := c.Mutex("x").TryLock(t.Context()); err == nil {
 				t.Error("granted without a reply")
 			}
@@ -264,7 +264,7 @@ func TestGuardedAttemptWhoseReplyIsLostLeavesNothing(t *testing.T) {
 
 func TestMultiLockHasTheGuardOfItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, guarded)
+		c, servers := locktest.Client(t, 3, guarded)
 		both, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")})
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // A handoff costs at most 3N+1 scripts, however many wait.
@@ -12,7 +14,7 @@ func TestHandoffCost(t *testing.T) {
 	for _, contenders := range []int{4, 16} {
 		synctest.Test(t, func(t *testing.T) {
 			const rounds = 8
-			clients, servers := fleet(t, contenders, 5)
+			clients, servers := locktest.Fleet(t, contenders, 5)
 			for i, s := range servers {
 				s.Delay(time.Duration(i+1) * 20 * time.Microsecond) // they never answer all at once
 			}
@@ -20,9 +22,9 @@ func TestHandoffCost(t *testing.T) {
 			for _, c := range clients {
 				wg.Go(func() {
 					for range rounds {
-						lease := mustLock(t, c.Mutex("x"))
+						lease := locktest.MustLock(t, c.Mutex("x"))
 						time.Sleep(time.Millisecond)
-						mustUnlock(t, lease)
+						locktest.MustUnlock(t, lease)
 					}
 				})
 			}

@@ -10,29 +10,13 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
-
-// waits calls Lock, and returns a channel that gets the lease; the call is queued when waits returns.
-func waits(t *testing.T, l quorumlock.Locker) <-chan *quorumlock.Lease {
-	t.Helper()
-	time.Sleep(time.Millisecond) // whoever holds it has been granted it by the last node, too
-	got := make(chan *quorumlock.Lease, 1)
-	go func() {
-		lease, err := l.Lock(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		got <- lease
-	}()
-	time.Sleep(20 * time.Millisecond)
-	return got
-}
 
 func ran(servers []*embedded.Server, script string) (n int) {
 	for _, s := range servers {
@@ -43,12 +27,12 @@ func ran(servers []*embedded.Server, script string) (n int) {
 
 func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 5)
-		holder := mustLock(t, clients[0].Mutex("x"))
+		clients, servers := locktest.Fleet(t, 2, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
 		warm(t, clients[1])
-		got := waits(t, clients[1].Mutex("x"))
+		got := locktest.Waiter(t, clients[1].Mutex("x"))
 		attempts := ran(servers, "acquire")
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		lease := <-got
 		if n := ran(servers, "acquire") - attempts; n != 0 {
 			t.Errorf("%d attempts after Unlock, want none", n)
@@ -65,22 +49,22 @@ func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
 			t.Errorf("valid for %v a little later, want it renewed for the whole TTL", left)
 		}
 		locktest.HoldsAll(t, servers, lease)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
 	})
 }
 
 func TestWithoutRenewalNothingIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, _ := fleet(t, 2, 5)
-		holder := mustLock(t, clients[0].Mutex("x"))
-		got := waits(t, clients[1].Mutex("x", quorumlock.WithoutRenewal()))
-		mustUnlock(t, holder)
+		clients, _ := locktest.Fleet(t, 2, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		got := locktest.Waiter(t, clients[1].Mutex("x", quorumlock.WithoutRenewal()))
+		locktest.MustUnlock(t, holder)
 		lease := <-got
 		if left := time.Until(lease.ValidUntil()); left < quorumlock.DefaultTTL*9/10 {
 			t.Errorf("valid for %v, want the whole TTL", left)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -100,7 +84,7 @@ func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 		_, first := through()
 		dying, second := through()
 		_, third := through()
-		holder := mustLock(t, first.Mutex("x"))
+		holder := locktest.MustLock(t, first.Mutex("x"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -109,17 +93,17 @@ func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 			}
 		})
 		time.Sleep(20 * time.Millisecond)
-		got := waits(t, third.Mutex("x"))
+		got := locktest.Waiter(t, third.Mutex("x"))
 		for _, p := range dying {
 			p.Kill()
 		}
 		start := time.Now()
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		lease := <-got
 		if d := time.Since(start); d < time.Second || d > 2*time.Second {
 			t.Errorf("it took %v, want the 1.8 s of the dead waiter and no more than 2 s", d)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		cancel()
 		wg.Wait()
 		for _, p := range dying {
@@ -149,8 +133,8 @@ func TestTwoAddressesOfOneServerHandOverOnce(t *testing.T) {
 			return c
 		}
 		first, second := client(), client()
-		holder := mustLock(t, first.Mutex("x"))
-		got := waits(t, second.Mutex("x"))
+		holder := locktest.MustLock(t, first.Mutex("x"))
+		got := locktest.Waiter(t, second.Mutex("x"))
 		servers[1].Stall()
 		go holder.Unlock(context.Background()) //nolint:errcheck // one server of three nodes does not confirm
 		time.Sleep(100 * time.Millisecond)
@@ -160,11 +144,11 @@ func TestTwoAddressesOfOneServerHandOverOnce(t *testing.T) {
 		default:
 		}
 		servers[1].Resume()
-		mustUnlock(t, <-got)
+		locktest.MustUnlock(t, <-got)
 
-		holder = mustLock(t, first.Mutex("y"))
-		got = waits(t, second.Mutex("y"))
-		mustUnlock(t, holder)
+		holder = locktest.MustLock(t, first.Mutex("y"))
+		got = locktest.Waiter(t, second.Mutex("y"))
+		locktest.MustUnlock(t, holder)
 		lease := <-got
 		time.Sleep(time.Minute)
 		if lease.Context().Err() != nil {
@@ -180,7 +164,7 @@ func TestTwoAddressesOfOneServerHandOverOnce(t *testing.T) {
 
 func TestAMultiLockIsHandedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
+		clients, servers := locktest.Fleet(t, 2, 3)
 		both := func(c *redlock.Client) quorumlock.Locker {
 			m, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")})
 			if err != nil {
@@ -188,10 +172,10 @@ func TestAMultiLockIsHandedOver(t *testing.T) {
 			}
 			return m
 		}
-		holder := mustLock(t, both(clients[0]))
-		got := waits(t, both(clients[1]))
+		holder := locktest.MustLock(t, both(clients[0]))
+		got := locktest.Waiter(t, both(clients[1]))
 		attempts := ran(servers, "acquire")
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		lease := <-got
 		// A subscription that is confirmed as the lock is handed over may cost an attempt more: six scripts.
 		if n := ran(servers, "acquire") - attempts; n > 6 {
@@ -199,7 +183,7 @@ func TestAMultiLockIsHandedOver(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		locktest.Held(t, lease)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -207,17 +191,17 @@ func TestAMultiLockIsHandedOver(t *testing.T) {
 // One node hands over late: the lease has it, too, and needs it when another goes.
 func TestANodeThatHandsOverLateCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
-		holder := mustLock(t, clients[0].Mutex("x"))
-		got := waits(t, clients[1].Mutex("x"))
+		clients, servers := locktest.Fleet(t, 2, 3)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		got := locktest.Waiter(t, clients[1].Mutex("x"))
 		servers[2].Delay(5 * time.Millisecond)
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		lease := <-got
 		time.Sleep(7 * time.Millisecond)
 		servers[0].Kill()
 		time.Sleep(time.Minute)
 		locktest.Held(t, lease)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -225,7 +209,7 @@ func TestANodeThatHandsOverLateCounts(t *testing.T) {
 // message twice, once for each node, and long after: the second time changes nothing.
 func TestAHandoffThatIsHeardTwiceIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 4, 3)
+		clients, servers := locktest.Fleet(t, 4, 3)
 		for i, s := range servers {
 			s.Delay(time.Duration(i+1) * 200 * time.Microsecond) // so that the copies come before the quorum has spoken
 		}
@@ -236,11 +220,11 @@ func TestAHandoffThatIsHeardTwiceIsKept(t *testing.T) {
 		check := func(l quorumlock.Locker, names ...string) {
 			var holds []*quorumlock.Lease
 			for _, name := range names {
-				holds = append(holds, mustLock(t, clients[0].Mutex(name)))
+				holds = append(holds, locktest.MustLock(t, clients[0].Mutex(name)))
 			}
-			got := waits(t, l)
+			got := locktest.Waiter(t, l)
 			for _, h := range holds {
-				go mustUnlock(t, h)
+				go locktest.MustUnlock(t, h)
 			}
 			lease := <-got
 			for _, name := range names {
@@ -248,7 +232,7 @@ func TestAHandoffThatIsHeardTwiceIsKept(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			locktest.Held(t, lease)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 		for range 5 {
 			check(both, "A", "B")
@@ -261,12 +245,12 @@ func TestAHandoffThatIsHeardTwiceIsKept(t *testing.T) {
 // A lock is handed over for a short time. Nodes that stall just then do not cost the lease.
 func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
+		clients, servers := locktest.Fleet(t, 2, 3)
 		for phase := time.Duration(0); phase < 600*time.Millisecond; phase += 100 * time.Millisecond {
-			holder := mustLock(t, clients[0].Mutex("x"))
-			got := waits(t, clients[1].Mutex("x"))
+			holder := locktest.MustLock(t, clients[0].Mutex("x"))
+			got := locktest.Waiter(t, clients[1].Mutex("x"))
 			time.Sleep(phase)
-			mustUnlock(t, holder)
+			locktest.MustUnlock(t, holder)
 			lease := <-got
 			for _, s := range servers {
 				s.Stall()
@@ -277,7 +261,7 @@ func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			locktest.Held(t, lease)
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		}
 	})
 }
@@ -286,26 +270,26 @@ func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := overtaking(t, 3, 3, quorumlock.WithQuorum(3))
-		holder := mustLock(t, clients[0].Mutex("x"))
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
 		warm(t, clients[1])
 		late := make(chan struct{})
 		for _, s := range servers[:2] { // where the first attempt of the one who comes first is late
 			blocks(s, "acquire", 1, late)
 		}
-		lower := waits(t, clients[1].Mutex("x"))
-		higher := waits(t, clients[2].Mutex("x"))
+		lower := locktest.Waiter(t, clients[1].Mutex("x"))
+		higher := locktest.Waiter(t, clients[2].Mutex("x"))
 		start := time.Now()
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		synctest.Wait() // each has a part
 		close(late)
 		select {
 		case lease := <-lower:
-			mustUnlock(t, lease)
-			mustUnlock(t, <-higher)
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, <-higher)
 		case lease := <-higher:
 			t.Error("the one with the higher ticket had it first")
-			mustUnlock(t, lease)
-			mustUnlock(t, <-lower)
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, <-lower)
 		}
 		if d := time.Since(start); d > 100*time.Millisecond {
 			t.Errorf("both had the lock after %v: they slept on their parts", d)
@@ -320,20 +304,20 @@ func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 	for late, want := range map[time.Duration]bool{0: true, 15 * time.Millisecond: false} {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := fleet(t, 2, 3, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(485*time.Millisecond))
-				holder := mustLock(t, clients[0].Mutex("x"))
+				clients, servers := locktest.Fleet(t, 2, 3, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(485*time.Millisecond))
+				holder := locktest.MustLock(t, clients[0].Mutex("x"))
 				warm(t, clients[1])
-				got := waits(t, clients[1].Mutex("x"))
+				got := locktest.Waiter(t, clients[1].Mutex("x"))
 				time.Sleep(460 * time.Millisecond) // 480 ms since it came; a node hands over for half a second
 				for _, s := range servers {
 					s.Delay(late)
 				}
-				mustUnlock(t, holder)
+				locktest.MustUnlock(t, holder)
 				lease := <-got
 				if _, handed, _ := strings.Cut(string(lease.Owner()), "/"); (handed != "") != want {
 					t.Errorf("held by %s", lease.Owner())
 				}
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 				locktest.NoLocks(t, servers)
 			})
 		})
@@ -345,14 +329,14 @@ func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 func TestAHandoffLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients, servers := overtaking(t, 2, 3, quorumlock.WithNodeTimeout(50*time.Millisecond))
-		holder := mustLock(t, clients[0].Mutex("x"))
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
 		warm(t, clients[1])
 		synctest.Wait()
 		joins, releases := make(chan struct{}), make(chan struct{})
 		blocks(servers[2], "acquire", 1, joins)
 		blocks(servers[0], "release", 1, releases)
 		blocks(servers[1], "release", 1, releases)
-		got := waits(t, clients[1].Mutex("x"))
+		got := locktest.Waiter(t, clients[1].Mutex("x"))
 		time.Sleep(650 * time.Millisecond) // the second attempt has joined all lines
 		unlocked := make(chan error)
 		go func() { unlocked <- holder.Unlock(t.Context()) }()
@@ -371,7 +355,7 @@ func TestAHandoffLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		if servers[2].Redis.Exists(wire.QueueKey("x")) {
 			t.Error("the holder is queued")
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
 	})
 }

@@ -8,16 +8,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
+
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // A Wait that was cut short leaves a latch without ids at one node. A Count that sees it does not make it one that a
 // quorum has.
 func TestACountOfALatchThatAMinorityHasIsNoMemoryOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		other, paths := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		other, paths := locktest.Another(t, servers)
 		kill(paths[1:]...)
 		isClosed(t, other.Latch("x", 2))
 		l := c.Latch("x", 2)
@@ -31,8 +33,8 @@ func TestACountOfALatchThatAMinorityHasIsNoMemoryOfIt(t *testing.T) {
 // Callers may keep a latch for different times. Its ids last as long as the latch.
 func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		other, _ := locktest.Another(t, servers)
 		isClosed(t, c.Latch("x", 2, quorumlock.WithRetention(48*time.Hour)))
 		done(t, other.Latch("x", 2, quorumlock.WithRetention(24*time.Hour)), "1")
 		synctest.Wait()
@@ -45,8 +47,8 @@ func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 // that has not seen the latch.
 func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		c, servers := locktest.Client(t, 3)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
 		l := c.Latch("x", 4096)
 		var all sync.WaitGroup
 		for i := range 300 {
@@ -57,7 +59,7 @@ func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
 		if n := ran(servers, "latch"); n > 2*3 {
 			t.Errorf("300 calls of one process at once ran %d scripts, want two rounds at three nodes", n)
 		}
-		other, _ := another(t, servers)
+		other, _ := locktest.Another(t, servers)
 		before := ran(servers, "latch")
 		done(t, other.Latch("x", 4096), "last")
 		synctest.Wait()
@@ -72,8 +74,8 @@ func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
 func TestManyDonesAtOnceTakeAFewRoundsEach(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const processes = 32
-		clients, servers := fleet(t, processes, 5)
-		each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		clients, servers := locktest.Fleet(t, processes, 5)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
 		var all sync.WaitGroup
 		for i, c := range clients {
 			all.Go(func() {
@@ -93,11 +95,11 @@ func TestManyDonesAtOnceTakeAFewRoundsEach(t *testing.T) {
 // A latch that is gone may be made again, by a caller that has not seen it. Those who have seen it are told.
 func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		l := c.Latch("x", 9)
 		done(t, l, "1", "2")
 		synctest.Wait()
-		each(servers, func(s *embedded.Server) { s.Restart(false) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 		isClosed(t, c.Latch("x", 9))
 		if n, err := l.Count(t.Context()); !errors.Is(err, quorumlock.ErrLatchForgotten) {
 			t.Errorf("Count: %d, %v, want ErrLatchForgotten", n, err)

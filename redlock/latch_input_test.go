@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -43,7 +43,7 @@ func TestALatchRefusesBadInputAtOnce(t *testing.T) {
 		for call, do := range latchCalls {
 			t.Run(what+"/"+call, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 3)
+					c, servers := locktest.Client(t, 3)
 					_, nodes := locktest.Paths(t, servers[:1])
 					for _, l := range []latch{c.Latch(tt.name, tt.n, tt.opts...), nodes[0].Latch(tt.name, tt.n, tt.opts...)} {
 						err := do(t.Context(), l)
@@ -62,7 +62,7 @@ func TestALatchRefusesBadInputAtOnce(t *testing.T) {
 
 func TestALatchRefusesBadIDsAndContextsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		l := c.Latch("x", 1)
 		for _, id := range []string{"", strings.Repeat("i", 201)} {
 			if err := l.Done(t.Context(), id); err == nil || !strings.Contains(err.Error(), "the id has") || !strings.Contains(err.Error(), "use 1 to 200") {
@@ -91,10 +91,10 @@ func TestAMismatchNamesBothNumbers(t *testing.T) {
 	for call, do := range latchCalls {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
+				c, servers := locktest.Client(t, 3)
 				done(t, c.Latch("x", 3), "a")
 				began := time.Now()
-				d, _ := another(t, servers)
+				d, _ := locktest.Another(t, servers)
 				err := do(t.Context(), d.Latch("x", 5))
 				if !errors.Is(err, quorumlock.ErrLatchMismatch) || !strings.Contains(err.Error(), "5 here, and 3 at the node") {
 					t.Errorf("%v, want ErrLatchMismatch with 5 and 3", err)
@@ -112,18 +112,18 @@ func TestAMismatchNamesBothNumbers(t *testing.T) {
 func TestAMismatchAtAMinorityCostsItsVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
-		c, paths := another(t, servers)
+		c, paths := locktest.Another(t, servers)
 		kill(paths[1:]...)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := c.Latch("x", 5).Done(ctx, "a"); err == nil {
 			t.Error("Done at one node of three succeeds")
 		}
-		d, _ := another(t, servers)
+		d, _ := locktest.Another(t, servers)
 		l := d.Latch("x", 1)
 		done(t, l, "b")
 		isOpen(t, l)
-		each(paths, func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(paths, func(s *embedded.Server) { s.Restart(true) })
 		if err := c.Latch("x", 5).Done(t.Context(), "a"); !errors.Is(err, quorumlock.ErrLatchMismatch) {
 			t.Errorf("%v, want ErrLatchMismatch", err)
 		}
@@ -141,7 +141,7 @@ func TestAKindOnTheNameOfAnotherIsRefusedAndChangesNothing(t *testing.T) {
 			locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
 		}, "a mutex or a read-write lock that was locked within the last day"},
 		"Redisson's RCountDownLatch": {func(_ *testing.T, _ *redlock.Client, servers []*embedded.Server) {
-			each(servers, func(s *embedded.Server) { _ = s.Redis.Set("x", "3") })
+			locktest.Each(servers, func(s *embedded.Server) { _ = s.Redis.Set("x", "3") })
 		}, "the countdown latch of Redisson's"},
 	} {
 		for call, do := range latchCalls {
@@ -150,7 +150,7 @@ func TestAKindOnTheNameOfAnotherIsRefusedAndChangesNothing(t *testing.T) {
 			}
 			t.Run(call+" of "+what, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 3)
+					c, servers := locktest.Client(t, 3)
 					tt.put(t, c, servers)
 					synctest.Wait()
 					before := servers[0].Redis.Dump()
@@ -168,7 +168,7 @@ func TestAKindOnTheNameOfAnotherIsRefusedAndChangesNothing(t *testing.T) {
 	for call, do := range lockCalls {
 		t.Run(call+" of a latch", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
+				c, servers := locktest.Client(t, 3)
 				done(t, c.Latch("x", 2), "a")
 				synctest.Wait()
 				_, nodes := locktest.Paths(t, servers[:1])
@@ -178,7 +178,7 @@ func TestAKindOnTheNameOfAnotherIsRefusedAndChangesNothing(t *testing.T) {
 					t.Errorf("%v, want ErrWrongKind with both kinds", err)
 				}
 				time.Sleep(2 * time.Second) // for what is given back
-				each(servers, func(s *embedded.Server) { s.Redis.Del("redisson_lock_token:{other}") })
+				locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("redisson_lock_token:{other}") })
 				if after := servers[0].Redis.Dump(); after != before {
 					t.Errorf("it changed\n%s\nto\n%s", before, after)
 				}
@@ -190,7 +190,7 @@ func TestAKindOnTheNameOfAnotherIsRefusedAndChangesNothing(t *testing.T) {
 
 func TestWithWaitBoundsALatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithWait(time.Minute))
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(time.Minute))
 		l := c.Latch("x", 3)
 		done(t, l, "a", "b")
 		began := time.Now()
@@ -218,11 +218,11 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 			t.Run(how+" while "+at, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					servers, _ := locktest.Nodes(t, 3)
-					c, paths := another(t, servers)
+					c, paths := locktest.Another(t, servers)
 					switch at {
 					case "frozen":
 						warm(t, c)
-						each(paths, (*embedded.Server).Stall)
+						locktest.Each(paths, (*embedded.Server).Stall)
 					case "dead":
 						kill(paths...)
 					}
@@ -255,7 +255,7 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 					if left := locktest.Goroutines(); len(left) > 0 {
 						t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
 					}
-					each(paths, (*embedded.Server).Resume)
+					locktest.Each(paths, (*embedded.Server).Resume)
 				})
 			})
 		}
@@ -265,7 +265,7 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 // A Wait whose ctx ends leaves no subscription and no goroutine.
 func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error, 1)
 		go func() { got <- c.Latch("x", 2).Wait(ctx) }()

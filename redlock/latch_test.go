@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
@@ -78,13 +78,13 @@ func awaits(t *testing.T, l latch) <-chan error {
 }
 
 // kill cuts servers, or paths to them, off.
-func kill(servers ...*embedded.Server) { each(servers, (*embedded.Server).Kill) }
+func kill(servers ...*embedded.Server) { locktest.Each(servers, (*embedded.Server).Kill) }
 
 func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 	for what, make := range map[string]func(t *testing.T) (a, b latch){
 		"of a majority": func(t *testing.T) (a, b latch) {
-			c, servers := start(t, 3)
-			d, _ := another(t, servers)
+			c, servers := locktest.Client(t, 3)
+			d, _ := locktest.Another(t, servers)
 			return c.Latch("x", 3), d.Latch("x", 3)
 		},
 		"of one node": func(t *testing.T) (a, b latch) {
@@ -99,8 +99,8 @@ func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 			return n.Latch("x", 3), nodes[0].Latch("x", 3)
 		},
 		"under a prefix": func(t *testing.T) (a, b latch) {
-			c, servers := start(t, 3, quorumlock.WithPrefix("app:"))
-			d, _ := another(t, servers)
+			c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("app:"))
+			d, _ := locktest.Another(t, servers)
 			return c.Latch("x", 3), d.Latch("app:x", 3)
 		},
 	} {
@@ -135,11 +135,11 @@ func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 // two, wherever they wait.
 func TestAWaitIsWokenByAMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		var waiters []<-chan error
 		for range 3 {
-			d, paths := another(t, servers)
-			each(paths, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+			d, paths := locktest.Another(t, servers)
+			locktest.Each(paths, func(s *embedded.Server) { s.Delay(time.Millisecond) })
 			waiters = append(waiters, awaits(t, d.Latch("x", 2)))
 		}
 		done(t, c.Latch("x", 2), "a")
@@ -170,9 +170,9 @@ func TestAWaitFindsOutWithoutAMessage(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				d, _ := another(t, servers)
-				each(servers, spoil)
+				c, servers := locktest.Client(t, 3)
+				d, _ := locktest.Another(t, servers)
+				locktest.Each(servers, spoil)
 				got := awaits(t, d.Latch("x", 1))
 				began := time.Now()
 				done(t, c.Latch("x", 1), "a")
@@ -191,10 +191,10 @@ func TestAWaitFindsOutWithoutAMessage(t *testing.T) {
 func TestAWaitMissesNothingWhileItSubscribes(t *testing.T) {
 	for after := time.Duration(0); after <= 30*time.Millisecond; after += time.Millisecond {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 3)
-			d, paths := another(t, servers)
+			c, servers := locktest.Client(t, 3)
+			d, paths := locktest.Another(t, servers)
 			warm(t, d)
-			each(paths, func(s *embedded.Server) { s.Delay(2 * time.Millisecond) })
+			locktest.Each(paths, func(s *embedded.Server) { s.Delay(2 * time.Millisecond) })
 			l := c.Latch("x", 1)
 			got := make(chan error, 1)
 			go func() { got <- d.Latch("x", 1).Wait(t.Context()) }()
@@ -214,7 +214,7 @@ func TestAWaitMissesNothingWhileItSubscribes(t *testing.T) {
 // What a quorum has is known at every other quorum. Each of three ids is at two of the nodes, and no node has all.
 func TestTheNodesCountTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		_, nodes := locktest.Paths(t, servers)
 		for i, id := range []string{"a", "b", "c"} { // as calls that died between their rounds leave them
 			for _, n := range []*node.Node{nodes[i], nodes[(i+1)%3]} {
@@ -231,7 +231,7 @@ func TestTheNodesCountTogether(t *testing.T) {
 		// It was written back before it was told.
 		servers[0].Restart(true)
 		servers[1].Kill()
-		d, _ := another(t, servers)
+		d, _ := locktest.Another(t, servers)
 		isOpen(t, d.Latch("x", 3))
 	})
 }
@@ -247,7 +247,7 @@ func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)
-				c, paths := another(t, servers)
+				c, paths := locktest.Another(t, servers)
 				kill(paths[1:]...)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
@@ -255,12 +255,12 @@ func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
 				if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !errors.Is(err, context.DeadlineExceeded) {
 					t.Fatalf("Done at one node of three: %v, want DeadlineExceeded and a QuorumError", err)
 				}
-				d, ways := another(t, servers)
+				d, ways := locktest.Another(t, servers)
 				ways[2].Kill()
 				tell(t, d.Latch("x", 1))
 				synctest.Wait()
 				servers[0].Kill()
-				e, _ := another(t, servers)
+				e, _ := locktest.Another(t, servers)
 				isOpen(t, e.Latch("x", 1))
 			})
 		})
@@ -269,10 +269,10 @@ func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
 
 func TestALostReplyCountsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		l := c.Latch("x", 3)
 		done(t, l, "a")
-		each(servers, func(s *embedded.Server) { s.LoseReplies(2) })
+		locktest.Each(servers, func(s *embedded.Server) { s.LoseReplies(2) })
 		done(t, l, "b")
 		done(t, l, "b")
 		counts(t, l, 2)
@@ -286,22 +286,22 @@ func TestALatchStaysOpenWhenAsManyForgetAsMay(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of %d", tt.quorum, tt.nodes), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				forget := 2*tt.quorum - tt.nodes - 1
-				c, servers := start(t, tt.nodes, quorumlock.WithQuorum(tt.quorum))
+				c, servers := locktest.Client(t, tt.nodes, quorumlock.WithQuorum(tt.quorum))
 				half, open := c.Latch("half", 2), c.Latch("open", 2)
 				done(t, half, "a")
 				done(t, open, "a", "b")
 				isOpen(t, open)
-				each(servers[:forget], func(s *embedded.Server) { s.Restart(false) })
+				locktest.Each(servers[:forget], func(s *embedded.Server) { s.Restart(false) })
 				// A quorum that has as little of it as possible.
 				for i := range tt.nodes {
-					d, paths := another(t, servers, quorumlock.WithQuorum(tt.quorum))
+					d, paths := locktest.Another(t, servers, quorumlock.WithQuorum(tt.quorum))
 					for j := range tt.nodes - tt.quorum {
 						paths[(forget+i+j)%tt.nodes].Kill()
 					}
 					isOpen(t, d.Latch("open", 2))
 					counts(t, d.Latch("open", 2), 2)
 					counts(t, d.Latch("half", 2), 1)
-					each(paths, func(s *embedded.Server) { s.Restart(true) })
+					locktest.Each(paths, func(s *embedded.Server) { s.Restart(true) })
 				}
 				done(t, c.Latch("half", 2), "b")
 				isOpen(t, half)
@@ -313,13 +313,13 @@ func TestALatchStaysOpenWhenAsManyForgetAsMay(t *testing.T) {
 // One node after the other restarts without its data. Each is given what it forgot by the next call.
 func TestALatchIsRestoredWhereItWasForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, quorumlock.WithQuorum(4))
+		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		l := c.Latch("x", 3)
 		done(t, l, "a", "b")
 		for range 3 {
 			for i := range servers {
 				servers[i].Restart(false)
-				d, _ := another(t, servers, quorumlock.WithQuorum(4))
+				d, _ := locktest.Another(t, servers, quorumlock.WithQuorum(4))
 				isClosed(t, d.Latch("x", 3))
 				counts(t, d.Latch("x", 3), 2)
 			}
@@ -327,7 +327,7 @@ func TestALatchIsRestoredWhereItWasForgotten(t *testing.T) {
 		done(t, l, "c")
 		for i := range servers {
 			servers[i].Restart(false)
-			d, _ := another(t, servers, quorumlock.WithQuorum(4))
+			d, _ := locktest.Another(t, servers, quorumlock.WithQuorum(4))
 			isOpen(t, d.Latch("x", 3))
 		}
 	})
@@ -337,13 +337,13 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 	for what, forget := range map[string]func(servers []*embedded.Server){
 		"retention": func([]*embedded.Server) { time.Sleep(quorumlock.DefaultRetention + time.Second) },
 		"restarts": func(servers []*embedded.Server) {
-			each(servers, func(s *embedded.Server) { s.Restart(false) })
+			locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 		},
 	} {
 		for _, ids := range [][]string{{"a"}, {"a", "b"}} {
 			t.Run(fmt.Sprint(what, " with ", len(ids)), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 3)
+					c, servers := locktest.Client(t, 3)
 					l, waited := c.Latch("x", 2), c.Latch("x", 2)
 					done(t, l, ids...)
 					if len(ids) == 2 {
@@ -375,8 +375,8 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 // A Wait that waits finds out that the latch is gone, and keeps it otherwise, however long that takes.
 func TestAWaitKeepsTheLatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithRetention(time.Minute))
-		d, _ := another(t, servers, quorumlock.WithRetention(time.Minute))
+		c, servers := locktest.Client(t, 3, quorumlock.WithRetention(time.Minute))
+		d, _ := locktest.Another(t, servers, quorumlock.WithRetention(time.Minute))
 		done(t, c.Latch("x", 2), "a")
 		got := awaits(t, d.Latch("x", 2))
 		for i := range servers { // none of them is out of reach for long, but each is once
@@ -386,7 +386,7 @@ func TestAWaitKeepsTheLatch(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		counts(t, c.Latch("x", 2), 1)
-		each(servers, func(s *embedded.Server) { s.Restart(false) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 		if err := <-got; !errors.Is(err, quorumlock.ErrLatchForgotten) {
 			t.Errorf("Wait: %v, want ErrLatchForgotten", err)
 		}
@@ -398,7 +398,7 @@ func TestAWaitKeepsTheLatch(t *testing.T) {
 func TestALatchThatIsUsedIsKeptAsAWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
-		c, paths := another(t, servers, quorumlock.WithRetention(time.Minute))
+		c, paths := locktest.Another(t, servers, quorumlock.WithRetention(time.Minute))
 		l := c.Latch("x", 3)
 		paths[1].Kill()
 		done(t, l, "a") // at 1 and 3
@@ -418,10 +418,10 @@ func TestASlowNodeDelaysNoLatch(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 5)
-				c, paths := another(t, servers)
-				d, _ := another(t, servers)
+				c, paths := locktest.Another(t, servers)
+				d, _ := locktest.Another(t, servers)
 				warm(t, c)
-				each(paths[:2], fall)
+				locktest.Each(paths[:2], fall)
 				got := awaits(t, d.Latch("x", 2))
 				began := time.Now()
 				l := c.Latch("x", 2)
@@ -434,7 +434,7 @@ func TestASlowNodeDelaysNoLatch(t *testing.T) {
 				if took := time.Since(began); took > 0 {
 					t.Errorf("it took %v", took)
 				}
-				each(paths, (*embedded.Server).Resume)
+				locktest.Each(paths, (*embedded.Server).Resume)
 			})
 		})
 	}
@@ -444,7 +444,7 @@ func TestASlowNodeDelaysNoLatch(t *testing.T) {
 func TestALatchRidesOutAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, logger := logging()
-		c, servers := start(t, 3, logger)
+		c, servers := locktest.Client(t, 3, logger)
 		l := c.Latch("x", 2)
 		done(t, l, "a")
 		got := awaits(t, c.Latch("x", 2))
@@ -461,7 +461,7 @@ func TestALatchRidesOutAnOutage(t *testing.T) {
 		if lines := log.lines("no quorum", `latch=x`); len(lines) < 1 || len(lines) > 2 {
 			t.Errorf("%d lines %q, want one of Done and one of Wait", len(lines), lines)
 		}
-		each(servers[:2], func(s *embedded.Server) { time.AfterFunc(10*time.Second, func() { s.Restart(true) }) })
+		locktest.Each(servers[:2], func(s *embedded.Server) { time.AfterFunc(10*time.Second, func() { s.Restart(true) }) })
 		done(t, l, "b")
 		if err := <-got; err != nil {
 			t.Errorf("Wait: %v", err)
@@ -497,7 +497,7 @@ func TestTwoAddressesOfOneServerHaveOneVoteOnALatch(t *testing.T) {
 func TestALatchOfAFleet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		processes, each := locktest.Thorough(8, 3), 20
-		clients, servers := fleet(t, processes, 5)
+		clients, servers := locktest.Fleet(t, processes, 5)
 		_ = servers
 		var wg sync.WaitGroup
 		for i, c := range clients {

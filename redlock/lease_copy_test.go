@@ -10,7 +10,7 @@ import (
 // A copy of a lease is the same lease: its Unlock releases the lock, and its Downgrade shares it.
 func TestACopyOfALeaseReleases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		lease := *locktest.Lock(t, c.Mutex("x"))
 		inner, err := c.Mutex("x").Lock(lease.Context())
 		if err != nil {

@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // A lease without renewal ends by itself, on time, and Extend is what prolongs it.
 func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		m := c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second))
 		lease := locktest.Lock(t, m)
 		for range 5 {
@@ -48,7 +48,7 @@ func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 // Nobody has to look for a lease to end.
 func TestLeaseEndsAtItsDeadlineWithNothingElseGoingOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		start := time.Now()
 		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
 		locktest.Lost(t, lease, time.Minute)
@@ -62,13 +62,13 @@ func TestLeaseEndsAtItsDeadlineWithNothingElseGoingOn(t *testing.T) {
 // Whoever unlocks a lease while another goroutine extends it has not lost it.
 func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		lease := locktest.Lock(t, c.Mutex("x"))
-		each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		extended := make(chan error)
 		go func() { extended <- lease.Extend(t.Context()) }()
 		time.Sleep(time.Millisecond)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		if err := <-extended; !errors.Is(err, quorumlock.ErrNotHeld) || errors.Is(err, quorumlock.ErrLost) {
 			t.Errorf("Extend: %v, want ErrNotHeld", err)
 		}
@@ -78,7 +78,7 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 // A lease that has ended is not brought back, not even if every node would.
 func TestExtendAfterExpiryIsLostAndResurrectsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
 		time.Sleep(989 * time.Millisecond) // within the drift: the nodes have the key yet
 		if n := locktest.Holds(servers, "x", lease.Owner()); n != 5 {
@@ -106,11 +106,11 @@ func TestRenewalAnsweredAfterTheDeadlineChangesNothing(t *testing.T) {
 	for _, after := range []time.Duration{0, 1, time.Millisecond, 100 * time.Millisecond} {
 		t.Run(after.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
 				deadline := lease.ValidUntil()
 				time.Sleep(968 * time.Millisecond)
-				each(servers, func(s *embedded.Server) {
+				locktest.Each(servers, func(s *embedded.Server) {
 					s.After(func(r embedded.Run) {
 						if r.Script == "renew" {
 							time.Sleep(time.Until(deadline) + after)
@@ -137,8 +137,8 @@ func TestRenewalAnsweredAfterTheDeadlineChangesNothing(t *testing.T) {
 // WithWait bounds the wait and nothing else.
 func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		m := other.Mutex("x", quorumlock.WithWait(3*time.Second))
 		holder := locktest.Lock(t, c.Mutex("x"))
 		start := time.Now()
@@ -175,11 +175,11 @@ func TestDoReleasesAndTellsOfALoss(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				err := quorumlock.Do(t.Context(), c.Mutex("x"), func(ctx context.Context) error {
 					synctest.Wait()
 					if tt.lose {
-						each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
+						locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
 						select {
 						case <-ctx.Done():
 						case <-time.After(time.Minute):
@@ -209,7 +209,7 @@ func TestDoReleasesAndTellsOfALoss(t *testing.T) {
 
 func TestDoReleasesWhenTheFunctionPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -225,8 +225,8 @@ func TestDoReleasesWhenTheFunctionPanics(t *testing.T) {
 // The holder of a lock that was freed by force learns of it when it next renews.
 func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		start := time.Now()
 		waiting := make(chan *quorumlock.Lease)
@@ -265,7 +265,7 @@ func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
 
 func TestInspectSeesWhatTheQuorumSees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		m := c.Mutex("x")
 		if in, err := m.Inspect(t.Context()); err != nil || in.State.Held() || in.State.Token != 0 {
 			t.Errorf("a lock nobody had: %+v, %v", in.State, err)
@@ -300,8 +300,8 @@ func TestInspectSeesWhatTheQuorumSees(t *testing.T) {
 
 func TestALeaseThatIsOverIsNotValid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		lost := locktest.Lock(t, c.Mutex("x"))
 		outer, began := locktest.Lock(t, c.Mutex("y")), time.Now()
 		inner, err := c.Mutex("y").Lock(outer.Context())

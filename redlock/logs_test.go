@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // logged is what a logger has written.
@@ -67,7 +67,7 @@ func (s stuck) WithGroup(string) slog.Handler      { return s }
 func TestALogThatIsStuckHoldsUpNoNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := make(stuck)
-		c, servers := start(t, 3, quorumlock.WithLogger(slog.New(log)))
+		c, servers := locktest.Client(t, 3, quorumlock.WithLogger(slog.New(log)))
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Kill()
 		time.Sleep(time.Minute)
@@ -77,7 +77,7 @@ func TestALogThatIsStuckHoldsUpNoNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustUnlock(t, other)
+			locktest.MustUnlock(t, other)
 		}
 		servers[0].Restart(true)
 		close(log)
@@ -96,14 +96,14 @@ func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				log := make(stuck)
-				c, servers := start(t, 3, quorumlock.WithLogger(slog.New(log)))
+				c, servers := locktest.Client(t, 3, quorumlock.WithLogger(slog.New(log)))
 				goOn := sync.OnceFunc(func() { close(log) })
 				t.Cleanup(goOn)
 				lost := locktest.Lock(t, c.Mutex("x"))
 				time.Sleep(time.Second) // so that the two are not renewed together
 				kept := locktest.Lock(t, c.Mutex("y"))
 				time.Sleep(time.Minute)
-				each(servers[:2], lose)
+				locktest.Each(servers[:2], lose)
 				locktest.Lost(t, lost, time.Until(lost.ValidUntil())+time.Nanosecond)
 				if name == "keys gone" {
 					before := make([]int, len(servers))
@@ -120,7 +120,7 @@ func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 						}
 					}
 				}
-				each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+				locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
 				began := time.Now()
 				locktest.Unlock(t, locktest.Lock(t, c.Mutex("z")))
 				if took := time.Since(began); took > 0 {
@@ -138,12 +138,12 @@ func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := make(stuck)
-		c, servers := start(t, 3, quorumlock.WithLogger(slog.New(log)), quorumlock.WithoutRenewal())
+		c, servers := locktest.Client(t, 3, quorumlock.WithLogger(slog.New(log)), quorumlock.WithoutRenewal())
 		goOn := sync.OnceFunc(func() { close(log) })
 		t.Cleanup(goOn)
 		outer := locktest.Lock(t, c.Mutex("x"))
 		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
-		each(servers[:2], (*embedded.Server).Kill) // it cannot be extended, which is logged
+		locktest.Each(servers[:2], (*embedded.Server).Kill) // it cannot be extended, which is logged
 		entered := make(chan *quorumlock.Lease, 1)
 		go func() {
 			inner, err := c.Mutex("x").Lock(outer.Context())
@@ -169,7 +169,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()
-		c, servers := start(t, 5, option)
+		c, servers := locktest.Client(t, 5, option)
 		const n = 100
 		for i := range n {
 			locktest.Lock(t, c.Mutex(fmt.Sprintf("x%d", i)))
@@ -178,7 +178,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 		if lines := log.lines(); len(lines) > 0 {
 			t.Errorf("%d lines while all is well: %s", len(lines), lines[0])
 		}
-		each(servers[:3], (*embedded.Server).Kill)
+		locktest.Each(servers[:3], (*embedded.Server).Kill)
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		for what, want := range map[string]int{"node down": 3, "renewal late": n, "lease lost": n, "node up": 0, "": 2*n + 3} {
 			if got := len(log.lines(what)); got != want {
@@ -197,7 +197,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 		if len(all) != 2 || !strings.Contains(all[1], "lease lost") {
 			t.Errorf("the lines of x7 are %q, want none after its loss", all)
 		}
-		each(servers[:3], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(servers[:3], func(s *embedded.Server) { s.Restart(true) })
 		locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
 		time.Sleep(time.Second)
 		if got := len(log.lines("node up")); got != 3 {
@@ -209,7 +209,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 func TestAFrozenNodeIsLoggedDownAndUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()
-		c, servers := start(t, 5, option) // the TTL is 10 s: one renewal finds that the node is frozen
+		c, servers := locktest.Client(t, 5, option) // the TTL is 10 s: one renewal finds that the node is frozen
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[1].Stall()
 		time.Sleep(5 * time.Second)
@@ -226,7 +226,7 @@ func TestAFrozenNodeIsLoggedDownAndUp(t *testing.T) {
 func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()
-		c, servers := start(t, 3, option)
+		c, servers := locktest.Client(t, 3, option)
 		full := servers[1]
 		full.Before(func(r embedded.Run) {
 			full.Redis.SetError("")
@@ -254,8 +254,8 @@ func TestANodeThatIsOutOfMemoryIsLoggedDownOnceAndUpWhenItServes(t *testing.T) {
 func TestALockThatWaitsForAQuorumSaysSoOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, option := logging()
-		c, servers := start(t, 3, option)
-		each(servers[:2], (*embedded.Server).Kill)
+		c, servers := locktest.Client(t, 3, option)
+		locktest.Each(servers[:2], (*embedded.Server).Kill)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := c.Mutex("x").Lock(ctx); err == nil {
@@ -275,14 +275,14 @@ func TestTheCauseOfALossSaysWhyAndWhichNodes(t *testing.T) {
 		reason string
 		nodes  int
 	}{
-		{"nodes down", nil, func(s []*embedded.Server) { each(s[:2], (*embedded.Server).Kill) }, "not renewed in time", 2},
-		{"keys gone", nil, func(s []*embedded.Server) { each(s[:2], func(s *embedded.Server) { s.Redis.Del("x") }) }, "too many nodes no longer have its key", 0},
+		{"nodes down", nil, func(s []*embedded.Server) { locktest.Each(s[:2], (*embedded.Server).Kill) }, "not renewed in time", 2},
+		{"keys gone", nil, func(s []*embedded.Server) { locktest.Each(s[:2], func(s *embedded.Server) { s.Redis.Del("x") }) }, "too many nodes no longer have its key", 0},
 		{"not extended", []quorumlock.Option{quorumlock.WithoutRenewal()}, func([]*embedded.Server) {}, "not extended in time", 0},
 		{"held for too long", []quorumlock.Option{quorumlock.WithMaxHold(time.Minute)}, func([]*embedded.Server) {}, "WithMaxHold(1m0s)", 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3, tt.opts...)
+				c, servers := locktest.Client(t, 3, tt.opts...)
 				lease := locktest.Lock(t, c.Mutex("x"))
 				tt.lose(servers)
 				<-lease.Context().Done()
@@ -303,7 +303,7 @@ func TestTheCauseOfALossSaysWhyAndWhichNodes(t *testing.T) {
 
 func TestMaxHoldEndsALeaseThatIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		began := time.Now()
 		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithMaxHold(time.Minute)))
 		<-lease.Context().Done()
@@ -318,7 +318,7 @@ func TestMaxHoldEndsALeaseThatIsForgotten(t *testing.T) {
 
 func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
+		clients, servers := locktest.Fleet(t, 2, 3)
 		lease := locktest.Lock(t, clients[0].Mutex("x"))
 		_, err := clients[1].Mutex("x").TryLock(t.Context())
 		held, ok := errors.AsType[*quorumlock.HeldError](err)
@@ -337,7 +337,7 @@ func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
 // A waiter that was refused by a quorum yields what it was granted elsewhere. Its ctx ends before the node has confirmed that.
 func TestARefusalSaysWhoHoldsTheLockEvenIfTheCallerGoesDuringAYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
+		clients, servers := locktest.Fleet(t, 2, 3)
 		lease := locktest.Lock(t, clients[0].Mutex("x"))
 		servers[2].Redis.Del("x") // this node grants it to the waiter, as one of three
 		ctx, cancel := context.WithCancel(t.Context())

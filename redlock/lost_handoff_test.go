@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -33,17 +33,17 @@ func TestANodeThatWasNotHeardToHandOverVotesAgainWithinTwoRenewals(t *testing.T)
 	} {
 		t.Run(fmt.Sprintf("%d of %d unheard, %v later", tt.unheard, tt.nodes, tt.after), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				first, servers := start(t, tt.nodes)
-				second, paths := another(t, servers)
+				first, servers := locktest.Client(t, tt.nodes)
+				second, paths := locktest.Another(t, servers)
 				holder := locktest.Lock(t, first.Mutex("x"))
 				warm(t, second)
-				got := waits(t, second.Mutex("x"))
+				got := locktest.Waiter(t, second.Mutex("x"))
 				unheard, heard := paths[:tt.unheard], servers[tt.unheard:]
-				each(unheard, func(p *embedded.Server) { p.LoseMessages(true) })
-				mustUnlock(t, holder)
+				locktest.Each(unheard, func(p *embedded.Server) { p.LoseMessages(true) })
+				locktest.MustUnlock(t, holder)
 				lease := <-got
 				synctest.Wait()
-				each(unheard, func(p *embedded.Server) { p.LoseMessages(false) })
+				locktest.Each(unheard, func(p *embedded.Server) { p.LoseMessages(false) })
 				survivesAMinority(t, first.Mutex("x"), lease, servers, heard[:tt.nodes/2], tt.after)
 			})
 		})
@@ -53,8 +53,8 @@ func TestANodeThatWasNotHeardToHandOverVotesAgainWithinTwoRenewals(t *testing.T)
 // The same for the members of a MultiLock, of which one node holds several.
 func TestANodeThatWasNotHeardToHandOverAMultiLockVotesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		first, servers := start(t, 3)
-		second, paths := another(t, servers)
+		first, servers := locktest.Client(t, 3)
+		second, paths := locktest.Another(t, servers)
 		both := func(c *redlock.Client) quorumlock.Locker {
 			m, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")})
 			if err != nil {
@@ -64,9 +64,9 @@ func TestANodeThatWasNotHeardToHandOverAMultiLockVotesAgain(t *testing.T) {
 		}
 		holder := locktest.Lock(t, both(first))
 		warm(t, second)
-		got := waits(t, both(second))
+		got := locktest.Waiter(t, both(second))
 		paths[0].LoseMessages(true)
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		lease := <-got
 		synctest.Wait()
 		paths[0].LoseMessages(false)
@@ -79,16 +79,16 @@ func survivesAMinority(t *testing.T, other quorumlock.Locker, lease *quorumlock.
 	t.Helper()
 	time.Sleep(after)
 	locktest.Held(t, lease)
-	each(minority, (*embedded.Server).Kill)
+	locktest.Each(minority, (*embedded.Server).Kill)
 	died := time.Now()
 	select {
 	case <-lease.Context().Done():
 		t.Errorf("the lease was lost %v after %d of %d nodes had died, with all others healthy", time.Since(died), len(minority), len(servers))
 	case <-time.After(3 * quorumlock.DefaultTTL):
 		locktest.Refused(t, other)
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	}
-	each(minority, func(s *embedded.Server) { s.Restart(true) })
+	locktest.Each(minority, func(s *embedded.Server) { s.Restart(true) })
 	time.Sleep(quorumlock.DefaultTTL)
 	locktest.Nothing(t, servers)
 }
@@ -167,17 +167,17 @@ func TestTwoAddressesOfOneServerCountOnceThoughAnAnswerOfOneWasLost(t *testing.T
 						var got <-chan *quorumlock.Lease
 						if handed {
 							holder := locktest.Lock(t, first.client.Mutex("x"))
-							got = waits(t, second.client.Mutex("x"))
+							got = locktest.Waiter(t, second.client.Mutex("x"))
 							lose(tt.begin, second)
-							mustUnlock(t, holder)
+							locktest.MustUnlock(t, holder)
 						} else {
 							lose(tt.begin, second)
-							got = waits(t, second.client.Mutex("x"))
+							got = locktest.Waiter(t, second.client.Mutex("x"))
 						}
 						lease := <-got
 						lose(tt.then, second)
 						time.Sleep(20 * time.Millisecond)
-						each([]*embedded.Server{second.a, second.again}, func(p *embedded.Server) { p.LoseMessages(false) })
+						locktest.Each([]*embedded.Server{second.a, second.again}, func(p *embedded.Server) { p.LoseMessages(false) })
 						time.Sleep(time.Minute)
 						if lease.Context().Err() != nil {
 							t.Error("lost with both servers healthy")

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // "No more than one goroutine a node in flight for an acquisition, and none after it."
 func TestAcquisitionTakesOneGoroutineANode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
 		check := func(want int, when string) {
 			t.Helper()
@@ -25,7 +25,7 @@ func TestAcquisitionTakesOneGoroutineANode(t *testing.T) {
 				t.Errorf("%d goroutines %s, want %d:\n%s", len(got), when, want, strings.Join(got, "\n\n"))
 			}
 		}
-		each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		for range 3 {
 			got := make(chan *quorumlock.Lease)
 			go func() {
@@ -53,7 +53,7 @@ func TestAcquisitionTakesOneGoroutineANode(t *testing.T) {
 // renewed with the rest.
 func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 1)
+		c, servers := locktest.Client(t, 1)
 		leases := make([]*quorumlock.Lease, 600)
 		for i := range leases {
 			leases[i] = locktest.Lock(t, c.Mutex(fmt.Sprint(i)))
@@ -84,7 +84,7 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 			}
 			for _, l := range leases[:300] { // they are the last in the queue
 				if first {
-					mustUnlock(t, l)
+					locktest.MustUnlock(t, l)
 				}
 			}
 		})

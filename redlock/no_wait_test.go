@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -26,15 +26,15 @@ func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
 		"no quorum": {func(_ *testing.T, _ *redlock.Client, servers []*embedded.Server) { kill(servers[:2]...) },
 			func(err error) bool { _, few := errors.AsType[*quorumlock.QuorumError](err); return few }, true},
 		"no lock": {func(t *testing.T, _ *redlock.Client, servers []*embedded.Server) {
-			each(servers, func(s *embedded.Server) { _ = s.Redis.Set("x", "a string") })
+			locktest.Each(servers, func(s *embedded.Server) { _ = s.Redis.Set("x", "a string") })
 		}, func(err error) bool { return errors.Is(err, quorumlock.ErrNotALock) }, false},
 	} {
 		for _, limit := range []time.Duration{0, -time.Second} {
 			t.Run(name+", "+limit.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 3)
+					c, servers := locktest.Client(t, 3)
 					tt.before(t, c, servers)
-					other, _ := another(t, servers)
+					other, _ := locktest.Another(t, servers)
 					m := other.Mutex("x", quorumlock.WithWait(limit))
 					began := time.Now()
 					lease, err := m.Lock(t.Context())
@@ -62,7 +62,7 @@ func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
 
 func TestNoTimeToWaitForALatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithWait(0))
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(0))
 		l := c.Latch("x", 2)
 		began := time.Now()
 		if err := l.Done(t.Context(), "a"); err != nil {

@@ -82,11 +82,11 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
-		_, servers := start(t, 3)
+		_, servers := locktest.Client(t, 3)
 		var workers, troubles sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
 		for i := range 6 {
-			c, _ := another(t, servers, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithObserver(o))
+			c, _ := locktest.Another(t, servers, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithObserver(o))
 			rng := rand.New(rand.NewPCG(1, uint64(i)))
 			workers.Go(func() {
 				for range locktest.Thorough(60, 30) {
@@ -152,8 +152,8 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
-		other, servers := start(t, 3)
-		c, _ := another(t, servers, quorumlock.WithObserver(o))
+		other, servers := locktest.Client(t, 3)
+		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(o))
 		before := locktest.Lock(t, other.Mutex("x"))
 		m := c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner()))
 		var calls sync.WaitGroup
@@ -203,8 +203,8 @@ func (panics) Observe(_ context.Context, e quorumlock.Event) {
 // Nobody gets a lease whose Observer panics, so it must not be renewed for ever.
 func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		other, servers := start(t, 3)
-		c, _ := another(t, servers, quorumlock.WithObserver(panics{}))
+		other, servers := locktest.Client(t, 3)
+		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(panics{}))
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -260,14 +260,14 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 	}{"both": {true, all, none}, "only the lock": {false, none, all}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, servers := start(t, 3)
+				_, servers := locktest.Client(t, 3)
 				var clients, own heard
 				var clientsLog, ownLog bytes.Buffer
 				var opts []quorumlock.Option
 				if tt.client {
 					opts = append(opts, quorumlock.WithObserver(&clients), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&clientsLog, nil))))
 				}
-				c, _ := another(t, servers, opts...)
+				c, _ := locktest.Another(t, servers, opts...)
 				m := c.Mutex("x", quorumlock.WithObserver(&own), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&ownLog, nil))))
 				use := func() {
 					t.Helper()

@@ -10,19 +10,19 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // Somebody has the lock, whatever a node that is silent would say: that is a refusal, and no outage.
 func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		other, _ := locktest.Another(t, servers)
 		servers[2].Lose()
-		mustUnlock(t, mustLock(t, other.Mutex("y")))
+		locktest.MustUnlock(t, locktest.MustLock(t, other.Mutex("y")))
 		time.Sleep(time.Second) // other knows that the node is silent
-		lease := mustLock(t, c.Mutex("x"))
+		lease := locktest.MustLock(t, c.Mutex("x"))
 		_, err := other.Mutex("x").TryLock(t.Context())
 		if _, few := errors.AsType[*quorumlock.QuorumError](err); few || !errors.Is(err, quorumlock.ErrHeld) {
 			t.Errorf("TryLock: %v, want ErrHeld and no *QuorumError", err)
@@ -31,14 +31,14 @@ func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
 		if ran || err != nil {
 			t.Errorf("Once: %v, %v, want false and no error", ran, err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }
 
 // Five processes start a job every minute, on clocks that differ by up to 30 ms. It takes a millisecond.
 func TestOnceRunsAJobOnceATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 5, 5)
+		clients, servers := locktest.Fleet(t, 5, 5)
 		rng := rand.New(rand.NewPCG(1, 2))
 		for tick := range 50 {
 			var wg sync.WaitGroup
@@ -90,7 +90,7 @@ func TestOnceKeepsTheLockAtLeastAndNoLonger(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := fleet(t, 2, 3)
+				clients, servers := locktest.Fleet(t, 2, 3)
 				start := time.Now()
 				ran, err := quorumlock.Once(t.Context(), clients[0].Mutex("job"), time.Minute, func(ctx context.Context) error {
 					time.Sleep(tt.takes)
@@ -127,7 +127,7 @@ func TestOnceWithinAHoldKeepsTheLockAtLeast(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := fleet(t, 2, 3)
+				clients, servers := locktest.Fleet(t, 2, 3)
 				outer := locktest.Lock(t, clients[0].Mutex("job"))
 				start := time.Now()
 				for _, atLeast := range []time.Duration{time.Minute, time.Second} {
@@ -153,7 +153,7 @@ func TestOnceWithinAHoldKeepsTheLockAtLeast(t *testing.T) {
 
 func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
+		clients, servers := locktest.Fleet(t, 2, 3)
 		func() {
 			defer func() { _ = recover() }()
 			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job"), time.Minute, func(context.Context) error { panic("job") })
@@ -168,21 +168,21 @@ func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
 // What a crash leaves ends with the TTL, and not with atLeast.
 func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
-			each(servers[:2], (*embedded.Server).Kill)
+			locktest.Each(servers[:2], (*embedded.Server).Kill)
 			return nil
 		})
 		if _, few := errors.AsType[*quorumlock.QuorumError](err); !ran || !few {
 			t.Errorf("ran %v, %v, want true and a QuorumError", ran, err)
 		}
-		each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
 		time.Sleep(quorumlock.DefaultTTL)
 		if n := locktest.Holds(servers[:2], "job", "") + len(locktest.Keys(servers[0])); n != 0 {
 			t.Errorf("%d keys outlive their TTL", n)
 		}
 		ran, err = quorumlock.Once(t.Context(), c.Mutex("job"), 0, func(ctx context.Context) error {
-			each(servers, func(s *embedded.Server) { s.Restart(false) })
+			locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 			<-ctx.Done()
 			return nil
 		})
@@ -195,7 +195,7 @@ func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 // A node that is restarting takes connections late. What Once has reported as failed does not reach it then.
 func TestOnceThatHasFailedKeepsNothingLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		warm(t, c)
 		servers[2].Delay(10 * time.Millisecond) // it has not granted yet when the job is over: so it is not asked to keep the lock
 		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
@@ -220,9 +220,9 @@ func TestOnceThatHasFailedKeepsNothingLater(t *testing.T) {
 func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 	for _, delay := range []time.Duration{0, 5 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 3)
+			c, servers := locktest.Client(t, 3)
 			warm(t, c)
-			each(servers[:2], func(s *embedded.Server) { s.Delay(delay) })
+			locktest.Each(servers[:2], func(s *embedded.Server) { s.Delay(delay) })
 			runs := make(chan bool, 100)
 			once := func() bool {
 				ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
@@ -255,7 +255,7 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 				t.Error("it did not run after atLeast")
 			}
 			time.Sleep(time.Minute)
-			each(servers[:2], func(s *embedded.Server) { s.Delay(0) })
+			locktest.Each(servers[:2], func(s *embedded.Server) { s.Delay(0) })
 			locktest.Nothing(t, servers)
 		})
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // cuts are the ways in which a node can be out of reach, each with its end.
@@ -28,11 +28,11 @@ func TestMinorityCutOffCostsNothing(t *testing.T) {
 	for _, tt := range cuts {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 5)
+				other, _ := locktest.Another(t, servers)
 				warm(t, c)
 				early := locktest.Lock(t, c.Mutex("early"))
-				each(servers[:2], tt.cut)
+				locktest.Each(servers[:2], tt.cut)
 				start := time.Now()
 				lease := locktest.TryLock(t, c.Mutex("x"))
 				if took := time.Since(start); took > 0 {
@@ -54,7 +54,7 @@ func TestMinorityCutOffCostsNothing(t *testing.T) {
 				}
 				locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
 				time.Sleep(quorumlock.DefaultTTL)
-				each(servers[:2], tt.end)
+				locktest.Each(servers[:2], tt.end)
 				time.Sleep(quorumlock.DefaultTTL)
 				locktest.Nothing(t, servers)
 			})
@@ -68,10 +68,10 @@ func TestMajorityCutOffIsToldAtTheDeadline(t *testing.T) {
 	for _, tt := range cuts {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				lease := locktest.Lock(t, c.Mutex("x"))
 				time.Sleep(2 * quorumlock.DefaultTTL)
-				each(servers[1:4], tt.cut)
+				locktest.Each(servers[1:4], tt.cut)
 				time.Sleep(quorumlock.DefaultTTL / 20)
 				deadline := lease.ValidUntil()
 				locktest.Lost(t, lease, time.Minute)
@@ -81,7 +81,7 @@ func TestMajorityCutOffIsToldAtTheDeadline(t *testing.T) {
 				if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
 					t.Errorf("Unlock: %v, want ErrLost", err)
 				}
-				each(servers[1:4], tt.end)
+				locktest.Each(servers[1:4], tt.end)
 				time.Sleep(quorumlock.DefaultTTL)
 				locktest.Nothing(t, servers)
 			})
@@ -94,12 +94,12 @@ func TestOutageShorterThanTheLeaseIsRiddenOut(t *testing.T) {
 	for _, tt := range cuts {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				lease := locktest.Lock(t, c.Mutex("x"))
 				for range 5 {
-					each(servers, tt.cut)
+					locktest.Each(servers, tt.cut)
 					time.Sleep(quorumlock.DefaultTTL / 2)
-					each(servers, tt.end)
+					locktest.Each(servers, tt.end)
 					time.Sleep(quorumlock.DefaultTTL / 2)
 				}
 				locktest.Held(t, lease)
@@ -114,9 +114,9 @@ func TestMajorityCutOffTryLockNamesTheNodesAndLockWaits(t *testing.T) {
 	for _, tt := range cuts {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				warm(t, c)
-				each(servers[:3], tt.cut)
+				locktest.Each(servers[:3], tt.cut)
 				start := time.Now()
 				_, err := c.Mutex("x").TryLock(t.Context())
 				if took := time.Since(start); took > 600*time.Millisecond {
@@ -142,7 +142,7 @@ func TestMajorityCutOffTryLockNamesTheNodesAndLockWaits(t *testing.T) {
 					t.Errorf("Lock: %v, want DeadlineExceeded joined with a QuorumError", err)
 				}
 				const outage = 2 * time.Second
-				time.AfterFunc(outage, func() { each(servers[:3], tt.end) })
+				time.AfterFunc(outage, func() { locktest.Each(servers[:3], tt.end) })
 				start = time.Now()
 				lease := locktest.Lock(t, c.Mutex("x"))
 				if took := time.Since(start); took < outage || took > outage+quorumlock.DefaultTTL+time.Second {
@@ -160,8 +160,8 @@ func TestMajorityCutOffTryLockNamesTheNodesAndLockWaits(t *testing.T) {
 func TestOneNodeSlowCostsNothing(t *testing.T) {
 	times := func(t *testing.T, slow func(s *embedded.Server)) (took [3]time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 5)
-			each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+			c, servers := locktest.Client(t, 5)
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
 			warm(t, c)
 			time.Sleep(time.Second)
 			slow(servers[2])
@@ -213,8 +213,8 @@ func TestOneNodeSlowCostsNothing(t *testing.T) {
 // at the TTL it has forgotten.
 func TestNodeFrozenThenBackKeepsNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		warm(t, c)
 		warm(t, other)
 		servers[1].Stall()
@@ -241,10 +241,10 @@ func TestHolderKilledFreesTheLockAtItsTTL(t *testing.T) {
 	for _, ttl := range []time.Duration{time.Second, 10 * time.Second} {
 		t.Run(ttl.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5, quorumlock.WithTTL(ttl))
-				dies, paths := another(t, servers, quorumlock.WithTTL(ttl))
+				c, servers := locktest.Client(t, 5, quorumlock.WithTTL(ttl))
+				dies, paths := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
 				dead := locktest.Lock(t, dies.Mutex("x"))
-				each(paths, (*embedded.Server).Kill)
+				locktest.Each(paths, (*embedded.Server).Kill)
 				start := time.Now()
 				lease := locktest.Lock(t, c.Mutex("x"))
 				if took := time.Since(start); took < ttl || took > ttl+100*time.Millisecond {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // Unlock returns when a quorum of the nodes has released. At the others the former holder has the lock for a moment
@@ -29,21 +29,21 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("releases %v late, a node %s", late, fault.name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 5)
+					c, servers := locktest.Client(t, 5)
 					m := c.Mutex("x")
 					for failing := range 3 {
 						lease := locktest.Lock(t, m)
 						// What is on its way stays late; what is sent on another connection afterwards is not.
-						each(servers[3:], func(s *embedded.Server) { s.Delay(late) })
+						locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(late) })
 						if err := lease.Unlock(t.Context()); err != nil {
 							t.Fatal(err)
 						}
-						each(servers[3:], func(s *embedded.Server) { s.Delay(0) })
+						locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(0) })
 						fault.begin(servers[failing])
 						next, err := m.TryLock(t.Context())
 						switch {
 						case err == nil:
-							mustUnlock(t, next)
+							locktest.MustUnlock(t, next)
 						case errors.Is(err, quorumlock.ErrHeld):
 							t.Errorf("TryLock: %v\nnobody else exists", err)
 						default:
@@ -62,22 +62,22 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 // again.
 func TestTryLockIsNotRefusedByOnesOwnReleaseThatFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		m := c.Mutex("x")
 		for round := range 5 {
 			lease := locktest.Lock(t, m)
-			each(servers[3:], (*embedded.Server).Kill)
+			locktest.Each(servers[3:], (*embedded.Server).Kill)
 			if err := lease.Unlock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			each(servers[3:], func(s *embedded.Server) { s.Restart(true) })
+			locktest.Each(servers[3:], func(s *embedded.Server) { s.Restart(true) })
 			time.Sleep(time.Duration(round) * time.Millisecond)
 			servers[0].LoseReplies(1)
 			next, err := m.TryLock(t.Context())
 			switch {
 			case err == nil:
-				mustUnlock(t, next)
+				locktest.MustUnlock(t, next)
 			case errors.Is(err, quorumlock.ErrHeld):
 				t.Errorf("TryLock: %v\nnobody else exists", err)
 			default:
@@ -118,7 +118,7 @@ func TestNobodyElseHoldsTheLockOfALoneCaller(t *testing.T) {
 			lost.LoseReplies(0)
 			switch {
 			case err == nil:
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			case errors.Is(err, quorumlock.ErrHeld):
 				held++
 			default:

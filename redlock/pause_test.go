@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // "A caller never gets a lease whose validity is already over." The drift of a TTL of 1 s is 12 ms.
@@ -28,14 +28,14 @@ func TestPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
 		t.Run(tt.pause.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				// With 1 ms left, a renewal is due at once, and would set another end.
-				c, servers := start(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second), quorumlock.WithoutRenewal())
+				c, servers := locktest.Client(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second), quorumlock.WithoutRenewal())
 				warm(t, c)
 				pause := func(r embedded.Run) {
 					if r.Script == "acquire" {
 						time.Sleep(tt.pause)
 					}
 				}
-				each(servers, func(s *embedded.Server) { s.After(pause) })
+				locktest.Each(servers, func(s *embedded.Server) { s.After(pause) })
 				start := time.Now()
 				lease, err := c.Mutex("x").TryLock(t.Context())
 				if granted := err == nil; granted != tt.granted {
@@ -56,10 +56,10 @@ func TestPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
 // The pause may come between the grants and the raise of the token, too.
 func TestPauseWhileRaisingTheTokenCountsAgainstTheValidity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
+		c, servers := locktest.Client(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
 		setCounters(t, servers, "x", ahead(3), ahead(4), ahead(5), ahead(1), ahead(2))
-		each(servers[3:], func(s *embedded.Server) { s.Delay(time.Millisecond) }) // otherwise three may agree without a raise
-		each(servers, func(s *embedded.Server) {
+		locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(time.Millisecond) }) // otherwise three may agree without a raise
+		locktest.Each(servers, func(s *embedded.Server) {
 			s.After(func(r embedded.Run) {
 				if r.Script == "raise" {
 					time.Sleep(990 * time.Millisecond)
@@ -77,13 +77,13 @@ func TestPauseWhileRaisingTheTokenCountsAgainstTheValidity(t *testing.T) {
 // resource, and it takes nothing from the next holder.
 func TestPauseWhileHoldingIsStoppedByTheToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		paused, paths := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		paused, paths := locktest.Another(t, servers)
 		store := locktest.Resource{T: t}
 
 		old := locktest.Lock(t, paused.Mutex("x"))
 		store.Enter(old)
-		each(paths, (*embedded.Server).Stall) // nothing it does reaches anybody
+		locktest.Each(paths, (*embedded.Server).Stall) // nothing it does reaches anybody
 		deadline := old.ValidUntil()
 		locktest.Lost(t, old, time.Minute)
 		if now := time.Now(); !now.Equal(deadline) {
@@ -94,7 +94,7 @@ func TestPauseWhileHoldingIsStoppedByTheToken(t *testing.T) {
 		if !store.Write(lease.Token()) {
 			t.Error("the holder's write was refused")
 		}
-		each(paths, (*embedded.Server).Resume)
+		locktest.Each(paths, (*embedded.Server).Resume)
 		if store.Write(old.Token()) {
 			t.Error("the late write was taken")
 		}
@@ -110,8 +110,8 @@ func TestPauseWhileHoldingIsStoppedByTheToken(t *testing.T) {
 // One node's clock is stepped forward: it alone forgets, and the holder takes it back.
 func TestNodeClockSteppedForwardCostsOneVote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		for i := range 10 {
 			s := servers[i%5]
@@ -131,11 +131,11 @@ func TestNodeClockSteppedForwardCostsOneVote(t *testing.T) {
 // A node's clock is stepped back, and it keeps a dead holder's key for an hour: the others suffice.
 func TestNodeClockSteppedBackKeepsNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		dead, paths := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		dead, paths := locktest.Another(t, servers)
 		old := locktest.Lock(t, dead.Mutex("x"))
 		locktest.HoldsAll(t, servers, old)
-		each(paths, (*embedded.Server).Kill)
+		locktest.Each(paths, (*embedded.Server).Kill)
 		servers[0].StepClock(-time.Hour)
 		servers[3].StepClock(-time.Hour)
 
@@ -160,9 +160,9 @@ func TestUnlockDoesNotDependOnNodeClocks(t *testing.T) {
 	for _, step := range []time.Duration{-time.Hour, -time.Second, time.Second} {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				lease := locktest.Lock(t, c.Mutex("x"))
-				each(servers, func(s *embedded.Server) { s.StepClock(step) })
+				locktest.Each(servers, func(s *embedded.Server) { s.StepClock(step) })
 				locktest.Unlock(t, lease)
 				locktest.Nothing(t, servers)
 			})

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
@@ -22,8 +22,8 @@ import (
 // there, the first in the queue is called. It is the MultiLock, which does not come: it knows.
 func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs, _ := fleet(t, 4, 3)
-		b := mustLock(t, cs[0].Mutex("B"))
+		cs, _ := locktest.Fleet(t, 4, 3)
+		b := locktest.MustLock(t, cs[0].Mutex("B"))
 		m, err := multilock.New([]quorumlock.Locker{cs[1].Mutex("A"), cs[1].Mutex("B")})
 		if err != nil {
 			t.Fatal(err)
@@ -31,8 +31,8 @@ func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			l := mustLock(t, m)
-			mustUnlock(t, l)
+			l := locktest.MustLock(t, m)
+			locktest.MustUnlock(t, l)
 		}()
 		time.Sleep(10 * time.Millisecond)
 		if l, err := cs[3].Mutex("A").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
@@ -47,43 +47,43 @@ func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 		l, err := cs[3].Mutex("A").TryLock(t.Context())
 		if err == nil {
 			t.Errorf("TryLock passed a live waiter that came 560 ms earlier")
-			mustUnlock(t, l)
+			locktest.MustUnlock(t, l)
 		}
-		mustUnlock(t, b)
+		locktest.MustUnlock(t, b)
 		<-done
 	})
 }
 
 func TestNamesWithAndWithoutBracesHaveQueuesOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs, _ := fleet(t, 3, 3)
-		h := mustLock(t, cs[0].Mutex("{x}"))
+		cs, _ := locktest.Fleet(t, 3, 3)
+		h := locktest.MustLock(t, cs[0].Mutex("{x}"))
 		go func() {
-			l := mustLock(t, cs[1].Mutex("{x}"))
-			mustUnlock(t, l)
+			l := locktest.MustLock(t, cs[1].Mutex("{x}"))
+			locktest.MustUnlock(t, l)
 		}()
 		time.Sleep(10 * time.Millisecond)
 		if free, err := cs[2].Mutex("x").TryLock(t.Context()); err != nil {
 			t.Errorf("x is free, but TryLock says %v", err)
 		} else {
-			mustUnlock(t, free)
+			locktest.MustUnlock(t, free)
 		}
 		ctx, cancel := context.WithTimeout(h.Context(), time.Minute) // holder of {x} wants x: nobody else has x
 		defer cancel()
 		if free, err := cs[0].Mutex("x").Lock(ctx); err != nil {
 			t.Errorf("a minute for a free lock: %v", err)
 		} else {
-			mustUnlock(t, free)
+			locktest.MustUnlock(t, free)
 		}
-		mustUnlock(t, h)
+		locktest.MustUnlock(t, h)
 		time.Sleep(time.Second)
 	})
 }
 
 func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithTTL(10*time.Second))
-		l := mustLock(t, c.Mutex("x"))
+		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(10*time.Second))
+		l := locktest.MustLock(t, c.Mutex("x"))
 		for _, s := range servers {
 			s.Kill()
 		}
@@ -106,14 +106,14 @@ func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
 
 func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		for _, s := range servers {
 			if err := s.Redis.Set(wire.TokenKey("bad"), "9007199254740990"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		l := mustLock(t, c.Mutex("bad"))
-		mustUnlock(t, l)
+		l := locktest.MustLock(t, c.Mutex("bad"))
+		locktest.MustUnlock(t, l)
 		_, err := c.Mutex("payments").TryLock(t.Context())
 		if err != nil {
 			t.Errorf("another lock altogether: %v", err)
@@ -124,14 +124,14 @@ func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
 // TryLock pollers and impatient waiters against one MultiLock that came first.
 func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs, _ := fleet(t, 6, 3)
+		cs, _ := locktest.Fleet(t, 6, 3)
 		m, err := multilock.New([]quorumlock.Locker{cs[0].Mutex("A"), cs[0].Mutex("B")})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		var jumps atomic.Int64
-		hold := map[string]*quorumlock.Lease{"A": mustLock(t, cs[1].Mutex("A")), "B": mustLock(t, cs[2].Mutex("B"))}
+		hold := map[string]*quorumlock.Lease{"A": locktest.MustLock(t, cs[1].Mutex("A")), "B": locktest.MustLock(t, cs[2].Mutex("B"))}
 		finished := make(chan struct{}, 4)
 		for i, name := range []string{"A", "B"} {
 			l := hold[name]
@@ -140,7 +140,7 @@ func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 				time.Sleep(time.Duration(i) * 900 * time.Millisecond)
 				for {
 					time.Sleep(1800 * time.Millisecond)
-					mustUnlock(t, l)
+					locktest.MustUnlock(t, l)
 					for {
 						if ctx.Err() != nil {
 							return
@@ -159,7 +159,7 @@ func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 				for ctx.Err() == nil {
 					c, cancel := context.WithTimeout(ctx, time.Millisecond)
 					if l, err := cs[3+i].Mutex(name).Lock(c); err == nil {
-						mustUnlock(t, l)
+						locktest.MustUnlock(t, l)
 					}
 					cancel()
 					time.Sleep(50 * time.Millisecond)
@@ -176,7 +176,7 @@ func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 			t.Errorf("it waited %v, and others got past it %d times: %v", d, jumps.Load(), err)
 		}
 		if err == nil {
-			mustUnlock(t, l)
+			locktest.MustUnlock(t, l)
 		}
 		for range 4 {
 			<-finished
@@ -189,7 +189,7 @@ func TestMultiLockIsNotStarvedByPollers(t *testing.T) {
 // it: it would hold up those behind it.
 func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		n, err := servers[2].Node()
 		if err != nil {
 			t.Fatal(err)
@@ -222,7 +222,7 @@ func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
 // seldom.
 func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 1)
+		c, servers := locktest.Client(t, 1)
 		n, err := servers[0].Node()
 		if err != nil {
 			t.Fatal(err)
@@ -239,11 +239,11 @@ func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 				t.Fatal(r.Err)
 			}
 		}
-		lease := mustLock(t, c.Mutex("x"))
+		lease := locktest.MustLock(t, c.Mutex("x"))
 		if late := time.Since(died) - ttl; late > 100*time.Millisecond {
 			t.Errorf("served %v after the holder's TTL", late)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -251,7 +251,7 @@ func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 // The queue costs no subscription to those who need not wait.
 func TestUncontendedLockSubscribesToNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs, servers := fleet(t, 2, 3)
+		cs, servers := locktest.Fleet(t, 2, 3)
 		locktest.Unlock(t, locktest.Lock(t, cs[0].Mutex("x")))
 		for _, s := range servers {
 			if channels := s.Redis.PubSubChannels("*"); len(channels) > 0 || s.Ran() != 2 {
@@ -259,26 +259,26 @@ func TestUncontendedLockSubscribesToNothing(t *testing.T) {
 			}
 		}
 		lease := locktest.Lock(t, cs[0].Mutex("x"))
-		go func() { mustUnlock(t, mustLock(t, cs[1].Mutex("x"))) }()
+		go func() { locktest.MustUnlock(t, locktest.MustLock(t, cs[1].Mutex("x"))) }()
 		time.Sleep(10 * time.Millisecond)
 		for _, s := range servers {
 			if channels := s.Redis.PubSubChannels("*"); len(channels) != 1 {
 				t.Errorf("%s: subscriptions to %q, want that of the one who waits", s.Name, channels)
 			}
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		locktest.Nothing(t, servers)
 	})
 }
 
 func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs, servers := fleet(t, 2, 3)
-		holder := mustLock(t, cs[0].Mutex("x"))
+		cs, servers := locktest.Fleet(t, 2, 3)
+		holder := locktest.MustLock(t, cs[0].Mutex("x"))
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			mustUnlock(t, mustLock(t, cs[1].Mutex("x")))
+			locktest.MustUnlock(t, locktest.MustLock(t, cs[1].Mutex("x")))
 		}()
 		time.Sleep(500 * time.Millisecond)
 		before := servers[0].Ran("acquire")
@@ -298,7 +298,7 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 		if servers[0].Ran("acquire") == before {
 			t.Error("the refresh was put off")
 		}
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		<-done
 	})
 }
@@ -317,12 +317,12 @@ func blocks(s *embedded.Server, script string, nth int32, until <-chan struct{})
 // not waited for, so the winner leaves every queue.
 func TestAWinnerLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cs, servers := fleet(t, 2, 3)
-		holder := mustLock(t, cs[0].Mutex("y"))
-		y := waits(t, cs[1].Mutex("y")) // it hears its turn from now on
-		mustUnlock(t, holder)
-		mustUnlock(t, <-y)
-		holder = mustLock(t, cs[0].Mutex("x"))
+		cs, servers := locktest.Fleet(t, 2, 3)
+		holder := locktest.MustLock(t, cs[0].Mutex("y"))
+		y := locktest.Waiter(t, cs[1].Mutex("y")) // it hears its turn from now on
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, <-y)
+		holder = locktest.MustLock(t, cs[0].Mutex("x"))
 		synctest.Wait() // the third node has granted it, too
 		joins, decides := make(chan struct{}), make(chan struct{})
 		blocks(servers[0], "acquire", 2, decides)
@@ -331,10 +331,10 @@ func TestAWinnerLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 		// Without renewal nothing is handed over: it takes a second attempt.
 		got := make(chan *quorumlock.Lease)
 		go func() {
-			got <- mustLock(t, cs[1].Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithNodeTimeout(50*time.Millisecond)))
+			got <- locktest.MustLock(t, cs[1].Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithNodeTimeout(50*time.Millisecond)))
 		}()
 		time.Sleep(100 * time.Millisecond) // the third node has not answered the first attempt in time
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		time.Sleep(10 * time.Millisecond) // the second attempt has the third node, and waits for the others
 		close(joins)
 		time.Sleep(10 * time.Millisecond)
@@ -349,6 +349,6 @@ func TestAWinnerLeavesTheQueueThatAnEarlierAttemptJoinedLate(t *testing.T) {
 				t.Errorf("the holder is queued at %s", s.Name)
 			}
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 	})
 }

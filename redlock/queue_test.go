@@ -15,19 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
-
-// fleet returns so many clients over the same n servers.
-func fleet(t *testing.T, clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
-	t.Helper()
-	return fleetOver(t, (*embedded.Server).Node, clients, n, opts...)
-}
 
 // overtaking is fleet, but all clients except the first reach the nodes over clients of their own. Each call has a
 // connection to itself there, so that a later one may overtake it.
@@ -38,69 +32,27 @@ func overtaking(t *testing.T, clients, n int, opts ...quorumlock.Option) ([]*red
 		t.Cleanup(func() { _ = client.Close() })
 		return node.New(client, append(opts, node.WithName(s.Name))...), nil
 	}
-	return fleetOver(t, over, clients, n, opts...)
-}
-
-func fleetOver(t *testing.T, connect func(*embedded.Server, ...node.Option) (*node.Node, error), clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
-	t.Helper()
-	c, servers := start(t, n, opts...)
-	all := []*redlock.Client{c}
-	for len(all) < clients {
-		nodes := make([]*node.Node, n)
-		for i, s := range servers {
-			var err error
-			if nodes[i], err = connect(s); err != nil {
-				t.Fatal(err)
-			}
-		}
-		c, err := redlock.New(nodes, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
-		})
-		all = append(all, c)
-	}
-	return all, servers
-}
-
-func mustLock(t *testing.T, l quorumlock.Locker) *quorumlock.Lease {
-	t.Helper()
-	lease, err := l.Lock(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return lease
-}
-
-func mustUnlock(t *testing.T, lease *quorumlock.Lease) {
-	t.Helper()
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
+	return locktest.FleetOver(t, over, clients, n, opts...)
 }
 
 func TestWaitersAreServedInTheOrderTheyCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 12
-		clients, servers := fleet(t, waiters+1, 5)
-		holder := mustLock(t, clients[0].Mutex("x"))
+		clients, servers := locktest.Fleet(t, waiters+1, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
 		var served []int
 		var wg sync.WaitGroup
 		for i := range waiters {
 			wg.Go(func() {
-				lease := mustLock(t, clients[i+1].Mutex("x"))
+				lease := locktest.MustLock(t, clients[i+1].Mutex("x"))
 				served = append(served, i) // guarded by the lock
 				time.Sleep(time.Millisecond)
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			})
 			time.Sleep(time.Millisecond) // each has a ticket of its own
 		}
 		start := time.Now()
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		wg.Wait()
 		for i, w := range served {
 			if w != i {
@@ -116,24 +68,24 @@ func TestWaitersAreServedInTheOrderTheyCame(t *testing.T) {
 
 func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 3, 5)
-		holder := mustLock(t, clients[0].Mutex("x"))
+		clients, servers := locktest.Fleet(t, 3, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
 		var crowd, other []int
 		var order atomic.Int64
 		var wg sync.WaitGroup
 		for range 20 {
 			wg.Go(func() {
-				lease := mustLock(t, clients[1].Mutex("x"))
+				lease := locktest.MustLock(t, clients[1].Mutex("x"))
 				crowd = append(crowd, int(order.Add(1)))
 				time.Sleep(time.Millisecond) // for the next of the crowd to be queued
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			})
 		}
 		time.Sleep(time.Millisecond)
 		wg.Go(func() {
-			lease := mustLock(t, clients[2].Mutex("x"))
+			lease := locktest.MustLock(t, clients[2].Mutex("x"))
 			other = append(other, int(order.Add(1)))
-			mustUnlock(t, lease)
+			locktest.MustUnlock(t, lease)
 		})
 		time.Sleep(time.Second) // a refresh: those who come at one instant may not all be counted at first
 		in, err := clients[0].Inspect(t.Context(), "x")
@@ -152,7 +104,7 @@ func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
 		if callers != 21 {
 			t.Errorf("the queue stands for %d callers, want 21: %+v", callers, in.State.Queue)
 		}
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		wg.Wait()
 		if other[0] != 21 {
 			t.Errorf("the single caller, which called last, was served as number %d", other[0])
@@ -184,9 +136,9 @@ func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.
 
 func TestTryLockLeavesNothingAndPassesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 5)
+		clients, servers := locktest.Fleet(t, 2, 5)
 		m := clients[0].Mutex("x")
-		holder := mustLock(t, m)
+		holder := locktest.MustLock(t, m)
 		time.Sleep(time.Millisecond) // the last nodes have granted, too
 		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 			t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
@@ -198,7 +150,7 @@ func TestTryLockLeavesNothingAndPassesNobody(t *testing.T) {
 			}
 		}
 		standIn(t, servers, "x", time.Now())
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 			t.Fatalf("TryLock of a free lock with somebody first in the queue: %v, want ErrHeld", err)
 		}
@@ -207,24 +159,24 @@ func TestTryLockLeavesNothingAndPassesNobody(t *testing.T) {
 		if err != nil {
 			t.Fatalf("TryLock when the turn of the first in the queue has passed: %v", err)
 		}
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		locktest.NoLocks(t, servers)
 	})
 }
 
 func TestADeadFirstWaiterIsPassedWithinTwoSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 5)
-		holder := mustLock(t, clients[0].Mutex("x"))
+		clients, servers := locktest.Fleet(t, 2, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
 		standIn(t, servers, "x", time.Now())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			mustUnlock(t, mustLock(t, clients[1].Mutex("x")))
+			locktest.MustUnlock(t, locktest.MustLock(t, clients[1].Mutex("x")))
 		}()
 		time.Sleep(100 * time.Millisecond)
 		start := time.Now()
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		<-done
 		if d := time.Since(start); d > 2*time.Second {
 			t.Errorf("served after %v", d)
@@ -237,12 +189,12 @@ func TestADeadFirstWaiterIsPassedWithinTwoSeconds(t *testing.T) {
 // Some cancellation hits every stage of a wait: before the turn, as it comes, and after it.
 func TestTurnIsPassedOnWhenItsWaiterIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 6, 5)
+		clients, servers := locktest.Fleet(t, 6, 5)
 		r := rand.New(rand.NewPCG(1, 2))
 		const rounds = 40
 		var served, cancelled int
 		for range rounds {
-			holder := mustLock(t, clients[0].Mutex("x"))
+			holder := locktest.MustLock(t, clients[0].Mutex("x"))
 			var wg sync.WaitGroup
 			var count atomic.Int64
 			begin := time.Now()
@@ -264,14 +216,14 @@ func TestTurnIsPassedOnWhenItsWaiterIsCancelled(t *testing.T) {
 						return
 					}
 					count.Add(1)
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				})
 			}
 			for _, s := range servers {
 				s.Delay(time.Duration(r.Int64N(int64(50 * time.Microsecond))))
 			}
 			time.Sleep(time.Millisecond)
-			mustUnlock(t, holder)
+			locktest.MustUnlock(t, holder)
 			wg.Wait()
 			if d := time.Since(begin); d > 100*time.Millisecond {
 				t.Fatalf("the one who was not cancelled waited %v: a turn was lost", d)
@@ -291,13 +243,13 @@ func TestTurnIsPassedOnWhenItsWaiterIsCancelled(t *testing.T) {
 func TestNodesLostWhileManyWaitDoNotBreakTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 100
-		clients, servers := fleet(t, waiters+1, 5)
-		holder := mustLock(t, clients[0].Mutex("x"))
+		clients, servers := locktest.Fleet(t, waiters+1, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
 		var served []int
 		var wg sync.WaitGroup
 		for i := range waiters {
 			wg.Go(func() {
-				lease := mustLock(t, clients[i+1].Mutex("x"))
+				lease := locktest.MustLock(t, clients[i+1].Mutex("x"))
 				served = append(served, i)
 				switch len(served) {
 				case 5:
@@ -308,11 +260,11 @@ func TestNodesLostWhileManyWaitDoNotBreakTheOrder(t *testing.T) {
 					servers[0].Restart(false)
 					servers[1].Resume()
 				}
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			})
 			time.Sleep(time.Millisecond)
 		}
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 		wg.Wait()
 		for i, w := range served {
 			if w != i {
@@ -326,7 +278,7 @@ func TestNodesLostWhileManyWaitDoNotBreakTheOrder(t *testing.T) {
 // Tickets and token hints come from the clients' clocks, which may be wrong.
 func TestClientsWhoseClocksDifferByMinutesStillExcludeEachOtherAndAreServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, servers := fleet(t, 1, 5)
+		_, servers := locktest.Fleet(t, 1, 5)
 		var clients []*redlock.Client
 		for _, ahead := range []time.Duration{0, 5 * time.Minute, -5 * time.Minute, 90 * time.Second, -time.Hour, time.Hour} {
 			c, _ := skewed(t, servers, ahead)
@@ -339,11 +291,11 @@ func TestClientsWhoseClocksDifferByMinutesStillExcludeEachOtherAndAreServed(t *t
 		for _, c := range clients {
 			wg.Go(func() {
 				for range rounds {
-					lease := mustLock(t, c.Mutex("x"))
+					lease := locktest.MustLock(t, c.Mutex("x"))
 					resource.Enter(lease)
 					time.Sleep(time.Millisecond)
 					resource.Leave(lease)
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				}
 			})
 		}
@@ -357,10 +309,10 @@ func TestClientsWhoseClocksDifferByMinutesStillExcludeEachOtherAndAreServed(t *t
 
 func TestHolderThatDiesHandsOnAtItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 5, quorumlock.WithTTL(3*time.Second), quorumlock.WithoutRenewal())
-		mustLock(t, clients[0].Mutex("x")) // and never unlocks
+		clients, servers := locktest.Fleet(t, 2, 5, quorumlock.WithTTL(3*time.Second), quorumlock.WithoutRenewal())
+		locktest.MustLock(t, clients[0].Mutex("x")) // and never unlocks
 		start := time.Now()
-		mustUnlock(t, mustLock(t, clients[1].Mutex("x")))
+		locktest.MustUnlock(t, locktest.MustLock(t, clients[1].Mutex("x")))
 		if d := time.Since(start); d < 3*time.Second || d > 3*time.Second+100*time.Millisecond {
 			t.Errorf("served after %v, want just after the TTL of 3s", d)
 		}
@@ -370,7 +322,7 @@ func TestHolderThatDiesHandsOnAtItsTTL(t *testing.T) {
 
 func TestSplitVoteEndsInOneRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 3, 5)
+		clients, servers := locktest.Fleet(t, 3, 5)
 		r := rand.New(rand.NewPCG(3, 4))
 		for range 25 {
 			for _, s := range servers {
@@ -379,7 +331,7 @@ func TestSplitVoteEndsInOneRound(t *testing.T) {
 			var wg sync.WaitGroup
 			begin := time.Now()
 			for _, c := range clients {
-				wg.Go(func() { mustUnlock(t, mustLock(t, c.Mutex("x"))) })
+				wg.Go(func() { locktest.MustUnlock(t, locktest.MustLock(t, c.Mutex("x"))) })
 			}
 			wg.Wait()
 			if d := time.Since(begin); d > 100*time.Millisecond {
@@ -392,8 +344,8 @@ func TestSplitVoteEndsInOneRound(t *testing.T) {
 
 func TestALongQueueRefreshesSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 1)
-		holder := mustLock(t, c.Mutex("x"))
+		c, servers := locktest.Client(t, 1)
+		holder := locktest.MustLock(t, c.Mutex("x"))
 		n, err := servers[0].Node()
 		if err != nil {
 			t.Fatal(err)
@@ -432,7 +384,7 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		}
 		cancel()
 		<-done
-		mustUnlock(t, holder)
+		locktest.MustUnlock(t, holder)
 	})
 }
 
@@ -440,10 +392,10 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 // when somebody that far back has to.
 func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		var clients []*redlock.Client
 		for range locktest.Thorough(150, 60) { // the clients after the 53rd refresh their entries before they end
-			d, _ := another(t, servers)
+			d, _ := locktest.Another(t, servers)
 			clients = append(clients, d)
 		}
 		for _, subscribed := range []bool{false, true} { // from the first round on

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, quorumlock.WithQuorum(4))
+		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		for down, want := range []int{1, 0, -1, -2} {
 			if down > 0 {
 				servers[down-1].Kill()
@@ -52,7 +52,7 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client, servers := start(t, 3, c.opts...)
+				client, servers := locktest.Client(t, 3, c.opts...)
 				longUp()
 				if r, err := client.Healthy(t.Context()); err != nil || r.MayFail() != 1 {
 					t.Fatalf("before: %+v, %v", r, err)
@@ -83,7 +83,7 @@ func refuse(with string) func(*embedded.Server) {
 
 func TestHealthyChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithPrefix("a:"))
+		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("a:"))
 		for range 3 {
 			if _, err := c.Healthy(t.Context()); err != nil {
 				t.Fatal(err)
@@ -106,8 +106,8 @@ func TestHealthyChangesNothing(t *testing.T) {
 
 func TestHealthyEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		each(servers, (*embedded.Server).Stall)
+		c, servers := locktest.Client(t, 3)
+		locktest.Each(servers, (*embedded.Server).Stall)
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
 		defer cancel()
 		began := time.Now()
@@ -115,12 +115,12 @@ func TestHealthyEndsWithItsContext(t *testing.T) {
 		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || r.MayFail() != -2 {
 			t.Errorf("%+v, %v after %v, want the deadline after 70ms", r, err, took)
 		}
-		each(servers, (*embedded.Server).Resume)
+		locktest.Each(servers, (*embedded.Server).Resume)
 	})
 }
 
 func TestHealthyRefusesWhatItCannotWorkWith(t *testing.T) {
-	c, _ := start(t, 3)
+	c, _ := locktest.Client(t, 3)
 	var none context.Context
 	if _, err := c.Healthy(none); !errors.Is(err, quorumlock.ErrNilContext) {
 		t.Errorf("%v, want ErrNilContext", err)

@@ -8,8 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
+
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // refusal is an Observer that keeps the steps of a refused call.
@@ -29,11 +31,11 @@ func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 	const waits = 12 * time.Second
 	scripts := func(t *testing.T, slow func(s *embedded.Server)) (ran int) {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 3)
-			mustLock(t, c.Mutex("x"))
+			c, servers := locktest.Client(t, 3)
+			locktest.MustLock(t, c.Mutex("x"))
 			log, logger := logging()
 			told := &refusal{}
-			waiter, paths := another(t, servers, logger, quorumlock.WithObserver(told))
+			waiter, paths := locktest.Another(t, servers, logger, quorumlock.WithObserver(told))
 			slow(paths[0])
 			paths[1].Delay(time.Millisecond)
 			paths[2].Delay(2 * time.Millisecond)
@@ -74,11 +76,11 @@ func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 	for _, tt := range cuts {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				mustLock(t, c.Mutex("x"))
-				other, _ := another(t, servers, quorumlock.WithWait(time.Second))
+				c, servers := locktest.Client(t, 3)
+				locktest.MustLock(t, c.Mutex("x"))
+				other, _ := locktest.Another(t, servers, quorumlock.WithWait(time.Second))
 				warm(t, other)
-				each(servers[1:], tt.cut)
+				locktest.Each(servers[1:], tt.cut)
 				for name, call := range map[string]func(context.Context) (*quorumlock.Lease, error){"Lock": other.Mutex("x").Lock, "TryLock": other.Mutex("x").TryLock} {
 					_, err := call(t.Context())
 					if q, few := errors.AsType[*quorumlock.QuorumError](err); !few || errors.Is(err, quorumlock.ErrHeld) || len(q.Nodes) != 2 {
@@ -89,7 +91,7 @@ func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 				if ran || err == nil {
 					t.Errorf("Once: %v, %v, want an error", ran, err)
 				}
-				each(servers[1:], tt.end)
+				locktest.Each(servers[1:], tt.end)
 			})
 		})
 	}
@@ -98,9 +100,9 @@ func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 // A Lock that waits for a lease of its own process usually lacks that lease's context.
 func TestALockThatWaitsForItsOwnProcessSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithWait(time.Second))
-		other, _ := another(t, servers, quorumlock.WithWait(time.Second))
-		mustLock(t, c.Mutex("x"))
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(time.Second))
+		other, _ := locktest.Another(t, servers, quorumlock.WithWait(time.Second))
+		locktest.MustLock(t, c.Mutex("x"))
 		for range 3 { // the others wait in the local queue, and ask no node
 			go c.Mutex("x").Lock(t.Context()) //nolint:errcheck // it waits in vain
 		}
@@ -124,7 +126,7 @@ func TestALockThatWaitsForItsOwnProcessSaysSo(t *testing.T) {
 // Wrong use of a name is no outage: the error names the key's type, once.
 func TestANameOfAnotherKindIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		if err := c.Latch("latch", 2).Done(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}

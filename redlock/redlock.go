@@ -37,8 +37,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
@@ -61,18 +60,18 @@ type Client struct {
 // no I/O. It logs a warning for one node and for an even number of nodes, see [quorumlock.WithLogger].
 func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	if len(nodes) == 0 {
-		return nil, misuse.New("quorumlock: redlock.New: no nodes: give at least one, and three or five for a lock that survives failures")
+		return nil, errs.Misuse("quorumlock: redlock.New: no nodes: give at least one, and three or five for a lock that survives failures")
 	}
 	names := make(map[string]bool)
 	for i, n := range nodes {
 		if n == nil {
-			return nil, misuse.Errorf("quorumlock: redlock.New: node %d is nil: look at the error of node.Dial", i+1)
+			return nil, errs.Misusef("quorumlock: redlock.New: node %d is nil: look at the error of node.Dial", i+1)
 		}
 		if err := transport.Of(n).Err(); err != nil {
 			return nil, fmt.Errorf("quorumlock: redlock.New: node %d: %w", i+1, err)
 		}
 		if names[n.String()] {
-			return nil, misuse.Errorf("quorumlock: redlock.New: node %d, %s, is given twice: give each node once, or node.WithName to nodes that only look the same", i+1, n)
+			return nil, errs.Misusef("quorumlock: redlock.New: node %d, %s, is given twice: give each node once, or node.WithName to nodes that only look the same", i+1, n)
 		}
 		names[n.String()] = true
 	}
@@ -113,7 +112,7 @@ func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
 		set.Quorum = majority
 	}
 	if set.Quorum < majority || set.Quorum > len(c.nodes) {
-		return set, misuse.Errorf("quorumlock: WithQuorum(%d) cannot work over %d nodes: use %d to %d, or leave the option out for a majority",
+		return set, errs.Misusef("quorumlock: WithQuorum(%d) cannot work over %d nodes: use %d to %d, or leave the option out for a majority",
 			set.Quorum, len(c.nodes), majority, len(c.nodes))
 	}
 	for _, n := range c.nodes {
@@ -150,7 +149,7 @@ func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlo
 // sameLabel refuses options that would give one lock a label of its own.
 func (c *Client) sameLabel(set options.Settings) error {
 	if set.Label != c.set.Label {
-		return misuse.New("quorumlock: WithLabel is for the whole client: give it to redlock.New")
+		return errs.Misuse("quorumlock: WithLabel is for the whole client: give it to redlock.New")
 	}
 	return nil
 }
@@ -174,7 +173,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)
 	}
-	return oneline.Join(c.locks.Shutdown(ctx), c.Close())
+	return errs.Join(c.locks.Shutdown(ctx), c.Close())
 }
 
 // Close closes the client and its nodes, and returns when none of its goroutines is left. Leases that

@@ -8,32 +8,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
-// start returns a client over n embedded servers, all closed at the end of the test.
-func start(t *testing.T, n int, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
-	t.Helper()
-	servers, nodes := locktest.Nodes(t, n)
-	c, err := redlock.New(nodes, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c, servers
-}
-
 func TestLockExcludesAndUnlockFrees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := start(t, 5)
+		c, _ := locktest.Client(t, 5)
 		m := c.Mutex("x")
 		lease, err := m.Lock(t.Context())
 		if err != nil {
@@ -60,7 +42,7 @@ func TestLockExcludesAndUnlockFrees(t *testing.T) {
 
 func TestWatchdogKeepsTheLeaseUntilAQuorumIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease, err := c.Mutex("x").Lock(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 func ranAll(servers []*embedded.Server) int {
@@ -42,7 +42,7 @@ func TestContextOfALeaseEntersTheSameHold(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				outer := locktest.Lock(t, c.Mutex("x"))
 				before := ranAll(servers)
 				middle := lockIn(t, context.WithValue(outer.Context(), userKey{}, 1), c.Mutex("x"))
@@ -85,7 +85,7 @@ func TestContextOfALeaseEntersTheSameHold(t *testing.T) {
 // When little is left of the TTL, entering again extends first.
 func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5, quorumlock.WithoutRenewal())
+		c, servers := locktest.Client(t, 5, quorumlock.WithoutRenewal())
 		outer := locktest.Lock(t, c.Mutex("x"))
 		time.Sleep(4 * time.Second)
 		before := ranAll(servers)
@@ -111,10 +111,10 @@ func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
 // When a hold is lost all who entered are told, and each Unlock says so.
 func TestLossIsToldToAllWhoEntered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		outer := locktest.Lock(t, c.Mutex("x"))
 		inner := lockIn(t, context.WithoutCancel(outer.Context()), c.Mutex("x"))
-		each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
+		locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
 		locktest.Lost(t, outer, quorumlock.DefaultTTL)
 		locktest.Lost(t, inner, 0)
 		for _, l := range []*quorumlock.Lease{inner, outer} {
@@ -132,7 +132,7 @@ func TestLossIsToldToAllWhoEntered(t *testing.T) {
 // A context that outlives the hold it came from is a fresh owner's.
 func TestContextWithoutCancelAcquiresAgainAfterUnlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		detached := context.WithoutCancel(lease.Context())
 		entered := lockIn(t, detached, c.Mutex("x"))
@@ -156,7 +156,7 @@ func TestContextWithoutCancelAcquiresAgainAfterUnlock(t *testing.T) {
 
 func TestDifferentLocksNest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		a := locktest.Lock(t, c.Mutex("a"))
 		b := lockIn(t, a.Context(), c.Mutex("b"))
 		again := lockIn(t, b.Context(), c.Mutex("a")) // past b, the hold of a
@@ -178,8 +178,8 @@ func TestDifferentLocksNest(t *testing.T) {
 // A context of another client's lease, or of none, is a fresh owner's.
 func TestFreshContextIsAFreshOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		locktest.Refused(t, c.Mutex("x"))
 		if _, err := other.Mutex("x").TryLock(lease.Context()); !errors.Is(err, quorumlock.ErrHeld) {
@@ -193,7 +193,7 @@ func TestFreshContextIsAFreshOwner(t *testing.T) {
 // WithOwner enters a hold without its context.
 func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		o := quorumlock.NewOwner()
 		first := locktest.Lock(t, c.Mutex("x", quorumlock.WithOwner(o)))
 		second := locktest.TryLock(t, c.Mutex("x", quorumlock.WithOwner(o)))
@@ -223,12 +223,12 @@ func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
 // come a moment later.
 func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		o := quorumlock.NewOwner()
 		m := c.Mutex("x", quorumlock.WithOwner(o), quorumlock.WithoutRenewal())
 		first := locktest.Lock(t, m)
 		time.Sleep(7 * time.Second)
-		each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		time.AfterFunc(5*time.Millisecond, func() {
 			if err := first.Unlock(t.Context()); err != nil {
 				t.Error("Unlock:", err)
@@ -249,7 +249,7 @@ func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
 // Many share an owner, and wait while somebody else holds: they come in together.
 func TestSharedOwnerWaitsTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		o := quorumlock.NewOwner()
 		holder := locktest.Lock(t, c.Mutex("x"))
 		leases := make(chan *quorumlock.Lease)
@@ -299,8 +299,8 @@ type userKey struct{}
 // keep their turns, and ask no node.
 func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
-		each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		clients, servers := locktest.Fleet(t, 2, 3)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
 		c := clients[0]
 		holder := locktest.Lock(t, clients[1].Mutex("x"))
 		var mu sync.Mutex
@@ -316,7 +316,7 @@ func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
-				mustUnlock(t, lease)
+				locktest.MustUnlock(t, lease)
 			})
 			time.Sleep(10 * time.Millisecond)
 		}

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -32,9 +32,9 @@ func TestAHandoffReplayedAtTheOtherNodesFakesNoHold(t *testing.T) {
 			minority = append(minority, n)
 		}
 		_, first := f.handOver(c[0], c[1], "first") // it listens from then on
-		mustUnlock(t, first)
-		holder := mustLock(t, c[0].Mutex("x"))
-		got := waits(t, c[1].Mutex("x"))
+		locktest.MustUnlock(t, first)
+		holder := locktest.MustLock(t, c[0].Mutex("x"))
+		got := locktest.Waiter(t, c[1].Mutex("x"))
 		g := genuine{name: "x", waiter: waiterFor(t, c[0], "x")}
 		g.channel = f.channelOf(g.waiter)
 		f.take("")
@@ -62,8 +62,8 @@ func TestAHandoffReplayedAtTheOtherNodesFakesNoHold(t *testing.T) {
 		time.Sleep(time.Minute)
 		none(t, got, holder)
 		locktest.Held(t, holder)
-		mustUnlock(t, holder)
-		mustUnlock(t, served(t, got, holder))
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, locktest.Served(t, got, holder))
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -73,9 +73,9 @@ func TestAHandoffReplayedAtTheOtherNodesFakesNoHold(t *testing.T) {
 func TestAHandoffReplayedWithAnotherTokenDoesNotChangeTheToken(t *testing.T) {
 	forging(t, 2, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
 		g, lease := f.handOver(c[0], c[1], "template") // shows which number is the token
-		mustUnlock(t, lease)
-		holder := mustLock(t, c[0].Mutex("x"))
-		got := waits(t, c[1].Mutex("x"))
+		locktest.MustUnlock(t, lease)
+		holder := locktest.MustLock(t, c[0].Mutex("x"))
+		got := locktest.Waiter(t, c[1].Mutex("x"))
 		g.waiter, g.name = waiterFor(t, c[0], "x"), "x"
 		late := make(chan struct{})
 		for _, s := range servers[1:] {
@@ -104,13 +104,13 @@ func TestAHandoffReplayedWithAnotherTokenDoesNotChangeTheToken(t *testing.T) {
 		}
 		synctest.Wait()
 		close(late)
-		next := served(t, got, holder)
+		next := locktest.Served(t, got, holder)
 		if err := <-unlocked; err != nil {
 			t.Errorf("Unlock: %v", err)
 		}
 		synctest.Wait()
 		sane(t, servers, "x")
-		mustUnlock(t, next)
+		locktest.MustUnlock(t, next)
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -121,17 +121,17 @@ func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, n)
-				deaf, paths := another(t, servers)
+				c, servers := locktest.Client(t, n)
+				deaf, paths := locktest.Another(t, servers)
 				f := eavesdrop(t, servers)
 				g, lease := f.handOver(c, deaf, "template")
-				mustUnlock(t, lease)
-				holder := mustLock(t, c.Mutex("x"))
-				got := waits(t, deaf.Mutex("x"))
+				locktest.MustUnlock(t, lease)
+				holder := locktest.MustLock(t, c.Mutex("x"))
+				got := locktest.Waiter(t, deaf.Mutex("x"))
 				g.waiter, g.name = waiterFor(t, c, "x"), "x"
 				f.take("")
-				each(paths, func(p *embedded.Server) { p.Kill() })
-				mustUnlock(t, holder)
+				locktest.Each(paths, func(p *embedded.Server) { p.Kill() })
+				locktest.MustUnlock(t, holder)
 				g.messages = f.take(g.channel)
 				if len(g.messages) == 0 {
 					t.Fatal("control: nothing was told")
@@ -143,7 +143,7 @@ func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
 				if g.token, err = strconv.ParseUint(v, 10, 64); err != nil {
 					t.Fatal(err)
 				}
-				each(paths, func(p *embedded.Server) { p.Restart(true) })
+				locktest.Each(paths, func(p *embedded.Server) { p.Restart(true) })
 				var next *quorumlock.Lease
 				for range 4000 { // until it is back, and has looked
 					for _, m := range g.messages {
@@ -168,7 +168,7 @@ func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
 				near(t, "the waiter", next.Token())
 				synctest.Wait()
 				sane(t, servers, "x")
-				mustUnlock(t, next)
+				locktest.MustUnlock(t, next)
 			})
 		})
 	}
@@ -218,8 +218,8 @@ func TestAHandoffReplayedForAnotherCellDoesNotMakeASecondAddressCount(t *testing
 // else holds the lock, and when the same client waits again.
 func TestHandoffsReplayedWhenTheHoldIsOverChangeNothing(t *testing.T) {
 	forging(t, 4, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
-		other := mustLock(t, c[0].Mutex("other"))
-		bystander := waits(t, c[3].Mutex("other"))
+		other := locktest.MustLock(t, c[0].Mutex("other"))
+		bystander := locktest.Waiter(t, c[3].Mutex("other"))
 		g, former := f.handOver(c[0], c[1], "x")
 		replay := func() {
 			for _, channel := range f.channels() {
@@ -229,14 +229,14 @@ func TestHandoffsReplayedWhenTheHoldIsOverChangeNothing(t *testing.T) {
 			}
 		}
 		warm(t, c[2])
-		got := waits(t, c[2].Mutex("x"))
-		mustUnlock(t, former)
-		holder := served(t, got, former) // it was handed the lock, as the former one was
+		got := locktest.Waiter(t, c[2].Mutex("x"))
+		locktest.MustUnlock(t, former)
+		holder := locktest.Served(t, got, former) // it was handed the lock, as the former one was
 		time.Sleep(100 * time.Millisecond)
 		replay()
 		untouched(t, servers, holder)
 
-		again := waits(t, c[1].Mutex("x"))
+		again := locktest.Waiter(t, c[1].Mutex("x"))
 		replay()
 		none(t, again, holder)
 		time.Sleep(time.Minute)
@@ -245,14 +245,14 @@ func TestHandoffsReplayedWhenTheHoldIsOverChangeNothing(t *testing.T) {
 		none(t, bystander, other)
 		untouched(t, servers, holder)
 		untouched(t, servers, other)
-		mustUnlock(t, holder)
-		last := served(t, again, holder)
+		locktest.MustUnlock(t, holder)
+		last := locktest.Served(t, again, holder)
 		replay()
 		time.Sleep(100 * time.Millisecond)
 		untouched(t, servers, last)
-		mustUnlock(t, last)
-		mustUnlock(t, other)
-		mustUnlock(t, served(t, bystander, other))
+		locktest.MustUnlock(t, last)
+		locktest.MustUnlock(t, other)
+		locktest.MustUnlock(t, locktest.Served(t, bystander, other))
 		locktest.NoLocks(t, servers)
 	})
 }

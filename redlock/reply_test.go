@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -29,8 +29,8 @@ func TestReplyToAcquireLostIsAppliedOnceAndUndone(t *testing.T) {
 	for lost := range 6 {
 		t.Run(fmt.Sprintf("at %d of 5", lost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
-				each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
+				c, servers := locktest.Client(t, 5)
+				locktest.Each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
 				lease, err := c.Mutex("x").TryLock(t.Context())
 				if lost <= 2 {
 					if err != nil {
@@ -63,7 +63,7 @@ func TestReplyToRaiseLostIsAppliedOnceAndUndone(t *testing.T) {
 	for lost := range 5 {
 		t.Run(fmt.Sprintf("at %d of 5", lost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				setCounters(t, servers, "x", ahead(10), ahead(20), ahead(30), ahead(40), ahead(50))
 				for _, s := range servers[:lost] {
 					s.Before(func(r embedded.Run) {
@@ -100,15 +100,15 @@ func TestReplyToRenewLostIsTriedAgain(t *testing.T) {
 	for lost := range 6 {
 		t.Run(fmt.Sprintf("at %d of 5", lost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				lease := locktest.Lock(t, c.Mutex("x"))
 				for range 4 {
 					synctest.Wait()
-					each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
+					locktest.Each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
 					time.Sleep(quorumlock.DefaultTTL / 2)
 				}
 				locktest.Held(t, lease)
-				each(servers, func(s *embedded.Server) { s.LoseReplies(0) })
+				locktest.Each(servers, func(s *embedded.Server) { s.LoseReplies(0) })
 				oneRunEach(t, servers, "acquire")
 				for i, s := range servers {
 					if n := s.Redis.HGet("x", string(wire.OfCell(lease.Owner(), i))); n != "1" {
@@ -127,10 +127,10 @@ func TestReplyToReleaseLostIsAppliedOnce(t *testing.T) {
 	for lost := range 6 {
 		t.Run(fmt.Sprintf("at %d of 5", lost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 5)
+				other, _ := locktest.Another(t, servers)
 				lease := locktest.Lock(t, c.Mutex("x"))
-				each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
+				locktest.Each(servers[:lost], func(s *embedded.Server) { s.LoseReplies(1) })
 				err := lease.Unlock(t.Context())
 				q, isQuorum := errors.AsType[*quorumlock.QuorumError](err)
 				switch {
@@ -141,7 +141,7 @@ func TestReplyToReleaseLostIsAppliedOnce(t *testing.T) {
 				}
 				synctest.Wait()
 				oneRunEach(t, servers, "release")
-				each(servers, func(s *embedded.Server) { s.LoseReplies(0) })
+				locktest.Each(servers, func(s *embedded.Server) { s.LoseReplies(0) })
 				locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
 				locktest.Nothing(t, servers)
 			})
@@ -163,9 +163,9 @@ func TestLateAcquireAfterReleaseLeavesNoKey(t *testing.T) {
 	for _, stragglers := range []int{1, 2} {
 		t.Run(fmt.Sprint(stragglers), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				warm(t, c)
-				each(servers[:stragglers], func(s *embedded.Server) { late(s, "acquire", 300*time.Millisecond) })
+				locktest.Each(servers[:stragglers], func(s *embedded.Server) { late(s, "acquire", 300*time.Millisecond) })
 				lease := locktest.TryLock(t, c.Mutex("x"))
 				locktest.Unlock(t, lease)
 				for _, s := range servers[:stragglers] {
@@ -189,15 +189,15 @@ func TestLateAcquireAfterReleaseLeavesNoKey(t *testing.T) {
 // The same after an attempt that failed: three acquires come when the caller has its answer.
 func TestLateAcquireAfterFailureLeavesNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		holder, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		holder, _ := locktest.Another(t, servers)
 		for _, s := range servers[:3] { // the minority that is late is free
 			s.Redis.HSet("x", "somebody:1", "1", "mode", "mutex")
 			s.Redis.SetTTL("x", time.Hour)
 		}
 		warm(t, c)
 		warm(t, holder)
-		each(servers[3:], func(s *embedded.Server) { late(s, "acquire", 300*time.Millisecond) })
+		locktest.Each(servers[3:], func(s *embedded.Server) { late(s, "acquire", 300*time.Millisecond) })
 		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 			t.Fatalf("TryLock: %v, want ErrHeld", err)
 		}
@@ -207,7 +207,7 @@ func TestLateAcquireAfterFailureLeavesNoKey(t *testing.T) {
 				t.Errorf("%s ran %d acquires and has %q", s.Name, s.Ran("acquire"), locktest.Keys(s))
 			}
 		}
-		each(servers[:3], func(s *embedded.Server) { s.Redis.Del("x") })
+		locktest.Each(servers[:3], func(s *embedded.Server) { s.Redis.Del("x") })
 		locktest.Nothing(t, servers)
 	})
 }
@@ -216,7 +216,7 @@ func TestLateAcquireAfterFailureLeavesNoKey(t *testing.T) {
 // TTL, and keeps nobody out who has a quorum of the others.
 func TestAcquireRunByANodeThatWasGivenUpIsGoneAtItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
 		servers[0].Stall()
 		locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
@@ -234,8 +234,8 @@ func TestAcquireRunByANodeThatWasGivenUpIsGoneAtItsTTL(t *testing.T) {
 // Nobody can release another owner's lock: a release that comes after the expiry finds the next holder.
 func TestReleaseAfterExpiryTakesNothingFromTheNextHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second)))
 		time.Sleep(time.Second)
 		next := locktest.TryLock(t, other.Mutex("x"))
@@ -255,11 +255,11 @@ func TestReleaseAfterExpiryTakesNothingFromTheNextHolder(t *testing.T) {
 // The release itself is late: it leaves in time, and arrives when the next holder has the lock.
 func TestLateReleaseTakesNothingFromTheNextHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		other, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
 		warm(t, c) // a server that does not know the script runs it late twice
 		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second)))
-		each(servers, func(s *embedded.Server) { late(s, "release", 900*time.Millisecond) })
+		locktest.Each(servers, func(s *embedded.Server) { late(s, "release", 900*time.Millisecond) })
 		time.Sleep(500 * time.Millisecond)
 		unlocked := make(chan error)
 		go func() { unlocked <- lease.Unlock(t.Context()) }()
@@ -269,7 +269,7 @@ func TestLateReleaseTakesNothingFromTheNextHolder(t *testing.T) {
 			t.Errorf("Unlock when the keys had expired: %v, want ErrLost", err)
 		}
 		locktest.HoldsAll(t, servers, next)
-		each(servers, func(s *embedded.Server) { s.Before(nil) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Before(nil) })
 		locktest.Unlock(t, next)
 		locktest.Nothing(t, servers)
 	})
@@ -281,7 +281,7 @@ func TestRenewalRacingUnlockLeavesNoKey(t *testing.T) {
 	for _, by := range []time.Duration{15 * time.Millisecond, 100 * time.Millisecond, 450 * time.Millisecond} {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 5)
+				c, servers := locktest.Client(t, 5)
 				lease := locktest.Lock(t, c.Mutex("x"))
 				if err := lease.Extend(t.Context()); err != nil { // the nodes know the script
 					t.Fatal(err)
@@ -291,7 +291,7 @@ func TestRenewalRacingUnlockLeavesNoKey(t *testing.T) {
 				for i, s := range servers {
 					before[i] = s.Ran("renew")
 				}
-				each(servers, func(s *embedded.Server) { late(s, "renew", by) })
+				locktest.Each(servers, func(s *embedded.Server) { late(s, "renew", by) })
 				time.Sleep(quorumlock.DefaultTTL/3 + max(by/2, sent))
 				locktest.Unlock(t, lease)
 				locktest.NoLocks(t, servers)
@@ -310,7 +310,7 @@ func TestRenewalRacingUnlockLeavesNoKey(t *testing.T) {
 // The same for the renewal that asks a node to grant anew: it is no harmless one.
 func TestNewGrantRacingUnlockLeavesNoKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Redis.FlushAll()
 		asked, answer := make(chan struct{}), make(chan struct{})

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -18,12 +18,12 @@ import (
 // it must not return a writer's lease.
 func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("x", quorumlock.WithoutRenewal())
 		w := locktest.Lock(t, m)
 		time.Sleep(6 * time.Second)
-		each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
 		type entered struct {
 			lease *quorumlock.Lease
 			err   error
@@ -64,12 +64,12 @@ func TestATryLockKeepsNoReaderOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				d, paths := another(t, servers)
+				c, servers := locktest.Client(t, 3)
+				d, paths := locktest.Another(t, servers)
 				r := rlock(t, c.RWMutex("x"))
 				writer := tt.lock(d)
 				_, _ = writer.TryLock(t.Context()) // connects
-				each(paths, func(s *embedded.Server) { s.Delay(tt.delay) })
+				locktest.Each(paths, func(s *embedded.Server) { s.Delay(tt.delay) })
 				gone := make(chan struct{})
 				go func() {
 					defer close(gone)
@@ -108,8 +108,8 @@ func freeAnd(c *redlock.Client) quorumlock.Locker {
 // keep new readers out for so long.
 func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, paths := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, paths := locktest.Another(t, servers)
 		first := locktest.Lock(t, c.RWMutex("x"))
 		var readers []<-chan *quorumlock.Lease
 		for range locktest.Thorough(200, 70) {

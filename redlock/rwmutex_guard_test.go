@@ -13,8 +13,8 @@ import (
 func TestNoReaderBesideAWriterWhenAGuardedNodeRestartsWithOldData(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, guarded)
-		other, paths := another(t, servers, guarded)
+		c, servers := locktest.Client(t, 3, guarded)
+		other, paths := locktest.Another(t, servers, guarded)
 		longUp()
 		r := rlock(t, c.RWMutex("x"))
 		old := map[string]string{}

@@ -6,15 +6,15 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // The acquire of a writer reaches a node after the Downgrade, and is granted. The node must not be taken for a second address
 // of another one: it is told to share, and gets its share back when it forgets.
 func TestANodeThatGrantsAfterTheDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		m := c.RWMutex("x")
 		locktest.Unlock(t, locktest.Lock(t, m)) // connects
 		var late atomic.Bool

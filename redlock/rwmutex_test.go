@@ -44,8 +44,8 @@ func has(got <-chan *quorumlock.Lease) bool { time.Sleep(20 * time.Millisecond);
 
 func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 5)
+		d, _ := locktest.Another(t, servers)
 		var readers []*quorumlock.Lease
 		for i := range 6 {
 			readers = append(readers, rlock(t, []*redlock.Client{c, d}[i%2].RWMutex("x")))
@@ -87,8 +87,8 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 // at once.
 func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		clients := []*redlock.Client{c, d}
 		first := rlock(t, c.RWMutex("x"))
 		w1 := come(t, t.Context(), d.RWMutex("x").Lock)
@@ -139,7 +139,7 @@ func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 // A release hands the lock to all leading readers, and calls those that have not refreshed their entries lately.
 func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		writer := locktest.Lock(t, c.RWMutex("x"))
 		var readers []<-chan *quorumlock.Lease
 		many := locktest.Thorough(150, 40)
@@ -163,8 +163,8 @@ func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 
 func TestReentryOfReadersAndWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("x")
 
 		w := locktest.Lock(t, m)
@@ -213,8 +213,8 @@ func TestReentryOfReadersAndWriters(t *testing.T) {
 
 func TestDowngradeLeavesNoGap(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("x")
 		w := locktest.Lock(t, m)
 		reader := come(t, t.Context(), d.RWMutex("x").RLock)
@@ -253,7 +253,7 @@ func TestDowngradeLeavesNoGap(t *testing.T) {
 
 func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		m := c.RWMutex("x")
 		refused := func(what string, lease *quorumlock.Lease, want string) {
 			t.Helper()
@@ -295,8 +295,8 @@ func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
 // A reader that is dead delays a writer by no more than the reader's TTL, whoever else reads and comes and goes meanwhile.
 func TestADeadReaderDelaysAWriterByItsTTLOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		const ttl = 5 * time.Second
 		rlock(t, c.RWMutex("x", quorumlock.WithTTL(ttl), quorumlock.WithoutRenewal())) // and dies
 		living := rlock(t, d.RWMutex("x"))
@@ -325,8 +325,8 @@ func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprint("dies ", dies), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				d, paths := another(t, servers)
+				c, servers := locktest.Client(t, 3)
+				d, paths := locktest.Another(t, servers)
 				first := rlock(t, c.RWMutex("x"))
 				ctx, cancel := context.WithCancel(t.Context())
 				writer := come(t, ctx, d.RWMutex("x").Lock)
@@ -354,8 +354,8 @@ func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 // A reader's lease is renewed, and lost at its own deadline, whatever the other readers do.
 func TestEachReaderHasADeadlineOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, paths := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, paths := locktest.Another(t, servers)
 		living := rlock(t, c.RWMutex("x"))
 		cut := rlock(t, d.RWMutex("x"))
 		kill(paths...)
@@ -373,8 +373,8 @@ func TestEachReaderHasADeadlineOfItsOwn(t *testing.T) {
 
 func TestAMultiLockOfReadersAndWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		mixed, err := multilock.New([]quorumlock.Locker{c.RWMutex("a").RLocker(), c.RWMutex("b")})
 		if err != nil {
 			t.Fatal(err)
@@ -397,7 +397,7 @@ func TestAMultiLockOfReadersAndWriters(t *testing.T) {
 // No order of members makes MultiLocks that read and write each other's locks wait for each other for ever.
 func TestMixedMultiLocksEndUnderContention(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		var running sync.WaitGroup
 		read := map[string]int{}
 		wrote := map[string]bool{}
@@ -443,8 +443,8 @@ func TestMixedMultiLocksEndUnderContention(t *testing.T) {
 // A node that has lost a reader's share gets it back with a renewal, beside the others that read.
 func TestANodeThatForgotGetsTheReaderBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		r := rlock(t, c.RWMutex("x"))
 		s := rlock(t, d.RWMutex("x"))
 		servers[0].Redis.FlushAll()
@@ -476,7 +476,7 @@ func mixedUnderFaults(t *testing.T, seed uint64) {
 	var high uint64 // the highest token of a writer
 	var running sync.WaitGroup
 	for range 3 {
-		c, _ := another(t, servers)
+		c, _ := locktest.Another(t, servers)
 		for i := range 3 {
 			pause := time.Duration(rng.IntN(30)) * time.Millisecond
 			running.Go(func() {

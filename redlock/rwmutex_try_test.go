@@ -23,10 +23,10 @@ func TestOneOfReadersAndWritersWhoTryGetsTheLock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 3))
 				n := 3 + 2*int(seed%2)
-				_, servers := start(t, n)
+				_, servers := locktest.Client(t, n)
 				var clients []*redlock.Client
 				for range 2 + rng.IntN(4) {
-					c, paths := another(t, servers)
+					c, paths := locktest.Another(t, servers)
 					if l, err := c.RWMutex("warm").TryLock(t.Context()); err == nil {
 						locktest.Unlock(t, l)
 					}

@@ -15,7 +15,7 @@ import (
 // A reader of a named owner whose MultiLock needs to write the same lock waits for itself, and is told nothing.
 func TestUpgradeOfANamedOwnerByAMultiLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		me := quorumlock.WithOwner("me:1")
 		r := locktest.Lock(t, c.RWMutex("a", me).RLocker())
 		both, err := multilock.New([]quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b")}, me)
@@ -35,8 +35,8 @@ func TestUpgradeOfANamedOwnerByAMultiLock(t *testing.T) {
 // Two calls of one named owner wait, one to read and one to write. The reader is served first.
 func TestUpgradeOfANamedOwnerThatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("a", quorumlock.WithOwner("me:1"))
 		other := locktest.Lock(t, d.RWMutex("a"))
 		reader := come(t, t.Context(), m.RLock)

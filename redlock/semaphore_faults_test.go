@@ -32,7 +32,7 @@ func slotsUnderFaults(t *testing.T, seed uint64) {
 	p := newPool(t)
 	var running sync.WaitGroup
 	for range 3 {
-		c, _ := another(t, servers)
+		c, _ := locktest.Another(t, servers)
 		for i := range 4 {
 			pause := time.Duration(1+rng.IntN(30)) * time.Millisecond
 			s := c.Semaphore("x", k, quorumlock.WithTTL(2*time.Second))
@@ -85,8 +85,8 @@ func slotsUnderFaults(t *testing.T, seed uint64) {
 // Two with different numbers of permits: nobody is given a slot beyond its own, and the one with more can have the rest.
 func TestDifferentNumbersOfPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		few, many := c.Semaphore("x", 2), d.Semaphore("x", 4)
 		var in []*quorumlock.Lease
 		for range 2 {
@@ -124,7 +124,7 @@ func TestDifferentNumbersOfPermits(t *testing.T) {
 
 func TestForceUnlockFreesAllSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		s := c.Semaphore("x", 2)
 		a, b := locktest.Lock(t, s), locktest.Lock(t, s)
 		waiting := come(t, t.Context(), s.Lock)
@@ -148,7 +148,7 @@ func TestSomebodyWhoTriesAFreeSemaphoreHasASlot(t *testing.T) {
 				servers, _ := locktest.Nodes(t, n)
 				var all []quorumlock.Locker
 				for range 4 {
-					c, _ := another(t, servers)
+					c, _ := locktest.Another(t, servers)
 					all = append(all, c.Semaphore("x", 3), c.Semaphore("x", 3))
 				}
 				p, total := newPool(t), 0
@@ -193,11 +193,11 @@ func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 	for said, want := range map[string]int{"5": 5, "0": 0, "8": -1, "-1": -1, "99999999999": -1, "1.5": -1, "": -1} {
 		t.Run(said, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
+				c, servers := locktest.Client(t, 3)
 				for range permits {
 					locktest.TryLock(t, c.Semaphore(name, permits))
 				}
-				d, _ := another(t, servers)
+				d, _ := locktest.Another(t, servers)
 				done := make(chan *quorumlock.Lease)
 				go func() { done <- locktest.Lock(t, d.Semaphore(name, permits)) }()
 				time.Sleep(10 * time.Millisecond)

@@ -23,7 +23,7 @@ func TestSomebodyWhoTriesGetsTheLastSlot(t *testing.T) {
 		for seed := range locktest.Thorough[uint64](20, 2) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, n)
-				holder, _ := another(t, servers)
+				holder, _ := locktest.Another(t, servers)
 				held := locktest.Lock(t, holder.Semaphore("x", 2))
 				all := contenders(t, servers, 5)
 				rng := rand.New(rand.NewPCG(seed, 0x1a57))
@@ -59,8 +59,8 @@ func TestSomebodyWhoTriesGetsTheLastSlot(t *testing.T) {
 // A node that has lost its data has slots that are taken. Whoever tries is refused soon all the same.
 func TestANodeThatForgotDoesNotHoldUpARefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		a, b := locktest.Lock(t, c.Semaphore("x", 2)), locktest.Lock(t, c.Semaphore("x", 2))
 		servers[1].Redis.FlushAll()
 		began := time.Now()
@@ -77,8 +77,8 @@ func TestANodeThatForgotDoesNotHoldUpARefusal(t *testing.T) {
 // Whoever held a slot that is lost learns so from Unlock, which takes nothing from the next holder.
 func TestUnlockOfALostSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		s := c.Semaphore("x", 2, quorumlock.WithoutRenewal(), quorumlock.WithTTL(2*time.Second))
 		lost := locktest.Lock(t, s)
 		other := locktest.Lock(t, c.Semaphore("x", 2))
@@ -108,7 +108,7 @@ func TestTokensOfASlotRiseAfterAnIdleDay(t *testing.T) {
 	for name, busy := range map[string]bool{"the other slot is used": true, "nobody uses the semaphore": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, _ := start(t, 3, quorumlock.WithTTL(10*time.Minute)) // few renewals
+				c, _ := locktest.Client(t, 3, quorumlock.WithTTL(10*time.Minute)) // few renewals
 				p := newPool(t)
 				enter := func() *quorumlock.Lease {
 					l := locktest.TryLock(t, c.Semaphore("x", 2))
@@ -138,8 +138,8 @@ func TestTokensOfASlotRiseAfterAnIdleDay(t *testing.T) {
 func TestCancelledWaitersTakeNoSlot(t *testing.T) {
 	for delay := range locktest.Thorough[time.Duration](40, 4) {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 3)
-			d, paths := another(t, servers)
+			c, servers := locktest.Client(t, 3)
+			d, paths := locktest.Another(t, servers)
 			for i, p := range paths {
 				p.Delay(time.Duration(1+i) * time.Millisecond)
 			}
@@ -170,8 +170,8 @@ func TestCancelledWaitersTakeNoSlot(t *testing.T) {
 func TestLostRepliesTakeNoSlot(t *testing.T) {
 	for lost := range 6 {
 		synctest.Test(t, func(t *testing.T) {
-			c, servers := start(t, 3)
-			d, paths := another(t, servers)
+			c, servers := locktest.Client(t, 3)
+			d, paths := locktest.Another(t, servers)
 			locktest.Unlock(t, locktest.Lock(t, d.Semaphore("x", 3)))
 			paths[0].LoseReplies(lost)
 			paths[1].LoseReplies(lost / 2)
@@ -204,7 +204,7 @@ func TestLostRepliesTakeNoSlot(t *testing.T) {
 
 func TestBadTTLsOfASemaphore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		const year = 365 * 24 * time.Hour
 		for _, ttl := range []time.Duration{0, -time.Second, time.Microsecond, 100*year + 1} {
 			if _, err := c.Semaphore("x", 2, quorumlock.WithTTL(ttl)).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), "TTL") {
@@ -221,7 +221,7 @@ func TestBadTTLsOfASemaphore(t *testing.T) {
 // A mutex, a latch and a read-write lock refuse the name of a semaphore, held or idle, and the other way round, whatever the call.
 func TestInspectAndForceUnlockOfAnotherKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		wrong := func(what string, err error) {
 			t.Helper()
 			if !errors.Is(err, quorumlock.ErrWrongKind) {

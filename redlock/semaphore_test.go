@@ -55,8 +55,8 @@ func TestASemaphoreLetsInAsManyAsItHasPermits(t *testing.T) {
 		for _, n := range []int{1, 3, 5} {
 			t.Run(fmt.Sprint(k, " permits, ", n, " nodes"), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, n)
-					d, _ := another(t, servers)
+					c, servers := locktest.Client(t, n)
+					d, _ := locktest.Another(t, servers)
 					p := newPool(t)
 					var leases []*quorumlock.Lease
 					for i := range k {
@@ -105,8 +105,8 @@ func TestASemaphoreLetsInAsManyAsItHasPermits(t *testing.T) {
 
 func TestASemaphoreServesInTheOrderOfTheCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		clients := []*redlock.Client{c, d}
 		var in []*quorumlock.Lease
 		for range 3 {
@@ -150,13 +150,13 @@ func TestManyContendersOfASemaphore(t *testing.T) {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				grants := func(lock func(*redlock.Client) quorumlock.Locker, name string) int {
-					c, servers := start(t, n)
+					c, servers := locktest.Client(t, n)
 					p := newPool(t)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 					defer cancel()
 					var running sync.WaitGroup
 					for i := range 4 {
-						d, _ := another(t, servers)
+						d, _ := locktest.Another(t, servers)
 						l := lock(d)
 						for j := range 16 {
 							running.Go(func() {
@@ -193,8 +193,8 @@ func TestManyContendersOfASemaphore(t *testing.T) {
 
 func TestADeadHoldersSlotIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, paths := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, paths := locktest.Another(t, servers)
 		const ttl = 10 * time.Second
 		dead := locktest.Lock(t, d.Semaphore("x", 2))
 		living := locktest.Lock(t, c.Semaphore("x", 2))
@@ -217,8 +217,8 @@ func TestADeadHoldersSlotIsPassedOn(t *testing.T) {
 
 func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		a := locktest.Lock(t, c.Semaphore("x", 3))
 		b := locktest.Lock(t, d.Semaphore("x", 3))
 		servers[0].Redis.FlushAll()
@@ -249,7 +249,7 @@ func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
 
 func TestASemaphoreIsEnteredAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		owner := quorumlock.NewOwner()
 		s := c.Semaphore("x", 2)
 		l := locktest.Lock(t, s)
@@ -272,8 +272,8 @@ func TestASemaphoreIsEnteredAgain(t *testing.T) {
 
 func TestASemaphoreInAMultiLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		d, _ := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
 		of := func(c *redlock.Client) quorumlock.Locker {
 			m, err := multilock.New([]quorumlock.Locker{c.RWMutex("a").RLocker(), c.RWMutex("b"), c.Semaphore("s", 2)})
 			if err != nil {
@@ -303,7 +303,7 @@ func TestASemaphoreInAMultiLock(t *testing.T) {
 
 func TestBadPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := start(t, 3)
+		c, _ := locktest.Client(t, 3)
 		for _, k := range []int{0, -1, 1001} {
 			if _, err := c.Semaphore("x", k).Lock(t.Context()); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("permits is %d", k)) {
 				t.Errorf("%d permits: %v", k, err)
@@ -314,7 +314,7 @@ func TestBadPermits(t *testing.T) {
 
 func TestASemaphoreOnTheNameOfAnotherKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := start(t, 3)
+		c, _ := locktest.Client(t, 3)
 		wrong := func(err error, used, is string) {
 			t.Helper()
 			if !errors.Is(err, quorumlock.ErrWrongKind) || !strings.Contains(err.Error(), "used as a "+used) || !strings.Contains(err.Error(), "is a "+is) {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // Two nodes of five are far away, or do not answer for a while. If a hold ends before its attempt is sent
@@ -30,13 +30,13 @@ func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const callers, holds = 8, 100
 				of := &heard{kinds: make(map[quorumlock.EventKind]int)}
-				c, servers := start(t, 5, quorumlock.WithObserver(of))
+				c, servers := locktest.Client(t, 5, quorumlock.WithObserver(of))
 				warm(t, c)
 				var before [5]int
 				for i, s := range servers {
 					before[i] = s.Ran("acquire") + s.Ran("release")
 				}
-				each(servers[3:], tt.fall)
+				locktest.Each(servers[3:], tt.fall)
 				var all sync.WaitGroup
 				for i := range callers {
 					all.Go(func() {
@@ -47,7 +47,7 @@ func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 								return
 							}
 							time.Sleep(time.Millisecond)
-							mustUnlock(t, lease)
+							locktest.MustUnlock(t, lease)
 						}
 					})
 				}
@@ -59,7 +59,7 @@ func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 				if all := 5 * 2 * callers * holds; down != tt.down || asked > all*3/4 {
 					t.Errorf("%d nodes are said to be down, want %d; %d calls of %d were sent, or failed", down, tt.down, asked, all)
 				}
-				each(servers[3:], func(s *embedded.Server) { s.Delay(0); s.Resume() })
+				locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(0); s.Resume() })
 				if tt.late {
 					time.Sleep(quorumlock.DefaultTTL)
 				}

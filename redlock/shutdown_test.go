@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestShutdownWaitsForLeasesAndTakesNoNewOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		clients, servers := fleet(t, 2, 3)
+		clients, servers := locktest.Fleet(t, 2, 3)
 		c := clients[0]
 		lease := locktest.Lock(t, c.Mutex("x"))
 		other := locktest.Lock(t, clients[1].Mutex("y"))
@@ -71,14 +71,14 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)
-				c, paths := another(t, servers, quorumlock.WithTTL(time.Hour))
-				other, _ := another(t, servers)
+				c, paths := locktest.Another(t, servers, quorumlock.WithTTL(time.Hour))
+				other, _ := locktest.Another(t, servers)
 				warm(t, c)
 				var holder *quorumlock.Lease
 				if tt.held {
 					holder = locktest.Lock(t, other.Mutex("x"))
 				}
-				each(paths, func(s *embedded.Server) { s.Delay(20 * time.Millisecond) })
+				locktest.Each(paths, func(s *embedded.Server) { s.Delay(20 * time.Millisecond) })
 				var wg sync.WaitGroup
 				wg.Go(func() {
 					if _, err := tt.call(c.Mutex("x"), t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
@@ -122,10 +122,10 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 // Unlock returns when a quorum has released. A node that has not answered yet may fail: Shutdown waits for the outcome.
 func TestShutdownWaitsForTheAnswersToTheLastRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3, quorumlock.WithTTL(time.Hour))
+		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(time.Hour))
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[2].Lose()
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		over := make(chan error, 1)
 		go func() { over <- c.Shutdown(t.Context()) }()
 		time.Sleep(5 * time.Second)
@@ -150,7 +150,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	for _, why := range []string{"a lease is held", "a node cannot be told"} {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3, quorumlock.WithTTL(time.Hour))
+				c, servers := locktest.Client(t, 3, quorumlock.WithTTL(time.Hour))
 				lease := locktest.Lock(t, c.Mutex("x"))
 				if why != "a lease is held" {
 					servers[0].Kill()
@@ -170,7 +170,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 				if why == "a lease is held" && !errors.Is(context.Cause(lease.Context()), quorumlock.ErrLost) {
 					t.Error("the lease outlived the client")
 				}
-				each(servers[:1], func(s *embedded.Server) { s.Restart(true) })
+				locktest.Each(servers[:1], func(s *embedded.Server) { s.Restart(true) })
 				var none context.Context
 				if err := c.Shutdown(none); !errors.Is(err, quorumlock.ErrNilContext) {
 					t.Errorf("Shutdown(nil): %v", err)
@@ -183,7 +183,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 // Two nodes are frozen when leases end. The tries at one of them are under way whenever those at the other are not.
 func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
 		for i, s := range servers[3:] {
 			lease := locktest.Lock(t, c.Mutex("x"))
@@ -197,6 +197,6 @@ func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
 		if err := c.Shutdown(ctx); err != nil {
 			t.Errorf("Shutdown: %v", err)
 		}
-		each(servers, (*embedded.Server).Resume)
+		locktest.Each(servers, (*embedded.Server).Resume)
 	})
 }

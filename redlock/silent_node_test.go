@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -58,8 +58,8 @@ func TestSilentNodesCostAWaiterThatRacesTheReleaseNothing(t *testing.T) {
 // raceTheRelease returns how long a waiter took from the Unlock, or from its Lock if that was later, to its grant.
 // The waiter is as far from each node as the holder is from another one, by the rotation.
 func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*embedded.Server), throughout bool, rotation int) (took []time.Duration) {
-	first, near := another(t, servers)
-	second, far := another(t, servers)
+	first, near := locktest.Another(t, servers)
+	second, far := locktest.Another(t, servers)
 	warm(t, first)
 	warm(t, second)
 	for i := range servers {
@@ -67,32 +67,32 @@ func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*
 		far[i].Delay(time.Duration((i+rotation)%len(servers)+1) * 400 * time.Microsecond)
 	}
 	if throughout {
-		each(quiet, fall)
+		locktest.Each(quiet, fall)
 	}
 	for i := range 33 {
 		ahead := time.Duration(i-8) * 250 * time.Microsecond // of the Unlock, from -2 to 6 ms
-		holder := mustLock(t, first.Mutex("x"))
+		holder := locktest.MustLock(t, first.Mutex("x"))
 		time.Sleep(10 * time.Millisecond)
 		if !throughout {
-			each(quiet, fall)
+			locktest.Each(quiet, fall)
 		}
 		begin := time.Now()
 		got := make(chan *quorumlock.Lease)
 		go func() {
 			time.Sleep(max(-ahead, 0))
-			got <- mustLock(t, second.Mutex("x"))
+			got <- locktest.MustLock(t, second.Mutex("x"))
 		}()
 		time.Sleep(max(ahead, 0))
-		go mustUnlock(t, holder)
+		go locktest.MustUnlock(t, holder)
 		lease := <-got
 		took = append(took, time.Since(begin.Add(max(ahead, -ahead))))
-		mustUnlock(t, lease)
+		locktest.MustUnlock(t, lease)
 		if !throughout {
-			each(quiet, (*embedded.Server).Resume)
+			locktest.Each(quiet, (*embedded.Server).Resume)
 		}
 		time.Sleep(time.Second * time.Duration(1+10*(i%2))) // a subscription is kept for ten seconds
 	}
-	each(quiet, (*embedded.Server).Resume)
+	locktest.Each(quiet, (*embedded.Server).Resume)
 	time.Sleep(quorumlock.DefaultTTL)
 	locktest.Nothing(t, servers)
 	return took
@@ -144,19 +144,19 @@ func grants(t *testing.T, silent, contenders int, hold, think time.Duration) (n 
 					store.Enter(lease)
 					time.Sleep(hold)
 					store.Leave(lease)
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 					time.Sleep(upTo(rng, think+1))
 				}
 			})
 		}
-		each(servers[:silent], (*embedded.Server).Lose)
+		locktest.Each(servers[:silent], (*embedded.Server).Lose)
 		time.Sleep(200 * time.Millisecond)
 		before := store.Grants()
 		time.Sleep(600 * time.Millisecond)
 		n = store.Grants() - before
 		cancel()
 		wg.Wait()
-		each(servers[:silent], (*embedded.Server).Resume)
+		locktest.Each(servers[:silent], (*embedded.Server).Resume)
 		time.Sleep(quorumlock.DefaultTTL)
 	})
 	return n

@@ -42,11 +42,11 @@ func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 		for _, far := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 			t.Run(fmt.Sprint(regions, " regions, ", far), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					_, servers := start(t, regions)
+					_, servers := locktest.Client(t, regions)
 					var seen splits
 					clients := make([]*redlock.Client, regions)
 					for i := range clients {
-						c, paths := another(t, servers, quorumlock.WithObserver(&seen))
+						c, paths := locktest.Another(t, servers, quorumlock.WithObserver(&seen))
 						warm(t, c)
 						for j, p := range paths {
 							if p.Delay(far / 2); i == j {

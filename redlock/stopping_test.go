@@ -42,7 +42,7 @@ func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				clients, servers := fleet(t, 2, 3)
+				clients, servers := locktest.Fleet(t, 2, 3)
 				began, ended := make(chan struct{}), make(chan error, 1)
 				go func() {
 					ended <- run(t, clients[0], clients[1], func(ctx context.Context) error {
@@ -89,7 +89,7 @@ func TestStopping(t *testing.T) {
 	if quorumlock.Stopping(none) != nil || quorumlock.Stopping(t.Context()) != nil {
 		t.Error("a context without a lease has a channel")
 	}
-	c, _ := start(t, 1)
+	c, _ := locktest.Client(t, 1)
 	lease := locktest.Lock(t, c.Mutex("x"))
 	if ch := quorumlock.Stopping(lease.Context()); ch == nil || isClosed(ch) {
 		t.Error("there is no channel, or it is closed")

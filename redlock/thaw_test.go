@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -30,8 +30,8 @@ func TestAThawedNodeHasTheLockForNobody(t *testing.T) {
 		for name, late := range map[string]time.Duration{"": 0, ", late": 300 * time.Millisecond} {
 			t.Run(kind.name+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 3, quorumlock.WithTTL(ttl))
-					other, _ := another(t, servers, quorumlock.WithTTL(ttl))
+					c, servers := locktest.Client(t, 3, quorumlock.WithTTL(ttl))
+					other, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
 					warm(t, c)
 					synctest.Wait() // all nodes are connected
 					servers[2].Kill()
@@ -65,9 +65,9 @@ func TestAThawedNodeHasTheLockForNobody(t *testing.T) {
 func TestAThawedNodeHasNoWaiterThatHasGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ttl = 20 * time.Second
-		c, servers := start(t, 3, quorumlock.WithTTL(ttl))
-		waiting, _ := another(t, servers, quorumlock.WithTTL(ttl))
-		other, _ := another(t, servers, quorumlock.WithTTL(ttl))
+		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(ttl))
+		waiting, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
+		other, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
 		held := locktest.Lock(t, c.Mutex("x"))
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()

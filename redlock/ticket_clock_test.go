@@ -16,7 +16,7 @@ func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
 	for name, fresh := range map[string]bool{"the same clients": false, "a new client for each call": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				_, servers := fleet(t, 0, 3)
+				_, servers := locktest.Fleet(t, 0, 3)
 				for _, s := range servers {
 					s.Delay(200 * time.Microsecond)
 				}
@@ -43,14 +43,14 @@ func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
 									c = client(ahead)
 								}
 								called := time.Now()
-								lease := mustLock(t, c.Mutex("x"))
+								lease := locktest.MustLock(t, c.Mutex("x"))
 								mu.Lock()
 								grants[i]++
 								all++
 								longest[i] = max(longest[i], time.Since(called))
 								mu.Unlock()
 								time.Sleep(20 * time.Millisecond)
-								mustUnlock(t, lease)
+								locktest.MustUnlock(t, lease)
 							}
 						})
 					}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
@@ -36,7 +36,7 @@ func skew(c *quorum.Client, ahead time.Duration) {
 // skewed returns one more client of the servers, whose wall clock is off, and its paths to them.
 func skewed(t *testing.T, servers []*embedded.Server, ahead time.Duration, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
-	c, paths := another(t, servers, opts...)
+	c, paths := locktest.Another(t, servers, opts...)
 	skew(quorum.ClientOf(c.Mutex("any")), ahead)
 	return c, paths
 }
@@ -209,7 +209,7 @@ func TestTokensRiseWhateverTheClientsClocksSay(t *testing.T) {
 					lease := locktest.Lock(t, clients[by].Mutex("x"))
 					enter(by, lease)
 					if next != by && rng.IntN(2) == 0 { // and hands it over
-						got := waits(t, clients[next].Mutex("x"))
+						got := locktest.Waiter(t, clients[next].Mutex("x"))
 						locktest.Unlock(t, lease)
 						if lease = <-got; lease == nil {
 							t.FailNow()
@@ -262,7 +262,7 @@ func TestAWildClientThatWaitsForItsTurnPushesNoTokensUp(t *testing.T) {
 				correct, _ := skewed(t, servers, 0)
 				wild, _ := skewed(t, servers, ahead)
 				holder := locktest.Lock(t, correct.Mutex("x"))
-				got := waits(t, wild.Mutex("x", quorumlock.WithoutRenewal())) // nothing is handed over without renewal
+				got := locktest.Waiter(t, wild.Mutex("x", quorumlock.WithoutRenewal())) // nothing is handed over without renewal
 				locktest.Unlock(t, holder)
 				lease := <-got
 				if lease == nil {
@@ -288,7 +288,7 @@ func TestAWildClientThatHandsOverAndRenewsPushesNoTokensUp(t *testing.T) {
 		wild, _ := skewed(t, servers, year)
 		holder := locktest.Lock(t, wild.Mutex("x"))
 		for i, c := range []*redlock.Client{correct, wild, correct} {
-			got := waits(t, c.Mutex("x"))
+			got := locktest.Waiter(t, c.Mutex("x"))
 			if i == 1 {
 				servers[1].Redis.FlushAll()
 				time.Sleep(quorumlock.DefaultTTL) // the holder gets it back there
@@ -319,8 +319,8 @@ func TestAWildTokenOfOneLockIsNotCarriedToAnother(t *testing.T) {
 	for _, ahead := range []time.Duration{48 * time.Hour, year} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				other, _ := another(t, servers)
+				c, servers := locktest.Client(t, 3)
+				other, _ := locktest.Another(t, servers)
 				wild := uint64(time.Now().Add(ahead).UnixMicro())
 				setCounters(t, servers, "bad", wild, wild, wild)
 				if token := oneGrant(t, c.Mutex("bad")); token <= wild {
@@ -328,7 +328,7 @@ func TestAWildTokenOfOneLockIsNotCarriedToAnother(t *testing.T) {
 				}
 				// Handed over, too.
 				lease := locktest.Lock(t, other.Mutex("bad"))
-				got := waits(t, c.Mutex("bad"))
+				got := locktest.Waiter(t, c.Mutex("bad"))
 				locktest.Unlock(t, lease)
 				locktest.Unlock(t, <-got)
 

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -78,7 +78,7 @@ func tryTogether(t *testing.T, all []contender, rng *rand.Rand, span time.Durati
 	wg.Wait()
 	for _, o := range got {
 		if o.err == nil {
-			mustUnlock(t, o.lease)
+			locktest.MustUnlock(t, o.lease)
 		}
 	}
 	return got
@@ -135,7 +135,7 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 					}
 					all[tt.contenders-1].lock = all[tt.contenders-1].client.RWMutex("x").RLocker()
 				}
-				each(silent, (*embedded.Server).Lose)
+				locktest.Each(silent, (*embedded.Server).Lose)
 				rng := rand.New(rand.NewPCG(uint64(tt.nodes), uint64(tt.contenders)))
 				var winnerless, slow int
 				var worst time.Duration
@@ -171,7 +171,7 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 				if slow > 0 {
 					t.Errorf("the winner took more than three of the longest round trips in %d of %d trials, and %v once", slow, *trials, worst)
 				}
-				each(silent, (*embedded.Server).Resume)
+				locktest.Each(silent, (*embedded.Server).Resume)
 				time.Sleep(quorumlock.DefaultTTL)
 				locktest.Nothing(t, servers)
 			})
@@ -217,8 +217,8 @@ func TestOneOfThoseWhoTryAtTheSameTimeAtOneClientGetsTheLock(t *testing.T) {
 // NodeTimeout is over, but not every millisecond.
 func TestATryLockAsksLessAndLessOftenWhileANodeIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
-		other, paths := another(t, servers)
+		c, servers := locktest.Client(t, 3)
+		other, paths := locktest.Another(t, servers)
 		paths[2].Kill() // the holder has a quorum without it
 		w := locktest.Lock(t, other.Mutex("x"))
 		servers[1].Kill()
@@ -244,12 +244,12 @@ func TestTryLockOfAHeldLockTakesOneRoundTrip(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 5)
-				holder, _ := another(t, servers)
+				holder, _ := locktest.Another(t, servers)
 				all := contenders(t, servers, 3)
 				lease := locktest.Lock(t, holder.Mutex("x"))
 				crowd := crowdAt(t, servers)
 				crowd.come(t, tt.waiters, "x")
-				each(servers[:tt.silent], (*embedded.Server).Lose)
+				locktest.Each(servers[:tt.silent], (*embedded.Server).Lose)
 				rng := rand.New(rand.NewPCG(1, 9))
 				for range 20 {
 					longest := spread(all, rng, true)
@@ -270,7 +270,7 @@ func TestTryLockOfAHeldLockTakesOneRoundTrip(t *testing.T) {
 				crowd.giveUp()
 				locktest.Held(t, lease)
 				locktest.Unlock(t, lease)
-				each(servers[:tt.silent], (*embedded.Server).Resume)
+				locktest.Each(servers[:tt.silent], (*embedded.Server).Resume)
 				time.Sleep(quorumlock.DefaultTTL)
 				locktest.Nothing(t, servers)
 			})
@@ -328,7 +328,7 @@ func TestPollersWhoGiveUpSoonDoNotRefuseEachOtherForEver(t *testing.T) {
 								mu.Lock()
 								worst, last, granted = max(worst, time.Since(last)), time.Now(), granted+1
 								mu.Unlock()
-								mustUnlock(t, lease)
+								locktest.MustUnlock(t, lease)
 							}
 							time.Sleep(upTo(rng, 10*time.Millisecond))
 						}

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -22,13 +22,13 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, servers := start(t, 3)
+				c, servers := locktest.Client(t, 3)
 				warm(t, c)
 				unknowing := servers
 				if unlocks { // the others grant
 					unknowing = servers[2:]
 				}
-				each(unknowing, func(s *embedded.Server) {
+				locktest.Each(unknowing, func(s *embedded.Server) {
 					s.FlushScripts()
 					n, err := s.Node()
 					if err != nil {
@@ -48,7 +48,7 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 				lease, err := c.Mutex("x").Lock(ctx)
 				switch {
 				case unlocks && err == nil:
-					mustUnlock(t, lease)
+					locktest.MustUnlock(t, lease)
 				case unlocks || !errors.Is(err, context.Canceled):
 					t.Errorf("Lock: %v", err)
 				}
@@ -60,7 +60,7 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 					t.Errorf("the acquire ran %d times", n)
 				}
 				locktest.NoLocks(t, servers)
-				each(servers, func(s *embedded.Server) { s.Delay(0) })
+				locktest.Each(servers, func(s *embedded.Server) { s.Delay(0) })
 				locktest.Nothing(t, servers)
 			})
 		})

@@ -8,17 +8,17 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 // Nodes whose grant is still on its way when Unlock begins give it back when it comes, and are as good
 // as those that have released: one dead node more does not cost the quorum.
 func TestUnlockCountsTheNodesThatAreYetToAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
-		each(servers[3:], func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Kill()
 		if err := lease.Unlock(t.Context()); err != nil {
@@ -36,7 +36,7 @@ func TestUnlockCountsTheNodesThatAreYetToAnswer(t *testing.T) {
 // However long the nodes are to keep the lock, they do.
 func TestUnlockAfterTheLongestTimeKeepsTheLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, _ := start(t, 3)
+		c, _ := locktest.Client(t, 3)
 		time.Sleep(time.Millisecond) // the clock does not stand at its beginning
 		lease := locktest.Lock(t, c.Mutex("x"))
 		if err := lease.UnlockAfter(t.Context(), math.MaxInt64); err != nil {
@@ -51,11 +51,11 @@ func TestUnlockAfterTheLongestTimeKeepsTheLock(t *testing.T) {
 // A node that never answers bounds Unlock by its timeout, no more.
 func TestUnlockWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 5)
+		c, servers := locktest.Client(t, 5)
 		warm(t, c)
 		servers[4].Stall() // it has not even answered the attempt
 		lease := locktest.Lock(t, c.Mutex("x"))
-		each(servers[:2], (*embedded.Server).Stall)
+		locktest.Each(servers[:2], (*embedded.Server).Stall)
 		start := time.Now()
 		err := lease.Unlock(t.Context())
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || len(q.Nodes) < 2 {
@@ -64,7 +64,7 @@ func TestUnlockWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 		if took := time.Since(start); took > 500*time.Millisecond {
 			t.Errorf("Unlock took %v, want 500 ms, the node timeout, at most", took)
 		}
-		each(servers, (*embedded.Server).Resume)
+		locktest.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(10 * time.Second)
 		locktest.Nothing(t, servers)
 	})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
+
 	"github.com/quorumlock/quorumlock"
 )
 
@@ -23,7 +25,7 @@ func TestANumberOfNodesThatWastesOneIsLoggedOnce(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var b bytes.Buffer
-			c, _ := start(t, tt.nodes, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&b, nil))))
+			c, _ := locktest.Client(t, tt.nodes, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&b, nil))))
 			_ = c.Mutex("x", quorumlock.WithoutRenewal())
 			lines := strings.Count(b.String(), "\n")
 			if tt.want == "" && lines > 0 || tt.want != "" && (lines != 1 || !strings.Contains(b.String(), tt.want)) {

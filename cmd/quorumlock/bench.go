@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/names"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/node"
 )
@@ -68,9 +68,9 @@ func (c *benchCommand) Run(e *env) (err error) {
 	}
 	second, err := c.dial("bench") // as if it were another process
 	if err != nil {
-		return oneline.Join(err, first.Close())
+		return errs.Join(err, first.Close())
 	}
-	b := &bench{first: first, name: "quorumlock-bench:" + names.NewID(), names: make(map[string]bool)}
+	b := &bench{first: first, name: "quorumlock-bench:" + settings.NewID(), names: make(map[string]bool)}
 	defer func() {
 		finish(first, second)
 		if left := b.wipe(c); left != nil {
@@ -212,7 +212,7 @@ func (b *bench) waitFor(ctx context.Context, name string) {
 // alone measures each node by itself.
 func (b *bench) alone(ctx context.Context, d time.Duration) (all []measured) {
 	for _, n := range b.first.nodes {
-		name := b.lockName(":alone:" + names.NewID())
+		name := b.lockName(":alone:" + settings.NewID())
 		began := time.Now()
 		took, err := repeat(ctx, n.Mutex(b.first.prefix+name, quorumlock.WithWait(d)), began.Add(d))
 		m := summary("one node", n.String(), time.Since(began), took)
@@ -272,17 +272,17 @@ func (b *bench) wipe(c *benchCommand) error {
 		return err
 	}
 	defer client.Close() //nolint:errcheck // it holds no lock
-	errs := make([]error, len(client.nodes))
+	failed := make([]error, len(client.nodes))
 	var all sync.WaitGroup
 	for i, n := range client.nodes {
 		all.Go(func() {
 			if err := b.wipeNode(n); err != nil {
-				errs[i] = fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err)
+				failed[i] = fmt.Errorf("%s may have keys of %s for a day yet: %w", n, b.name, err)
 			}
 		})
 	}
 	all.Wait()
-	return oneline.Join(errs...)
+	return errs.Join(failed...)
 }
 
 func (b *bench) wipeNode(n *node.Node) error {

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/require"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
 // requireBrowser is the variable that makes it a failure if there is no browser.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -36,7 +36,7 @@ func (c *checkCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneline.Join(err, client.Close()) }()
+	defer func() { err = errs.Join(err, client.Close()) }()
 
 	health, err := client.Check(e.ctx)
 	if e.ctx.Err() != nil {

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
 func TestCheckOfFitNodesIsExitStatus0(t *testing.T) {

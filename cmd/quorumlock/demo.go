@@ -5,8 +5,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/quorumlock/quorumlock/internal/demo"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/demo"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 type demoCommand struct{ sources }
@@ -39,7 +39,7 @@ func (c *demoCommand) Run(e *env) (err error) {
 	if err != nil {
 		return usageError(fmt.Sprintf("demo: --nodes: %v", err))
 	}
-	defer func() { err = oneline.Join(err, stage.Close()) }()
+	defer func() { err = errs.Join(err, stage.Close()) }()
 	return demo.Run(e.ctx, stage, stdoutWriter{e.stdout}, wantsColor(e.stdout))
 }
 

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // signals are those that are sent to run.
@@ -112,7 +112,7 @@ func (h *holder) start(foreground bool) (<-chan report, error) {
 	defer ordersR.Close() //nolint:errcheck // the watchdog has its own
 	reportsR, reportsW, err := os.Pipe()
 	if err != nil {
-		return nil, oneline.Join(err, ordersW.Close())
+		return nil, errs.Join(err, ordersW.Close())
 	}
 	defer reportsW.Close() //nolint:errcheck // the watchdog has its own
 	h.orders = ordersW
@@ -122,7 +122,7 @@ func (h *holder) start(foreground bool) (<-chan report, error) {
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
-		return nil, oneline.Join(err, ordersW.Close(), reportsR.Close())
+		return nil, errs.Join(err, ordersW.Close(), reportsR.Close())
 	}
 	h.pid = p.Pid
 	_ = p.Release() // it is waited for along with what it leaves

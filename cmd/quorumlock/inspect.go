@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 type inspectCommand struct {
@@ -35,7 +35,7 @@ func (c *inspectCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneline.Join(err, client.Close()) }()
+	defer func() { err = errs.Join(err, client.Close()) }()
 	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
 		return usageError("inspect: " + err.Error())
 	}
@@ -47,9 +47,9 @@ func (c *inspectCommand) Run(e *env) (err error) {
 		return err
 	}
 	if c.JSON {
-		return oneline.Join(err, writeJSON(e.text, v))
+		return errs.Join(err, writeJSON(e.text, v))
 	}
-	return oneline.Join(err, v.print(e.text))
+	return errs.Join(err, v.print(e.text))
 }
 
 // print describes a lock for people.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 type leaderCommand struct {
@@ -36,7 +36,7 @@ func (c *leaderCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneline.Join(err, client.Close()) }()
+	defer func() { err = errs.Join(err, client.Close()) }()
 	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
 		return usageError("leader: " + err.Error())
 	}
@@ -46,7 +46,7 @@ func (c *leaderCommand) Run(e *env) (err error) {
 		if e.ctx.Err() != nil {
 			return e.ctx.Err()
 		}
-		return oneline.Join(err, c.print(e.text, leader, err))
+		return errs.Join(err, c.print(e.text, leader, err))
 	}
 	for leader, err := range vote.Observe(e.ctx) {
 		if e := c.print(e.text, leader, err); e != nil {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 type listCommand struct {
@@ -37,7 +37,7 @@ func (c *listCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneline.Join(err, client.Close()) }()
+	defer func() { err = errs.Join(err, client.Close()) }()
 	s := newSurvey(client, c.Pattern, c.Limit)
 	err = s.run(e.ctx, func(v lockView) error {
 		if c.JSON {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	internal "github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -115,7 +115,7 @@ func (o *observer) lookAtLocks(ctx context.Context) (pause time.Duration) {
 	began := time.Now()
 	locks, more, failing, err := o.all.lookAtLocks(ctx)
 	named, failed := o.lookByName(ctx)
-	err = oneline.Join(err, failed)
+	err = errs.Join(err, failed)
 	if ctx.Err() != nil {
 		return 0
 	}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
@@ -231,7 +231,7 @@ func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease
 	// A lock that was handed over is good for a moment only, until it is renewed.
 	for time.Until(lease.ValidUntil()) < c.TTL*3/4 {
 		if err = lease.Extend(ctx); err != nil {
-			return nil, oneline.Join(err, lease.Unlock(ctx))
+			return nil, errs.Join(err, lease.Unlock(ctx))
 		}
 	}
 	return lease, nil

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 type serveCommand struct {
@@ -101,7 +101,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneline.Join(err, closeNodes()) }()
+	defer func() { err = errs.Join(err, closeNodes()) }()
 
 	listener, err := net.ListenTCP("tcp", addr)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 		scheme = "https"
 	}
 	if _, err := fmt.Fprintf(e.text, "quorumlock serves %s://%s/\n", scheme, listener.Addr()); err != nil {
-		return oneline.Join(err, listener.Close())
+		return errs.Join(err, listener.Close())
 	}
 	if !local && password != "" && secure == nil {
 		_, _ = fmt.Fprintln(e.stderr, "quorumlock: the password is not encrypted: use --https-cert, or a proxy in front that serves HTTPS")

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -54,14 +54,14 @@ func openDemo(ctx context.Context) (*cluster, func() error, error) {
 	return &cluster{client, nodes, 2, ""}, func() error {
 		stop()
 		working.Wait()
-		var errs []error
+		var failed []error
 		for _, c := range clients {
-			errs = append(errs, c.Close())
+			failed = append(failed, c.Close())
 		}
 		for _, s := range servers {
 			s.Close()
 		}
-		return oneline.Join(errs...)
+		return errs.Join(failed...)
 	}, nil
 }
 

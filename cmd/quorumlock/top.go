@@ -14,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -113,7 +113,7 @@ func (c *topCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneline.Join(err, client.Close()) }()
+	defer func() { err = errs.Join(err, client.Close()) }()
 	w := &watcher{c, newSpotter(client, c.Pattern, c.Limit)}
 	if out, ok := e.stdout.(*os.File); ok && !c.JSON && term.IsTerminal(int(out.Fd())) {
 		return w.draw(e, out)
@@ -132,10 +132,10 @@ func (w *watcher) print(e *env) error {
 			return e.ctx.Err()
 		}
 		if w.JSON {
-			err = oneline.Join(err, writeJSON(e.text, v))
+			err = errs.Join(err, writeJSON(e.text, v))
 		} else {
 			_, failed := io.WriteString(e.text, v.plain())
-			err = oneline.Join(err, failed)
+			err = errs.Join(err, failed)
 		}
 		if w.isOver() {
 			return err
@@ -156,7 +156,7 @@ func (w *watcher) look(ctx context.Context) (topView, error) {
 	v, err := w.client.lookAtNodes(ctx)
 	locks, more, _, failed := w.lookAtLocks(ctx)
 	v.Locks, v.More = locks, more
-	if err = oneline.Join(err, failed); err != nil {
+	if err = errs.Join(err, failed); err != nil {
 		v.Error = errorText(err)
 	}
 	return v, err

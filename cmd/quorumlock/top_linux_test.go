@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/require"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
 // requireTmux is the variable that makes it a failure if there is no tmux.

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 type unlockCommand struct {
@@ -49,7 +49,7 @@ func (c *unlockCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = oneline.Join(err, client.Close()) }()
+	defer func() { err = errs.Join(err, client.Close()) }()
 	if err := quorumlock.CheckName(c.Prefix + c.Name); err != nil {
 		return usageError("unlock: " + err.Error())
 	}

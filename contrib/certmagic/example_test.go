@@ -10,7 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	certmagiclock "github.com/quorumlock/quorumlock/contrib/certmagic"
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 

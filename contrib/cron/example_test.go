@@ -9,7 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	cronlock "github.com/quorumlock/quorumlock/contrib/cron"
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	gocronlock "github.com/quorumlock/quorumlock/contrib/gocron"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 

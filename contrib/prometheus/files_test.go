@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/require"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
 func TestRulesPassPromtool(t *testing.T) {

@@ -24,8 +24,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
-	"github.com/quorumlock/quorumlock/internal/dbserver"
-	"github.com/quorumlock/quorumlock/internal/freeport"
+	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
+	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"github.com/quorumlock/quorumlock/examples/internal/try"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/dbserver"
-	"github.com/quorumlock/quorumlock/internal/require"
+	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
 func TestShort(t *testing.T) { try.Short(t) }

@@ -20,9 +20,9 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/dbserver"
-	"github.com/quorumlock/quorumlock/internal/embedded"
-	"github.com/quorumlock/quorumlock/internal/require"
+	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
 // database is one that the tests run on.

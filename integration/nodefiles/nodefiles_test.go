@@ -22,8 +22,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/freeport"
-	"github.com/quorumlock/quorumlock/internal/require"
+	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
+	"github.com/quorumlock/quorumlock/internal/locktest/require"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )

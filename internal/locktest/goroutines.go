@@ -16,7 +16,7 @@ var module = reflect.TypeFor[quorumlock.Lease]().PkgPath()
 // helpers are the packages that stand for servers and other clients: their goroutines are not the
 // library's. Every other package belongs to the library.
 var helpers = []string{
-	"internal/demo", "internal/embedded", "internal/locktest", "internal/redislua", "internal/redisson", "internal/wallclock",
+	"cmd/quorumlock/internal/demo", "internal/locktest/embedded", "internal/locktest", "internal/locktest/embedded/redislua", "proof/redisson", "internal/locktest/wallclock",
 	"locktest",
 }
 

@@ -4,26 +4,31 @@ package locktest
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"runtime/debug"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
-	"github.com/quorumlock/quorumlock/internal/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Main runs the tests of a package and fails if goroutines are left after them.
+// Main runs the tests of a package and fails if goroutines of the library are left after them.
 func Main(m *testing.M) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // few objects live, many are allocated: by default the collector would take a fifth of the time
 	}
 	redis.SetLogger(silent{}) // go-redis logs every failed dial, and the tests make many
-	// Its redial of a dead node looks once a second whether the client is closed, and ends then.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
+	code := m.Run()
+	if code == 0 && !within(2*time.Second, func() bool { return len(AllGoroutines()) == 0 }) {
+		fmt.Fprintf(os.Stderr, "goroutines are left after the tests:\n%s\n", strings.Join(AllGoroutines(), "\n\n"))
+		code = 1
+	}
+	os.Exit(code)
 }
 
 type silent struct{}

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
@@ -65,46 +64,46 @@ func Quarantine(s *Settings) time.Duration {
 
 func check(s *Settings) error {
 	if s.TTL < quorumlock.MinTTL {
-		return misuse.Errorf("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, quorumlock.MinTTL)
+		return errs.Misusef("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, quorumlock.MinTTL)
 	}
 	if s.TTL > maxDuration {
-		return misuse.Errorf("quorumlock: WithTTL(%v) is too long: use at most %v", s.TTL, maxDuration)
+		return errs.Misusef("quorumlock: WithTTL(%v) is too long: use at most %v", s.TTL, maxDuration)
 	}
 	if err := s.Drift.Validate(); err != nil {
 		return fmt.Errorf("quorumlock: WithDrift: %w", err)
 	}
 	if s.Drift.Validity(s.TTL, 0) <= 0 {
-		return misuse.Errorf("quorumlock: WithTTL(%v) leaves no validity after a drift of %v × TTL + %v: use a longer TTL or a smaller drift",
+		return errs.Misusef("quorumlock: WithTTL(%v) leaves no validity after a drift of %v × TTL + %v: use a longer TTL or a smaller drift",
 			s.TTL, s.Drift.Rate, s.Drift.Floor)
 	}
 	if s.NodeTimeout <= 0 && s.NodeTimeout != unset {
-		return misuse.Errorf("quorumlock: WithNodeTimeout(%v) gives no node time to answer: use a positive duration, or leave the option out for the default", s.NodeTimeout)
+		return errs.Misusef("quorumlock: WithNodeTimeout(%v) gives no node time to answer: use a positive duration, or leave the option out for the default", s.NodeTimeout)
 	}
 	if s.NodeTimeout > s.TTL {
-		return misuse.Errorf("quorumlock: WithNodeTimeout(%v) is longer than WithTTL(%v), so that a node could answer after the lease is over: use a shorter node timeout or a longer TTL",
+		return errs.Misusef("quorumlock: WithNodeTimeout(%v) is longer than WithTTL(%v), so that a node could answer after the lease is over: use a shorter node timeout or a longer TTL",
 			s.NodeTimeout, s.TTL)
 	}
 	if s.MaxHold <= 0 && s.MaxHold != unset {
-		return misuse.Errorf("quorumlock: WithMaxHold(%v) allows no hold: use a positive duration, or leave the option out for no limit", s.MaxHold)
+		return errs.Misusef("quorumlock: WithMaxHold(%v) allows no hold: use a positive duration, or leave the option out for no limit", s.MaxHold)
 	}
-	if err := names.CheckPrefix(s.Prefix); err != nil {
+	if err := settings.CheckPrefix(s.Prefix); err != nil {
 		return err
 	}
-	if !names.IsLabel(s.Label) {
-		return misuse.Errorf("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, names.MaxLabel)
+	if !settings.IsLabel(s.Label) {
+		return errs.Misusef("quorumlock: WithLabel(%.80q): use 1 to %d letters, digits, dots, underscores and hyphens, or leave the option out", s.Label, settings.MaxLabel)
 	}
 	if (s.MaxTTL <= 0 || s.MaxTTL > maxDuration) && s.MaxTTL != unset {
-		return misuse.Errorf("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or leave the option out for no guard", s.MaxTTL)
+		return errs.Misusef("quorumlock: WithRestartGuard(%v): use the longest TTL of any client, or leave the option out for no guard", s.MaxTTL)
 	}
 	if s.TTL > s.MaxTTL && s.MaxTTL != unset {
-		return misuse.Errorf("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
+		return errs.Misusef("quorumlock: WithTTL(%v) is longer than WithRestartGuard(%v) expects of any client: use a shorter TTL, or a longer guard at all clients",
 			s.TTL, s.MaxTTL)
 	}
 	if s.Retention < quorumlock.MinRetention || s.Retention > maxDuration {
-		return misuse.Errorf("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, quorumlock.MinRetention, maxDuration, quorumlock.DefaultRetention)
+		return errs.Misusef("quorumlock: WithRetention(%v): use %v to %v, or leave the option out for %v", s.Retention, quorumlock.MinRetention, maxDuration, quorumlock.DefaultRetention)
 	}
 	if s.Quorum <= 0 && s.Quorum != unset {
-		return misuse.Errorf("quorumlock: WithQuorum(%d): use a majority of the nodes or more, or leave the option out for a majority", s.Quorum)
+		return errs.Misusef("quorumlock: WithQuorum(%d): use a majority of the nodes or more, or leave the option out for a majority", s.Quorum)
 	}
 	return nil
 }

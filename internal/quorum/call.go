@@ -13,8 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/dialect"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -28,7 +27,7 @@ type call struct {
 	watch   *watch // nil if nobody observes
 	number  uint64 // part of its owners
 	order   uint64 // the call's position among the client's calls
-	caller  dialect.Caller
+	caller  wire.Caller
 	turn    *turn         // in the local queue; nil for a TryLock
 	decided chan struct{} // closed when the call has the lock, or has failed
 	waits   chan struct{} // has a value when the call should listen to the nodes; capacity 1
@@ -140,7 +139,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 		if fx.Outcome == core.Failed && fx.Reason != core.Cancelled {
 			c.last = c.failure(fx.Reason)
 			if c.over != nil && fx.Reason != core.NotALock {
-				c.last = oneline.Join(c.over, c.last)
+				c.last = errs.Join(c.over, c.last)
 			}
 		}
 		close(c.decided)
@@ -457,9 +456,9 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 		return nil, why
 	case why != nil:
 		if held := c.lock.heldHere(); c.last == nil && held.Own {
-			return nil, oneline.Join(why, held)
+			return nil, errs.Join(why, held)
 		}
-		return nil, oneline.Join(why, c.last)
+		return nil, errs.Join(why, c.last)
 	}
 	return nil, c.last
 }

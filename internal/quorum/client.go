@@ -8,7 +8,7 @@
 //	call.go           a call: its machine, what it sends, its timer
 //	hold.go           its leases, Extend, Unlock
 //	errors.go         its errors
-//	watch.go          what an Observer learns of a call and its hold
+//	observe.go        what an Observer learns of a call and its hold
 //	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchunion.go
 //	subscriptions.go  the messages that wake waiters
 //	strangers.go      clients of Redisson's at the same locks: hearing their releases, and leaving them their share
@@ -46,7 +46,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/names"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -134,7 +134,7 @@ type Client struct {
 
 // NewClient returns a client with an identity of its own, which begins with the label. It starts nothing.
 func NewClient(label string) *Client {
-	id := label + "~" + names.NewID()
+	id := label + "~" + settings.NewID()
 	c := &Client{
 		id:       id,
 		wake:     wire.WakeChannel(id),

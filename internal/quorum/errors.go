@@ -7,7 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // The errors of a call, made of what its machine knows of the cells. They are made with the call's mu held.
@@ -18,7 +18,7 @@ func (c *call) failure(why core.Reason) error {
 	case core.Held:
 		return c.heldError()
 	case core.HeldAndNoQuorum:
-		return oneline.Join(c.heldError(), c.quorumError(c.machine.Granted()))
+		return errs.Join(c.heldError(), c.quorumError(c.machine.Granted()))
 	case core.NotALock:
 		return c.notALock()
 	case core.TooLate:
@@ -90,30 +90,30 @@ func (c *call) quorumError(won int) *quorumlock.QuorumError {
 }
 
 // silentErrors names the silent nodes, except those with an error from the last call.
-func (c *call) silentErrors() (errs []*quorumlock.NodeError) {
+func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.State == core.Asked && d.Err == nil {
-			errs = append(errs, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: errors.New("no answer yet")})
+			failed = append(failed, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: errors.New("no answer yet")})
 		}
 	}
-	return errs
+	return failed
 }
 
 // nodeErrors is what went wrong last at each cell.
-func (c *call) nodeErrors() (errs []*quorumlock.NodeError) {
+func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		d := &c.machine.Cells[i]
 		switch {
 		case errors.Is(d.Err, core.ErrDuplicate), errors.Is(d.Err, core.ErrForeign):
-			errs = append(errs, nodeError(c.lock.cells[i].Node, fmt.Errorf("%q: %w", c.lock.cells[i].Name, d.Err)))
+			failed = append(failed, nodeError(c.lock.cells[i].Node, fmt.Errorf("%q: %w", c.lock.cells[i].Name, d.Err)))
 		case errors.Is(d.Err, errRecalled):
 		case d.Err != nil:
-			errs = append(errs, nodeError(c.lock.cells[i].Node, d.Err))
+			failed = append(failed, nodeError(c.lock.cells[i].Node, d.Err))
 		case d.Refused && d.Refusal.Ended && c.turn == nil:
-			errs = append(errs, nodeError(c.lock.cells[i].Node, errors.New("the release of this client's last hold has not arrived yet")))
+			failed = append(failed, nodeError(c.lock.cells[i].Node, errors.New("the release of this client's last hold has not arrived yet")))
 		}
 	}
-	return errs
+	return failed
 }
 
 func nodeError(n Node, err error) *quorumlock.NodeError {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/held"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // hold is what a call has of the lock: its leases. It is guarded by the mutex of its call.
@@ -149,8 +149,8 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 
 // lease adds a lease to the hold. It is called with mu held.
 func (c *call) lease(ctx context.Context) *quorumlock.Lease {
-	outer, _ := ctx.Value(held.Key{}).(*holds)
-	lease, lose := quorumlock.NewLease(context.WithValue(ctx, held.Key{}, &holds{c, outer}), c)
+	outer, _ := ctx.Value(settings.HeldKey{}).(*holds)
+	lease, lose := quorumlock.NewLease(context.WithValue(ctx, settings.HeldKey{}, &holds{c, outer}), c)
 	c.hold.leases = append(c.hold.leases, entered{lease, lose})
 	return lease
 }
@@ -291,7 +291,7 @@ func (c *call) resign(ctx context.Context) error {
 
 // Resign releases the hold of a lease for an election. The leases of it that were not unlocked are lost.
 func Resign(lease *quorumlock.Lease) error {
-	in, _ := lease.Context().Value(held.Key{}).(*holds)
+	in, _ := lease.Context().Value(settings.HeldKey{}).(*holds)
 	if in == nil {
 		return nil
 	}
@@ -362,13 +362,13 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case lease == nil:
-		return misuse.New("quorumlock: Downgrade: the lease is nil: use the one that Lock has returned")
+		return errs.Misuse("quorumlock: Downgrade: the lease is nil: use the one that Lock has returned")
 	case l.err != nil:
 		return l.err
 	}
-	in, _ := lease.Context().Value(held.Key{}).(*holds)
+	in, _ := lease.Context().Value(settings.HeldKey{}).(*holds)
 	if in == nil || !in.call.lock.over(l) {
-		return misuse.Errorf("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
+		return errs.Misusef("quorumlock: Downgrade: the lease is of the lock %q, not of %q", lease.Name(), l.name)
 	}
 	c := in.call
 	if c.lock.client.Begin() != nil {
@@ -384,11 +384,11 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	case c.hold.find(lease) < 0:
 		err = quorumlock.ErrNotHeld
 	case c.lock.cells[0].Permits > 0:
-		err = misuse.Errorf("quorumlock: Downgrade: the lease of %q is a semaphore's: only the lease of a writer can be downgraded", l.name)
+		err = errs.Misusef("quorumlock: Downgrade: the lease of %q is a semaphore's: only the lease of a writer can be downgraded", l.name)
 	case c.sharesCell(0):
-		err = misuse.Errorf("quorumlock: Downgrade: the lease of %q is a reader's: only the lease of a writer can be downgraded", l.name)
+		err = errs.Misusef("quorumlock: Downgrade: the lease of %q is a reader's: only the lease of a writer can be downgraded", l.name)
 	case len(c.hold.leases) > 1:
-		err = misuse.Errorf("quorumlock: Downgrade: %d leases of this hold of %q are entered: unlock the others first, they may count on being alone", len(c.hold.leases), l.name)
+		err = errs.Misusef("quorumlock: Downgrade: %d leases of this hold of %q are entered: unlock the others first, they may count on being alone", len(c.hold.leases), l.name)
 	}
 	if err != nil {
 		c.flush()

@@ -12,8 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -63,7 +62,7 @@ const latchRefresh = 3 * time.Second
 func NewLatch(client *Client, name string, n, need int, cells []Cell, set options.Settings, err error) *Latch {
 	l := &Latch{client: client, name: name, n: n, need: need, cells: cells, set: set, err: err}
 	if l.err == nil && (n < 1 || n > maxLatchIDs) {
-		l.err = misuse.Errorf("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
+		l.err = errs.Misusef("quorumlock: Latch(%.80q, %d): n is how many ids open the latch: use 1 to %d", name, n, maxLatchIDs)
 	}
 	for i := 0; i < len(cells) && l.err == nil; i++ {
 		l.err = quorumlock.CheckName(cells[i].Name)
@@ -80,7 +79,7 @@ func (l *Latch) Name() string { return l.name }
 // Done adds an id. It asks again until a quorum has the id, or the latch is open.
 func (l *Latch) Done(ctx context.Context, id string) error {
 	if size := len(id); l.err == nil && (size == 0 || size > maxLatchID) {
-		return misuse.Errorf("quorumlock: Done of the latch %.80q: the id has %d bytes: use 1 to %d", l.name, size, maxLatchID)
+		return errs.Misusef("quorumlock: Done of the latch %.80q: the id has %d bytes: use 1 to %d", l.name, size, maxLatchID)
 	}
 	if err := l.start(ctx); err != nil {
 		return err
@@ -158,7 +157,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 			wait, pause = l.client.around(pause), min(2*pause, time.Second)
 		}
 		if l.set.Wait == 0 {
-			return oneline.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), last)
+			return errs.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), last)
 		}
 		if id == "" && deafen == nil {
 			deafen = l.listen(told)
@@ -174,7 +173,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 		}
 		again.Stop()
 		if err := ctx.Err(); err != nil {
-			return oneline.Join(err, last)
+			return errs.Join(err, last)
 		}
 	}
 }

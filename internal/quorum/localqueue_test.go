@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/embedded"
-	"github.com/quorumlock/quorumlock/internal/held"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest/wallclock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/internal/wallclock"
+	"github.com/quorumlock/quorumlock/internal/settings"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -221,7 +221,7 @@ type looking struct {
 }
 
 func (l *looking) Value(key any) any {
-	if key == (held.Key{}) {
+	if key == (settings.HeldKey{}) {
 		l.do()
 	}
 	return l.Context.Value(key)

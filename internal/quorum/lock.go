@@ -10,11 +10,10 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/dialect"
-	"github.com/quorumlock/quorumlock/internal/held"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/oneline"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/settings"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Cell is one name at one node.
@@ -29,7 +28,7 @@ type Cell struct {
 // SlotsOf returns a cell, as yet of no node and no name, of a semaphore that has so many permits, or says why there is none.
 func SlotsOf(permits int) (Cell, error) {
 	if permits < 1 || permits > quorumlock.MaxPermits {
-		return Cell{Permits: 1}, misuse.Errorf("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, quorumlock.MaxPermits)
+		return Cell{Permits: 1}, errs.Misusef("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, quorumlock.MaxPermits)
 	}
 	return Cell{Permits: permits}, nil
 }
@@ -53,7 +52,7 @@ type Lock struct {
 	clients []*Client // of all these locks, each once
 	set     options.Settings
 
-	terms dialect.Terms
+	terms wire.Terms
 	lock  core.Config // of calls of Lock
 	try   core.Config // of calls of TryLock
 
@@ -90,7 +89,7 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 			l.err = n.Guardable()
 		}
 	}
-	l.terms = dialect.TermsOf(&set)
+	l.terms = wire.TermsOf(&set)
 	l.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: l.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
 	if n := cells[0].Permits; n > 0 {
 		l.lock.Slots = []core.Slots{{First: 0, Cells: len(cells), Permits: n}}
@@ -225,7 +224,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		case errors.Is(err, quorumlock.ErrClosed):
 			return nil, err
 		case err != nil:
-			return nil, oneline.Join(err, l.heldHere())
+			return nil, errs.Join(err, l.heldHere())
 		}
 	}
 	defer l.client.endTurn(turn)
@@ -285,7 +284,7 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 			return nil, upgrade(l, t.Owner())
 		}
 	}
-	h, _ := ctx.Value(held.Key{}).(*holds)
+	h, _ := ctx.Value(settings.HeldKey{}).(*holds)
 	for ; h != nil; h = h.outer {
 		if !h.call.alive() {
 			h.call.noticeLoss()

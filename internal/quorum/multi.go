@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
@@ -26,7 +26,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 			return nil, fmt.Errorf("quorumlock: member %d: %w", i+1, m.err)
 		}
 		if guard := m.set.MaxTTL; guard > 0 && guard != set.MaxTTL {
-			return nil, misuse.Errorf("quorumlock: multilock.New: member %d has WithRestartGuard(%v): give it to multilock.New", i+1, guard)
+			return nil, errs.Misusef("quorumlock: multilock.New: member %d has WithRestartGuard(%v): give it to multilock.New", i+1, guard)
 		}
 		locks, size = locks+m.locks, size+m.size
 		trees[i] = m.tree
@@ -34,9 +34,9 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	}
 	switch {
 	case locks > MaxLocks:
-		return nil, misuse.Errorf("quorumlock: multilock.New: %d locks, those of members included: use at most %d", locks, MaxLocks)
+		return nil, errs.Misusef("quorumlock: multilock.New: %d locks, those of members included: use at most %d", locks, MaxLocks)
 	case size > MaxNames:
-		return nil, misuse.Errorf("quorumlock: multilock.New: the names of its %d locks have %d bytes with their prefixes: use at most %d", locks, size, MaxNames)
+		return nil, errs.Misusef("quorumlock: multilock.New: the names of its %d locks have %d bytes with their prefixes: use at most %d", locks, size, MaxNames)
 	}
 	if err := eachOnce(members); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func eachOnce(members []*Lock) error {
 		for _, c := range m.cells {
 			p := place{c.Node, c.Name}
 			if taken[p] {
-				return misuse.Errorf("quorumlock: member %d (%q) needs %q at node %s, as an earlier member does: use each lock once", i+1, m.name, c.Name, c.Node)
+				return errs.Misusef("quorumlock: member %d (%q) needs %q at node %s, as an earlier member does: use each lock once", i+1, m.name, c.Name, c.Node)
 			}
 			taken[p] = true
 		}

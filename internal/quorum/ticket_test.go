@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/wallclock"
+	"github.com/quorumlock/quorumlock/internal/locktest/wallclock"
 )
 
 // The wall clock of a process may be set while it runs: its callers are served in the order of their calls all the same.

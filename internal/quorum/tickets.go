@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/dialect"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -31,14 +30,14 @@ func (c *Client) told(n Node, replies []wire.Reply, ago time.Duration, now core.
 	for _, r := range replies {
 		if at, ok := r.Clock(); ok {
 			c.mu.Lock()
-			if now.Boot-c.toldAt > dialect.FreshClock {
+			if now.Boot-c.toldAt > wire.FreshClock {
 				clear(c.ahead)
 			}
 			c.toldAt = now.Boot
-			ahead := dialect.Ahead(c.correction, at.Sub(time.UnixMicro(c.ownTime(now))), ago)
+			ahead := wire.Ahead(c.correction, at.Sub(time.UnixMicro(c.ownTime(now))), ago)
 			c.ahead[n] = ahead
-			if (ahead - c.correction).Abs() > dialect.SameClock { // otherwise the median has come nearer
-				c.correction = dialect.Correction(c.correction, slices.Collect(maps.Values(c.ahead)))
+			if (ahead - c.correction).Abs() > wire.SameClock { // otherwise the median has come nearer
+				c.correction = wire.Correction(c.correction, slices.Collect(maps.Values(c.ahead)))
 			}
 			c.mu.Unlock()
 			return
@@ -56,7 +55,7 @@ func (c *call) setTicket() {
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	known := len(client.ahead)
-	if client.time().Boot-client.toldAt > dialect.FreshClock {
+	if client.time().Boot-client.toldAt > wire.FreshClock {
 		known = 0
 	}
 	if c.ticket, c.unsure = c.caller.Ticket, known == 0 || attempt == 1 && 2*known < len(c.lock.nodes); c.unsure {
@@ -97,7 +96,7 @@ func (c *call) judged(now core.Time, b *batch, replies []wire.Reply) {
 		at, ok := replies[i].Clock()
 		switch {
 		case !ok || !b.entry.Unsure || b.calls[i].Attempt > 1:
-		case at.Sub(time.UnixMicro(b.entry.Ticket)).Abs() <= dialect.SameClock:
+		case at.Sub(time.UnixMicro(b.entry.Ticket)).Abs() <= wire.SameClock:
 			if c.taken++; c.taken == len(c.lock.cells) {
 				c.settle(b.entry.Ticket)
 			}

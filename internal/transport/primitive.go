@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -24,7 +24,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 		return wire.Answer{}, err
 	}
 	if ttl < quorumlock.MinTTL {
-		return wire.Answer{}, misuse.Errorf("quorumlock: Acquire: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
+		return wire.Answer{}, errs.Misusef("quorumlock: Acquire: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
 	}
 	r := n.call(ctx, wire.Acquire(name, owner, ttl, hold, n.locks.Hint()), func(r wire.Reply) *wire.Call {
 		if a, err := r.Acquired(); err != nil || !a.Granted || a.Again {
@@ -43,7 +43,7 @@ func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, t
 		return false, err
 	}
 	if ttl < quorumlock.MinTTL {
-		return false, misuse.Errorf("quorumlock: Renew: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
+		return false, errs.Misusef("quorumlock: Renew: ttl %v is too short: use at least %v", ttl, quorumlock.MinTTL)
 	}
 	ok, err := n.call(ctx, wire.Renew(name, owner, ttl), nil).Done()
 	return ok, n.typed(err)
@@ -118,9 +118,9 @@ func (n *Node) checkEntry(ctx context.Context, name string, owner quorumlock.Own
 	}
 	switch {
 	case owner == "":
-		return misuse.New("quorumlock: the owner is empty: use quorumlock.NewOwner")
+		return errs.Misuse("quorumlock: the owner is empty: use quorumlock.NewOwner")
 	case hold < 1:
-		return misuse.Errorf("quorumlock: hold is %d: use 1 to acquire or release, 2 and up to re-enter", hold)
+		return errs.Misusef("quorumlock: hold is %d: use 1 to acquire or release, 2 and up to re-enter", hold)
 	}
 	return nil
 }

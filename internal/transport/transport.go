@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -80,7 +80,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	}
 	if n.config.TLS != nil {
 		if o.TLSConfig == nil {
-			return nil, misuse.Errorf("quorumlock: node %s: WithTLSConfig needs a rediss:// URL", n.config.Name)
+			return nil, errs.Misusef("quorumlock: node %s: WithTLSConfig needs a rediss:// URL", n.config.Name)
 		}
 		o.TLSConfig = n.config.TLS.Clone()
 		if host, _, err := net.SplitHostPort(o.Addr); err == nil && o.TLSConfig.ServerName == "" {
@@ -137,7 +137,7 @@ func New(client redis.UniversalClient, configure func(*Config)) *Node {
 func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) error {
 	if v := reflect.ValueOf(client); client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		n.config.Timeout = defaultTimeout
-		return misuse.New("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
+		return errs.Misuse("quorumlock: node.New: client is nil: use a go-redis client, or node.Dial")
 	}
 	var err error
 	switch c := client.(type) {
@@ -148,13 +148,13 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 		n.config.Name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
 		// Its wake-ups would be published on another of its servers than they are listened for.
-		err = misuse.New("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
+		err = errs.Misuse("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
 	}
 	if e := n.configure(configure); e != nil {
 		return e
 	}
 	if n.config.TLS != nil || n.config.Dialer != nil {
-		return misuse.Errorf("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.config.Name)
+		return errs.Misusef("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.config.Name)
 	}
 	return err
 }
@@ -164,7 +164,7 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 func (n *Node) Introduce(name string) { n.title.Store(&name) }
 
 // errZero is the error of a node that neither Dial nor New made.
-var errZero = misuse.New("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
+var errZero = errs.Misuse("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
 
 // Err returns why the node cannot be used: what New was given cannot work. It is nil for a node of Dial.
 func (n *Node) Err() error {
@@ -186,10 +186,10 @@ func (n *Node) configure(configure func(*Config)) error {
 	n.config.Timeout = defaultTimeout
 	configure(&n.config)
 	if n.config.Timeout <= 0 {
-		return misuse.Errorf("quorumlock: node %s: WithTimeout(%v): use a positive duration", n.config.Name, n.config.Timeout)
+		return errs.Misusef("quorumlock: node %s: WithTimeout(%v): use a positive duration", n.config.Name, n.config.Timeout)
 	}
 	if n.config.Name == "" {
-		return misuse.New("quorumlock: node: WithName(\"\"): use a name, or leave the option out for the address")
+		return errs.Misuse("quorumlock: node: WithName(\"\"): use a name, or leave the option out for the address")
 	}
 	return nil
 }
@@ -210,7 +210,7 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 // Guardable returns why [quorumlock.WithRestartGuard] cannot be used with the node, or nil.
 func (n *Node) Guardable() error {
 	if n.cluster {
-		return misuse.Errorf("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.config.Name)
+		return errs.Misusef("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.config.Name)
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (n *Node) CheckName(name string) error {
 		return err
 	}
 	if n.cluster && !wire.SameSlot(name) {
-		return misuse.Errorf("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n.config.Name)
+		return errs.Misusef("quorumlock: the name of the lock %.80q has a brace that makes no hash tag, so that node %s, a cluster, would spread its keys over several servers: use a name without braces, or with a tag such as {billing}:7", name, n.config.Name)
 	}
 	return nil
 }

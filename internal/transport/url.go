@@ -8,40 +8,40 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/quorumlock/quorumlock/internal/misuse"
+	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
 // parse returns what a URL says. No error repeats what may be a password.
 func parse(rawURL string) (*redis.Options, error) {
 	const want = "use redis://user:password@host:6379/0, rediss:// or unix:///path, and percent-encode special characters"
 	if strings.TrimSpace(rawURL) != rawURL {
-		return nil, misuse.New("quorumlock: node.Dial: the URL begins or ends with white space: remove it, and " + want)
+		return nil, errs.Misuse("quorumlock: node.Dial: the URL begins or ends with white space: remove it, and " + want)
 	}
 	if err := checkScheme(rawURL); err != nil {
 		return nil, err
 	}
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		return nil, misuse.New("quorumlock: node.Dial: the URL cannot be read: " + want)
+		return nil, errs.Misuse("quorumlock: node.Dial: the URL cannot be read: " + want)
 	}
 	switch u.Scheme {
 	case "redis", "rediss", "unix":
 	default:
-		return nil, misuse.Errorf("quorumlock: node.Dial: %q is not a scheme for a node: %s", u.Scheme, want)
+		return nil, errs.Misusef("quorumlock: node.Dial: %q is not a scheme for a node: %s", u.Scheme, want)
 	}
 	if (u.User != nil) != strings.Contains(rawURL, "@") || strings.Count(rawURL, "@") > 1 {
 		// A password with a / or @ of its own ends early: its rest would be taken for a host or a path, and shown.
-		return nil, misuse.New("quorumlock: node.Dial: the URL has an @ that does not end the password: " + want)
+		return nil, errs.Misuse("quorumlock: node.Dial: the URL has an @ that does not end the password: " + want)
 	}
 	if u.Scheme == "unix" && u.Host != "" {
-		return nil, misuse.New("quorumlock: node.Dial: the URL has a host before the path of the socket: " + want)
+		return nil, errs.Misuse("quorumlock: node.Dial: the URL has a host before the path of the socket: " + want)
 	}
 	o, err := redis.ParseURL(rawURL)
 	if err != nil {
-		return nil, misuse.Errorf("quorumlock: node.Dial: the URL of %s cannot be used: check its port, database and parameters: %s", u.Hostname(), want)
+		return nil, errs.Misusef("quorumlock: node.Dial: the URL of %s cannot be used: check its port, database and parameters: %s", u.Hostname(), want)
 	}
 	if u.Scheme != "unix" && u.Hostname() == "" {
-		return nil, misuse.New("quorumlock: node.Dial: the URL names no host: " + want)
+		return nil, errs.Misuse("quorumlock: node.Dial: the URL names no host: " + want)
 	}
 	return o, nil
 }
@@ -53,11 +53,11 @@ var hostAndPort = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9
 func checkScheme(rawURL string) error {
 	switch {
 	case rawURL == "":
-		return misuse.New("quorumlock: node.Dial: the URL is empty: use redis://host:6379, or redis://user:password@host:6379/0")
+		return errs.Misuse("quorumlock: node.Dial: the URL is empty: use redis://host:6379, or redis://user:password@host:6379/0")
 	case hostAndPort.MatchString(rawURL):
-		return misuse.Errorf("quorumlock: node.Dial: the URL has no scheme: use redis://%s, or rediss:// for TLS", rawURL)
+		return errs.Misusef("quorumlock: node.Dial: the URL has no scheme: use redis://%s, or rediss:// for TLS", rawURL)
 	case !strings.Contains(rawURL, "://") && !strings.HasPrefix(rawURL, "unix:"):
-		return misuse.New("quorumlock: node.Dial: the URL has no scheme: use redis://host:6379, or redis://user:password@host:6379/0")
+		return errs.Misuse("quorumlock: node.Dial: the URL has no scheme: use redis://host:6379, or redis://user:password@host:6379/0")
 	}
 	return nil
 }

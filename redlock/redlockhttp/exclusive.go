@@ -9,8 +9,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/misuse"
-	"github.com/quorumlock/quorumlock/internal/nils"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
 // Exclusive returns a wrapper for handlers. The wrapper lets in one request at a time for each lock, across a whole fleet. lock
@@ -34,7 +34,7 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if lock == nil || next == nil {
-				refuse(w, r, misuse.New("quorumlock: redlockhttp: Exclusive was given a nil lock function or handler"))
+				refuse(w, r, errs.Misuse("quorumlock: redlockhttp: Exclusive was given a nil lock function or handler"))
 				return
 			}
 			l := lock(r)
@@ -42,8 +42,8 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 				next.ServeHTTP(w, r)
 				return
 			}
-			if nils.Is(l) {
-				refuse(w, r, misuse.Errorf("quorumlock: redlockhttp: Exclusive: the lock function returned a nil %T: return a lock, or nil without a type if the request needs none", l))
+			if settings.IsNil(l) {
+				refuse(w, r, errs.Misusef("quorumlock: redlockhttp: Exclusive: the lock function returned a nil %T: return a lock, or nil without a type if the request needs none", l))
 				return
 			}
 			lease, err := l.TryLock(r.Context())

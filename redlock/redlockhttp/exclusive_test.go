@@ -14,8 +14,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	public "github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -51,7 +51,7 @@ func post(t *testing.T, url string) (status int, retry string) {
 
 // Two services over the same nodes, and 20 requests for one customer at once over real connections.
 func TestOneRequestOfACustomerIsLetInAtATime(t *testing.T) {
-	c, _ := start(t, 3)
+	c, _ := locktest.Client(t, 3)
 	let, leave := make(chan struct{}, 20), make(chan struct{})
 	end := sync.OnceFunc(func() { close(leave) })
 	work := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -179,7 +179,7 @@ func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 		} {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, servers := start(t, 3)
+					c, servers := locktest.Client(t, 3)
 					for _, s := range servers[:test.foreign] {
 						use(t, s)
 					}
@@ -268,7 +268,7 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 // A handler that streams until its context is done would delay a Shutdown of the lock's client.
 func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		began := make(chan struct{})
 		h := redlockhttp.Exclusive(customer(func(name string) quorumlock.Locker { return c.Mutex(name) }), nil)(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,9 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/embedded"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/redlock"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
 
@@ -28,16 +26,6 @@ type answer struct {
 		Node string `json:"node"`
 		OK   bool   `json:"ok"`
 	} `json:"nodes"`
-}
-
-func start(t *testing.T, n int) (*redlock.Client, []*embedded.Server) {
-	servers, nodes := locktest.Nodes(t, n)
-	c, err := redlock.New(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c, servers
 }
 
 func ask(t *testing.T, h http.Handler, method string) (*httptest.ResponseRecorder, answer) {
@@ -55,7 +43,7 @@ func ask(t *testing.T, h http.Handler, method string) (*httptest.ResponseRecorde
 
 func TestHealthIs200WithAQuorumAnd503Without(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		for down, status := range []int{200, 200, 503} {
 			if down > 0 {
@@ -82,7 +70,7 @@ func TestHealthIs200WithAQuorumAnd503Without(t *testing.T) {
 }
 
 func TestHealthTakesNothingButGetAndHead(t *testing.T) {
-	c, _ := start(t, 1)
+	c, _ := locktest.Client(t, 1)
 	if w, _ := ask(t, redlockhttp.Health(c), http.MethodPost); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("status %d, Allow %q", w.Code, w.Header().Get("Allow"))
 	}
@@ -96,7 +84,7 @@ func TestHealthOfNoClientIs503(t *testing.T) {
 
 func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		ask(t, h, http.MethodGet) // connects
 		time.Sleep(time.Second)   // its answer is too old
@@ -123,7 +111,7 @@ func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
 // as that at most.
 func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		ask(t, h, http.MethodGet) // connects
 		time.Sleep(time.Second)   // its answer is too old
@@ -156,7 +144,7 @@ func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 // A handler that returns without a word says 200: a wrapper that bounds the request, such as a TimeoutHandler, would pass that on.
 func TestHealthIs503WhenTheRequestEndsFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, servers := start(t, 3)
+		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		for _, s := range servers {
 			s.Stall()

@@ -1,0 +1,171 @@
+package embedded
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+
+	"github.com/quorumlock/quorumlock/internal/settings"
+)
+
+// info is what a server says of itself.
+type info struct {
+	started         time.Time
+	run             string // another one after every start
+	replid, replid2 string // another history after every start and promotion; the one before, of a replica
+	denied          []string
+	refusal         string            // the answer to scripts that are refused; empty if they run
+	settings        map[string]string // what was set by Configure
+	clock           time.Duration     // ahead of the true one
+}
+
+const noReplid = "0000000000000000000000000000000000000000"
+
+// born is called when the server starts.
+func (s *Server) born() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info = info{started: time.Now(), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied, refusal: s.info.refusal, settings: s.info.settings, clock: s.info.clock}
+}
+
+// Promote makes the server say that it was a replica and is a master from now on.
+func (s *Server) Promote() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.replid, s.info.replid2 = newID(), s.info.replid
+}
+
+// Deny refuses commands from now on, within scripts too, as if the user had no permission for them.
+func (s *Server) Deny(commands ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.denied = commands
+}
+
+// Refuse answers every script with an error from now on, such as READONLY or MOVED, and runs none. With "" it runs them again.
+func (s *Server) Refuse(with string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.refusal = with
+}
+
+// Configure sets what the server says that it is configured with, by the name of the setting. Nothing
+// else changes.
+func (s *Server) Configure(setting, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.settings = maps.Clone(s.info.settings)
+	if s.info.settings == nil {
+		s.info.settings = make(map[string]string)
+	}
+	s.info.settings[setting] = value
+}
+
+// TellTime makes the server tell a time that is so far ahead of the true one.
+func (s *Server) TellTime(ahead time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info.clock = ahead
+}
+
+// answer answers the commands that miniredis has not, or not in full.
+func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
+	s.mu.Lock()
+	i := s.info
+	s.mu.Unlock()
+	switch {
+	case slices.Contains(i.denied, strings.ToLower(cmd)):
+		c.WriteError(noPermission(strings.ToLower(cmd)))
+	case i.refusal != "" && (cmd == "EVAL" || cmd == "EVALSHA"):
+		c.WriteError(i.refusal)
+	case cmd == "EVAL" || cmd == "EVALSHA" || cmd == "SCRIPT":
+		s.script(c, cmd, args)
+	case cmd == "INFO":
+		c.WriteBulk(i.text(args))
+	case cmd == "CONFIG" && len(args) == 2 && strings.EqualFold(args[0], "get"):
+		c.WriteMapLen(1)
+		c.WriteBulk(args[1])
+		c.WriteBulk(i.setting(args[1]))
+	case cmd == "CONFIG" && len(args) == 3 && strings.EqualFold(args[0], "set"):
+		s.Configure(args[1], args[2])
+		c.WriteOK()
+	case cmd == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "list"):
+		c.WriteBulk(s.clients())
+	case cmd == "CLIENT" && len(args) == 1 && strings.EqualFold(args[0], "id"):
+		c.WriteInt(42) // as in miniredis's reply to HELLO
+	case cmd == "CLIENT" && len(args) == 2 && strings.EqualFold(args[0], "setname"):
+		s.name(c, args[1])
+		c.WriteOK()
+	case cmd == "TIME" && i.clock != 0:
+		now := time.Now().Add(i.clock)
+		c.WriteLen(2)
+		c.WriteBulk(fmt.Sprint(now.Unix()))
+		c.WriteBulk(fmt.Sprint(now.Nanosecond() / 1000))
+	default:
+		return false
+	}
+	return true
+}
+
+// name notes the name that a connection gives itself.
+func (s *Server) name(c *server.Peer, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.names == nil {
+		s.names = make(map[*server.Peer]string)
+	}
+	s.names[c] = name
+	c.OnDisconnect(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.names, c)
+	})
+}
+
+// clients is the answer to CLIENT LIST, of the connections that have a name.
+func (s *Server) clients() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var b strings.Builder
+	for _, name := range s.names {
+		fmt.Fprintf(&b, "id=1 addr=127.0.0.1:1 name=%s age=0\n", name)
+	}
+	return b.String()
+}
+
+// text is the answer to INFO, whole or one section of it.
+func (i *info) text(section []string) string {
+	var b strings.Builder
+	for _, s := range []struct{ name, fields string }{
+		{"server", fmt.Sprintf("redis_version:%s\r\nredis_mode:%s\r\nserver_mode:%s\r\nrun_id:%s\r\nuptime_in_seconds:%d\r\n", i.setting("version"), i.setting("redis_mode"), i.setting("server_mode"), i.run, uptime(i.started))},
+		{"memory", fmt.Sprintf("maxmemory:%s\r\nmaxmemory_policy:%s\r\n", i.setting("maxmemory"), i.setting("maxmemory-policy"))},
+		{"persistence", fmt.Sprintf("aof_enabled:%d\r\n", strings.Count(i.setting("appendonly"), "yes"))},
+		{"replication", fmt.Sprintf("role:%s\r\nmaster_replid:%s\r\nmaster_replid2:%s\r\n", i.setting("role"), i.replid, i.replid2)},
+	} {
+		if len(section) == 0 || section[0] == s.name {
+			fmt.Fprintf(&b, "# %s\r\n%s\r\n", s.name, s.fields)
+		}
+	}
+	return b.String()
+}
+
+// setting is what was set, or what is best for locks.
+func (i *info) setting(name string) string {
+	if v, ok := i.settings[name]; ok {
+		return v
+	}
+	return map[string]string{"version": "7.0.15", "redis_mode": "standalone", "role": "master", "maxmemory": "0", "maxmemory-policy": "noeviction",
+		"appendonly": "yes", "appendfsync": "always", "save": ""}[name]
+}
+
+// uptime is in whole seconds of a clock that has no parts of them, as in Redis.
+func uptime(started time.Time) int64 { return time.Now().Unix() - started.Unix() }
+
+// newID returns 40 hexadecimal digits.
+func newID() string {
+	return strings.ReplaceAll(settings.NewID()+settings.NewID(), "-", "")[:40]
+}

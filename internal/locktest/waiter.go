@@ -1,0 +1,60 @@
+package locktest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// MustLock acquires l, or ends the test. Unlike [Lock], it may be called by any goroutine of a bubble.
+func MustLock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// MustUnlock unlocks the lease, or fails the test. Unlike [Unlock], it may be called by any goroutine of a bubble.
+func MustUnlock(t testing.TB, lease *quorumlock.Lease) {
+	t.Helper()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+}
+
+// Waiter calls Lock, and returns a channel that gets the lease; the call is queued when Waiter returns.
+func Waiter(t testing.TB, l quorumlock.Locker) <-chan *quorumlock.Lease {
+	t.Helper()
+	time.Sleep(time.Millisecond) // all nodes have granted the lock to its holder
+	got := make(chan *quorumlock.Lease, 1)
+	go func() {
+		lease, err := l.Lock(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lease
+	}()
+	time.Sleep(20 * time.Millisecond)
+	return got
+}
+
+// Served checks that a waiter gets the lock soon after the former holder, and with a token that is near the clock.
+func Served(t testing.TB, got <-chan *quorumlock.Lease, before *quorumlock.Lease) *quorumlock.Lease {
+	t.Helper()
+	select {
+	case lease := <-got:
+		if lease == nil {
+			t.FailNow()
+		}
+		if lease.Token() <= before.Token() || lease.Token() > before.Token()+uint64(time.Hour/time.Microsecond) {
+			t.Errorf("token %d after %d", lease.Token(), before.Token())
+		}
+		return lease
+	case <-time.After(2 * time.Second):
+		t.Fatalf("a waiter for %q has not got it in 2 s", before.Name())
+		return nil
+	}
+}

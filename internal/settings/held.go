@@ -1,0 +1,4 @@
+package settings
+
+// HeldKey is the key of the holds that a context descends from. The value is package quorum's, and has the method Stopping of [quorumlock.Stopping].
+type HeldKey struct{}

@@ -1,0 +1,12 @@
+package settings
+
+import "reflect"
+
+// IsNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that was never made.
+func IsNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
+}

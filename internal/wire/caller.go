@@ -1,0 +1,154 @@
+package wire
+
+import (
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/options"
+)
+
+// Terms are what all calls on one lock have in common.
+type Terms struct {
+	TTL        time.Duration
+	HandTTL    time.Duration // of a handoff; 0 if nothing may be handed over
+	Quarantine time.Duration // of the restart guard; 0 if there is none
+}
+
+const (
+	// maxHandTTL caps the TTL of a handoff: if the new holder is dead, the next waiter waits this long. It counts
+	// from the waiter's last attempt, which is no longer ago than fresh, so that more than a second is left.
+	maxHandTTL = 1800 * time.Millisecond
+	fresh      = 650 * time.Millisecond // FRESH in queue.lua
+)
+
+// TermsOf returns the terms of a lock with these settings. HandTTL is 0, and nothing is handed over, without renewal;
+// if no time for a renewal might be left; and under the restart guard, since a node hands over without a look at
+// itself.
+func TermsOf(set *options.Settings) Terms {
+	t := Terms{TTL: set.TTL, HandTTL: min(set.TTL, maxHandTTL), Quarantine: options.Quarantine(set)}
+	if !set.Renew || t.Quarantine > 0 || set.Drift.Validity(t.HandTTL, min(fresh, t.HandTTL/2)) < set.NodeTimeout {
+		t.HandTTL = 0
+	}
+	return t
+}
+
+// Cells are the cells of a lock. They have numbers from 0.
+type Cells interface {
+	Cells() int
+	NameOf(cell int) string
+	Shares(cell int) bool // whether the lock shares it with others
+}
+
+// around returns the first and the last of the cells around one that have the same name. Two of them may be at one server,
+// whatever their addresses.
+func around(cells Cells, cell int) (first, last int) {
+	first, last = cell, cell
+	for name := cells.NameOf(cell); first > 0 && cells.NameOf(first-1) == name; first-- {
+	}
+	for name := cells.NameOf(cell); last+1 < cells.Cells() && cells.NameOf(last+1) == name; last++ {
+	}
+	return first, last
+}
+
+// Caller is one call of Lock or TryLock, as the nodes know it.
+type Caller struct {
+	Waiter quorumlock.Owner
+	Ticket int64
+	Secret string // proves that a handoff comes from a node; empty for a TryLock, which is handed nothing
+}
+
+// Script is a call as the nodes know it. owner is that of its attempt, see Owner. For an Acquire and a Yield, hint is the
+// least token to ask for, and e is the entry, which must not change until the call is sent.
+func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Owner, e *Entry, hint uint64) Call {
+	if k.Do.Queues() {
+		// Contenders that have met, readers included, all give way to the lowest ticket: so readers wait behind such a TryLock, too.
+		e.Successor, e.Passable = Successor{}, c.Secret == "" && !k.Contends
+		if c.Secret != "" {
+			e.Successor = Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
+		}
+	}
+	cell := int(k.Cell)
+	call := c.script(t, cells.NameOf(cell), k, owner, e, hint)
+	if k.Shared || cells.Shares(cell) {
+		call = call.Shared().Among(around(cells, cell))
+	}
+	if k.Do == core.Acquire || k.Do == core.Restore {
+		call = call.Guarded(t.Quarantine)
+	}
+	return call
+}
+
+func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Owner, e *Entry, hint uint64) Call {
+	cell := int(k.Cell)
+	switch k.Do {
+	case core.Acquire:
+		return AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell)
+	case core.Raise:
+		return Raise(name, owner, t.TTL, k.From, k.Token).At(cell)
+	case core.Yield:
+		return Yield(name, owner, *e).At(cell)
+	case core.Release:
+		return Release(name, owner, 1).At(cell)
+	case core.ReleaseAndLeave:
+		return ReleaseAndLeave(name, owner, c.Waiter, k.All).At(cell)
+	case core.Leave:
+		return Leave(name, c.Waiter, k.All).Through(int(k.Attempt), cell)
+	case core.Restore:
+		return Restore(name, owner, t.TTL, k.Token).At(cell)
+	case core.Keep:
+		return Renew(name, owner, k.For).At(cell)
+	}
+	if k.Shared {
+		return Downgrade(name, owner, t.TTL).At(cell)
+	}
+	return Renew(name, owner, t.TTL).At(cell)
+}
+
+// Owner is the owner of an attempt, or its successor.
+func (c *Caller) Owner(attempt int32, successor bool) quorumlock.Owner {
+	if successor {
+		return SuccessorOf(c.Waiter, int(attempt))
+	}
+	return OwnerOf(c.Waiter, int(attempt))
+}
+
+// Read reads the reply to a call. ended reports whether an owner is one of this client's that neither holds nor is
+// trying to.
+func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bool) core.Reply {
+	var r core.Reply
+	switch k.Do {
+	case core.Acquire, core.Restore:
+		var a Answer
+		a, r.Err = reply.Acquired()
+		r.OK, r.Again, r.Token, r.Slot = a.Granted, a.Again, a.Token, int32(a.Slot)
+		if r.Err == nil && !a.Granted {
+			who := Base(a.Holder)
+			r.Holder, r.Shared, r.Free, r.TTL, r.Position = who, a.Shared, a.Free, a.TTL, a.Position
+			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
+			r.Ended = !a.Shared && ended(who) // others may share the lock
+			r.Again = r.Ours && a.Holder == OfCell(who, int(k.Cell))
+		}
+	case core.Yield:
+		r.First, r.Err = reply.Yielded()
+	case core.Release, core.ReleaseAndLeave:
+		_, r.OK, r.Err = reply.Released()
+	default:
+		r.OK, r.Err = reply.Done()
+	}
+	if r.Err != nil {
+		r.Unsent = isUnsent(r.Err)
+		r.NotALock, r.Quarantined = errors.Is(r.Err, quorumlock.ErrNotALock), errors.Is(r.Err, quorumlock.ErrQuarantined)
+	}
+	return r
+}
+
+// isUnsent reports whether a call that failed has certainly not run, and never will.
+func isUnsent(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		NotSent()
+	}](err)
+	return ok
+}

@@ -1,0 +1,147 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/node"
+)
+
+// said is what go-redis writes to its logger, which is one for the whole program.
+type said struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (s *said) Printf(_ context.Context, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+
+// quietly fails the test if go-redis says anything until its end. Afterwards it is silent again, as locktest.Main makes it.
+func quietly(t *testing.T) {
+	t.Helper()
+	s := &said{}
+	redis.SetLogger(s)
+	t.Cleanup(func() {
+		redis.SetLogger(silent{})
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, line := range s.lines {
+			t.Errorf("go-redis says %q", line)
+		}
+	})
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// closedPort is the address of a port at which nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close() //nolint:errcheck // nobody has connected
+	return listener.Addr().String()
+}
+
+func TestANodeThatCannotBeReachedIsAnErrorAndNothingOnStderr(t *testing.T) {
+	quietly(t)
+	addr := closedPort(t)
+	n := dial(t, "redis://"+addr, node.WithTimeout(never))
+	stop := transport.Of(n).Listen("channel", func(string) { t.Error("something was heard") })
+	defer stop()
+	for range 50 { // more than its pool has connections
+		_, err := transport.Of(n).Inspect(t.Context(), "x")
+		if err == nil || !strings.Contains(err.Error(), "node "+addr+": dial tcp "+addr) {
+			t.Fatalf("error %v, want one that says where it dialled", err)
+		}
+		if !strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) {
+			t.Fatalf("error %v, want one that says why", err)
+		}
+	}
+}
+
+// A node that is back is used at once: no earlier failure is reported, and there is no pause in dialling.
+func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
+	quietly(t)
+	s := miniredis.NewMiniRedis()
+	addr := closedPort(t)
+	n := dial(t, "redis://"+addr, node.WithTimeout(never))
+	for range 50 {
+		if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
+			t.Fatal("there is a server")
+		}
+	}
+	if err := s.StartAddr(addr); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	mustAcquire(t, n, alice, 1)
+}
+
+// A dial that takes longer than its call goes on, and what comes of it is for later calls: a failure is not.
+func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		var slow atomic.Bool
+		slow.Store(true)
+		n := dial(t, "redis://h", node.WithTimeout(50*time.Millisecond), node.WithDialer(func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if slow.Load() {
+				time.Sleep(100 * time.Millisecond)
+				return nil, syscall.EHOSTUNREACH
+			}
+			return s.DialContext(ctx, network, addr)
+		}))
+		var calls sync.WaitGroup
+		for range 8 {
+			calls.Go(func() {
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err == nil {
+					t.Error("the server was reached")
+				}
+			})
+		}
+		calls.Wait()
+		time.Sleep(200 * time.Millisecond) // all that was begun has failed
+		slow.Store(false)
+		for range 8 {
+			if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
+				t.Fatalf("error %v, want none: the server can be reached", err)
+			}
+		}
+	})
+}
+
+func TestANodeThatIsKilledAndRestartedLeavesNothingOnStderr(t *testing.T) {
+	quietly(t)
+	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
+		stop := transport.Of(n).Listen("channel", func(string) {})
+		defer stop()
+		for range 5 {
+			mustAcquire(t, n, alice, 1)
+			s.Kill()
+			for range 50 {
+				_, _ = transport.Of(n).Inspect(t.Context(), "x")
+			}
+			time.Sleep(time.Second)
+			s.Restart(true)
+			s.LoseReplies(1)
+			_, _ = transport.Of(n).Inspect(t.Context(), "x")
+		}
+	})
+}

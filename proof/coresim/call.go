@@ -1,0 +1,366 @@
+package coresim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/proof/fleet"
+)
+
+// lock is what the calls of one kind on the same names share.
+type lock struct {
+	names []int // of the members
+	read  int   // which of them are shared, as bits
+	nodes int
+	terms wire.Terms
+	lock  core.Config
+	try   core.Config
+}
+
+func (t *tier) newLock(names []int, read int, renew bool) *lock {
+	p := t.plan
+	set := p.settings(renew)
+	l := &lock{names: names, read: read, nodes: p.Nodes, terms: wire.TermsOf(&set)}
+	tree := core.Majority(p.Quorum, p.Nodes)
+	if p.Nodes == 1 && p.Seed%2 == 0 { // as in package node
+		tree = core.Tree{}
+	}
+	if len(names) > 1 {
+		members := make([]core.Tree, len(names))
+		for i := range members {
+			members[i] = tree
+		}
+		tree = core.Every(members)
+	}
+	l.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: l.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
+	l.try = l.lock
+	l.try.Tries = true
+	return l
+}
+
+func (l *lock) Cells() int              { return len(l.names) * l.nodes }
+func (l *lock) nameNumber(cell int) int { return l.names[cell/l.nodes] }
+func (l *lock) NameOf(cell int) string  { return names[l.nameNumber(cell)] }
+func (l *lock) has(name int) bool       { return l.names[0] == name || l.names[len(l.names)-1] == name }
+
+// call is the shell of one machine.
+type call struct {
+	process  *process
+	worker   *worker
+	number   int
+	lock     *lock
+	tries    bool
+	caller   wire.Caller
+	entry    wire.Entry // with the ticket that was sent last
+	taken    int        // as in package quorum
+	machine  *core.Machine
+	outcome  core.Outcome
+	reason   core.Reason
+	armed    time.Duration
+	calls    []core.Call // to be sent
+	lost     bool        // to be told
+	freed    bool        // to be told: the release is decided
+	decided  bool        // to be told
+	busy     bool
+	holds    bool
+	over     bool          // Unlock has begun
+	kept     time.Duration // until when the nodes keep the lock though the hold has ended
+	waits    []extension
+	loss     core.Reason
+	behind   bool           // the last renewal found no quorum, not counting those that came too late to extend anything
+	extended time.Duration  // how long the hold was valid at that renewal
+	rounds   map[int32]bool // renewals that have been decided
+	asked    []*batch       // the batches of the first attempt that may still be recalled
+
+	activity
+}
+
+// extension is an Extend that waits for a round.
+type extension struct {
+	round int32
+	done  func(core.Round)
+}
+
+func (t *tier) newCall(k *worker, l *lock, tries bool, ticket int64) *call {
+	c := &call{process: k.process, worker: k, lock: l, tries: tries, number: len(t.calls)}
+	c.caller = wire.Caller{Waiter: quorumlock.Owner(k.process.id + ":" + itoa(c.number)), Ticket: ticket}
+	config := &l.try
+	if !tries {
+		c.caller.Secret = "s" + itoa(c.number)
+		config = &l.lock
+	}
+	c.machine = core.New(config, c.trip, uint64(k.process.to.Random(1<<40)))
+	c.activity.begin(t, c)
+	t.calls = append(t.calls, c)
+	return c
+}
+
+func (c *call) trip(cell int) time.Duration {
+	trip := c.process.trips[c.process.tier.nodeOf(cell)]
+	if trip < 0 {
+		return c.process.tier.plan.NodeTimeout / 24
+	}
+	return trip
+}
+
+func (c *call) start() {
+	c.process.live = append(c.process.live, c)
+	c.step(core.Event{Kind: core.Start})
+}
+
+func (c *call) step(e core.Event) {
+	c.take(e)
+	c.flush()
+}
+
+// take is one step. flush follows.
+func (c *call) take(e core.Event) {
+	p := c.process
+	was := c.machine.Phase()
+	fx := c.machine.Step(p.now, e)
+	p.tier.stepped(c, was, &e, fx)
+	c.calls = append(c.calls, fx.Calls...)
+	if fx.Listen {
+		c.listen()
+	}
+	if fx.Lost != core.NoReason {
+		c.loss, c.lost = fx.Lost, true
+	}
+	for _, r := range fx.Rounds {
+		c.renewed(r)
+	}
+	c.freed = c.freed || fx.Released
+	if fx.Outcome != core.Undecided {
+		c.outcome, c.reason, c.decided = fx.Outcome, fx.Reason, true
+	}
+	c.arm()
+}
+
+func (c *call) renewed(r core.Round) {
+	for i, w := range c.waits {
+		if w.round == r.ID {
+			c.waits = append(c.waits[:i], c.waits[i+1:]...)
+			w.done(r)
+			return
+		}
+	}
+}
+
+func (c *call) arm() {
+	wake := c.machine.Wake()
+	if wake == 0 || c.armed != 0 && c.armed <= wake {
+		return
+	}
+	c.armed = wake
+	c.process.at(wake, (*tick)(c))
+}
+
+// tick is the alarm of a machine.
+type tick call
+
+func (c *tick) ring(at time.Duration) {
+	if c.armed == at && !c.process.closed {
+		c.armed = 0
+		(*call)(c).step(core.Event{Kind: core.Tick})
+	}
+}
+
+// flush does what the steps have asked for, and returns when nothing is left.
+func (c *call) flush() {
+	if c.busy {
+		return
+	}
+	c.busy = true
+	for len(c.calls) > 0 || c.lost || c.freed || c.decided {
+		calls, lost, freed, decided := c.calls, c.lost, c.freed, c.decided
+		c.calls, c.lost, c.freed, c.decided = nil, false, false, false
+		c.send(calls)
+		if lost {
+			c.process.forget(c)
+			c.worker.lost()
+		}
+		if decided {
+			c.worker.decided(c)
+		}
+		if freed {
+			c.worker.freed()
+		}
+		if cap(calls) > cap(c.calls) && len(c.calls) == 0 {
+			c.calls = calls[:0]
+		}
+	}
+	c.busy = false
+}
+
+// send sends calls, those to one node together.
+func (c *call) send(calls []core.Call) {
+	if len(calls) == 0 {
+		return
+	}
+	p := c.process
+	asks := slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
+	if asks {
+		c.setTicket()
+		p.tier.timely(c)
+	}
+	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.entry.Ticket, Unsure: c.entry.Unsure, TTL: c.machine.Life(), Callers: 1}
+	var hints [len(names)]uint64
+	for node := range p.tier.plan.Nodes {
+		var batches [fleet.Lanes]*batch
+		for i := range calls {
+			k := &calls[i]
+			if p.tier.nodeOf(int(k.Cell)) != node {
+				continue
+			}
+			lane := 0
+			if k.Do.Renews() {
+				lane = 1
+			}
+			b := batches[lane]
+			if b == nil {
+				b = p.tier.newBatch(c.lock.names)
+				batches[lane] = b
+			}
+			hint := &hints[c.lock.nameNumber(int(k.Cell))]
+			if *hint == 0 && k.Do == core.Acquire {
+				*hint = p.hint(c.lock.nameNumber(int(k.Cell)))
+			}
+			b.items = append(b.items, item{call: c, k: *k, script: c.script(k, &entry, *hint), entry: entry})
+		}
+		for lane := fleet.Lanes - 1; lane >= 0; lane-- {
+			b := batches[lane]
+			if b != nil && (lane > 0 || !c.recall(node, b)) {
+				c.list(b)
+				p.lanes[node*fleet.Lanes+lane].send(b, p.tier.plan.NodeTimeout, c)
+			}
+		}
+	}
+	if asks && !entry.Unsure {
+		c.settle(entry.Ticket)
+	}
+}
+
+// list makes b recallable if it is part of a first attempt. It is called before b is sent.
+func (c *call) list(b *batch) {
+	if first := &b.items[0].k; first.Do == core.Acquire && first.Attempt == 1 {
+		c.asked = append(c.asked, b)
+	}
+}
+
+// recall runs before b is sent to a node, and works as in package quorum. If the first attempt is
+// still in the lane's queue, and b releases all of it, recall drops both and returns true. In
+// either case, that attempt can no longer be recalled.
+func (c *call) recall(node int, b *batch) bool {
+	p, l := c.process, &c.process.lanes[node*fleet.Lanes]
+	i := slices.IndexFunc(c.asked, func(a *batch) bool { return a.lane == l })
+	if i < 0 {
+		return false
+	}
+	a := c.asked[i]
+	c.asked = slices.Delete(c.asked, i, i+1)
+	if !b.endsAll(a) || !l.recall(a) {
+		return false
+	}
+	attempt, release := core.Reply{Err: errUnsent, Unsent: true}, core.Reply{}
+	if p.trips[node] < 0 || p.fails[node] {
+		release = attempt
+	}
+	p.tier.recalled(c, node)
+	for j := range a.items {
+		c.take(core.Event{Kind: core.Replied, Call: a.items[j].k, Reply: attempt})
+	}
+	for j := range b.items {
+		c.take(core.Event{Kind: core.Replied, Call: b.items[j].k, Reply: release})
+	}
+	return true
+}
+
+// endsAll reports whether b releases, or leaves the queue for, everything that a has asked for.
+func (b *batch) endsAll(a *batch) bool {
+	return slices.EqualFunc(b.items, a.items, func(x, y item) bool {
+		return x.k.Cell == y.k.Cell && (x.k.Do == core.Release || x.k.Do == core.ReleaseAndLeave || x.k.Do == core.Leave)
+	})
+}
+
+func (c *call) script(k *core.Call, entry *wire.Entry, hint uint64) wire.Call {
+	return c.caller.Script(&c.lock.terms, c.lock, k, c.caller.Owner(k.Attempt, k.Successor), entry, hint)
+}
+
+// answered takes the replies of a node.
+func (c *call) answered(b *batch) {
+	p := c.process
+	c.asked = slices.DeleteFunc(c.asked, func(a *batch) bool { return a == b })
+	for i := range b.items {
+		it := &b.items[i]
+		k := &it.k
+		r := c.caller.Read(k, it.reply, p.ended)
+		if k.Do == core.Acquire && r.OK {
+			p.saw(c.lock.nameNumber(int(k.Cell)), r.Token)
+		}
+		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
+	}
+	c.judged(b)
+	for i := range b.items { // after all replies, because a later one may make a release unnecessary
+		k, err := &b.items[i].k, b.items[i].reply.Err
+		if err != nil && !isDown(err) {
+			continue
+		}
+		if again, times := c.machine.Retry(*k, err != nil); times > 0 {
+			it := item{call: c, k: again, script: c.script(&again, nil, 0), twice: times > 1 || err == nil}
+			p.retries[p.tier.nodeOf(int(k.Cell))].add(it, err == nil)
+		}
+	}
+	c.flush()
+}
+
+func (c *call) listen() {
+	p := c.process
+	for node := range p.listens {
+		if !p.listens[node] {
+			p.listens[node] = true
+			p.to.Subscribe(p.tier.server(node), p.channel)
+		}
+	}
+}
+
+func (c *call) told(by func(cell int) bool) {
+	for i := range c.lock.Cells() {
+		if by(i) {
+			c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
+		}
+	}
+	c.flush()
+}
+
+// alive reports whether the lock is held.
+func (c *call) alive() bool {
+	return c.machine.Phase() == core.Holding && c.machine.Remaining(c.process.now) > 0
+}
+
+// release gives the lock back. worker.freed follows.
+func (c *call) release(keep time.Duration) {
+	c.over = true
+	if keep > 0 {
+		c.kept = c.process.now.Mono + keep
+	}
+	c.process.forget(c)
+	c.step(core.Event{Kind: core.Unlock, Keep: keep})
+}
+
+// extend renews at once, and has done called with the outcome.
+func (c *call) extend(done func(core.Round)) { c.renewNow(core.Extend, done) }
+
+func (c *call) renewNow(kind core.EventKind, done func(core.Round)) {
+	before := c.machine.LastRound()
+	c.take(core.Event{Kind: kind})
+	if id := c.machine.LastRound(); id != before {
+		c.waits = append(c.waits, extension{id, done})
+		c.flush()
+		return
+	}
+	c.flush()
+	done(core.Round{})
+}

@@ -1,0 +1,51 @@
+package coresim
+
+import (
+	"testing"
+	"time"
+)
+
+// cost is what several schedules cost, in total.
+type cost struct {
+	grants, handed, attempts, scripts int
+	waited                            time.Duration
+}
+
+func (c *cost) add(out *Outcome) {
+	c.grants += out.Grants
+	c.handed += out.Handed
+	c.attempts += out.Attempts
+	c.scripts += out.Scripts
+	c.waited += out.Waited
+}
+
+// Many rules of the core only make it faster: without them, a waiter asks more often, or later. The first schedules
+// without readers and crowds always cost the same, so it shows if a rule goes missing. After a change that is meant to cost more, or that changes what
+// happens by chance, write the new numbers here.
+const firstSeeds = 4000
+
+var firstCost = [...]cost{
+	calm:    {4434, 661, 8694, 74241, 1220946194581},
+	bounded: {11319, 964, 25786, 279609, 4466225286527},
+	beyond:  {4195, 370, 9351, 98982, 1589425250828},
+}
+
+// costsNoMore fails if the first schedules cost more than firstCost.
+func costsNoMore(t *testing.T, all *[len(firstCost)]cost) {
+	for i, want := range firstCost {
+		got := all[i]
+		more := func(what string, got, want float64) {
+			if got > 1.003*want {
+				t.Errorf("seed %d: it costs more: %v: %s: %.6g, was %.6g", firstSeeds, class(i), what, got, want)
+			}
+		}
+		more("scripts", float64(got.scripts), float64(want.scripts))
+		more("attempts", float64(got.attempts), float64(want.attempts))
+		more("seconds waited", got.waited.Seconds(), want.waited.Seconds())
+		more("grants that were not handed over", float64(got.grants-got.handed), float64(want.grants-want.handed))
+		more("missing grants", float64(want.grants), float64(got.grants))
+		if t.Failed() {
+			t.Logf("%v: {%d, %d, %d, %d, %d}", class(i), got.grants, got.handed, got.attempts, got.scripts, got.waited)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package coresim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/proof/fleet"
+)
+
+// shares reports whether a lock shares a name with others.
+func (l *lock) shares(name int) bool { return l.read&(1<<name) != 0 }
+
+// Shares reports whether the lock shares a cell.
+func (l *lock) Shares(cell int) bool { return l.shares(l.nameNumber(cell)) }
+
+// shares reports whether a hold does, from the beginning or since a Downgrade.
+func (h *hold) shares(name int) bool { return h.downgraded || h.call.lock.shares(name) }
+
+// excludes reports whether two must not hold at the same time: they have a name in common that they do not both share.
+func (h *hold) excludes(other *hold) bool {
+	for _, name := range h.call.lock.names {
+		if other.call.lock.has(name) && !(h.shares(name) && other.shares(name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// readers makes readers of some of a plan's callers, in one seed of four. It draws from a generator of its own, so that the
+// other seeds stay what they are.
+func (p *Plan) readers() {
+	g := generator{rand.New(rand.NewPCG(p.Seed, 0x4ead))}
+	if p.Readers = g.chance(0.25); !p.Readers {
+		return
+	}
+	names, limited := []int{0}, false
+	for _, w := range p.Workers {
+		for i := range w.Steps {
+			s := &w.Steps[i]
+			limited = limited || s.Limit > 0
+			if s.Names > 0 {
+				names = []int{0, 1, 2}
+			}
+		}
+	}
+	for range g.IntN(4) {
+		p.Workers = append(p.Workers, g.worker(p, len(p.Workers), names, limited))
+	}
+	for _, w := range p.Workers {
+		for i := range w.Steps {
+			g.shares(p, &w.Steps[i])
+		}
+	}
+}
+
+// shares makes a step that of a reader, perhaps, or one that lets others share what it holds.
+func (g generator) shares(p *Plan, s *Step) {
+	switch all := s.Names + 1; {
+	case g.chance(0.6) && all < 3:
+		s.Read = all
+	case all == 3 && g.chance(0.7):
+		s.Read = pick(g, 1, 2, 3)
+	case all < 3 && g.chance(0.5):
+		s.Hold = slices.Insert(slices.Clone(s.Hold), g.IntN(len(s.Hold)+1), Use{After: g.between(0, p.TTL/8), Downgrade: true})
+	}
+}
+
+// left is for how long a node keeps the lock for one of those who have it.
+func (s *shot) left(who string) time.Duration {
+	until := s.expires
+	for i := range s.holders {
+		if h := &s.holders[i]; s.shared && h.Name == who {
+			until = milliseconds(h.Value)
+		}
+	}
+	return time.Duration(until-s.ms) * time.Millisecond
+}
+
+// wantsShare reports whether a waiter wants to share the lock.
+func (s *shot) wantsShare(waiter string) bool { return s.marked(waiter, 's') }
+
+// isPassed reports whether those who want to share the lock may pass a waiter: they all want to, or it only tries.
+func (s *shot) isPassed(waiter string) bool { return s.marked(waiter, 's') || s.marked(waiter, 't') }
+
+func (s *shot) marked(waiter string, mark byte) bool {
+	e := s.entry(waiter)
+	for i := range len(e) {
+		if e[i] == ' ' {
+			for i++; i < len(e) && e[i] >= '0' && e[i] <= '9'; i++ {
+			}
+			return i < len(e) && e[i] == mark
+		}
+	}
+	return false
+}
+
+// sharing checks what a script has left of a lock: whoever has it for himself is alone, and the key lasts as long as every
+// share. And nobody is refused for the sake of a share that is over.
+func (w *watch) sharing(node int, k *core.Call, refused bool) {
+	s := &w.is
+	if !s.shared && len(s.holders) > 1 {
+		w.violate(mutualExclusion, "n%d has %v at the same time", node+1, s.holders)
+	}
+	for i := range s.holders {
+		if until := milliseconds(s.holders[i].Value); s.shared && s.expires < until {
+			w.violate(othersHold, "n%d keeps the lock until %d, and for %s until %d", node+1, s.expires, s.holders[i].Name, until)
+		}
+	}
+	if k.Do == core.Acquire && refused && len(w.was.holders) == 0 {
+		w.violate(overIsOver, "n%d refused the lock to %s, and nobody has it", node+1, w.me)
+	}
+}
+
+// downgrade lets others share what the worker holds.
+func (k *worker) downgrade() {
+	c, began := k.call, k.process.now.Mono
+	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	if k.hold.lost || k.hold.shares(c.lock.names[0]) || c.machine.Phase() != core.Holding {
+		c.flush()
+		k.goOn()
+		return
+	}
+	k.hold.downgraded = true
+	c.renewNow(core.Downgrade, func(r core.Round) {
+		k.extended(c, began, r)
+		if r.Won {
+			c.process.tier.handoff(c.lock.names[0])
+		}
+	})
+}
+
+// ordered checks a token that was granted. Those who share a lock have tokens in no order among themselves. If too many nodes
+// lose their counters, the first call to reach an empty node sets the token that readers go on from. That call may be old.
+func (t *tier) ordered(h *hold, name int, bound bool) {
+	g, c, shares := &t.watch.names[name], h.call, h.shares(name)
+	for _, other := range g.tokens {
+		switch {
+		case shares && other.shares:
+		case other.token == h.token && !shares && !other.shares:
+			t.violate(tokensUnique, "%s was granted %s with token %d, as somebody was at %v", c.caller.Waiter, names[name], h.token, other.at)
+		case (other.token > h.token || other.token == h.token && other.shares) && (bound || !h.heir && other.at < m0(c) && !(shares && t.forgets(other.at))):
+			t.violate(tokensRise, "%s was granted %s with token %d after token %d, shared %v", c.caller.Waiter, names[name], h.token, other.token, other.shares)
+		}
+	}
+	g.tokens = append(g.tokens, token{h.token, t.world.Now(), shares})
+	g.count++
+	if !shares {
+		g.alone++
+	}
+}
+
+// forgets reports whether too many nodes have lost their counters since the given time.
+func (t *tier) forgets(since time.Duration) bool {
+	lost := make(map[int]bool)
+	for _, f := range t.plan.Faults {
+		switch f.Kind {
+		case fleet.CrashLoss, fleet.Failover, fleet.Forget, fleet.Evict, fleet.Step:
+			if f.At >= since && f.At <= t.world.Now() {
+				lost[t.server(f.Node)] = true
+			}
+		}
+	}
+	return len(lost) > 2*t.plan.Quorum-t.plan.Nodes-1
+}
+
+// behind reports whether somebody who wants to have the lock alone is before a call.
+func (t *tier) behind(c *call, name int) bool {
+	return slices.ContainsFunc(t.waiting(name), func(o *call) bool {
+		return !o.lock.shares(name) && (o.entry.Ticket <= c.entry.Ticket || o.entry.Unsure || c.entry.Unsure)
+	})
+}

@@ -1,0 +1,419 @@
+package coresim
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/proof/scriptmodel"
+)
+
+// watch looks at every script that runs and knows every hold.
+type watch struct {
+	*tier
+	grants     int
+	successors int           // grants to successors
+	attempts   int           // by those who were granted the lock
+	waited     time.Duration // by them
+	scripts    int
+	was, is    shot
+	me         []byte // the first argument of the script that runs: the owner, or the waiter that leaves
+	holds      []*hold
+	calls      []*worker // those whose call has not returned, in the order of their calls
+	names      [len(names)]granted
+	spans      []span
+	kept       []span // of locks that Unlock has left for a while
+	refused    []span
+	waits      []span                      // of those who want to have a lock alone
+	places     [][len(names)]places        // by node
+	taken      [][len(names)]time.Duration // by node: when an audit last found a holder
+}
+
+// The keys of a lock.
+type keys struct{ lock, queue, entries, token string }
+
+var keysOf = func() (all [len(names)]keys) {
+	for i, name := range names {
+		all[i] = keys{name, wire.QueueKey(name), wire.EntriesKey(name), wire.TokenKey(name)}
+	}
+	return all
+}()
+
+// shot is what a node has of a lock.
+type shot struct {
+	holders []scriptmodel.Field // without those whose share is over
+	shared  bool
+	ms      int64 // of the node's clock
+	expires int64
+	token   string
+	queue   []scriptmodel.Member
+	entries []scriptmodel.Field
+}
+
+// places says where a node has the keys of a lock.
+type places struct{ lock, queue, entries, token scriptmodel.Place }
+
+// take looks at a lock at a node, and returns the time by the node's clock, in ms.
+func (s *shot) take(w *watch, node, name int) (ms int64) {
+	n, now := w.world.Node(node)
+	if w.places == nil {
+		w.places = make([][len(names)]places, w.plan.Nodes)
+		for i := range w.places {
+			n, _ := w.world.Node(i)
+			for j := range names {
+				k := &keysOf[j]
+				w.places[i][j] = places{n.Place(k.lock), n.Place(k.queue), n.Place(k.entries), n.Place(k.token)}
+			}
+		}
+	}
+	p := &w.places[node][name]
+	v, _ := n.Look(now, p.lock)
+	s.holders, s.expires, s.ms, s.shared = s.holders[:0], v.Expires, int64(now/1000), false
+	for i := range v.Fields {
+		s.shared = s.shared || v.Fields[i].Name == "mode" && v.Fields[i].Value == "shared"
+	}
+	for i := range v.Fields {
+		f := &v.Fields[i]
+		if f.Name == "mode" || s.shared && milliseconds(f.Value) < s.ms { // its share is over
+			continue
+		}
+		s.holders = append(s.holders, *f)
+	}
+	v, _ = n.Look(now, p.token)
+	s.token = v.Text
+	v, _ = n.Look(now, p.queue)
+	s.queue = append(s.queue[:0], v.Members...)
+	v, _ = n.Look(now, p.entries)
+	s.entries = append(s.entries[:0], v.Fields...)
+	return int64(now / 1000)
+}
+
+func (s *shot) holder(who []byte) string {
+	for i := range s.holders {
+		if string(who) == s.holders[i].Name {
+			return s.holders[i].Value
+		}
+	}
+	return ""
+}
+
+func (s *shot) entry(waiter string) string {
+	for i := range s.entries {
+		if s.entries[i].Name == waiter {
+			return s.entries[i].Value
+		}
+	}
+	return ""
+}
+
+// deadline is until when a waiter's entry is kept, ms of the node's clock.
+func (s *shot) deadline(waiter string) int64 { return milliseconds(s.entry(waiter)) }
+
+// milliseconds reads the digits with which a text begins.
+func milliseconds(s string) (ms int64) {
+	for i := 0; i < len(s) && '0' <= s[i] && s[i] <= '9'; i++ {
+		ms = ms*10 + int64(s[i]-'0')
+	}
+	return ms
+}
+
+// heir is the owner to whom the lock may be handed, as the node stores it; empty if there is none.
+func (s *shot) heir(waiter string) string {
+	f := strings.Fields(s.entry(waiter))
+	if len(f) != 7 {
+		return ""
+	}
+	return waiter + "/" + f[5] + "." + f[4]
+}
+
+func (s *shot) ticket(waiter string) (float64, bool) {
+	for i := range s.queue {
+		if s.queue[i].Name == waiter {
+			return s.queue[i].Score, true
+		}
+	}
+	return 0, false
+}
+
+// granted is what is known of a lock's grants.
+type granted struct {
+	tokens []token
+	count  int
+	alone  int // those among them that share it with nobody
+}
+
+type token struct {
+	token  uint64
+	at     time.Duration
+	shares bool
+}
+
+// activity is what was done for a call.
+type activity struct {
+	first    time.Duration
+	last     time.Duration // when a script of it was last sent, ran or was answered
+	finished bool
+	late     uint64 // nodes at which a script ran whose connection had been given up, as bits
+	ran      map[int64]bool
+	promises [][2]promise // of each cell, to the attempt's owner and to its successor
+}
+
+// promise is a TTL that a node gave a lock.
+type promise struct {
+	attempt int32
+	at      time.Duration // by the monotonic clock of the process
+	ttl     time.Duration
+}
+
+func (a *activity) begin(t *tier, c *call) {
+	a.first, a.last = t.world.Now(), t.world.Now()
+	a.promises = make([][2]promise, c.lock.Cells())
+}
+
+// finish notes that nothing more is asked for the call.
+func (a *activity) finish(t *tier) { a.finished, a.last = true, t.world.Now() }
+
+func (w *watch) begin(t *tier) {
+	w.tier, w.taken = t, make([][len(names)]time.Duration, t.plan.Nodes)
+}
+
+// before is called before a script runs.
+func (w *watch) before(node, number int) {
+	it := w.sent[number].item
+	w.was.take(w, node, it.call.lock.nameNumber(int(it.k.Cell)))
+}
+
+// after is called after a script ran, and checks what it has done.
+func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
+	w.scripts++
+	l, it := w.sent[number].lane, w.sent[number].item
+	c, k := it.call, &it.k
+	name := c.lock.nameNumber(int(k.Cell))
+	ms := w.is.take(w, node, name)
+	w.me = s.AppendArg(w.me[:0], 0)
+	c.last = w.world.Now()
+	if it.flight != l.flights || it.batch.answered || c.process.dead {
+		c.late |= 1 << node
+	}
+	if w.traces {
+		w.note("n%d: %s attempt %d of %s, cell %d, retried %v: %v -> %v %v", node+1, names[name], k.Attempt, c.caller.Waiter, k.Cell, it.retried, s.Args(), reply.Boxed().Value, reply.Err)
+	}
+	if reply.Err != nil && w.occupied() {
+		w.untouchable(node, name)
+		return
+	}
+	if reply.Err != nil {
+		w.violate(yesToHolder, "n%d failed: %v", node+1, reply.Err)
+		return
+	}
+	ok, first, refused := false, false, false
+	switch k.Do {
+	case core.Acquire, core.Restore:
+		a, err := reply.Acquired()
+		ok = err == nil && a.Granted
+		first = ok && !a.Again
+		refused = err == nil && !a.Granted && !a.Free
+	case core.Raise, core.Renew, core.Keep:
+		ok, _ = reply.Done()
+	}
+	if ok && w.is.holder(w.me) == "" {
+		w.violate(yesToHolder, "n%d said yes to %s, who does not hold", node+1, w.me)
+	}
+	if ok && k.Do != core.Raise {
+		c.promised(w.tier, k.Attempt, k.Successor, int(k.Cell), w.is.left(string(w.me)))
+	}
+	w.sharing(node, k, refused)
+	w.once(node, c, k, name)
+	w.untouched(node, ms, c, k)
+	w.handed(node, ms, k)
+	if first && k.Do == core.Acquire {
+		w.inTurn(node, ms, it, c.lock.shares(name))
+	}
+	if len(w.is.holders) > 0 && w.is.expires == 0 {
+		w.violate(nothingStays, "n%d has %s without an expiry", node+1, names[name])
+	}
+}
+
+// untouchable checks that a key that is no lock stays as it is.
+func (w *watch) untouchable(node, name int) {
+	n, now := w.world.Node(node)
+	if v, ok := n.Peek(now, keysOf[name].lock); ok && v.Text != "mine" {
+		w.violate(othersHold, "n%d: a key that is no lock has become %+v", node+1, v)
+	}
+}
+
+func (c *call) promised(t *tier, attempt int32, successor bool, cell int, ttl time.Duration) {
+	i := 0
+	if successor {
+		i = 1
+	}
+	p := &c.promises[cell][i]
+	if attempt >= p.attempt {
+		*p = promise{attempt, t.now(c.process.number).Mono, ttl}
+	}
+}
+
+// once checks that a script of which an owner sends one ran once.
+func (w *watch) once(node int, c *call, k *core.Call, name int) {
+	if k.Do != core.Acquire && k.Do != core.Raise {
+		return
+	}
+	key := int64(k.Attempt)<<20 | int64(k.Cell)<<8 | int64(node)<<2 | int64(k.Do)
+	if k.Successor {
+		key |= 1 << 60
+	}
+	if c.ran == nil {
+		c.ran = make(map[int64]bool, 8)
+	}
+	if c.ran[key] {
+		w.violate(once, "n%d ran %d of %s for %s again", node+1, k.Do, names[name], w.me)
+	}
+	c.ran[key] = true
+}
+
+// untouched checks that a script has changed nothing of anybody else's.
+func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
+	waiter := string(c.caller.Waiter)
+	others := false
+	for i := range w.was.holders {
+		h := &w.was.holders[i]
+		if string(w.me) == h.Name || (k.Do == core.Acquire || k.All) && isSuccessorOf(h.Name, waiter) {
+			continue
+		}
+		others = !w.was.shared // those who share it may become more
+		if w.is.holder([]byte(h.Name)) != h.Value {
+			w.violate(othersHold, "n%d: what %s sent changed the hold of %s", node+1, waiter, h.Name)
+		}
+	}
+	if others && (w.is.expires != w.was.expires || w.is.token != w.was.token || len(w.is.holders) > len(w.was.holders)) {
+		w.violate(othersHold, "n%d: what %s sent changed somebody else's hold: %+v, %+v", node+1, waiter, w.was, w.is)
+	}
+	if len(w.is.token) < len(w.was.token) || len(w.is.token) == len(w.was.token) && w.is.token < w.was.token {
+		w.violate(tokensRise, "n%d: what %s sent set the counter from %s to %s", node+1, waiter, w.was.token, w.is.token)
+	}
+	for i := range w.was.queue {
+		who := w.was.queue[i].Name
+		if i < len(w.is.queue) && w.is.queue[i].Name == who || who == waiter {
+			continue
+		}
+		served := slices.ContainsFunc(w.is.holders, func(h scriptmodel.Field) bool { return isSuccessorOf(h.Name, who) })
+		if _, stays := w.is.ticket(who); !stays && w.was.deadline(who) > now && !served {
+			w.violate(othersPlace, "n%d: what %s sent took %s out of the queue", node+1, waiter, who)
+		}
+	}
+}
+
+func isSuccessorOf(owner, waiter string) bool {
+	return len(owner) > len(waiter) && owner[len(waiter)] == '/' && owner[:len(waiter)] == waiter
+}
+
+// returned notes that a worker's call has returned.
+func (w *watch) returned(k *worker) {
+	w.calls = slices.DeleteFunc(w.calls, func(o *worker) bool { return o == k })
+}
+
+// inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
+// call of the same process for the same lock may still wait. Readers are exempt, since they share
+// the lock.
+func (w *watch) inCallOrder(k *worker) {
+	q := k.localQueueOf()
+	if w.plan.Class != calm || q == nil {
+		return
+	}
+	for _, o := range w.calls {
+		if o == k {
+			return
+		}
+		if o.localQueueOf() == q {
+			w.violate(callOrder, "the call of w%d was granted past that of w%d", k.number+1, o.number+1)
+		}
+	}
+}
+
+// inTurn checks that nobody is granted a lock past those who wait for it.
+func (w *watch) inTurn(node int, now int64, it *item, shares bool) {
+	waiter, ticket := string(it.entry.Waiter), nodeTicket(&it.entry, now)
+	if joined, stands := w.was.ticket(waiter); stands {
+		ticket = min(ticket, joined)
+	}
+	for i := range w.was.holders {
+		if isSuccessorOf(w.was.holders[i].Name, waiter) {
+			return // it was granted before, in turn
+		}
+	}
+	for _, m := range w.was.queue {
+		if m.Name != waiter && m.Score < ticket && w.was.deadline(m.Name) > now && !(shares && w.was.isPassed(m.Name)) {
+			w.violate(ticketOrder, "n%d granted the lock to %s past %s", node+1, w.me, m.Name)
+		}
+	}
+}
+
+// handed checks that the lock is granted only to the owner that asks, or to the one to whom a release hands it: the
+// successor of the first in the queue, or those of the first who want to share it.
+func (w *watch) handed(node int, now int64, k *core.Call) {
+	for i := range w.is.holders {
+		who := w.is.holders[i].Name
+		if w.was.holder([]byte(who)) != "" || (k.Do == core.Acquire || k.Do == core.Restore) && bytes.Equal(w.me, []byte(who)) {
+			continue
+		}
+		to, ticket := "", math.Inf(1)
+		for _, m := range w.was.queue {
+			if w.was.heir(m.Name) == who {
+				to, ticket = m.Name, m.Score
+			}
+		}
+		if to == "" || k.Do != core.Release && k.Do != core.ReleaseAndLeave && k.Do != core.Yield && !(k.Do == core.Renew && k.Shared) {
+			w.violate(othersHold, "n%d granted the lock to %s", node+1, who)
+			continue
+		}
+		for _, m := range w.was.queue {
+			if w.was.wantsShare(to) && (w.was.isPassed(m.Name) || w.isMine(m.Name) && w.is.isPassed(m.Name)) {
+				continue // this call may be the waiter's own yield, which says that it only tries: readers may pass it
+			}
+			if s, stands := w.is.ticket(m.Name); stands && w.isMine(m.Name) { // this call may be the waiter's own yield, with a better ticket
+				m.Score = s
+			}
+			if m.Name != to && m.Score < ticket && w.was.deadline(m.Name) > now && !bytes.Equal([]byte(m.Name), []byte(waiterOf(k, w))) {
+				w.violate(ticketOrder, "n%d handed the lock to %s past %s", node+1, to, m.Name)
+			}
+		}
+		if c := w.callOf(to); c != nil {
+			var attempt, cell int
+			_, _ = fmt.Sscanf(who[len(to):], "/%d.%d", &attempt, &cell)
+			c.promised(w.tier, int32(attempt), true, cell, w.is.left(who))
+			c.last = w.world.Now()
+		}
+	}
+}
+
+// isMine reports whether the call that has just run came from this waiter.
+func (w *watch) isMine(waiter string) bool {
+	c := w.callOf(string(w.me))
+	return c != nil && string(c.caller.Waiter) == waiter
+}
+
+// waiterOf is the waiter whose call has run, if it leaves the queue with it.
+func waiterOf(k *core.Call, w *watch) string {
+	if k.Do != core.ReleaseAndLeave {
+		return ""
+	}
+	c := w.callOf(string(w.me))
+	if c == nil {
+		return ""
+	}
+	return string(c.caller.Waiter)
+}
+
+func (w *watch) live(h *hold) bool {
+	c := h.call
+	return !h.released && c.machine.Phase() == core.Holding && c.machine.Remaining(w.now(c.process.number)) > 0
+}
+
+func (w *watch) drop(h *hold) {
+	w.holds = slices.DeleteFunc(w.holds, func(o *hold) bool { return o == h })
+}

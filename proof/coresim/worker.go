@@ -1,0 +1,216 @@
+package coresim
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/core"
+)
+
+// worker is one caller of a process: it takes the steps of a plan, one after another.
+type worker struct {
+	process  *process
+	number   int
+	steps    []Step
+	at       int // the next step
+	use      int // the next use of the hold
+	step     *Step
+	call     *call // that waits or holds
+	lock     *lock
+	ticket   int64
+	sent     int64         // the ticket that the nodes have been sent, as in package quorum
+	began    time.Duration // the call, by the monotonic clock
+	limit    time.Duration // of the call; 0 if there is none
+	id       int           // counts what timers are for
+	waits    bool          // the call has not been decided
+	gone     bool          // the caller has cancelled
+	unlocks  time.Duration // when Unlock began, by the monotonic clock
+	unlocked time.Duration // the same in true time
+	hold     *hold
+	ended    bool
+	got      int // holds
+}
+
+// after has something done unless the worker does something else by then.
+func (k *worker) after(d time.Duration, do func()) {
+	id := k.id
+	k.process.after(d, func() {
+		if k.id == id && !k.process.closed {
+			do()
+		}
+	})
+}
+
+// next begins the next step.
+func (k *worker) next() {
+	k.call, k.hold, k.waits = nil, nil, false
+	k.id++
+	t := k.process.tier
+	if k.at == len(k.steps) || t.world.Now() > t.plan.Length && k != t.probe {
+		k.ended = true
+		return
+	}
+	k.step = &k.steps[k.at]
+	k.at++
+	k.after(k.step.After, k.begin)
+}
+
+// begin makes the call of a step.
+func (k *worker) begin() {
+	s, p := k.step, k.process
+	k.id++
+	k.lock, k.ticket, k.sent = p.tier.lockOf(s), p.newTicket(), 0
+	k.began, k.waits, k.gone = p.now.Mono, true, false
+	k.limit = s.Limit
+	if s.Cancel > 0 && (k.limit == 0 || s.Cancel < k.limit) {
+		k.limit = s.Cancel
+	}
+	if k.limit > 0 {
+		k.after(k.limit, k.cancel)
+	}
+	p.tier.watch.calls = append(p.tier.watch.calls, k)
+	k.enqueue()
+}
+
+// try makes one call. A hold that was lost before it was returned is followed by another.
+func (k *worker) try() {
+	k.call = k.process.tier.newCall(k, k.lock, k.step.Try, k.ticket)
+	k.call.start()
+}
+
+func (k *worker) cancel() {
+	if !k.waits {
+		return
+	}
+	k.gone = true
+	if k.call == nil { // it waits in the local queue
+		k.returns()
+		k.next()
+		return
+	}
+	k.call.step(core.Event{Kind: core.Cancel})
+}
+
+// returns ends the call of the worker.
+func (k *worker) returns() {
+	k.waits = false
+	k.process.tier.watch.returned(k)
+	k.dequeue()
+}
+
+// called is told that a message has come which says that it may be the worker's turn.
+func (k *worker) called() {
+	if k.waits && k.step.Told > 0 {
+		k.after(k.step.Told, k.cancel)
+	}
+}
+
+// decided is told that the call has the lock, or has failed.
+func (k *worker) decided(c *call) {
+	p, t := k.process, k.process.tier
+	if c.outcome == core.Acquired {
+		k.acquired(c)
+		return
+	}
+	p.forget(c)
+	c.finish(t)
+	took := p.now.Mono - k.began
+	t.failed(k, c, took)
+	k.returns()
+	if p.closed {
+		k.ended = true
+		return
+	}
+	k.next()
+}
+
+func (k *worker) acquired(c *call) {
+	p, t := k.process, k.process.tier
+	if !p.lives(c) || !c.alive() || p.closed { // nobody has had it
+		c.release(0)
+		return
+	}
+	t.inTime(k, "Lock", p.now.Mono-k.began)
+	k.id++
+	c.holds = true
+	if !p.clocks {
+		p.clocks, p.seenAt = true, p.now
+		p.compare()
+	}
+	k.got++
+	k.hold = t.granted(c)
+	k.returns()
+	k.use = 0
+	k.goOn()
+}
+
+// goOn does the next thing that the holder does.
+func (k *worker) goOn() {
+	if k.use == len(k.step.Hold) {
+		k.unlock()
+		return
+	}
+	u := &k.step.Hold[k.use]
+	k.use++
+	k.after(u.After, func() {
+		switch {
+		case k.hold.lost:
+			k.unlock()
+		case u.Downgrade:
+			k.downgrade()
+		case u.Extend:
+			began, c := k.process.now.Mono, k.call
+			c.extend(func(r core.Round) { k.extended(c, began, r) })
+		default:
+			k.goOn()
+		}
+	})
+}
+
+func (k *worker) extended(c *call, began time.Duration, r core.Round) {
+	if k.call != c || k.hold == nil || c.over {
+		return
+	}
+	t := k.process.tier
+	t.extended(k, k.process.now.Mono-began, r)
+	k.id++
+	k.after(0, k.goOn)
+}
+
+// lost is told that the hold is lost.
+func (k *worker) lost() {
+	if k.hold != nil {
+		k.hold.lost = true
+	}
+}
+
+// unlock ends the hold.
+func (k *worker) unlock() {
+	k.id++
+	c, p := k.call, k.process
+	k.unlocks, k.unlocked = p.now.Mono, p.tier.world.Now()
+	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	p.tier.releasing(k.hold)
+	c.flush()
+	c.release(k.step.Keep)
+}
+
+// freed is told that the release is decided.
+func (k *worker) freed() {
+	p, c := k.process, k.call
+	c.finish(p.tier)
+	if k.hold == nil { // nobody has had the hold
+		switch {
+		case p.closed:
+			k.ended = true
+		case k.step.Try || k.gone || k.limit > 0 && p.now.Mono-k.began >= k.limit:
+			k.returns()
+			k.next()
+		default:
+			k.try()
+		}
+		return
+	}
+	p.tier.inTime(k, "Unlock", p.now.Mono-k.unlocks)
+	p.tier.released(k)
+	k.next()
+}

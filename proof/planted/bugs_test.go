@@ -1,0 +1,93 @@
+// Package planted has the planted bugs: what other libraries got wrong, and what this one could. Each must be noticed by
+// its proofs.
+//
+//	go test ./proof/planted -planted all -v              every bug, with what notices it
+//	go test ./proof/planted -planted 'drift|token' -v    some of them
+package planted
+
+import (
+	"testing"
+
+	"github.com/quorumlock/quorumlock/proof/mutation"
+)
+
+// wire and core are the proofs by the simulations.
+func wire(seeds int) mutation.Proof { return mutation.Seeds("proof/simulation", seeds) }
+func core(seeds int) mutation.Proof { return mutation.Seeds("proof/coresim", seeds) }
+
+func bug(name, in, old, instead string, by ...mutation.Proof) mutation.Bug {
+	return mutation.Bug{Name: name, In: in, Old: old, New: instead, By: by}
+}
+
+var tests = mutation.Tests
+
+var bugs = []mutation.Bug{
+	// Validity.
+	bug("no allowance for drift", ". Drift.Validity", "subtract(left, d.share(ttl))", "left", wire(2000), core(20000)),
+	bug("validity starts after the replies", "internal/core Machine.hold", "m.asked", "now", wire(400), core(4000)),
+	bug("a handoff's validity starts when the waiter hears of it", "internal/core Machine.hold", "m.ttl = m.cfg.HandTTL", "m.start, m.ttl = now, m.cfg.HandTTL", wire(400), core(4000)),
+	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000)),
+	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.ahead, m.renew)", "m.renew", wire(400), core(4000)),
+	bug("elapsed time comes from the wall clock alone", "internal/quorum Client.clocks", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000)),
+	bug("a step of the wall clock counts as a suspend", "internal/quorum Client.clocks", "c.boot == nil", "true", wire(4000)),
+
+	// Votes.
+	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400)),
+	bug("one member of a MultiLock is enough", "internal/core Every", "Tree{Need: len(members), Breaks: 1, Members: make([]Tree, len(members))}", "Tree{Need: 1, Breaks: 1, Members: make([]Tree, len(members))}", wire(400), core(4000)),
+	bug("a restored key counts in the same renewal", "internal/core Machine.renewed", "vote := No", "vote := Yes", wire(400), core(4000)),
+	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.cfg.Tree.Tally(m.votes) == VoteWon", "m.cfg.Tree.Tally(m.votes) != VoteLost", wire(800), core(20000)),
+	bug("a cell that grants late has no vote on the token", "internal/core Machine.join", "m.votes[i] = m.vote(i)", "m.votes[i] = No", core(40000)),
+	bug("the permits are counted at each node", "internal/core Machine.align", "ok && slot != best", "ok && slot != best && best < 0", wire(2000)),
+	bug("a TryLock gives up in a split vote", "internal/core Machine.isFinal", "!m.undecided", "m.undecided", wire(4000), core(20000)),
+	bug("an attempt that a refused connection has decided had no quorum", "internal/core Machine.refusal", "(c.State != Asked || c.failed)", "true", core(4000)),
+	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400)),
+
+	// Giving back.
+	bug("what is granted late is kept", "internal/core Machine.fail", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign: do = ReleaseAndLeave", "case c.State == Granted: do = ReleaseAndLeave", wire(400), core(4000)),
+	bug("a straggler is left alone", "internal/core Machine.straggled", "c.stray = c.stray || lost", "_ = c; return", wire(400), core(4000)),
+	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000)),
+	bug("a release that failed is not sent again", "internal/core Do.GivesBack", "d == Release", "false", core(8000)),
+	bug("a pending release is dropped one TTL after the failure", "internal/quorum Client.retry", "again := 0", "again := 0; r.unconfirmed = slices.DeleteFunc(r.unconfirmed, func(p pendingRelease) bool { return !p.until.After(now) })", wire(4000)),
+	bug("a waiter's later attempt is recalled", "internal/quorum call.list", "first.Attempt > 1", "false", wire(9000)),
+	bug("Unlock of an inner lease releases the lock", "internal/quorum call.leave", "len(c.hold.leases) == 0", "true", wire(400)),
+	bug("a release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", wire(400)),
+	bug("a renewal resurrects a lost hold", "scripts/renew.lua", "if not held then\n  return 0\nend\n", "redis.call('hset', KEYS[1], ARGV[1], 1)\n", wire(400)),
+	bug("what a copy of the process has is given back", "internal/core Machine.acquired", "r.Again && !c.restored", "false", tests("internal/quorum", "TestNothingIsGivenBack")),
+
+	// Fencing tokens.
+	bug("the token does not rise", "scripts/acquire.lua", "token = math.max(last + 1, hint)", "token = math.max(last, hint)", wire(400)),
+	bug("the token does not rise in a handoff", "scripts/handoff.lua", "redis.pcall('incrby', KEYS[4], 1)", "redis.pcall('incrby', KEYS[4], 0)", wire(400)),
+	bug("a hint is believed, however wild", "scripts/acquire.lua", "math.abs(hint - now) > 3540000000 and", "false and", wire(2000)),
+
+	// The queues.
+	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400)),
+	bug("a release wakes nobody", "scripts/release.lua", "pass(waiter, now, hands, stood) and", "false and", wire(400)),
+	bug("a dead waiter at the head of the queue is never dropped", "scripts/queue.lua", "deadline(stored[1]) > now then", "deadline(stored[1]) > 0 then", wire(400)),
+	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200), core(4000)),
+	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000)),
+	bug("a handoff is believed without proof", "internal/quorum Client.heard", "!h.ProvenBy(w.caller.Secret)", "false", wire(4000)),
+	bug("a waiter that yields takes a new ticket", "internal/quorum call.entry", "ticket, unsure := c.ticket, c.unsure", "ticket, unsure := c.lock.client.ownTime(c.lock.client.time()), c.unsure", wire(400)),
+	bug("a ticket is taken as it is", "scripts/join.lua", "if math.abs(ticket - now * 1000) > 1000000 then", "if false then", wire(400)),
+	bug("the local queue admits the newest caller first", "internal/quorum Client.enqueue", "t.place = t.queue.turns.PushBack(t)", "t.place = t.queue.turns.PushBack(t); for e := t.place.Prev(); e != nil && !e.Value.(*turn).open; e = t.place.Prev() { t.queue.turns.MoveBefore(t.place, e) }", wire(1000)),
+
+	// Servers and connections.
+	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000)),
+	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000)),
+	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.run", "!sent", "(sent || !sent)", wire(400)),
+
+	// Readers, slots, latches, Redisson, elections.
+	bug("a dead reader is kept alive by a living one", "scripts/holds.lua", "      if tonumber(held[i + 1]) >= now then", "      if true then", wire(8000)),
+	bug("a reader jumps a waiting writer", "scripts/share.lua", "  if blocked or not open then", "  if not open then", wire(400)),
+	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400)),
+	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", wire(2000)),
+	bug("a restore takes a slot that somebody has", "scripts/slot_acquire.lua", "    if who then\n      if gone", "    if who == '' then\n      if gone", wire(8000)),
+	bug("one node less than a quorum agrees on a latch", "internal/quorum latchRound.agreed", "same >= r.latch.need", "same >= max(r.latch.need-1, 1)", wire(8000)),
+	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400)),
+	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000)),
+	bug("waiters do not listen to Redisson", "internal/quorum call.listen", "c.lock.client.strangers.some.Load() > 0", "false", tests("proof/redisson", "TestReleaseByRedissonIsNoticed|TestOnlyThoseWhoMeet")),
+	bug("a member that Java has again counts as free", "internal/quorum call.handedOver", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
+	bug("a leader is told late of the end of its lease", "election newTerm", "lease.Context()", "context.WithoutCancel(ctx)", tests("election", "TestLeadershipEnds|TestHostile")),
+	bug("a leader of a minority is sure", "election Election.best", "lasting >= need", "lasting >= need-1", tests("election", "TestAMinority")),
+}
+
+func TestPlantedBugsAreCaught(t *testing.T) { mutation.AreCaught(t, bugs) }

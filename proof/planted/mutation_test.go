@@ -1,0 +1,23 @@
+package planted
+
+import (
+	"testing"
+
+	"github.com/quorumlock/quorumlock/proof/mutation"
+)
+
+// The share of noticed mutations may not fall, file by file:
+//
+//	go test ./proof/planted -run Mutations/core -mutations all -v -timeout 60m     with the survivors
+//	go test ./proof/planted -run Mutations/core -mutations wait.go -v              those of one file
+//	go test ./proof/planted -run Mutations/core -mutations all -scores             commits new scores
+func TestMutationsAreNoticed(t *testing.T) {
+	for name, m := range map[string]mutation.Mutations{
+		"core":      {Of: "internal/core", By: []mutation.Proof{core(5000), mutation.Seeds("proof/slotsim", 600), tests("internal/core", ".")}},
+		"wire":      {Of: "internal/wire", By: []mutation.Proof{core(1000), tests("internal/wire", "."), tests("scripts", "."), wire(200)}},
+		"engine":    {Of: "internal/quorum", Except: []string{"boottime_linux.go", "boottime_other.go"}, By: []mutation.Proof{wire(200), tests("internal/quorum", "."), tests("redlock", ".")}},
+		"transport": {Of: "internal/transport", Except: []string{"alive_other.go", "alive_unix.go"}, By: []mutation.Proof{wire(100), tests("node", "."), tests("internal/transport", ".")}},
+	} {
+		t.Run(name, func(t *testing.T) { m.Score(t) })
+	}
+}

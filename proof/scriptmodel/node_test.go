@@ -1,0 +1,140 @@
+package scriptmodel_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/proof/scriptmodel"
+)
+
+const (
+	alice quorumlock.Owner = "alice:1"
+	bob   quorumlock.Owner = "bob:1"
+	ttl                    = 10 * time.Second
+)
+
+// Redis keeps a key until the millisecond of its deadline is over; miniredis does not.
+func TestAKeyEndsWithTheMillisecondOfItsDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		eager   bool
+		after   time.Duration
+		granted bool
+	}{
+		{false, ttl - time.Microsecond, false},
+		{false, ttl, false},
+		{false, ttl + 999*time.Microsecond, false},
+		{false, ttl + time.Millisecond, true},
+		{true, ttl - time.Microsecond, false},
+		{true, ttl, true},
+	} {
+		n := scriptmodel.New(epoch)
+		n.Eager = tt.eager
+		now := scriptmodel.Time(epoch / 1000 * 1000)
+		n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
+		reply, _ := n.Run(now.Add(tt.after), wire.Acquire("x", bob, ttl, 1, 1))
+		if a, err := reply.Acquired(); err != nil || a.Granted != tt.granted {
+			t.Errorf("eager %v, after %v: %+v, %v", tt.eager, tt.after, a, err)
+		}
+	}
+}
+
+func TestRestartAndPromotionKeepTheKeys(t *testing.T) {
+	n := scriptmodel.New(epoch)
+	guarded := wire.Acquire("y", alice, ttl, 1, 1).Guarded(time.Minute)
+	granted := func(at scriptmodel.Time) bool {
+		reply, _ := n.Run(at, guarded)
+		a, _ := reply.Acquired()
+		n.Forget(at, "y")
+		return a.Granted
+	}
+	now := epoch.Add(time.Hour)
+	n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
+	if !granted(now) {
+		t.Error("refused after an hour")
+	}
+	n.Restart(now, "2")
+	if granted(now) || granted(now.Add(time.Minute)) || !granted(now.Add(62*time.Second)) {
+		t.Error("a restart has no quarantine of a minute, and a second for rounding")
+	}
+	now = now.Add(time.Hour)
+	n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
+	n.Promote("3")
+	if granted(now) || granted(now.Add(59*time.Second)) || !granted(now.Add(time.Minute)) {
+		t.Error("a promotion has no quarantine of a minute")
+	}
+	if _, ok := n.Peek(now, "x"); !ok {
+		t.Error("the lock is gone")
+	}
+	n.Flush()
+	if keys := n.Keys(now); len(keys) > 0 {
+		t.Errorf("%q are left of a flush", keys)
+	}
+}
+
+func TestAKeyThatEndsNowIsNotMade(t *testing.T) {
+	n := scriptmodel.New(epoch)
+	n.Put(epoch, "x", scriptmodel.Value{Text: "a", Expires: int64(epoch / 1000)})
+	if _, ok := n.Peek(epoch, "x"); ok {
+		t.Error("it is there")
+	}
+}
+
+func TestAnUnknownScriptIsRefused(t *testing.T) {
+	reply, _ := scriptmodel.New(epoch).Run(epoch, wire.NewCall(new(wire.Script), []string{"x"}))
+	if reply.Err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestACallWithoutArgumentsIsNoErrorOfTheNodes(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	c := wire.Release("x", alice, 1)
+	scriptmodel.New(epoch).Run(epoch, wire.NewCall(c.Script, c.Keys()))
+}
+
+func BenchmarkAcquireAndRelease(b *testing.B) {
+	n := scriptmodel.New(epoch)
+	now := epoch
+	acquire, release := wire.Acquire("x", alice, ttl, 1, uint64(epoch)), wire.Release("x", alice, 1)
+	b.ReportAllocs()
+	for b.Loop() {
+		now += 1000
+		n.Run(now, acquire)
+		n.Run(now, release)
+	}
+}
+
+// The holder releases, the first of nine waiters is handed the lock, and the former holder queues again.
+func BenchmarkHandoff(b *testing.B) {
+	n := scriptmodel.New(epoch)
+	now := epoch
+	var joins, releases []wire.Call
+	for i := range 10 {
+		waiter := quorumlock.Owner("c:" + string(rune('0'+i)))
+		next := wire.Successor{Attempt: 1, TTL: 1800 * time.Millisecond, Secret: "0123456789"}
+		joins = append(joins, wire.AcquireInTurn("x", waiter+"/0.0", ttl, uint64(epoch), wire.Entry{Waiter: waiter, Ticket: int64(i), TTL: ttl, Successor: next}))
+		releases = append(releases, wire.Release("x", wire.OfCell(wire.SuccessorOf(waiter, 1), 0), 1))
+	}
+	n.Run(now, wire.Acquire("x", alice, ttl, 1, 1))
+	for _, c := range joins {
+		n.Run(now, c)
+	}
+	n.Run(now, wire.Release("x", alice, 1))
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		now += 1000
+		reply, _ := n.Run(now, releases[i])
+		if left, held, err := reply.Released(); !held || left != 0 || err != nil {
+			b.Fatal(left, held, err, i)
+		}
+		n.Run(now, joins[i])
+		i = 1 - i // whoever has the lower ticket of the two
+	}
+}

@@ -1,0 +1,141 @@
+package simulation
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// span is a hold, or a TryLock, from its beginning to its end.
+type span struct {
+	names    []string
+	read     int // which of them are read
+	from, to time.Duration
+	who      string
+}
+
+// called notes that a call begins. Its ticket must be the time of the call.
+func (t *watch) called(p *process) {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	p.called = append(p.called, time.Now())
+}
+
+// ticketed checks that a waiter's ticket is the time of a call, or a little later if several came at one instant. It
+// is the time by the client's own clock. If that is wrong, it is the time by the clocks of the nodes, give or take
+// seconds: a NodeTimeout may have passed since they told, and clocks go apart.
+func (t *watch) ticketed(m message) {
+	if m.script != "acquire" || m.place.waiter == "" || m.place.unsure {
+		return // an unsure ticket is for the node to judge
+	}
+	const atOnce = 64 * time.Microsecond
+	apart := t.world.plan.Drift.Rate * float64(min(t.world.now(), wire.FreshClock))
+	seconds := 3*time.Second + t.world.plan.NodeTimeout + time.Duration(apart)
+	first, last := t.world.clocks()
+	right := m.path.proc.wasRight && m.path.proc.right()
+	for _, at := range m.path.proc.called {
+		off := time.UnixMicro(int64(m.place.ticket)).Sub(at)
+		own := off - m.path.proc.ahead
+		exact := own > -2*time.Microsecond && own < atOnce && m.path.proc.ahead >= first-seconds && m.path.proc.ahead <= last+seconds
+		if exact || !right && off >= first-seconds && off <= last+seconds {
+			return
+		}
+	}
+	if t.world.plan.keepsTime() {
+		t.world.violateLocked(ticketOrder, "%v has the ticket %.0f, and nobody called then", m.waiter, m.place.ticket)
+	}
+}
+
+// inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
+// call of the same process for the same lock may still wait. Readers are exempt, since they share
+// the lock.
+func (t *watch) inCallOrder(c *call) {
+	alone := slices.ContainsFunc(strings.Split(c.name, "+"), func(name string) bool { return !Step{Read: c.read}.reads(name) })
+	if t.world.plan.Class != calm || !alone {
+		return
+	}
+	for _, o := range t.calls { // in the order in which they began
+		if o == c {
+			return
+		}
+		if o.proc == c.proc && o.name == c.name && o.read == c.read {
+			t.world.violateLocked(callOrder, "%v: the call for %s of %v was granted past that of %v", c.proc, c.name, c.began.Sub(t.world.began), o.began.Sub(t.world.began))
+		}
+	}
+}
+
+// clocks returns how far the clocks of the nodes are ahead of the true time: the least and the most.
+func (w *world) clocks() (least, most time.Duration) {
+	for i, n := range w.nodes {
+		ahead := n.clock.now().Sub(time.Now())
+		if i == 0 || ahead < least {
+			least = ahead
+		}
+		if i == 0 || ahead > most {
+			most = ahead
+		}
+	}
+	return least, most
+}
+
+// right reports whether the clock of a process is near those of all nodes.
+func (p *process) right() bool {
+	const near = wire.SameClock * 9 / 10
+	first, last := p.world.clocks()
+	return p.ahead > last-near && p.ahead < first+near
+}
+
+// keepsTime reports whether no clock of a node is stepped or runs much faster or slower than the others.
+func (p *Plan) keepsTime() bool {
+	return p.Class != beyond && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == stepBack || f.Kind == stepForward })
+}
+
+// refused notes that a TryLock was refused because somebody has the lock.
+func (t *watch) refused(k *worker, s Step, began time.Duration) {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	t.refuse = append(t.refuse, span{strings.Split(s.Name, "+"), s.Read, began, t.world.now(), k.proc.id})
+}
+
+// tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,
+// one of the contenders wins. Those who share the lock refuse nobody else who shares it, but for one who waits to have it alone.
+func (t *watch) tried() {
+	t.world.mu.Lock()
+	defer t.world.mu.Unlock()
+	if t.world.plan.Class != calm || t.multi || len(t.world.plan.Java) > 0 { // a MultiLock that waits for one lock is the first in the queue of the other
+		return
+	}
+	for _, w := range t.world.plan.Workers {
+		for _, step := range w.Steps {
+			if step.Cancel > 0 || step.Told > 0 {
+				return // who has the lock at the nodes may give it up
+			}
+		}
+	}
+	soon := 20*time.Millisecond + 40*t.world.plan.Latency
+	for _, r := range t.refuse {
+		if slices.Contains(r.names, semaphore) {
+			t.triedSlot(r, soon)
+			continue
+		}
+		had, others := false, slices.Concat(t.past, t.waited)
+		if r.read != 0 { // one who tries to have it alone waits, too, for a moment
+			others = append(others, t.refuse...)
+		}
+		for _, h := range others {
+			if h.read != 0 && r.read != 0 {
+				continue
+			}
+			for _, name := range h.names {
+				for _, tried := range r.names {
+					had = had || name == tried && h.from < r.to+soon && h.to > r.from-soon
+				}
+			}
+		}
+		if !had {
+			t.world.violateLocked(oneWins, "%s tried %v from %v to %v and was refused, and nobody had it", r.who, r.names, r.from, r.to)
+		}
+	}
+}
