@@ -35,6 +35,7 @@ type command struct {
 	count int // of all arguments, including those that name the script
 
 	waiter string // whose call it is; empty for calls that need no order
+	begins bool   // see wire.Call.Begins
 
 	again   bool // the node has not run it: it does not know the script, or has refused the bundle
 	bundled bool // was sent in a bundle
@@ -56,7 +57,7 @@ func newCommand() *command {
 
 // set makes it the command of a call. It keeps nothing of the call but the name of its waiter.
 func (c *command) set(t *task, index int, call *wire.Call) {
-	c.task, c.index, c.script, c.waiter = t, index, call.Script, call.Waiter()
+	c.task, c.index, c.script, c.waiter, c.begins = t, index, call.Script, call.Waiter(), call.Begins()
 	c.spelt, c.got = false, false
 	keys, args := call.KeyCount(), call.ArgCount()
 	c.count = 3 + keys + args

@@ -301,11 +301,11 @@ func (l *lane) fail(err error) {
 // errOvertaken is the end of a call that would run after a later one.
 var errOvertaken = errors.New("the server did not know its script, and has run a later call of the same waiter")
 
-// overtaken fails the calls that the node has not run, though it has run a later call of the waiter for the lock: what a release
-// has ended must not begin after it.
+// overtaken fails the calls that begin what a later call has ended: the node has not run them, but a later call of the waiter for the
+// lock.
 func (l *lane) overtaken() {
 	for i, c := range l.calls {
-		if c.again && c.waiter != "" && slices.ContainsFunc(l.calls[i+1:], func(d *command) bool {
+		if c.again && c.begins && c.waiter != "" && slices.ContainsFunc(l.calls[i+1:], func(d *command) bool {
 			return !d.again && d.waiter == c.waiter && bytes.Equal(d.firstKey(), c.firstKey())
 		}) {
 			c.again = false

@@ -258,6 +258,15 @@ func (c *Call) Waiter() string {
 	return owner[:end]
 }
 
+// Begins reports whether the call may give its waiter a hold or a place in the queue. Such a call must not run after a release.
+func (c *Call) Begins() bool {
+	switch c.Script {
+	case acquire, guardedAcquire, share, guardedShare, slotAcquire, guardedSlotAcquire:
+		return true
+	}
+	return c.entry != nil
+}
+
 // Detached returns the call with a copy of the entry that it refers to.
 func (c Call) Detached() Call {
 	if c.entry != nil {
