@@ -95,6 +95,8 @@ func (c *call) judged(now core.Time, b *batch, replies []wire.Reply) {
 	for i := range replies {
 		at, ok := replies[i].Clock()
 		switch {
+		case b.calls[i].Do == core.Yield && b.entry.Unsure && replies[i].Err == nil: // the reply does not tell the clock
+			c.takeAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
 		case !ok || !b.entry.Unsure || b.calls[i].Attempt > 1:
 		case at.Sub(time.UnixMicro(b.entry.Ticket)).Abs() <= wire.SameClock:
 			if c.taken++; c.taken == len(c.lock.cells) {

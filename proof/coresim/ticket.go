@@ -97,6 +97,8 @@ func (c *call) judged(b *batch) {
 		it := &b.items[i]
 		at, ok := it.reply.Clock()
 		switch {
+		case it.k.Do == core.Yield && it.entry.Unsure && it.reply.Err == nil:
+			c.take(core.Event{Kind: core.Turn, Cell: it.k.Cell})
 		case !ok || !it.entry.Unsure || it.k.Attempt > 1:
 		case at.Sub(time.UnixMicro(it.entry.Ticket)).Abs() <= wire.SameClock:
 			if c.taken++; c.taken == c.lock.Cells() {

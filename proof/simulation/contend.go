@@ -50,7 +50,7 @@ func (t *watch) ticketed(m message) {
 
 // inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
 // call of the same process for the same lock may still wait. Readers are exempt, since they share
-// the lock.
+// the lock. So is a call that has its slot of a semaphore, and may have to agree on the slot's token.
 func (t *watch) inCallOrder(c *call) {
 	alone := slices.ContainsFunc(strings.Split(c.name, "+"), func(name string) bool { return !Step{Read: c.read}.reads(name) })
 	if t.world.plan.Class != calm || !alone {
@@ -60,10 +60,26 @@ func (t *watch) inCallOrder(c *call) {
 		if o == c {
 			return
 		}
-		if o.proc == c.proc && o.name == c.name && o.read == c.read {
+		if o.proc == c.proc && o.name == c.name && o.read == c.read && !t.agrees(c.proc, c.name) {
 			t.world.violateLocked(callOrder, "%v: the call for %s of %v was granted past that of %v", c.proc, c.name, c.began.Sub(t.world.began), o.began.Sub(t.world.began))
 		}
 	}
+}
+
+// agrees reports whether a quorum of the nodes has given a slot of the semaphore to a call of the process that has not returned yet.
+func (t *watch) agrees(p *process, name string) bool {
+	for _, a := range t.owners {
+		slots := 0
+		for at, promise := range a.since {
+			if strings.HasPrefix(at.name, name+"#") && promise.at.Add(promise.ttl).After(time.Now()) {
+				slots++
+			}
+		}
+		if a.proc == p && !a.granted && slots >= t.world.plan.Quorum {
+			return true
+		}
+	}
+	return false
 }
 
 // clocks returns how far the clocks of the nodes are ahead of the true time: the least and the most.

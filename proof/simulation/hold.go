@@ -60,7 +60,7 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, s Step) *hold {
 		t.world.violateLocked(backed, "%s was granted %s without asking any node", h.owner, l.Name())
 		return h
 	}
-	a.inUse = true
+	a.inUse, a.granted = true, true
 	if h.left() <= 0 {
 		t.world.violateLocked(notOver, "%s was granted %s until %v ago", h.owner, l.Name(), -h.left())
 	}

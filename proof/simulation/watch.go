@@ -39,6 +39,7 @@ type activity struct {
 	since   map[cell]promise // what a node last gave the owner
 	late    bool             // a message was on its way for longer than a pending release waits
 	inUse   bool             // a lease has been returned and is not unlocked
+	granted bool             // a lease has been returned
 	dead    bool             // given up by a holder that was killed
 }
 
