@@ -3,7 +3,8 @@
 // no goroutine, no mutex, no context, no clock and no I/O. The shell, package quorum, tells it what has happened and
 // does what it says.
 //
-//	machine.go   the machine, its phases, Step
+//	machine.go   the machine, Step
+//	phase.go     its phases, and which follows which
 //	event.go     what goes in and comes out
 //	attempt.go   one attempt: votes, validity, the reason of a failure
 //	agree.go     the fencing token of an attempt that has won
@@ -13,25 +14,7 @@
 //	tree.go      which votes win
 //	slots.go     which slot of a semaphore
 //
-// The phases, and those in which one step may end that began in them:
-//
-//	Idle      -> Asking                                      Start
-//	Asking    -> Agreeing, Holding                           a quorum has granted, or handed over
-//	Asking    -> Yielding, Waiting                           none can grant, or somebody else must go first
-//	Agreeing  -> Holding                                     a quorum has the token
-//	Agreeing  -> Yielding, Asking                            it cannot
-//	Yielding  -> Waiting                                     every node that granted has the lock back
-//	Yielding  -> Agreeing, Holding, Asking                   a quorum has handed over, or it is the waiter's turn
-//	Waiting   -> Asking                                      it may be the waiter's turn, or time to refresh
-//	Waiting   -> Agreeing, Holding                           a quorum has handed over
-//	Holding   -> Losing                                      the validity is over, or the keys are gone
-//	Holding   -> Releasing                                   Unlock
-//	Losing    -> Releasing                                   Unlock
-//	Releasing -> Over                                        a quorum of every member has confirmed, or cannot
-//	Asking    -> Over                                        Cancel, or a TryLock has failed
-//	Agreeing  -> Over                                        Cancel, or a TryLock has failed
-//	Yielding  -> Over                                        Cancel, or a TryLock has failed
-//	Waiting   -> Over                                        Cancel
+// The phases, and the steps from one to another, are in phase.go.
 //
 // A machine that is over still gives back what late answers have got.
 //
@@ -58,21 +41,6 @@ type Config struct {
 	Tries       bool // a TryLock: it waits for nobody
 	Slots       []Slots
 }
-
-// Phase is where a machine is in its life.
-type Phase uint8
-
-const (
-	Idle Phase = iota
-	Asking
-	Agreeing
-	Yielding
-	Waiting
-	Holding
-	Losing
-	Releasing
-	Over
-)
 
 // State is what a cell last said to the current attempt.
 type State uint8
