@@ -131,7 +131,7 @@ func (m *Machine) overheld(now Time) bool {
 }
 
 func (m *Machine) lose(why Reason) {
-	m.phase, m.lost = Losing, why
+	m.phase = Losing
 	m.fx.Lost = why
 	m.endRounds()
 }

@@ -133,7 +133,6 @@ type Machine struct {
 	slots  []int32       // of each semaphore, the slot of the hold, or that the machine would like
 	rounds []*round
 	last   int32 // the number of the last round
-	lost   Reason
 
 	gone     []bool        // cells that did not have the key when it was released
 	keep     bool          // Unlock left the key for a while

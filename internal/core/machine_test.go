@@ -209,8 +209,8 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 		}
 	}
 	table := make(map[string]bool)
-	for from, to := range follow {
-		for _, to := range to {
+	for from, after := range follow {
+		for _, to := range after {
 			table[phases[from]+" -> "+phases[to]] = true
 		}
 	}
