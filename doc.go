@@ -54,7 +54,7 @@
 //     whatever requests were sent to it before, and however long it was away. A failed release stays pending
 //     until the node has confirmed it. A client keeps up to 16,384 pending releases for each node.
 //  9. Waiters are served in the order in which they called Lock, whichever process they are in. Between
-//     processes, the order is right within seconds, however wrong a client's clock is, while the clocks of most
+//     processes, this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of most
 //     nodes agree. A handoff costs the same for 4 waiters and for 256. A lock that becomes free by expiry is
 //     passed on within two seconds, however many dead waiters are queued.
 //  10. Of contenders who TryLock a free lock at the same time, one gets it.

@@ -37,7 +37,7 @@ type Slot struct {
 // Waiter is an entry in the queue of a lock.
 type Waiter struct {
 	Owner   Owner     // `<client>:<n>`, with an n of its own for the whole wait
-	Since   time.Time // when Lock was called, by the clock of its process, or of the nodes if that is wrong: the ticket
+	Since   time.Time // the ticket: when Lock was called, by the clock of the process, or by those of the nodes if that one is wrong
 	Callers int       // the calls of Lock in its process that the entry stands for, its own included
 	Reader  bool      // it wants to share the lock
 }

@@ -19,15 +19,15 @@ type Answer struct {
 }
 
 // Acquire makes owner the holder of the lock name for ttl, without waiting and without renewal: it is
-// the re-entrant lock primitive of which all locks of this module consist. hold is the count of
+// the re-entrant primitive on which all locks of this module are built. hold is the number of
 // entries that the owner wants to have: 1 acquires, and 2, 3 and so on enter again what the owner
 // holds. Counts are absolute, so the same call twice enters once. The owner must pass
 // [quorumlock.Owner.Validate], as those of [quorumlock.NewOwner] do. The name is the key:
 // [quorumlock.WithPrefix] does not apply.
 //
-// After an error, the node may have granted the lock, and may do so yet: use another owner for the
+// After an error, the node may have granted the lock, or may still grant it: use a new owner for the
 // next try, and let the key end at its TTL. Acquire returns when ctx is done, or after the node's
-// timeout. A grant that comes after that is undone.
+// timeout. A grant whose reply arrives after that is released.
 func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (Answer, error) {
 	a, err := transport.Of(n).Acquire(ctx, name, owner, ttl, hold)
 	return Answer{a.Granted, a.Again, a.Token, a.Shared, a.Holder, a.TTL}, err
@@ -39,7 +39,7 @@ func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, t
 	return transport.Of(n).Renew(ctx, name, owner, ttl)
 }
 
-// Release leaves the entry hold of owner and returns how many are left: hold−1, and with hold 1 the
+// Release leaves entry number hold of owner and returns how many are left: hold−1. With hold 1, the
 // lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry. ctx and the
 // node's timeout bound it as they do Acquire.
 func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {

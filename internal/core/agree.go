@@ -72,7 +72,7 @@ func (m *Machine) decide(now Time) {
 	}
 }
 
-// needsSilent reports whether no quorum can take the token without cells that have not answered the attempt.
+// needsSilent reports whether every quorum for the token needs a cell that has yet to answer the attempt.
 func (m *Machine) needsSilent() bool {
 	votes := slices.Clone(m.votes)
 	for i := range votes {

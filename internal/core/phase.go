@@ -15,7 +15,7 @@ const (
 	Over
 )
 
-// follow has the phases in which one step may end that began in another phase.
+// follow maps each phase to the other phases in which a step that begins there may end.
 var follow = [...][]Phase{
 	Idle: {Asking}, // Start
 	Asking: {

@@ -9,10 +9,11 @@
 //	hold.go           its leases, Extend, Unlock
 //	errors.go         its errors
 //	observe.go        what an Observer learns of a call and its hold
-//	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchunion.go
+//	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchlook.go
 //	subscriptions.go  the messages that wake waiters
 //	strangers.go      clients of Redisson's at the same locks: hearing their releases, and leaving them their share
-//	tickets.go        the times of calls, by the clocks of the nodes
+//	firstmember.go    the member that a RedissonMultiLock releases first
+//	tickets.go        the tickets of calls, by the clocks of the nodes
 //	localqueue.go     the callers of this process, of which a few go to the nodes
 //	client.go         what the locks of one client share: its identity, its clock, Close
 //	registry.go       the calls of a client: which of them wait or hold, and for which owners
@@ -22,7 +23,7 @@
 // The mutexes are taken in this order. Package lockorder has the same order, and a test of the simulation checks it:
 //
 //	subscriptions.mu  while a caller starts or stops listening
-//	hub.mu            of package node, while somebody starts or stops listening, and while it passes on messages
+//	hub.mu            of package transport, while a caller starts or stops listening, and while a hub passes on messages
 //	call.mu           during a step
 //	retryQueue.mu     during a step, after a failed release or leave
 //	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time

@@ -30,7 +30,7 @@ type turn struct {
 	queue  *localQueue
 	place  *list.Element
 	ticket int64         // by the client's own clock
-	sent   int64         // the ticket that the nodes have been sent; 0 until they all have it, or are going to
+	sent   int64         // the ticket that all nodes have, or have been sent; 0 until then
 	come   chan struct{} // closed when the caller is admitted
 	open   bool          // come is closed
 }

@@ -45,7 +45,7 @@ type stranger struct {
 	freed   time.Time     // when one of them last released the cell: see firstmember.go
 	counts  bool          // the node is known to have a token counter
 	tries   *call         // the waiter that is to have this cell before the others
-	useless int           // how often in a row it was of no use to have this cell alone; mostUseless at most
+	useless int           // consecutive handoffs of this cell alone that led to no grant; at most mostUseless
 	nudge   *time.Timer   // has a waiter look that is not the first in the queue
 }
 

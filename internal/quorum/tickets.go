@@ -73,8 +73,8 @@ func (c *call) setTicket() {
 	}
 }
 
-// settle notes that all nodes have been sent this ticket, and took it or will. From now on, calls are queued
-// behind it there, so the next in the local queue may go.
+// settle notes that this ticket has been sent to all nodes. From now on, the nodes queue later calls
+// behind it, so the next caller in the local queue is admitted.
 func (c *call) settle(ticket int64) {
 	if c.turn == nil {
 		return

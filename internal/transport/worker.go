@@ -301,7 +301,7 @@ func (l *lane) fail(err error) {
 // errOvertaken is the end of a call that would run after a later one.
 var errOvertaken = errors.New("the server did not know its script, and has run a later call of the same waiter")
 
-// overtaken fails the calls that begin what a later call has ended: the node has not run them, but a later call of the waiter for the
+// overtaken fails each call that must not run any more: the node has not run it, but has run a later call of the same waiter for the
 // lock.
 func (l *lane) overtaken() {
 	for i, c := range l.calls {

@@ -2,11 +2,11 @@
 // model of the scripts (package scriptmodel) on the network of package fleet. It promises what package simulation does,
 // in the same words, and plays many times as many schedules. One seed makes one schedule, to the last event.
 //
-//	go test ./proof/coresim                              a sample of seeds, and of the planted bugs
+//	go test ./proof/coresim                              a sample of seeds
 //	go test ./proof/coresim -run Seeds -seeds 1000000 -timeout 60m
 //	go test ./proof/coresim -run Seeds -seeds 1000000 -all     goes on after a seed that fails
 //	go test ./proof/coresim -run Seeds -seed 42          one seed, with its trace
-//	go test ./proof/coresim -run Planted -planted all -v -timeout 30m
+//	go test ./proof/planted -run Planted -planted all -v -timeout 60m     builds the library with every planted bug
 //
 // A process (process.go) is the shell of its machines, as package quorum is, made of events: workers (worker.go), the lanes
 // to the nodes (lane.go), pending releases (retry.go), calls (call.go). A call that is over recalls its first attempt where it is
@@ -14,5 +14,5 @@
 // with the shell: package wire. The invariants (invariant.go) are checked at every script (watch.go), at every grant, step and
 // end of a call (hold.go), and now and then (audit.go). The plans (plan.go) are like those of the wire tier.
 //
-// The local queue, re-entrancy and named owners are not here: they are the shell's.
+// Package coresim has a local queue of its own (localqueue.go). It has no re-entrancy and no named owners.
 package coresim

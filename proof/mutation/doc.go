@@ -1,8 +1,9 @@
 // Package mutation breaks the library on purpose, builds a simulation with the broken library, and sees whether the simulation
 // notices: a simulation that finds nothing may be blind. Only tests use it.
 //
-//	planted.go   plants the bugs of a table: each replaces one text of one file by another
+//	bug.go       plants bugs: each replaces one expression or statement of a function, or one text of a script
 //	mutation.go  leaves out every statement of a package, one at a time
 //	mutexes.go   replaces the mutexes of the library by ones that check in which order they are taken
-//	build.go     builds and runs the simulation
+//	scores.go    compares the share of noticed mutations with scores.txt
+//	build.go     builds and runs simulations and tests
 package mutation

@@ -8,9 +8,9 @@ import (
 
 // The share of noticed mutations may not fall, file by file:
 //
-//	go test ./proof/planted -run Mutations/core -mutations all -v -timeout 60m     with the survivors
+//	go test ./proof/planted -run Mutations/core -mutations all -v -timeout 100m     with the survivors
 //	go test ./proof/planted -run Mutations/core -mutations wait.go -v              those of one file
-//	go test ./proof/planted -run Mutations/core -mutations all -scores             commits new scores
+//	go test ./proof/planted -run Mutations/core -mutations all -scores             writes the scores into proof/mutation/scores.txt
 func TestMutationsAreNoticed(t *testing.T) {
 	for name, m := range map[string]mutation.Mutations{
 		"core":      {Of: "internal/core", By: []mutation.Proof{core(5000), mutation.Seeds("proof/slotsim", 600), tests("internal/core", ".")}},

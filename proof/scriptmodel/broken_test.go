@@ -22,7 +22,7 @@ var (
 )
 
 // The share of broken lines that the comparison notices may not fall: so the commands reach every line, and both sides of every
-// comparison. What is not noticed, mostly changes nothing that anybody could see.
+// comparison. Most of the changes that are not noticed have no visible effect.
 func TestBrokenScriptsAreNoticed(t *testing.T) {
 	if *breaks == "" {
 		t.Skip("-broken all breaks each line of the scripts")

@@ -12,7 +12,7 @@
 // compares the reply, the messages, and every key with its type, content and remaining time, byte by byte. If they
 // differ, it prints the shortest list of commands that shows the difference:
 //
-//	go test ./proof/scriptmodel                                              50,000 commands, in a few seconds
+//	go test ./proof/scriptmodel                                              20,000 commands, in a few seconds
 //	go test ./proof/scriptmodel -run Agrees -commands 1000000 -timeout 30m   a long run
 //	go test ./proof/scriptmodel -run Agrees -seed 42                         one sequence
 //	go test ./proof/scriptmodel -run Redis -redis redis-server -v            a real server, whose clock stands still

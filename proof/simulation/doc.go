@@ -1,16 +1,16 @@
 // Package simulation runs the library under hostile schedules and checks what is promised. One seed makes one
 // schedule.
 //
-//	go test ./proof/simulation                          a sample of seeds, and of the planted bugs
+//	go test ./proof/simulation                          a sample of seeds
 //	go test ./proof/simulation -run Seeds -seeds 100000 -timeout 60m
 //	go test ./proof/simulation -run Seeds -seed 42      one seed, with its trace
-//	go test ./proof/simulation -run Planted -planted all -v -timeout 30m     all of them, as a table
-//	go test ./proof/simulation -run Planted -v -seeds 500 -plant 'scripts/renew.lua: == 0 => == 1'
+//	go test ./proof/simulation -run TestMutexes -planted all -v     checks the order of the mutexes
+//	go test ./proof/planted -run Planted -planted all -v -timeout 60m     builds the library with every planted bug
 //	go test ./proof/simulation -run Seeds -seeds 1000000 -from $(date +%s)000000 -timeout 8h     nightly
 //
 // A seed that fails is shown with its trace, after everything has been taken away that it does not need to fail, and
-// with the command that runs it again. The planted bugs are variants of the library that are known to be bad: the test
-// builds it with each of them and fails unless a seed does. That takes minutes, so a plain run tries three; CI tries all.
+// with the command that runs it again. Package planted lists the bugs that this simulation must notice. A plain run only
+// compares them with the code. The nightly workflow builds the library with each of them.
 //
 // # What is real
 //

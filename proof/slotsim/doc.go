@@ -3,7 +3,7 @@
 //
 //	go test ./proof/slotsim -seeds 100000      many schedules
 //	go test ./proof/slotsim -seed 42           one schedule, with its trace
-//	go test ./proof/slotsim -planted all       does it notice planted bugs?
+//	go test ./proof/slotsim                    600 schedules
 //	go test ./proof/slotsim -run - -bench .    how busy the slots are, with no fault but silent nodes
 //
 // It is small: what is not about slots, such as clocks that drift, package coresim checks with a mutex.
