@@ -47,8 +47,8 @@
 //     refreshes.
 //  6. No script takes effect twice because its reply was lost.
 //  7. Nobody can release, extend or shorten somebody else's hold, with one exception. ForceUnlock frees a
-//     lock, whoever holds it, but it never deletes a key that is not a lock. (Methods of node.Node that its
-//     documentation does not show are for the other packages: they trust the owner that they are given.)
+//     lock, whoever holds it, but it never deletes a key that is not a lock. (Node.Renew and Node.Release of
+//     package node trust the owner that they are given, but refuse the owners of leases.)
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays nobody, waiters included. A node
 //     that was frozen, cut off, restarted or failed over counts again within two seconds after it answers,
 //     whatever requests were sent to it before, and however long it was away. A failed release stays pending

@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
@@ -36,6 +38,9 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 // Renew gives the lock a fresh ttl and reports whether owner holds it: if not, nothing is changed. ctx
 // and the node's timeout bound it as they do Acquire.
 func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration) (bool, error) {
+	if err := checkOwner(owner); err != nil {
+		return false, err
+	}
 	return transport.Of(n).Renew(ctx, name, owner, ttl)
 }
 
@@ -43,5 +48,16 @@ func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, t
 // lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry. ctx and the
 // node's timeout bound it as they do Acquire.
 func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {
+	if err := checkOwner(owner); err != nil {
+		return 0, err
+	}
 	return transport.Of(n).Release(ctx, name, owner, hold)
+}
+
+// checkOwner refuses the owner of a lease, which only the lease may renew and release.
+func checkOwner(owner quorumlock.Owner) error {
+	if number := owner[strings.LastIndexByte(string(owner), ':')+1:]; strings.ContainsAny(string(number), "./") {
+		return errs.Misusef("quorumlock: the owner %q is that of a lease: use the methods of the lease", owner)
+	}
+	return nil
 }

@@ -152,21 +152,32 @@ func TestASubscriptionShowsThatAnAddressIsThatOfSeveralServers(t *testing.T) {
 }
 
 // The old server stays up, and so does the subscription to it.
-func TestSubscriptionsFollowTheLanesToAnotherServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 2)
-		b := &balancer{servers: servers[:1]}
-		c := balanced(t, b)
-		locktest.Lock(t, c.Mutex("x"))
-		go c.Mutex("x").Lock(t.Context()) //nolint:errcheck // it waits until the end of the test
-		time.Sleep(time.Second)
-		b.lead(servers[1])
-		_ = b.conns[0].Close() // that of the lane
-		time.Sleep(quorumlock.DefaultTTL)
-		if channels, err := nodes[1].Client().PubSubChannels(t.Context(), "*").Result(); err != nil || len(channels) == 0 {
-			t.Errorf("channels with a subscription at the new server: %v, error %v", channels, err)
-		}
-	})
+func TestSubscriptionsFollowTheAddressToAnotherServer(t *testing.T) {
+	for name, notice := range map[string]func(b *balancer, n *node.Node){
+		"the lane is closed":       func(b *balancer, _ *node.Node) { _ = b.conns[0].Close() },
+		"a new connection is made": func(_ *balancer, n *node.Node) { _ = n.Client().Ping(context.Background()).Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				servers, nodes := locktest.Nodes(t, 2)
+				b := &balancer{servers: servers[:1]}
+				n, err := node.Dial("redis://balanced", node.WithDialer(b.dial))
+				if err != nil {
+					t.Fatal(err)
+				}
+				c := locktest.Of(t, []*node.Node{n})
+				locktest.Lock(t, c.Mutex("x"))
+				go c.Mutex("x").Lock(t.Context()) //nolint:errcheck // it waits until the end of the test
+				time.Sleep(time.Second)
+				b.lead(servers[1])
+				notice(b, n)
+				time.Sleep(5 * time.Second)
+				if channels, err := nodes[1].Client().PubSubChannels(t.Context(), "*").Result(); err != nil || len(channels) == 0 {
+					t.Errorf("channels with a subscription at the new server: %v, error %v", channels, err)
+				}
+			})
+		})
+	}
 }
 
 // Without the permission for INFO, the server of a connection is unknown. This is no fault.

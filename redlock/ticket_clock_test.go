@@ -6,7 +6,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -65,4 +67,47 @@ func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A waiter keeps its ticket while no node answers for longer than a client relies on their clocks.
+func TestAnOutageChangesNoTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 3, 3, quorumlock.WithTTL(10*time.Minute), quorumlock.WithNodeTimeout(time.Second))
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		first := locktest.Waiter(t, clients[1].Mutex("x"))
+		time.Sleep(5 * time.Second)
+		second := locktest.Waiter(t, clients[2].Mutex("x"))
+		locktest.Each(servers, (*embedded.Server).Kill)
+		time.Sleep(90 * time.Second)
+		locktest.Each(servers, func(s *embedded.Server) { s.Restart(true) })
+		for range 300 {
+			time.Sleep(10 * time.Millisecond)
+			if in, err := clients[0].Inspect(t.Context(), "x"); err == nil && len(in.State.Queue) == 2 {
+				if apart := in.State.Queue[1].Since.Sub(in.State.Queue[0].Since); apart < 4*time.Second {
+					t.Errorf("the tickets of calls 5 s apart are %v apart", apart)
+				}
+				break
+			}
+		}
+		locktest.MustUnlock(t, holder)
+		locktest.MustUnlock(t, <-first)
+		locktest.MustUnlock(t, <-second)
+	})
+}
+
+// The slots of a semaphore are granted in a few round trips, however many callers a process has.
+func TestManyCallersOfAProcessGetSlotsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
+		began := time.Now()
+		var all sync.WaitGroup
+		for range 64 {
+			all.Go(func() { locktest.MustLock(t, c.Semaphore("s", 64)) })
+		}
+		all.Wait()
+		if took := time.Since(began); took > 200*time.Millisecond {
+			t.Errorf("64 slots took %v, want a few round trips of 10 ms", took)
+		}
+	})
 }

@@ -234,10 +234,13 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 		c.lock.client.renew(extends, c, calls, urgent)
 	}
 	now := time.Now()
-	deadline := now.Add(c.lock.set.NodeTimeout)
+	deadline, asked := now.Add(c.lock.set.NodeTimeout), core.Time{}
+	if m.entry.Waiter != "" {
+		asked = c.lock.client.time()
+	}
 	for _, n := range c.lock.nodes {
 		b := newBatch(c, n, now)
-		b.entry = m.entry
+		b.entry, b.asked = m.entry, asked
 		for i := range calls {
 			if k := &calls[i]; !k.Do.Renews() && c.lock.cells[k.Cell].Node == n {
 				b.calls = append(b.calls, *k)
@@ -311,6 +314,7 @@ type batch struct {
 	scripts  []wire.Call // of the calls
 	entry    wire.Entry  // which these refer to
 	sent     time.Time
+	asked    core.Time // the same, if it may queue the waiter
 	answered func([]wire.Reply)
 
 	receipt Receipt
@@ -346,7 +350,7 @@ func (b *batch) take(replies []wire.Reply) {
 	c.mu.Lock()
 	c.unlist(b)
 	now := client.time()
-	client.told(b.node, replies, time.Since(b.sent), now)
+	client.told(b.node, replies, now.Since(b.asked), now)
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
 	}

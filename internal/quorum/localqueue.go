@@ -108,7 +108,7 @@ func (q *localQueue) admit() {
 			t.open = true
 			close(t.come)
 		}
-		if e.Value.(*turn).sent == 0 {
+		if e.Value.(*turn).sent == 0 && q.lock.slots <= 1 { // several callers may get slots in one round trip
 			return
 		}
 		e = e.Next()

@@ -58,18 +58,26 @@ func (c *call) setTicket() {
 	if client.time().Boot-client.toldAt > wire.FreshClock {
 		known = 0
 	}
-	if c.ticket, c.unsure = c.caller.Ticket, known == 0 || attempt == 1 && 2*known < len(c.lock.nodes); c.unsure {
+	last, sure := c.ticket, attempt > 1 && !c.unsure
+	if t != nil && t.sent != 0 {
+		last, sure = t.sent, true
+	}
+	c.ticket, c.unsure = c.caller.Ticket, !sure && (known == 0 || attempt == 1 && 2*known < len(c.lock.nodes))
+	switch {
+	case c.unsure:
+		return
+	case known == 0: // the nodes have the last one
+		c.ticket = last
 		return
 	}
 	c.ticket += client.correction.Microseconds()
-	if t == nil {
-		return
+	if t != nil {
+		if before := t.place.Prev(); before != nil {
+			c.ticket = max(c.ticket, before.Value.(*turn).sent+1)
+		}
 	}
-	if before := t.place.Prev(); before != nil {
-		c.ticket = max(c.ticket, before.Value.(*turn).sent+1)
-	}
-	if t.sent != 0 {
-		c.ticket = min(c.ticket, t.sent)
+	if sure {
+		c.ticket = min(c.ticket, last)
 	}
 }
 
@@ -92,6 +100,9 @@ func (c *call) settle(ticket int64) {
 // is settled. A node that took its own clock instead counts as one that has called the waiter: so the next attempt
 // follows soon, with a ticket that is the same at all nodes. judged is called with mu held.
 func (c *call) judged(now core.Time, b *batch, replies []wire.Reply) {
+	if c.turn == nil { // a TryLock, which waits for nobody
+		return
+	}
 	for i := range replies {
 		at, ok := replies[i].Clock()
 		switch {

@@ -19,7 +19,8 @@ type link struct {
 	pipe   redis.Pipeliner
 	// bundles is whether the server is sent bundles: it stands alone, and has refused none. Of the worker.
 	bundles bool
-	noInfo  time.Time // when INFO had no reply, though the commands before it had
+	noInfo  time.Time // when INFO last had no reply, though the commands before it had
+	noInfos int       // in a row
 
 	dialed chan struct{} // a connection is made, and its handshake begins; capacity 1
 
@@ -88,7 +89,8 @@ func ofLane(o *redis.Options) *redis.Options {
 	return o
 }
 
-// infoPause is how long connections do without INFO after it had no reply, such as from a proxy that drops it.
+// infoPause is how long connections do without INFO after it had no reply twice, such as from a proxy that drops it. A connection that
+// breaks in its handshake must not hide a second server.
 const infoPause = time.Minute
 
 // connect makes the connection, until ctx is done. It returns the run ID of the connected server,
@@ -102,10 +104,14 @@ func (k *link) connect(ctx context.Context) (server string, err error) {
 	if t := k.title.Load(); t != nil && k.client.Options().ClientName == "" { // the URL may have a name for it
 		title = pipe.ClientSetName(ctx, *t)
 	}
-	asked := askServer(ctx, pipe, laneProtocol, time.Since(k.noInfo) > infoPause)
+	asked := askServer(ctx, pipe, laneProtocol, k.noInfos < 2 || time.Since(k.noInfo) > infoPause)
 	_, err = pipe.Exec(ctx)
-	if asked.onlyInfoFailed() {
+	switch {
+	case asked.onlyInfoFailed():
 		k.noInfo = time.Now()
+		k.noInfos++
+	case asked.info.Val() != nil || answered(asked.info.Err()):
+		k.noInfos = 0
 	}
 	if title != nil && err != nil && err == title.Err() && answered(err) { //nolint:errorlint // the very one: the others did well
 		err = nil // the user may lack the permission

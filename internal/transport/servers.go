@@ -31,7 +31,7 @@ import (
 //
 // An unknown server is no fault. After the handshake, the check costs nothing.
 type servers struct {
-	onMove func() // called, with mu held, if a lane finds that the address has moved on; must not block
+	onMove func() // called, with mu held, if the address has moved on; must not block
 
 	mu     sync.Mutex
 	seats  [2]seat // by quorum.Lane
@@ -113,6 +113,7 @@ func (s *servers) moved(server string) (over []*bounded) {
 func (s *servers) move(server string) (over []*bounded) {
 	if s.latest != "" && s.latest != server {
 		s.former, s.left = s.latest, time.Now()
+		s.onMove()
 	}
 	s.latest = server
 	return s.leave(func(at seat) bool { return at.server != "" && at.server != server })
@@ -145,9 +146,6 @@ func (s *servers) judge(lane int, conn *bounded, server, witness string) (over [
 		s.fault, s.shown = nil, time.Time{}
 	}
 	if server != "" {
-		if s.latest != "" && s.latest != server {
-			s.onMove()
-		}
 		over = s.move(server)
 	}
 	s.seats[lane] = seat{server, conn}

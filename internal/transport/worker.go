@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -304,10 +303,15 @@ var errOvertaken = errors.New("the server did not know its script, and has run a
 // overtaken fails each call that must not run any more: the node has not run it, but has run a later call of the same waiter for the
 // lock.
 func (l *lane) overtaken() {
-	for i, c := range l.calls {
-		if c.again && c.begins && c.waiter != "" && slices.ContainsFunc(l.calls[i+1:], func(d *command) bool {
-			return !d.again && d.waiter == c.waiter && bytes.Equal(d.firstKey(), c.firstKey())
-		}) {
+	if !slices.ContainsFunc(l.calls, func(c *command) bool { return c.again && c.begins && c.waiter != "" }) {
+		return
+	}
+	ran := make(map[[2]string]bool) // by waiter and first key
+	for _, c := range slices.Backward(l.calls) {
+		switch key := [2]string{c.waiter, string(c.firstKey())}; {
+		case !c.again:
+			ran[key] = true
+		case c.begins && c.waiter != "" && ran[key]:
 			c.again = false
 			l.give(c, wire.Reply{Err: l.node.Failure(notSent{errOvertaken}, false)})
 		}

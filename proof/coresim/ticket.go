@@ -39,7 +39,7 @@ func (p *process) told(node int, b *batch) {
 				clear(p.clock.ahead)
 			}
 			p.clock.toldAt = p.now.Boot
-			p.clock.ahead[node] = wire.Ahead(p.clock.correction, at.Sub(time.UnixMicro(p.ownTime())), p.now.Mono-b.sent)
+			p.clock.ahead[node] = wire.Ahead(p.clock.correction, at.Sub(time.UnixMicro(p.ownTime())), p.now.Since(b.asked))
 			p.clock.correction = wire.Correction(p.clock.correction, slices.Collect(maps.Values(p.clock.ahead)))
 			return
 		}
@@ -54,19 +54,26 @@ func (c *call) setTicket() {
 	if p.now.Boot-p.clock.toldAt > wire.FreshClock {
 		known = 0
 	}
-	c.entry.Ticket, c.entry.Unsure = c.caller.Ticket, known == 0 || attempt == 1 && 2*known < p.tier.plan.Nodes
-	if c.entry.Unsure {
+	last, sure := c.entry.Ticket, attempt > 1 && !c.entry.Unsure
+	if q != nil && c.worker.sent != 0 {
+		last, sure = c.worker.sent, true
+	}
+	c.entry.Ticket, c.entry.Unsure = c.caller.Ticket, !sure && (known == 0 || attempt == 1 && 2*known < p.tier.plan.Nodes)
+	switch {
+	case c.entry.Unsure:
+		return
+	case known == 0:
+		c.entry.Ticket = last
 		return
 	}
 	c.entry.Ticket += p.clock.correction.Microseconds()
-	if q == nil {
-		return
+	if q != nil {
+		if i := slices.Index(*q, c.worker); i > 0 {
+			c.entry.Ticket = max(c.entry.Ticket, (*q)[i-1].sent+1)
+		}
 	}
-	if i := slices.Index(*q, c.worker); i > 0 {
-		c.entry.Ticket = max(c.entry.Ticket, (*q)[i-1].sent+1)
-	}
-	if c.worker.sent != 0 {
-		c.entry.Ticket = min(c.entry.Ticket, c.worker.sent)
+	if sure {
+		c.entry.Ticket = min(c.entry.Ticket, last)
 	}
 }
 
@@ -93,6 +100,12 @@ func (c *call) settle(ticket int64) {
 
 // judged does what it does in package quorum.
 func (c *call) judged(b *batch) {
+	if c.queue() == nil {
+		return
+	}
+	if c.queue() == nil {
+		return
+	}
 	for i := range b.items {
 		it := &b.items[i]
 		at, ok := it.reply.Clock()

@@ -38,12 +38,17 @@ type statement struct {
 	skipped    bool   // without it the package does not compile
 }
 
-// Score fails if a file has a lower score than the committed one, or a plain run. There is one build for all statements: an environment
-// variable chooses the one to leave out.
-func (m *Mutations) Score(t *testing.T) {
+// SkipUnlessAsked skips a plain run.
+func SkipUnlessAsked(t *testing.T) {
+	t.Helper()
 	if *mutations == "" {
 		t.Skip("-mutations all leaves out each statement")
 	}
+}
+
+// Score fails if a file has a lower score than the committed one. There is one build for all statements: an environment
+// variable chooses the one to leave out.
+func (m *Mutations) Score(t *testing.T) {
 	all := m.statements(t)
 	bins := make([]string, len(m.By))
 	for i, p := range m.By {

@@ -41,6 +41,9 @@ func (s Scores) Check(t *testing.T, asked string) {
 	for _, file := range slices.Sorted(maps.Keys(s)) {
 		now, before := s[file], committed[file]
 		t.Logf("%s: %d of %d are noticed", file, now.Noticed, now.Mutations)
+		if asked == "all" && !*update && before.Mutations == 0 {
+			t.Errorf("%s is not in %s: run with -scores", file, table)
+		}
 		if asked == "all" && !*update && now.Noticed*before.Mutations < before.Noticed*now.Mutations {
 			t.Errorf("%s: %d of %d are noticed, fewer than the %d of %d in %s", file, now.Noticed, now.Mutations, before.Noticed, before.Mutations, table)
 		}

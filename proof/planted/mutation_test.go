@@ -12,6 +12,7 @@ import (
 //	go test ./proof/planted -run Mutations/core -mutations wait.go -v              those of one file
 //	go test ./proof/planted -run Mutations/core -mutations all -scores             writes the scores into proof/mutation/scores.txt
 func TestMutationsAreNoticed(t *testing.T) {
+	mutation.SkipUnlessAsked(t)
 	for name, m := range map[string]mutation.Mutations{
 		"core":      {Of: "internal/core", By: []mutation.Proof{core(5000), mutation.Seeds("proof/slotsim", 600), tests("internal/core", ".")}},
 		"wire":      {Of: "internal/wire", By: []mutation.Proof{core(1000), tests("internal/wire", "."), tests("scripts", "."), wire(200)}},

@@ -85,7 +85,7 @@ func (t *watch) agrees(p *process, name string) bool {
 // clocks returns how far the clocks of the nodes are ahead of the true time: the least and the most.
 func (w *world) clocks() (least, most time.Duration) {
 	for i, n := range w.nodes {
-		ahead := n.clock.now().Sub(time.Now())
+		ahead := time.Until(n.clock.now())
 		if i == 0 || ahead < least {
 			least = ahead
 		}
