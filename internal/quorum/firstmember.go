@@ -70,6 +70,10 @@ func (c *call) handedOver(cell int) {
 		return
 	}
 	var taken []int
+	trips := make([]time.Duration, len(c.lock.cells))
+	for i := range trips {
+		trips[i] = c.trip(i)
+	}
 	s.mu.Lock()
 	if st := s.of[at(c.lock.cells[cell])]; st != nil {
 		st.counts = true
@@ -78,7 +82,7 @@ func (c *call) handedOver(cell int) {
 			st.useless = min(st.useless+1, mostUseless) // unless the lock is acquired
 		}
 		for i := range c.lock.cells {
-			if other := s.of[at(c.lock.cells[i])]; other != nil && !other.freed.IsZero() && st.freed.Sub(other.freed) > c.trip(i) {
+			if other := s.of[at(c.lock.cells[i])]; other != nil && !other.freed.IsZero() && st.freed.Sub(other.freed) > trips[i] {
 				taken = append(taken, i)
 			}
 		}
