@@ -96,7 +96,7 @@ func (w *world) clocks() (least, most time.Duration) {
 	return least, most
 }
 
-// right reports whether the clock of a process is near those of all nodes.
+// right reports whether the clock of a process is near those of all nodes. It is called with the world's mutex held, as clocks is.
 func (p *process) right() bool {
 	const near = wire.SameClock * 9 / 10
 	first, last := p.world.clocks()

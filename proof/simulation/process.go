@@ -53,7 +53,9 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	p := &process{world: w, id: fmt.Sprintf("p%d", number+1), names: make(map[string]string), known: make(map[string]string), attempts: make(map[string]int)}
 	p.wall.Store(int64(plan.Wall))
 	p.ahead = plan.Wall
+	w.mu.Lock()
 	p.wasRight = p.right()
+	w.mu.Unlock()
 	p.boots = number%2 == 0
 	nodes := make([]*qnode.Node, len(w.nodes))
 	for i, n := range w.nodes {
