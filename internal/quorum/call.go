@@ -350,7 +350,7 @@ func (b *batch) take(replies []wire.Reply) {
 	c.mu.Lock()
 	c.unlist(b)
 	now := client.time()
-	client.told(b.node, replies, now.Since(b.asked), now)
+	client.told(b.node, replies, b.asked, now)
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
 	}

@@ -25,8 +25,9 @@ func (c *Client) ownTime(t core.Time) int64 {
 	return c.base.UnixMicro() + t.Boot.Microseconds()
 }
 
-// told takes the clock of a node from the replies to a batch that was sent some time ago.
-func (c *Client) told(n Node, replies []wire.Reply, ago time.Duration, now core.Time) {
+// told takes the clock of a node from the replies to a batch.
+func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
+	ago := time.Duration(c.ownTime(now)-c.ownTime(asked)) * time.Microsecond
 	for _, r := range replies {
 		if at, ok := r.Clock(); ok {
 			c.mu.Lock()
@@ -58,7 +59,8 @@ func (c *call) setTicket() {
 	if client.time().Boot-client.toldAt > wire.FreshClock {
 		known = 0
 	}
-	last, sure := c.ticket, attempt > 1 && !c.unsure
+	var last int64
+	sure := false
 	if t != nil && t.sent != 0 {
 		last, sure = t.sent, true
 	}
@@ -100,9 +102,6 @@ func (c *call) settle(ticket int64) {
 // is settled. A node that took its own clock instead counts as one that has called the waiter: so the next attempt
 // follows soon, with a ticket that is the same at all nodes. judged is called with mu held.
 func (c *call) judged(now core.Time, b *batch, replies []wire.Reply) {
-	if c.turn == nil { // a TryLock, which waits for nobody
-		return
-	}
 	for i := range replies {
 		at, ok := replies[i].Clock()
 		switch {

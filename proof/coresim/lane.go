@@ -33,7 +33,7 @@ type batch struct {
 	deadline time.Duration
 	limit    time.Duration
 	sent     time.Duration
-	asked    core.Time // the same
+	asked    int64 // the own time of the process then
 	left     int
 	answered bool
 	by       asker
@@ -128,7 +128,7 @@ var (
 
 func (l *lane) send(b *batch, limit time.Duration, by asker) {
 	p := l.process
-	b.lane, b.deadline, b.limit, b.sent, b.asked, b.left, b.by = l, p.now.Mono+limit, limit, p.now.Mono, p.now, len(b.items), by
+	b.lane, b.deadline, b.limit, b.sent, b.asked, b.left, b.by = l, p.now.Mono+limit, limit, p.now.Mono, p.ownTime(), len(b.items), by
 	for i := range b.items {
 		b.items[i].batch = b
 	}

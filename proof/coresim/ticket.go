@@ -39,7 +39,7 @@ func (p *process) told(node int, b *batch) {
 				clear(p.clock.ahead)
 			}
 			p.clock.toldAt = p.now.Boot
-			p.clock.ahead[node] = wire.Ahead(p.clock.correction, at.Sub(time.UnixMicro(p.ownTime())), p.now.Since(b.asked))
+			p.clock.ahead[node] = wire.Ahead(p.clock.correction, at.Sub(time.UnixMicro(p.ownTime())), time.Duration(p.ownTime()-b.asked)*time.Microsecond)
 			p.clock.correction = wire.Correction(p.clock.correction, slices.Collect(maps.Values(p.clock.ahead)))
 			return
 		}
@@ -54,7 +54,8 @@ func (c *call) setTicket() {
 	if p.now.Boot-p.clock.toldAt > wire.FreshClock {
 		known = 0
 	}
-	last, sure := c.entry.Ticket, attempt > 1 && !c.entry.Unsure
+	var last int64
+	sure := false
 	if q != nil && c.worker.sent != 0 {
 		last, sure = c.worker.sent, true
 	}
@@ -100,12 +101,6 @@ func (c *call) settle(ticket int64) {
 
 // judged does what it does in package quorum.
 func (c *call) judged(b *batch) {
-	if c.queue() == nil {
-		return
-	}
-	if c.queue() == nil {
-		return
-	}
 	for i := range b.items {
 		it := &b.items[i]
 		at, ok := it.reply.Clock()
