@@ -35,8 +35,8 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 	return Answer{a.Granted, a.Again, a.Token, a.Shared, a.Holder, a.TTL}, err
 }
 
-// Renew gives the lock a fresh ttl and reports whether owner holds it: if not, nothing is changed. ctx
-// and the node's timeout bound it as they do Acquire.
+// Renew gives the lock a fresh ttl and reports whether owner holds it: if not, nothing is changed. It
+// refuses the owner of a lease. ctx and the node's timeout bound it as they do Acquire.
 func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration) (bool, error) {
 	if err := checkOwner(owner); err != nil {
 		return false, err
@@ -45,8 +45,8 @@ func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, t
 }
 
 // Release leaves entry number hold of owner and returns how many are left: hold−1. With hold 1, the
-// lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry. ctx and the
-// node's timeout bound it as they do Acquire.
+// lock is free. It returns [quorumlock.ErrNotHeld] if owner does not have that entry. It refuses the
+// owner of a lease. ctx and the node's timeout bound it as they do Acquire.
 func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {
 	if err := checkOwner(owner); err != nil {
 		return 0, err

@@ -382,3 +382,22 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 		}
 	})
 }
+
+// Acquire names the holder. That must not let a caller free or renew the hold of a lease.
+func TestThePrimitiveRefusesTheOwnerOfALease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, nodes := locktest.Nodes(t, 1)
+		lease := locktest.Lock(t, nodes[0].Mutex("x"))
+		refused, err := nodes[0].Acquire(t.Context(), "x", quorumlock.NewOwner(), time.Minute, 1)
+		if err != nil || refused.Granted || refused.Holder == "" {
+			t.Fatalf("Acquire: %+v, %v, want a refusal that names the holder", refused, err)
+		}
+		if _, err := nodes[0].Release(t.Context(), "x", refused.Holder, 1); !errors.Is(err, quorumlock.ErrMisuse) {
+			t.Errorf("Release: %v, want ErrMisuse", err)
+		}
+		if _, err := nodes[0].Renew(t.Context(), "x", refused.Holder, time.Minute); !errors.Is(err, quorumlock.ErrMisuse) {
+			t.Errorf("Renew: %v, want ErrMisuse", err)
+		}
+		locktest.Held(t, lease)
+	})
+}

@@ -48,8 +48,8 @@ func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 
 // setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes. The ticket of
 // a first attempt is unsure until the client knows half of the clocks. After a first attempt without a quorum it
-// knows as many as there are to know. A ticket never rises, and is above that of the call before it in the local
-// queue. setTicket is called with mu held.
+// knows as many as there are to know. The ticket of a Lock never rises, and is above that of the call before it in
+// the local queue. setTicket is called with mu held.
 func (c *call) setTicket() {
 	client, t := c.lock.client, c.turn
 	attempt, _ := c.machine.Attempt()
