@@ -124,7 +124,7 @@ type Client struct {
 	seen    core.Time                    // when the clocks were compared last
 
 	correction time.Duration // added to the client's own time for tickets
-	toldAt     time.Duration // when a node told its clock last, by Boot
+	toldAt     int64         // the own time when a node told its clock last
 
 	subscriptions subscriptions
 	strangers     strangers

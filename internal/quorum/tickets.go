@@ -27,15 +27,16 @@ func (c *Client) ownTime(t core.Time) int64 {
 
 // told takes the clock of a node from the replies to a batch.
 func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
-	ago := time.Duration(c.ownTime(now)-c.ownTime(asked)) * time.Microsecond
+	own := c.ownTime(now)
+	ago := time.Duration(own-c.ownTime(asked)) * time.Microsecond
 	for _, r := range replies {
 		if at, ok := r.Clock(); ok {
 			c.mu.Lock()
-			if now.Boot-c.toldAt > wire.FreshClock {
+			if c.isStale(own) {
 				clear(c.ahead)
 			}
-			c.toldAt = now.Boot
-			ahead := wire.Ahead(c.correction, at.Sub(time.UnixMicro(c.ownTime(now))), ago)
+			c.toldAt = own
+			ahead := wire.Ahead(c.correction, at.Sub(time.UnixMicro(own)), ago)
 			c.ahead[n] = ahead
 			if (ahead - c.correction).Abs() > wire.SameClock { // otherwise the median has come nearer
 				c.correction = wire.Correction(c.correction, slices.Collect(maps.Values(c.ahead)))
@@ -45,6 +46,9 @@ func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 		}
 	}
 }
+
+// isStale reports whether the clocks that the nodes told are too old to rely on. It is called with mu held.
+func (c *Client) isStale(own int64) bool { return own-c.toldAt > wire.FreshClock.Microseconds() }
 
 // setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes. The ticket of
 // a first attempt is unsure until the client knows half of the clocks. After a first attempt without a quorum it
@@ -56,7 +60,7 @@ func (c *call) setTicket() {
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	known := len(client.ahead)
-	if client.time().Boot-client.toldAt > wire.FreshClock {
+	if client.isStale(client.ownTime(client.time())) {
 		known = 0
 	}
 	var last int64

@@ -16,7 +16,7 @@ import (
 type nodeClocks struct {
 	ahead      map[int]time.Duration // by node
 	correction time.Duration
-	toldAt     time.Duration
+	toldAt     int64
 }
 
 func (p *process) newTicket() int64 {
@@ -35,10 +35,10 @@ func (p *process) ownTime() int64 {
 func (p *process) told(node int, b *batch) {
 	for i := range b.items {
 		if at, ok := b.items[i].reply.Clock(); ok {
-			if p.now.Boot-p.clock.toldAt > wire.FreshClock {
+			if p.ownTime()-p.clock.toldAt > wire.FreshClock.Microseconds() {
 				clear(p.clock.ahead)
 			}
-			p.clock.toldAt = p.now.Boot
+			p.clock.toldAt = p.ownTime()
 			p.clock.ahead[node] = wire.Ahead(p.clock.correction, at.Sub(time.UnixMicro(p.ownTime())), time.Duration(p.ownTime()-b.asked)*time.Microsecond)
 			p.clock.correction = wire.Correction(p.clock.correction, slices.Collect(maps.Values(p.clock.ahead)))
 			return
@@ -51,7 +51,7 @@ func (c *call) setTicket() {
 	p, q := c.process, c.queue()
 	attempt, _ := c.machine.Attempt()
 	known := len(p.clock.ahead)
-	if p.now.Boot-p.clock.toldAt > wire.FreshClock {
+	if p.ownTime()-p.clock.toldAt > wire.FreshClock.Microseconds() {
 		known = 0
 	}
 	var last int64
