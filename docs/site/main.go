@@ -13,10 +13,13 @@ import (
 	"flag"
 	"fmt"
 	"html/template"
+	"io/fs"
 	"log"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -55,13 +58,17 @@ type site struct {
 	anchors map[string]map[string]bool // of each page
 	trees   map[string]ast.Node
 	texts   map[string][]byte
+	files   []string // all source files, such as /internal/core/phase.go
 }
 
 // build writes the site, or returns all that is wrong with its links.
 func build(root, out string) error {
-	s := &site{root, make(map[string]bool), make(map[string]bool), make(map[string]map[string]bool), make(map[string]ast.Node), make(map[string][]byte)}
+	s := &site{root, make(map[string]bool), make(map[string]bool), make(map[string]map[string]bool), make(map[string]ast.Node), make(map[string][]byte), nil}
+	if err := s.list(); err != nil {
+		return err
+	}
 	var sources, assets []string
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/*.svg", "docs/*.png", "[A-QS-Z]*.md"} {
+	for _, pattern := range []string{"README.md", "docs/*.md", "docs/design/*.md", "docs/*.svg", "docs/*.png", "[A-QS-Z]*.md"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			return err
@@ -122,11 +129,38 @@ func build(root, out string) error {
 	return nil
 }
 
-// relink turns the links of a page into those of the site, and returns those that lead nowhere.
+// list collects the source files of the repository.
+func (s *site) list() error {
+	return filepath.WalkDir(s.root, func(file string, _ fs.DirEntry, err error) error {
+		if err == nil && sourceFile.MatchString(file) {
+			file, err = filepath.Rel(s.root, file)
+			s.files = append(s.files, "/"+filepath.ToSlash(file))
+		}
+		return err
+	})
+}
+
+// sourceFile matches the name of a source file, alone or with its folders.
+var sourceFile = regexp.MustCompile(`^[\w./-]+\.(go|lua)$`)
+
+// exists returns an error if text is the name of a source file that does not exist.
+func (s *site) exists(text string) error {
+	if sourceFile.MatchString(text) && !slices.ContainsFunc(s.files, func(f string) bool { return strings.HasSuffix(f, "/"+text) }) {
+		return fmt.Errorf("there is no file %s", text)
+	}
+	return nil
+}
+
+// relink turns the links of a page into those of the site. It returns the links that lead nowhere, and the names of source files
+// that do not exist.
 func (s *site) relink(name string) (wrong []error) {
 	_ = ast.Walk(s.trees[name], func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		var err error
 		switch n := n.(type) {
+		case *ast.CodeSpan:
+			if text, ok := n.FirstChild().(*ast.Text); ok && entering {
+				err = s.exists(string(text.Value(s.texts[name])))
+			}
 		case *ast.Link:
 			if entering {
 				n.Destination, err = s.target(name, string(n.Destination))

@@ -51,6 +51,8 @@ func TestLinks(t *testing.T) {
 		"a heading here":      {"[x](#home)", `href="index.html#home"`, ""},
 		"a file":              {"[x](go.mod)", `href="` + repository + `go.mod"`, ""},
 		"elsewhere":           {"[x](https://example.org/a#b)", `href="https://example.org/a#b"`, ""},
+		"a source file":       {"`a/b.go`", "<code>a/b.go</code>", ""},
+		"no source file":      {"`c/b.go`", "", "there is no file c/b.go"},
 		"no page":             {"[x](docs/b.md)", "", `README.md: the link "docs/b.md" leads to no file`},
 		"no heading":          {"[x](docs/a.md#why)", "", `leads to no heading`},
 		"no heading here":     {"[x](#why)", "", `leads to no heading`},
@@ -62,7 +64,7 @@ func TestLinks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root, out := t.TempDir(), t.TempDir()
 			for file, content := range map[string]string{
-				"README.md": "# Home\n\n" + test.markdown + "\n", "docs/a.md": "# A\n\n## What, & why?\n\n[home](../README.md)\n", "go.mod": "module x\n",
+				"README.md": "# Home\n\n" + test.markdown + "\n", "docs/a.md": "# A\n\n## What, & why?\n\n[home](../README.md)\n", "go.mod": "module x\n", "a/b.go": "package a\n",
 			} {
 				file = filepath.Join(root, filepath.FromSlash(file))
 				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
