@@ -25,6 +25,12 @@ var (
 	wait, least time.Duration
 )
 
+func Example_redissonTryLockWaitLease() {
+	lease, err := client.Mutex("x", quorumlock.WithWait(wait), quorumlock.WithTTL(least), quorumlock.WithoutRenewal()).Lock(ctx)
+	late := errors.Is(err, context.DeadlineExceeded)
+	_, _ = lease, late
+}
+
 func Example_redissonLock() {
 	lease, err := m.Lock(ctx)
 	_, _ = lease, err
