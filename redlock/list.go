@@ -98,7 +98,7 @@ func (l list) judge(nodes []NodeHealth) (found []Finding) {
 		found = append(found, Finding{OtherList, severity, "", fmt.Sprintf(
 			"another list of nodes is in use%s: %d nodes with a quorum of %d, instead of %d with a quorum of %d; clients that have it: %d, such as %q, which is connected to %s",
 			prefix, theirs.nodes, theirs.quorum, l.nodes, l.quorum, count[theirs], o.client, strings.Join(at[o], ", ")),
-			"give all clients of a lock the same nodes and the same quorum; docs/operating.md says how to replace a node"})
+			"give all clients of a lock the same nodes and the same quorum; docs/upgrades.md says how to replace a node"})
 	}
 	slices.SortFunc(found, func(a, b Finding) int { return strings.Compare(a.Problem, b.Problem) })
 	return found

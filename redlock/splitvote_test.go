@@ -32,7 +32,7 @@ func (s *splits) Observe(_ context.Context, e quorumlock.Event) {
 
 // Regions that are far from each other, with a node and a contender in each. All contenders call Lock within a round trip
 // between regions, and votes split. Somebody has the lock a few round trips after the first call. With -v it prints the
-// figures of docs/operating.md; time is virtual, so computing takes none.
+// figures of docs/nodes.md; time is virtual, so computing takes none.
 func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 	t.Parallel()
 	const near = 500 * time.Microsecond // a round trip to the node of one's own region

@@ -23,9 +23,9 @@ func TestRulesPassPromtool(t *testing.T) {
 
 // Each alert has a test in rules_test.yaml in which it fires, and a runbook with its name.
 func TestEveryAlertHasATestAndARunbook(t *testing.T) {
-	rules, tests, runbooks := read(t, "rules.yaml"), read(t, "rules_test.yaml"), read(t, "../../docs/operating.md")
+	rules, tests, runbooks := read(t, "rules.yaml"), read(t, "rules_test.yaml"), read(t, "../../docs/alerts.md")
 	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(rules, -1)
-	links := regexp.MustCompile(`runbook_url: \S+/docs/operating\.md#(\S+)`).FindAllStringSubmatch(rules, -1)
+	links := regexp.MustCompile(`runbook_url: \S+/docs/alerts\.md#(\S+)`).FindAllStringSubmatch(rules, -1)
 	if len(alerts) < 9 || len(links) != len(alerts) {
 		t.Fatalf("%d alerts and %d links to runbooks", len(alerts), len(links))
 	}
@@ -35,7 +35,7 @@ func TestEveryAlertHasATestAndARunbook(t *testing.T) {
 		}
 		heading := strings.ReplaceAll(links[i][1], "-", " ")
 		if !regexp.MustCompile(`(?mi)^### ` + heading + `$`).MatchString(runbooks) {
-			t.Errorf("docs/operating.md has no runbook %q for %s", heading, a[1])
+			t.Errorf("docs/alerts.md has no runbook %q for %s", heading, a[1])
 		}
 		if words := strings.ToLower(strings.ReplaceAll(heading, " ", "")); "quorumlock"+words != strings.ToLower(a[1]) {
 			t.Errorf("the runbook of %s is %q", a[1], heading)
