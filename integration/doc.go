@@ -25,6 +25,7 @@
 // of clocks; failover_test.go). Checked every time: one holder at a time, by the holders' own deadlines; tokens
 // that rise with every grant; that the store takes nothing stale; that loss is told by the deadline, and calls
 // return by theirs; that the work goes on; and that no key and no goroutine is left.
+// Where nodes forget, the quorum is four of five.
 //
 // What the clients saw is also given to porcupine, which looks for an order of it all that makes sense
 // (linear_test.go). A history without one is saved as a picture, to be opened in a browser, in the directory
