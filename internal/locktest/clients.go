@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -60,6 +61,75 @@ func FleetOver(t testing.TB, connect func(*embedded.Server, ...node.Option) (*no
 		all = append(all, Of(t, nodes, opts...))
 	}
 	return all, servers
+}
+
+// Warm makes the client connect, so that what follows takes round trips only.
+func Warm(t testing.TB, c *redlock.Client) {
+	t.Helper()
+	Unlock(t, Lock(t, c.Mutex("warm")))
+}
+
+// Multi returns the lock of all members.
+func Multi(t testing.TB, members ...quorumlock.Locker) *multilock.Mutex {
+	t.Helper()
+	m, err := multilock.New(members)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Twin returns one more client of the servers, which goes to the first of them by two addresses: nodes "a" and "again" and,
+// between them, those of the others. The paths are in the order of the nodes.
+func Twin(t testing.TB, servers []*embedded.Server, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
+	t.Helper()
+	paths := []*embedded.Server{servers[0].Path("a")}
+	for _, s := range servers[1:] {
+		paths = append(paths, s.Path(s.Name))
+	}
+	paths = append(paths, servers[0].Path("again"))
+	nodes := make([]*node.Node, len(paths))
+	for i, p := range paths {
+		var err error
+		if nodes[i], err = p.Node(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeAfter(t, paths, nodes)
+	return Of(t, nodes, opts...), paths
+}
+
+// Roomy is Another with room for as many calls at a time as there are.
+func Roomy(t testing.TB, servers []*embedded.Server, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
+	t.Helper()
+	paths, nodes := RoomyPaths(t, servers)
+	return Of(t, nodes, opts...), paths
+}
+
+// RoomyPaths is Paths with so many connections a node that no call waits for one. A call to a silent node has one for as
+// long as the node timeout; and go-redis keeps the timers with which it waits for one beyond the bubble, where they break
+// the next test.
+func RoomyPaths(t testing.TB, servers []*embedded.Server) ([]*embedded.Server, []*node.Node) {
+	t.Helper()
+	paths, nodes := make([]*embedded.Server, len(servers)), make([]*node.Node, len(servers))
+	for i, s := range servers {
+		paths[i] = s.Path(s.Name)
+		n, err := node.Dial("redis://"+s.Name+"?pool_size=4096", node.WithName(s.Name), node.WithDialer(paths[i].DialContext))
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes[i] = n
+	}
+	closeAfter(t, paths, nodes)
+	return paths, nodes
+}
+
+// Kill cuts servers, or paths to them, off.
+func Kill(servers ...*embedded.Server) { Each(servers, (*embedded.Server).Kill) }
+
+// Restart ends that; what they knew is there.
+func Restart(servers ...*embedded.Server) {
+	Each(servers, func(s *embedded.Server) { s.Restart(true) })
 }
 
 // Each calls f for all of the servers.

@@ -44,6 +44,16 @@ func Lock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	return lease
 }
 
+// LockIn acquires l with a context of a lease's, or ends the test.
+func LockIn(t testing.TB, ctx context.Context, l quorumlock.Locker) *quorumlock.Lease {
+	t.Helper()
+	lease, err := l.Lock(ctx)
+	if err != nil {
+		t.Fatalf("Lock of %q within a lease: %v", l.Name(), err)
+	}
+	return lease
+}
+
 // TryLock acquires l at once, or ends the test. It waits for the nodes as Lock does.
 func TryLock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	t.Helper()

@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -58,3 +59,24 @@ func Served(t testing.TB, got <-chan *quorumlock.Lease, before *quorumlock.Lease
 		return nil
 	}
 }
+
+// Call begins a call, and returns when it waits or has returned. The channel has its lease, and is closed when it has returned.
+func Call(t testing.TB, ctx context.Context, lock func(context.Context) (*quorumlock.Lease, error)) <-chan *quorumlock.Lease {
+	t.Helper()
+	got := make(chan *quorumlock.Lease, 1)
+	go func() {
+		lease, err := lock(ctx)
+		if err != nil && ctx.Err() == nil {
+			t.Errorf("a waiter fails: %v", err)
+		}
+		if lease != nil {
+			got <- lease
+		}
+		close(got)
+	}()
+	time.Sleep(20 * time.Millisecond)
+	return got
+}
+
+// Has reports whether a call has its lease.
+func Has(got <-chan *quorumlock.Lease) bool { time.Sleep(20 * time.Millisecond); return len(got) > 0 }

@@ -1,0 +1,20 @@
+package locktest
+
+import (
+	"testing"
+	"testing/synctest"
+)
+
+// Bubble runs a test in a bubble of virtual time, in parallel with other tests. It is called once for a T: where a test has
+// several bubbles, each is a subtest of [Run].
+func Bubble(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+// Run runs a subtest as Bubble does. It begins when the function of t has returned.
+func Run(t *testing.T, name string, f func(t *testing.T)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { Bubble(t, f) })
+}

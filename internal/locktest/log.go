@@ -1,0 +1,84 @@
+package locktest
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Log is what a logger has written. It is safe for concurrent use.
+type Log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Logger returns a log and the option for its logger.
+func Logger() (*Log, quorumlock.Option) {
+	l := &Log{}
+	return l, quorumlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
+}
+
+// Write is for the logger.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// Lines returns those with all of the parts.
+func (l *Log) Lines(parts ...string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.b.String()) {
+		all := true
+		for _, p := range parts {
+			all = all && strings.Contains(line, p)
+		}
+		if all {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// Events is an Observer that counts events, and passes no context on. Its zero value is ready, and safe for concurrent use.
+type Events struct {
+	mu    sync.Mutex
+	kinds map[quorumlock.EventKind]int
+}
+
+// Begin implements [quorumlock.Observer].
+func (*Events) Begin(ctx context.Context, _ string) context.Context { return ctx }
+
+// Observe implements [quorumlock.Observer].
+func (o *Events) Observe(_ context.Context, e quorumlock.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.kinds == nil {
+		o.kinds = make(map[quorumlock.EventKind]int)
+	}
+	o.kinds[e.Kind]++
+}
+
+// Of returns how many events of a kind there were.
+func (o *Events) Of(kind quorumlock.EventKind) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.kinds[kind]
+}
+
+// OfLocks returns how many events there were that are no node's.
+func (o *Events) OfLocks() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for kind, k := range o.kinds {
+		if kind < quorumlock.NodeAsked {
+			n += k
+		}
+	}
+	return n
+}

@@ -1,0 +1,45 @@
+package locktest
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+)
+
+// Ran returns how often the named scripts have run at the servers, or all scripts if none is named.
+func Ran(servers []*embedded.Server, scripts ...string) (n int) {
+	for _, s := range servers {
+		n += s.Ran(scripts...)
+	}
+	return n
+}
+
+// Arrive makes scripts take so long to arrive. Subscriptions are spared: go-redis holds a mutex while it talks to a node,
+// and time stands still in a bubble while somebody waits for a mutex.
+func Arrive(s *embedded.Server, d time.Duration) {
+	s.Before(func(embedded.Run) { time.Sleep(d) })
+}
+
+// Late holds back a script at a server for some time, on its connection only.
+func Late(s *embedded.Server, script string, by time.Duration) {
+	s.Before(func(r embedded.Run) {
+		if r.Script == script {
+			time.Sleep(by)
+		}
+	})
+}
+
+// Block holds back one run of a script at a server, counted from 1, until the channel is closed.
+func Block(s *embedded.Server, script string, nth int32, until <-chan struct{}) {
+	var runs atomic.Int32
+	s.Before(func(r embedded.Run) {
+		if r.Script == script && runs.Add(1) == nth {
+			<-until
+		}
+	})
+}
+
+// UpTo returns a random time below d.
+func UpTo(rng *rand.Rand, d time.Duration) time.Duration { return time.Duration(rng.Int64N(int64(d))) }
