@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -13,6 +12,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/redlock"
 )
+
+// guarded is the guard of these tests, for locks with the default TTL.
+var guarded = quorumlock.WithRestartGuard(quorumlock.DefaultTTL)
+
+// longUp lets the servers run for so long that the guard trusts them.
+func longUp() { time.Sleep(time.Hour) }
 
 // check is c.Check that reaches a quorum, or not.
 func check(t *testing.T, c *redlock.Client, quorum bool) redlock.Health {
@@ -42,7 +47,7 @@ func finds(t *testing.T, h redlock.Health, want ...redlock.Finding) {
 }
 
 func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		time.Sleep(90 * time.Second)
 		servers[1].Delay(5 * time.Millisecond)
@@ -127,32 +132,30 @@ func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
 			{Kind: redlock.Quarantined, Severity: redlock.Failure, Problem: "does not tell its uptime"},
 			{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client, servers := locktest.Client(t, 3, c.opts...)
-				longUp()
-				c.spoil(servers[1])
-				want := c.want
-				for i := range want {
-					want[i].Node = servers[1].Name
-				}
-				h := check(t, client, true)
-				finds(t, h, want...)
-				worst := redlock.Advice
-				for _, w := range want {
-					worst = max(worst, w.Severity)
-				}
-				if h.OK() != (worst == redlock.Advice) {
-					t.Errorf("OK %v with a %v", h.OK(), worst)
-				}
-				servers[1].Resume()
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			client, servers := locktest.Client(t, 3, c.opts...)
+			longUp()
+			c.spoil(servers[1])
+			want := c.want
+			for i := range want {
+				want[i].Node = servers[1].Name
+			}
+			h := check(t, client, true)
+			finds(t, h, want...)
+			worst := redlock.Advice
+			for _, w := range want {
+				worst = max(worst, w.Severity)
+			}
+			if h.OK() != (worst == redlock.Advice) {
+				t.Errorf("OK %v with a %v", h.OK(), worst)
+			}
+			servers[1].Resume()
 		})
 	}
 }
 
 func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		servers[0].Kill()
 		finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Unreachable, Severity: redlock.Warning, Node: "node-1"})
@@ -165,7 +168,7 @@ func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
 }
 
 func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 2)
 		twin := servers[0].Path("twin")
 		t.Cleanup(twin.Close)
@@ -188,7 +191,7 @@ func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
 }
 
 func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		var want []redlock.Finding
 		for i, s := range servers {
@@ -206,26 +209,24 @@ func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
 // Check finds a missing permission for any command of a Mutex, and leaves no keys.
 func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 	for _, command := range []string{"time", "pexpire", "zadd", "hset", "del", "set", "get", "zrange", "hget", "pttl", "exists", "zrem", "evalsha"} {
-		t.Run(command, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, servers := locktest.Client(t, 3)
-				servers[1].Deny(command)
-				finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Refuses, Severity: redlock.Warning, Node: servers[1].Name,
-					Problem: "NOPERM this user has no permissions to run the '" + command, Fix: "docs/security.md"})
-				if r, err := c.Healthy(t.Context()); err != nil || r.MayFail() != 0 || r.Nodes[1].Err == nil || !strings.Contains(r.Nodes[1].Err.Error(), "NOPERM") {
-					t.Errorf("healthy: %+v, %v", r, err)
-				}
-				servers[1].Deny()
-				if keys := servers[1].Redis.Keys(); len(keys) > 0 {
-					t.Errorf("left on the node: %q", keys)
-				}
-			})
+		locktest.Run(t, command, func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			servers[1].Deny(command)
+			finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Refuses, Severity: redlock.Warning, Node: servers[1].Name,
+				Problem: "NOPERM this user has no permissions to run the '" + command, Fix: "docs/security.md"})
+			if r, err := c.Healthy(t.Context()); err != nil || r.MayFail() != 0 || r.Nodes[1].Err == nil || !strings.Contains(r.Nodes[1].Err.Error(), "NOPERM") {
+				t.Errorf("healthy: %+v, %v", r, err)
+			}
+			servers[1].Deny()
+			if keys := servers[1].Redis.Keys(); len(keys) > 0 {
+				t.Errorf("left on the node: %q", keys)
+			}
 		})
 	}
 }
 
 func TestOneNodeIsAdvisedAgainst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := locktest.Client(t, 1)
 		h := check(t, c, true)
 		finds(t, h, redlock.Finding{Kind: redlock.OneNode, Severity: redlock.Advice, Problem: "one node only", Fix: "three or five"})
@@ -236,7 +237,7 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 }
 
 func TestCheckEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		locktest.Each(servers, (*embedded.Server).Stall)
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)

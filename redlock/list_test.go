@@ -29,7 +29,7 @@ func over(t *testing.T, servers []*embedded.Server, suffix string, opts ...quoru
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	warm(t, c)
+	locktest.Warm(t, c)
 	synctest.Wait()
 	return c
 }
@@ -55,15 +55,13 @@ func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 			other("3 nodes with a quorum of 3, instead of 3 with a quorum of 2; clients that have it: 1,")},
 		"one that is no longer there": {func(t *testing.T, all []*embedded.Server) { _ = over(t, all, "").Close() }, nil},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all, _ := locktest.Nodes(t, 5)
-				mine := over(t, all[:3], "", quorumlock.WithLabel("mine"))
-				tt.theirs(t, all)
-				synctest.Wait()
-				want := tt.want
-				finds(t, check(t, mine, true), want...)
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			all, _ := locktest.Nodes(t, 5)
+			mine := over(t, all[:3], "", quorumlock.WithLabel("mine"))
+			tt.theirs(t, all)
+			synctest.Wait()
+			want := tt.want
+			finds(t, check(t, mine, true), want...)
 		})
 	}
 }
@@ -79,14 +77,12 @@ func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
 		"only mine":    {"a:", "", redlock.Warning},
 		"only theirs":  {"", "b:", redlock.Warning},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				all, _ := locktest.Nodes(t, 5)
-				mine := over(t, all[:3], "", quorumlock.WithPrefix(tt.mine))
-				over(t, all, "", quorumlock.WithPrefix(tt.theirs))
-				synctest.Wait()
-				finds(t, check(t, mine, true), redlock.Finding{Kind: redlock.OtherList, Severity: tt.want, Problem: "5 nodes with a quorum of 3"})
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			all, _ := locktest.Nodes(t, 5)
+			mine := over(t, all[:3], "", quorumlock.WithPrefix(tt.mine))
+			over(t, all, "", quorumlock.WithPrefix(tt.theirs))
+			synctest.Wait()
+			finds(t, check(t, mine, true), redlock.Finding{Kind: redlock.OtherList, Severity: tt.want, Problem: "5 nodes with a quorum of 3"})
 		})
 	}
 }
@@ -94,7 +90,7 @@ func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
 // A user who may not name connections has locks all the same, and one who may not list them is told that this was not
 // looked at.
 func TestListsOfNodesNeedNoPermissionToLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		all, _ := locktest.Nodes(t, 3)
 		for _, s := range all {
 			s.Deny("client")

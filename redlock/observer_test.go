@@ -80,7 +80,7 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 
 // Every call that begins ends once, and so does every hold, whatever happens to the nodes.
 func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
 		_, servers := locktest.Client(t, 3)
 		var workers, troubles sync.WaitGroup
@@ -150,7 +150,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 
 // Calls of one owner that wait together enter one hold: only one of them begins it, though all have asked the nodes.
 func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
 		other, servers := locktest.Client(t, 3)
 		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(o))
@@ -202,7 +202,7 @@ func (panics) Observe(_ context.Context, e quorumlock.Event) {
 
 // Nobody gets a lease whose Observer panics, so it must not be renewed for ever.
 func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		other, servers := locktest.Client(t, 3)
 		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(panics{}))
 		func() {
@@ -223,34 +223,6 @@ func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 	})
 }
 
-// heard counts the events of nodes, and passes no context on.
-type heard struct {
-	mu    sync.Mutex
-	kinds map[quorumlock.EventKind]int
-	locks int // events of locks
-}
-
-func (h *heard) Begin(ctx context.Context, _ string) context.Context { return ctx }
-
-func (h *heard) Observe(_ context.Context, e quorumlock.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if e.Kind < quorumlock.NodeAsked {
-		h.locks++
-		return
-	}
-	if h.kinds == nil {
-		h.kinds = make(map[quorumlock.EventKind]int)
-	}
-	h.kinds[e.Kind]++
-}
-
-func (h *heard) nodes() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return fmt.Sprintf("asked %v, down %d, up %d", h.kinds[quorumlock.NodeAsked] > 0, h.kinds[quorumlock.NodeDown], h.kinds[quorumlock.NodeUp])
-}
-
 // A lock with an Observer and a logger of its own takes nothing from those of the client.
 func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 	const all, none = "asked true, down 1, up 1", "asked false, down 0, up 0"
@@ -258,48 +230,49 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 		client                   bool // it has an Observer and a logger, too
 		wantOfClient, wantOfLock string
 	}{"both": {true, all, none}, "only the lock": {false, none, all}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, servers := locktest.Client(t, 3)
-				var clients, own heard
-				var clientsLog, ownLog bytes.Buffer
-				var opts []quorumlock.Option
-				if tt.client {
-					opts = append(opts, quorumlock.WithObserver(&clients), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&clientsLog, nil))))
+		locktest.Run(t, name, func(t *testing.T) {
+			_, servers := locktest.Client(t, 3)
+			var clients, own locktest.Events
+			var clientsLog, ownLog bytes.Buffer
+			var opts []quorumlock.Option
+			if tt.client {
+				opts = append(opts, quorumlock.WithObserver(&clients), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&clientsLog, nil))))
+			}
+			c, _ := locktest.Another(t, servers, opts...)
+			m := c.Mutex("x", quorumlock.WithObserver(&own), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&ownLog, nil))))
+			use := func() {
+				t.Helper()
+				lease, err := m.Lock(t.Context())
+				if err != nil {
+					t.Fatal(err)
 				}
-				c, _ := locktest.Another(t, servers, opts...)
-				m := c.Mutex("x", quorumlock.WithObserver(&own), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&ownLog, nil))))
-				use := func() {
-					t.Helper()
-					lease, err := m.Lock(t.Context())
-					if err != nil {
-						t.Fatal(err)
-					}
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(5 * time.Second) // until no release is pending
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
 				}
-				use()
-				servers[0].Kill()
-				use()
-				servers[0].Restart(true)
-				time.Sleep(5 * time.Second)
-				use()
-				if clients.nodes() != tt.wantOfClient || own.nodes() != tt.wantOfLock {
-					t.Errorf("the client's Observer: %s; the lock's: %s", clients.nodes(), own.nodes())
-				}
-				if clients.locks > 0 || own.locks == 0 {
-					t.Errorf("events of the lock: %d go to the client's Observer, %d to its own", clients.locks, own.locks)
-				}
-				log, silent := clientsLog.String(), ownLog.String()
-				if !tt.client {
-					log, silent = silent, log
-				}
-				if !strings.Contains(log, "node down") || !strings.Contains(log, "node up") || strings.Contains(silent, "node") {
-					t.Errorf("logged by the client:\n%s\nby the lock:\n%s", clientsLog.String(), ownLog.String())
-				}
-			})
+				time.Sleep(5 * time.Second) // until no release is pending
+			}
+			use()
+			servers[0].Kill()
+			use()
+			servers[0].Restart(true)
+			time.Sleep(5 * time.Second)
+			use()
+			nodes := func(o *locktest.Events) string {
+				return fmt.Sprintf("asked %v, down %d, up %d", o.Of(quorumlock.NodeAsked) > 0, o.Of(quorumlock.NodeDown), o.Of(quorumlock.NodeUp))
+			}
+			if nodes(&clients) != tt.wantOfClient || nodes(&own) != tt.wantOfLock {
+				t.Errorf("the client's Observer: %s; the lock's: %s", nodes(&clients), nodes(&own))
+			}
+			if clients.OfLocks() > 0 || own.OfLocks() == 0 {
+				t.Errorf("events of the lock: %d go to the client's Observer, %d to its own", clients.OfLocks(), own.OfLocks())
+			}
+			log, silent := clientsLog.String(), ownLog.String()
+			if !tt.client {
+				log, silent = silent, log
+			}
+			if !strings.Contains(log, "node down") || !strings.Contains(log, "node up") || strings.Contains(silent, "node") {
+				t.Errorf("logged by the client:\n%s\nby the lock:\n%s", clientsLog.String(), ownLog.String())
+			}
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -14,7 +13,7 @@ import (
 )
 
 func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		for down, want := range []int{1, 0, -1, -2} {
 			if down > 0 {
@@ -37,7 +36,6 @@ func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
 }
 
 func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
-	guard := quorumlock.WithRestartGuard(30 * time.Second)
 	for name, c := range map[string]struct {
 		spoil func(s *embedded.Server)
 		opts  []quorumlock.Option
@@ -48,30 +46,28 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 		"a password is wanted":   {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, "NOAUTH"},
 		"out of memory":          {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil, "OOM"},
 		"a replica":              {refuse("READONLY You can't write against a read only replica."), nil, "READONLY"},
-		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guard}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
+		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				client, servers := locktest.Client(t, 3, c.opts...)
-				longUp()
-				if r, err := client.Healthy(t.Context()); err != nil || r.MayFail() != 1 {
-					t.Fatalf("before: %+v, %v", r, err)
-				}
-				c.spoil(servers[1])
-				_, _ = client.Healthy(t.Context()) // the first call finds the connection of a server that restarted dead
-				r, err := client.Healthy(t.Context())
-				if err != nil || r.MayFail() != 0 {
-					t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)
-				}
-				if err := r.Nodes[1].Err; err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("error %v, want %q", err, c.want)
-				}
-				if _, ok := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err); !ok {
-					t.Errorf("%T is no NodeError", r.Nodes[1].Err)
-				}
-				servers[1].Refuse("")
-				servers[1].Resume()
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			client, servers := locktest.Client(t, 3, c.opts...)
+			longUp()
+			if r, err := client.Healthy(t.Context()); err != nil || r.MayFail() != 1 {
+				t.Fatalf("before: %+v, %v", r, err)
+			}
+			c.spoil(servers[1])
+			_, _ = client.Healthy(t.Context()) // the first call finds the connection of a server that restarted dead
+			r, err := client.Healthy(t.Context())
+			if err != nil || r.MayFail() != 0 {
+				t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)
+			}
+			if err := r.Nodes[1].Err; err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if _, ok := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err); !ok {
+				t.Errorf("%T is no NodeError", r.Nodes[1].Err)
+			}
+			servers[1].Refuse("")
+			servers[1].Resume()
 		})
 	}
 }
@@ -82,7 +78,7 @@ func refuse(with string) func(*embedded.Server) {
 }
 
 func TestHealthyChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("a:"))
 		for range 3 {
 			if _, err := c.Healthy(t.Context()); err != nil {
@@ -105,7 +101,7 @@ func TestHealthyChangesNothing(t *testing.T) {
 }
 
 func TestHealthyEndsWithItsContext(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		locktest.Each(servers, (*embedded.Server).Stall)
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)

@@ -16,9 +16,17 @@ func TestMutationsAreNoticed(t *testing.T) {
 	for name, m := range map[string]mutation.Mutations{
 		"core":      {Of: "internal/core", By: []mutation.Proof{core(5000), mutation.Seeds("proof/slotsim", 600), tests("internal/core", ".")}},
 		"wire":      {Of: "internal/wire", By: []mutation.Proof{core(1000), tests("internal/wire", "."), tests("scripts", "."), wire(200)}},
-		"engine":    {Of: "internal/quorum", Except: []string{"boottime_linux.go", "boottime_other.go"}, By: []mutation.Proof{wire(200), tests("internal/quorum", "."), tests("redlock", ".")}},
+		"engine":    {Of: "internal/quorum", Except: []string{"boottime_linux.go", "boottime_other.go"}, By: append([]mutation.Proof{wire(200), tests("internal/quorum", "."), tests("redlock", ".")}, ofRedlock()...)},
 		"transport": {Of: "internal/transport", Except: []string{"alive_other.go", "alive_unix.go"}, By: []mutation.Proof{wire(100), tests("node", "."), tests("internal/transport", ".")}},
 	} {
 		t.Run(name, func(t *testing.T) { m.Score(t) })
 	}
+}
+
+// ofRedlock are the tests of package redlock that are packages by subject.
+func ofRedlock() (all []mutation.Proof) {
+	for _, subject := range []string{"hold", "sick", "kinds", "queue", "names", "token", "forgery"} {
+		all = append(all, tests("redlock/internal/"+subject, "."))
+	}
+	return all
 }

@@ -138,8 +138,17 @@ func contend(t *testing.T, java []javaLock, golang []quorumlock.Locker, late, ho
 	return c
 }
 
+// skipRace skips a long contest under the race detector. What its goroutines do, shorter tests show.
+func skipRace(t *testing.T) {
+	t.Helper()
+	if locktest.Race {
+		t.Skip("the race detector makes it take minutes")
+	}
+}
+
 func TestJavaAndGoShareALock(t *testing.T) {
 	t.Parallel()
+	skipRace(t)
 	for _, tt := range []struct {
 		name         string
 		java, golang int
@@ -184,6 +193,7 @@ func TestJavaAndGoShareALock(t *testing.T) {
 // next, it never is.
 func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
 	t.Parallel()
+	skipRace(t)
 	for name, tt := range map[string]struct {
 		lock  func(c *redisson.Client) javaLock
 		least float64

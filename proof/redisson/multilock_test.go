@@ -79,6 +79,7 @@ func (s shared) run(t *testing.T) (c contest) {
 // A RedissonMultiLock keeps its first member while it waits for the next. Java and Go share it, and lose little time.
 func TestJavaAndGoShareAMultiLock(t *testing.T) {
 	t.Parallel()
+	skipRace(t)
 	two, near := []string{"x", "y"}, 100*time.Microsecond
 	for name, tt := range map[string]struct {
 		of     shared

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -177,25 +176,23 @@ func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 				}
 			},
 		} {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					c, servers := locktest.Client(t, 3)
-					for _, s := range servers[:test.foreign] {
-						use(t, s)
-					}
-					for _, s := range servers[test.foreign : test.foreign+test.down] {
-						s.Kill()
-					}
-					var why error
-					h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return c.Mutex("x") }, func(w http.ResponseWriter, r *http.Request, err error) {
-						why = err
-						redlockhttp.Refuse(w, r, err)
-					})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-					w := do(t, h, "POST", "/")
-					if retry := w.Header().Get("Retry-After"); w.Code != test.status || (retry != "") != (test.status == 503) {
-						t.Errorf("status %d, Retry-After %q, want %d: %v", w.Code, retry, test.status, why)
-					}
-				})
+			locktest.Run(t, name+", "+kind, func(t *testing.T) {
+				c, servers := locktest.Client(t, 3)
+				for _, s := range servers[:test.foreign] {
+					use(t, s)
+				}
+				for _, s := range servers[test.foreign : test.foreign+test.down] {
+					s.Kill()
+				}
+				var why error
+				h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return c.Mutex("x") }, func(w http.ResponseWriter, r *http.Request, err error) {
+					why = err
+					redlockhttp.Refuse(w, r, err)
+				})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				w := do(t, h, "POST", "/")
+				if retry := w.Header().Get("Retry-After"); w.Code != test.status || (retry != "") != (test.status == 503) {
+					t.Errorf("status %d, Retry-After %q, want %d: %v", w.Code, retry, test.status, why)
+				}
 			})
 		}
 	}
@@ -267,7 +264,7 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 
 // A handler that streams until its context is done would delay a Shutdown of the lock's client.
 func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		began := make(chan struct{})
 		h := redlockhttp.Exclusive(customer(func(name string) quorumlock.Locker { return c.Mutex(name) }), nil)(

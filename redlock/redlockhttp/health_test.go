@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/locktest"
@@ -42,7 +41,7 @@ func ask(t *testing.T, h http.Handler, method string) (*httptest.ResponseRecorde
 }
 
 func TestHealthIs200WithAQuorumAnd503Without(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		for down, status := range []int{200, 200, 503} {
@@ -83,7 +82,7 @@ func TestHealthOfNoClientIs503(t *testing.T) {
 }
 
 func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		ask(t, h, http.MethodGet) // connects
@@ -110,7 +109,7 @@ func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
 // A flood of probes one after the other drives no more scripts at the nodes than five a second. Good and bad news are as old
 // as that at most.
 func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		ask(t, h, http.MethodGet) // connects
@@ -143,7 +142,7 @@ func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 
 // A handler that returns without a word says 200: a wrapper that bounds the request, such as a TimeoutHandler, would pass that on.
 func TestHealthIs503WhenTheRequestEndsFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		h := redlockhttp.Health(c)
 		for _, s := range servers {

@@ -1,0 +1,180 @@
+package forgery
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// scene is what a forger finds: x was acquired, y was handed over, somebody waits for each, and somebody waits for another lock.
+type scene struct {
+	*forger
+	x, y             *quorumlock.Lease
+	g                genuine // the messages that handed y over
+	forX, forY       quorumlock.Owner
+	bystander, ofOne string // wake channels: of who waits for the other lock, and of who waits for x
+}
+
+// forgery is a message for a channel. It is published at one server, or at all if there is none.
+type forgery struct {
+	channel, message string
+	server           int
+}
+
+const everywhere = -1
+
+// forgeries are what a forger may say. It knows the form of the messages, and can guess the numbers of waiters and attempts. A guess that is
+// repeated comes true, since a wake-up makes the waiter try again under the next number.
+var forgeries = map[string]func(s *scene) []forgery{
+	"genuine messages, on every channel": func(s *scene) (all []forgery) {
+		for _, channel := range s.channels() {
+			for _, m := range s.g.messages {
+				all = append(all, forgery{channel, m.message, everywhere})
+			}
+		}
+		return all
+	},
+	"genuine messages with a field changed": func(s *scene) (all []forgery) {
+		names := []string{string(s.x.Owner()), string(s.y.Owner()), string(s.g.waiter), string(s.forX), string(s.forY)}
+		for _, channel := range s.channels() {
+			for _, mutant := range mutants(s.g.messages[0].message, names...) {
+				all = append(all, forgery{channel, mutant, everywhere})
+			}
+		}
+		return all
+	},
+	"handoffs for the waiter": func(s *scene) (all []forgery) {
+		for _, numbers := range []func(attempt, cell int) []int{ // of the two numbers either is the attempt's, or there is none to guess
+			func(attempt, cell int) []int { return []int{attempt, cell} },
+			func(attempt, cell int) []int { return []int{cell, attempt} },
+			func(attempt, _ int) []int { return []int{attempt, attempt} },
+			func(int, int) []int { return nil },
+		} {
+			for attempt := range 60 {
+				for _, m := range s.g.messages[:len(s.servers)/2+1] {
+					all = append(all, forgery{s.ofOne, s.g.forged(m, s.forX, highToken, "x", numbers(attempt, m.server)...), m.server})
+				}
+			}
+		}
+		return all
+	},
+	"handoffs that nobody waited for, of an application's key": func(s *scene) (all []forgery) {
+		for _, m := range s.g.messages {
+			for _, numbers := range [][]int{{11, 12}, {12, 11}, {11, 11}, nil} {
+				message := s.g.forged(m, "2024", highToken, "visits", numbers...)
+				all = append(all, forgery{s.bystander, message, m.server}, forgery{s.g.channel, message, m.server})
+			}
+		}
+		return all
+	},
+	"turns and garbage": func(s *scene) (all []forgery) {
+		messages := []string{
+			"", " ", "0", "-1", "\x00", "\xff\xfe", "turn", "next", "handoff", "turn ", "handoff      ", "turn  x", "nonsense of a stranger's", "handoff * * * * * *",
+			"handoff nobody:1 1 0 5 proof x", "handoff :1 1 0 5 proof x", "handoff " + string(s.forX), "handoff " + string(s.forX) + " 1 0 5 proof x",
+			strings.Repeat("handoff ", 1<<14), "turn " + strings.Repeat("y", 1<<16) + " x", "*1\r\n$4\r\nPING\r\n", "$-1\r\n",
+		}
+		for _, w := range []quorumlock.Owner{s.forX, s.forY, s.x.Owner(), "nobody:1"} {
+			messages = append(messages, fmt.Sprintf("turn %s x", w), fmt.Sprintf("next %s x", w), fmt.Sprintf("turn %s y", w), fmt.Sprintf("next %s ", w), fmt.Sprintf("turn %s  x ", w))
+		}
+		for _, channel := range append(s.channels(), wire.UnlockChannel("x"), wire.UnlockChannel("y")) {
+			for _, message := range messages {
+				all = append(all, forgery{channel, message, everywhere})
+			}
+		}
+		return all
+	},
+}
+
+// Whoever may publish, and touches no key, ends, shortens and fakes no hold, and makes no client write to a key. Those who wait are served in
+// their turns, however loud it is. What was said while y was held is said again when it is over.
+func TestAForgerEndsShortensAndFakesNoHold(t *testing.T) {
+	for name, say := range forgeries {
+		t.Run(name, func(t *testing.T) {
+			forging(t, 6, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
+				other := locktest.MustLock(t, c[0].Mutex("other"))
+				otherWaiter := locktest.Waiter(t, c[4].Mutex("other"))
+				s := &scene{forger: f, bystander: f.channelOf(waiterFor(t, c[0], "other")), x: locktest.MustLock(t, c[0].Mutex("x"))}
+				s.g, s.y = f.handOver(c[0], c[1], "y")
+				waitsX, waitsY := locktest.Waiter(t, c[2].Mutex("x")), locktest.Waiter(t, c[3].Mutex("y"))
+				s.forX, s.forY = waiterFor(t, c[0], "x"), waiterFor(t, c[0], "y")
+				s.ofOne = f.channelOf(s.forX)
+				time.Sleep(100 * time.Millisecond) // what was handed over is renewed for the whole TTL
+				for _, server := range servers {
+					server.Redis.HSet("visits", "2024/11", "4711")
+				}
+				given := locktest.Ran(servers, "leave", "release")
+				check := func(what string) {
+					t.Helper()
+					none(t, waitsX, s.x)
+					none(t, waitsY, s.y)
+					none(t, otherWaiter, other)
+					untouched(t, servers, s.x)
+					untouched(t, servers, s.y)
+					if n := locktest.Ran(servers, "leave", "release") - given; n > 0 {
+						t.Errorf("%d scripts that give back were sent", n)
+					}
+					if t.Failed() {
+						t.Fatalf("after %.200q", what)
+					}
+				}
+				until := s.x.ValidUntil()
+				for i, m := range say(s) {
+					if m.server == everywhere {
+						f.tellAll(m.channel, m.message)
+					} else {
+						f.tell(m.server, m.channel, m.message)
+						synctest.Wait()
+					}
+					if i%50 == 0 {
+						time.Sleep(time.Millisecond)
+					}
+					if i%10 == 0 {
+						check(m.message)
+					}
+				}
+				check("all")
+				if s.x.ValidUntil().Before(until) {
+					t.Errorf("the lease is valid until %v, and was until %v before", s.x.ValidUntil(), until)
+				}
+				time.Sleep(time.Minute)
+				check("a minute")
+				locktest.Refused(t, c[5].Mutex("x"))
+				locktest.Refused(t, c[5].Mutex("y"))
+
+				again := func() {
+					all := say(s)
+					for _, m := range all[:min(len(all), 20)] {
+						f.tellAll(m.channel, m.message)
+					}
+				}
+				locktest.MustUnlock(t, s.x)
+				locktest.MustUnlock(t, s.y)
+				again()
+				x, y := locktest.Served(t, waitsX, s.x), locktest.Served(t, waitsY, s.y)
+				time.Sleep(100 * time.Millisecond)
+				again()
+				untouched(t, servers, x)
+				untouched(t, servers, y)
+				locktest.MustUnlock(t, x)
+				locktest.MustUnlock(t, y)
+				locktest.MustUnlock(t, other)
+				locktest.MustUnlock(t, locktest.Served(t, otherWaiter, other))
+				for _, server := range servers {
+					if server.Redis.HGet("visits", "2024/11") != "4711" {
+						t.Errorf("%s has lost what an application keeps", server.Name)
+					}
+					server.Redis.Del("visits")
+				}
+				locktest.NoLocks(t, servers)
+			})
+		})
+	}
+}

@@ -1,0 +1,109 @@
+package hold
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+)
+
+// "No more than one goroutine a node in flight for an acquisition, and none after it."
+func TestAcquisitionTakesOneGoroutineANode(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		locktest.Warm(t, c)
+		check := func(want int, when string) {
+			t.Helper()
+			synctest.Wait()
+			if got := locktest.BusyGoroutines(); len(got) != want {
+				t.Errorf("%d goroutines %s, want %d:\n%s", len(got), when, want, strings.Join(got, "\n\n"))
+			}
+		}
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
+		for range 3 {
+			got := make(chan *quorumlock.Lease)
+			go func() {
+				l, err := c.Mutex("x").Lock(t.Context())
+				if err != nil {
+					t.Error("Lock:", err)
+				}
+				got <- l
+			}()
+			check(5, "while acquiring")
+			lease := <-got
+			check(0, "after it")
+			done := make(chan error)
+			go func() { done <- lease.Unlock(t.Context()) }()
+			check(5, "while releasing")
+			if err := <-done; err != nil {
+				t.Error("Unlock:", err)
+			}
+			check(0, "after it")
+		}
+	})
+}
+
+// A node is asked to renew five hundred leases at a time. One that is unlocked while it is busy with the first of them is not
+// renewed with the rest.
+func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 1)
+		leases := make([]*quorumlock.Lease, 600)
+		for i := range leases {
+			leases[i] = locktest.Lock(t, c.Mutex(fmt.Sprint(i)))
+		}
+		if err := leases[599].Extend(t.Context()); err != nil { // the node knows the script
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var renewed []string
+		met := false
+		servers[0].After(func(r embedded.Run) { // what the node did not know comes twice, and runs once
+			if r.Script == "renew" {
+				mu.Lock()
+				defer mu.Unlock()
+				renewed = append(renewed, r.Keys[0])
+			}
+		})
+		servers[0].Before(func(r embedded.Run) {
+			if r.Script != "renew" {
+				return
+			}
+			mu.Lock()
+			first := !met
+			met = true
+			mu.Unlock()
+			if first { // until as many as allowed are on their way, and the others wait
+				time.Sleep(time.Millisecond)
+			}
+			for _, l := range leases[:300] { // they are the last in the queue
+				if first {
+					locktest.MustUnlock(t, l)
+				}
+			}
+		})
+		var extends sync.WaitGroup
+		for _, some := range [][]*quorumlock.Lease{leases[300:], leases[:300]} { // the watchdog does not renew so many at one time
+			for _, l := range some {
+				extends.Go(func() { _ = l.Extend(t.Context()) }) // it may be unlocked
+			}
+			synctest.Wait() // they are queued in this order
+		}
+		extends.Wait()
+		mu.Lock()
+		n := len(renewed)
+		mu.Unlock()             // the watchdog renews while the rest are unlocked
+		if n < 300 || n > 500 { // of those that were unlocked, 200 at most were on their way with the first
+			t.Errorf("%d of %d were renewed", n, len(leases))
+		}
+		for _, l := range leases[300:] {
+			locktest.Unlock(t, l)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+)
+
+// A context that descends from a lease's enters the same hold, without asking anybody, and the last to
+// leave releases, in whatever order they leave.
+func TestContextOfALeaseEntersTheSameHold(t *testing.T) {
+	for name, order := range map[string][]int{
+		"innermost first": {2, 1, 0},
+		"outermost first": {0, 1, 2},
+		"middle first":    {1, 0, 2},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5)
+			outer := locktest.Lock(t, c.Mutex("x"))
+			before := locktest.Ran(servers)
+			middle := locktest.LockIn(t, context.WithValue(outer.Context(), userKey{}, 1), c.Mutex("x"))
+			inner, err := c.Mutex("x").TryLock(middle.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := locktest.Ran(servers) - before; n != 0 {
+				t.Errorf("entering twice ran %d scripts, want none", n)
+			}
+			leases := []*quorumlock.Lease{outer, middle, inner}
+			for _, l := range leases {
+				if l.Owner() != outer.Owner() || l.Token() != outer.Token() || l.HoldCount() != 3 {
+					t.Errorf("owner %s, token %d, count %d: want those of the outer lease and 3", l.Owner(), l.Token(), l.HoldCount())
+				}
+			}
+			for i, n := range order {
+				locktest.Refused(t, c.Mutex("x"))
+				locktest.Unlock(t, leases[n])
+				if got := leases[n].HoldCount(); got != 2-i {
+					t.Errorf("hold count %d, want %d", got, 2-i)
+				}
+				if leases[n].Context().Err() == nil {
+					t.Error("the context of an unlocked lease lives on")
+				}
+				if err := leases[n].Unlock(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
+					t.Errorf("second Unlock: %v, want ErrNotHeld", err)
+				}
+				if err := leases[n].Extend(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
+					t.Errorf("Extend after Unlock: %v, want ErrNotHeld", err)
+				}
+			}
+			locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// userKey is the key of a value that the caller of a lock has put into its context.
+type userKey struct{}
+
+// When little is left of the TTL, entering again extends first.
+func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, quorumlock.WithoutRenewal())
+		outer := locktest.Lock(t, c.Mutex("x"))
+		time.Sleep(4 * time.Second)
+		before := locktest.Ran(servers)
+		locktest.Unlock(t, locktest.LockIn(t, outer.Context(), c.Mutex("x")))
+		if n := locktest.Ran(servers) - before; n != 0 {
+			t.Errorf("%d scripts ran with 6 s of 10 left, want none", n)
+		}
+		time.Sleep(4 * time.Second)
+		inner := locktest.LockIn(t, outer.Context(), c.Mutex("x"))
+		synctest.Wait()
+		if n := locktest.Ran(servers) - before; n != 5 {
+			t.Errorf("%d scripts ran with 2 s of 10 left, want one renewal at each node", n)
+		}
+		if left := time.Until(inner.ValidUntil()); left < 9*time.Second {
+			t.Errorf("%v left after entering, want a fresh TTL", left)
+		}
+		locktest.Unlock(t, inner)
+		locktest.Unlock(t, outer)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// When a hold is lost all who entered are told, and each Unlock says so.
+func TestLossIsToldToAllWhoEntered(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		outer := locktest.Lock(t, c.Mutex("x"))
+		inner := locktest.LockIn(t, context.WithoutCancel(outer.Context()), c.Mutex("x"))
+		locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
+		locktest.Lost(t, outer, quorumlock.DefaultTTL)
+		locktest.Lost(t, inner, 0)
+		for _, l := range []*quorumlock.Lease{inner, outer} {
+			if err := l.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("Extend: %v, want ErrLost", err)
+			}
+			if err := l.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("Unlock: %v, want ErrLost", err)
+			}
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A context that outlives the hold it came from is a fresh owner's.
+func TestContextWithoutCancelAcquiresAgainAfterUnlock(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		detached := context.WithoutCancel(lease.Context())
+		entered := locktest.LockIn(t, detached, c.Mutex("x"))
+		if entered.Owner() != lease.Owner() {
+			t.Error("a live hold was not entered")
+		}
+		locktest.Unlock(t, entered)
+		locktest.Unlock(t, lease)
+		if _, err := c.Mutex("x").Lock(lease.Context()); !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock with the context of an unlocked lease: %v, want context.Canceled", err)
+		}
+		anew := locktest.LockIn(t, detached, c.Mutex("x"))
+		if anew.Owner() == lease.Owner() || anew.Token() <= lease.Token() {
+			t.Errorf("owner %s with token %d after %s with %d: want a new hold", anew.Owner(), anew.Token(), lease.Owner(), lease.Token())
+		}
+		locktest.Refused(t, c.Mutex("x"))
+		locktest.Unlock(t, anew)
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestDifferentLocksNest(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		a := locktest.Lock(t, c.Mutex("a"))
+		b := locktest.LockIn(t, a.Context(), c.Mutex("b"))
+		again := locktest.LockIn(t, b.Context(), c.Mutex("a")) // past b, the hold of a
+		if again.Owner() != a.Owner() || b.Owner() == a.Owner() {
+			t.Error("want the hold of a to be entered, and b to be one of its own")
+		}
+		locktest.Unlock(t, a)
+		if b.Context().Err() == nil {
+			t.Error("the lease of b, whose context descends from that of a, must end with it")
+		}
+		locktest.Refused(t, c.Mutex("a"))
+		locktest.Refused(t, c.Mutex("b"))
+		locktest.Unlock(t, again)
+		locktest.Unlock(t, b)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A context of another client's lease, or of none, is a fresh owner's.
+func TestFreshContextIsAFreshOwner(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		other, _ := locktest.Another(t, servers)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		locktest.Refused(t, c.Mutex("x"))
+		if _, err := other.Mutex("x").TryLock(lease.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("TryLock at another client, within the lease: %v, want ErrHeld", err)
+		}
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(10*time.Second))
+		l := locktest.MustLock(t, c.Mutex("x"))
+		for _, s := range servers {
+			s.Kill()
+		}
+		time.Sleep(8 * time.Second)
+		at := time.Now()
+		ctx, cancel := context.WithTimeout(l.Context(), time.Second)
+		defer cancel()
+		inner, err := c.Mutex("x").Lock(ctx)
+		if err != nil {
+			t.Errorf("Lock gave up after %v with %v of validity left: %v", time.Since(at), time.Until(l.ValidUntil()), err)
+		} else {
+			_ = inner.Unlock(t.Context())
+		}
+		for _, s := range servers {
+			s.Restart(true)
+		}
+		_ = l.Unlock(t.Context()) // go-redis may take a second to find out that the nodes are back
+	})
+}

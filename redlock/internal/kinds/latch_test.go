@@ -1,0 +1,434 @@
+package kinds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
+	for what, make := range map[string]func(t *testing.T) (a, b locktest.Latch){
+		"of a majority": func(t *testing.T) (a, b locktest.Latch) {
+			c, servers := locktest.Client(t, 3)
+			d, _ := locktest.Another(t, servers)
+			return c.Latch("x", 3), d.Latch("x", 3)
+		},
+		"of one node": func(t *testing.T) (a, b locktest.Latch) {
+			servers, nodes := locktest.Nodes(t, 1)
+			_, others := locktest.Paths(t, servers)
+			return nodes[0].Latch("x", 3), others[0].Latch("x", 3)
+		},
+		"of a client of the caller's": func(t *testing.T) (a, b locktest.Latch) {
+			_, nodes := locktest.Nodes(t, 1)
+			n := node.New(nodes[0].Client())
+			t.Cleanup(func() { _ = n.Close() })
+			return n.Latch("x", 3), nodes[0].Latch("x", 3)
+		},
+		"under a prefix": func(t *testing.T) (a, b locktest.Latch) {
+			c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("app:"))
+			d, _ := locktest.Another(t, servers)
+			return c.Latch("x", 3), d.Latch("app:x", 3)
+		},
+	} {
+		locktest.Run(t, what, func(t *testing.T) {
+			a, b := make(t)
+			if a.Name() != "x" {
+				t.Errorf("the name is %q", a.Name())
+			}
+			locktest.Counts(t, a, 0)
+			locktest.Done(t, a, "1", "2", "1")
+			locktest.Done(t, b, "2")
+			locktest.Counts(t, a, 2)
+			locktest.Counts(t, b, 2)
+			locktest.Closed(t, a)
+			got := locktest.Awaits(t, b)
+			locktest.Done(t, a, "3")
+			if err := <-got; err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+			locktest.Done(t, a, "3", "4")
+			for _, l := range []locktest.Latch{a, b} {
+				locktest.Open(t, l)
+				locktest.Counts(t, l, 3)
+			}
+		})
+	}
+}
+
+// Those who wait are told. They do not look meanwhile but for a refresh now and then, and are there within a round trip or
+// two, wherever they wait.
+func TestAWaitIsWokenByAMessage(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		var waiters []<-chan error
+		for range 3 {
+			d, paths := locktest.Another(t, servers)
+			locktest.Each(paths, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+			waiters = append(waiters, locktest.Awaits(t, d.Latch("x", 2)))
+		}
+		locktest.Done(t, c.Latch("x", 2), "a")
+		looked := locktest.Ran(servers, "latch")
+		time.Sleep(5 * time.Minute)
+		if n := locktest.Ran(servers, "latch") - looked; n > 3*3*(5*60/2) {
+			t.Errorf("%d looks in five minutes of three who wait, want one in some seconds", n)
+		}
+		began := time.Now()
+		locktest.Done(t, c.Latch("x", 2), "b")
+		for _, got := range waiters {
+			if err := <-got; err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+		}
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("told after %v, want a few round trips of 2 ms", took)
+		}
+	})
+}
+
+// No message comes through, or may be heard: then they look.
+func TestAWaitFindsOutWithoutAMessage(t *testing.T) {
+	for what, spoil := range map[string]func(*embedded.Server){
+		"messages are lost": func(s *embedded.Server) { s.LoseMessages(true) },
+		"nobody may listen": func(s *embedded.Server) { s.Deny("subscribe") },
+		"nobody may tell":   func(s *embedded.Server) { s.Deny("publish") },
+	} {
+		locktest.Run(t, what, func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			d, _ := locktest.Another(t, servers)
+			locktest.Each(servers, spoil)
+			got := locktest.Awaits(t, d.Latch("x", 1))
+			began := time.Now()
+			locktest.Done(t, c.Latch("x", 1), "a")
+			if err := <-got; err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+			if took := time.Since(began); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// The last id comes while a waiter subscribes, at every moment of that.
+func TestAWaitMissesNothingWhileItSubscribes(t *testing.T) {
+	for after := time.Duration(0); after <= 30*time.Millisecond; after += 3 * time.Millisecond {
+		locktest.Run(t, after.String(), func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			d, paths := locktest.Another(t, servers)
+			locktest.Warm(t, d)
+			locktest.Each(paths, func(s *embedded.Server) { s.Delay(2 * time.Millisecond) })
+			l := c.Latch("x", 1)
+			got := make(chan error, 1)
+			go func() { got <- d.Latch("x", 1).Wait(t.Context()) }()
+			time.Sleep(after)
+			began := time.Now()
+			locktest.Done(t, l, "a")
+			if err := <-got; err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+			if took := time.Since(began); took > 100*time.Millisecond {
+				t.Errorf("an id that came %v after Wait was noticed after %v", after, took)
+			}
+		})
+	}
+}
+
+// What a quorum has is known at every other quorum. Each of three ids is at two of the nodes, and no node has all.
+func TestTheNodesCountTogether(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		_, nodes := locktest.Paths(t, servers)
+		for i, id := range []string{"a", "b", "c"} { // as calls that died between their rounds leave them
+			for _, n := range []*node.Node{nodes[i], nodes[(i+1)%3]} {
+				s, err := transport.Of(n).Send(t.Context(), wire.Latch("x", 3, wire.MakeLatch, time.Hour, n.String(), id))[0].Latched(3)
+				if err != nil || s.Open {
+					t.Fatalf("%+v, %v", s, err)
+				}
+			}
+		}
+		servers[0].Kill()
+		l := c.Latch("x", 3)
+		locktest.Counts(t, l, 3)
+		locktest.Open(t, l)
+		// It was written back before it was told.
+		servers[0].Restart(true)
+		servers[1].Kill()
+		d, _ := locktest.Another(t, servers)
+		locktest.Open(t, d.Latch("x", 3))
+	})
+}
+
+// An id that only one node has heard of is not done: its Done has not returned nil, and whoever sees it writes it to a
+// quorum before it counts.
+func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
+	for what, tell := range map[string]func(t *testing.T, l locktest.Latch){
+		"Count": func(t *testing.T, l locktest.Latch) { locktest.Counts(t, l, 1) },
+		"Wait":  func(t *testing.T, l locktest.Latch) { locktest.Open(t, l) },
+		"Done":  func(t *testing.T, l locktest.Latch) { locktest.Done(t, l, "b") },
+	} {
+		locktest.Run(t, what, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 3)
+			c, paths := locktest.Another(t, servers)
+			locktest.Kill(paths[1:]...)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := c.Latch("x", 1).Done(ctx, "a")
+			if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("Done at one node of three: %v, want DeadlineExceeded and a QuorumError", err)
+			}
+			d, ways := locktest.Another(t, servers)
+			ways[2].Kill()
+			tell(t, d.Latch("x", 1))
+			synctest.Wait()
+			servers[0].Kill()
+			e, _ := locktest.Another(t, servers)
+			locktest.Open(t, e.Latch("x", 1))
+		})
+	}
+}
+
+// A Wait that was cut short leaves a latch without ids at one node. A Count that sees it does not make it one that a
+// quorum has.
+func TestACountOfALatchThatAMinorityHasIsNoMemoryOfIt(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		other, paths := locktest.Another(t, servers)
+		locktest.Kill(paths[1:]...)
+		locktest.Closed(t, other.Latch("x", 2))
+		l := c.Latch("x", 2)
+		locktest.Counts(t, l, 0)
+		locktest.Kill(servers[0])
+		locktest.Done(t, l, "1")
+		locktest.Counts(t, l, 1)
+	})
+}
+
+// While the nodes agree, Done costs one round trip, however many ids there are, even in a process
+// that has not seen the latch.
+func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		l := c.Latch("x", 4096)
+		var all sync.WaitGroup
+		for i := range 300 {
+			all.Go(func() { locktest.Done(t, l, fmt.Sprint(i)) })
+		}
+		all.Wait()
+		synctest.Wait()
+		if n := locktest.Ran(servers, "latch"); n > 2*3 {
+			t.Errorf("300 calls of one process at once ran %d scripts, want two rounds at three nodes", n)
+		}
+		other, _ := locktest.Another(t, servers)
+		before := locktest.Ran(servers, "latch")
+		locktest.Done(t, other.Latch("x", 4096), "last")
+		synctest.Wait()
+		if n := locktest.Ran(servers, "latch") - before; n != 3 {
+			t.Errorf("a Done ran %d scripts at three nodes", n)
+		}
+		locktest.Counts(t, l, 301)
+	})
+}
+
+// Nodes learn of the ids of many processes in different orders. No call waits until the others have ended.
+func TestManyDonesAtOnceTakeAFewRoundsEach(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		const processes = 32
+		clients, servers := locktest.Fleet(t, processes, 5)
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(time.Millisecond) })
+		var all sync.WaitGroup
+		for i, c := range clients {
+			all.Go(func() {
+				time.Sleep(time.Duration(i%7) * 100 * time.Microsecond)
+				locktest.Done(t, c.Latch("x", processes+1), fmt.Sprint(i))
+			})
+		}
+		all.Wait()
+		synctest.Wait()
+		if n := locktest.Ran(servers, "latch"); n > processes*5*5 {
+			t.Errorf("%d calls ran %d scripts at five nodes, want at most a round and two repairs each", processes, n)
+		}
+		locktest.Counts(t, clients[0].Latch("x", processes+1), processes)
+	})
+}
+
+func TestASlowNodeDelaysNoLatch(t *testing.T) {
+	for what, fall := range map[string]func(*embedded.Server){"frozen": (*embedded.Server).Stall, "mute": (*embedded.Server).Mute, "dead": (*embedded.Server).Kill} {
+		locktest.Run(t, what, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 5)
+			c, paths := locktest.Another(t, servers)
+			d, _ := locktest.Another(t, servers)
+			locktest.Warm(t, c)
+			locktest.Each(paths[:2], fall)
+			got := locktest.Awaits(t, d.Latch("x", 2))
+			began := time.Now()
+			l := c.Latch("x", 2)
+			locktest.Done(t, l, "a", "b")
+			locktest.Open(t, l)
+			locktest.Counts(t, l, 2)
+			if err := <-got; err != nil {
+				t.Errorf("Wait: %v", err)
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("it took %v", took)
+			}
+			locktest.Each(paths, (*embedded.Server).Resume)
+		})
+	}
+}
+
+// Calls ride out a time without a quorum, log it once, and say why they failed.
+func TestALatchRidesOutAnOutage(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		log, logger := locktest.Logger()
+		c, servers := locktest.Client(t, 3, logger)
+		l := c.Latch("x", 2)
+		locktest.Done(t, l, "a")
+		got := locktest.Awaits(t, c.Latch("x", 2))
+		locktest.Kill(servers[:2]...)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		err := l.Done(ctx, "b")
+		if few, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || few.Granted > 1 || few.Needed != 2 || len(few.Nodes) != 2 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Done: %v, want DeadlineExceeded and a QuorumError with two nodes", err)
+		}
+		if _, err := l.Count(t.Context()); err == nil {
+			t.Error("Count without a quorum succeeds")
+		}
+		if lines := log.Lines("no quorum", `latch=x`); len(lines) < 1 || len(lines) > 2 {
+			t.Errorf("%d lines %q, want one of Done and one of Wait", len(lines), lines)
+		}
+		locktest.Each(servers[:2], func(s *embedded.Server) { time.AfterFunc(10*time.Second, func() { s.Restart(true) }) })
+		locktest.Done(t, l, "b")
+		if err := <-got; err != nil {
+			t.Errorf("Wait: %v", err)
+		}
+	})
+}
+
+func TestWithWaitBoundsALatch(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(time.Minute))
+		l := c.Latch("x", 3)
+		locktest.Done(t, l, "a", "b")
+		began := time.Now()
+		err := l.Wait(t.Context())
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `the latch "x" has 2 of 3 ids`) {
+			t.Errorf("Wait: %v, want DeadlineExceeded and what is missing", err)
+		}
+		locktest.Kill(servers...)
+		if err := l.Done(t.Context(), "c"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Done: %v, want DeadlineExceeded", err)
+		}
+		if took := time.Since(began); took != 2*time.Minute {
+			t.Errorf("they took %v, want a minute each", took)
+		}
+	})
+}
+
+// Calls that wait, calls to nodes that do not answer, and calls that come later end with ErrClosed, and nothing is left.
+func TestALatchEndsWithItsClient(t *testing.T) {
+	for how, end := range map[string]func(t *testing.T, c *redlock.Client) error{
+		"Close":    func(_ *testing.T, c *redlock.Client) error { return c.Close() },
+		"Shutdown": func(t *testing.T, c *redlock.Client) error { return c.Shutdown(t.Context()) },
+	} {
+		for _, at := range []string{"waiting", "frozen", "dead"} {
+			locktest.Run(t, how+" while "+at, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 3)
+				c, paths := locktest.Another(t, servers)
+				switch at {
+				case "frozen":
+					locktest.Warm(t, c)
+					locktest.Each(paths, (*embedded.Server).Stall)
+				case "dead":
+					locktest.Kill(paths...)
+				}
+				got := locktest.Awaits(t, c.Latch("x", 2))
+				ends := make(chan error, 1)
+				if at != "waiting" {
+					go func() { ends <- c.Latch("x", 2).Done(t.Context(), "a") }()
+					time.Sleep(10 * time.Millisecond)
+				}
+				began := time.Now()
+				if err := end(t, c); err != nil {
+					t.Errorf("%s: %v", how, err)
+				}
+				if took := time.Since(began); took > time.Second {
+					t.Errorf("%s took %v, want the node timeout at most", how, took)
+				}
+				if err := <-got; !errors.Is(err, quorumlock.ErrClosed) {
+					t.Errorf("Wait: %v, want ErrClosed", err)
+				}
+				if at != "waiting" {
+					if err := <-ends; !errors.Is(err, quorumlock.ErrClosed) {
+						t.Errorf("Done: %v, want ErrClosed", err)
+					}
+				}
+				l := c.Latch("x", 2)
+				_, counted := l.Count(t.Context())
+				for call, err := range map[string]error{"Done": l.Done(t.Context(), "a"), "Wait": l.Wait(t.Context()), "Count": counted} {
+					if !errors.Is(err, quorumlock.ErrClosed) {
+						t.Errorf("%s after %s: %v, want ErrClosed", call, how, err)
+					}
+				}
+				if left := locktest.Goroutines(); len(left) > 0 {
+					t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
+				}
+				locktest.Each(paths, (*embedded.Server).Resume)
+			})
+		}
+	}
+}
+
+// A Wait whose ctx ends leaves no subscription and no goroutine.
+func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan error, 1)
+		go func() { got <- c.Latch("x", 2).Wait(ctx) }()
+		time.Sleep(time.Second)
+		began := time.Now()
+		cancel()
+		if err := <-got; !errors.Is(err, context.Canceled) || time.Since(began) > 0 {
+			t.Errorf("Wait: %v after %v, want Canceled at once", err, time.Since(began))
+		}
+		time.Sleep(quorumlock.DefaultRetention)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A node with another n costs its vote. The latch works at the others.
+func TestAMismatchAtAMinorityCostsItsVote(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 3)
+		c, paths := locktest.Another(t, servers)
+		locktest.Kill(paths[1:]...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Latch("x", 5).Done(ctx, "a"); err == nil {
+			t.Error("Done at one node of three succeeds")
+		}
+		d, _ := locktest.Another(t, servers)
+		l := d.Latch("x", 1)
+		locktest.Done(t, l, "b")
+		locktest.Open(t, l)
+		locktest.Each(paths, func(s *embedded.Server) { s.Restart(true) })
+		if err := c.Latch("x", 5).Done(t.Context(), "a"); !errors.Is(err, quorumlock.ErrLatchMismatch) {
+			t.Errorf("%v, want ErrLatchMismatch", err)
+		}
+	})
+}

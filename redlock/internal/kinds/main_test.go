@@ -1,0 +1,9 @@
+package kinds
+
+import (
+	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+func TestMain(m *testing.M) { locktest.Main(m) }

@@ -1,0 +1,351 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// user is a program under test: a client, and a node for the locks of one server.
+type user struct {
+	client *redlock.Client
+	node   *node.Node
+}
+
+func newUser(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) user {
+	t.Helper()
+	c, _ := locktest.Another(t, servers, opts...)
+	_, nodes := locktest.Paths(t, servers[:1])
+	return user{c, nodes[0]}
+}
+
+type call = func(ctx context.Context, u user, key string) error
+
+// acquires is a call that gives back what it gets.
+func acquires(of func(u user, key string) quorumlock.Locker, try bool) call {
+	return func(ctx context.Context, u user, key string) error {
+		l := of(u, key)
+		lock := l.Lock
+		if try {
+			lock = l.TryLock
+		}
+		lease, err := lock(ctx)
+		if err == nil {
+			_ = lease.Unlock(ctx)
+		}
+		return err
+	}
+}
+
+func inspects[S any](of func(u user, key string) func(context.Context) (S, error)) call {
+	return func(ctx context.Context, u user, key string) error { _, err := of(u, key)(ctx); return err }
+}
+
+func forces(of func(u user, key string) func(context.Context) error) call {
+	return func(ctx context.Context, u user, key string) error { return of(u, key)(ctx) }
+}
+
+func with(other, l quorumlock.Locker) quorumlock.Locker {
+	m, err := multilock.New([]quorumlock.Locker{other, l})
+	if err != nil {
+		return failed{l, err}
+	}
+	return m
+}
+
+// failed is a lock that could not be made.
+type failed struct {
+	quorumlock.Locker
+	err error
+}
+
+func (f failed) Lock(context.Context) (*quorumlock.Lease, error)    { return nil, f.err }
+func (f failed) TryLock(context.Context) (*quorumlock.Lease, error) { return nil, f.err }
+
+func mutex(u user, key string) quorumlock.Locker { return u.client.Mutex(key) }
+func multi(u user, key string) quorumlock.Locker {
+	return with(u.client.Mutex("other"), u.client.Mutex(key))
+}
+func single(u user, key string) quorumlock.Locker { return u.node.Mutex(key) }
+func reader(u user, key string) quorumlock.Locker { return u.client.RWMutex(key).RLocker() }
+func writer(u user, key string) quorumlock.Locker { return u.client.RWMutex(key) }
+func slot(u user, key string) quorumlock.Locker   { return u.client.Semaphore(key, 2) }
+
+// calls are all calls that may meet a key of another kind, by the kind that they want. A read-write lock is a mutex for those who write.
+var calls = map[string]map[string]call{
+	"mutex": {
+		"Lock": acquires(mutex, false), "TryLock": acquires(mutex, true), "MultiLock": acquires(multi, false), "TryLock of a MultiLock": acquires(multi, true),
+		"RLock": acquires(reader, false), "TryRLock": acquires(reader, true), "TryLock of a writer": acquires(writer, true),
+		"Inspect": inspects(func(u user, key string) func(context.Context) (redlock.Inspection, error) {
+			return u.client.Mutex(key).Inspect
+		}),
+		"client's Inspect": func(ctx context.Context, u user, key string) error { _, err := u.client.Inspect(ctx, key); return err },
+		"RWMutex.Inspect": inspects(func(u user, key string) func(context.Context) (redlock.Inspection, error) {
+			return u.client.RWMutex(key).Inspect
+		}),
+		"ForceUnlock":         forces(func(u user, key string) func(context.Context) error { return u.client.Mutex(key).ForceUnlock }),
+		"RWMutex.ForceUnlock": forces(func(u user, key string) func(context.Context) error { return u.client.RWMutex(key).ForceUnlock }),
+		"node's Lock":         acquires(single, false), "node's TryLock": acquires(single, true),
+		"node's ForceUnlock": forces(func(u user, key string) func(context.Context) error { return u.node.Mutex(key).ForceUnlock }),
+		"node's Inspect": inspects(func(u user, key string) func(context.Context) (quorumlock.State, error) {
+			return u.node.Mutex(key).Inspect
+		}),
+		"Acquire": func(ctx context.Context, u user, key string) error {
+			a, err := u.node.Acquire(ctx, key, "somebody:1", time.Second, 1)
+			if err == nil && !a.Granted {
+				return quorumlock.ErrHeld
+			}
+			if err == nil {
+				_, err = u.node.Release(ctx, key, "somebody:1", 1)
+			}
+			return err
+		},
+		"ForceRelease": func(ctx context.Context, u user, key string) error {
+			_, err := transport.Of(u.node).ForceRelease(ctx, key)
+			return err
+		},
+	},
+	"semaphore": {
+		"Lock": acquires(slot, false), "TryLock": acquires(slot, true),
+		"Inspect": inspects(func(u user, key string) func(context.Context) (redlock.Inspection, error) {
+			return u.client.Semaphore(key, 2).Inspect
+		}),
+		"ForceUnlock": forces(func(u user, key string) func(context.Context) error { return u.client.Semaphore(key, 2).ForceUnlock }),
+	},
+	"latch": {
+		"Done": func(ctx context.Context, u user, key string) error { return u.client.Latch(key, 2).Done(ctx, "a") },
+		"Wait": func(ctx context.Context, u user, key string) error { return u.client.Latch(key, 2).Wait(ctx) },
+		"Count": func(ctx context.Context, u user, key string) error {
+			_, err := u.client.Latch(key, 2).Count(ctx)
+			return err
+		},
+	},
+}
+
+// contents is what may be at a key when a call of another kind meets it.
+var contents = []struct {
+	name   string
+	kind   string // empty if it is an application's
+	put    func(t *testing.T, u user, servers []*embedded.Server)
+	passes string // calls that make nothing there, so that there is nothing to refuse
+}{
+	{"a string", "", foreign(func(s *embedded.Server) { _ = s.Redis.Set("x", "fUBMXN0GeZYCFRBNgwvJKw==") }), ""}, // as redsync writes it
+	{"a number", "", foreign(func(s *embedded.Server) { _ = s.Redis.Set("x", "3") }), ""},                        // as Redisson's RCountDownLatch
+	{"a list", "", foreign(func(s *embedded.Server) { _, _ = s.Redis.Push("x", "mine", "too") }), ""},
+	{"a sorted set", "", foreign(func(s *embedded.Server) { _, _ = s.Redis.ZAdd("x", 1, "mine") }), ""},
+	{"a hash of a count", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "visits", "5") }), ""},
+	{"a hash of a user", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "user:42", "bob") }), ""},
+	{"a hash of votes", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "user:1", "3", "user:2", "4") }), ""},
+	{"a hash of a vote and a field", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "user:1", "1", "name", "bob") }), ""},
+	{"a held mutex", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, mutex(u, "x")) }, ""},
+	{"an idle mutex", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Unlock(t, locktest.Lock(t, mutex(u, "x"))) }, "Count"},
+	{"a reader", "mutex", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, reader(u, "x")) }, ""},
+	{"a held semaphore", "semaphore", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Lock(t, slot(u, "x")) }, ""},
+	{"an idle semaphore", "semaphore", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Unlock(t, locktest.Lock(t, slot(u, "x"))) }, "Count ForceUnlock ForceRelease"},
+	{"a latch", "latch", func(t *testing.T, u user, _ []*embedded.Server) { locktest.Done(t, u.client.Latch("x", 2), "a") }, ""},
+}
+
+func foreign(put func(s *embedded.Server)) func(t *testing.T, u user, servers []*embedded.Server) {
+	return func(_ *testing.T, _ user, servers []*embedded.Server) {
+		for _, s := range servers {
+			put(s)
+			s.Redis.SetTTL("x", 10*time.Hour)
+		}
+	}
+}
+
+// dumps returns what the servers have, without token counters that a refused call may leave.
+func dumps(servers []*embedded.Server, counter bool) (all []string) {
+	for _, s := range servers {
+		s.Redis.Del(wire.TokenKey("other"))
+		if !counter {
+			s.Redis.Del(wire.TokenKey("x"))
+		}
+		all = append(all, s.Redis.Dump())
+	}
+	return all
+}
+
+// What is at the name of a lock and is no lock of that kind is left alone. Every call says so at once, names the key's type once, and does not
+// wait for the key to go: that is no outage, and nobody holds the lock. So it is if a majority of the nodes has the key.
+func TestAKeyOfAnotherKindIsReportedAtOnceAndLeftAlone(t *testing.T) {
+	for _, tt := range contents {
+		for at, some := range map[string]int{"all nodes": 3, "a majority": 2} {
+			if some < 3 && tt.kind != "" {
+				continue
+			}
+			locktest.Run(t, tt.name+" at "+at, func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 3)
+				u := newUser(t, servers)
+				tt.put(t, newUser(t, servers, quorumlock.WithTTL(time.Hour)), servers[:some]) // no renewal changes what is there
+				synctest.Wait()
+				counter := servers[0].Redis.Exists(wire.TokenKey("x"))
+				before := dumps(servers, counter)
+				for kind, of := range calls {
+					for name, do := range of {
+						if kind == tt.kind || kind == "latch" && some < 3 {
+							continue // what a latch is told at the third node stays
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+						began := time.Now()
+						err := do(ctx, u, "x")
+						took := time.Since(began)
+						cancel()
+						asked := strings.HasSuffix(name, "Inspect") || strings.HasSuffix(name, "ForceUnlock") // with the error of each node
+						switch {
+						case err == nil && tt.passes != "" && strings.Contains(tt.passes, name[strings.LastIndexAny(name, " .")+1:]):
+						case !errors.Is(err, quorumlock.ErrWrongKind) && (tt.kind != "" || !errors.Is(err, quorumlock.ErrNotALock)) || errors.Is(err, quorumlock.ErrHeld):
+							t.Errorf("%s of a %s: %v, want that it is another kind", name, kind, err)
+						case !asked && (errors.Is(err, quorumlock.ErrNoQuorum) || strings.Count(err.Error(), "node ") > 1):
+							t.Errorf("%s of a %s: %v, want the kind once, and no other reason", name, kind, err)
+						case tt.kind != "" && (!strings.Contains(err.Error(), "used as a "+kind) || !strings.Contains(err.Error(), "is a "+tt.kind) && tt.passes == ""):
+							t.Errorf("%s of a %s: %v, want both kinds named", name, kind, err)
+						}
+						if took > 100*time.Millisecond {
+							t.Errorf("%s of a %s took %v, want an answer at once", name, kind, took)
+						}
+						time.Sleep(2 * time.Second) // for what is given back
+						for i, after := range dumps(servers, counter) {
+							if after != before[i] {
+								t.Fatalf("%s of a %s: %s has\n%s\nwant it as it was:\n%s", name, kind, servers[i].Name, after, before[i])
+							}
+							if ttl := servers[i].Redis.TTL("x"); tt.kind == "" && i < some && (ttl < 9*time.Hour || ttl > 10*time.Hour) {
+								t.Errorf("%s of a %s: %s expires the key in %v, want what the application gave it", name, kind, servers[i].Name, ttl)
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// At a minority of the nodes such a key costs their votes. The lock works at the others: for those who wait, too, and by force.
+func TestAKeyThatIsNoLockAtAMinorityCostsItsVote(t *testing.T) {
+	text := func(key string) func(s *embedded.Server) {
+		return func(s *embedded.Server) { _ = s.Redis.Set(key, "mine") }
+	}
+	for name, put := range map[string]func(s *embedded.Server){
+		"a hash": func(s *embedded.Server) { s.Redis.HSet("x", "visits", "5") },
+		"a text": text("x"), "a text as the counter": text(wire.TokenKey("x")), "a text as the queue": text(wire.QueueKey("x")), "a text as the entries": text(wire.EntriesKey("x")),
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5, quorumlock.WithWait(time.Second))
+			other, _ := locktest.Another(t, servers)
+			locktest.Each(servers[:2], put)
+			before := servers[0].Redis.Keys()
+			lease := locktest.Lock(t, c.Mutex("x"))
+			got := locktest.Waiter(t, other.Mutex("x"))
+			time.Sleep(2 * quorumlock.DefaultTTL)
+			locktest.Held(t, lease)
+			locktest.Unlock(t, lease)
+			next := locktest.Served(t, got, lease)
+			if err := c.Mutex("x").ForceUnlock(t.Context()); err != nil && !errors.Is(err, quorumlock.ErrNotALock) {
+				t.Errorf("ForceUnlock: %v", err)
+			}
+			locktest.Lost(t, next, quorumlock.DefaultTTL)
+			_ = next.Unlock(t.Context()) // it is lost
+			time.Sleep(2 * time.Second)
+			for _, key := range before {
+				if got := servers[0].Redis.Type(key); !strings.HasSuffix(name, "hash") && got != "string" {
+					t.Errorf("at %q is a %s, want it left alone", key, got)
+				}
+			}
+			if name != "a text as the counter" {
+				return
+			}
+			put(servers[2])
+			if q, few := errors.AsType[*quorumlock.QuorumError](func() error { _, err := c.Mutex("x").Lock(t.Context()); return err }()); !few || len(q.Nodes) != 3 || errors.Is(q, quorumlock.ErrNotALock) {
+				t.Errorf("Lock with a majority of bad counters: %v, want a QuorumError that names the 3 nodes", q)
+			}
+		})
+	}
+}
+
+// A node with another n costs a latch its vote. With a quorum of them both numbers are named at once.
+func TestALatchOfAnotherNumberIsAMismatch(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 3)
+		c, paths := locktest.Another(t, servers)
+		locktest.Kill(paths[1:]...)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Latch("x", 5).Done(ctx, "a"); err == nil {
+			t.Error("Done at one node of three succeeds")
+		}
+		d, _ := locktest.Another(t, servers)
+		locktest.Done(t, d.Latch("x", 3), "b")
+		locktest.Restart(paths...)
+		time.Sleep(time.Second)
+		l := c.Latch("x", 5)
+		_, counted := l.Count(t.Context())
+		for name, err := range map[string]error{"Done": l.Done(t.Context(), "a"), "Wait": l.Wait(t.Context()), "Count": counted} {
+			if !errors.Is(err, quorumlock.ErrLatchMismatch) || !strings.Contains(err.Error(), "5 here, and 3 at the node") {
+				t.Errorf("%s: %v, want ErrLatchMismatch with 5 and 3", name, err)
+			}
+		}
+		locktest.Counts(t, d.Latch("x", 3), 1)
+	})
+}
+
+// The keys in which the library keeps what belongs to a lock are not names of locks, with or without a prefix. Nothing is sent for
+// them. Names that only look similar are names like any other.
+func TestAReservedNameIsRefusedAndASimilarOneIsNot(t *testing.T) {
+	for name, tt := range map[string]struct {
+		prefix, name string
+		refused      bool
+	}{
+		"token": {"", wire.TokenKey("x"), true}, "queue": {"", wire.QueueKey("x"), true}, "entries": {"", wire.EntriesKey("{x}y"), true}, "promoted": {"", "quorumlock_promoted", true},
+		"latch": {"", "quorumlock_latch:{x}", true}, "token of a token": {"", wire.TokenKey(wire.TokenKey("x")), true},
+		"queue, by a prefix": {"quorumlock_", "waiters:{x}", true}, "token, by a prefix": {"redisson_lock_token:", "{x}", true},
+		"behind a prefix": {"app:", wire.QueueKey("x"), false}, "another beginning": {"", "my-" + wire.TokenKey("x"), false},
+		"half of it": {"", "redisson_lock", false}, "its first word": {"", "quorumlock", false}, "its second word": {"", "lock_token:{x}", false},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, nodes := locktest.Nodes(t, 3)
+			c, err := redlock.New(nodes, quorumlock.WithPrefix(tt.prefix))
+			if err != nil && tt.refused {
+				return // right there
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			_, single := locktest.Paths(t, servers[:1])
+			for kind, of := range calls {
+				for call, do := range of {
+					if kind == "latch" || tt.prefix != "" && (strings.HasPrefix(call, "node's") || call == "Acquire" || call == "ForceRelease") {
+						continue // a latch stays; the prefix is the client's
+					}
+					ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+					err := do(ctx, user{c, single[0]}, tt.name)
+					cancel()
+					switch {
+					case !tt.refused && err != nil:
+						t.Errorf("%s of a %s: %v", call, kind, err)
+					case tt.refused && (err == nil || !strings.HasPrefix(err.Error(), "quorumlock: ") || !strings.Contains(err.Error(), tt.name) || errors.Is(err, context.DeadlineExceeded)):
+						t.Errorf("%s of a %s: %v, want an error with the name in it", call, kind, err)
+					}
+					synctest.Wait()
+					if !tt.refused { // each kind has the name for itself
+						locktest.Each(servers, func(s *embedded.Server) { s.Redis.FlushAll() })
+					}
+				}
+			}
+			if n := locktest.Ran(servers); tt.refused && n > 0 {
+				t.Errorf("%d scripts were sent, want none", n)
+			}
+		})
+	}
+}

@@ -1,0 +1,352 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+var trials = flag.Int("trials", locktest.Thorough(30, 8), "how often contenders call TryLock at the same time, in each situation")
+
+// contender is a client that has a way of its own to each node.
+type contender struct {
+	client *redlock.Client
+	paths  []*embedded.Server
+	lock   quorumlock.Locker
+}
+
+func contenders(t *testing.T, servers []*embedded.Server, n int) []contender {
+	t.Helper()
+	all := make([]contender, n)
+	for i := range all {
+		all[i].client, all[i].paths = locktest.Roomy(t, servers)
+		all[i].lock = all[i].client.Mutex("x")
+		locktest.Warm(t, all[i].client)
+	}
+	return all
+}
+
+// spread gives contenders ways to the nodes of up to 4 ms, and returns the longest round trip. They are random, or the
+// longer the further their numbers are apart.
+func spread(all []contender, rng *rand.Rand, random bool) (longest time.Duration) {
+	for i, c := range all {
+		for j, p := range c.paths {
+			d := time.Duration(max(i-j, j-i)) * time.Millisecond
+			if random {
+				d = locktest.UpTo(rng, 4*time.Millisecond)
+			}
+			longest = max(longest, 2*d)
+			p.Delay(d)
+		}
+	}
+	return longest
+}
+
+// outcome is what a contender got, and how long it took.
+type outcome struct {
+	lease *quorumlock.Lease
+	err   error
+	took  time.Duration
+}
+
+// tryTogether has all contenders call TryLock, each at a random moment of some span, and unlocks what they got when
+// all have returned.
+func tryTogether(t *testing.T, all []contender, rng *rand.Rand, span time.Duration) []outcome {
+	t.Helper()
+	got := make([]outcome, len(all))
+	var wg sync.WaitGroup
+	for i, c := range all {
+		pause := locktest.UpTo(rng, span+1)
+		wg.Go(func() {
+			time.Sleep(pause)
+			begin := time.Now()
+			lease, err := c.lock.TryLock(t.Context())
+			got[i] = outcome{lease, err, time.Since(begin)}
+		})
+	}
+	wg.Wait()
+	for _, o := range got {
+		if o.err == nil {
+			locktest.MustUnlock(t, o.lease)
+		}
+	}
+	return got
+}
+
+func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
+	for _, tt := range []struct {
+		nodes, contenders, silent int
+		span                      time.Duration // within which they come
+		random                    bool          // their ways to the nodes
+		kind                      string        // instead of mutexes
+	}{
+		{nodes: 3, contenders: 3},
+		{nodes: 5, contenders: 5, span: 3 * time.Millisecond},
+		{nodes: 3, contenders: 2, random: true},
+		{nodes: 5, contenders: 5, random: true},
+		{nodes: 3, contenders: 5, span: 3 * time.Millisecond, random: true},
+		{nodes: 3, contenders: 2, silent: 1},
+		{nodes: 5, contenders: 5, silent: 1, span: 3 * time.Millisecond, random: true},
+		{nodes: 3, contenders: 2, kind: "a reader among writers"},
+		{nodes: 5, contenders: 3, silent: 1, random: true, kind: "a reader among writers"},
+		{nodes: 3, contenders: 5, kind: "the last slot of two"},
+		{nodes: 5, contenders: 5, random: true, kind: "the last slot of two"},
+	} {
+		locktest.Run(t, fmt.Sprintf("%+v", tt), func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, tt.nodes)
+			live, silent := servers[:tt.nodes-tt.silent], servers[tt.nodes-tt.silent:]
+			all := contenders(t, servers, tt.contenders)
+			for i, c := range all {
+				switch tt.kind {
+				case "a reader among writers":
+					if all[i].lock = c.client.RWMutex("x"); i == 0 {
+						all[i].lock = c.client.RWMutex("x").RLocker()
+					}
+				case "the last slot of two":
+					all[i].lock = c.client.Semaphore("x", 2)
+				}
+			}
+			var held *quorumlock.Lease // refuses all of them
+			if tt.kind == "the last slot of two" {
+				held = locktest.Lock(t, all[0].lock)
+			}
+			locktest.Each(silent, (*embedded.Server).Lose)
+			rng := rand.New(rand.NewPCG(uint64(tt.nodes), uint64(tt.contenders)))
+			var winnerless, slow int
+			var worst time.Duration
+			for range *trials {
+				longest := spread(all, rng, tt.random)
+				winners := 0
+				for _, o := range tryTogether(t, all, rng, tt.span) {
+					_, failed := errors.AsType[*quorumlock.QuorumError](o.err)
+					switch {
+					case o.err == nil:
+						winners++
+						worst = max(worst, o.took)
+						if o.took > 3*longest+tt.span+time.Millisecond+time.Duration(tt.silent)*quorumlock.DefaultTTL/20 { // those who come later may have to give way first
+							slow++
+						}
+					case failed && tt.silent == 0, !failed && !errors.Is(o.err, quorumlock.ErrHeld):
+						t.Errorf("TryLock: %v, want ErrHeld", o.err)
+					}
+				}
+				switch {
+				case winners == 0:
+					winnerless++
+				case winners > 1:
+					t.Errorf("%d have the lock", winners)
+				}
+				time.Sleep(20 * time.Millisecond)
+				if held == nil {
+					locktest.NoLocks(t, live)
+				}
+			}
+			if held != nil {
+				locktest.Unlock(t, held)
+			}
+			t.Logf("a winner took %v at most", worst)
+			if winnerless > 0 {
+				t.Errorf("nobody got the lock in %d of %d trials", winnerless, *trials)
+			}
+			if slow > 0 {
+				t.Errorf("the winner took more than three of the longest round trips in %d of %d trials, and %v once", slow, *trials, worst)
+			}
+			locktest.Each(silent, (*embedded.Server).Resume)
+			time.Sleep(quorumlock.DefaultTTL)
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// The callers of one client are contenders like any other: what they send takes ways that take different times.
+func TestOneOfThoseWhoTryAtTheSameTimeAtOneClientGetsTheLock(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 5)
+		one := contenders(t, servers, 1)[0]
+		for i, p := range one.paths {
+			wander(p, uint64(i))
+		}
+		rng := rand.New(rand.NewPCG(1, 3))
+		winnerless := 0
+		for range *trials {
+			winners := 0
+			for _, o := range tryTogether(t, []contender{one, one, one, one}, rng, time.Millisecond) {
+				if o.err == nil {
+					winners++
+				} else if !errors.Is(o.err, quorumlock.ErrHeld) {
+					t.Errorf("TryLock: %v, want ErrHeld", o.err)
+				}
+			}
+			switch {
+			case winners == 0:
+				winnerless++
+			case winners > 1:
+				t.Errorf("%d have the lock", winners)
+			}
+			time.Sleep(20 * time.Millisecond)
+			locktest.NoLocks(t, servers)
+		}
+		if winnerless > 0 {
+			t.Errorf("nobody got the lock in %d of %d trials", winnerless, *trials)
+		}
+	})
+}
+
+// If one of three nodes refuses and another is down, nobody knows whether the lock is held. A TryLock keeps asking until its
+// NodeTimeout is over, but not every millisecond.
+func TestATryLockAsksLessAndLessOftenWhileANodeIsDown(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		other, paths := locktest.Another(t, servers)
+		paths[2].Kill() // the holder has a quorum without it
+		w := locktest.Lock(t, other.Mutex("x"))
+		servers[1].Kill()
+		before := servers[0].Ran("acquire")
+		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
+			t.Errorf("TryLock: %v, want ErrHeld", err)
+		}
+		if n := servers[0].Ran("acquire") - before; n < 8 || n > 80 {
+			t.Errorf("TryLock asked a node %d times in 500 ms, want 8 to 80", n)
+		}
+		_ = w.Unlock(t.Context())
+	})
+}
+
+// That one of several gets a free lock costs nothing where the lock is held: one round trip says so. A
+// second script at each node leaves the queue, when the call has returned.
+func TestTryLockOfAHeldLockTakesOneRoundTrip(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		waiters int
+		silent  int
+	}{{"alone", 0, 0}, {"with others waiting", 3, 0}, {"with a silent node", 0, 1}} {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 5)
+			holder, _ := locktest.Another(t, servers)
+			all := contenders(t, servers, 3)
+			lease := locktest.Lock(t, holder.Mutex("x"))
+			crowd := crowdAt(t, servers)
+			crowd.come(t, tt.waiters, "x")
+			locktest.Each(servers[:tt.silent], (*embedded.Server).Lose)
+			rng := rand.New(rand.NewPCG(1, 9))
+			for range 20 {
+				longest := spread(all, rng, true)
+				before := scriptsOf(all)
+				for i, o := range tryTogether(t, all, rng, 0) {
+					if !errors.Is(o.err, quorumlock.ErrHeld) {
+						t.Errorf("TryLock of a held lock: %v, want ErrHeld", o.err)
+					}
+					if o.took > longest {
+						t.Errorf("contender %d heard after %v that the lock is held, want %v, a round trip, at most", i, o.took, longest)
+					}
+				}
+				time.Sleep(20 * time.Millisecond)
+				if n := scriptsOf(all) - before; n > 2*len(servers)*len(all) {
+					t.Errorf("%d scripts ran for %d calls at %d nodes, want an acquire and a leave each", n, len(all), len(servers))
+				}
+			}
+			crowd.giveUp()
+			locktest.Held(t, lease)
+			locktest.Unlock(t, lease)
+			locktest.Each(servers[:tt.silent], (*embedded.Server).Resume)
+			time.Sleep(quorumlock.DefaultTTL)
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+func scriptsOf(all []contender) (n int) {
+	for _, c := range all {
+		for _, p := range c.paths {
+			n += p.Ran()
+		}
+	}
+	return n
+}
+
+// Each contender calls again and again, and gives up soon: its calls are cut short at any point, or refused. What such a
+// call leaves behind would refuse the others, as theirs would refuse it.
+func TestPollersWhoGiveUpSoonDoNotRefuseEachOtherForEver(t *testing.T) {
+	calls := locktest.Thorough(300, 100)
+	if locktest.Race {
+		calls = 40
+	}
+	for _, tt := range []struct {
+		name     string
+		patience time.Duration // within which a call is cut short
+		slow     time.Duration // the way to one node, another for each contender
+	}{
+		{"calls cut short", 12 * time.Millisecond, 0},
+		{"calls cut short, a node slow", 12 * time.Millisecond, 3 * time.Millisecond},
+		{"calls refused", time.Minute, 0},
+		{"calls refused, a node slow", time.Minute, 20 * time.Millisecond},
+	} {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 3)
+			all := contenders(t, servers, 3)
+			for i, c := range all {
+				for j, p := range c.paths {
+					wander(p, uint64(10*i+j))
+					if j == i {
+						p.Delay(tt.slow)
+					}
+				}
+			}
+			var mu sync.Mutex
+			last, worst, granted := time.Now(), time.Duration(0), 0
+			var wg sync.WaitGroup
+			for i, c := range all {
+				rng := rand.New(rand.NewPCG(uint64(i), 44))
+				wg.Go(func() {
+					for range calls {
+						ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond+locktest.UpTo(rng, tt.patience))
+						lease, err := c.client.Mutex("x").TryLock(ctx)
+						cancel()
+						if err == nil {
+							mu.Lock()
+							worst, last, granted = max(worst, time.Since(last)), time.Now(), granted+1
+							mu.Unlock()
+							locktest.MustUnlock(t, lease)
+						}
+						time.Sleep(locktest.UpTo(rng, 10*time.Millisecond))
+					}
+				})
+			}
+			wg.Wait()
+			worst = max(worst, time.Since(last))
+			t.Logf("%d calls of %d got the lock, and %v passed without at most", granted, calls*len(all), worst)
+			// With a slow node, a few in a hundred calls get it: 22 to 64 of 900 in 100 runs.
+			if worst > 2*time.Second || granted < calls/20 {
+				t.Errorf("%d calls got the lock, and for %v none did", granted, worst)
+			}
+			time.Sleep(time.Second)
+			locktest.NoLocks(t, servers)
+			locktest.Unlock(t, locktest.TryLock(t, all[0].client.Mutex("x")))
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// wander makes every script take between 0.5 and 2 ms to a path's server, and its reply as long.
+func wander(p *embedded.Server, seed uint64) {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	var mu sync.Mutex
+	pause := func(embedded.Run) {
+		mu.Lock()
+		d := 500*time.Microsecond + locktest.UpTo(rng, 1500*time.Microsecond)
+		mu.Unlock()
+		time.Sleep(d)
+	}
+	p.Before(pause)
+	p.After(pause)
+}

@@ -1,0 +1,264 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/transport"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// crowd is waiters of one lock, each a client of its own, who are cut off or give up together. They have their nodes in
+// common, so that hundreds of them cost few connections.
+type crowd struct {
+	paths   []*embedded.Server
+	nodes   []*node.Node
+	clients []*redlock.Client
+	ctx     context.Context
+	cancel  context.CancelFunc
+	waiting sync.WaitGroup
+}
+
+// come has n more wait for the lock, one after the other. They never get it, or the test fails.
+func (c *crowd) come(t *testing.T, n int, name string) {
+	t.Helper()
+	for range n {
+		client, err := redlock.New(c.nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.clients = append(c.clients, client)
+		c.waiting.Go(func() {
+			if lease, err := client.Mutex(name).Lock(c.ctx); err == nil {
+				t.Errorf("one of the crowd has got token %d", lease.Token())
+			}
+		})
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// die cuts all of them off. What they do about it from here on reaches no node.
+func (c *crowd) die() { locktest.Each(c.paths, (*embedded.Server).Kill) }
+
+// giveUp cancels their calls and waits until they have returned.
+func (c *crowd) giveUp() {
+	c.cancel()
+	c.waiting.Wait()
+}
+
+// crowdAt returns an empty crowd, which leaves at the end of the test at the latest.
+func crowdAt(t *testing.T, servers []*embedded.Server) *crowd {
+	t.Helper()
+	c := &crowd{}
+	c.paths, c.nodes = locktest.RoomyPaths(t, servers)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		c.giveUp()
+		for _, client := range c.clients {
+			_ = client.Close()
+		}
+	})
+	return c
+}
+
+// expiry is when the lock is free at every server, if nobody renews it.
+func expiry(t *testing.T, servers []*embedded.Server, name string) time.Time {
+	t.Helper()
+	var last time.Duration
+	for _, s := range servers {
+		last = max(last, s.Redis.TTL(name))
+	}
+	if last == 0 {
+		t.Fatal("control: nobody holds the lock")
+	}
+	return time.Now().Add(last)
+}
+
+// far is how many are queued before those that refresh their entries seldom, once in 4 s, and whose entries are kept
+// for 12 s.
+const far = 100
+
+// shortLived is a holder's TTL, short compared with the time for which an entry far back is kept.
+const shortLived = 3 * time.Second
+
+// mortal returns a client whose leases have a short TTL, with a way to make it die.
+func mortal(t *testing.T, servers []*embedded.Server) (c *redlock.Client, die func()) {
+	t.Helper()
+	c, paths := locktest.Another(t, servers, quorumlock.WithTTL(shortLived))
+	return c, func() { locktest.Each(paths, (*embedded.Server).Kill) }
+}
+
+// servedAfter fails the test if a lock that became free by expiry was granted too late.
+func servedAfter(t *testing.T, free time.Time) {
+	t.Helper()
+	late := time.Since(free)
+	t.Logf("granted %v after the lock was free", late)
+	if late < 0 || late > 2*time.Second {
+		t.Errorf("granted %v after the lock was free, want within 2 s", late)
+	}
+}
+
+// The holder dies, and so do all waiters but one. If their entries were far back, these are kept long: those before
+// them have given up meanwhile.
+func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
+	type queue struct {
+		name                  string
+		front, before, behind int // front waiters give up; of the dead, this many are queued before the living one, and behind it
+	}
+	few := []queue{{"five dead", 0, 5, 0}, {"five dead around the living, once far back", far, 3, 2}}
+	for _, tt := range locktest.Thorough(append(few, []queue{
+		{"200 dead around the living", 0, 100, 100},
+		{"one dead, once far back", far, 1, 0},
+		{"30 dead, once far back", far, 30, 0},
+		{"200 dead around the living, once far back", far, 100, 100},
+	}...), few) {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 3)
+			holder, die := mortal(t, servers)
+			living, _ := locktest.Another(t, servers)
+			locktest.Lock(t, holder.Mutex("x"))
+			locktest.Warm(t, living)
+			front, dying := crowdAt(t, servers), crowdAt(t, servers)
+			front.come(t, tt.front, "x")
+			dying.come(t, tt.before, "x")
+			got := locktest.Waiter(t, living.Mutex("x"))
+			dying.come(t, tt.behind, "x")
+			time.Sleep(5 * time.Second)
+			die()
+			free := expiry(t, servers, "x")
+			time.Sleep(time.Until(free) - 50*time.Millisecond) // as late as they can
+			dying.die()
+			front.giveUp()
+			lease := <-got
+			servedAfter(t, free)
+			locktest.MustUnlock(t, lease)
+		})
+	}
+}
+
+// Whoever refreshes seldom is not dead: it is called when the lock expires, and served before those who came later.
+func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t *testing.T) {
+	for _, dead := range locktest.Thorough([]int{0, 5, 30}, []int{5}) {
+		locktest.Run(t, fmt.Sprintf("behind %d dead", dead), func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 3)
+			holder, die := mortal(t, servers)
+			head, _ := locktest.Another(t, servers)
+			later, _ := locktest.Another(t, servers)
+			locktest.Lock(t, holder.Mutex("x"))
+			locktest.Warm(t, head)
+			locktest.Warm(t, later)
+			front, dying := crowdAt(t, servers), crowdAt(t, servers)
+			front.come(t, far, "x")
+			dying.come(t, dead, "x")
+			first := locktest.Waiter(t, head.Mutex("x"))
+			time.Sleep(5 * time.Second)
+			die()
+			free := expiry(t, servers, "x")
+			time.Sleep(time.Until(free) - 50*time.Millisecond)
+			dying.die()
+			front.giveUp()
+			second := locktest.Waiter(t, later.Mutex("x"))
+			select {
+			case lease := <-first:
+				servedAfter(t, free)
+				locktest.MustUnlock(t, lease)
+				locktest.MustUnlock(t, <-second)
+			case lease := <-second:
+				t.Error("the one who came later was served first")
+				locktest.MustUnlock(t, lease)
+				locktest.MustUnlock(t, <-first)
+			}
+		})
+	}
+}
+
+// All waiters but the last give up during a hold, so the last is the first now. It hears of that, or is called when the
+// lock expires, at any moment between two of its refreshes, which are seldom.
+func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
+	type queue struct {
+		front int
+		after time.Duration
+	}
+	few := []queue{{20, 3 * time.Second}, {far, 5 * time.Second}}
+	for _, tt := range locktest.Thorough(append(few, queue{far, 6 * time.Second}, queue{2 * far, 5 * time.Second}, queue{2 * far, 6 * time.Second}), few) {
+		locktest.Run(t, fmt.Sprintf("%d in front, the holder dies after %v", tt.front, tt.after), func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 3)
+			holder, die := mortal(t, servers)
+			last, _ := locktest.Another(t, servers)
+			locktest.Lock(t, holder.Mutex("x"))
+			locktest.Warm(t, last)
+			crowd := crowdAt(t, servers)
+			crowd.come(t, tt.front, "x")
+			got := locktest.Waiter(t, last.Mutex("x"))
+			time.Sleep(tt.after)
+			die()
+			free := expiry(t, servers, "x")
+			time.Sleep(time.Until(free) - 50*time.Millisecond)
+			crowd.giveUp()
+			lease := <-got
+			servedAfter(t, free)
+			locktest.MustUnlock(t, lease)
+			locktest.NoLocks(t, servers)
+		})
+	}
+}
+
+func TestADeadFirstWaiterIsPassedWithinTwoSeconds(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		standIn(t, servers, "x", time.Now())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			locktest.MustUnlock(t, locktest.MustLock(t, clients[1].Mutex("x")))
+		}()
+		time.Sleep(100 * time.Millisecond)
+		start := time.Now()
+		locktest.MustUnlock(t, holder)
+		<-done
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("served after %v", d)
+		}
+		time.Sleep(2 * time.Second) // the entry of the dead waiter lives that long where nobody met it
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// Waiters that died while the lock was held for long do not keep the living far back, where entries are refreshed
+// seldom.
+func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 1)
+		n, err := servers[0].Node()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer n.Close() //nolint:errcheck // a test's node
+		const ttl = 31 * time.Second
+		if _, err := n.Acquire(t.Context(), "x", "holder:1", ttl, 1); err != nil {
+			t.Fatal(err)
+		}
+		died := time.Now()
+		for i := range 90 {
+			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("dead:%d", i)), Ticket: int64(i), TTL: 2 * time.Second}
+			if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn("x", "dead:0", ttl, 1, p))[0]; r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		lease := locktest.MustLock(t, c.Mutex("x"))
+		if late := time.Since(died) - ttl; late > 100*time.Millisecond {
+			t.Errorf("served %v after the holder's TTL", late)
+		}
+		locktest.MustUnlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}

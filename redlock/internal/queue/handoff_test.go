@@ -1,0 +1,231 @@
+package queue
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/node"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		locktest.Warm(t, clients[1])
+		got := locktest.Waiter(t, clients[1].Mutex("x"))
+		attempts := locktest.Ran(servers, "acquire")
+		locktest.MustUnlock(t, holder)
+		lease := <-got
+		if n := locktest.Ran(servers, "acquire") - attempts; n != 0 {
+			t.Errorf("%d attempts after Unlock, want none", n)
+		}
+		if lease.Token() <= holder.Token() {
+			t.Errorf("token %d after %d", lease.Token(), holder.Token())
+		}
+		left := time.Until(lease.ValidUntil())
+		if left <= 0 || left > 1800*time.Millisecond {
+			t.Errorf("valid for %v, want no more than what was handed over", left)
+		}
+		time.Sleep(60 * time.Millisecond)
+		if left := time.Until(lease.ValidUntil()); left < quorumlock.DefaultTTL*9/10 {
+			t.Errorf("valid for %v a little later, want it renewed for the whole TTL", left)
+		}
+		locktest.HoldsAll(t, servers, lease)
+		locktest.MustUnlock(t, lease)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+func TestWithoutRenewalNothingIsHandedOver(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, _ := locktest.Fleet(t, 2, 5)
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		got := locktest.Waiter(t, clients[1].Mutex("x", quorumlock.WithoutRenewal()))
+		locktest.MustUnlock(t, holder)
+		lease := <-got
+		if left := time.Until(lease.ValidUntil()); left < quorumlock.DefaultTTL*9/10 {
+			t.Errorf("valid for %v, want the whole TTL", left)
+		}
+		locktest.MustUnlock(t, lease)
+	})
+}
+
+// A waiter that dies as the lock is handed to it keeps the next one waiting for as long as it was handed over.
+func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 5)
+		through := func() ([]*embedded.Server, *redlock.Client) {
+			paths, nodes := locktest.Paths(t, servers)
+			c, err := redlock.New(nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			return paths, c
+		}
+		_, first := through()
+		dying, second := through()
+		_, third := through()
+		holder := locktest.MustLock(t, first.Mutex("x"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if lease, err := second.Mutex("x").Lock(ctx); err == nil {
+				t.Errorf("the dead one has got %v", lease)
+			}
+		})
+		time.Sleep(20 * time.Millisecond)
+		got := locktest.Waiter(t, third.Mutex("x"))
+		for _, p := range dying {
+			p.Kill()
+		}
+		start := time.Now()
+		locktest.MustUnlock(t, holder)
+		lease := <-got
+		if d := time.Since(start); d < time.Second || d > 2*time.Second {
+			t.Errorf("it took %v, want the 1.8 s of the dead waiter and no more than 2 s", d)
+		}
+		locktest.MustUnlock(t, lease)
+		cancel()
+		wg.Wait()
+		for _, p := range dying {
+			p.Restart(true)
+		}
+	})
+}
+
+// The members of a MultiLock may have nodes of their own for the same servers. Then the client hears every
+// message twice, once for each node, and long after: the second time changes nothing.
+func TestAHandoffThatIsHeardTwiceIsKept(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 4, 3)
+		for i, s := range servers {
+			s.Delay(time.Duration(i+1) * 200 * time.Microsecond) // so that the copies come before the quorum has spoken
+		}
+		both := locktest.Multi(t, clients[1].Mutex("A"), clients[2].Mutex("B"))
+		check := func(l quorumlock.Locker, names ...string) {
+			var holds []*quorumlock.Lease
+			for _, name := range names {
+				holds = append(holds, locktest.MustLock(t, clients[0].Mutex(name)))
+			}
+			got := locktest.Waiter(t, l)
+			for _, h := range holds {
+				go locktest.MustUnlock(t, h)
+			}
+			lease := <-got
+			for _, name := range names {
+				locktest.Refused(t, clients[3].Mutex(name))
+			}
+			time.Sleep(time.Minute)
+			locktest.Held(t, lease)
+			locktest.MustUnlock(t, lease)
+		}
+		for range 5 {
+			check(both, "A", "B")
+			check(clients[1].Mutex("x"), "x")
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// A lock is handed over for a short time. Nodes that stall just then do not cost the lease.
+func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 3)
+		for phase := time.Duration(0); phase < 600*time.Millisecond; phase += 100 * time.Millisecond {
+			holder := locktest.MustLock(t, clients[0].Mutex("x"))
+			got := locktest.Waiter(t, clients[1].Mutex("x"))
+			time.Sleep(phase)
+			locktest.MustUnlock(t, holder)
+			lease := <-got
+			for _, s := range servers {
+				s.Stall()
+			}
+			time.Sleep(quorumlock.DefaultTTL / 20)
+			for _, s := range servers {
+				s.Resume()
+			}
+			time.Sleep(time.Minute)
+			locktest.Held(t, lease)
+			locktest.MustUnlock(t, lease)
+		}
+	})
+}
+
+// Two waiters are handed a part each, where all nodes are needed. They do not sleep on it: the lower ticket gets all.
+func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := overtaking(t, 3, 3, quorumlock.WithQuorum(3))
+		holder := locktest.MustLock(t, clients[0].Mutex("x"))
+		locktest.Warm(t, clients[1])
+		late := make(chan struct{})
+		for _, s := range servers[:2] { // where the first attempt of the one who comes first is late
+			locktest.Block(s, "acquire", 1, late)
+		}
+		lower := locktest.Waiter(t, clients[1].Mutex("x"))
+		higher := locktest.Waiter(t, clients[2].Mutex("x"))
+		start := time.Now()
+		locktest.MustUnlock(t, holder)
+		synctest.Wait() // each has a part
+		close(late)
+		select {
+		case lease := <-lower:
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, <-higher)
+		case lease := <-higher:
+			t.Error("the one with the higher ticket had it first")
+			locktest.MustUnlock(t, lease)
+			locktest.MustUnlock(t, <-lower)
+		}
+		if d := time.Since(start); d > 100*time.Millisecond {
+			t.Errorf("both had the lock after %v: they slept on their parts", d)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// overtaking is fleet, but all clients except the first reach the nodes over clients of their own. Each call has a
+// connection to itself there, so that a later one may overtake it.
+func overtaking(t *testing.T, clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
+	t.Helper()
+	over := func(s *embedded.Server, opts ...node.Option) (*node.Node, error) {
+		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
+		t.Cleanup(func() { _ = client.Close() })
+		return node.New(client, append(opts, node.WithName(s.Name))...), nil
+	}
+	return locktest.FleetOver(t, over, clients, n, opts...)
+}
+
+// If a handoff is heard so late that the first renewal might come too late, another attempt takes it over, for the whole
+// TTL.
+func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
+	for late, want := range map[time.Duration]bool{0: true, 15 * time.Millisecond: false} {
+		locktest.Run(t, late.String(), func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(485*time.Millisecond))
+			holder := locktest.MustLock(t, clients[0].Mutex("x"))
+			locktest.Warm(t, clients[1])
+			got := locktest.Waiter(t, clients[1].Mutex("x"))
+			time.Sleep(460 * time.Millisecond) // 480 ms since it came; a node hands over for half a second
+			for _, s := range servers {
+				s.Delay(late)
+			}
+			locktest.MustUnlock(t, holder)
+			lease := <-got
+			if _, handed, _ := strings.Cut(string(lease.Owner()), "/"); (handed != "") != want {
+				t.Errorf("held by %s", lease.Owner())
+			}
+			locktest.MustUnlock(t, lease)
+			locktest.NoLocks(t, servers)
+		})
+	}
+}

@@ -1,0 +1,295 @@
+package sick
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// guarded is the guard of these tests, for locks with the default TTL. Servers are out for up to two
+// seconds more than that, and for the drift.
+var guarded = quorumlock.WithRestartGuard(quorumlock.DefaultTTL)
+
+const quarantine = quorumlock.DefaultTTL + 102*time.Millisecond
+
+// longUp lets the servers run for so long that the guard trusts them.
+func longUp() { time.Sleep(time.Hour) }
+
+// keepsTwoHolders reports whether b is granted a lock that a holds validly, when two of its three nodes
+// restart without data.
+func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		opts = append(opts, quorumlock.WithoutRenewal())
+		c, servers := locktest.Client(t, 3, opts...)
+		other, _ := locktest.Another(t, servers, opts...)
+		longUp()
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[0].Restart(false)
+		servers[1].Restart(false)
+		var next *quorumlock.Lease
+		for next == nil {
+			time.Sleep(locktest.Thorough(10*time.Millisecond, 250*time.Millisecond))
+			next, _ = other.Mutex("x").TryLock(t.Context())
+		}
+		two = lease.Context().Err() == nil
+		if next.Token() <= lease.Token() {
+			t.Errorf("token %d after %d", next.Token(), lease.Token())
+		}
+		locktest.Unlock(t, next)
+		_ = lease.Unlock(t.Context())
+		locktest.Nothing(t, servers)
+	})
+	return two
+}
+
+// The promise holds while no node forgets, with a plain majority: this is what the guard is for.
+func TestRestartsWithoutDataMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
+	t.Parallel()
+	if !keepsTwoHolders(t) {
+		t.Error("without the guard: one holder, so this test shows nothing")
+	}
+	if keepsTwoHolders(t, guarded) {
+		t.Error("with the guard: two holders")
+	}
+}
+
+func TestQuarantinedNodesAreNamedUntilTheyGrantAgain(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, guarded)
+		longUp()
+		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x"))) // connects
+		locktest.Each(servers[:3], func(s *embedded.Server) { s.Restart(false) })
+		from := time.Now()
+		_, _ = c.Inspect(t.Context(), "x") // finds the connections dead
+		_, err := c.Mutex("x").TryLock(t.Context())
+		e, ok := errors.AsType[*quorumlock.QuorumError](err)
+		if !ok || !errors.Is(err, quorumlock.ErrQuarantined) || errors.Is(err, quorumlock.ErrHeld) {
+			t.Fatalf("%v, want a *QuorumError with ErrQuarantined", err)
+		}
+		for _, n := range e.Nodes {
+			if !errors.Is(n, quorumlock.ErrQuarantined) || !strings.Contains(n.Error(), "again in ") {
+				t.Errorf("%v, want ErrQuarantined and for how long", n)
+			}
+		}
+		lease := locktest.Lock(t, c.Mutex("x")) // waits
+		if out := time.Since(from); out < quarantine || out > quarantine+2200*time.Millisecond {
+			t.Errorf("granted after %v, want %v and some", out, quarantine)
+		}
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Where refusals alone decide, the lock is held, and a waiter gets it at its release.
+func TestMinorityInQuarantineCostsNothing(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, guarded)
+		other, _ := locktest.Another(t, servers, guarded)
+		longUp()
+		lease := locktest.Lock(t, c.Mutex("x"))
+		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(false) })
+		time.Sleep(100 * time.Millisecond)
+		locktest.Refused(t, other.Mutex("x"))
+		granted := make(chan error)
+		go func() {
+			next, err := other.Mutex("x").Lock(t.Context())
+			granted <- err
+			granted <- next.Unlock(t.Context())
+		}()
+		time.Sleep(time.Second)
+		released := time.Now()
+		locktest.Unlock(t, lease)
+		if err := <-granted; err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(released); took > 10*time.Millisecond {
+			t.Errorf("the handoff took %v", took)
+		}
+		if err := <-granted; err != nil {
+			t.Error(err)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A waiter may have been queued at a node since before its quarantine.
+func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, guarded)
+		other, _ := locktest.Another(t, servers, guarded)
+		longUp()
+		lease := locktest.Lock(t, c.Mutex("x"))
+		won := make(chan *quorumlock.Lease)
+		go func() {
+			next, err := other.Mutex("x").Lock(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			won <- next
+		}()
+		time.Sleep(time.Second)
+		if !servers[2].Redis.Exists(wire.QueueKey("x")) {
+			t.Error("no line: this test shows nothing")
+		}
+		servers[2].Promote()
+		locktest.Unlock(t, lease)
+		next := <-won
+		synctest.Wait()
+		if locktest.Holds(servers, "x", next.Owner()) != 2 || servers[2].Redis.Exists(wire.QueueKey("x")) {
+			t.Errorf("node 3 has %q", locktest.Keys(servers[2]))
+		}
+		locktest.Unlock(t, next)
+	})
+}
+
+// The holder keeps its lease, by the nodes that have it; one that forgot takes it back after its time.
+func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, guarded)
+		longUp()
+		lease := locktest.Lock(t, c.Mutex("x"))
+		servers[0].Restart(false)
+		for from := time.Now(); time.Since(from) < quarantine; time.Sleep(100 * time.Millisecond) {
+			if servers[0].Redis.Exists("x") {
+				t.Fatalf("the node has granted %v after its restart", time.Since(from))
+			}
+		}
+		time.Sleep(quorumlock.DefaultTTL)
+		locktest.HoldsAll(t, servers, lease)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Nodes that come back with the key renew it: the holder notices nothing.
+func TestRestartsWithDataCostTheHolderNothing(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, guarded)
+		other, _ := locktest.Another(t, servers, guarded)
+		longUp()
+		lease := locktest.Lock(t, c.Mutex("x"))
+		for range 10 {
+			locktest.Each(servers, func(s *embedded.Server) { s.Restart(true) })
+			_, _ = other.Inspect(t.Context(), "x") // finds the connections dead
+			time.Sleep(quorumlock.DefaultTTL / 2)
+			locktest.Held(t, lease)
+			locktest.Refused(t, other.Mutex("x"))
+		}
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A vote that a node has given lasts until that lease is over, also when the node has lost it, and not
+// even the holder may have it before: B gets the vote of node 3 while A is cut off; 3 forgets it; A comes
+// back. If A got 3 now, it would extend its lease on 1, 2 and 3 while B is granted its third node.
+func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		slow := quorumlock.WithNodeTimeout(5 * time.Second)
+		_, servers := locktest.Client(t, 5)
+		a, pathsA := locktest.Another(t, servers, guarded)
+		b, pathsB := locktest.Another(t, servers, guarded, slow)
+		longUp()
+		locktest.Unlock(t, locktest.Lock(t, b.Mutex("other"))) // connects
+
+		pathsA[2].Kill()
+		pathsA[4].Kill()
+		leaseA := locktest.Lock(t, a.Mutex("x")) // on 1, 2 and 4
+		locktest.Each(pathsA, (*embedded.Server).Kill)
+		servers[3].Restart(false)
+		_, _ = b.Inspect(t.Context(), "x") // finds the connection dead
+		time.Sleep(7500 * time.Millisecond)
+		_, _ = b.Inspect(t.Context(), "x") // connects again
+		pathsB[3].Stall()                  // what B sends to 4 arrives when its quarantine is over
+		locktest.Each(pathsB[:2], (*embedded.Server).Kill)
+		granted := make(chan *quorumlock.Lease, 1)
+		go func() {
+			lease, err := b.Mutex("x").TryLock(t.Context())
+			if err != nil {
+				t.Logf("B: %v", err)
+			}
+			granted <- lease
+		}()
+		time.Sleep(500 * time.Millisecond)
+		if !servers[2].Redis.Exists("x") || !servers[4].Redis.Exists("x") {
+			t.Error("3 and 5 have not granted to B: this test shows nothing")
+		}
+		servers[2].Restart(false)
+		locktest.Each(pathsA[:3], func(s *embedded.Server) { s.Restart(true) })
+		time.Sleep(4200 * time.Millisecond)
+		pathsB[3].Resume()
+		leaseB := <-granted
+		if leaseB == nil {
+			t.Fatal("B was not granted: this test shows nothing")
+		}
+		if leaseA.Context().Err() == nil && leaseB.Context().Err() == nil {
+			t.Errorf("both hold: A until %v, B until %v, now %v", leaseA.ValidUntil(), leaseB.ValidUntil(), time.Now())
+		}
+		_ = leaseB.Unlock(t.Context())
+		_ = leaseA.Unlock(t.Context())
+		locktest.Each(pathsA[3:], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Each(pathsB[:2], func(s *embedded.Server) { s.Restart(true) })
+	})
+}
+
+func TestMultiLockHasTheGuardOfItsClient(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, guarded)
+		both := locktest.Multi(t, c.Mutex("x"), c.Mutex("y"))
+		if _, err := both.TryLock(t.Context()); !errors.Is(err, quorumlock.ErrQuarantined) {
+			t.Errorf("nodes that have just started: %v, want ErrQuarantined", err)
+		}
+		locktest.Unlock(t, locktest.Lock(t, both))
+		locktest.Nothing(t, servers)
+	})
+}
+
+// One node restarts with the data of a second ago, in which a reader had the lock that has gone since. The guard must keep
+// readers out there while a writer holds at that node and another.
+func TestNoReaderBesideAWriterWhenAGuardedNodeRestartsWithOldData(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, guarded)
+		other, paths := locktest.Another(t, servers, guarded)
+		longUp()
+		r := locktest.Lock(t, c.RWMutex("x").RLocker())
+		old := map[string]string{}
+		fields, _ := servers[1].Redis.HKeys("x")
+		for _, f := range fields {
+			old[f] = servers[1].Redis.HGet("x", f)
+		}
+		ttl := servers[1].Redis.TTL("x")
+		locktest.Unlock(t, r)
+
+		paths[2].Kill() // the writer has a quorum without it
+		w := locktest.Lock(t, other.RWMutex("x"))
+		servers[1].Kill()
+		servers[1].Redis.Del("x")
+		for f, v := range old {
+			servers[1].Redis.HSet("x", f, v)
+		}
+		servers[1].Redis.SetTTL("x", ttl)
+		servers[1].Restart(true)
+		_, _ = c.Inspect(t.Context(), "x")
+		for range 100 {
+			time.Sleep(20 * time.Millisecond)
+			reader, err := c.RWMutex("x").TryRLock(t.Context())
+			if err == nil {
+				if w.Context().Err() == nil {
+					t.Error("a reader has the lock beside a writer, under the restart guard")
+				}
+				locktest.Unlock(t, reader)
+				break
+			}
+		}
+		_ = w.Unlock(t.Context())
+	})
+}

@@ -1,0 +1,236 @@
+package sick
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// A node frozen for longer than the TTL runs its socket buffers when it thaws. Two seconds later the lock is free there, even if
+// the node reads an old connection after a new one.
+func TestAThawedNodeHasTheLockForNobody(t *testing.T) {
+	const ttl = 20 * time.Second
+	kinds := []struct {
+		name   string
+		former func(c *redlock.Client) quorumlock.Locker // calls while the node is frozen
+		next   func(c *redlock.Client) quorumlock.Locker // calls after the thaw
+	}{
+		{"mutex", mutexOf, mutexOf},
+		{"writer", writerOf, readerOf},
+		{"reader", readerOf, writerOf},
+		{"semaphore", semaphoreOf, semaphoreOf},
+	}
+	for _, kind := range kinds {
+		for name, late := range map[string]time.Duration{"": 0, ", late": 300 * time.Millisecond} {
+			locktest.Run(t, kind.name+name, func(t *testing.T) {
+				c, servers := locktest.Client(t, 3, quorumlock.WithTTL(ttl))
+				other, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
+				locktest.Warm(t, c)
+				synctest.Wait() // all nodes are connected
+				servers[2].Kill()
+				servers[1].Stall()
+				before := servers[1].Ran()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, err := kind.former(c).Lock(ctx); err == nil {
+					t.Fatal("granted without a quorum")
+				}
+				time.Sleep(2 * ttl)
+				servers[1].Before(func(r embedded.Run) {
+					if r.Script == "acquire" || r.Script == "share" || r.Script == "slot_acquire" {
+						time.Sleep(late)
+					}
+				})
+				servers[1].Resume()
+				time.Sleep(2 * time.Second)
+				servers[1].Before(nil)
+				if servers[1].Ran() == before {
+					t.Fatal("control: nothing was in the sockets of the node")
+				}
+				locktest.Unlock(t, locktest.TryLock(t, kind.next(other)))
+			})
+		}
+	}
+}
+
+// The same, if the lock was held and waited for when the node froze.
+func TestAThawedNodeHasNoWaiterThatHasGone(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		const ttl = 20 * time.Second
+		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(ttl))
+		waiting, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
+		other, _ := locktest.Another(t, servers, quorumlock.WithTTL(ttl))
+		held := locktest.Lock(t, c.Mutex("x"))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		time.AfterFunc(time.Second, func() { // the waiter refreshes its entry after that
+			servers[2].Kill()
+			servers[1].Stall()
+		})
+		if _, err := waiting.Mutex("x").Lock(ctx); err == nil {
+			t.Fatal("two have the lock")
+		}
+		_ = held.Unlock(t.Context()) // one of three confirms
+		time.Sleep(2 * ttl)
+		servers[1].Resume()
+		time.Sleep(2 * time.Second)
+		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
+		servers[2].Restart(true)
+		time.Sleep(2 * time.Second)
+		locktest.Nothing(t, servers)
+	})
+}
+
+func mutexOf(c *redlock.Client) quorumlock.Locker { return c.Mutex("x") }
+
+func writerOf(c *redlock.Client) quorumlock.Locker { return c.RWMutex("x") }
+
+func readerOf(c *redlock.Client) quorumlock.Locker { return c.RWMutex("x").RLocker() }
+
+func semaphoreOf(c *redlock.Client) quorumlock.Locker { return c.Semaphore("x", 1) }
+
+// An acquire and the release behind it go to a node in one pipeline. The node knows only the script of the release, and runs it.
+// The acquire must not run after that.
+func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
+	for _, unlocks := range []bool{false, true} {
+		name := "the caller goes"
+		if unlocks {
+			name = "the caller unlocks"
+		}
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			locktest.Warm(t, c)
+			unknowing := servers
+			if unlocks { // the others grant
+				unknowing = servers[2:]
+			}
+			locktest.Each(unknowing, func(s *embedded.Server) {
+				s.FlushScripts()
+				n, err := s.Node()
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer n.Close() //nolint:errcheck // nothing is on its way
+				if err := n.Client().ScriptLoad(t.Context(), wire.Release("", "", 0).Script.Source).Err(); err != nil {
+					t.Fatal(err)
+				}
+				s.Delay(10 * time.Millisecond)
+			})
+			go func() { _, _ = c.Mutex("y").Inspect(t.Context()) }() // what is asked meanwhile goes in one pipeline
+			synctest.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			released, acquired := servers[2].Ran("release"), servers[2].Ran("acquire")
+			lease, err := c.Mutex("x").Lock(ctx)
+			switch {
+			case unlocks && err == nil:
+				locktest.MustUnlock(t, lease)
+			case unlocks || !errors.Is(err, context.Canceled):
+				t.Errorf("Lock: %v", err)
+			}
+			time.Sleep(time.Second)
+			if servers[2].Ran("release") == released {
+				t.Error("control: the release has not run")
+			}
+			if n := servers[2].Ran("acquire") - acquired; n > 0 {
+				t.Errorf("the acquire ran %d times", n)
+			}
+			locktest.NoLocks(t, servers)
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(0) })
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// Connecting takes several round trips. Where they take longer than one call may, the connection is made all
+// the same, for the calls after it.
+func TestConnectionThatTakesLongerThanTheNodeTimeoutIsMadeAllTheSame(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithWait(2*time.Second))
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(12 * time.Millisecond) }) // a script takes 24 ms
+		lease := locktest.Lock(t, c.Mutex("x"))
+		time.Sleep(time.Second) // by then there is a connection to those that were late, too
+		locktest.Unlock(t, lease)
+		// A script that was sent as its time ran out, at a node that was out of reach for its undoing, is over with its TTL.
+		time.Sleep(quorumlock.DefaultTTL)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Two nodes of five are far away, or do not answer for a while. If a hold ends before its attempt is sent
+// to such a node, neither the attempt nor a release is sent there, and nothing is left behind. A node that does not answer is noticed,
+// and so is that it does again.
+func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		fall func(*embedded.Server)
+		down int  // so many nodes are noticed to be down
+		late bool // an attempt that was given up may run when the node goes on, after its release
+	}{
+		{"far away", func(s *embedded.Server) { s.Delay(50 * time.Millisecond) }, 0, false},
+		{"stalled", (*embedded.Server).Stall, 2, true},
+		{"silent", (*embedded.Server).Mute, 2, false},
+	} {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			const callers, holds = 8, 100
+			of := &locktest.Events{}
+			c, servers := locktest.Client(t, 5, quorumlock.WithObserver(of))
+			locktest.Warm(t, c)
+			var before [5]int
+			for i, s := range servers {
+				before[i] = s.Ran("acquire") + s.Ran("release")
+			}
+			locktest.Each(servers[3:], tt.fall)
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					for range holds {
+						lease, err := c.Mutex(fmt.Sprint("own-", i)).Lock(t.Context())
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						time.Sleep(time.Millisecond)
+						locktest.MustUnlock(t, lease)
+					}
+				})
+			}
+			all.Wait()
+			time.Sleep(time.Second)
+			asked, down := of.Of(quorumlock.NodeAsked), of.Of(quorumlock.NodeDown)
+			if all := 5 * 2 * callers * holds; down != tt.down || asked > all*3/4 {
+				t.Errorf("%d nodes are said to be down, want %d; %d calls of %d were sent, or failed", down, tt.down, asked, all)
+			}
+			locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(0); s.Resume() })
+			if tt.late {
+				time.Sleep(quorumlock.DefaultTTL)
+			}
+			time.Sleep(2 * time.Second)
+			locktest.NoLocks(t, servers)
+			for i, s := range servers {
+				n := s.Ran("acquire") + s.Ran("release") - before[i]
+				if all := 2 * callers * holds; i < 3 && n != all {
+					t.Errorf("%s ran %d scripts, want %d", s.Name, n, all)
+				} else if i >= 3 && n > all/3 {
+					t.Errorf("%s ran %d scripts of %d, want a third at most", s.Name, n, all)
+				}
+			}
+			locktest.Unlock(t, locktest.TryLock(t, c.Mutex("after")))
+			time.Sleep(quorumlock.DefaultTTL)
+			if up := of.Of(quorumlock.NodeUp); up != tt.down {
+				t.Errorf("%d nodes are said to be up again, want %d", up, tt.down)
+			}
+			locktest.Nothing(t, servers)
+		})
+	}
+}

@@ -1,0 +1,271 @@
+package token
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+const (
+	day  = 24 * time.Hour
+	year = 365 * day
+)
+
+// kinds are the ways to get a lock of a client whose clock is off. Each returns the token of one grant, which is
+// given back.
+var kinds = map[string]func(t *testing.T, servers []*embedded.Server, ahead time.Duration) uint64{
+	"redlock": func(t *testing.T, servers []*embedded.Server, ahead time.Duration) uint64 {
+		c, _ := locktest.Skewed(t, servers, ahead)
+		return oneGrant(t, c.Mutex("x"))
+	},
+	"MultiLock": func(t *testing.T, servers []*embedded.Server, ahead time.Duration) uint64 {
+		c, _ := locktest.Skewed(t, servers, ahead)
+		both := locktest.Multi(t, c.Mutex("x"), c.Mutex("y"))
+		return oneGrant(t, both)
+	},
+	"a node's Mutex": func(t *testing.T, servers []*embedded.Server, ahead time.Duration) uint64 {
+		_, nodes := locktest.Paths(t, servers[:1])
+		locktest.Skew(nodes[0].Mutex("any"), ahead)
+		return oneGrant(t, nodes[0].Mutex("x"))
+	},
+	"a node's Acquire": func(t *testing.T, servers []*embedded.Server, ahead time.Duration) uint64 {
+		_, nodes := locktest.Paths(t, servers[:1])
+		locktest.Skew(nodes[0].Mutex("any"), ahead)
+		a, err := nodes[0].Acquire(t.Context(), "x", "somebody:1", time.Second, 1)
+		if err != nil || !a.Granted {
+			t.Fatalf("Acquire: %+v, %v", a, err)
+		}
+		if _, err := nodes[0].Release(t.Context(), "x", "somebody:1", 1); err != nil {
+			t.Fatal(err)
+		}
+		return a.Token
+	},
+}
+
+func oneGrant(t *testing.T, l quorumlock.Locker) uint64 {
+	t.Helper()
+	lease := locktest.Lock(t, l)
+	defer locktest.Unlock(t, lease)
+	return lease.Token()
+}
+
+// Tokens rise whatever the client's clock shows, at once and after idle days: a counter is kept for about a day. A client whose clock is
+// wild pushes no tokens up.
+func TestTokensFollowNoClientsClock(t *testing.T) {
+	for kind, grant := range kinds {
+		for _, ahead := range []time.Duration{0, -30 * time.Minute, -48 * time.Hour, -40 * year, 3 * time.Hour, 100 * year} {
+			locktest.Run(t, fmt.Sprintf("%s, clock off by %v", kind, ahead), func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, 3)
+				last := grant(t, servers, 0)
+				for _, idle := range []time.Duration{0, day + time.Minute, 30 * time.Hour, 10 * day} {
+					time.Sleep(idle)
+					for _, off := range []time.Duration{ahead, 0} {
+						token := grant(t, servers, off)
+						if token <= last {
+							t.Errorf("token %d after %d, with a clock that is off by %v, %v later; no node forgot", token, last, off, idle)
+						}
+						if early := time.Until(time.UnixMicro(int64(token))); early > 90*time.Minute || early < -90*time.Minute && idle == 0 {
+							t.Errorf("token %d of a client whose clock is off by %v is %v ahead of the nodes' clocks", token, off, early)
+						}
+						last = token
+					}
+					used := servers
+					if strings.HasPrefix(kind, "a node's") {
+						used = servers[:1]
+					}
+					if idle == 0 {
+						locktest.Sane(t, used, "x")
+					}
+				}
+			})
+		}
+	}
+}
+
+// The nodes' own clocks may be hours apart, and the second grant may have another quorum than the first.
+func TestTokensRiseAfterAnIdleDayAtNodesWhoseClocksAreHoursApart(t *testing.T) {
+	for _, ahead := range []time.Duration{0, -48 * time.Hour, year} {
+		locktest.Run(t, fmt.Sprintf("clock off by %v", ahead), func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 3)
+			for i, s := range servers {
+				s.TellTime([]time.Duration{2 * time.Hour, 0, -2 * time.Hour}[i])
+			}
+			servers[2].Kill()
+			early, _ := locktest.Skewed(t, servers, ahead)
+			first := oneGrant(t, early.Mutex("x"))
+			time.Sleep(30 * time.Hour)
+			servers[2].Restart(true)
+			servers[0].Kill()
+			for _, late := range []time.Duration{-48 * time.Hour, 0} {
+				c, _ := locktest.Skewed(t, servers, late)
+				second := oneGrant(t, c.Mutex("x"))
+				if second <= first {
+					t.Errorf("token %d after %d, for a client whose clock is off by %v", second, first, late)
+				}
+				first = second
+			}
+			servers[0].Restart(true)
+		})
+	}
+}
+
+// The same for a wild client that is handed the lock, hands it over, and renews it, even at a node that has lost the
+// key and its counter and grants it again.
+func TestAWildClientThatHandsOverAndRenewsPushesNoTokensUp(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, _ := locktest.Nodes(t, 3)
+		correct, _ := locktest.Skewed(t, servers, 0)
+		wild, _ := locktest.Skewed(t, servers, year)
+		holder := locktest.Lock(t, wild.Mutex("x"))
+		for i, c := range []*redlock.Client{correct, wild, correct} {
+			got := locktest.Waiter(t, c.Mutex("x"))
+			if i == 1 {
+				servers[1].Redis.FlushAll()
+				time.Sleep(quorumlock.DefaultTTL) // the holder gets it back there
+				locktest.HoldsAll(t, servers, holder)
+			}
+			locktest.Unlock(t, holder)
+			next := <-got
+			if next == nil {
+				t.FailNow()
+			}
+			if next.Token() <= holder.Token() {
+				t.Errorf("token %d after %d", next.Token(), holder.Token())
+			}
+			holder = next
+			locktest.Near(t, fmt.Sprint("holder ", i+2), holder.Token())
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, holder)
+		locktest.Sane(t, servers, "x")
+		locktest.Unlock(t, holder)
+		locktest.NoLocks(t, servers)
+	})
+}
+
+// A token that is far ahead of the clocks may be there: from a client of an earlier version, or set by hand. It
+// stays with its lock.
+func TestAWildTokenOfOneLockIsNotCarriedToAnother(t *testing.T) {
+	for _, ahead := range []time.Duration{48 * time.Hour, year} {
+		locktest.Run(t, ahead.String(), func(t *testing.T) {
+			c, servers := locktest.Client(t, 3)
+			other, _ := locktest.Another(t, servers)
+			wild := uint64(time.Now().Add(ahead).UnixMicro())
+			locktest.SetCounters(t, servers, "bad", wild, wild, wild)
+			if token := oneGrant(t, c.Mutex("bad")); token <= wild {
+				t.Errorf("token %d after %d", token, wild)
+			}
+			// Handed over, too.
+			lease := locktest.Lock(t, other.Mutex("bad"))
+			got := locktest.Waiter(t, c.Mutex("bad"))
+			locktest.Unlock(t, lease)
+			locktest.Unlock(t, <-got)
+
+			locktest.Near(t, "another lock of the same client", oneGrant(t, c.Mutex("payments")))
+			locktest.Sane(t, servers, "payments")
+			locktest.Near(t, "a lock that another client takes after it", oneGrant(t, other.Mutex("payments")))
+		})
+	}
+}
+
+// Tokens cost no round trip of their own: the nodes agree at once, though their clocks do not.
+func TestAnUncontendedLockCostsOneScriptANodeWhateverTheClocks(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		for _, ahead := range []time.Duration{3 * time.Millisecond, 30 * time.Minute, -30 * time.Minute} {
+			locktest.Run(t, fmt.Sprintf("%d nodes, clock off by %v", n, ahead), func(t *testing.T) {
+				servers, _ := locktest.Nodes(t, n)
+				for i, s := range servers {
+					s.TellTime([]time.Duration{0, 3 * time.Millisecond, -200 * time.Millisecond, 2 * time.Second, -time.Minute}[i])
+				}
+				c, paths := locktest.Skewed(t, servers, ahead)
+				correct, correctPaths := locktest.Skewed(t, servers, 0)
+				check := func(what string, paths []*embedded.Server, lock func(context.Context) (*quorumlock.Lease, error)) {
+					t.Helper()
+					before := make([]int, n)
+					for i, p := range paths {
+						before[i] = p.Ran()
+					}
+					lease, err := lock(t.Context())
+					if err != nil {
+						t.Fatalf("%s: %v", what, err)
+					}
+					synctest.Wait()
+					for i, p := range paths {
+						if ran := p.Ran() - before[i]; ran != 1 {
+							t.Errorf("%s: %d scripts at %s, want one", what, ran, p.Name)
+						}
+					}
+					locktest.Unlock(t, lease)
+				}
+				for _, name := range []string{"x", "y"} {
+					check("the first Lock", paths, c.Mutex(name).Lock)
+					check("the next Lock", paths, c.Mutex(name).Lock)
+					check("TryLock", paths, c.Mutex(name).TryLock)
+					check("Lock by a correct client after it", correctPaths, correct.Mutex(name).Lock)
+					check("Lock after that", paths, c.Mutex(name).Lock)
+					time.Sleep(30 * time.Hour)
+					check("Lock after an idle day", paths, c.Mutex(name).Lock)
+					check("Lock by a correct client after an idle day", correctPaths, correct.Mutex(name).Lock)
+				}
+			})
+		}
+	}
+}
+
+func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		for _, s := range servers {
+			if err := s.Redis.Set(wire.TokenKey("bad"), "9007199254740990"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := locktest.MustLock(t, c.Mutex("bad"))
+		locktest.MustUnlock(t, l)
+		_, err := c.Mutex("payments").TryLock(t.Context())
+		if err != nil {
+			t.Errorf("another lock altogether: %v", err)
+		}
+	})
+}
+
+// The tokens of a slot rise after a day in which nobody used it, whether or not other slots were used meanwhile.
+func TestTokensOfASlotRiseAfterAnIdleDay(t *testing.T) {
+	for name, busy := range map[string]bool{"the other slot is used": true, "nobody uses the semaphore": false} {
+		locktest.Run(t, name, func(t *testing.T) {
+			c, _ := locktest.Client(t, 3, quorumlock.WithTTL(10*time.Minute)) // few renewals
+			last := map[int]uint64{}                                          // of each slot
+			enter := func() *quorumlock.Lease {
+				l := locktest.TryLock(t, c.Semaphore("x", 2))
+				if l.Token() <= last[l.Slot()] {
+					t.Errorf("slot %d has token %d after %d", l.Slot(), l.Token(), last[l.Slot()])
+				}
+				last[l.Slot()] = l.Token()
+				return l
+			}
+			leave := func(l *quorumlock.Lease) { locktest.Unlock(t, l) }
+			a, b := enter(), enter()
+			leave(a)
+			if !busy {
+				leave(b)
+				b = nil
+			}
+			time.Sleep(30 * time.Hour)
+			first := enter()
+			if b == nil {
+				b = enter()
+			}
+			leave(first)
+			leave(b)
+		})
+	}
+}
