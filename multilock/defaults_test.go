@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -29,14 +28,14 @@ func (c *counter) Observe(_ context.Context, e quorumlock.Event) {
 
 // A MultiLock inherits its client's options as defaults.
 func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		var lines bytes.Buffer
 		var seen counter
 		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithWait(time.Second), quorumlock.WithoutRenewal(),
 			quorumlock.WithLabel("billing"), quorumlock.WithPrefix("{app}:"), quorumlock.WithQuorum(3),
 			quorumlock.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), quorumlock.WithObserver(&seen))
 		a, b := c.Mutex("a"), c.Mutex("b")
-		lease := locktest.Lock(t, all(t, a, b))
+		lease := locktest.Lock(t, locktest.Multi(t, a, b))
 		if left := time.Until(lease.ValidUntil()); left > 3*time.Second {
 			t.Errorf("valid for %v, want less than the client's TTL of 3s", left)
 		}
@@ -47,7 +46,7 @@ func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 			t.Errorf("%d nodes have the key with the client's prefix", n)
 		}
 		began := time.Now()
-		if _, err := all(t, b, a).Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
+		if _, err := locktest.Multi(t, b, a).Lock(t.Context()); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Second {
 			t.Errorf("Lock: %v after %v, want DeadlineExceeded after the client's wait of 1s", err, time.Since(began))
 		}
 		locktest.Lost(t, lease, 3*time.Second) // it is not renewed
@@ -62,7 +61,7 @@ func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 }
 
 func TestOptionsOfAMultiLockOverrideItsDefaults(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second))
 		m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b", quorumlock.WithTTL(5*time.Second))}, quorumlock.WithTTL(7*time.Second))
 		if err != nil {
@@ -96,7 +95,7 @@ func TestDifferentDefaultsOfClientsAreRefusedUntilOneIsGiven(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, servers := locktest.Client(t, 3, tt.one...)
 			d, _ := locktest.Another(t, servers, tt.other...)
-			nested := all(t, c.Mutex("x"))
+			nested := locktest.Multi(t, c.Mutex("x"))
 			for _, members := range [][]quorumlock.Locker{{c.Mutex("a"), d.Mutex("b")}, {nested, c.Mutex("a"), d.Mutex("b")}} {
 				if _, err := multilock.New(members); err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "give the option to multilock.New") {
 					t.Errorf("New: %v, want that %s", err, tt.want)

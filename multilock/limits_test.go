@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -29,11 +28,11 @@ func rows(c *redlock.Client, n, bytes int) []quorumlock.Locker {
 
 // Every MultiLock within the limits can be locked, waited for, renewed and unlocked.
 func TestAMultiLockWithinTheLimitsWorks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 1)
 		other, _ := locktest.Another(t, servers)
 		members := rows(c, multilock.MaxMembers, multilock.MaxNameBytes)
-		m := all(t, members...)
+		m := locktest.Multi(t, members...)
 		lease := locktest.Lock(t, m)
 		time.Sleep(quorumlock.DefaultTTL * 6 / 5)
 		locktest.Held(t, lease)
@@ -65,7 +64,7 @@ func TestAMultiLockBeyondALimitIsRefusedByName(t *testing.T) {
 		want    string
 	}{
 		"members":         {rows(c, multilock.MaxMembers+1, 10*(multilock.MaxMembers+1)), "1001 locks, those of members included: use at most 1000"},
-		"nested members":  {[]quorumlock.Locker{all(t, rows(c, 999, 9990)...), all(t, c.Mutex("a"), c.Mutex("b"))}, "1001 locks"},
+		"nested members":  {[]quorumlock.Locker{locktest.Multi(t, rows(c, 999, 9990)...), locktest.Multi(t, c.Mutex("a"), c.Mutex("b"))}, "1001 locks"},
 		"bytes of names":  {rows(c, 100, multilock.MaxNameBytes+1), "the names of its 100 locks have 65537 bytes with their prefixes: use at most 65536"},
 		"bytes of a name": {[]quorumlock.Locker{c.Mutex(strings.Repeat("x", 1<<20))}, "has 1048576 bytes with its prefix: use at most 1024"},
 	} {

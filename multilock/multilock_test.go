@@ -19,11 +19,11 @@ import (
 
 // "Lock both accounts": different names at the same nodes, as one lock.
 func TestBothAccountsAreLockedAsOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
 		other, _ := locktest.Another(t, servers)
 		a, b := c.Mutex("account:1"), c.Mutex("account:2")
-		both := all(t, a, b)
+		both := locktest.Multi(t, a, b)
 		if both.Name() != "account:1 + account:2" {
 			t.Errorf("the name is %q", both.Name())
 		}
@@ -44,13 +44,13 @@ func TestBothAccountsAreLockedAsOne(t *testing.T) {
 
 // The members may be a node's lock, a RedLock and a MultiLock, at nodes of their own.
 func TestMembersOfAllKindsMix(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		singles, nodes := locktest.Nodes(t, 2)
 		c, reds := locktest.Client(t, 3)
 		d, others := locktest.Client(t, 5, quorumlock.WithQuorum(4))
 		single, red, of5 := nodes[0].Mutex("a"), c.Mutex("b"), d.Mutex("c")
-		inner := all(t, nodes[1].Mutex("d"), of5)
-		m := all(t, single, red, inner)
+		inner := locktest.Multi(t, nodes[1].Mutex("d"), of5)
+		m := locktest.Multi(t, single, red, inner)
 		servers := append(append(singles, reds...), others...)
 
 		lease := locktest.Lock(t, m)
@@ -83,10 +83,10 @@ func TestMembersOfAllKindsMix(t *testing.T) {
 
 // "A failed member means all are released."
 func TestMemberHeldBySomebodyElseReleasesTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
 		other, _ := locktest.Another(t, servers)
-		m := all(t, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
+		m := locktest.Multi(t, c.Mutex("a"), c.Mutex("b"), c.Mutex("c"))
 		for _, name := range []string{"a", "b", "c"} {
 			held := locktest.Lock(t, other.Mutex(name))
 			locktest.Refused(t, m)
@@ -103,10 +103,10 @@ func TestMemberHeldBySomebodyElseReleasesTheOthers(t *testing.T) {
 }
 
 func TestMemberThatCannotBeReachedReleasesTheOthers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, near := locktest.Client(t, 3)
 		d, far := locktest.Client(t, 3)
-		m := all(t, c.Mutex("a"), d.Mutex("b"))
+		m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
 		locktest.Each(far[:2], (*embedded.Server).Kill)
 		_, err := m.TryLock(t.Context())
 		q, ok := errors.AsType[*quorumlock.QuorumError](err)
@@ -129,60 +129,38 @@ func TestOneMemberLostLosesTheLeaseAndUnlockFreesTheOthers(t *testing.T) {
 		},
 		"it was cut off": func(servers []*embedded.Server) { locktest.Each(servers[:2], (*embedded.Server).Kill) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c, near := locktest.Client(t, 3)
-				d, far := locktest.Client(t, 3)
-				other, _ := locktest.Another(t, near)
-				lease := locktest.Lock(t, all(t, c.Mutex("a"), d.Mutex("b")))
-				lose(far)
-				locktest.Lost(t, lease, quorumlock.DefaultTTL)
-				if now := time.Now(); now.After(lease.ValidUntil()) {
-					t.Errorf("told %v after the deadline", now.Sub(lease.ValidUntil()))
-				}
-				if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-					t.Errorf("Extend: %v, want ErrLost", err)
-				}
-				locktest.Refused(t, other.Mutex("a"))
-				if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-					t.Errorf("Unlock: %v, want ErrLost", err)
-				}
-				synctest.Wait()
-				free(t, other.Mutex("a"))
-				locktest.NoLocks(t, near)
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			c, near := locktest.Client(t, 3)
+			d, far := locktest.Client(t, 3)
+			other, _ := locktest.Another(t, near)
+			lease := locktest.Lock(t, locktest.Multi(t, c.Mutex("a"), d.Mutex("b")))
+			lose(far)
+			locktest.Lost(t, lease, quorumlock.DefaultTTL)
+			if now := time.Now(); now.After(lease.ValidUntil()) {
+				t.Errorf("told %v after the deadline", now.Sub(lease.ValidUntil()))
+			}
+			if err := lease.Extend(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("Extend: %v, want ErrLost", err)
+			}
+			locktest.Refused(t, other.Mutex("a"))
+			if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("Unlock: %v, want ErrLost", err)
+			}
+			synctest.Wait()
+			free(t, other.Mutex("a"))
+			locktest.NoLocks(t, near)
 		})
 	}
 }
 
-// A minority of one member forgets: it is taken back.
-func TestMemberTakesBackWhatANodeForgot(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		lease := locktest.Lock(t, all(t, c.Mutex("a"), c.Mutex("b")))
-		for _, s := range servers {
-			s.Restart(false)
-			time.Sleep(quorumlock.DefaultTTL)
-			for _, name := range []string{"a", "b"} {
-				if n := locktest.Holds(servers, name, lease.Owner()); n != 5 {
-					t.Errorf("%d nodes have %q", n, name)
-				}
-			}
-		}
-		locktest.Held(t, lease)
-		locktest.Unlock(t, lease)
-		locktest.Nothing(t, servers)
-	})
-}
-
 // Its token is higher than that of any earlier grant of any member, and every member's next is higher.
 func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		_, nodes := locktest.Nodes(t, 1)
 		c, servers := locktest.Client(t, 3)
 		d, _ := locktest.Another(t, servers)
 		a, b, single := c.Mutex("a"), d.Mutex("b"), nodes[0].Mutex("n")
-		both, three := all(t, a, b), all(t, b, all(t, single, a))
+		both, three := locktest.Multi(t, a, b), locktest.Multi(t, b, locktest.Multi(t, single, a))
 		// The counters of one member are far ahead, by turns.
 		last := uint64(time.Now().Add(time.Hour).UnixMicro())
 		for i := range 12 {
@@ -217,11 +195,11 @@ func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
 }
 
 func TestMembersOfDifferentClients(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		d, _ := locktest.Another(t, servers)
 		e, _ := locktest.Another(t, servers)
-		m := all(t, c.Mutex("a"), d.Mutex("b"))
+		m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
 		lease := locktest.Lock(t, m)
 		locktest.Refused(t, e.Mutex("a"))
 		locktest.Refused(t, e.Mutex("b"))
@@ -250,10 +228,10 @@ func TestMembersOfDifferentClients(t *testing.T) {
 
 // One server has one vote, by whatever node a member reaches it.
 func TestMemberGivenTwiceThroughAnotherClientIsToldAndLeavesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		d, _ := locktest.Another(t, servers)
-		_, err := all(t, c.Mutex("a"), d.Mutex("a")).TryLock(t.Context())
+		_, err := locktest.Multi(t, c.Mutex("a"), d.Mutex("a")).TryLock(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "same server") {
 			t.Errorf("TryLock: %v, want to be told that it is one server", err)
 		}
@@ -262,7 +240,7 @@ func TestMemberGivenTwiceThroughAnotherClientIsToldAndLeavesNothing(t *testing.T
 }
 
 func TestMembersThatCannotWorkAreRejected(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := locktest.Client(t, 3)
 		d, _ := locktest.Client(t, 3)
 		a, b := c.Mutex("a"), c.Mutex("b")
@@ -274,9 +252,10 @@ func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 			"a nil multilock.Mutex": {a, (*multilock.Mutex)(nil)},
 			"twice the same":        {a, b, a},
 			"twice the same name":   {a, c.Mutex("a")},
-			"in a nested one, too":  {a, all(t, b, c.Mutex("a"))},
+			"in a nested one, too":  {a, locktest.Multi(t, b, c.Mutex("a"))},
 			"foreign":               {a, foreign{}},
 			"foreign around ours":   {foreign{a}},
+			"a lock and its reader": {c.RWMutex("a").RLocker(), c.RWMutex("a")},
 			"no name":               {a, c.Mutex("")},
 			"a bad option":          {a, c.Mutex("c", quorumlock.WithTTL(time.Millisecond))},
 		} {
@@ -293,21 +272,21 @@ func TestMembersThatCannotWorkAreRejected(t *testing.T) {
 				t.Errorf("New took %s", name)
 			}
 		}
-		all(t, a, d.Mutex("a")) // the same name at other nodes is another lock
+		locktest.Multi(t, a, d.Mutex("a")) // the same name at other nodes is another lock
 	})
 }
 
 // A hold that overlaps one of the same context would wait for itself: it gets an error instead.
 func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		a, b, x := c.Mutex("a"), c.Mutex("b"), c.Mutex("x")
-		both := all(t, a, b)
+		both := locktest.Multi(t, a, b)
 		for name, tt := range map[string]struct{ first, second quorumlock.Locker }{
 			"a member of the held":           {both, a},
 			"the held is a member":           {b, both},
-			"they share a member":            {both, all(t, x, b)},
-			"the held is a member in depth":  {a, all(t, x, both)},
+			"they share a member":            {both, locktest.Multi(t, x, b)},
+			"the held is a member in depth":  {a, locktest.Multi(t, x, both)},
 			"a member, behind another lease": {both, b},
 		} {
 			outer := locktest.Lock(t, tt.first)
@@ -339,3 +318,136 @@ func TestOverlapWithAHeldMemberIsAnErrorNoDeadlock(t *testing.T) {
 		locktest.Nothing(t, servers)
 	})
 }
+
+// When less than the TTL is left after all members have granted, that is what the lease has; when
+// nothing is left, there is none.
+func TestSlowMemberCountsAgainstTheValidityOfAll(t *testing.T) {
+	for pause, granted := range map[time.Duration]bool{500 * time.Millisecond: true, 990 * time.Millisecond: false} {
+		locktest.Run(t, pause.String(), func(t *testing.T) {
+			c, near := locktest.Client(t, 3)
+			d, far := locktest.Client(t, 3)
+			m, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), d.Mutex("b")},
+				quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second))
+			if err != nil {
+				t.Fatal(err)
+			}
+			free(t, m)
+			locktest.Each(far, func(s *embedded.Server) {
+				s.After(func(r embedded.Run) {
+					if r.Script == "acquire" {
+						time.Sleep(pause)
+					}
+				})
+			})
+			start := time.Now()
+			lease, err := m.TryLock(t.Context())
+			if (err == nil) != granted {
+				t.Fatalf("granted %v (%v), want %v", err == nil, err, granted)
+			}
+			if granted {
+				if want := start.Add(988 * time.Millisecond); !lease.ValidUntil().Equal(want) {
+					t.Errorf("valid until %v, want %v", lease.ValidUntil(), want)
+				}
+				locktest.Unlock(t, lease)
+			}
+			locktest.Nothing(t, near)
+			locktest.Nothing(t, far)
+		})
+	}
+}
+
+// "Read the rates, write the account": in one call.
+func TestAMultiLockReadsOneNameAndWritesAnother(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		d, _ := locktest.Another(t, servers)
+		mixed := locktest.Multi(t, c.RWMutex("account"), c.RWMutex("rates").RLocker())
+		lease := locktest.Lock(t, mixed)
+		locktest.Unlock(t, locktest.TryLock(t, d.RWMutex("rates").RLocker()))
+		locktest.Refused(t, d.RWMutex("rates"))
+		locktest.Refused(t, d.RWMutex("account").RLocker())
+
+		// Whoever holds one name alone and shares the other has both, but may not hold both alone.
+		began := time.Now()
+		both := locktest.Multi(t, c.RWMutex("account"), c.RWMutex("rates"))
+		if _, err := both.Lock(lease.Context()); !errors.Is(err, quorumlock.ErrUpgrade) || time.Since(began) > 0 {
+			t.Errorf("Lock of what it shares: %v after %v, want ErrUpgrade at once", err, time.Since(began))
+		}
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Another caller holds one member, and the nodes of the other are down. The error matches both
+// reasons.
+func TestAHeldMemberDoesNotHideTheOutageOfAnother(t *testing.T) {
+	for name, cut := range map[string]func(*embedded.Server){"killed": (*embedded.Server).Kill, "frozen": (*embedded.Server).Stall} {
+		locktest.Run(t, name, func(t *testing.T) {
+			c, near := locktest.Client(t, 3, quorumlock.WithWait(2*time.Second))
+			d, far := locktest.Client(t, 3, quorumlock.WithWait(2*time.Second))
+			other, _ := locktest.Another(t, near)
+			locktest.Lock(t, other.Mutex("a"))
+			m := locktest.Multi(t, c.Mutex("a"), d.Mutex("b"))
+			locktest.Each(far[1:], cut)
+			_, locked := m.Lock(t.Context())
+			_, tried := m.TryLock(t.Context())
+			for call, err := range map[string]error{"Lock": locked, "TryLock": tried} {
+				known := call == "Lock" || name == "killed" // a TryLock does not wait for silent nodes once a member is held
+				if !errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, quorumlock.ErrNoQuorum) != known || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s: %v, want ErrHeld in one line, and ErrNoQuorum: %v", call, err, known)
+				}
+			}
+		})
+	}
+}
+
+// What a node is asked to renew comes in pipelines of five hundred. A MultiLock whose two keys there are in two
+// of them is renewed although the key in the first is gone: it is not waited for before the second is asked for.
+func TestKeyGoneIsTakenBackWhenTheRenewalTakesSeveralPipelines(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 3)
+		several, err := redlock.New(nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer several.Close() //nolint:errcheck // the test ends
+		single, err := redlock.New(nodes[:1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer single.Close() //nolint:errcheck // as above
+		for i := range 498 {
+			if _, err := single.Mutex(fmt.Sprint("single-", i)).TryLock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Millisecond) // the next is renewed with them, and behind them
+		lease := locktest.TryLock(t, locktest.Multi(t, single.Mutex("499"), several.Mutex("500"), nodes[0].Mutex("501")))
+		deadline := lease.ValidUntil()
+		servers[0].Redis.Del("500")
+		time.Sleep(quorumlock.DefaultTTL / 2)
+		locktest.Held(t, lease)
+		if !lease.ValidUntil().After(deadline) {
+			t.Error("the lease was not renewed")
+		}
+		if !servers[0].Redis.Exists("500") {
+			t.Error("the key was not taken back")
+		}
+		locktest.Unlock(t, lease)
+	})
+}
+
+// free checks that every lock is free, and nothing else.
+func free(t *testing.T, locks ...quorumlock.Locker) {
+	t.Helper()
+	for _, l := range locks {
+		locktest.Unlock(t, locktest.TryLock(t, l))
+	}
+}
+
+// foreign is a Locker of another make.
+type foreign struct{ quorumlock.Locker }
+
+func (foreign) Name() string { return "foreign" }
+
+func (foreign) Lock(context.Context) (*quorumlock.Lease, error) { panic("not to be called") }

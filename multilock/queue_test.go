@@ -4,15 +4,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/multilock"
-	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // One ticket for all names makes the lowest the first in the queue everywhere, in whatever order the names
@@ -23,84 +18,53 @@ func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T)
 		"a ring":  {{"a", "b"}, {"b", "c"}, {"c", "a"}},
 		"a hub":   {{"a", "b", "c", "d"}, {"a"}, {"b", "c"}, {"d", "a"}},
 	} {
-		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const rounds = 8
-				servers, _ := locktest.Nodes(t, 3)
-				inside := make(map[string]string)
-				var mu sync.Mutex
-				var wg sync.WaitGroup
-				begin := time.Now()
-				for i, names := range append(sets, sets...) {
-					client := clientOver(t, nodesOf(t, servers))
-					members := make([]quorumlock.Locker, len(names))
-					for j, name := range names {
-						members[j] = client.Mutex(name)
-					}
-					all, err := multilock.New(members)
-					if err != nil {
-						t.Fatal(err)
-					}
-					wg.Go(func() {
-						for round := range rounds {
-							lease, err := all.Lock(t.Context())
-							if err != nil {
-								t.Errorf("caller %d, round %d: %v", i, round, err)
-								return
-							}
-							who := fmt.Sprint(i)
-							mu.Lock()
-							for _, name := range names {
-								if inside[name] != "" {
-									t.Errorf("%s entered %s while %s was in it", who, name, inside[name])
-								}
-								inside[name] = who
-							}
-							mu.Unlock()
-							time.Sleep(time.Millisecond)
-							mu.Lock()
-							for _, name := range names {
-								inside[name] = ""
-							}
-							mu.Unlock()
-							if err := lease.Unlock(t.Context()); err != nil {
-								t.Error(err)
-							}
+		locktest.Run(t, what, func(t *testing.T) {
+			const rounds = 8
+			servers, _ := locktest.Nodes(t, 3)
+			inside := make(map[string]string)
+			var mu sync.Mutex
+			var wg sync.WaitGroup
+			begin := time.Now()
+			for i, names := range append(sets, sets...) {
+				client, _ := locktest.Another(t, servers)
+				var members []quorumlock.Locker
+				for _, name := range names {
+					members = append(members, client.Mutex(name))
+				}
+				all := locktest.Multi(t, members...)
+				wg.Go(func() {
+					for round := range rounds {
+						lease, err := all.Lock(t.Context())
+						if err != nil {
+							t.Errorf("caller %d, round %d: %v", i, round, err)
+							return
 						}
-					})
-				}
-				wg.Wait()
-				if d, most := time.Since(begin), time.Duration(len(sets)*2*rounds)*10*time.Millisecond; d > most {
-					t.Errorf("it took %v, more than %v: turns were lost", d, most)
-				}
-				locktest.NoLocks(t, servers)
-			})
+						who := fmt.Sprint(i)
+						mu.Lock()
+						for _, name := range names {
+							if inside[name] != "" {
+								t.Errorf("%s entered %s while %s was in it", who, name, inside[name])
+							}
+							inside[name] = who
+						}
+						mu.Unlock()
+						time.Sleep(time.Millisecond)
+						mu.Lock()
+						for _, name := range names {
+							inside[name] = ""
+						}
+						mu.Unlock()
+						if err := lease.Unlock(t.Context()); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if d, most := time.Since(begin), time.Duration(len(sets)*2*rounds)*10*time.Millisecond; d > most {
+				t.Errorf("it took %v, more than %v: turns were lost", d, most)
+			}
+			locktest.NoLocks(t, servers)
 		})
 	}
-}
-
-func nodesOf(t *testing.T, servers []*embedded.Server) []*node.Node {
-	t.Helper()
-	nodes := make([]*node.Node, len(servers))
-	for i, s := range servers {
-		var err error
-		if nodes[i], err = s.Node(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return nodes
-}
-
-func clientOver(t *testing.T, nodes []*node.Node) *redlock.Client {
-	t.Helper()
-	c, err := redlock.New(nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return c
 }

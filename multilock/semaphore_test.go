@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -13,7 +12,7 @@ import (
 
 // Two semaphores of one name at different nodes are two: their slots need not be the same.
 func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		d, others := locktest.Client(t, 3)
 		a := locktest.Lock(t, c.Semaphore("pool", 2))
@@ -24,7 +23,7 @@ func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
 			}
 			b = locktest.Lock(t, d.Semaphore("pool", 2))
 		}
-		l := locktest.TryLock(t, all(t, c.Semaphore("pool", 2), d.Semaphore("pool", 2)))
+		l := locktest.TryLock(t, locktest.Multi(t, c.Semaphore("pool", 2), d.Semaphore("pool", 2)))
 		if l.Slot() == a.Slot() {
 			t.Errorf("slot %d is taken", l.Slot())
 		}
@@ -41,7 +40,7 @@ func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
 // Read A, write B, one slot of C: callers who take these in any order, beside callers of each alone, do not deadlock, and each
 // part keeps its promise.
 func TestMixedKindsDoNotDeadlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		_, servers := locktest.Client(t, 3)
 		const slots = 2
 		var mu sync.Mutex
@@ -68,15 +67,15 @@ func TestMixedKindsDoNotDeadlock(t *testing.T) {
 			reads, writes, enters := i != 3, i != 2, i != 4
 			switch i {
 			case 2:
-				l = all(t, c.RWMutex(read).RLocker(), c.Semaphore("C", slots))
+				l = locktest.Multi(t, c.RWMutex(read).RLocker(), c.Semaphore("C", slots))
 			case 3:
-				l = all(t, c.Semaphore("C", slots), c.RWMutex(write))
+				l = locktest.Multi(t, c.Semaphore("C", slots), c.RWMutex(write))
 			case 4:
-				l = all(t, c.RWMutex(write), c.RWMutex(read).RLocker())
+				l = locktest.Multi(t, c.RWMutex(write), c.RWMutex(read).RLocker())
 			case 5:
-				l = all(t, c.Semaphore("C", slots), c.RWMutex(write), c.RWMutex(read).RLocker())
+				l = locktest.Multi(t, c.Semaphore("C", slots), c.RWMutex(write), c.RWMutex(read).RLocker())
 			default:
-				l = all(t, c.RWMutex(read).RLocker(), c.RWMutex(write), c.Semaphore("C", slots))
+				l = locktest.Multi(t, c.RWMutex(read).RLocker(), c.RWMutex(write), c.Semaphore("C", slots))
 			}
 			add := func(lease *quorumlock.Lease, n int) {
 				mu.Lock()
