@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -56,18 +55,16 @@ func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 		{"an hour back, beside a boot clock", true, -time.Hour, 0},
 		{"an hour forward, beside a boot clock", true, time.Hour, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, m := newMachine(t, tt.boot)
-				lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
-				time.Sleep(3 * time.Second)
-				m.step(tt.step)
-				want := quorumlock.DefaultTTL*99/100 - 2*time.Millisecond - 3*time.Second - tt.cost
-				if left := lease.ValidUntil().Round(0).Sub(m.now().Round(0)); left != want {
-					t.Errorf("%v left by the wall clock, want %v", left, want)
-				}
-				locktest.Unlock(t, lease)
-			})
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			w, m := newMachine(t, tt.boot)
+			lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
+			time.Sleep(3 * time.Second)
+			m.step(tt.step)
+			want := quorumlock.DefaultTTL*99/100 - 2*time.Millisecond - 3*time.Second - tt.cost
+			if left := lease.ValidUntil().Round(0).Sub(m.now().Round(0)); left != want {
+				t.Errorf("%v left by the wall clock, want %v", left, want)
+			}
+			locktest.Unlock(t, lease)
 		})
 	}
 }
@@ -86,21 +83,19 @@ func TestAStepOfTheWallClockLosesNoLeaseWhereItIsNoSuspend(t *testing.T) {
 		{"a step without a boot clock", false, (*machine).step, true},
 		{"a suspend without a boot clock", false, (*machine).suspend, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, m := newMachine(t, tt.boot)
-				lease := locktest.Lock(t, w.lock(t, "x"))
-				time.Sleep(3*time.Second + time.Millisecond)
-				tt.what(m, 30*time.Second)
-				if tt.lost {
-					locktest.Lost(t, lease, time.Second)
-				} else {
-					time.Sleep(time.Minute)
-					locktest.Held(t, lease)
-					locktest.HoldsAll(t, w.servers, lease)
-				}
-				_ = lease.Unlock(t.Context())
-			})
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			w, m := newMachine(t, tt.boot)
+			lease := locktest.Lock(t, w.lock(t, "x"))
+			time.Sleep(3*time.Second + time.Millisecond)
+			tt.what(m, 30*time.Second)
+			if tt.lost {
+				locktest.Lost(t, lease, time.Second)
+			} else {
+				time.Sleep(time.Minute)
+				locktest.Held(t, lease)
+				locktest.HoldsAll(t, w.servers, lease)
+			}
+			_ = lease.Unlock(t.Context())
 		})
 	}
 }
@@ -116,31 +111,29 @@ func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 		{"it ends while the computer is suspended", time.Hour, true},
 		{"it ends after the computer woke up", 5 * time.Second, false},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, m := newMachine(t, true)
-				lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
-				time.Sleep(3 * time.Second)
-				m.suspend(tt.asleep)
-				left := max(quorumlock.DefaultTTL*99/100-2*time.Millisecond-3*time.Second-tt.asleep, 0)
-				if !tt.through {
-					time.Sleep(left - time.Millisecond)
-					locktest.Held(t, lease)
-					if until := time.Until(wallclock.Instant(lease.ValidUntil())); until != time.Millisecond {
-						t.Errorf("valid for %v more, want a millisecond", until)
-					}
-					left = time.Millisecond
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			w, m := newMachine(t, true)
+			lease := locktest.Lock(t, w.lock(t, "x", quorumlock.WithoutRenewal()))
+			time.Sleep(3 * time.Second)
+			m.suspend(tt.asleep)
+			left := max(quorumlock.DefaultTTL*99/100-2*time.Millisecond-3*time.Second-tt.asleep, 0)
+			if !tt.through {
+				time.Sleep(left - time.Millisecond)
+				locktest.Held(t, lease)
+				if until := time.Until(wallclock.Instant(lease.ValidUntil())); until != time.Millisecond {
+					t.Errorf("valid for %v more, want a millisecond", until)
 				}
-				locktest.Lost(t, lease, left+time.Second+time.Nanosecond)
-				_ = lease.Unlock(t.Context())
-			})
+				left = time.Millisecond
+			}
+			locktest.Lost(t, lease, left+time.Second+time.Nanosecond)
+			_ = lease.Unlock(t.Context())
 		})
 	}
 }
 
 // A caller with the same owner does not wait for a hold that is over, even if nobody has noticed that yet.
 func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		w, m := newMachine(t, true)
 		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()))
 		first := locktest.Lock(t, l)
@@ -170,24 +163,22 @@ func TestACallWithTheContextOfALeaseThatIsOverReturnsAtOnce(t *testing.T) {
 	for name, call := range map[string]func(*quorum.Lock, context.Context) (*quorumlock.Lease, error){
 		"Lock": (*quorum.Lock).Lock, "TryLock": (*quorum.Lock).TryLock,
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, m := newMachine(t, true)
-				l := w.lock(t, "x")
-				lease := locktest.Lock(t, l)
-				m.suspend(time.Hour)
-				began := time.Now()
-				if _, err := call(l, lease.Context()); !errors.Is(err, context.Canceled) {
-					t.Errorf("%v, want the end of the ctx", err)
-				}
-				if took := time.Since(began); took > 0 {
-					t.Errorf("it took %v", took)
-				}
-				if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
-					t.Errorf("the lease's context ends because of %v, want ErrLost", cause)
-				}
-				_ = lease.Unlock(t.Context())
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			w, m := newMachine(t, true)
+			l := w.lock(t, "x")
+			lease := locktest.Lock(t, l)
+			m.suspend(time.Hour)
+			began := time.Now()
+			if _, err := call(l, lease.Context()); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v, want the end of the ctx", err)
+			}
+			if took := time.Since(began); took > 0 {
+				t.Errorf("it took %v", took)
+			}
+			if cause := context.Cause(lease.Context()); !errors.Is(cause, quorumlock.ErrLost) {
+				t.Errorf("the lease's context ends because of %v, want ErrLost", cause)
+			}
+			_ = lease.Unlock(t.Context())
 		})
 	}
 }

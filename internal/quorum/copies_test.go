@@ -4,7 +4,6 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -31,57 +30,53 @@ func copies(t *testing.T) (one, two *world) {
 }
 
 func TestCopiesOfAProcessExcludeEachOther(t *testing.T) {
-	t.Run("TryLock", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			one, two := copies(t)
-			first := locktest.Lock(t, one.lock(t, "x"))
-			for range 3 {
-				_, err := two.lock(t, "x").TryLock(t.Context())
-				if _, few := errors.AsType[*quorumlock.QuorumError](err); !errors.Is(err, quorumlock.ErrHeld) || few {
-					t.Errorf("TryLock of the copy: %v, want ErrHeld alone", err)
-				}
+	locktest.Run(t, "TryLock", func(t *testing.T) {
+		one, two := copies(t)
+		first := locktest.Lock(t, one.lock(t, "x"))
+		for range 3 {
+			_, err := two.lock(t, "x").TryLock(t.Context())
+			if _, few := errors.AsType[*quorumlock.QuorumError](err); !errors.Is(err, quorumlock.ErrHeld) || few {
+				t.Errorf("TryLock of the copy: %v, want ErrHeld alone", err)
 			}
-			time.Sleep(time.Minute)
-			locktest.Held(t, first)
-			locktest.HoldsAll(t, one.servers, first)
-			locktest.Unlock(t, first)
-			locktest.Unlock(t, locktest.TryLock(t, two.lock(t, "x")))
-			locktest.NoLocks(t, one.servers)
-		})
+		}
+		time.Sleep(time.Minute)
+		locktest.Held(t, first)
+		locktest.HoldsAll(t, one.servers, first)
+		locktest.Unlock(t, first)
+		locktest.Unlock(t, locktest.TryLock(t, two.lock(t, "x")))
+		locktest.NoLocks(t, one.servers)
 	})
-	t.Run("Lock", func(t *testing.T) { // they wait in the queues, and are handed the lock
-		synctest.Test(t, func(t *testing.T) {
-			one, two := copies(t)
-			resource := &locktest.Resource{T: t}
-			var wg sync.WaitGroup
-			for _, w := range []*world{one, two} {
-				for range 3 {
-					wg.Go(func() {
-						for range 5 {
-							lease, err := w.lock(t, "x").Lock(t.Context())
-							if err != nil {
-								t.Errorf("Lock: %v", err)
-								return
-							}
-							resource.Enter(lease)
-							time.Sleep(100 * time.Millisecond)
-							resource.Leave(lease)
-							if err := lease.Unlock(t.Context()); err != nil {
-								t.Errorf("Unlock: %v", err)
-							}
+	locktest.Run(t, "Lock", func(t *testing.T) {
+		one, two := copies(t)
+		resource := &locktest.Resource{T: t}
+		var wg sync.WaitGroup
+		for _, w := range []*world{one, two} {
+			for range 3 {
+				wg.Go(func() {
+					for range 5 {
+						lease, err := w.lock(t, "x").Lock(t.Context())
+						if err != nil {
+							t.Errorf("Lock: %v", err)
+							return
 						}
-					})
-				}
+						resource.Enter(lease)
+						time.Sleep(100 * time.Millisecond)
+						resource.Leave(lease)
+						if err := lease.Unlock(t.Context()); err != nil {
+							t.Errorf("Unlock: %v", err)
+						}
+					}
+				})
 			}
-			wg.Wait()
-			locktest.NoLocks(t, one.servers)
-		})
+		}
+		wg.Wait()
+		locktest.NoLocks(t, one.servers)
 	})
 }
 
 // The two copies have drawn the same number, too.
 func TestNothingIsGivenBackThatACopyHas(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		one, two := copies(t)
 		for _, w := range []*world{one, two} {
 			w.client.Simulate(time.Now, nil, func(d time.Duration) time.Duration { return d / 2 }) // numbers that count

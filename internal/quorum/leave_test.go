@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -57,15 +55,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) lock(t *testing.T, name string, opts ...quorumlock.Option) *quorum.Lock {
 	t.Helper()
-	set, err := options.Resolve(opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cells := make([]quorum.Cell, len(w.nodes))
-	for i, n := range w.nodes {
-		cells[i] = quorum.Cell{Node: n, Name: name}
-	}
-	return quorum.New(w.client, name, core.Majority(2, 3), cells, set, nil)
+	return lockAt(t, w.client, name, w.nodes, opts...)
 }
 
 // The first thing that a node hears of the last Unlock is a renewal, if one is due at that moment, or the release. Whoever
@@ -81,40 +71,38 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 		{"by context", nil, func(_ *testing.T, l *quorumlock.Lease) context.Context { return context.WithoutCancel(l.Context()) }},
 	} {
 		for what, ahead := range map[string]time.Duration{"a renewal is due": quorumlock.DefaultTTL / 3, "no renewal is due": 0} {
-			t.Run(tt.name+", "+what, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := newWorld(t)
-					l := w.lock(t, "x", tt.opts...)
-					first := locktest.Lock(t, l)
-					ctx := tt.ctx(t, first)
-					came := make(chan *quorumlock.Lease, 1)
-					come := func() {
-						go func() {
-							lease, err := l.Lock(ctx)
-							if err != nil {
-								t.Error(err)
-							}
-							came <- lease
-						}()
-						synctest.Wait()
-					}
-					w.nodes[0].next.Store(&come)
-					w.clock.ahead.Add(int64(ahead))
-					locktest.Unlock(t, first)
-					second := <-came
-					if second == nil {
-						return
-					}
-					if second.Token() <= first.Token() {
-						t.Errorf("it entered the hold with token %d, which is being released", first.Token())
-					}
-					locktest.Held(t, second)
-					if n := locktest.Holds(w.servers, "x", second.Owner()); n < 2 {
-						t.Errorf("%d of 3 servers have its hold, want a quorum", n)
-					}
-					locktest.Unlock(t, second)
-					locktest.Nothing(t, w.servers)
-				})
+			locktest.Run(t, tt.name+", "+what, func(t *testing.T) {
+				w := newWorld(t)
+				l := w.lock(t, "x", tt.opts...)
+				first := locktest.Lock(t, l)
+				ctx := tt.ctx(t, first)
+				came := make(chan *quorumlock.Lease, 1)
+				come := func() {
+					go func() {
+						lease, err := l.Lock(ctx)
+						if err != nil {
+							t.Error(err)
+						}
+						came <- lease
+					}()
+					synctest.Wait()
+				}
+				w.nodes[0].next.Store(&come)
+				w.clock.ahead.Add(int64(ahead))
+				locktest.Unlock(t, first)
+				second := <-came
+				if second == nil {
+					return
+				}
+				if second.Token() <= first.Token() {
+					t.Errorf("it entered the hold with token %d, which is being released", first.Token())
+				}
+				locktest.Held(t, second)
+				if n := locktest.Holds(w.servers, "x", second.Owner()); n < 2 {
+					t.Errorf("%d of 3 servers have its hold, want a quorum", n)
+				}
+				locktest.Unlock(t, second)
+				locktest.Nothing(t, w.servers)
 			})
 		}
 	}
@@ -135,7 +123,7 @@ func (e *ending) Err() error {
 
 // Entering a hold with little time left extends it first. The caller's context may end just then.
 func TestACallerThatGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()), quorumlock.WithoutRenewal())
 		first := locktest.Lock(t, l)

@@ -80,7 +80,7 @@ func (w *world) standFor(t *testing.T, callers int) {
 // The first three callers of a local queue are queued at the nodes, in the order of their calls.
 // Another follows when one of these gets the lock or leaves.
 func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		c := newCrowd(w.lock(t, "x"))
 		holder := locktest.Lock(t, c.lock)
@@ -129,47 +129,45 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 // A node may give the first caller of a client a place of its own. Nobody is sent after it until the nodes have taken its ticket.
 func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"the clock is right": 0, "the clock is wrong": time.Hour} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const latency = 20 * time.Millisecond // one way
-				w := newWorld(t)
-				w.client.Simulate(func() time.Time { return wallclock.Now(ahead) }, nil, nil)
-				c := newCrowd(w.lock(t, "x"))
+		locktest.Run(t, name, func(t *testing.T) {
+			const latency = 20 * time.Millisecond // one way
+			w := newWorld(t)
+			w.client.Simulate(func() time.Time { return wallclock.Now(ahead) }, nil, nil)
+			c := newCrowd(w.lock(t, "x"))
+			for _, s := range w.servers {
+				s.Delay(latency)
+			}
+			for range 5 { // now the lanes know that the nodes are far away, and send calls without waiting for replies
+				locktest.Unlock(t, locktest.Lock(t, c.lock))
+			}
+			holder := locktest.Lock(t, c.lock)
+			time.Sleep(time.Second)
+			c.come(t.Context(), 1, 2, 3, 4)
+			var first, next time.Time // when a node first had one waiter, and more
+			for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
 				for _, s := range w.servers {
-					s.Delay(latency)
-				}
-				for range 5 { // now the lanes know that the nodes are far away, and send calls without waiting for replies
-					locktest.Unlock(t, locktest.Lock(t, c.lock))
-				}
-				holder := locktest.Lock(t, c.lock)
-				time.Sleep(time.Second)
-				c.come(t.Context(), 1, 2, 3, 4)
-				var first, next time.Time // when a node first had one waiter, and more
-				for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
-					for _, s := range w.servers {
-						queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
-						if first.IsZero() && len(queue) > 0 {
-							first = time.Now()
-						}
-						if next.IsZero() && len(queue) > 1 {
-							next = time.Now()
-						}
+					queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
+					if first.IsZero() && len(queue) > 0 {
+						first = time.Now()
+					}
+					if next.IsZero() && len(queue) > 1 {
+						next = time.Now()
 					}
 				}
-				w.queued(t, 3)
-				if d := next.Sub(first); d < latency {
-					t.Errorf("the second is queued %v after the first: no node can have told of the first", d)
+			}
+			w.queued(t, 3)
+			if d := next.Sub(first); d < latency {
+				t.Errorf("the second is queued %v after the first: no node can have told of the first", d)
+			}
+			locktest.Unlock(t, holder)
+			for i := range 4 {
+				time.Sleep(10 * latency)
+				synctest.Wait()
+				if len(c.got) != i+1 || c.got[i] != i+1 {
+					t.Fatalf("they were granted the lock in the order %v", c.got)
 				}
-				locktest.Unlock(t, holder)
-				for i := range 4 {
-					time.Sleep(10 * latency)
-					synctest.Wait()
-					if len(c.got) != i+1 || c.got[i] != i+1 {
-						t.Fatalf("they were granted the lock in the order %v", c.got)
-					}
-					locktest.Unlock(t, c.leases[i+1])
-				}
-			})
+				locktest.Unlock(t, c.leases[i+1])
+			}
 		})
 	}
 }
@@ -178,37 +176,35 @@ func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
 // begins just before the caller queues, or later.
 func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 	for name, early := range map[string]bool{"the hold begins first": true, "the caller comes first": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				owner := quorumlock.WithOwner(quorumlock.NewOwner())
-				c, own := newCrowd(w.lock(t, "x")), newCrowd(w.lock(t, "x", owner))
-				holder := locktest.Lock(t, c.lock)
-				own.come(t.Context(), 1)
-				c.come(t.Context(), 2, 3, 4, 5)
-				unlock := func() {
-					locktest.Unlock(t, holder)
-					time.Sleep(time.Millisecond)
-				}
-				if early {
-					own.come(&looking{t.Context(), sync.OnceFunc(unlock)}, 6)
-				} else {
-					own.come(t.Context(), 6)
-					unlock()
-				}
+		locktest.Run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			owner := quorumlock.WithOwner(quorumlock.NewOwner())
+			c, own := newCrowd(w.lock(t, "x")), newCrowd(w.lock(t, "x", owner))
+			holder := locktest.Lock(t, c.lock)
+			own.come(t.Context(), 1)
+			c.come(t.Context(), 2, 3, 4, 5)
+			unlock := func() {
+				locktest.Unlock(t, holder)
+				time.Sleep(time.Millisecond)
+			}
+			if early {
+				own.come(&looking{t.Context(), sync.OnceFunc(unlock)}, 6)
+			} else {
+				own.come(t.Context(), 6)
+				unlock()
+			}
+			time.Sleep(time.Millisecond)
+			synctest.Wait()
+			if !slices.Equal(own.got, []int{1, 6}) || len(c.got) > 0 {
+				t.Fatalf("its owner's callers %v and the others %v have the lock, want 1 and 6", own.got, c.got)
+			}
+			locktest.Unlock(t, own.leases[1])
+			locktest.Unlock(t, own.leases[6])
+			for i := 2; i <= 5; i++ {
 				time.Sleep(time.Millisecond)
 				synctest.Wait()
-				if !slices.Equal(own.got, []int{1, 6}) || len(c.got) > 0 {
-					t.Fatalf("its owner's callers %v and the others %v have the lock, want 1 and 6", own.got, c.got)
-				}
-				locktest.Unlock(t, own.leases[1])
-				locktest.Unlock(t, own.leases[6])
-				for i := 2; i <= 5; i++ {
-					time.Sleep(time.Millisecond)
-					synctest.Wait()
-					locktest.Unlock(t, c.leases[i])
-				}
-			})
+				locktest.Unlock(t, c.leases[i])
+			}
 		})
 	}
 }
@@ -229,7 +225,7 @@ func (l *looking) Value(key any) any {
 
 // Shutdown ends the calls that wait in the local queue.
 func TestShutdownEndsTheCallsInTheLocalQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
 		c := newCrowd(w.lock(t, "x"))
 		holder := locktest.Lock(t, c.lock)
@@ -269,7 +265,7 @@ func (s *steps) Observe(_ context.Context, e quorumlock.Event) {
 
 // An Observer learns which calls waited in the local queue before they asked a node.
 func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		w, s := newWorld(t), &steps{}
 		c := newCrowd(w.lock(t, "x", quorumlock.WithObserver(s)))
 		holder := locktest.Lock(t, c.lock)

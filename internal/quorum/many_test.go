@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -32,6 +30,13 @@ type yes struct {
 }
 
 func (n *yes) String() string { return n.name }
+
+func yeses(n int) (nodes []*yes) {
+	for i := range n {
+		nodes = append(nodes, &yes{name: fmt.Sprint("node-", i+1)})
+	}
+	return nodes
+}
 
 func (n *yes) Recall(quorum.Lane, *quorum.Receipt) bool { return false }
 
@@ -74,14 +79,7 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 10_000
 		const ending = 100 // goroutines of timers that may not quite have ended, or are the runtime's
-		set, err := options.Resolve()
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes := make([]*yes, 5)
-		for i := range nodes {
-			nodes[i] = &yes{name: fmt.Sprint("node-", i+1)}
-		}
+		nodes := yeses(5)
 		c := quorum.NewClient("test")
 		defer c.Close()
 		before := runtime.NumGoroutine()
@@ -89,12 +87,7 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range held {
 			wg.Go(func() {
-				name := fmt.Sprint("lease-", i)
-				cells := make([]quorum.Cell, len(nodes))
-				for j, n := range nodes {
-					cells[j] = quorum.Cell{Node: n, Name: name}
-				}
-				lease, err := quorum.New(c, name, core.Majority(3, 5), cells, set, nil).TryLock(t.Context())
+				lease, err := lockAt(t, c, fmt.Sprint("lease-", i), nodes).TryLock(t.Context())
 				if err != nil {
 					t.Error(err)
 				}
@@ -107,7 +100,7 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 			if n := runtime.NumGoroutine() - before; n > ending {
 				t.Errorf("%d goroutines more than with no lease:\n%v", n, locktest.Goroutines())
 			}
-			time.Sleep(set.TTL / 2)
+			time.Sleep(quorumlock.DefaultTTL / 2)
 		}
 		for _, n := range nodes {
 			n.mu.Lock()
@@ -125,30 +118,25 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 // Leases that began at different times are renewed together: a write costs more than a renewal. Whoever calls Extend does not wait
 // for others.
 func TestRenewalsAreSentTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		const leases = 1000
-		set, err := options.Resolve()
-		if err != nil {
-			t.Fatal(err)
-		}
-		nodes := []*yes{{name: "node-1"}, {name: "node-2"}, {name: "node-3"}}
+		nodes := yeses(3)
 		c := quorum.NewClient("test")
 		defer c.Close()
 		var last *quorumlock.Lease
 		for i := range leases {
-			name := fmt.Sprint("lease-", i)
-			cells := []quorum.Cell{{Node: nodes[0], Name: name}, {Node: nodes[1], Name: name}, {Node: nodes[2], Name: name}}
-			if last, err = quorum.New(c, name, core.Majority(2, 3), cells, set, nil).TryLock(t.Context()); err != nil {
+			var err error
+			if last, err = lockAt(t, c, fmt.Sprint("lease-", i), nodes).TryLock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(set.TTL)
+		time.Sleep(quorumlock.DefaultTTL)
 		for _, n := range nodes {
 			n.mu.Lock()
 			n.asked, n.sent = 0, 0
 			n.mu.Unlock()
 		}
-		time.Sleep(set.TTL)
+		time.Sleep(quorumlock.DefaultTTL)
 		for _, n := range nodes {
 			n.mu.Lock()
 			if n.asked < 2*leases || n.sent > 1100 { // 100 a second
@@ -193,18 +181,13 @@ func (l *lags) Observe(ctx context.Context, e quorumlock.Event) {
 
 // Leases with a long TTL, whose renewals may wait for 20 ms, do not keep one with a short TTL waiting.
 func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		l := &lags{of: "short"}
-		nodes := []*yes{{name: "node-1"}, {name: "node-2"}, {name: "node-3"}}
+		nodes := yeses(3)
 		c := quorum.NewClient("test")
 		defer c.Close()
 		take := func(name string, ttl time.Duration) {
-			set, err := options.Resolve(quorumlock.WithTTL(ttl), quorumlock.WithObserver(l))
-			if err != nil {
-				t.Fatal(err)
-			}
-			cells := []quorum.Cell{{Node: nodes[0], Name: name}, {Node: nodes[1], Name: name}, {Node: nodes[2], Name: name}}
-			if _, err := quorum.New(c, name, core.Majority(2, 3), cells, set, nil).TryLock(t.Context()); err != nil {
+			if _, err := lockAt(t, c, name, nodes, quorumlock.WithTTL(ttl), quorumlock.WithObserver(l)).TryLock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -224,29 +207,24 @@ func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
 // Close ends while renewals wait for others, or for their turns, and nothing is asked once it has returned.
 func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
 	for late := range 12 { // ms
-		synctest.Test(t, func(t *testing.T) {
-			set, err := options.Resolve(quorumlock.WithTTL(9 * time.Second))
-			if err != nil {
-				t.Fatal(err)
-			}
-			nodes := []*yes{{name: "node-1"}, {name: "node-2"}, {name: "node-3"}}
-			c := quorum.NewClient("test")
-			cells := []quorum.Cell{{Node: nodes[0], Name: "x"}, {Node: nodes[1], Name: "x"}, {Node: nodes[2], Name: "x"}}
-			lease, err := quorum.New(c, "x", core.Majority(2, 3), cells, set, nil).TryLock(t.Context())
+		locktest.Run(t, fmt.Sprint(late), func(t *testing.T) {
+			const ttl = 9 * time.Second
+			nodes, c := yeses(3), quorum.NewClient("test")
+			lease, err := lockAt(t, c, "x", nodes, quorumlock.WithTTL(ttl)).TryLock(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := lease.Extend(t.Context()); err != nil { // the next renewal is due in a third of the TTL
 				t.Fatal(err)
 			}
-			time.Sleep(set.TTL/3 - time.Millisecond + time.Duration(late)*time.Millisecond)
+			time.Sleep(ttl/3 - time.Millisecond + time.Duration(late)*time.Millisecond)
 			began := time.Now()
 			c.Close()
 			if took := time.Since(began); took > 20*time.Millisecond {
 				t.Errorf("%d ms after a renewal was due, Close took %v", late-1, took)
 			}
 			asked := nodes[0].asked + nodes[1].asked + nodes[2].asked
-			time.Sleep(set.TTL)
+			time.Sleep(ttl)
 			if n := nodes[0].asked + nodes[1].asked + nodes[2].asked; n != asked {
 				t.Errorf("the nodes were asked %d times more after Close", n-asked)
 			}
@@ -274,21 +252,15 @@ func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, c
 
 // Renewals for a frozen node do not pile up: each is dropped when the next one of its hold is due.
 func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		const leases = 2000
-		set, err := options.Resolve(quorumlock.WithNodeTimeout(5 * time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
 		c := quorum.NewClient("test")
 		defer c.Close()
 		n := &frozen{yes: yes{name: "frozen"}}
-		others := []*yes{{name: "node-2"}, {name: "node-3"}}
 		var held []*quorumlock.Lease
 		for i := range leases {
-			name := fmt.Sprint("lease-", i)
-			cells := []quorum.Cell{{Node: n, Name: name}, {Node: others[0], Name: name}, {Node: others[1], Name: name}}
-			lease, err := quorum.New(c, name, core.Majority(2, 3), cells, set, nil).TryLock(t.Context())
+			l := lockAt(t, c, fmt.Sprint("lease-", i), []quorum.Node{n, &yes{name: "2"}, &yes{name: "3"}}, quorumlock.WithNodeTimeout(5*time.Second))
+			lease, err := l.TryLock(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -300,7 +272,7 @@ func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
 		n.mu.Lock()
 		n.asked = 0
 		n.mu.Unlock()
-		time.Sleep(set.TTL)
+		time.Sleep(quorumlock.DefaultTTL)
 		n.mu.Lock()
 		if most := 5 * leases; n.asked > most { // those that were due, and three times each since then
 			t.Errorf("a node that is back was sent %d renewals of %d leases, want %d at most", n.asked, leases, most)

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -42,17 +40,13 @@ var (
 
 // pairs are those of a lock of three prompt nodes.
 func pairs(tb testing.TB, opts ...quorumlock.Option) (pair func()) {
-	set, err := options.Resolve(opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cells := make([]quorum.Cell, 3)
-	for i := range cells {
-		cells[i] = quorum.Cell{Node: &prompt{yes: yes{name: fmt.Sprint("node-", i+1)}}, Name: "x"}
+	nodes := make([]*prompt, 3)
+	for i := range nodes {
+		nodes[i] = &prompt{yes: yes{name: fmt.Sprint("node-", i+1)}}
 	}
 	c := quorum.NewClient("test")
 	tb.Cleanup(c.Close)
-	l := quorum.New(c, "x", core.Majority(2, 3), cells, set, nil)
+	l := lockAt(tb, c, "x", nodes, opts...)
 	ctx := context.Background()
 	return func() {
 		lease, err := l.Lock(ctx)

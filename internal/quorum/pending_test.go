@@ -28,6 +28,7 @@ func (mute) Listen(string, func(string)) (stop func()) { return func() {} }
 
 // The pending releases of a node are limited, however long the node is away.
 func TestPendingReleasesAreLimited(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClient("test")
 		defer c.Close()

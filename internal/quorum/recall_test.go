@@ -7,13 +7,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -105,25 +102,23 @@ func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 		{"the attempt, and the others keep the lock", false, time.Second, nil},
 		{"the attempt, and a restore", true, 0, []string{"acquire", "acquire", "release"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				far := &parked{yes: yes{name: "far"}}
-				c, lease := holdBeside(t, far, &yes{name: "node-3"})
-				defer c.Close()
-				if tt.extends {
-					if err := lease.Extend(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					time.Sleep(10 * time.Millisecond)
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			far := &parked{yes: yes{name: "far"}}
+			c, lease := holdBeside(t, far, &yes{name: "node-3"})
+			defer c.Close()
+			if tt.extends {
+				if err := lease.Extend(t.Context()); err != nil {
+					t.Fatal(err)
 				}
-				if err := lease.UnlockAfter(t.Context(), tt.keep); err != nil {
-					t.Errorf("Unlock: %v", err)
-				}
-				if got := far.scripts(); !slices.Equal(got, tt.waits) {
-					t.Errorf("the node is asked for %q, want %q", got, tt.waits)
-				}
-				far.answerAll()
-			})
+				time.Sleep(10 * time.Millisecond)
+			}
+			if err := lease.UnlockAfter(t.Context(), tt.keep); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+			if got := far.scripts(); !slices.Equal(got, tt.waits) {
+				t.Errorf("the node is asked for %q, want %q", got, tt.waits)
+			}
+			far.answerAll()
 		})
 	}
 }
@@ -140,38 +135,36 @@ func TestARecallConfirmsARelease(t *testing.T) {
 		{"not from a node that failed the last time", true, true, true},
 		{"not from a node that has never answered", false, false, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				far, last := &parked{yes: yes{name: "far"}, awake: tt.answered}, &frozen{yes: yes{name: "node-3"}}
-				c, lease := holdBeside(t, far, last)
-				defer c.Close()
-				if tt.answered {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			far, last := &parked{yes: yes{name: "far"}, awake: tt.answered}, &frozen{yes: yes{name: "node-3"}}
+			c, lease := holdBeside(t, far, last)
+			defer c.Close()
+			if tt.answered {
+				time.Sleep(10 * time.Millisecond)
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				far.sleep(tt.fails)
+				var err error
+				if lease, err = lockAt(t, c, "x", []quorum.Node{far, &yes{name: "node-2"}, last}).TryLock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if tt.fails {
+					if err := lease.Extend(t.Context()); err != nil { // which finds that out
+						t.Fatal(err)
+					}
 					time.Sleep(10 * time.Millisecond)
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					far.sleep(tt.fails)
-					var err error
-					if lease, err = lockOf(t, c, far, &yes{name: "node-2"}, last).TryLock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					if tt.fails {
-						if err := lease.Extend(t.Context()); err != nil { // which finds that out
-							t.Fatal(err)
-						}
-						time.Sleep(10 * time.Millisecond)
-					}
 				}
-				last.still.Store(true)
-				err := lease.Unlock(t.Context())
-				if _, unconfirmed := errors.AsType[*quorumlock.QuorumError](err); unconfirmed != tt.wantsUnconfirmed {
-					t.Errorf("Unlock: %v", err)
-				}
-				if tt.wantsUnconfirmed && !strings.Contains(err.Error(), "far: not sent: the attempt was given back before the node's turn came, and the node has not answered lately") {
-					t.Errorf("Unlock: %v, want the reason of the node", err)
-				}
-				far.answerAll()
-			})
+			}
+			last.still.Store(true)
+			err := lease.Unlock(t.Context())
+			if _, unconfirmed := errors.AsType[*quorumlock.QuorumError](err); unconfirmed != tt.wantsUnconfirmed {
+				t.Errorf("Unlock: %v", err)
+			}
+			if tt.wantsUnconfirmed && !strings.Contains(err.Error(), "far: not sent: the attempt was given back before the node's turn came, and the node has not answered lately") {
+				t.Errorf("Unlock: %v, want the reason of the node", err)
+			}
+			far.answerAll()
 		})
 	}
 }
@@ -186,66 +179,51 @@ func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
 		"the first attempt": {1, nil},
 		"two attempts":      {2, []string{"acquire", "acquire", "release"}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w, holder, far := newWorld(t), quorum.NewClient("holder"), &parked{yes: yes{name: "far"}}
-				t.Cleanup(holder.Close)
-				wait := func(third quorum.Node) <-chan *quorumlock.Lease {
-					got := make(chan *quorumlock.Lease, 1)
-					go func() {
-						lease, err := lockOf(t, w.client, w.nodes[0], w.nodes[1], third).Lock(t.Context())
-						if err != nil {
-							t.Error(err)
-						}
-						got <- lease
-					}()
-					time.Sleep(10 * time.Millisecond)
-					return got
-				}
-				first := locktest.Lock(t, lockOf(t, holder, w.nodes[0], w.nodes[1], &yes{name: "node-3"}))
-				var second <-chan *quorumlock.Lease
-				if tt.attempts == 1 { // the client listens already, so its next waiter has missed no message
-					second = wait(&yes{name: "node-3"})
-				}
-				third := wait(far)
-				locktest.Unlock(t, first)
-				if second != nil {
-					locktest.Unlock(t, <-second)
-				}
-				lease := <-third
-				if got := far.scripts(); !slices.Equal(got, tt.waits) {
-					t.Errorf("the node is asked for %q, want %q", got, tt.waits)
-				}
-				far.sleep(true)
-				locktest.Unlock(t, lease)
-				far.answerAll()
-				time.Sleep(time.Minute)
-				if tt.waits == nil && far.behind > 0 {
-					t.Errorf("a release is pending at a node that has nothing: it is asked for %d", far.behind)
-				}
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			w, holder, far := newWorld(t), quorum.NewClient("holder"), &parked{yes: yes{name: "far"}}
+			t.Cleanup(holder.Close)
+			wait := func(third quorum.Node) <-chan *quorumlock.Lease {
+				got := make(chan *quorumlock.Lease, 1)
+				go func() {
+					lease, err := lockAt(t, w.client, "x", []quorum.Node{w.nodes[0], w.nodes[1], third}).Lock(t.Context())
+					if err != nil {
+						t.Error(err)
+					}
+					got <- lease
+				}()
+				time.Sleep(10 * time.Millisecond)
+				return got
+			}
+			first := locktest.Lock(t, lockAt(t, holder, "x", []quorum.Node{w.nodes[0], w.nodes[1], &yes{name: "node-3"}}))
+			var second <-chan *quorumlock.Lease
+			if tt.attempts == 1 { // the client listens already, so its next waiter has missed no message
+				second = wait(&yes{name: "node-3"})
+			}
+			third := wait(far)
+			locktest.Unlock(t, first)
+			if second != nil {
+				locktest.Unlock(t, <-second)
+			}
+			lease := <-third
+			if got := far.scripts(); !slices.Equal(got, tt.waits) {
+				t.Errorf("the node is asked for %q, want %q", got, tt.waits)
+			}
+			far.sleep(true)
+			locktest.Unlock(t, lease)
+			far.answerAll()
+			time.Sleep(time.Minute)
+			if tt.waits == nil && far.behind > 0 {
+				t.Errorf("a release is pending at a node that has nothing: it is asked for %d", far.behind)
+			}
 		})
 	}
-}
-
-func lockOf(t *testing.T, c *quorum.Client, nodes ...quorum.Node) *quorum.Lock {
-	t.Helper()
-	set, err := options.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cells := make([]quorum.Cell, len(nodes))
-	for i, n := range nodes {
-		cells[i] = quorum.Cell{Node: n, Name: "x"}
-	}
-	return quorum.New(c, "x", core.Majority(len(nodes)/2+1, len(nodes)), cells, set, nil)
 }
 
 // holdBeside returns a hold on a node, one that answers, and a third.
 func holdBeside(t *testing.T, n, third quorum.Node) (*quorum.Client, *quorumlock.Lease) {
 	t.Helper()
 	c := quorum.NewClient("test")
-	lease, err := lockOf(t, c, n, &yes{name: "node-2"}, third).TryLock(t.Context())
+	lease, err := lockAt(t, c, "x", []quorum.Node{n, &yes{name: "node-2"}, third}).TryLock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
-	"github.com/quorumlock/quorumlock/internal/options"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -75,15 +73,11 @@ var (
 // unlockWithout acquires locks at three nodes, and unlocks them after the third node has gone away.
 func unlockWithout(t *testing.T, far *leaving, locks int) *quorum.Client {
 	t.Helper()
-	set, err := options.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
 	c := quorum.NewClient("test")
 	leases := make([]*quorumlock.Lease, locks)
 	for i := range leases {
-		name := fmt.Sprint("x", i)
-		l := quorum.New(c, name, core.Majority(2, 3), []quorum.Cell{{Node: &yes{name: "1"}, Name: name}, {Node: &yes{name: "2"}, Name: name}, {Node: far, Name: name}}, set, nil)
+		l := lockAt(t, c, fmt.Sprint("x", i), []quorum.Node{&yes{name: "1"}, &yes{name: "2"}, far})
+		var err error
 		if leases[i], err = l.Lock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +95,7 @@ func unlockWithout(t *testing.T, far *leaving, locks int) *quorum.Client {
 // Releases stay pending while their node is away, even for days: one call probes it twice a second. After its return, all of them
 // run within two seconds.
 func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		const locks = 1200
 		far := &leaving{yes: yes{name: "far"}}
 		c := unlockWithout(t, far, locks)
@@ -124,7 +118,7 @@ func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
 
 // Shutdown waits for a pending release no longer than for its TTL, and Close not at all.
 func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		far := &leaving{yes: yes{name: "far"}}
 		c := unlockWithout(t, far, 3)
 		began := time.Now()
@@ -144,7 +138,7 @@ func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 
 // An unreached node has no pending releases, however many calls fail there.
 func TestNothingIsPendingAtANodeThatWasNeverReached(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		far := &leaving{yes: yes{name: "far"}}
 		far.become(errUnsent)
 		c, lease := holdBeside(t, far, &yes{name: "3"})
@@ -161,7 +155,7 @@ func TestNothingIsPendingAtANodeThatWasNeverReached(t *testing.T) {
 
 // If a lost call may still run, the node confirms the release twice.
 func TestAReleaseBehindALostCallIsConfirmedTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		far := &leaving{yes: yes{name: "far"}}
 		far.become(errSilent)
 		c, lease := holdBeside(t, far, &yes{name: "3"})

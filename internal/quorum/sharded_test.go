@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -65,46 +63,42 @@ func TestAWaiterListensOnTheShardChannelsOfAClusterThatWasOutOfReach(t *testing.
 			synctest.Wait()
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				holder := quorum.NewClient("holder")
-				t.Cleanup(holder.Close)
-				n := &clustered{hooked: w.nodes[0]}
-				set, err := options.Resolve()
-				if err != nil {
-					t.Fatal(err)
-				}
-				cells := []quorum.Cell{{Node: n, Name: "x"}, {Node: w.nodes[1], Name: "x"}, {Node: w.nodes[2], Name: "x"}}
-				lock := func(c *quorum.Client) *quorum.Lock { return quorum.New(c, "x", core.Majority(2, 3), cells, set, nil) }
-				lease := locktest.Lock(t, lock(holder))
+		locktest.Run(t, name, func(t *testing.T) {
+			w := newWorld(t)
+			holder := quorum.NewClient("holder")
+			t.Cleanup(holder.Close)
+			n := &clustered{hooked: w.nodes[0]}
+			lock := func(c *quorum.Client) *quorum.Lock {
+				return lockAt(t, c, "x", []quorum.Node{n, w.nodes[1], w.nodes[2]})
+			}
+			lease := locktest.Lock(t, lock(holder))
 
-				w.servers[0].Kill()
-				var got *quorumlock.Lease
-				var wg sync.WaitGroup
-				wg.Go(func() { got, err = lock(w.client).Lock(t.Context()) })
-				synctest.Wait()
-				before, after := wire.WakeChannel(w.client.ID()), wire.ShardWakeChannel("x", w.client.ID())
-				if all := n.channels(); len(all) != 1 || all[before] == nil {
-					t.Errorf("control: it listens on %d channels, want its wake channel", len(all))
-				}
-				n.sharded.Store(true)
-				known(w, n)
-				if n.channels()[after] == nil {
-					t.Error("it does not listen on the shard channel of the lock")
-				}
+			w.servers[0].Kill()
+			var got *quorumlock.Lease
+			var err error
+			var wg sync.WaitGroup
+			wg.Go(func() { got, err = lock(w.client).Lock(t.Context()) })
+			synctest.Wait()
+			before, after := wire.WakeChannel(w.client.ID()), wire.ShardWakeChannel("x", w.client.ID())
+			if all := n.channels(); len(all) != 1 || all[before] == nil {
+				t.Errorf("control: it listens on %d channels, want its wake channel", len(all))
+			}
+			n.sharded.Store(true)
+			known(w, n)
+			if n.channels()[after] == nil {
+				t.Error("it does not listen on the shard channel of the lock")
+			}
 
-				locktest.Unlock(t, lease)
-				wg.Wait()
-				if err != nil {
-					t.Fatal(err)
-				}
-				locktest.Unlock(t, got)
-				time.Sleep(11 * time.Second) // a subscription is kept for ten
-				if all := n.channels(); len(all) > 0 {
-					t.Errorf("it still listens on %d channels", len(all))
-				}
-			})
+			locktest.Unlock(t, lease)
+			wg.Wait()
+			if err != nil {
+				t.Fatal(err)
+			}
+			locktest.Unlock(t, got)
+			time.Sleep(11 * time.Second) // a subscription is kept for ten
+			if all := n.channels(); len(all) > 0 {
+				t.Errorf("it still listens on %d channels", len(all))
+			}
 		})
 	}
 }

@@ -10,9 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/locktest"
-	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -43,14 +41,10 @@ func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wir
 
 // A call either begins before Shutdown looks whether anything is under way, or is refused.
 func TestNothingIsAskedOnceShutdownHasReturned(t *testing.T) {
-	set, err := options.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range locktest.Thorough(1000, 100) {
 		n := &counting{}
 		c := quorum.NewClient("test")
-		l := quorum.New(c, "x", core.Majority(1, 1), []quorum.Cell{{Node: n, Name: "x"}}, set, nil)
+		l := lockAt(t, c, "x", []*counting{n})
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {

@@ -10,6 +10,7 @@ import (
 
 // The wall clock of a process may be set while it runs: its callers are served in the order of their calls all the same.
 func TestTicketsDoNotFollowAWallClockThatIsSet(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ahead := time.Duration(0)
 		c := NewClient("test")
