@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 // Close loses the lease, so there is no drain that it could wait for.
 func TestCloseDoesNotWaitForADrain(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		term, err := c[0].Campaign(ctx)
@@ -35,7 +36,7 @@ func TestCloseDoesNotWaitForADrain(t *testing.T) {
 
 // What the lead function takes to end is its own time then.
 func TestCloseWhileTheLeadFunctionDrains(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error, 1)
@@ -66,7 +67,7 @@ func TestCloseWhileTheLeadFunctionDrains(t *testing.T) {
 
 // An observer that waits for a message learns of it, too.
 func TestObserveEndsAtOnceWithItsClient(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)
 		o := c[0].watches(t)
 		time.Sleep(time.Second)

@@ -19,7 +19,7 @@ import (
 )
 
 func TestALeaderIsKnownWithItsValueFromCampaignToResign(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		c[1].nobody(t)
 		term := c[0].leads(t)
@@ -60,7 +60,7 @@ func TestALeaderIsKnownWithItsValueFromCampaignToResign(t *testing.T) {
 
 // The lock is handed over by the release, and the value of the next leader is told one round trip later.
 func TestResignHandsOverAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		first := c[0].leads(t)
 		next := c[1].queues(t)
@@ -82,7 +82,7 @@ func TestResignHandsOverAtOnce(t *testing.T) {
 
 // A leader that is cut off learns it by the lease's own deadline, and the next one leads after that, not before.
 func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		first := c[0].leads(t)
 		locktest.Each(c[0].paths, (*embedded.Server).Stall)
@@ -116,7 +116,7 @@ func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 }
 
 func TestResignAnswersOnceForATermThatIsOver(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)
 		term := c[0].leads(t)
 		for range 2 {
@@ -137,7 +137,7 @@ func TestResignAnswersOnceForATermThatIsOver(t *testing.T) {
 
 // The nodes keep the keys for the drift longer than the lease: nobody must take that for a leader.
 func TestADeadLeaderIsNotSureAfterItsLease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		term := c[0].leads(t)
 		time.Sleep(time.Second)
@@ -166,7 +166,7 @@ func TestADeadLeaderIsNotSureAfterItsLease(t *testing.T) {
 }
 
 func TestAMinorityIsNeverSure(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		term := c[0].leads(t)
 		locktest.Each(c[1].paths[2:], (*embedded.Server).Kill)
@@ -193,7 +193,7 @@ func TestAMinorityIsNeverSure(t *testing.T) {
 
 // A node that is down, frozen or cut off delays neither Campaign, nor Proclaim, Leader and Resign.
 func TestASilentMinorityCostsNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		resign(t, c[0].leads(t)) // it has connected
 		servers[0].Stall()
@@ -217,7 +217,7 @@ func TestASilentMinorityCostsNothing(t *testing.T) {
 }
 
 func TestProclaimSaysWhenTooFewNodesTakeTheValueAndGoesOn(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		term := c[0].leads(t)
 		locktest.Each(c[0].paths[:3], (*embedded.Server).Mute)
@@ -233,7 +233,7 @@ func TestProclaimSaysWhenTooFewNodesTakeTheValueAndGoesOn(t *testing.T) {
 }
 
 func TestTheLastOfSeveralProclaimsWins(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		term := c[0].leads(t)
 		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
@@ -254,7 +254,7 @@ func TestTheLastOfSeveralProclaimsWins(t *testing.T) {
 // A candidate that gives up leaves nothing, wherever it was.
 func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 	for _, after := range []time.Duration{time.Millisecond, 15 * time.Millisecond, 25 * time.Millisecond, 35 * time.Millisecond, 45 * time.Millisecond, 200 * time.Millisecond} {
-		bubble(t, func(t *testing.T) {
+		locktest.Run(t, after.String(), func(t *testing.T) {
 			c, servers := start(t, 1)
 			locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 			term, err := c[0].Campaign(within(t, after))
@@ -273,7 +273,7 @@ func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 
 // A term whose context is done and that nobody resigns does not keep the others out for good.
 func TestATermThatNobodyResignsEndsATTLAfterItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		ctx, cancel := context.WithCancel(t.Context())
 		term, err := c[0].Campaign(ctx)
@@ -307,7 +307,7 @@ func TestATermThatNobodyResignsEndsATTLAfterItsContext(t *testing.T) {
 }
 
 func TestOptionsOfTheMutexApply(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 5)
 		c := join(t, servers, "v", quorumlock.WithPrefix("{tenant}:"), quorumlock.WithLabel("blue-7"), quorumlock.WithQuorum(4),
 			quorumlock.WithTTL(3*time.Second), quorumlock.WithMaxHold(10*time.Second), quorumlock.WithWait(time.Second))
@@ -384,7 +384,7 @@ func TestAnElectionOverClientsOfTheProgram(t *testing.T) {
 
 // A plain holder of the lock keeps candidates out, and is no leader.
 func TestAHolderOfTheLockIsNoLeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		lease := locktest.Lock(t, c[0].client.Mutex("job"))
 		c[1].nobody(t)
@@ -396,7 +396,7 @@ func TestAHolderOfTheLockIsNoLeader(t *testing.T) {
 }
 
 func TestTwoAddressesOfOneServerCountOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 2)
 		_, twins := locktest.Paths(t, servers[:1], node.WithName("twin"))
 		c, err := redlock.New(append(nodes, twins...))
@@ -423,7 +423,7 @@ func TestTwoAddressesOfOneServerCountOnce(t *testing.T) {
 
 // A proclaim that comes late, when a later value is there, changes nothing.
 func TestALateProclaimChangesNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		term := c[0].leads(t)
 		if err := term.Proclaim(t.Context(), "later"); err != nil {
@@ -444,7 +444,7 @@ func TestALateProclaimChangesNothing(t *testing.T) {
 
 // What a leader that died has left beside the lock is not the next holder's.
 func TestAValueOfAFormerLeaderIsNotTheHolders(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		c[0].leads(t)
 		locktest.Each(c[0].paths, (*embedded.Server).Kill)
@@ -459,7 +459,7 @@ func TestAValueOfAFormerLeaderIsNotTheHolders(t *testing.T) {
 
 // A copy of a term is the same term: Proclaim and Resign of the copy act on the term.
 func TestACopyOfATermIsTheSameTerm(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		term := c[0].leads(t)
 		same := *term

@@ -26,6 +26,7 @@ var (
 // Whatever the nodes and the network do, there is one leader at a time, values are the leader's, and observers end up at the
 // truth. Each seed is a schedule of half a minute.
 func TestHostileSchedules(t *testing.T) {
+	t.Parallel()
 	from, to := int64(1), int64(*seeds)
 	if *seed != 0 {
 		from, to = *seed, *seed

@@ -99,11 +99,6 @@ func (c *candidate) nobody(t *testing.T) {
 	}
 }
 
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, f)
-}
-
 // within returns a context that is done after d.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 // The ctx of Run descends from a lease of another lock. If that lock is lost, the work's ctx ends at once, and the leadership ends when
 // the work has returned.
 func TestTheLossOfAnotherLockEndsTheWorkFirst(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		outer := locktest.Lock(t, c[0].client.Mutex("outer"))
 		w := work{winds: 9 * time.Second}
@@ -41,7 +41,7 @@ func TestTheLossOfAnotherLockEndsTheWorkFirst(t *testing.T) {
 }
 
 func TestResignDoesNotReportTheLossOfAnotherLock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		outer := locktest.Lock(t, c[0].client.Mutex("outer"))
 		term, err := c[0].Campaign(outer.Context())
@@ -69,27 +69,25 @@ func TestTheWorkOfAnInnerElectionMayResignFromTheOuter(t *testing.T) {
 		"with its ctx": func(ctx context.Context) context.Context { return ctx },
 		"detached":     context.WithoutCancel,
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, servers := start(t, 1)
-				inner := election.New(c[0].client.Mutex("inner"), "inner")
-				ctx, cancel := context.WithCancel(t.Context())
-				err := c[0].Run(ctx, func(lead context.Context) error {
-					outer, _ := election.TermOf(lead)
-					return inner.Run(lead, func(both context.Context) error {
-						defer cancel()
-						began := time.Now()
-						if err := outer.Resign(of(both)); err != nil || time.Since(began) > time.Second {
-							t.Errorf("Resign: %v after %v, want nil at once", err, time.Since(began))
-						}
-						return nil
-					})
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := start(t, 1)
+			inner := election.New(c[0].client.Mutex("inner"), "inner")
+			ctx, cancel := context.WithCancel(t.Context())
+			err := c[0].Run(ctx, func(lead context.Context) error {
+				outer, _ := election.TermOf(lead)
+				return inner.Run(lead, func(both context.Context) error {
+					defer cancel()
+					began := time.Now()
+					if err := outer.Resign(of(both)); err != nil || time.Since(began) > time.Second {
+						t.Errorf("Resign: %v after %v, want nil at once", err, time.Since(began))
+					}
+					return nil
 				})
-				if !errors.Is(err, context.Canceled) || errors.Is(err, election.ErrNotDrained) {
-					t.Errorf("Run: %v", err)
-				}
-				locktest.Nothing(t, servers)
 			})
+			if !errors.Is(err, context.Canceled) || errors.Is(err, election.ErrNotDrained) {
+				t.Errorf("Run: %v", err)
+			}
+			locktest.Nothing(t, servers)
 		})
 	}
 }
@@ -107,7 +105,7 @@ func (l losses) Observe(_ context.Context, e quorumlock.Event) {
 
 // Work that has entered the lock of its election, and hangs, does not keep the lock for ever.
 func TestAHungLeadThatEnteredItsLockAgainCostsATTL(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		lost := make(losses, 10)
 		c, servers := start(t, 2, quorumlock.WithObserver(lost))
 		hang := make(chan struct{})

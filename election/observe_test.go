@@ -85,7 +85,7 @@ func (s *seen) saw(t *testing.T, since time.Time, limit time.Duration, want ...s
 }
 
 func TestObserveTellsEachChangeAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 3)
 		o := c[2].watches(t)
 		o.saw(t, time.Now(), 0, "-")
@@ -117,7 +117,7 @@ func TestObserveTellsEachChangeAtOnce(t *testing.T) {
 
 // No message tells of a death: the observer looks when the keys expire.
 func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		o := c[1].watches(t)
 		term := c[0].leads(t)
@@ -136,7 +136,7 @@ func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
 
 // Without any message Observe still finds out.
 func TestObserveFindsOutWithoutMessages(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		locktest.Each(c[1].paths, func(s *embedded.Server) { s.LoseMessages(true) })
 		o := c[1].watches(t)
@@ -164,34 +164,32 @@ func TestObserveRidesOutAnOutage(t *testing.T) {
 		"frozen": {(*embedded.Server).Stall, (*embedded.Server).Resume, 2 * time.Second},
 		"cut":    {(*embedded.Server).Lose, (*embedded.Server).Resume, 2 * time.Second},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, servers := start(t, 3, quorumlock.WithTTL(time.Second))
-				o := c[2].watches(t)
-				term := c[0].leads(t)
-				o.saw(t, time.Now(), 0, "-", "0")
-				locktest.Each(c[2].paths, outage.begin)
-				time.Sleep(outage.lasts)
-				o.saw(t, time.Now(), 0, "-", "0", "?")
-				resign(t, term)
-				second := c[1].leads(t)
-				locktest.Each(c[2].paths, outage.end)
-				now := time.Now()
-				time.Sleep(3 * time.Second)
-				o.saw(t, now, 2*time.Second, "-", "0", "?", "1")
-				resign(t, second)
-				time.Sleep(time.Second)
-				o.saw(t, now, 4*time.Second, "-", "0", "?", "1", "-")
-				o.end()
-				locktest.Nothing(t, servers)
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := start(t, 3, quorumlock.WithTTL(time.Second))
+			o := c[2].watches(t)
+			term := c[0].leads(t)
+			o.saw(t, time.Now(), 0, "-", "0")
+			locktest.Each(c[2].paths, outage.begin)
+			time.Sleep(outage.lasts)
+			o.saw(t, time.Now(), 0, "-", "0", "?")
+			resign(t, term)
+			second := c[1].leads(t)
+			locktest.Each(c[2].paths, outage.end)
+			now := time.Now()
+			time.Sleep(3 * time.Second)
+			o.saw(t, now, 2*time.Second, "-", "0", "?", "1")
+			resign(t, second)
+			time.Sleep(time.Second)
+			o.saw(t, now, 4*time.Second, "-", "0", "?", "1", "-")
+			o.end()
+			locktest.Nothing(t, servers)
 		})
 	}
 }
 
 // A node that comes and goes meanwhile makes no second outage of it.
 func TestAnOutageIsToldOnceThoughANodeComesAndGoes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		term := c[0].leads(t)
 		o := c[1].watches(t)
@@ -213,7 +211,7 @@ func TestAnOutageIsToldOnceThoughANodeComesAndGoes(t *testing.T) {
 
 // A loop that is slow skips what has passed, and never the latest.
 func TestObserveSkipsWhatHasPassedAndNeverTheLatest(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		term := c[0].leads(t)
 		var told []string
@@ -242,7 +240,7 @@ func TestObserveSkipsWhatHasPassedAndNeverTheLatest(t *testing.T) {
 }
 
 func TestObserveEndsWithItsLoopItsContextOrItsClient(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		for range c[0].Observe(t.Context()) {
 			break
@@ -267,7 +265,7 @@ func TestObserveEndsWithItsLoopItsContextOrItsClient(t *testing.T) {
 
 // What comes while nodes lose the value, and the term brings it back, is no change of leader.
 func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		o := c[1].watches(t)
 		term := c[0].leads(t)
@@ -283,7 +281,7 @@ func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
 
 // What is published while Observe reads the nodes may be too late for that read. It causes another one.
 func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		locktest.Each(c[1].paths[3:], (*embedded.Server).Kill)
 		slow := c[1].paths[2]

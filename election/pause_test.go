@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -39,27 +38,25 @@ func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 			return context.Cause(term.ctx)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, nodes := locktest.Nodes(t, 1)
-				c, err := redlock.New(nodes)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer c.Close() //nolint:errcheck // the test is over
-				e := New(c.Mutex("job"), "v")
-				held := locktest.Lock(t, c.Mutex("job"))
-				var hold quorumlock.Hold = heldBy{held}
-				lease, _ := quorumlock.NewLease(t.Context(), pausedHold{hold})
-				e.term = newTerm(t.Context(), e, lease, false)
-				if err := quorum.ClientOf(c.Mutex("job")).Go(e.term.keep); err != nil {
-					t.Fatal(err)
-				}
-				if err := call(t.Context(), e, e.term); !errors.Is(err, quorumlock.ErrLost) {
-					t.Errorf("%v, want ErrLost", err)
-				}
-				_ = e.term.Resign(t.Context())
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			_, nodes := locktest.Nodes(t, 1)
+			c, err := redlock.New(nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close() //nolint:errcheck // the test is over
+			e := New(c.Mutex("job"), "v")
+			held := locktest.Lock(t, c.Mutex("job"))
+			var hold quorumlock.Hold = heldBy{held}
+			lease, _ := quorumlock.NewLease(t.Context(), pausedHold{hold})
+			e.term = newTerm(t.Context(), e, lease, false)
+			if err := quorum.ClientOf(c.Mutex("job")).Go(e.term.keep); err != nil {
+				t.Fatal(err)
+			}
+			if err := call(t.Context(), e, e.term); !errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("%v, want ErrLost", err)
+			}
+			_ = e.term.Resign(t.Context())
 		})
 	}
 }

@@ -28,7 +28,7 @@ func all(ctx context.Context, e *election.Election) map[string]error {
 }
 
 func TestBadInputIsRefusedWithTheFix(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		client := c[0].client
 		for _, tt := range []struct {
@@ -76,7 +76,7 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 }
 
 func TestTheLongestValueIsTold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)
 		term := c[0].leads(t)
 		value := strings.Repeat("\x00v\r\n", election.MaxValue/4)
@@ -107,7 +107,7 @@ func TestTheLongestValueIsTold(t *testing.T) {
 
 // A campaign within the leader's own work would wait for itself, or lead twice.
 func TestACampaignWithinATermIsRefused(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		term := c[0].leads(t)
 		if _, err := c[0].Campaign(term.Context()); err == nil || !strings.Contains(err.Error(), "use one that does not") {
@@ -127,7 +127,7 @@ func TestACampaignWithinATermIsRefused(t *testing.T) {
 
 // Where the key of the value is something else, waiting does not help: Campaign says what to do, and keeps nothing.
 func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		key := wire.LeaderKey("job")
 		for _, s := range servers[:3] {
@@ -194,40 +194,38 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 			}
 		}, quorumlock.ErrNotALock.Error()},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, servers := start(t, 1)
-				resign(t, c[0].leads(t))
-				locktest.Each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
-				down := servers[2]
-				down.Before(func(r embedded.Run) {
-					if r.Script == "proclaim" {
-						down.Kill()
-					}
-				})
-				time.AfterFunc(5*time.Second, func() {
-					down.Before(nil)
-					down.Restart(true)
-				})
-				began := time.Now()
-				term := c[0].leads(t)
-				if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
-					t.Errorf("it leads after %v, want as soon as the node is back", took)
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := start(t, 1)
+			resign(t, c[0].leads(t))
+			locktest.Each(servers[:2], func(s *embedded.Server) { tt.refuse(t, s) })
+			down := servers[2]
+			down.Before(func(r embedded.Run) {
+				if r.Script == "proclaim" {
+					down.Kill()
 				}
-				c[0].told(t, "0", term.Token())
-				resign(t, term)
-				time.Sleep(quorumlock.DefaultTTL) // for what the nodes that refuse have kept
+			})
+			time.AfterFunc(5*time.Second, func() {
+				down.Before(nil)
+				down.Restart(true)
+			})
+			began := time.Now()
+			term := c[0].leads(t)
+			if took := time.Since(began); took < 5*time.Second || took > 7*time.Second {
+				t.Errorf("it leads after %v, want as soon as the node is back", took)
+			}
+			c[0].told(t, "0", term.Token())
+			resign(t, term)
+			time.Sleep(quorumlock.DefaultTTL) // for what the nodes that refuse have kept
 
-				tt.refuse(t, servers[2])
-				locktest.Each(servers[:2], func(s *embedded.Server) { s.Deny() })
-				_, err := c[0].Campaign(t.Context())
-				if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !strings.Contains(err.Error(), tt.said) {
-					t.Errorf("Campaign where no quorum takes the value: %v, want a QuorumError that says %q", err, tt.said)
-				}
-				locktest.Each(servers, func(s *embedded.Server) {
-					s.Before(nil)
-					s.Deny()
-				})
+			tt.refuse(t, servers[2])
+			locktest.Each(servers[:2], func(s *embedded.Server) { s.Deny() })
+			_, err := c[0].Campaign(t.Context())
+			if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !strings.Contains(err.Error(), tt.said) {
+				t.Errorf("Campaign where no quorum takes the value: %v, want a QuorumError that says %q", err, tt.said)
+			}
+			locktest.Each(servers, func(s *embedded.Server) {
+				s.Before(nil)
+				s.Deny()
 			})
 		})
 	}
@@ -235,7 +233,7 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 
 // Nodes that are down when the value is to be written do not make Campaign fail: it goes on while the lease lasts.
 func TestCampaignRidesOutNodesThatFailAfterTheGrant(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		resign(t, c[0].leads(t))
 		locktest.Each(servers[:3], func(s *embedded.Server) {

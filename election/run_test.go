@@ -63,8 +63,8 @@ func (w *work) so() (terms, inside int) {
 
 func TestRunReturnsWhatLeadReturnsByItself(t *testing.T) {
 	broken := errors.New("broken")
-	for _, want := range []error{nil, broken} {
-		bubble(t, func(t *testing.T) {
+	for name, want := range map[string]error{"nothing": nil, "an error": broken} {
+		locktest.Run(t, name, func(t *testing.T) {
 			c, servers := start(t, 1)
 			if err := c[0].Run(t.Context(), func(context.Context) error { return want }); err != want { //nolint:errorlint // it is the very error
 				t.Errorf("Run: %v, want %v", err, want)
@@ -93,41 +93,39 @@ func TestTheLockIsReleasedWhenLeadHasReturnedAndNotBefore(t *testing.T) {
 			}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, servers := start(t, 2)
-				w := work{winds: 9 * time.Second} // most of a TTL
-				stop := c[0].background(t, w.lead)
-				time.Sleep(8 * time.Second)
-				var second *election.Term
-				var released time.Time
-				var waiting sync.WaitGroup
-				waiting.Go(func() {
-					second = <-c[1].queues(t)
-					released = time.Now()
-					w.mu.Lock()
-					defer w.mu.Unlock()
-					if w.inside != 0 {
-						t.Error("the next leads while lead runs")
-					}
-				})
-				time.Sleep(time.Second)
-				began := time.Now()
-				end(t, c[0], stop)
-				waiting.Wait()
-				if took := released.Sub(began); took < 9*time.Second || took > 9*time.Second+10*time.Millisecond {
-					t.Errorf("the next leads %v after the end, want 9 s, when lead returns", took)
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := start(t, 2)
+			w := work{winds: 9 * time.Second} // most of a TTL
+			stop := c[0].background(t, w.lead)
+			time.Sleep(8 * time.Second)
+			var second *election.Term
+			var released time.Time
+			var waiting sync.WaitGroup
+			waiting.Go(func() {
+				second = <-c[1].queues(t)
+				released = time.Now()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if w.inside != 0 {
+					t.Error("the next leads while lead runs")
 				}
-				_ = stop()
-				resign(t, second)
-				locktest.Nothing(t, servers)
 			})
+			time.Sleep(time.Second)
+			began := time.Now()
+			end(t, c[0], stop)
+			waiting.Wait()
+			if took := released.Sub(began); took < 9*time.Second || took > 9*time.Second+10*time.Millisecond {
+				t.Errorf("the next leads %v after the end, want 9 s, when lead returns", took)
+			}
+			_ = stop()
+			resign(t, second)
+			locktest.Nothing(t, servers)
 		})
 	}
 }
 
 func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		var log strings.Builder
 		c, servers := start(t, 2, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		w := work{winds: time.Minute}
@@ -167,7 +165,7 @@ func TestALeadThatDoesNotReturnCostsATTL(t *testing.T) {
 }
 
 func TestRunCampaignsAgainAfterALossAndAfterResign(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		var w work
 		stop := c[0].background(t, w.lead)
@@ -197,7 +195,7 @@ func TestRunCampaignsAgainAfterALossAndAfterResign(t *testing.T) {
 
 // A lead function that steps down by itself must not wait for itself.
 func TestLeadMayResignFromWithin(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		terms := 0
 		err := c[0].Run(t.Context(), func(ctx context.Context) error {
@@ -222,7 +220,7 @@ func TestLeadMayResignFromWithin(t *testing.T) {
 }
 
 func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		var log strings.Builder
 		c, _ := start(t, 1, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		broken := errors.New("the disk is full")
@@ -247,7 +245,7 @@ func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
 
 // An error that is joined with that of the context says more than that the context is done.
 func TestRunReturnsWhatLeadJoinedWithTheEndOfItsContext(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)
 		broken := errors.New("the disk is full")
 		stop := c[0].background(t, func(ctx context.Context) error {
@@ -262,7 +260,7 @@ func TestRunReturnsWhatLeadJoinedWithTheEndOfItsContext(t *testing.T) {
 }
 
 func TestALeadThatPanicsReleasesTheLock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		func() {
 			defer func() {
@@ -278,7 +276,7 @@ func TestALeadThatPanicsReleasesTheLock(t *testing.T) {
 }
 
 func TestRunSaysThatTheLockWasLostAsItReturns(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		err := c[0].Run(t.Context(), func(context.Context) error {
 			synctest.Wait() // for the nodes beyond the quorum
@@ -292,7 +290,7 @@ func TestRunSaysThatTheLockWasLostAsItReturns(t *testing.T) {
 }
 
 func TestRunGoesOnAfterWithWait(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2, quorumlock.WithWait(time.Second))
 		term := c[0].leads(t)
 		var w work
@@ -309,7 +307,7 @@ func TestRunGoesOnAfterWithWait(t *testing.T) {
 
 // The timeout of a node must not be mistaken for the end of WithWait.
 func TestRunWithWaitReturnsARefusalThatIsFinal(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1, quorumlock.WithWait(time.Minute))
 		locktest.Each(servers[:3], func(s *embedded.Server) {
 			if err := s.Redis.Set(wire.LeaderKey("job"), "mine"); err != nil {
@@ -327,7 +325,7 @@ func TestRunWithWaitReturnsARefusalThatIsFinal(t *testing.T) {
 }
 
 func TestAClientThatIsClosedEndsRun(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
 		var w work
 		ended := make(chan error, 2)

@@ -26,47 +26,45 @@ func TestShutdownResignsAndTheLeaderDrains(t *testing.T) {
 		"for longer than it has":   {time.Minute, nil, quorumlock.DefaultTTL},
 		"the error of the context": {0, context.Canceled, 0},
 	} {
-		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, servers := start(t, 2)
-				ended := make(chan error, 1)
-				go func() {
-					ended <- c[0].Run(t.Context(), func(ctx context.Context) error {
-						<-ctx.Done()
-						if cause := context.Cause(ctx); !errors.Is(cause, election.ErrResigned) {
-							t.Errorf("the term ended with %v, want ErrResigned", cause)
-						}
-						time.Sleep(tt.drain)
-						return tt.err
-					})
-				}()
-				time.Sleep(time.Second)
-				second := c[1].queues(t)
-				time.Sleep(time.Minute) // the lease is renewed
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := start(t, 2)
+			ended := make(chan error, 1)
+			go func() {
+				ended <- c[0].Run(t.Context(), func(ctx context.Context) error {
+					<-ctx.Done()
+					if cause := context.Cause(ctx); !errors.Is(cause, election.ErrResigned) {
+						t.Errorf("the term ended with %v, want ErrResigned", cause)
+					}
+					time.Sleep(tt.drain)
+					return tt.err
+				})
+			}()
+			time.Sleep(time.Second)
+			second := c[1].queues(t)
+			time.Sleep(time.Minute) // the lease is renewed
 
-				began := time.Now()
-				over := make(chan error, 1)
-				go func() { over <- c[0].client.Shutdown(within(t, 2*time.Minute)) }()
-				term := <-second
-				if took := time.Since(began); took < tt.next || took > tt.next+time.Second {
-					t.Errorf("the next leads after %v, want %v", took, tt.next)
-				}
-				if err := <-over; err != nil {
-					t.Errorf("Shutdown: %v", err)
-				}
-				err := <-ended
-				if !errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, failed) != (tt.err == failed) || errors.Is(err, context.Canceled) {
-					t.Errorf("Run: %v, want ErrClosed, and the error of a drain", err)
-				}
-				resign(t, term)
-				locktest.Nothing(t, servers)
-			})
+			began := time.Now()
+			over := make(chan error, 1)
+			go func() { over <- c[0].client.Shutdown(within(t, 2*time.Minute)) }()
+			term := <-second
+			if took := time.Since(began); took < tt.next || took > tt.next+time.Second {
+				t.Errorf("the next leads after %v, want %v", took, tt.next)
+			}
+			if err := <-over; err != nil {
+				t.Errorf("Shutdown: %v", err)
+			}
+			err := <-ended
+			if !errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, failed) != (tt.err == failed) || errors.Is(err, context.Canceled) {
+				t.Errorf("Run: %v, want ErrClosed, and the error of a drain", err)
+			}
+			resign(t, term)
+			locktest.Nothing(t, servers)
 		})
 	}
 }
 
 func TestShutdownWaitsForTheLeader(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		term := c[0].leads(t)
 		time.AfterFunc(5*time.Second, func() {
@@ -88,7 +86,7 @@ func TestShutdownWaitsForTheLeader(t *testing.T) {
 
 // The lock is won, but the value is not at a quorum yet: no caller has the term.
 func TestShutdownEndsACampaignThatHasTheLock(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
 		resign(t, c[0].leads(t))
 		locktest.Each(servers[:3], func(s *embedded.Server) {

@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/locktest"
-
 	"github.com/quorumlock/quorumlock/election"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -25,23 +24,21 @@ func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 			c[1].leads(t)
 		},
 	} {
-		t.Run(what, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c, servers := start(t, 3)
-				term := c[0].leads(t)
-				behind := servers[4]
-				c[0].paths[4].Kill()
-				change(t, c, term)
-				o := c[2].watches(t)
-				locktest.Each(c[2].paths[:4], (*embedded.Server).Kill)
-				now := time.Now()
-				behind.Redis.Publish(wire.LeaderKey("job"), "noise")
-				time.Sleep(time.Second)
-				o.saw(t, now, time.Second, "1", "?")
-				if got := slices.Clone(o.leaders); got[1].Owner != "" {
-					t.Errorf("told %v, older than %v", got[1], got[0])
-				}
-			})
+		locktest.Run(t, what, func(t *testing.T) {
+			c, servers := start(t, 3)
+			term := c[0].leads(t)
+			behind := servers[4]
+			c[0].paths[4].Kill()
+			change(t, c, term)
+			o := c[2].watches(t)
+			locktest.Each(c[2].paths[:4], (*embedded.Server).Kill)
+			now := time.Now()
+			behind.Redis.Publish(wire.LeaderKey("job"), "noise")
+			time.Sleep(time.Second)
+			o.saw(t, now, time.Second, "1", "?")
+			if got := slices.Clone(o.leaders); got[1].Owner != "" {
+				t.Errorf("told %v, older than %v", got[1], got[0])
+			}
 		})
 	}
 }
