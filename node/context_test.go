@@ -120,20 +120,18 @@ func TestHooksSeeTheCallersContext(t *testing.T) {
 			return nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				h := &callers{}
-				client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext})
-				client.AddHook(h)
-				n := over(t, client)
-				if err := use(t, n, h); err != nil {
-					t.Fatal(err)
-				}
-				if got := h.take(); !slices.Equal(got, []string{name}) {
-					t.Errorf("the calls are those of %q, want %q", got, name)
-				}
-			})
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 1)
+			h := &callers{}
+			client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: servers[0].DialContext})
+			client.AddHook(h)
+			n := over(t, client)
+			if err := use(t, n, h); err != nil {
+				t.Fatal(err)
+			}
+			if got := h.take(); !slices.Equal(got, []string{name}) {
+				t.Errorf("the calls are those of %q, want %q", got, name)
+			}
 		})
 	}
 }

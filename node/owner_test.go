@@ -38,66 +38,43 @@ func short(o quorumlock.Owner) string {
 }
 
 func TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing(t *testing.T) {
-	for _, owner := range badOwners {
-		t.Run(fmt.Sprintf("%.20q", owner), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				a, err := n.Acquire(t.Context(), "x", owner, ttl, 1)
-				switch {
-				case err == nil:
-					t.Errorf("Acquire for %.40q: %+v, want an error", owner, a)
-				case a.Granted || !strings.HasPrefix(err.Error(), "quorumlock: ") || !strings.Contains(err.Error(), "owner"):
-					t.Errorf("Acquire: %+v, %v, want an error about the owner", a, err)
-				case !strings.Contains(err.Error(), short(owner)):
-					t.Errorf("Acquire: %v, want the owner %.40q in it", err, owner)
-				}
-				if _, ok := errors.AsType[*quorumlock.NodeError](err); ok {
-					t.Errorf("Acquire: %v is a node's error: nothing should be sent", err)
-				}
-				if sent := s.Ran(); sent > 0 || len(s.Redis.Keys()) > 0 {
-					t.Errorf("%d scripts were sent, and there are the keys %q, want none", sent, s.Redis.Keys())
-				}
-			})
-		})
-	}
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 1)
+		for _, owner := range badOwners {
+			a, err := nodes[0].Acquire(t.Context(), "x", owner, ttl, 1)
+			_, sent := errors.AsType[*quorumlock.NodeError](err)
+			if err == nil || a.Granted || sent || !strings.HasPrefix(err.Error(), "quorumlock: ") || !strings.Contains(err.Error(), "owner") || !strings.Contains(err.Error(), short(owner)) {
+				t.Errorf("Acquire for %.40q: %+v, %v, want an error about the owner that is no node's", owner, a, err)
+			}
+		}
+		if sent := servers[0].Ran(); sent > 0 || len(servers[0].Redis.Keys()) > 0 {
+			t.Errorf("%d scripts were sent, and there are the keys %q, want none", sent, servers[0].Redis.Keys())
+		}
+	})
 }
 
-func TestAcquireAcceptsEveryOwnerThatEndsInANumber(t *testing.T) {
-	for _, owner := range goodOwners {
-		t.Run(string(owner), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				for hold := 1; hold <= 2; hold++ {
-					if a, err := n.Acquire(t.Context(), "x", owner, ttl, hold); err != nil || !a.Granted {
-						t.Fatalf("Acquire %d: %+v, %v", hold, a, err)
-					}
-				}
-				if ok, err := n.Renew(t.Context(), "x", owner, ttl); !ok || err != nil {
-					t.Errorf("Renew: %v, %v", ok, err)
-				}
-				if got, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil || got.Owner != owner || got.HoldCount != 2 {
-					t.Errorf("Inspect: %+v, %v", got, err)
-				}
-				for left := 1; left >= 0; left-- {
-					if got, err := n.Release(t.Context(), "x", owner, left+1); got != left || err != nil {
-						t.Errorf("Release: %d left, %v, want %d", got, err, left)
-					}
-				}
-				locktest.NoLocks(t, []*embedded.Server{s})
-			})
-		})
-	}
-}
-
-// The hold of whatever owner Acquire accepts is nobody else's to give back: not by waiters that come, try again, are
+// Every owner that ends in a number holds the lock, and its hold is nobody else's to give back: not by waiters that come, try again, are
 // cancelled or run out of time, nor by those whose number is in the owner.
 func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
-	for _, owner := range append(append([]quorumlock.Owner{}, goodOwners...), badOwners...) {
-		t.Run(fmt.Sprintf("%.20q", owner), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				if a, err := n.Acquire(t.Context(), "x", owner, time.Hour, 1); err != nil || !a.Granted {
-					return // it is refused, as TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing wants it
+	for _, owner := range goodOwners {
+		locktest.Run(t, string(owner), func(t *testing.T) {
+			servers, nodes := locktest.Nodes(t, 1)
+			n := nodes[0]
+			for hold := 1; hold <= 2; hold++ {
+				if a, err := n.Acquire(t.Context(), "x", owner, time.Hour, hold); err != nil || !a.Granted {
+					t.Fatalf("Acquire %d: %+v, %v", hold, a, err)
 				}
-				checkSurvival(t, s, n, owner)
-			})
+			}
+			if ok, err := n.Renew(t.Context(), "x", owner, time.Hour); !ok || err != nil {
+				t.Errorf("Renew: %v, %v", ok, err)
+			}
+			if got, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil || got.Owner != owner || got.HoldCount != 2 {
+				t.Errorf("Inspect: %+v, %v", got, err)
+			}
+			if left, err := n.Release(t.Context(), "x", owner, 2); left != 1 || err != nil {
+				t.Errorf("Release: %d left, %v, want 1", left, err)
+			}
+			checkSurvival(t, servers[0], n, owner)
 		})
 	}
 }
@@ -105,36 +82,36 @@ func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 // A waiter's number is known to those in the same queue, and the next ones are easily guessed: an owner that
 // looks like what is handed to a waiter must not be accepted, or must be safe.
 func TestAnOwnerThatLooksLikeAWaitersOwnIsRefusedOrSafe(t *testing.T) {
-	for ahead := range 12 {
-		t.Run(fmt.Sprint("the waiter's number and ", ahead), func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				mustAcquire(t, n, alice, 1)
-				ctx, cancel := context.WithCancel(t.Context())
-				var wg sync.WaitGroup
-				wg.Go(func() { _, _ = n.Mutex("x").Lock(ctx) })
-				time.Sleep(20 * time.Millisecond)
-				in, err := transport.Of(n).Inspect(t.Context(), "x")
-				if err != nil || len(in.Queue) != 1 {
-					t.Fatalf("control: nobody waits: %+v, %v", in, err)
-				}
-				cancel()
-				wg.Wait()
-				time.Sleep(20 * time.Millisecond)
-				if _, err := n.Release(t.Context(), "x", alice, 1); err != nil {
-					t.Fatal(err)
-				}
-				colon := strings.LastIndexByte(string(in.Queue[0].Owner), ':')
-				number, err := strconv.Atoi(string(in.Queue[0].Owner)[colon+1:])
-				if err != nil {
-					t.Fatal(err)
-				}
-				owner := quorumlock.Owner(fmt.Sprintf("%s:%d/1", in.Queue[0].Owner[:colon], number+ahead))
-				a, err := n.Acquire(t.Context(), "x", owner, time.Hour, 1)
-				if err != nil || !a.Granted {
-					return
-				}
-				checkSurvival(t, s, n, owner)
-			})
+	for ahead := range 4 {
+		locktest.Run(t, fmt.Sprint("the waiter's number and ", ahead), func(t *testing.T) {
+			servers, nodes := locktest.Nodes(t, 1)
+			s, n := servers[0], nodes[0]
+			mustAcquire(t, n, alice, 1)
+			ctx, cancel := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			wg.Go(func() { _, _ = n.Mutex("x").Lock(ctx) })
+			time.Sleep(20 * time.Millisecond)
+			in, err := transport.Of(n).Inspect(t.Context(), "x")
+			if err != nil || len(in.Queue) != 1 {
+				t.Fatalf("control: nobody waits: %+v, %v", in, err)
+			}
+			cancel()
+			wg.Wait()
+			time.Sleep(20 * time.Millisecond)
+			if _, err := n.Release(t.Context(), "x", alice, 1); err != nil {
+				t.Fatal(err)
+			}
+			colon := strings.LastIndexByte(string(in.Queue[0].Owner), ':')
+			number, err := strconv.Atoi(string(in.Queue[0].Owner)[colon+1:])
+			if err != nil {
+				t.Fatal(err)
+			}
+			owner := quorumlock.Owner(fmt.Sprintf("%s:%d/1", in.Queue[0].Owner[:colon], number+ahead))
+			a, err := n.Acquire(t.Context(), "x", owner, time.Hour, 1)
+			if err != nil || !a.Granted {
+				return
+			}
+			checkSurvival(t, s, n, owner)
 		})
 	}
 }

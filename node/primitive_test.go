@@ -20,6 +20,7 @@ import (
 )
 
 func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		first, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
 		if err != nil || !first.Granted || first.Again {
@@ -68,74 +69,96 @@ func TestThePrimitiveFromAcquireToRelease(t *testing.T) {
 	})
 }
 
-// calls are all calls of the primitive; each returns only its error.
-var calls = map[string]func(ctx context.Context, n *node.Node) error{
-	"Acquire": func(ctx context.Context, n *node.Node) error {
-		_, err := n.Acquire(ctx, "x", alice, ttl, 1)
-		return err
-	},
-	"Renew":   func(ctx context.Context, n *node.Node) error { _, err := n.Renew(ctx, "x", alice, ttl); return err },
-	"Release": func(ctx context.Context, n *node.Node) error { _, err := n.Release(ctx, "x", alice, 1); return err },
-	"ForceRelease": func(ctx context.Context, n *node.Node) error {
-		_, err := transport.Of(n).ForceRelease(ctx, "x")
-		return err
-	},
-	"Inspect": func(ctx context.Context, n *node.Node) error { _, err := transport.Of(n).Inspect(ctx, "x"); return err },
+// arguments are those of a call of the primitive, as far as it has them.
+type arguments struct {
+	ctx   context.Context
+	name  string
+	owner quorumlock.Owner
+	ttl   time.Duration
+	hold  int
 }
 
-// noContext is what a program gives by mistake.
-var noContext context.Context
+// primitive has all calls of the primitive; each returns only its error.
+var primitive = map[string]func(n *node.Node, a arguments) error{
+	"Acquire": func(n *node.Node, a arguments) error {
+		_, err := n.Acquire(a.ctx, a.name, a.owner, a.ttl, a.hold)
+		return err
+	},
+	"Renew":   func(n *node.Node, a arguments) error { _, err := n.Renew(a.ctx, a.name, a.owner, a.ttl); return err },
+	"Release": func(n *node.Node, a arguments) error { _, err := n.Release(a.ctx, a.name, a.owner, a.hold); return err },
+	"ForceRelease": func(n *node.Node, a arguments) error {
+		_, err := transport.Of(n).ForceRelease(a.ctx, a.name)
+		return err
+	},
+	"Inspect": func(n *node.Node, a arguments) error { _, err := transport.Of(n).Inspect(a.ctx, a.name); return err },
+}
+
+// eachCall calls f for each call of the primitive, with good arguments.
+func eachCall(f func(name string, call func(ctx context.Context, n *node.Node) error)) {
+	for name, do := range primitive {
+		f(name, func(ctx context.Context, n *node.Node) error { return do(n, arguments{ctx, "x", alice, ttl, 1}) })
+	}
+}
 
 func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		s.Kill() // whatever is sent would fail otherwise
-		ctx := t.Context()
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 1)
+		servers[0].Kill() // whatever is sent would fail otherwise
+		const all = "Acquire Renew Release ForceRelease Inspect"
 		for _, tt := range []struct {
-			name string
-			err  func() error
-			want string
+			what, calls string
+			spoil       func(a *arguments)
+			want        string
 		}{
-			{"no name", func() error { _, err := n.Acquire(ctx, "", alice, ttl, 1); return err }, "the name of the lock is empty: use a name"},
-			{"no name to renew", func() error { _, err := n.Renew(ctx, "", alice, ttl); return err }, "the name of the lock is empty: use a name"},
-			{"no name to release", func() error { _, err := n.Release(ctx, "", alice, 1); return err }, "the name of the lock is empty: use a name"},
-			{"no name to force", func() error { _, err := transport.Of(n).ForceRelease(ctx, ""); return err }, "the name of the lock is empty: use a name"},
-			{"no name to inspect", func() error { _, err := transport.Of(n).Inspect(ctx, ""); return err }, "the name of the lock is empty: use a name"},
-			{"a name beside locks", func() error { _, err := n.Acquire(ctx, "redisson_lock_token:{x}", alice, ttl, 1); return err }, "use a name with another beginning"},
-			{"a name beside locks to renew", func() error { _, err := n.Renew(ctx, "quorumlock_queue:{x}", alice, ttl); return err }, "use a name with another beginning"},
-			{"a name beside locks to release", func() error { _, err := n.Release(ctx, "quorumlock_queue:{x}", alice, 1); return err }, "use a name with another beginning"},
-			{"a name beside locks to force", func() error { _, err := transport.Of(n).ForceRelease(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
-			{"a name beside locks to inspect", func() error { _, err := transport.Of(n).Inspect(ctx, "redisson_lock_token:{x}"); return err }, "use a name with another beginning"},
-			{"an owner without a number", func() error { _, err := n.Acquire(ctx, "x", "alice", ttl, 1); return err }, "is not <client>:<n>"},
-			{"an asterisk", func() error { _, err := n.Acquire(ctx, "x", "*", ttl, 1); return err }, "without spaces, * and /"},
-			{"an owner to whom a lock was handed", func() error { _, err := n.Acquire(ctx, "x", alice+"/1", ttl, 1); return err }, "without spaces, * and /"},
-			{"no context", func() error { _, err := n.Acquire(noContext, "x", alice, ttl, 1); return err }, "use context.Background()"},
-			{"no context to renew", func() error { _, err := n.Renew(noContext, "x", alice, ttl); return err }, "use context.Background()"},
-			{"no context to release", func() error { _, err := n.Release(noContext, "x", alice, 1); return err }, "use context.Background()"},
-			{"no context to force", func() error { _, err := transport.Of(n).ForceRelease(noContext, "x"); return err }, "use context.Background()"},
-			{"no context to inspect", func() error { _, err := transport.Of(n).Inspect(noContext, "x"); return err }, "use context.Background()"},
-			{"no context to ask", func() error { _, err := n.Status(noContext); return err }, "use context.Background()"},
-			{"no owner", func() error { _, err := n.Acquire(ctx, "x", "", ttl, 1); return err }, "the owner is empty: use quorumlock.NewOwner"},
-			{"no owner to renew", func() error { _, err := n.Renew(ctx, "x", "", ttl); return err }, "the owner is empty: use quorumlock.NewOwner"},
-			{"hold 0", func() error { _, err := n.Acquire(ctx, "x", alice, ttl, 0); return err }, "hold is 0: use 1"},
-			{"negative hold", func() error { _, err := n.Release(ctx, "x", alice, -1); return err }, "hold is -1: use 1"},
-			{"short TTL", func() error { _, err := n.Acquire(ctx, "x", alice, time.Millisecond, 1); return err }, "ttl 1ms is too short: use at least 10ms"},
-			{"negative TTL", func() error { _, err := n.Renew(ctx, "x", alice, -ttl); return err }, "ttl -10s is too short: use at least 10ms"},
+			{"no name", all, func(a *arguments) { a.name = "" }, "the name of the lock is empty: use a name"},
+			{"a name beside locks", all, func(a *arguments) { a.name = "redisson_lock_token:{x}" }, "use a name with another beginning"},
+			{"no context", all, func(a *arguments) { a.ctx = nil }, "use context.Background()"},
+			{"no owner", "Acquire Renew", func(a *arguments) { a.owner = "" }, "the owner is empty: use quorumlock.NewOwner"},
+			{"an owner without a number", "Acquire", func(a *arguments) { a.owner = "alice" }, "is not <client>:<n>"},
+			{"an asterisk", "Acquire", func(a *arguments) { a.owner = "*" }, "without spaces, * and /"},
+			{"an owner to whom a lock was handed", "Acquire", func(a *arguments) { a.owner += "/1" }, "without spaces, * and /"},
+			{"hold 0", "Acquire Release", func(a *arguments) { a.hold = 0 }, "hold is 0: use 1"},
+			{"a negative hold", "Acquire Release", func(a *arguments) { a.hold = -1 }, "hold is -1: use 1"},
+			{"a short TTL", "Acquire Renew", func(a *arguments) { a.ttl = time.Millisecond }, "ttl 1ms is too short: use at least 10ms"},
+			{"a negative TTL", "Acquire Renew", func(a *arguments) { a.ttl = -ttl }, "ttl -10s is too short: use at least 10ms"},
 		} {
-			if err := tt.err(); err == nil || !strings.Contains(err.Error(), "quorumlock: ") || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: %v, want %q in it", tt.name, err, tt.want)
+			for name := range strings.FieldsSeq(tt.calls) {
+				a := arguments{t.Context(), "x", alice, ttl, 1}
+				tt.spoil(&a)
+				if err := primitive[name](nodes[0], a); err == nil || !strings.Contains(err.Error(), "quorumlock: ") || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%s with %s: %v, want %q in it", name, tt.what, err, tt.want)
+				}
 			}
+		}
+		var none context.Context
+		if _, err := nodes[0].Status(none); !errors.Is(err, quorumlock.ErrNilContext) {
+			t.Errorf("Status: %v, want ErrNilContext", err)
 		}
 	})
 }
 
+// go-redis does not heed a deadline in the midst of a read unless its client was built to.
 func TestACallOfAStalledNodeEndsAtItsTimeout(t *testing.T) {
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+	eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
+		for client, dialled := range map[string]bool{"dialled": true, "a client that knows no deadlines": false} {
+			locktest.Run(t, name+", "+client, func(t *testing.T) {
 				servers, nodes := locktest.Nodes(t, 1, node.WithTimeout(80*time.Millisecond))
+				n := nodes[0]
+				if !dialled {
+					own := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour}) // go-redis looks up a name outside the bubble
+					n = node.New(own, node.WithTimeout(80*time.Millisecond), node.WithName("node-1"))
+					defer func() {
+						if err := errors.Join(n.Close(), own.Close()); err != nil {
+							t.Error(err)
+						}
+					}()
+				}
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil { // it is connected
+					t.Fatal(err)
+				}
 				servers[0].Stall()
 				start := time.Now()
-				err := call(t.Context(), nodes[0])
+				err := call(t.Context(), n)
 				if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !errors.Is(e, context.DeadlineExceeded) {
 					t.Errorf("error %v, want a deadline of node-1", err)
 				}
@@ -144,66 +167,32 @@ func TestACallOfAStalledNodeEndsAtItsTimeout(t *testing.T) {
 				}
 				servers[0].Resume()
 			})
-		})
-	}
-}
-
-// go-redis does not heed a deadline in the midst of a read unless its client was built to.
-func TestTheTimeoutHoldsWithAClientThatKnowsNoDeadlines(t *testing.T) {
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				servers, _ := locktest.Nodes(t, 1)
-				client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour}) // go-redis looks up a name outside the bubble
-				n := node.New(client, node.WithTimeout(80*time.Millisecond))
-				err := transport.Of(n).Err()
-				if err != nil {
-					t.Fatal(err)
-				}
-				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
-					t.Fatal(err)
-				}
-				servers[0].Stall()
-				start := time.Now()
-				if err := call(t.Context(), n); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("error %v, want a deadline", err)
-				}
-				if took := time.Since(start); took != 80*time.Millisecond {
-					t.Errorf("it took %v, want 80ms", took)
-				}
-				servers[0].Resume()
-				if err := errors.Join(n.Close(), client.Close()); err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
+		}
+	})
 }
 
 func TestACallReturnsAsSoonAsItsContextIsDone(t *testing.T) {
-	for name, call := range calls {
-		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-				s.Delay(100 * time.Millisecond)
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(30*time.Millisecond, cancel)
+	eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, nodes := locktest.Nodes(t, 1)
+			servers[0].Delay(100 * time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(30*time.Millisecond, cancel)
+			for _, want := range []time.Duration{30 * time.Millisecond, 0} {
 				start := time.Now()
-				if err := call(ctx, n); !errors.Is(err, context.Canceled) {
+				if err := call(ctx, nodes[0]); !errors.Is(err, context.Canceled) {
 					t.Errorf("error %v, want context.Canceled", err)
 				}
-				if took := time.Since(start); took != 30*time.Millisecond {
-					t.Errorf("it took %v, want 30ms", took)
+				if took := time.Since(start); took != want {
+					t.Errorf("it took %v, want %v", took, want)
 				}
-				start = time.Now()
-				if err := call(ctx, n); !errors.Is(err, context.Canceled) || time.Since(start) != 0 {
-					t.Errorf("with a context that is done: %v, after %v", err, time.Since(start))
-				}
-			})
+			}
 		})
-	}
+	})
 }
 
 func TestAnAcquireWhoseCallerHasGoneIsUndone(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		know(t, n)
 		s.Delay(100 * time.Millisecond)
@@ -221,11 +210,11 @@ func TestAnAcquireWhoseCallerHasGoneIsUndone(t *testing.T) {
 // know makes n connect, and its server know the scripts: what is sent next is sent once.
 func know(t *testing.T, n *node.Node) {
 	t.Helper()
-	for name, call := range calls {
+	eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
 		if err := call(t.Context(), n); err != nil && !errors.Is(err, quorumlock.ErrNotHeld) {
 			t.Fatal(name, err)
 		}
-	}
+	})
 	if _, err := transport.Of(n).ForceRelease(t.Context(), "x"); err != nil {
 		t.Fatal(err)
 	}
@@ -233,6 +222,7 @@ func know(t *testing.T, n *node.Node) {
 
 // An entry that may have been made is not taken back: the same call again would lose what it confirms.
 func TestAnEntryWhoseReplyIsLostCanBeMadeAgain(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		know(t, n)
 		for hold := 1; hold <= 3; hold++ {
@@ -252,6 +242,7 @@ func TestAnEntryWhoseReplyIsLostCanBeMadeAgain(t *testing.T) {
 
 // The outcome of a release or a renewal may be unknown; that of the same call again is not.
 func TestACallIsSafeToRepeatAfterALostReply(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		know(t, n)
 		for hold := 1; hold <= 3; hold++ {
@@ -274,91 +265,49 @@ func TestACallIsSafeToRepeatAfterALostReply(t *testing.T) {
 	})
 }
 
-// When the node cannot be asked to undo what it may have granted, the TTL does.
-func TestAnAcquireThatRunsTooLateIsGoneAtItsTTL(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		know(t, n)
-		s.Stall()
-		if _, err := n.Acquire(t.Context(), "x", alice, ttl, 1); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("error %v, want a deadline", err)
-		}
-		time.Sleep(5 * time.Second)
-		s.Resume()
-		synctest.Wait()
-		checkCount(t, s, alice, "1")
-		time.Sleep(ttl)
-		checkCount(t, s, alice, "")
-	})
-}
-
 func TestWhatAServerCannotDoIsAnErrorOfTheNode(t *testing.T) {
-	for _, said := range []string{"READONLY You can't write against a read only replica.", "LOADING Redis is loading the dataset in memory", "NOPERM this user has no permissions", "OOM command not allowed when used memory > 'maxmemory'."} {
-		for name, call := range calls {
-			t.Run(name+", "+strings.Fields(said)[0], func(t *testing.T) {
-				inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-					if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
-						t.Fatal(err)
-					}
-					s.Redis.SetError(said)
-					err := call(t.Context(), n)
-					e, ok := errors.AsType[*quorumlock.NodeError](err)
-					if !ok || e.Node != "node-1" || !redis.HasErrorPrefix(e.Err, strings.Fields(said)[0]) {
-						t.Errorf("error %v, want what node-1 said", err)
-					}
-					s.Redis.SetError("")
-				})
-			})
-		}
-	}
-}
-
-func TestTheWrongTypeAtTheKeyIsAnErrorAndIsLeftAlone(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
-		if err := s.Redis.Set("x", "a value"); err != nil {
-			t.Fatal(err)
-		}
-		for name, call := range calls {
-			if name == "ForceRelease" {
-				continue // it deletes whatever is there
+	locktest.Bubble(t, func(t *testing.T) {
+		servers, nodes := locktest.Nodes(t, 1)
+		know(t, nodes[0])
+		servers[0].Redis.SetError("LOADING Redis is loading the dataset in memory")
+		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
+			err := call(t.Context(), nodes[0])
+			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || e.Node != "node-1" || !redis.HasErrorPrefix(e.Err, "LOADING") {
+				t.Errorf("%s: %v, want what node-1 said", name, err)
 			}
-			if err := call(t.Context(), n); err == nil || !strings.Contains(err.Error(), "WRONGTYPE") {
-				t.Errorf("%s: %v, want WRONGTYPE", name, err)
-			}
-		}
-		synctest.Wait()
-		if got, err := s.Redis.Get("x"); got != "a value" {
-			t.Errorf("it is %q, %v now", got, err)
-		}
+		})
+		servers[0].Redis.SetError("")
 	})
 }
 
 func TestAnswersOfAnotherScriptAreErrorsOfTheNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		n := dial(t, "redis://h", node.WithDialer(answering(func(request string) string {
 			if strings.Contains(request, "hello") {
 				return "-ERR unknown command 'hello'\r\n"
 			}
 			return "+OK\r\n"
 		})))
-		for name, call := range calls {
+		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
 			err := call(t.Context(), n)
 			if e, ok := errors.AsType[*quorumlock.NodeError](err); !ok || !strings.Contains(e.Error(), `unexpected reply "OK"`) {
 				t.Errorf("%s: %v, want a *NodeError with the reply", name, err)
 			}
-		}
+		})
 	})
 }
 
 func TestACallAfterCloseIsRefused(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		if err := n.Close(); err != nil {
 			t.Fatal(err)
 		}
-		for name, call := range calls {
+		eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
 			if err := call(t.Context(), n); !errors.Is(err, quorumlock.ErrClosed) {
 				t.Errorf("%s: %v, want ErrClosed", name, err)
 			}
-		}
+		})
 		if err := n.Close(); err != nil {
 			t.Errorf("Close once more: %v", err)
 		}
@@ -366,6 +315,7 @@ func TestACallAfterCloseIsRefused(t *testing.T) {
 }
 
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		mustAcquire(t, n, bob, 1)
 		s.Delay(100 * time.Millisecond)
@@ -385,7 +335,7 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 
 // Acquire names the holder. That must not let a caller free or renew the hold of a lease.
 func TestThePrimitiveRefusesTheOwnerOfALease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
 		_, nodes := locktest.Nodes(t, 1)
 		lease := locktest.Lock(t, nodes[0].Mutex("x"))
 		refused, err := nodes[0].Acquire(t.Context(), "x", quorumlock.NewOwner(), time.Minute, 1)
