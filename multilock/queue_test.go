@@ -54,9 +54,7 @@ func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T)
 							inside[name] = ""
 						}
 						mu.Unlock()
-						if err := lease.Unlock(t.Context()); err != nil {
-							t.Error(err)
-						}
+						locktest.MustUnlock(t, lease)
 					}
 				})
 			}

@@ -165,15 +165,11 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 					return
 				}
 				time.Sleep(time.Second)
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.MustUnlock(t, lease)
 			})
 		}
 		time.Sleep(time.Second)
-		if err := before.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.MustUnlock(t, before)
 		calls.Wait()
 		synctest.Wait()
 		o.mu.Lock()
@@ -217,9 +213,7 @@ func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.MustUnlock(t, lease)
 	})
 }
 
@@ -242,13 +236,8 @@ func TestTheClientsObserverLearnsOfItsNodes(t *testing.T) {
 			m := c.Mutex("x", quorumlock.WithObserver(&own), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&ownLog, nil))))
 			use := func() {
 				t.Helper()
-				lease, err := m.Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				lease := locktest.MustLock(t, m)
+				locktest.MustUnlock(t, lease)
 				time.Sleep(5 * time.Second) // until no release is pending
 			}
 			use()

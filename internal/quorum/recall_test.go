@@ -141,9 +141,7 @@ func TestARecallConfirmsARelease(t *testing.T) {
 			defer c.Close()
 			if tt.answered {
 				time.Sleep(10 * time.Millisecond)
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				locktest.MustUnlock(t, lease)
 				far.sleep(tt.fails)
 				var err error
 				if lease, err = lockAt(t, c, "x", []quorum.Node{far, &yes{name: "node-2"}, last}).TryLock(t.Context()); err != nil {

@@ -85,9 +85,7 @@ func unlockWithout(t *testing.T, far *leaving, locks int) *quorum.Client {
 	time.Sleep(time.Second) // until all nodes have answered
 	far.become(errSilent)
 	for _, lease := range leases {
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		locktest.MustUnlock(t, lease)
 	}
 	return c
 }
@@ -143,9 +141,7 @@ func TestNothingIsPendingAtANodeThatWasNeverReached(t *testing.T) {
 		far.become(errUnsent)
 		c, lease := holdBeside(t, far, &yes{name: "3"})
 		defer c.Close()
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.MustUnlock(t, lease)
 		time.Sleep(time.Minute)
 		if asked, _, _ := far.counts(); asked > 0 {
 			t.Errorf("it was asked %d times in the background", asked)
@@ -162,9 +158,7 @@ func TestAReleaseBehindALostCallIsConfirmedTwice(t *testing.T) {
 		defer c.Close()
 		time.Sleep(10 * time.Millisecond)
 		far.become(nil)
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.MustUnlock(t, lease)
 		time.Sleep(2 * time.Second)
 		if _, _, released := far.counts(); released < 2 {
 			t.Errorf("it has run %d releases, want 2", released)

@@ -118,47 +118,6 @@ func cancelOnce(t *testing.T, c, other *redlock.Client, servers []*embedded.Serv
 	return cancelled
 }
 
-// A context that is done before the call costs no message at all.
-func TestContextCancelledBeforeSendsNothing(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := c.Mutex("x").Lock(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Lock: %v, want context.Canceled", err)
-		}
-		if _, err := c.Mutex("x").TryLock(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("TryLock: %v, want context.Canceled", err)
-		}
-		for _, s := range servers {
-			if s.Ran() != 0 {
-				t.Errorf("%d scripts ran at %s", s.Ran(), s.Name)
-			}
-		}
-	})
-}
-
-// Cancelling the context of a lease does not release it: Unlock does, and works on a cancelled context.
-func TestUnlockWorksOnACancelledContext(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		ctx, cancel := context.WithCancel(t.Context())
-		lease, err := c.Mutex("x").Lock(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		if cause := context.Cause(lease.Context()); !errors.Is(cause, context.Canceled) {
-			t.Errorf("the lease's context has cause %v, want context.Canceled", cause)
-		}
-		locktest.Refused(t, c.Mutex("x"))
-		if err := lease.Unlock(ctx); err != nil {
-			t.Error("Unlock:", err)
-		}
-		locktest.Nothing(t, servers)
-	})
-}
-
 // Extend gives up with its own context, and the lease does not.
 func TestExtendCancelledKeepsTheLease(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {

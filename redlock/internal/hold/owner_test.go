@@ -52,9 +52,7 @@ func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		time.AfterFunc(5*time.Millisecond, func() {
-			if err := first.Unlock(t.Context()); err != nil {
-				t.Error("Unlock:", err)
-			}
+			locktest.MustUnlock(t, first)
 		})
 		second, err := m.Lock(t.Context())
 		if err != nil {

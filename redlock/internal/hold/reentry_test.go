@@ -12,57 +12,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// A context that descends from a lease's enters the same hold, without asking anybody, and the last to
-// leave releases, in whatever order they leave.
-func TestContextOfALeaseEntersTheSameHold(t *testing.T) {
-	for name, order := range map[string][]int{
-		"innermost first": {2, 1, 0},
-		"outermost first": {0, 1, 2},
-		"middle first":    {1, 0, 2},
-	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, servers := locktest.Client(t, 5)
-			outer := locktest.Lock(t, c.Mutex("x"))
-			before := locktest.Ran(servers)
-			middle := locktest.LockIn(t, context.WithValue(outer.Context(), userKey{}, 1), c.Mutex("x"))
-			inner, err := c.Mutex("x").TryLock(middle.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := locktest.Ran(servers) - before; n != 0 {
-				t.Errorf("entering twice ran %d scripts, want none", n)
-			}
-			leases := []*quorumlock.Lease{outer, middle, inner}
-			for _, l := range leases {
-				if l.Owner() != outer.Owner() || l.Token() != outer.Token() || l.HoldCount() != 3 {
-					t.Errorf("owner %s, token %d, count %d: want those of the outer lease and 3", l.Owner(), l.Token(), l.HoldCount())
-				}
-			}
-			for i, n := range order {
-				locktest.Refused(t, c.Mutex("x"))
-				locktest.Unlock(t, leases[n])
-				if got := leases[n].HoldCount(); got != 2-i {
-					t.Errorf("hold count %d, want %d", got, 2-i)
-				}
-				if leases[n].Context().Err() == nil {
-					t.Error("the context of an unlocked lease lives on")
-				}
-				if err := leases[n].Unlock(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
-					t.Errorf("second Unlock: %v, want ErrNotHeld", err)
-				}
-				if err := leases[n].Extend(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
-					t.Errorf("Extend after Unlock: %v, want ErrNotHeld", err)
-				}
-			}
-			locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
-			locktest.Nothing(t, servers)
-		})
-	}
-}
-
-// userKey is the key of a value that the caller of a lock has put into its context.
-type userKey struct{}
-
 // When little is left of the TTL, entering again extends first.
 func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
@@ -106,31 +55,6 @@ func TestLossIsToldToAllWhoEntered(t *testing.T) {
 				t.Errorf("Unlock: %v, want ErrLost", err)
 			}
 		}
-		locktest.Nothing(t, servers)
-	})
-}
-
-// A context that outlives the hold it came from is a fresh owner's.
-func TestContextWithoutCancelAcquiresAgainAfterUnlock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		lease := locktest.Lock(t, c.Mutex("x"))
-		detached := context.WithoutCancel(lease.Context())
-		entered := locktest.LockIn(t, detached, c.Mutex("x"))
-		if entered.Owner() != lease.Owner() {
-			t.Error("a live hold was not entered")
-		}
-		locktest.Unlock(t, entered)
-		locktest.Unlock(t, lease)
-		if _, err := c.Mutex("x").Lock(lease.Context()); !errors.Is(err, context.Canceled) {
-			t.Errorf("Lock with the context of an unlocked lease: %v, want context.Canceled", err)
-		}
-		anew := locktest.LockIn(t, detached, c.Mutex("x"))
-		if anew.Owner() == lease.Owner() || anew.Token() <= lease.Token() {
-			t.Errorf("owner %s with token %d after %s with %d: want a new hold", anew.Owner(), anew.Token(), lease.Owner(), lease.Token())
-		}
-		locktest.Refused(t, c.Mutex("x"))
-		locktest.Unlock(t, anew)
 		locktest.Nothing(t, servers)
 	})
 }

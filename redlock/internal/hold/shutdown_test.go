@@ -43,9 +43,7 @@ func TestShutdownWaitsForLeasesAndTakesNoNewOnes(t *testing.T) {
 		default:
 		}
 		servers[2].Kill()
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		locktest.MustUnlock(t, lease)
 		time.Sleep(2 * time.Second)
 		servers[2].Restart(true) // now the release that had failed arrives
 		if err := <-over; err != nil {
@@ -151,9 +149,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 			lease := locktest.Lock(t, c.Mutex("x"))
 			if why != "a lease is held" {
 				servers[0].Kill()
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				locktest.MustUnlock(t, lease)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()

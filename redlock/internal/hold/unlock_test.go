@@ -113,9 +113,7 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 					lease := locktest.Lock(t, m)
 					// What is on its way stays late; what is sent on another connection afterwards is not.
 					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(late) })
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					locktest.MustUnlock(t, lease)
 					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(0) })
 					fault.begin(servers[failing])
 					next, err := m.TryLock(t.Context())
@@ -144,9 +142,7 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatFailed(t *testing.T) {
 		for round := range 5 {
 			lease := locktest.Lock(t, m)
 			locktest.Each(servers[3:], (*embedded.Server).Kill)
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			locktest.MustUnlock(t, lease)
 			synctest.Wait()
 			locktest.Each(servers[3:], func(s *embedded.Server) { s.Restart(true) })
 			time.Sleep(time.Duration(round) * time.Millisecond)

@@ -196,10 +196,7 @@ func TestANodeThatGrantsAfterTheDowngrade(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 			}
 		})
-		w, err := m.Lock(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := locktest.MustLock(t, m)
 		if err := m.Downgrade(t.Context(), w); err != nil {
 			t.Fatal(err)
 		}

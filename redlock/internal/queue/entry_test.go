@@ -88,9 +88,7 @@ func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
 					mu.Lock()
 					order = append(order, i)
 					mu.Unlock()
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					locktest.MustUnlock(t, l)
 				})
 				time.Sleep(time.Millisecond)
 			}

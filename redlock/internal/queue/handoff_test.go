@@ -5,15 +5,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -160,50 +156,6 @@ func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 			locktest.MustUnlock(t, lease)
 		}
 	})
-}
-
-// Two waiters are handed a part each, where all nodes are needed. They do not sleep on it: the lower ticket gets all.
-func TestPartsThatAreHandedToTwoComeTogether(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := overtaking(t, 3, 3, quorumlock.WithQuorum(3))
-		holder := locktest.MustLock(t, clients[0].Mutex("x"))
-		locktest.Warm(t, clients[1])
-		late := make(chan struct{})
-		for _, s := range servers[:2] { // where the first attempt of the one who comes first is late
-			locktest.Block(s, "acquire", 1, late)
-		}
-		lower := locktest.Waiter(t, clients[1].Mutex("x"))
-		higher := locktest.Waiter(t, clients[2].Mutex("x"))
-		start := time.Now()
-		locktest.MustUnlock(t, holder)
-		synctest.Wait() // each has a part
-		close(late)
-		select {
-		case lease := <-lower:
-			locktest.MustUnlock(t, lease)
-			locktest.MustUnlock(t, <-higher)
-		case lease := <-higher:
-			t.Error("the one with the higher ticket had it first")
-			locktest.MustUnlock(t, lease)
-			locktest.MustUnlock(t, <-lower)
-		}
-		if d := time.Since(start); d > 100*time.Millisecond {
-			t.Errorf("both had the lock after %v: they slept on their parts", d)
-		}
-		locktest.NoLocks(t, servers)
-	})
-}
-
-// overtaking is fleet, but all clients except the first reach the nodes over clients of their own. Each call has a
-// connection to itself there, so that a later one may overtake it.
-func overtaking(t *testing.T, clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
-	t.Helper()
-	over := func(s *embedded.Server, opts ...node.Option) (*node.Node, error) {
-		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true})
-		t.Cleanup(func() { _ = client.Close() })
-		return node.New(client, append(opts, node.WithName(s.Name))...), nil
-	}
-	return locktest.FleetOver(t, over, clients, n, opts...)
 }
 
 // If a handoff is heard so late that the first renewal might come too late, another attempt takes it over, for the whole

@@ -16,37 +16,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-func TestWaitersAreServedInTheOrderTheyCame(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		const waiters = 12
-		clients, servers := locktest.Fleet(t, waiters+1, 5)
-		holder := locktest.MustLock(t, clients[0].Mutex("x"))
-		var served []int
-		var wg sync.WaitGroup
-		for i := range waiters {
-			wg.Go(func() {
-				lease := locktest.MustLock(t, clients[i+1].Mutex("x"))
-				served = append(served, i) // guarded by the lock
-				time.Sleep(time.Millisecond)
-				locktest.MustUnlock(t, lease)
-			})
-			time.Sleep(time.Millisecond) // each has a ticket of its own
-		}
-		start := time.Now()
-		locktest.MustUnlock(t, holder)
-		wg.Wait()
-		for i, w := range served {
-			if w != i {
-				t.Fatalf("served in the order %v", served)
-			}
-		}
-		if d := time.Since(start); d > waiters*5*time.Millisecond {
-			t.Errorf("%d handoffs took %v: somebody was not woken", waiters, d)
-		}
-		locktest.NoLocks(t, servers)
-	})
-}
-
 func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 3, 5)

@@ -170,25 +170,6 @@ func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
 	})
 }
 
-// Nodes that come back with the key renew it: the holder notices nothing.
-func TestRestartsWithDataCostTheHolderNothing(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5, guarded)
-		other, _ := locktest.Another(t, servers, guarded)
-		longUp()
-		lease := locktest.Lock(t, c.Mutex("x"))
-		for range 10 {
-			locktest.Each(servers, func(s *embedded.Server) { s.Restart(true) })
-			_, _ = other.Inspect(t.Context(), "x") // finds the connections dead
-			time.Sleep(quorumlock.DefaultTTL / 2)
-			locktest.Held(t, lease)
-			locktest.Refused(t, other.Mutex("x"))
-		}
-		locktest.Unlock(t, lease)
-		locktest.Nothing(t, servers)
-	})
-}
-
 // A vote that a node has given lasts until that lease is over, also when the node has lost it, and not
 // even the holder may have it before: B gets the vote of node 3 while A is cut off; 3 forgets it; A comes
 // back. If A got 3 now, it would extend its lease on 1, 2 and 3 while B is granted its third node.

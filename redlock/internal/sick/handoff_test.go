@@ -9,7 +9,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // twoRenewals is how long two regular renewals take, and what a handoff has of its own.
@@ -43,27 +42,6 @@ func TestANodeThatWasNotHeardToHandOverVotesAgainWithinTwoRenewals(t *testing.T)
 			survivesAMinority(t, first.Mutex("x"), lease, servers, heard[:tt.nodes/2], tt.after)
 		})
 	}
-}
-
-// The same for the members of a MultiLock, of which one node holds several.
-func TestANodeThatWasNotHeardToHandOverAMultiLockVotesAgain(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		first, servers := locktest.Client(t, 3)
-		second, paths := locktest.Another(t, servers)
-		both := func(c *redlock.Client) quorumlock.Locker {
-			m := locktest.Multi(t, c.Mutex("x"), c.Mutex("y"))
-			return m
-		}
-		holder := locktest.Lock(t, both(first))
-		locktest.Warm(t, second)
-		got := locktest.Waiter(t, both(second))
-		paths[0].LoseMessages(true)
-		locktest.MustUnlock(t, holder)
-		lease := <-got
-		synctest.Wait()
-		paths[0].LoseMessages(false)
-		survivesAMinority(t, first.Mutex("y"), lease, servers, servers[1:2], twoRenewals)
-	})
 }
 
 // survivesAMinority checks that a lease goes on when some nodes die after a while, and what it leaves.

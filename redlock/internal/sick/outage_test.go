@@ -82,10 +82,7 @@ func TestOneNodeSlowCostsNothing(t *testing.T) {
 			slow(servers[2])
 			for i := range 4 {
 				start := time.Now()
-				lease, err := c.Mutex("x").Lock(t.Context())
-				if err != nil {
-					t.Fatal(err)
-				}
+				lease := locktest.MustLock(t, c.Mutex("x"))
 				took[0] += time.Since(start)
 				start = time.Now()
 				if err := lease.Extend(t.Context()); err != nil {
