@@ -397,13 +397,8 @@ func TestAHolderOfTheLockIsNoLeader(t *testing.T) {
 
 func TestTwoAddressesOfOneServerCountOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 2)
-		_, twins := locktest.Paths(t, servers[:1], node.WithName("twin"))
-		c, err := redlock.New(append(nodes, twins...))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close() //nolint:errcheck // the test is over
+		servers, _ := locktest.Nodes(t, 2)
+		c, _ := locktest.Twin(t, servers)
 		e := election.New(c.Mutex("job"), "v")
 		term, err := e.Campaign(t.Context())
 		if err != nil {

@@ -37,16 +37,7 @@ func start(t *testing.T, n int, opts ...quorumlock.Option) ([]*candidate, []*emb
 
 func join(t *testing.T, servers []*embedded.Server, value string, opts ...quorumlock.Option) *candidate {
 	t.Helper()
-	paths, nodes := locktest.Paths(t, servers)
-	c, err := redlock.New(nodes, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	c, paths := locktest.Another(t, servers, opts...)
 	return &candidate{election.New(c.Mutex("job"), value), c, paths}
 }
 

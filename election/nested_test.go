@@ -92,22 +92,16 @@ func TestTheWorkOfAnInnerElectionMayResignFromTheOuter(t *testing.T) {
 	}
 }
 
-// losses is an Observer of them.
-type losses chan quorumlock.LossReason
-
-func (losses) Begin(context.Context, string) context.Context { return nil }
-
-func (l losses) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.Lost {
-		l <- e.Reason
-	}
-}
-
 // Work that has entered the lock of its election, and hangs, does not keep the lock for ever.
 func TestAHungLeadThatEnteredItsLockAgainCostsATTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		lost := make(losses, 10)
-		c, servers := start(t, 2, quorumlock.WithObserver(lost))
+		lost := make(chan quorumlock.LossReason, 10)
+		losses := locktest.Observer(func(e quorumlock.Event) {
+			if e.Kind == quorumlock.Lost {
+				lost <- e.Reason
+			}
+		})
+		c, servers := start(t, 2, quorumlock.WithObserver(losses))
 		hang := make(chan struct{})
 		stop := c[0].background(t, func(ctx context.Context) error {
 			inner, err := c[0].client.Mutex("job").Lock(context.WithoutCancel(ctx))

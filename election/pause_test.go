@@ -9,7 +9,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // pausedHold is a hold that is over, in a process whose timers have not fired since: it has just woken up.
@@ -40,11 +39,7 @@ func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			_, nodes := locktest.Nodes(t, 1)
-			c, err := redlock.New(nodes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer c.Close() //nolint:errcheck // the test is over
+			c := locktest.Of(t, nodes)
 			e := New(c.Mutex("job"), "v")
 			held := locktest.Lock(t, c.Mutex("job"))
 			var hold quorumlock.Hold = heldBy{held}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,25 +14,19 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
-// counter counts the locks that were acquired.
-type counter struct{ acquired atomic.Int64 }
-
-func (c *counter) Begin(ctx context.Context, _ string) context.Context { return ctx }
-
-func (c *counter) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.Acquired && strings.Contains(e.Lock, " + ") {
-		c.acquired.Add(1)
-	}
-}
-
 // A MultiLock inherits its client's options as defaults.
 func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		var lines bytes.Buffer
-		var seen counter
+		acquired := 0
+		seen := locktest.Observer(func(e quorumlock.Event) {
+			if e.Kind == quorumlock.Acquired && strings.Contains(e.Lock, " + ") {
+				acquired++
+			}
+		})
 		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithWait(time.Second), quorumlock.WithoutRenewal(),
 			quorumlock.WithLabel("billing"), quorumlock.WithPrefix("{app}:"), quorumlock.WithQuorum(3),
-			quorumlock.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), quorumlock.WithObserver(&seen))
+			quorumlock.WithLogger(slog.New(slog.NewTextHandler(&lines, nil))), quorumlock.WithObserver(seen))
 		a, b := c.Mutex("a"), c.Mutex("b")
 		lease := locktest.Lock(t, locktest.Multi(t, a, b))
 		if left := time.Until(lease.ValidUntil()); left > 3*time.Second {
@@ -50,8 +43,8 @@ func TestAMultiLockHasTheDefaultsOfItsClient(t *testing.T) {
 			t.Errorf("Lock: %v after %v, want DeadlineExceeded after the client's wait of 1s", err, time.Since(began))
 		}
 		locktest.Lost(t, lease, 3*time.Second) // it is not renewed
-		if n := seen.acquired.Load(); n != 1 {
-			t.Errorf("the client's Observer learned of %d grants, want 1", n)
+		if acquired != 1 {
+			t.Errorf("the client's Observer learned of %d grants, want 1", acquired)
 		}
 		_ = c.Close() // returns when all is logged
 		if !strings.Contains(lines.String(), "a + b") {

@@ -406,16 +406,7 @@ func TestAHeldMemberDoesNotHideTheOutageOfAnother(t *testing.T) {
 func TestKeyGoneIsTakenBackWhenTheRenewalTakesSeveralPipelines(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 3)
-		several, err := redlock.New(nodes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer several.Close() //nolint:errcheck // the test ends
-		single, err := redlock.New(nodes[:1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer single.Close() //nolint:errcheck // as above
+		several, single := locktest.Of(t, nodes), locktest.Of(t, nodes[:1])
 		for i := range 498 {
 			if _, err := single.Mutex(fmt.Sprint("single-", i)).TryLock(t.Context()); err != nil {
 				t.Fatal(err)

@@ -169,19 +169,9 @@ func TestTooFewNodesForTheQuorumAreAFailureAndAnError(t *testing.T) {
 
 func TestTwoNodesOfOneServerAreFoundAndCountOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		servers, nodes := locktest.Nodes(t, 2)
-		twin := servers[0].Path("twin")
-		t.Cleanup(twin.Close)
-		second, err := twin.Node()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := redlock.New(append(nodes, second))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = c.Close() })
-		same := redlock.Finding{Kind: redlock.SameServer, Severity: redlock.Failure, Node: "twin", Problem: "same server as node-1"}
+		servers, _ := locktest.Nodes(t, 2)
+		c, _ := locktest.Twin(t, servers)
+		same := redlock.Finding{Kind: redlock.SameServer, Severity: redlock.Failure, Node: "again", Problem: "same server as a"}
 		finds(t, check(t, c, true), same)
 		servers[1].Kill()
 		finds(t, check(t, c, true), same,

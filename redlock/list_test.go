@@ -24,11 +24,7 @@ func over(t *testing.T, servers []*embedded.Server, suffix string, opts ...quoru
 		}
 		nodes = append(nodes, n)
 	}
-	c, err := redlock.New(nodes, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := locktest.Of(t, nodes, opts...)
 	locktest.Warm(t, c)
 	synctest.Wait()
 	return c

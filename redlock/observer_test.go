@@ -185,22 +185,15 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 	})
 }
 
-// panics is an Observer that panics when it hears of a lease.
-type panics struct{}
-
-func (panics) Begin(ctx context.Context, _ string) context.Context { return ctx }
-
-func (panics) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.Acquired {
-		panic("a fault of the observer's own")
-	}
-}
-
 // Nobody gets a lease whose Observer panics, so it must not be renewed for ever.
 func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		other, servers := locktest.Client(t, 3)
-		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(panics{}))
+		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(locktest.Observer(func(e quorumlock.Event) {
+			if e.Kind == quorumlock.Acquired {
+				panic("a fault of the observer's own")
+			}
+		})))
 		func() {
 			defer func() {
 				if recover() == nil {

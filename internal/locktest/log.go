@@ -45,6 +45,15 @@ func (l *Log) Lines(parts ...string) (found []string) {
 	return found
 }
 
+// Observer is an Observer of events alone: it has no context for them.
+type Observer func(e quorumlock.Event)
+
+// Begin implements [quorumlock.Observer].
+func (Observer) Begin(context.Context, string) context.Context { return nil }
+
+// Observe implements [quorumlock.Observer].
+func (o Observer) Observe(_ context.Context, e quorumlock.Event) { o(e) }
+
 // Events is an Observer that counts events, and passes no context on. Its zero value is ready, and safe for concurrent use.
 type Events struct {
 	mu    sync.Mutex

@@ -252,21 +252,16 @@ func TestShutdownEndsTheCallsInTheLocalQueue(t *testing.T) {
 	})
 }
 
-// steps are the first steps of calls, as an Observer learns them.
-type steps struct{ first []quorumlock.StepKind }
-
-func (*steps) Begin(ctx context.Context, _ string) context.Context { return ctx }
-
-func (s *steps) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.Acquired {
-		s.first = append(s.first, e.Steps[0].Kind)
-	}
-}
-
 // An Observer learns which calls waited in the local queue before they asked a node.
 func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		w, s := newWorld(t), &steps{}
+		w := newWorld(t)
+		var first []quorumlock.StepKind // of each call
+		s := locktest.Observer(func(e quorumlock.Event) {
+			if e.Kind == quorumlock.Acquired {
+				first = append(first, e.Steps[0].Kind)
+			}
+		})
 		c := newCrowd(w.lock(t, "x", quorumlock.WithObserver(s)))
 		holder := locktest.Lock(t, c.lock)
 		c.come(t.Context(), 1, 2, 3, 4, 5)
@@ -280,8 +275,8 @@ func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
 			}
 		}
 		queued, asks := quorumlock.StepQueued, quorumlock.StepAttempt
-		if want := []quorumlock.StepKind{asks, asks, asks, asks, queued, queued}; !slices.Equal(s.first, want) {
-			t.Errorf("the first steps are %v, want %v", s.first, want)
+		if want := []quorumlock.StepKind{asks, asks, asks, asks, queued, queued}; !slices.Equal(first, want) {
+			t.Errorf("the first steps are %v, want %v", first, want)
 		}
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestLockNamesAreTakenAsTheyAre(t *testing.T) {
@@ -64,11 +63,7 @@ func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"h:1"}})
 	t.Cleanup(func() { _ = client.Close() })
 	n := node.New(client)
-	c, err := redlock.New([]*node.Node{n})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
+	c := locktest.Of(t, []*node.Node{n})
 	for _, name := range []string{"a}b", "a{b", "{}x", "}", "x{}{y}"} {
 		told := func(where string, err error) {
 			t.Helper()

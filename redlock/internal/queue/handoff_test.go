@@ -3,14 +3,12 @@ package queue
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestALockIsHandedOverWithoutAnotherAttempt(t *testing.T) {
@@ -59,32 +57,14 @@ func TestWithoutRenewalNothingIsHandedOver(t *testing.T) {
 // A waiter that dies as the lock is handed to it keeps the next one waiting for as long as it was handed over.
 func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 5)
-		through := func() ([]*embedded.Server, *redlock.Client) {
-			paths, nodes := locktest.Paths(t, servers)
-			c, err := redlock.New(nodes)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
-			return paths, c
-		}
-		_, first := through()
-		dying, second := through()
-		_, third := through()
+		first, servers := locktest.Client(t, 5)
+		second, dying := locktest.Another(t, servers)
+		third, _ := locktest.Another(t, servers)
 		holder := locktest.MustLock(t, first.Mutex("x"))
 		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			if lease, err := second.Mutex("x").Lock(ctx); err == nil {
-				t.Errorf("the dead one has got %v", lease)
-			}
-		})
-		time.Sleep(20 * time.Millisecond)
+		dead := locktest.Call(t, ctx, second.Mutex("x").Lock)
 		got := locktest.Waiter(t, third.Mutex("x"))
-		for _, p := range dying {
-			p.Kill()
-		}
+		locktest.Kill(dying...)
 		start := time.Now()
 		locktest.MustUnlock(t, holder)
 		lease := <-got
@@ -93,10 +73,10 @@ func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 		}
 		locktest.MustUnlock(t, lease)
 		cancel()
-		wg.Wait()
-		for _, p := range dying {
-			p.Restart(true)
+		if lease := <-dead; lease != nil {
+			t.Errorf("the dead one has got %v", lease)
 		}
+		locktest.Restart(dying...)
 	})
 }
 
@@ -144,13 +124,9 @@ func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 			time.Sleep(phase)
 			locktest.MustUnlock(t, holder)
 			lease := <-got
-			for _, s := range servers {
-				s.Stall()
-			}
+			locktest.Each(servers, (*embedded.Server).Stall)
 			time.Sleep(quorumlock.DefaultTTL / 20)
-			for _, s := range servers {
-				s.Resume()
-			}
+			locktest.Each(servers, (*embedded.Server).Resume)
 			time.Sleep(time.Minute)
 			locktest.Held(t, lease)
 			locktest.MustUnlock(t, lease)

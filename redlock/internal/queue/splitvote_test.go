@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -18,17 +17,6 @@ import (
 
 var contests = flag.Int("contests", locktest.Thorough(20, 5), "how many contests TestSplitVotes has for each distance")
 
-// splits counts, over the contests for one lock, those in which nobody's first attempt won.
-type splits struct{ won atomic.Bool }
-
-func (s *splits) Begin(ctx context.Context, _ string) context.Context { return ctx }
-
-func (s *splits) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.Acquired && e.Attempts == 1 && !e.Handed {
-		s.won.Store(true)
-	}
-}
-
 // Regions that are far from each other, with a node and a contender in each. All contenders call Lock within a round trip
 // between regions, and votes split. Somebody has the lock a few round trips after the first call. With -v it prints the
 // figures of docs/nodes.md; time is virtual, so computing takes none.
@@ -40,10 +28,15 @@ func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 		for _, far := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 			locktest.Run(t, fmt.Sprint(regions, " regions, ", far), func(t *testing.T) {
 				_, servers := locktest.Client(t, regions)
-				var seen splits
+				var won atomic.Bool // by a first attempt
+				seen := locktest.Observer(func(e quorumlock.Event) {
+					if e.Kind == quorumlock.Acquired && e.Attempts == 1 && !e.Handed {
+						won.Store(true)
+					}
+				})
 				clients := make([]*redlock.Client, regions)
 				for i := range clients {
-					c, paths := locktest.Another(t, servers, quorumlock.WithObserver(&seen))
+					c, paths := locktest.Another(t, servers, quorumlock.WithObserver(seen))
 					locktest.Warm(t, c)
 					for j, p := range paths {
 						if p.Delay(far / 2); i == j {
@@ -57,7 +50,7 @@ func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 				var firsts, handoffs []time.Duration
 				for n := range contests {
 					m := fmt.Sprint("x", n)
-					seen.won.Store(false)
+					won.Store(false)
 					calls := make([]time.Time, regions)
 					grants := make([]time.Time, regions)
 					frees := make([]time.Time, regions)
@@ -86,7 +79,7 @@ func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 					for i := 1; i < regions; i++ {
 						handoffs = append(handoffs, grants[i].Sub(frees[i-1]))
 					}
-					if !seen.won.Load() {
+					if !won.Load() {
 						split++
 					}
 				}

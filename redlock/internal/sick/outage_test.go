@@ -122,17 +122,6 @@ func TestOneNodeSlowCostsNothing(t *testing.T) {
 	}
 }
 
-// refusal is an Observer that keeps the steps of a refused call.
-type refusal struct{ steps []quorumlock.Step }
-
-func (r *refusal) Begin(ctx context.Context, _ string) context.Context { return ctx }
-
-func (r *refusal) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.Refused {
-		r.steps = e.Steps
-	}
-}
-
 // With a dead or a slow minority, the waiter still learns that the lock is held, and sends no node more requests than with healthy
 // nodes.
 func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
@@ -142,8 +131,13 @@ func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 			c, servers := locktest.Client(t, 3)
 			locktest.MustLock(t, c.Mutex("x"))
 			log, logger := locktest.Logger()
-			told := &refusal{}
-			waiter, paths := locktest.Another(t, servers, logger, quorumlock.WithObserver(told))
+			var told []quorumlock.Step
+			observer := locktest.Observer(func(e quorumlock.Event) {
+				if e.Kind == quorumlock.Refused {
+					told = e.Steps
+				}
+			})
+			waiter, paths := locktest.Another(t, servers, logger, quorumlock.WithObserver(observer))
 			slow(paths[0])
 			paths[1].Delay(time.Millisecond)
 			paths[2].Delay(2 * time.Millisecond)
@@ -158,7 +152,7 @@ func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 			if lines := log.Lines("no quorum"); len(lines) > 0 {
 				t.Errorf("the log has %q", lines[0])
 			}
-			for _, s := range told.steps {
+			for _, s := range told {
 				if _, few := errors.AsType[*quorumlock.QuorumError](s.Err); few {
 					t.Errorf("the Observer learns of %v", s.Err)
 				}

@@ -52,12 +52,7 @@ func balanced(t *testing.T, b *balancer, opts ...node.Option) *redlock.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := redlock.New([]*node.Node{n})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	return locktest.Of(t, []*node.Node{n})
 }
 
 // Two clients whose connections lead to different servers would both get the lock.
@@ -225,11 +220,7 @@ func TestCheckFindsAnAddressOfSeveralServers(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = dialled.Close() })
 		for _, n := range []*node.Node{dialled, node.New(own)} {
-			c, err := redlock.New([]*node.Node{n, nodes[1], nodes[2]})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = c.Close() })
+			c := locktest.Of(t, []*node.Node{n, nodes[1], nodes[2]})
 			h, err := c.Check(t.Context())
 			if err != nil || len(h.Findings) != 1 || h.Findings[0].Kind != redlock.SeveralServers || h.Findings[0].Severity != redlock.Failure || h.Findings[0].Node != n.String() {
 				t.Errorf("%v, %v, want that %s is several servers", h, err, n)
