@@ -22,15 +22,6 @@ func Arrive(s *embedded.Server, d time.Duration) {
 	s.Before(func(embedded.Run) { time.Sleep(d) })
 }
 
-// Late holds back a script at a server for some time, on its connection only.
-func Late(s *embedded.Server, script string, by time.Duration) {
-	s.Before(func(r embedded.Run) {
-		if r.Script == script {
-			time.Sleep(by)
-		}
-	})
-}
-
 // Block holds back one run of a script at a server, counted from 1, until the channel is closed.
 func Block(s *embedded.Server, script string, nth int32, until <-chan struct{}) {
 	var runs atomic.Int32
