@@ -1,6 +1,7 @@
 package quorumlock_test
 
 import (
+	"errors"
 	"math"
 	"math/big"
 	"strings"
@@ -80,8 +81,8 @@ func TestValidateRejectsWhatCannotWorkAndSaysWhatWould(t *testing.T) {
 				}
 				return
 			}
-			if err == nil {
-				t.Fatal("accepted")
+			if !errors.Is(err, quorumlock.ErrMisuse) {
+				t.Fatalf("%v, want ErrMisuse", err)
 			}
 			for _, want := range []string{"quorumlock: ", "Drift." + tt.wrong, "such as"} {
 				if !strings.Contains(err.Error(), want) {

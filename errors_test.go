@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 )
@@ -16,26 +17,30 @@ var (
 	cutOff   = &quorumlock.NodeError{Node: "10.0.0.2:6379", Err: fmt.Errorf("read: %w", io.EOF)}
 )
 
-func TestErrorsNameTheNodeAndTheCause(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		err  error
-		want string
-	}{
-		{"node", timedOut, "quorumlock: node 10.0.0.1:6379: context deadline exceeded"},
-		{"a wrapped cause", cutOff, "quorumlock: node 10.0.0.2:6379: read: EOF"},
-		{"a cause of two lines", &quorumlock.NodeError{Node: "n", Err: errors.Join(io.EOF, io.ErrClosedPipe)}, "quorumlock: node n: EOF; io: read/write on closed pipe"},
-		{"only refusals", &quorumlock.QuorumError{Granted: 1, Needed: 3}, "quorumlock: no quorum: 1 of the 3 needed"},
-		{"one node", &quorumlock.QuorumError{Granted: 0, Needed: 1, Nodes: []*quorumlock.NodeError{cutOff}},
-			"quorumlock: no quorum: 0 of the 1 needed: node 10.0.0.2:6379: read: EOF"},
-		{"two nodes", &quorumlock.QuorumError{Granted: 2, Needed: 3, Nodes: []*quorumlock.NodeError{timedOut, cutOff}},
-			"quorumlock: no quorum: 2 of the 3 needed: node 10.0.0.1:6379: context deadline exceeded; node 10.0.0.2:6379: read: EOF"},
+func TestErrorsSayWhatIsKnownAndNothingElse(t *testing.T) {
+	held := func(e quorumlock.HeldError) error { return &e }
+	lost := func(e quorumlock.LostError) error { return &e }
+	for want, err := range map[string]error{
+		"quorumlock: node 10.0.0.1:6379: context deadline exceeded":                                                              timedOut,
+		"quorumlock: node n: EOF; io: read/write on closed pipe":                                                                 &quorumlock.NodeError{Node: "n", Err: errors.Join(io.EOF, io.ErrClosedPipe)},
+		"quorumlock: no quorum: 1 of the 3 needed":                                                                               &quorumlock.QuorumError{Granted: 1, Needed: 3},
+		"quorumlock: no quorum: 2 of the 3 needed: node 10.0.0.1:6379: context deadline exceeded; node 10.0.0.2:6379: read: EOF": &quorumlock.QuorumError{Granted: 2, Needed: 3, Nodes: []*quorumlock.NodeError{timedOut, cutOff}},
+
+		"quorumlock: the lock is held or awaited by somebody else":                                       held(quorumlock.HeldError{}),
+		`quorumlock: the lock "x" is held by web-1`:                                                      held(quorumlock.HeldError{Name: "x", Holder: labelled}),
+		`quorumlock: the lock "x" is held by uuid:7`:                                                     held(quorumlock.HeldError{Name: "x", Holder: "uuid:7"}),
+		`quorumlock: the lock "x" is held by web-1 for another 7.2s`:                                     held(quorumlock.HeldError{Name: "x", Holder: labelled, TTL: 7200*time.Millisecond + 1}),
+		`quorumlock: the lock "x" is held by web-1 for another 1ms`:                                      held(quorumlock.HeldError{Name: "x", Holder: labelled, TTL: 1}),
+		`quorumlock: the lock "x" is held or awaited by somebody else for another 1s`:                    held(quorumlock.HeldError{Name: "x", TTL: time.Second}),
+		`quorumlock: the lock "x" is held by web-1 for another 1m0s; this call is number 1 in the queue`: held(quorumlock.HeldError{Name: "x", Holder: labelled, TTL: time.Minute, Position: 1}),
+
+		"quorumlock: the lease of the lock was lost": lost(quorumlock.LostError{}),
+		`quorumlock: the lease of the lock "x" was lost: it was not renewed in time: node 10.0.0.1:6379: context deadline exceeded; node 10.0.0.2:6379: read: EOF`: lost(quorumlock.LostError{
+			Name: "x", Reason: "it was not renewed in time", Nodes: []*quorumlock.NodeError{timedOut, cutOff}}),
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if got := tt.err.Error(); got != tt.want {
-				t.Errorf("got  %s\nwant %s", got, tt.want)
-			}
-		})
+		if got := err.Error(); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
 	}
 }
 

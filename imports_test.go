@@ -40,16 +40,19 @@ func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 	}
 }
 
-// An example that no test runs is soon wrong.
-func TestEveryExampleHasATest(t *testing.T) {
+// An example that no test runs is soon wrong, and a long one is not taken in at a glance.
+func TestEveryExampleIsShortAndHasATest(t *testing.T) {
 	examples, err := filepath.Glob("examples/*/main.go")
 	if err != nil || len(examples) < 10 {
 		t.Fatalf("examples: %q, %v", examples, err)
 	}
 	for _, e := range examples {
 		test := readDoc(t, filepath.Join(filepath.Dir(e), "main_test.go"))
-		if !strings.Contains(test, "try.Short(t)") || !strings.Contains(test, "try.Main(") {
-			t.Errorf("%s: main_test.go does not run it with try.Main, or does not check its length with try.Short", e)
+		if !strings.Contains(test, "try.Main(") {
+			t.Errorf("%s: main_test.go does not run it with try.Main", e)
+		}
+		if n := strings.Count(readDoc(t, e), "\n"); n > 40 {
+			t.Errorf("%s has %d lines, want at most 40", e, n)
 		}
 	}
 }

@@ -319,29 +319,6 @@ func TestExtendWithoutAContextExtendsNothing(t *testing.T) {
 	}
 }
 
-func TestDoSaysWhichArgumentIsMissingAndTakesNoLock(t *testing.T) {
-	work := func(context.Context) error { return nil }
-	f := &fakeLock{lockErr: errors.New("Lock was called")}
-	for _, tt := range []struct {
-		name   string
-		ctx    context.Context
-		locker quorumlock.Locker
-		fn     func(context.Context) error
-		want   string
-	}{
-		{"no context", noContext, f, work, "quorumlock: Do: quorumlock: the context is nil: use context.Background()"},
-		{"no locker", t.Context(), nil, work, "quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node"},
-		{"a nil locker", t.Context(), (*fakeLock)(nil), work, "quorumlock: Do: the Locker is nil: use a Mutex of package redlock, multilock or node"},
-		{"no function", t.Context(), f, nil, "quorumlock: Do: the function is nil: use the work that the lock protects"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			if err := quorumlock.Do(tt.ctx, tt.locker, tt.fn); err == nil || err.Error() != tt.want {
-				t.Errorf("got  %v\nwant %s", err, tt.want)
-			}
-		})
-	}
-}
-
 func TestLeaseIsShownAndLoggedWithWhatIdentifiesIt(t *testing.T) {
 	lease := (&fakeLock{}).mustLock(t)
 	defer lease.Unlock(t.Context()) //nolint:errcheck // it is a fake

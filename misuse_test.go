@@ -3,7 +3,6 @@ package quorumlock_test
 import (
 	"context"
 	"crypto/tls"
-	"database/sql"
 	"errors"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/fence"
 	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/node"
@@ -62,19 +60,6 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 	ring := redis.NewRing(&redis.RingOptions{})
 	plain := redis.NewClient(&redis.Options{Addr: "p:1"})
 	defer func() { _, _, _ = cluster.Close(), ring.Close(), plain.Close() }()
-	table, err := fence.NewSQL(fence.SQLite, "tokens")
-	if err != nil {
-		t.Fatal(err)
-	}
-	columns := fence.Columns{Table: "t", Key: "k", Token: "n"}
-	rows, err := fence.NewRows(fence.SQLite, columns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tokens, err := fence.NewRedis(plain, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
 	do := func(context.Context) error { return nil }
 	long := strings.Repeat("x", quorumlock.MaxName+1)
 	many := func(n int, name func(int) string) (members []quorumlock.Locker) {
@@ -84,11 +69,9 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		return members
 	}
 	mutex := func(opts ...quorumlock.Option) error { return lockOf(t, c.Mutex("x", opts...)) }
-	drift := func(d quorumlock.Drift) error { return mutex(quorumlock.WithDrift(d)) }
 	all := func(opts ...quorumlock.Option) error {
 		return newError(multilock.New(many(2, func(i int) string { return "abc"[i : i+1] }), opts...))
 	}
-	owner := func(o quorumlock.Owner) error { return o.Validate() }
 	acquire := func(n *node.Node, name string, o quorumlock.Owner, ttl time.Duration, hold int) error {
 		return newError(n.Acquire(ctx, name, o, ttl, hold))
 	}
@@ -104,10 +87,6 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"Once without a function":               newError(quorumlock.Once(ctx, c.Mutex("x"), 0, nil)),
 		"Once for a negative time":              newError(quorumlock.Once(ctx, c.Mutex("x"), -1, do)),
 		"Lock without a context":                newError(c.Mutex("x").Lock(noCtx)),
-		"no name":                               quorumlock.CheckName(""),
-		"a long name":                           quorumlock.CheckName(long),
-		"a name of this library's":              quorumlock.CheckName("quorumlock_x"),
-		"a name of Redisson's":                  quorumlock.CheckName("x:rwlock_timeout:1"),
 		"a Mutex without a name":                lockOf(t, c.Mutex("")),
 		"a writer without a name":               lockOf(t, c.RWMutex("")),
 		"a reader without a name":               lockOf(t, c.RWMutex("").RLocker()),
@@ -120,32 +99,11 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"Done without a context":                c.Latch("x", 1).Done(noCtx, "1"),
 		"Downgrade without a lease":             c.RWMutex("x").Downgrade(ctx, nil),
 		"Shutdown without a context":            client().Shutdown(noCtx),
-		"WithTTL, negative":                     mutex(quorumlock.WithTTL(-1)),
-		"WithTTL, too long":                     mutex(quorumlock.WithTTL(1 << 62)),
-		"WithDrift, a negative rate":            drift(quorumlock.Drift{Rate: -1}),
-		"WithDrift, a negative floor":           drift(quorumlock.Drift{Floor: -1}),
-		"WithDrift, too large":                  drift(quorumlock.Drift{Floor: time.Hour}),
-		"WithNodeTimeout, 0":                    mutex(quorumlock.WithNodeTimeout(0)),
-		"WithNodeTimeout, too long":             mutex(quorumlock.WithNodeTimeout(time.Hour)),
-		"WithMaxHold, 0":                        mutex(quorumlock.WithMaxHold(0)),
-		"WithPrefix, long":                      mutex(quorumlock.WithPrefix(long)),
-		"WithPrefix, a space":                   mutex(quorumlock.WithPrefix(" ")),
-		"WithPrefix, a brace":                   mutex(quorumlock.WithPrefix("{")),
-		"WithPrefix, reserved":                  mutex(quorumlock.WithPrefix("quorumlock_")),
-		"WithLabel, bad":                        mutex(quorumlock.WithLabel("!")),
 		"WithLabel of one lock":                 mutex(quorumlock.WithLabel("x")),
-		"WithRestartGuard, 0":                   mutex(quorumlock.WithRestartGuard(0)),
-		"WithRestartGuard, short":               mutex(quorumlock.WithRestartGuard(time.Second)),
 		"WithRestartGuard of a cluster":         lockOf(t, node.New(cluster).Mutex("x", quorumlock.WithRestartGuard(time.Minute))),
-		"WithRetention, 0":                      mutex(quorumlock.WithRetention(0)),
-		"WithQuorum, 0":                         mutex(quorumlock.WithQuorum(0)),
 		"WithQuorum, a minority":                mutex(quorumlock.WithQuorum(1)),
 		"WithQuorum of a node":                  lockOf(t, one.Mutex("x", quorumlock.WithQuorum(1))),
 		"WithLabel of a node":                   lockOf(t, one.Mutex("x", quorumlock.WithLabel("x"))),
-		"no owner":                              owner(""),
-		"a long owner":                          owner(quorumlock.Owner(long)),
-		"an owner with a space":                 owner("a b:1"),
-		"an owner without a number":             owner("a:b"),
 		"node.Dial of nothing":                  newError(node.Dial("")),
 		"node.Dial of white space":              newError(node.Dial(" redis://x")),
 		"node.Dial without a scheme":            newError(node.Dial("localhost:6379")),
@@ -197,34 +155,6 @@ func TestEveryWrongUseIsErrMisuse(t *testing.T) {
 		"an election with a long value":         lead(c.Mutex("x"), strings.Repeat("x", election.MaxValue+1)),
 		"an election without a function":        election.New(c.Mutex("x"), "").Run(ctx, nil),
 		"an election without a context":         newError(election.New(c.Mutex("x"), "").Leader(noCtx)),
-		"fence.NewSQL without a dialect":        newError(fence.NewSQL(-1, "x")),
-		"fence.NewSQL with a bad table":         newError(fence.NewSQL(fence.SQLite, "x y")),
-		"fence.SQL without a database":          table.Mark(ctx, (*sql.DB)(nil), "x", 1),
-		"fence.SQL without a resource":          table.Mark(ctx, new(sql.DB), "", 1),
-		"fence.SQL with a long resource":        table.Mark(ctx, new(sql.DB), long, 1),
-		"fence.SQL without a token":             table.Mark(ctx, new(sql.DB), "x", 0),
-		"fence.SQL without both":                table.Mark(ctx, new(sql.DB), "", 0),
-		"fence.Rows without both":               rows.Mark(ctx, (*sql.DB)(nil), 1, 0),
-		"fence.Redis without both":              tokens.Mark(ctx, "", 0),
-		"fence.Memory without both":             newError(new(fence.Memory).Enter(ctx, "", 0)),
-		"fence.SQL with a large token":          table.Mark(ctx, new(sql.DB), "x", 1<<63),
-		"fence.SQL without a context":           table.Mark(noCtx, new(sql.DB), "x", 1),
-		"fence.SQL without a transaction":       table.Check(ctx, new(sql.DB), "x", 1),
-		"fence.NewRows with a bad column":       newError(fence.NewRows(fence.SQLite, fence.Columns{Table: "t", Key: "k k", Token: "n"})),
-		"fence.Rows without columns":            rows.Set(ctx, new(sql.DB), 1, 1, nil),
-		"fence.Rows with a bad column":          rows.Set(ctx, new(sql.DB), 1, 1, map[string]any{"a b": 1}),
-		"fence.Rows with the token's column":    rows.Set(ctx, new(sql.DB), 1, 1, map[string]any{columns.Token: 1}),
-		"fence.NewRedis without a client":       newError(fence.NewRedis(nil, 0)),
-		"fence.NewRedis with a pipeline":        newError(fence.NewRedis(plain.Pipeline(), 0)),
-		"fence.NewRedis, less than a moment":    newError(fence.NewRedis(plain, 1)),
-		"fence.Redis without a context":         tokens.Mark(noCtx, "x", 1),
-		"fence.Redis with a bad TTL":            tokens.Set(ctx, "x", 1, "v", -1),
-		"fence.Redis without a script":          tokens.Run(ctx, nil, "x", 1, nil).Err(),
-		"fence.Memory without a context":        newError(new(fence.Memory).Enter(noCtx, "x", 1)),
-		"fence.Memory without a resource":       newError(new(fence.Memory).Enter(ctx, "", 1)),
-		"locktest with an owner":                lockOf(t, locktest.New("x", quorumlock.WithOwner("a:1"))),
-		"locktest without a name":               lockOf(t, locktest.New("")),
-		"locktest without a context":            newError(locktest.New("x").Lock(noCtx)),
 	} {
 		if !errors.Is(got, quorumlock.ErrMisuse) {
 			t.Errorf("%s: %v, which is not ErrMisuse", name, got)
@@ -286,6 +216,7 @@ func TestWrongUseOfALeaseIsErrMisuse(t *testing.T) {
 
 // A held lock and failed nodes are no misuse.
 func TestOtherFailuresAreNotErrMisuse(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, nodes := connect()
 		defer nodes.Close()

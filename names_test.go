@@ -1,6 +1,7 @@
 package quorumlock_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -39,8 +40,8 @@ func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 					t.Errorf("%q does not say %q", err, want)
 				}
 			}
-			if len(err.Error()) > 300 {
-				t.Errorf("the error has %d bytes", len(err.Error()))
+			if !errors.Is(err, quorumlock.ErrMisuse) || len(err.Error()) > 300 || strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("%q is not ErrMisuse on a short line", err)
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package quorumlock_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
@@ -74,7 +75,7 @@ func TestValidateTakesOwnersOfTheGrammarOnly(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			err := tt.owner.Validate()
-			if (err != nil) != (len(tt.want) > 0) {
+			if (err != nil) != (len(tt.want) > 0) || err != nil && !errors.Is(err, quorumlock.ErrMisuse) {
 				t.Fatalf("Validate: %v", err)
 			}
 			for _, want := range tt.want {

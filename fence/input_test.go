@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence"
 )
@@ -63,9 +65,26 @@ func TestBadArgumentsAreRefusedByName(t *testing.T) {
 		"Redis.Run, zero":         {keys.Run(ctx, new(fence.Script), "x", 1, nil).Err(), "the script is nil"},
 		"Memory.Enter, ctx":       {enter(none, &memory, "x", 1), "context is nil"},
 		"Memory.Enter, token":     {enter(ctx, &memory, "x", 0), "the fencing token is 0"},
+		"Memory.Enter, resource":  {enter(ctx, &memory, "", 1), "the resource is empty"},
+		"New, no dialect":         {second(fence.NewSQL(0, "")), "Dialect(0)"},
+		"New, table":              {second(fence.NewSQL(fence.Postgres, `fence"; DROP TABLE x`)), "the table"},
+		"New, schema":             {second(fence.NewSQL(fence.Postgres, "a b.fence")), "the schema"},
+		"New, empty schema":       {second(fence.NewSQL(fence.Postgres, ".fence")), "the schema"},
+		"New, no table":           {second(fence.NewRows(fence.MySQL, fence.Columns{Key: "id", Token: "t"})), "the table"},
+		"New, no key":             {second(fence.NewRows(fence.MySQL, fence.Columns{Table: "x", Token: "t"})), "the key column"},
+		"New, no token":           {second(fence.NewRows(fence.MySQL, fence.Columns{Table: "x", Key: "id"})), "the token column"},
+		"New, no Redis":           {second(fence.NewRedis(nil, 0)), "the Redis client"},
+		"New, nil Redis":          {second(fence.NewRedis((*redis.Client)(nil), 0)), "the Redis client"},
+		"New, pipeline":           {second(fence.NewRedis(new(redis.Pipeline), 0)), "a *redis.Pipeline, which only queues calls"},
+		"New, in disguise":        {second(fence.NewRedis(struct{ redis.Pipeliner }{}, 0)), "which only queues calls"},
+		"New, keep too short":     {second(fence.NewRedis(new(redis.Client), 1)), "keep is 1ns"},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error about %q", name, tt.err, tt.want)
+			continue
+		}
+		if !errors.Is(tt.err, quorumlock.ErrMisuse) || !strings.HasPrefix(tt.err.Error(), "quorumlock: ") || strings.ContainsAny(tt.err.Error(), "\r\n") {
+			t.Errorf("%s: %v, want ErrMisuse on one line with the prefix", name, tt.err)
 		}
 		if strings.HasSuffix(name, "ctx") && !errors.Is(tt.err, quorumlock.ErrNilContext) {
 			t.Errorf("%s: %v, want ErrNilContext", name, tt.err)
@@ -82,3 +101,5 @@ func must(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
+
+func second[T any](_ T, err error) error { return err }

@@ -2,10 +2,7 @@ package fence
 
 import (
 	"slices"
-	"strings"
 	"testing"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // What goes to the databases. That they do what is meant is tested on real ones, in integration/fencing.
@@ -80,28 +77,3 @@ func TestStatements(t *testing.T) {
 		})
 	}
 }
-
-func TestBadConfigurationIsRefusedByName(t *testing.T) {
-	for name, tt := range map[string]struct {
-		err  error
-		want string
-	}{
-		"no dialect":   {second(NewSQL(0, "")), "Dialect(0)"},
-		"table":        {second(NewSQL(Postgres, `fence"; DROP TABLE x`)), "the table"},
-		"schema":       {second(NewSQL(Postgres, "a b.fence")), "the schema"},
-		"empty schema": {second(NewSQL(Postgres, ".fence")), "the schema"},
-		"no table":     {second(NewRows(MySQL, Columns{Key: "id", Token: "t"})), "the table"},
-		"no key":       {second(NewRows(MySQL, Columns{Table: "x", Token: "t"})), "the key column"},
-		"no token":     {second(NewRows(MySQL, Columns{Table: "x", Key: "id"})), "the token column"},
-		"no Redis":     {second(NewRedis(nil, 0)), "the Redis client"},
-		"nil Redis":    {second(NewRedis((*redis.Client)(nil), 0)), "the Redis client"},
-		"pipeline":     {second(NewRedis(new(redis.Pipeline), 0)), "a *redis.Pipeline, which only queues calls"},
-		"in disguise":  {second(NewRedis(struct{ redis.Pipeliner }{}, 0)), "which only queues calls"},
-	} {
-		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || !strings.HasPrefix(tt.err.Error(), "quorumlock: fence: ") {
-			t.Errorf("%s: %v, want an error about %q", name, tt.err, tt.want)
-		}
-	}
-}
-
-func second[T any](_ T, err error) error { return err }

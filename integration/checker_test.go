@@ -35,46 +35,49 @@ func (p *story) held(token uint64, called, granted, leaving, left int) *grant {
 }
 
 func TestCheckerOfLeasesRefusesBrokenHistories(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		make func(p *story)
-		good bool
+	lost := func(p *story, g *grant) { g.until, g.told, g.err = p.ms(50), p.ms(52), quorumlock.ErrLost }
+	unconfirmed := func(_ *story, g *grant) { g.err = errors.New("no quorum") }
+	slot := func(n int) func(*story, *grant) { return func(_ *story, g *grant) { g.slot = n } }
+	reads := func(_ *story, g *grant) { g.reads = true }
+	downgraded := func(p *story, g *grant) { g.downgraded = p.ms(20) }
+	type lease struct {
+		token                          uint64
+		called, granted, leaving, left int
+		is                             func(*story, *grant)
+	}
+	for _, tt := range []struct {
+		name   string
+		leases []lease
+		good   bool
 	}{
-		{"one after the other", func(p *story) {
-			p.held(5, 0, 10, 20, 30)
-			p.held(6, 0, 25, 40, 50) // granted while the release was under way
-		}, true},
-		{"a lost lease ends at its deadline", func(p *story) {
-			g := p.held(5, 0, 10, 90, 91)
-			g.until, g.told, g.err = p.ms(50), p.ms(52), quorumlock.ErrLost
-			p.held(6, 20, 51, 60, 61)
-		}, true},
-		{"a release that nobody confirmed may come late", func(p *story) {
-			p.held(5, 0, 10, 20, 30).err = errors.New("no quorum")
-			p.held(6, 20, 400, 410, 411)
-		}, true},
-		{"two holders at one time", func(p *story) {
-			p.held(5, 0, 10, 50, 60)
-			p.held(6, 20, 30, 40, 45)
-		}, false},
-		{"granted before the deadline of a lost lease", func(p *story) {
-			g := p.held(5, 0, 10, 90, 91)
-			g.until, g.told, g.err = p.ms(50), p.ms(52), quorumlock.ErrLost
-			p.held(6, 20, 49, 60, 61)
-		}, false},
-		{"a token twice", func(p *story) {
-			p.held(5, 0, 10, 20, 30)
-			p.held(5, 35, 40, 50, 60)
-		}, false},
-		{"tokens fall", func(p *story) {
-			p.held(6, 0, 10, 20, 30)
-			p.held(5, 35, 40, 50, 60)
-		}, false},
+		{"one after the other, granted while the release was under way", []lease{{5, 0, 10, 20, 30, nil}, {6, 0, 25, 40, 50, nil}}, true},
+		{"a lost lease ends at its deadline", []lease{{5, 0, 10, 90, 91, lost}, {6, 20, 51, 60, 61, nil}}, true},
+		{"a release that nobody confirmed may come late", []lease{{5, 0, 10, 20, 30, unconfirmed}, {6, 20, 400, 410, 411, nil}}, true},
+		{"two holders at one time", []lease{{5, 0, 10, 50, 60, nil}, {6, 20, 30, 40, 45, nil}}, false},
+		{"granted before the deadline of a lost lease", []lease{{5, 0, 10, 90, 91, lost}, {6, 20, 49, 60, 61, nil}}, false},
+		{"a token twice", []lease{{5, 0, 10, 20, 30, nil}, {5, 35, 40, 50, 60, nil}}, false},
+		{"tokens fall", []lease{{6, 0, 10, 20, 30, nil}, {5, 35, 40, 50, 60, nil}}, false},
+
+		{"readers share", []lease{{5, 0, 10, 50, 60, reads}, {6, 0, 20, 40, 50, reads}, {7, 0, 70, 80, 90, nil}}, true},
+		{"what is downgraded is shared", []lease{{5, 0, 10, 50, 60, downgraded}, {5, 0, 30, 40, 45, reads}}, true},
+		{"a reader beside a writer", []lease{{5, 0, 10, 50, 60, nil}, {5, 0, 30, 40, 45, reads}}, false},
+		{"a writer beside a reader", []lease{{5, 0, 10, 50, 60, reads}, {6, 0, 30, 40, 45, nil}}, false},
+		{"a writer beside what was downgraded", []lease{{5, 0, 10, 50, 60, downgraded}, {6, 0, 30, 40, 45, nil}}, false},
+		{"a reader's token is that of a later writer", []lease{{6, 0, 10, 20, 30, reads}, {6, 40, 50, 60, 70, nil}}, false},
+		{"a reader's token is lower than an earlier writer's", []lease{{6, 0, 10, 20, 30, nil}, {5, 40, 50, 60, 70, reads}}, false},
+
+		{"every slot at one time, with tokens of their own", []lease{{5, 0, 10, 50, 60, slot(0)}, {4, 0, 20, 40, 50, slot(1)}, {5, 0, 20, 40, 50, slot(2)}, {6, 30, 60, 70, 80, slot(1)}}, true},
+		{"a slot with two holders", []lease{{5, 0, 10, 50, 60, slot(1)}, {6, 0, 20, 40, 45, slot(1)}}, false},
+		{"a slot beyond the permits", []lease{{5, 0, 10, 50, 60, slot(permits)}}, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			p := newStory()
-			c.make(p)
-			verdict(t, leases, p.h.leaseOperations(p.grants), c.good)
+			for _, l := range tt.leases {
+				if g := p.held(l.token, l.called, l.granted, l.leaving, l.left); l.is != nil {
+					l.is(p, g)
+				}
+			}
+			verdict(t, leases, p.h.operations(p.grants), tt.good)
 		})
 	}
 }

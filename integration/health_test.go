@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 
@@ -109,18 +108,6 @@ func TestCheckTellsOfServersThatAreDownAndOfTooFew(t *testing.T) {
 		t.Errorf("%v, want a *QuorumError with 2 of 3", err)
 	}
 	if len(h.Findings) != 4 || h.Findings[0].Kind != redlock.NoQuorum || h.Findings[0].Severity != redlock.Failure {
-		t.Errorf("found:\n%v", h)
-	}
-}
-
-func TestCheckFindsTwoAddressesOfOneServer(t *testing.T) {
-	needServers(t)
-	_, port, err := net.SplitHostPort(five[0].addr)
-	must(t, err)
-	c := dialURLs(t, []string{five[0].url(), five[1].url(), "redis://localhost:" + port}, unhurried)
-	h, err := c.Check(t.Context())
-	must(t, err)
-	if len(h.Findings) != 1 || h.Findings[0].Kind != redlock.SameServer || !strings.Contains(h.Findings[0].Problem, five[0].addr) || h.OK() {
 		t.Errorf("found:\n%v", h)
 	}
 }

@@ -23,6 +23,10 @@ type grant struct {
 	left    time.Time // Unlock returned
 	err     error     // what it returned
 	until   time.Time // the lease's deadline in the end
+
+	slot       int       // of a semaphore
+	reads      bool      // it is a reader's
+	downgraded time.Time // Downgrade was called; zero if it was not
 }
 
 // end is until when the holder could believe to hold the lock.
@@ -158,7 +162,7 @@ func (h *history) check(t *testing.T, exclusive bool) {
 				t.Errorf("%q: %v", lock, err)
 			}
 		}
-		if err := linearizable(pictures(), t.Name()+" "+lock, leases, h.leaseOperations(grants)); err != nil {
+		if err := linearizable(pictures(), t.Name()+" "+lock, leases, h.operations(grants)); err != nil {
 			t.Errorf("%q: the leases: %v", lock, err)
 		}
 	}

@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
+
+const stoppedTTL = 2 * time.Second
 
 // lead is the whole of a process that leads on the nodes of these URLs. It says on its standard output that it leads, with
 // its token; that it was told of the loss; and, at each line of its standard input, whether its next call says that the

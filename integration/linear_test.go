@@ -14,53 +14,83 @@ import (
 // Porcupine looks for an order of the operations of a history, each at some moment between its call and its
 // return, that a sequential model allows.
 
-// leases is the model of a lock whose leases may end by themselves: one holder at a time, and each grant
-// has a higher token than all before.
+// leases is the model of a lock of any kind whose leases may end by themselves. A mutex has slot 0 alone, and no readers. In each slot a
+// writer is alone, and its token is higher than all before; a reader's is not lower than that of a writer before.
 var leases = porcupine.Model{
-	Init: func() any { return leaseState{} },
-	Step: func(state, input, _ any) (bool, any) {
-		s, in := state.(leaseState), input.(leaseInput)
-		if in.does == acquires {
-			return s.holder == 0 && in.token > s.last, leaseState{in.token, in.token}
+	Init: func() any { return lockState{} },
+	Step: func(state, input, _ any) (ok bool, _ any) {
+		s, in := state.(lockState), input.(leaseInput)
+		if in.slot < 0 || in.slot >= permits {
+			return false, s
 		}
-		return s.holder == in.token, leaseState{0, s.last}
+		at := &s[in.slot]
+		switch {
+		case in.does == acquires && in.reads:
+			ok = at.writer == 0 && in.token >= at.last
+			at.readers, at.read = at.readers+1, max(at.read, in.token)
+		case in.does == acquires:
+			ok = at.writer == 0 && at.readers == 0 && in.token > max(at.last, at.read)
+			at.writer, at.last = in.token, in.token
+		case in.does == downgrades:
+			ok = at.writer == in.token
+			at.writer, at.readers = 0, at.readers+1
+		case in.reads:
+			at.readers--
+			ok = at.readers >= 0
+		default:
+			ok = at.writer == in.token
+			at.writer = 0
+		}
+		return ok, s
 	},
-	DescribeOperation: func(input, _ any) string { return fmt.Sprint(input) },
+	DescribeOperation: func(input, _ any) string { return fmt.Sprintf("%+v", input) },
 	DescribeState:     func(state any) string { return fmt.Sprintf("%+v", state) },
 }
 
-type leaseState struct{ holder, last uint64 } // by their tokens; no holder is 0
+const permits = 3 // of the semaphores
+
+type lockState [permits]struct {
+	writer  uint64 // its token; no writer is 0
+	readers int
+	last    uint64 // the highest token of a writer
+	read    uint64 // of a reader
+}
 
 type leaseInput struct {
 	does  string
+	slot  int
+	reads bool
 	token uint64
 }
 
 const (
-	acquires = "acquire"
-	releases = "release"
-	loses    = "lose"
+	acquires   = "acquire"
+	downgrades = "downgrade"
+	releases   = "release"
 )
 
-const never = math.MaxInt64 // the return of an operation that may take effect at any later time
-
-// leaseOperations are the grants of one lock for the model leases. A lease that is lost ends at its
-// deadline or, if its holder was told before, then; at that moment at the earliest.
-func (h *history) leaseOperations(grants []*grant) []porcupine.Operation {
-	var ops []porcupine.Operation
+// operations are the grants of one lock for the model leases. A lease that is lost ends at its deadline or, if its holder was told
+// before, then; at that moment at the earliest. From when Downgrade was called on, a writer's is a reader's.
+func (h *history) operations(grants []*grant) (ops []porcupine.Operation) {
 	for _, g := range grants {
-		ops = append(ops, porcupine.Operation{ClientId: g.worker, Input: leaseInput{acquires, g.token}, Call: h.at(g.called), Return: h.at(g.granted)})
-		end := porcupine.Operation{ClientId: g.worker, Input: leaseInput{releases, g.token}, Call: h.at(g.leaving), Return: h.at(g.left)}
-		if g.err != nil {
-			end.Return = never
+		add := func(does string, reads bool, call, back int64) {
+			ops = append(ops, porcupine.Operation{ClientId: g.worker, Input: leaseInput{does, g.slot, reads, g.token}, Call: call, Return: back})
 		}
-		if g.end().Before(g.leaving) {
-			end.Input, end.Call, end.Return = leaseInput{loses, g.token}, h.at(g.end()), never
+		add(acquires, g.reads, h.at(g.called), h.at(g.granted))
+		reads, back := g.reads, h.at(g.left)
+		if !g.downgraded.IsZero() && g.downgraded.Before(g.end()) {
+			reads = true
+			add(downgrades, true, h.at(g.downgraded), h.at(g.end()))
 		}
-		ops = append(ops, end)
+		if g.err != nil || g.end().Before(g.leaving) {
+			back = never
+		}
+		add(releases, reads, h.at(g.end()), back)
 	}
 	return ops
 }
+
+const never = math.MaxInt64 // the return of an operation that may take effect at any later time
 
 // fencing is the model of a store that is read and written under a lock with fencing tokens: each grant
 // reads once, at a higher token than was seen, and writes as long as no higher one is. It is stricter than

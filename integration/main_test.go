@@ -28,7 +28,7 @@ var five []*server
 // and its argument.
 const role = "QUORUMLOCK_TEST_ROLE"
 
-var roles = map[string]func(argument string) error{"hold": hold, "lead": lead, "reap": reap, "abandon": abandon}
+var roles = map[string]func(argument string) error{"lead": lead, "reap": reap, "abandon": abandon}
 
 func TestMain(m *testing.M) {
 	name, argument, _ := strings.Cut(os.Getenv(role), " ")

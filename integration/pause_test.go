@@ -68,19 +68,29 @@ func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
 	must(t, callers.Wait())
 }
 
-// The late grant comes while its call is still waited for: it is undone as soon as it does, long before
-// its TTL is over.
-func TestGrantThatComesAfterUnlockIsUndone(t *testing.T) {
+// What comes late, the grant or the release, comes while its call is still waited for: it is undone as soon as it does, long before its TTL
+// is over.
+func TestWhatANodeDoesAfterUnlockIsUndone(t *testing.T) {
 	needServers(t)
-	c := dial(t, five, quorumlock.WithTTL(time.Hour), quorumlock.WithNodeTimeout(patience))
-	warm(t, c)
-	late := five[4]
-	late.pause(t)
-	lease := lock(t, c, "late")
-	must(t, lease.Unlock(t.Context()))
-	noLocks(t, five[:4], patience)
-	late.resume(t)
-	noLocks(t, five, patience)
+	for name, granted := range map[string]bool{"the grant": false, "the release": true} {
+		t.Run(name, func(t *testing.T) {
+			c := dial(t, five, quorumlock.WithTTL(time.Hour), quorumlock.WithNodeTimeout(patience))
+			warm(t, c)
+			late := five[4]
+			if !granted {
+				late.pause(t)
+			}
+			lease := lock(t, c, "late")
+			if granted {
+				everyNodeHas(t, "late", lease)
+				late.pause(t)
+			}
+			must(t, lease.Unlock(t.Context()))
+			noLocks(t, five[:4], patience)
+			late.resume(t)
+			noLocks(t, five, patience)
+		})
+	}
 }
 
 func TestGrantThatComesAfterFailureIsUndone(t *testing.T) {
@@ -102,89 +112,37 @@ func TestGrantThatComesAfterFailureIsUndone(t *testing.T) {
 	noLocks(t, five, patience)
 }
 
-// The node is away for longer than anybody waits for it. What it does once it is back may come in any
-// order, so its key may stay: for its TTL, no longer.
-func TestNodeThatIsBackTooLateForgetsByTheTTL(t *testing.T) {
+func TestHolderIsToldByItsDeadlineWhenAMajorityIsGone(t *testing.T) {
 	needServers(t)
-	const ttl = 2 * time.Second
-	c := dial(t, five, quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(ttl/4))
-	warm(t, c)
-	late := five[4]
-	late.pause(t)
-	lease := lock(t, c, "very late")
-	must(t, lease.Unlock(t.Context()))
-	must(t, c.Close()) // returns when nobody waits for the node
-	late.resume(t)
-	noLocks(t, five, 5*ttl)
-}
-
-func TestUnlockOfANodePausedWhileHolding(t *testing.T) {
-	needServers(t)
-	c := dial(t, five, quorumlock.WithTTL(time.Hour), quorumlock.WithNodeTimeout(patience))
-	lease := lock(t, c, "held")
-	everyNodeHas(t, "held", lease)
-	late := five[4]
-	late.pause(t)
-	must(t, lease.Unlock(t.Context()))
-	noLocks(t, five[:4], patience)
-	late.resume(t)
-	noLocks(t, five, patience)
-}
-
-func TestHolderIsToldByItsDeadlineWhenAMajorityIsPaused(t *testing.T) {
-	needServers(t)
-	c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five)
-	lease := lock(t, c, "frozen")
-	for _, s := range five[:3] {
-		s.pause(t)
+	for name, way := range map[string]struct{ strike, heal func(*server, *testing.T) }{
+		"paused":  {(*server).pause, (*server).resume},
+		"cut off": {(*server).cut, (*server).join},
+		"killed":  {(*server).kill, (*server).restart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five)
+			lease := lock(t, c, name)
+			for _, s := range five[:3] {
+				way.strike(s, t)
+			}
+			told(t, lease)
+			if late := time.Since(lease.ValidUntil()); late > time.Second {
+				t.Errorf("told %v after the deadline", late)
+			}
+			noQuorum(t, other, name, five[:3])
+			if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("Unlock: %v, want ErrLost", err)
+			}
+			for _, s := range five[:3] {
+				way.heal(s, t)
+			}
+			next := lock(t, other, name)
+			if next.Token() <= lease.Token() {
+				t.Errorf("token %d after %d", next.Token(), lease.Token())
+			}
+			must(t, next.Unlock(t.Context()))
+		})
 	}
-	told(t, lease)
-	if late := time.Since(lease.ValidUntil()); late > time.Second {
-		t.Errorf("told %v after the deadline", late)
-	}
-	noQuorum(t, other, "frozen", five[:3])
-	if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
-		t.Errorf("Unlock: %v, want ErrLost", err)
-	}
-	for _, s := range five[:3] {
-		s.resume(t)
-	}
-	next := lock(t, other, "frozen")
-	must(t, next.Unlock(t.Context()))
-}
-
-func TestMinorityCutOffTheNetworkIsNotMissed(t *testing.T) {
-	needServers(t)
-	c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five)
-	lease := lock(t, c, "cut")
-	everyNodeHas(t, "cut", lease)
-	for _, s := range five[:2] {
-		s.cut(t)
-	}
-	isHeld(t, other, "cut")
-	must(t, lease.Extend(t.Context()))
-	for _, s := range five[:2] {
-		s.join(t)
-	}
-	everyNodeHas(t, "cut", lease)
-	must(t, lease.Context().Err())
-	must(t, lease.Unlock(t.Context()))
-}
-
-func TestHolderIsToldWhenAMajorityIsCutOff(t *testing.T) {
-	needServers(t)
-	c, other := dial(t, five, quorumlock.WithTTL(3*time.Second)), dial(t, five)
-	lease := lock(t, c, "cut off")
-	for _, s := range five[:3] {
-		s.cut(t)
-	}
-	told(t, lease)
-	noQuorum(t, other, "cut off", five[:3])
-	for _, s := range five[:3] {
-		s.join(t)
-	}
-	next := lock(t, other, "cut off")
-	must(t, next.Unlock(t.Context()))
 }
 
 // warm opens a connection to every node and loads the scripts there: what is sent to a paused node is

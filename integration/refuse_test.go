@@ -126,26 +126,6 @@ func TestLockIsReleasedAtNodesThatRanOutOfMemory(t *testing.T) {
 	noLocks(t, five, patience)
 }
 
-func TestFlushedScriptsAreSentAgain(t *testing.T) {
-	needServers(t)
-	c := dial(t, five, unhurried)
-	flush := func() {
-		t.Helper()
-		for _, s := range five {
-			must(t, s.admin.ScriptFlush(t.Context()).Err())
-		}
-	}
-	flush()
-	lease := lock(t, c, "scripts")
-	flush()
-	must(t, lease.Extend(t.Context()))
-	flush()
-	isHeld(t, c, "scripts")
-	flush()
-	must(t, lease.Unlock(t.Context()))
-	noLocks(t, five, patience)
-}
-
 func TestWrongPasswordIsToldAndNeverShown(t *testing.T) {
 	needServers(t)
 	for _, s := range five[:3] {

@@ -1,23 +1,18 @@
 package integration
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/node"
 )
 
@@ -116,37 +111,17 @@ func TestServersThatKnowSetInfoLogADenialWithoutIt(t *testing.T) {
 	}
 }
 
-// certificates returns an authority made for this test, and a certificate and key for 127.0.0.1 that it
-// signed, as PEM.
+// certificates returns an authority made for this test, and a certificate and key for 127.0.0.1 that it signed, as PEM.
 func certificates(t *testing.T) (authority *x509.CertPool, cert, key string) {
 	t.Helper()
-	now := time.Now()
-	ca := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "quorumlock test"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	dir := t.TempDir()
+	ca, caKey := locktest.Certificate(t, dir, "ca", nil, nil)
+	locktest.Certificate(t, dir, "server", ca, caKey)
+	certPEM, err := os.ReadFile(filepath.Join(dir, "server.pem"))
 	must(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
-	must(t, err)
-	ca, err = x509.ParseCertificate(der)
+	keyPEM, err := os.ReadFile(filepath.Join(dir, "server.key"))
 	must(t, err)
 	authority = x509.NewCertPool()
 	authority.AddCert(ca)
-
-	server := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "node"},
-		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	serverKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
-	der, err = x509.CreateCertificate(rand.Reader, server, ca, &serverKey.PublicKey, caKey)
-	must(t, err)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(serverKey)
-	must(t, err)
-	cert = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	key = string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}))
-	return authority, cert, key
+	return authority, string(certPEM), string(keyPEM)
 }

@@ -19,22 +19,6 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-func TestSentinelGroupIsANode(t *testing.T) {
-	needServers(t)
-	master := start(t, &redis.Options{}, nil)
-	ip := master.ip(t)
-	config := fmt.Sprintf("port 6379\nprotected-mode no\nsentinel monitor locks %s 6379 1\n", ip)
-	sentinel := start(t, &redis.Options{}, nil,
-		withFile("/etc/sentinel.given", config),
-		// Sentinel writes to its file.
-		withCommand("sh", "-c", "cp /etc/sentinel.given /data/sentinel.conf && exec redis-server /data/sentinel.conf --sentinel"))
-
-	client := redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: "locks", SentinelAddrs: []string{sentinel.addr}, Dialer: inside(t, master),
-	})
-	locksAsOneOfThree(t, client, []*server{master})
-}
-
 func TestClusterIsANode(t *testing.T) {
 	needServers(t)
 	client, servers := cluster(t)

@@ -31,27 +31,6 @@ func TestAcquireOfAHeldLockIsRefusedAndChangesNothing(t *testing.T) {
 	s.checkToken("x", "100")
 }
 
-func TestARefusalWithoutExpiryTellsNoTime(t *testing.T) {
-	s := start(t)
-	s.data.HSet("x", string(alice), "1", "mode", "mutex")
-	if a := s.acquire("x", bob, 1, 1); a != (wire.Answer{Holder: alice, Position: -1}) {
-		t.Errorf("answer %+v, want a refusal with 0", a)
-	}
-}
-
-func TestAcquireTwiceEntersOnce(t *testing.T) {
-	s := start(t)
-	s.grant("x", alice, 1, 100)
-	s.data.FastForward(3 * time.Second)
-	if a := s.acquire("x", alice, 1, 900); a != (wire.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
-		t.Errorf("answer %+v", a)
-	}
-	s.checkHold("x", alice, "1")
-	s.checkTTL("x", ttl) // fresh
-	s.checkToken("x", "100")
-	s.checkTTL(wire.TokenKey("x"), kept-3*time.Second)
-}
-
 func TestOnlyTheNextEntryOrTheSameIsGranted(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -127,16 +106,6 @@ func TestTokensRiseAndFollowTheHint(t *testing.T) {
 	}
 }
 
-func TestAHolderWhoseTokenIsGoneGetsANewOne(t *testing.T) {
-	s := start(t)
-	s.grant("x", alice, 1, 100)
-	s.data.Del(wire.TokenKey("x"))
-	if a := s.acquire("x", alice, 1, 100); a != (wire.Answer{Granted: true, Again: true, Token: 100, Position: -1}) {
-		t.Errorf("answer %+v", a)
-	}
-	s.checkToken("x", "100")
-}
-
 func TestAcquireThatCannotCountWritesNothing(t *testing.T) {
 	acquire := wire.Acquire("x", alice, ttl, 1, 1)
 	for _, tt := range []struct {
@@ -188,27 +157,5 @@ func TestTTLIsRoundedUpToTheMillisecond(t *testing.T) {
 		}
 		s.checkTTL("x", tt.want)
 		s.checkTTL(wire.TokenKey("x"), tt.renewed)
-	}
-}
-
-func TestAnExpiredLockIsFreeAndItsTokensGoOn(t *testing.T) {
-	s := start(t)
-	first := s.grant("x", alice, 1, 100)
-	s.data.FastForward(ttl)
-	second := s.acquire("x", bob, 1, 0)
-	if !second.Granted || second.Again || second.Token != first.Token+1 {
-		t.Errorf("answer %+v", second)
-	}
-	s.data.FastForward(day + ttl - 1)
-	if _, err := s.data.Get(wire.TokenKey("x")); err != nil {
-		t.Errorf("the token is gone within a day of the lock: %v", err)
-	}
-}
-
-// Zero would say that there is no telling when the holder's key expires.
-func TestTheLastMillisecondOfAHolderIsToldAsOne(t *testing.T) {
-	a, err := wire.Reply{Value: []any{int64(0), int64(0), int64(-1), string(bob)}}.Acquired()
-	if err != nil || a.Granted || a.TTL != time.Millisecond {
-		t.Errorf("answer %+v, %v", a, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,43 +13,13 @@ import (
 
 const claim = time.Second // in which a waiter that is called must come
 
-// witness hears the messages to all waiters, and sees what is stored of them.
+// witness sees what is stored of the waiters.
 type witness struct {
 	*crowd
-	told chan string
 	turn map[string]int // how often a waiter was called since it came last
 }
 
-func (c *crowd) witness() *witness {
-	w := &witness{c, make(chan string, 1000), make(map[string]int)}
-	sub := c.data.NewSubscriber()
-	sub.Psubscribe("quorumlock_wake:*")
-	var pump sync.WaitGroup
-	pump.Go(func() {
-		for m := range sub.Pmessages() {
-			w.told <- m.Message
-		}
-	})
-	c.Cleanup(func() {
-		sub.Close()
-		pump.Wait()
-	})
-	return w
-}
-
-// since returns the messages since its last call.
-func (w *witness) since() (told []string) {
-	w.data.Publish("quorumlock_wake:end", "end")
-	for m := range w.told {
-		if m == "end" {
-			return told
-		}
-		if m != "marker" { // of checkHeard
-			told = append(told, m)
-		}
-	}
-	return told
-}
+func (c *crowd) witness() *witness { return &witness{c, make(map[string]int)} }
 
 // stored returns what the node has stored of each waiter.
 func (w *witness) stored() map[string]string {
@@ -185,37 +154,6 @@ func TestOfLivingWaitersBehindTheDeadTheFirstIsServedFirst(t *testing.T) {
 	}
 }
 
-// The first refreshes seldom, and does not know that the lock is free. It has a second from when it is called.
-func TestALivingFirstThatIsCalledIsServedFirst(t *testing.T) {
-	for _, after := range []time.Duration{0, 100 * time.Millisecond, 649 * time.Millisecond, 650 * time.Millisecond, 999 * time.Millisecond} {
-		t.Run(after.String(), func(t *testing.T) {
-			w := gather(t).witness()
-			w.grant("x", "holder:1", 1, 1)
-			alice := wire.Entry{Waiter: "alice:1", Ticket: 100, TTL: 100 * time.Second}
-			bob := wire.Entry{Waiter: "bob:1", Ticket: 200, TTL: life}
-			w.queue(alice)
-			w.queue(bob)
-			w.data.Del("x")
-			a := w.visit(bob)
-			if want := (wire.Answer{Free: true, Holder: "alice:1", TTL: 650 * time.Millisecond, Position: 1}); a != want {
-				t.Errorf("answer %+v, want %+v", a, want)
-			}
-			w.checkHeard("turn alice:1 x")
-			for gone := time.Duration(0); gone < after; gone += 50 * time.Millisecond {
-				if a := w.visit(bob); a.Granted {
-					t.Fatalf("the second has it after %v", gone)
-				}
-				w.wait(min(50*time.Millisecond, after-gone))
-			}
-			w.checkHeard() // once is enough
-			if a := w.visit(alice); !a.Granted {
-				t.Errorf("the first: %+v", a)
-			}
-			w.checkQueue("bob:1")
-		})
-	}
-}
-
 // The first has 650 ms. Then everybody else who is before has its second, at the same time.
 func TestAFirstThatDoesNotComeHasEverybodyBeforeTheAskerCalled(t *testing.T) {
 	w := gather(t).witness()
@@ -237,75 +175,20 @@ func TestAFirstThatDoesNotComeHasEverybodyBeforeTheAskerCalled(t *testing.T) {
 		{500 * time.Millisecond, 150 * time.Millisecond, nil}, // when the new first is late
 	} {
 		w.wait(tt.wait)
-		if a := w.visit(bob); a.Granted || !a.Free || a.TTL != tt.ttl {
+		if a := w.queue(bob); a.Granted || !a.Free || a.TTL != tt.ttl {
 			t.Errorf("after %v more: %+v, want to come again in %v", tt.wait, a, tt.ttl)
 		}
 		w.checkHeard(tt.told...)
 	}
 	w.wait(499 * time.Millisecond)
-	if a := w.visit(wire.Entry{Waiter: "alice:2", Ticket: 2, TTL: life}); a.Granted || a.Holder != "alice:1" {
+	if a := w.queue(wire.Entry{Waiter: "alice:2", Ticket: 2, TTL: life}); a.Granted || a.Holder != "alice:1" {
 		t.Errorf("the third: %+v, want the second to have its time", a)
 	}
 	w.wait(time.Millisecond)
-	if a := w.visit(bob); a.Granted || a.Holder != "alice:2" {
+	if a := w.queue(bob); a.Granted || a.Holder != "alice:2" {
 		t.Errorf("behind one that came: %+v", a)
 	}
 	w.checkQueue("alice:2", "bob:1", "carol:1")
-}
-
-func TestOneWithoutATicketCallsTheFirstOnly(t *testing.T) {
-	w := gather(t).witness()
-	w.grant("x", "holder:1", 1, 1)
-	for i, waiter := range []quorumlock.Owner{"alice:1", "bob:1"} {
-		w.queue(wire.Entry{Waiter: waiter, Ticket: int64(i), TTL: 100 * time.Second})
-	}
-	w.data.Del("x")
-	for _, tt := range []struct {
-		wait time.Duration
-		want wire.Answer
-		told []string
-	}{
-		{0, wire.Answer{Free: true, Holder: "alice:1", TTL: 650 * time.Millisecond, Position: -1}, []string{"turn alice:1 x"}},
-		{650 * time.Millisecond, wire.Answer{Free: true, Holder: "alice:1", TTL: 350 * time.Millisecond, Position: -1}, nil},
-		{350 * time.Millisecond, wire.Answer{Free: true, Holder: "bob:1", TTL: 650 * time.Millisecond, Position: -1}, []string{"turn bob:1 x"}},
-	} {
-		w.wait(tt.wait)
-		if a := w.acquire("x", "try:1", 1, 1); a != tt.want {
-			t.Errorf("answer %+v, want %+v", a, tt.want)
-		}
-		w.checkHeard(tt.told...)
-	}
-	w.wait(claim)
-	if a := w.acquire("x", "try:1", 1, 1); !a.Granted {
-		t.Errorf("nobody is left: %+v", a)
-	}
-	w.checkQueue()
-}
-
-// Nobody is called to a lock that is held.
-func TestARefreshCallsNobodyWhileTheLockIsHeld(t *testing.T) {
-	w := gather(t).witness()
-	w.grant("x", "holder:1", 1, 1)
-	w.queue(wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: 100 * time.Second})
-	for range 5 {
-		if a := w.visit(wire.Entry{Waiter: "bob:1", Ticket: 2, TTL: life}); a.Free || a.Holder != "holder:1" {
-			t.Errorf("answer %+v, want the holder", a)
-		}
-		w.wait(500 * time.Millisecond)
-	}
-	w.checkHeard()
-}
-
-func TestAnEntryThatWasEvictedKeepsNobodyWaiting(t *testing.T) {
-	w := gather(t).witness()
-	w.grant("x", "holder:1", 1, 1)
-	w.dead(1, 30, lives["that refresh seldom"])
-	w.queue(wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: life})
-	w.data.Del("x")
-	w.data.Del(wire.EntriesKey("x"))
-	if a := w.visit(wire.Entry{Waiter: "bob:1", Ticket: 1000, TTL: life}); !a.Granted {
-		t.Errorf("answer %+v", a)
-	}
 }
 
 func TestALeaveTellsTheNewFirstThatItIsNext(t *testing.T) {
@@ -346,16 +229,4 @@ func TestALeaveTellsTheNewFirstThatItIsNext(t *testing.T) {
 			c.checkHeard(tt.told...)
 		})
 	}
-}
-
-func TestALeaveTellsALivingOneThatItIsNext(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.queue(wire.Entry{Waiter: "alice:1", Ticket: 1, TTL: time.Minute})
-	c.queue(wire.Entry{Waiter: "carol:1", Ticket: 2, TTL: life})
-	c.queue(wire.Entry{Waiter: "bob:1", Ticket: 3, TTL: time.Minute})
-	c.wait(life)
-	c.done(wire.Leave("x", "alice:1", true))
-	c.checkHeard("next bob:1 x")
-	c.checkQueue("bob:1")
 }

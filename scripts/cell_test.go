@@ -54,32 +54,6 @@ func TestAnOwnerOfACellIsOfItsBase(t *testing.T) {
 	}
 }
 
-func TestAnOwnerOfACellHasAWholeHold(t *testing.T) {
-	for _, owner := range []quorumlock.Owner{"c:1.0", "w:7/3.2"} {
-		t.Run(string(owner), func(t *testing.T) {
-			s := start(t)
-			s.grant("x", owner, 1, 100)
-			if a := s.grant("x", owner, 2, 100); !a.Again || a.Token != 100 {
-				t.Errorf("entering again: %+v", a)
-			}
-			if !s.done(wire.Raise("x", owner, ttl, 100, 200)) || !s.done(wire.Renew("x", owner, ttl)) {
-				t.Error("not raised or not renewed")
-			}
-			want := quorumlock.State{Owner: wire.Base(owner), HoldCount: 2, TTL: ttl, Token: 200}
-			if got, err := s.send(wire.Inspect("x", 1)).Inspected(); err != nil || !reflect.DeepEqual(got, want) {
-				t.Errorf("Inspect: %+v, %v, want %+v", got, err, want)
-			}
-			if left, held := s.release("x", owner, 2); left != 1 || !held {
-				t.Errorf("%d left, held %v", left, held)
-			}
-			if left, held := s.release("x", owner, 1); left != 0 || !held {
-				t.Errorf("%d left, held %v", left, held)
-			}
-			s.checkHold("x", "", "")
-		})
-	}
-}
-
 // Two addresses of one server are two cells. They must not both grant.
 func TestTwoCellsOfOneServerDoNotBothGrant(t *testing.T) {
 	s := start(t)

@@ -1,10 +1,11 @@
 package scripts_test
 
 import (
+	"fmt"
+	"github.com/quorumlock/quorumlock"
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -44,73 +45,30 @@ func counting(c *crowd) map[string]func() {
 }
 
 // Redisson's fenced locks make counters that have no expiry. If one of ours gave them one, Java's tokens would begin at 1 again.
-func TestACounterWithoutAnExpiryGetsNone(t *testing.T) {
-	for name := range counting(nil) {
-		t.Run(name, func(t *testing.T) {
-			c := longAfter(t)
-			counting(c)[name]()
-			if kept := c.data.TTL(wire.TokenKey("x")); kept != 0 {
-				t.Errorf("it expires in %v", kept)
-			}
-			if token, _ := c.data.Get(wire.TokenKey("x")); token == "" || token == "41" && name != "a share" && name != "a share kept" {
-				t.Errorf("the token is %q", token)
-			}
-		})
-	}
-}
-
-// Nobody shortens what was set for years because clients of Redisson's use the lock.
+// Nobody shortens what was set for years. What is about to expire is kept for a day longer than the lock.
 func TestACounterIsNeverKeptForLess(t *testing.T) {
 	const years = 3650 * day
-	for name := range counting(nil) {
-		t.Run(name, func(t *testing.T) {
-			c := longAfter(t)
-			c.data.SetTTL(wire.TokenKey("x"), years)
-			counting(c)[name]()
-			if kept := c.data.TTL(wire.TokenKey("x")); kept != years {
-				t.Errorf("it expires in %v", kept)
-			}
-		})
-	}
-}
-
-// What is about to expire is kept for a day longer than the lock, whoever counts.
-func TestACounterIsKeptForADayLongerThanTheLock(t *testing.T) {
-	for name := range counting(nil) {
-		t.Run(name, func(t *testing.T) {
-			c := longAfter(t)
-			c.data.SetTTL(wire.TokenKey("x"), time.Minute)
-			counting(c)[name]()
-			if kept := c.data.TTL(wire.TokenKey("x")); kept < c.data.TTL("x")+day {
-				t.Errorf("it expires in %v, and the lock in %v", kept, c.data.TTL("x"))
-			}
-		})
-	}
-}
-
-// The first grant of an hour looks for all of them, whatever their TTLs.
-func TestACounterIsKeptForADayLongerThanALaterLockOfTheHour(t *testing.T) {
-	c := longAfter(t)
-	c.now = c.now.Truncate(time.Hour).Add(-2 * time.Hour)
-	take := func(ttl time.Duration) {
-		t.Helper()
-		c.data.SetTime(c.now)
-		a, err := c.send(wire.Acquire("x", alice, ttl, 1, uint64(c.now.UnixMicro()))).Acquired()
-		if err != nil || !a.Granted {
-			t.Fatal(a, err)
+	for before, want := range map[time.Duration]func(kept, lock time.Duration) bool{
+		0:           func(kept, _ time.Duration) bool { return kept == 0 },
+		years:       func(kept, _ time.Duration) bool { return kept == years },
+		time.Minute: func(kept, lock time.Duration) bool { return kept >= lock+day },
+	} {
+		for name := range counting(nil) {
+			t.Run(fmt.Sprint(name, " of one that was kept for ", before), func(t *testing.T) {
+				c := longAfter(t)
+				if before > 0 {
+					c.data.SetTTL(wire.TokenKey("x"), before)
+				}
+				counting(c)[name]()
+				if kept, lock := c.data.TTL(wire.TokenKey("x")), c.data.TTL("x"); !want(kept, lock) {
+					t.Errorf("it expires in %v, and the lock in %v", kept, lock)
+				}
+				if token, _ := c.data.Get(wire.TokenKey("x")); token == "" || token == "41" && name != "a share" && name != "a share kept" {
+					t.Errorf("the token is %q", token)
+				}
+			})
 		}
-		if kept := c.data.TTL(wire.TokenKey("x")); kept < ttl+day {
-			t.Errorf("a TTL of %v: the counter expires in %v", ttl, kept)
-		}
-		c.release("x", alice, 1)
 	}
-	wait := func(d time.Duration) { c.data.FastForward(d); c.now = c.now.Add(d) }
-	c.data.Del(wire.TokenKey("x"))
-	take(time.Second)
-	wait(2*time.Hour + time.Second)
-	take(time.Second)
-	wait(time.Hour - 2*time.Second)
-	take(time.Hour)
 }
 
 // A counter whose text INCRBY does not take is replaced, as long as it is a number.

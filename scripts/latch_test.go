@@ -101,12 +101,6 @@ func TestALatchComparesTheRestOfItsIDs(t *testing.T) {
 	}
 }
 
-func TestALatchIsOpenedByWord(t *testing.T) {
-	s := start(t)
-	s.checkLatch(s.latched(wire.OpenLatch), true, "me")
-	s.checkLatch(s.latched(wire.ReadLatch), true, "me")
-}
-
 func TestALatchThatIsNotThereIsMadeOnlyByThoseWhoMay(t *testing.T) {
 	for mode, makes := range map[wire.LatchMode]bool{
 		wire.ReadLatch: false, wire.KeepLatch: false, wire.MakeLatch: true, wire.RestoreLatch: true, wire.OpenLatch: true,
@@ -278,12 +272,6 @@ func TestALatchHasAnyNameAndAnyIDs(t *testing.T) {
 		if err != nil || !slices.Equal(got.IDs, ids) {
 			t.Errorf("%q: %q, %v, want %q", name, got.IDs, err, ids)
 		}
-		c := wire.Latch(name, 1, wire.ReadLatch, 0, "")
-		for _, key := range c.Keys() {
-			if wire.SameSlot(name) && hashTag(key) != hashTag(name) {
-				t.Errorf("%q has the key %q, in another slot", name, key)
-			}
-		}
 	}
 	if a, b := wire.LatchKey("x"), wire.LatchKey("{x}"); a == b || a != "quorumlock_latch:{x}" || b != "quorumlock_latch*:{x}" {
 		t.Errorf("the keys of x and {x} are %s and %s", a, b)
@@ -301,14 +289,5 @@ func TestALatchOfManyIDsFitsIntoAReply(t *testing.T) {
 	got, err := s.send(wire.LatchTail("x", n, n)).Latched(n)
 	if err != nil || !slices.Equal(got.IDs, ids) {
 		t.Errorf("%d ids, %v, want %d", len(got.IDs), err, len(ids))
-	}
-}
-
-func TestALatchIsKnownByItsOwnSHA(t *testing.T) {
-	c := wire.Latch("x", 1, wire.ReadLatch, 0, "")
-	for what, other := range calls("x") {
-		if other.Script.SHA == c.Script.SHA {
-			t.Errorf("the SHA of a latch is that of %s", what)
-		}
 	}
 }

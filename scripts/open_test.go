@@ -21,17 +21,23 @@ func (s *server) releaseOpen(name string, owner quorumlock.Owner, window time.Du
 	return held
 }
 
-// During the window nobody of ours gets the lock, whether queued or not. A client of Redisson's does.
+// During the window nobody of ours gets the lock, whether queued or not. A client of Redisson's does. It is so even if nobody has
+// met Redisson's clients yet, for which the window is negative.
 func TestAWindowIsForStrangersOnly(t *testing.T) {
-	for name, queued := range map[string]bool{"with a queue": true, "without a queue": false} {
+	for name, tt := range map[string]struct {
+		queued bool
+		window time.Duration
+	}{
+		"with a queue": {true, 20 * time.Millisecond}, "without a queue": {false, 20 * time.Millisecond}, "the first": {false, -20 * time.Millisecond},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.grant("x", alice, 1, 100)
 			first := wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second}
-			if queued {
+			if tt.queued {
 				s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, first))
 			}
-			if !s.releaseOpen("x", alice, 20*time.Millisecond) {
+			if !s.releaseOpen("x", alice, tt.window) {
 				t.Fatal("it was not released")
 			}
 			s.checkHold("x", "", "")
@@ -58,43 +64,6 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 	}
 }
 
-// Whoever is called in the window and leaves passes that on: the next one would sleep until it refreshes.
-func TestWhoeverLeavesInAWindowPassesItsTurnOn(t *testing.T) {
-	s := start(t)
-	heard := s.listenTo("quorumlock_wake:shop~6")
-	s.grant("x", alice, 1, 100)
-	for i, waiter := range []quorumlock.Owner{"billing~5:3", "shop~6:4"} {
-		s.send(wire.AcquireInTurn("x", waiter+".1", ttl, 1, wire.Entry{Waiter: waiter, Ticket: int64(5 + i), TTL: 2 * time.Second}))
-	}
-	if !s.releaseOpen("x", alice, 20*time.Millisecond) {
-		t.Fatal("it was not released")
-	}
-	heard.checkSilence()
-	s.send(wire.Leave("x", "billing~5:3", false))
-	s.data.Publish(heard.name, "end")
-	heard.check("turn shop~6:4 x")
-	heard.check("end")
-}
-
-// When the last waiter leaves in a window, the queue ends with the window, and not with the time that the waiter had.
-func TestAWindowLeavesNoQueueBehind(t *testing.T) {
-	s := start(t)
-	s.grant("x", alice, 1, 100)
-	s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second}))
-	if !s.releaseOpen("x", alice, 20*time.Millisecond) {
-		t.Fatal("it was not released")
-	}
-	s.send(wire.Leave("x", "billing~5:3", false))
-	if a := s.acquire("x", bob, 1, 200); a.Granted {
-		t.Error("the window is over already")
-	}
-	for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
-		if left := s.data.TTL(key); left <= 0 || left > 20*time.Millisecond {
-			t.Errorf("%s is kept for %v", key, left)
-		}
-	}
-}
-
 // The token counter outlives days in which only Java is at work, once Java has been met. In a fleet of Go alone it is kept for
 // about a day, as ever.
 func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {
@@ -111,21 +80,6 @@ func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {
 	}
 }
 
-// A window in which nobody has met Redisson's clients yet keeps our own out as well.
-func TestAFirstWindowIsForStrangersOnly(t *testing.T) {
-	s := start(t)
-	s.grant("x", alice, 1, 100)
-	if !s.releaseOpen("x", alice, -20*time.Millisecond) {
-		t.Fatal("it was not released")
-	}
-	if a := s.acquire("x", bob, 1, 200); a.Granted || !a.Free {
-		t.Errorf("a newcomer in the window: %+v", a)
-	}
-	if !s.redissonLocks("x") {
-		t.Error("Redisson is kept out in the window")
-	}
-}
-
 // What Redisson's clients hear is a number: 0 if they should ask, and one that means nothing to them otherwise.
 func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 	for message, want := range map[string]struct {
@@ -138,55 +92,6 @@ func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 		if theirs, window := wire.IsTheirs(message); theirs != want.theirs || window != want.window {
 			t.Errorf("IsTheirs(%q) = %v, %v", message, theirs, window)
 		}
-	}
-}
-
-// Who listens to Redisson's channel does not keep an open release without a window from handing over.
-func TestAnOpenReleaseHandsOverThoughOthersListen(t *testing.T) {
-	s := start(t)
-	heard := s.listen("x")
-	s.grant("x", alice, 1, 100)
-	waiter := wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
-	s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, waiter))
-	if !s.releaseOpen("x", alice, 0) {
-		t.Fatal("it was not released")
-	}
-	s.checkHold("x", "billing~5:3/1.0", "1")
-	_ = heard
-	if s.releaseOpen("x", alice, 0) {
-		t.Error("it was released twice")
-	}
-	s.checkHold("x", "billing~5:3/1.0", "1")
-}
-
-// A client that heard a release by Redisson has the free lock handed to the first in the queue, and takes it from nobody.
-func TestAnOpenReleaseOfNothingHandsOverAFreeLock(t *testing.T) {
-	const waiter, successor = "billing~5:3", "billing~5:3/1.0"
-	for name, tt := range map[string]struct {
-		window time.Duration
-		held   bool // by Redisson, again
-		want   quorumlock.Owner
-	}{
-		"free":        {0, false, successor},
-		"in a window": {time.Millisecond, false, ""},
-		"held again":  {0, true, thread},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := start(t)
-			s.grant("x", alice, 1, 100)
-			s.send(wire.Release("x", alice, 1))
-			s.redissonLocks("x")
-			entry := wire.Entry{Waiter: waiter, Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}
-			s.send(wire.AcquireInTurn("x", waiter+".1", ttl, 1, entry))
-			s.redissonUnlocks("x")
-			if tt.held {
-				s.redissonLocks("x")
-			}
-			if s.releaseOpen("x", place, tt.window) {
-				t.Error("something was released")
-			}
-			s.checkHold("x", tt.want, strings.Repeat("1", min(len(tt.want), 1)))
-		})
 	}
 }
 
@@ -271,21 +176,6 @@ func TestWhateverFreesALockTellsThoseNextAtAFairLock(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A lock that is handed over is not free.
-func TestAHandoffTellsNobodyOfAFairLock(t *testing.T) {
-	s := start(t)
-	if _, err := s.data.Push(wire.FairQueueKey("x"), thread); err != nil {
-		t.Fatal(err)
-	}
-	heard := s.listenTo(wire.UnlockChannel("x") + ":" + thread)
-	s.grant("x", alice, 1, 100)
-	s.send(wire.AcquireInTurn("x", "billing~5:3.1", ttl, 1, wire.Entry{Waiter: "billing~5:3", Ticket: 5, TTL: 2 * time.Second, Successor: wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}}))
-	s.release("x", alice, 1)
-	s.checkHold("x", "billing~5:3/1.0", "1")
-	s.data.Publish(heard.name, "end")
-	heard.check("end")
 }
 
 // Other calls are not opened: those of semaphores and shares, yields, and releases of one entry of several.

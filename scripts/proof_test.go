@@ -13,7 +13,7 @@ import (
 // handed returns what follows `handoff ` in the message of a real handoff of the lock to a waiter.
 func handed(t *testing.T, lock string, waiter quorumlock.Owner) string {
 	t.Helper()
-	w := gather(t).witness()
+	w := gather(t)
 	w.grant(lock, "holder:1", 1, 100)
 	e := wire.Entry{Waiter: waiter, Ticket: 50, TTL: life, Successor: wire.Successor{Attempt: 2, TTL: lent, Cell: 7, Secret: secret}}
 	if r := w.send(wire.AcquireInTurn(lock, "hold:1", ttl, 1, e)); r.Err != nil {

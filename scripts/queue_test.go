@@ -1,45 +1,56 @@
 package scripts_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// crowd is a server whose clock the test moves, with ears for the wake channels of "alice" and "bob".
+// crowd is a server whose clock the test moves, with ears for all wake channels.
 type crowd struct {
 	*server
-	now time.Time
-
-	mu    sync.Mutex
-	heard []string
-	came  chan struct{}
+	now  time.Time
+	told chan miniredis.PubsubPmessage
 }
 
 func gather(t *testing.T) *crowd {
 	t.Helper()
-	c := &crowd{server: start(t), now: epoch, came: make(chan struct{}, 100)}
+	c := &crowd{server: start(t), now: epoch, told: make(chan miniredis.PubsubPmessage, 1000)}
 	c.data.SetTime(c.now)
-	for _, client := range []string{"alice", "bob", "carol"} {
-		confirmed := make(chan struct{})
-		var once sync.Once
-		t.Cleanup(transport.Of(c.node).Listen(wire.WakeChannel(client), func(message string) {
-			once.Do(func() { close(confirmed) })
-			if message != "" {
-				c.mu.Lock()
-				c.heard = append(c.heard, message)
-				c.mu.Unlock()
-				c.came <- struct{}{}
-			}
-		}))
-		<-confirmed
-	}
+	sub := c.data.NewSubscriber()
+	sub.Psubscribe("quorumlock_wake:*")
+	var pump sync.WaitGroup
+	pump.Go(func() {
+		for m := range sub.Pmessages() {
+			c.told <- m
+		}
+	})
+	t.Cleanup(func() {
+		sub.Close()
+		pump.Wait()
+	})
 	return c
+}
+
+// since returns the messages since its last call, in their order: to the clients that are named, or to all.
+func (c *crowd) since(clients ...string) (told []string) {
+	c.data.Publish("quorumlock_wake:end", "end") // it comes after all earlier messages
+	for m := range c.told {
+		if m.Message == "end" {
+			return told
+		}
+		if _, client, _ := strings.Cut(m.Channel, ":"); clients == nil || slices.Contains(clients, client) {
+			told = append(told, m.Message)
+		}
+	}
+	return told
 }
 
 func (c *crowd) wait(d time.Duration) {
@@ -48,33 +59,10 @@ func (c *crowd) wait(d time.Duration) {
 	c.data.FastForward(d)
 }
 
-// checkHeard checks the messages since the last check, in their order. A marker is sent after them, so that it sees
-// messages that must not come.
+// checkHeard checks the messages since the last check.
 func (c *crowd) checkHeard(want ...string) {
 	c.Helper()
-	c.data.Publish(wire.WakeChannel("alice"), "marker")
-	c.data.Publish(wire.WakeChannel("bob"), "marker")
-	for markers := 0; markers < 2; {
-		<-c.came
-		c.mu.Lock()
-		markers = 0
-		for _, m := range c.heard {
-			if m == "marker" {
-				markers++
-			}
-		}
-		c.mu.Unlock()
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var got []string
-	for _, m := range c.heard {
-		if m != "marker" {
-			got = append(got, m)
-		}
-	}
-	c.heard = nil
-	if strings.Join(got, "; ") != strings.Join(want, "; ") {
+	if got := c.since("alice", "bob", "carol"); !slices.Equal(got, want) {
 		c.Errorf("told %q, want %q", got, want)
 	}
 }
@@ -163,26 +151,6 @@ func TestAFreeLockIsGrantedToTheFirstInTheQueueOnly(t *testing.T) {
 	c.checkQueue("alice:1")
 }
 
-// Joining comes before looking.
-func TestALowerTicketThatComesToAFreeLockIsTheFirst(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.stand("bob:1", 200)
-	c.release("x", "holder:1", 1)
-	if a := c.stand("alice:1", 100); !a.Granted {
-		t.Errorf("answer %+v", a)
-	}
-	c.checkQueue("bob:1")
-}
-
-func TestAnUncontendedAcquireLeavesNoQueue(t *testing.T) {
-	c := gather(t)
-	if a := c.stand("bob:1", 200); !a.Granted {
-		t.Errorf("answer %+v", a)
-	}
-	c.checkQueue()
-}
-
 func TestTheFirstThatIsToldItsTurnHasASecond(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
@@ -199,60 +167,6 @@ func TestTheFirstThatIsToldItsTurnHasASecond(t *testing.T) {
 		t.Errorf("the turn of the first is over: %+v", a)
 	}
 	c.checkQueue()
-}
-
-// Otherwise a dead one would stay for as long as others come and go.
-func TestTheFirstThatIsToldItsTurnAgainHasNoMoreTime(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.stand("bob:1", 200)
-	c.stand("alice:1", 300)
-	c.release("x", "holder:1", 1)
-	for range 3 {
-		c.wait(250 * time.Millisecond)
-		c.release("x", "nobody:1", 1)
-	}
-	c.checkHeard("turn bob:1 x", "turn bob:1 x", "turn bob:1 x", "turn bob:1 x")
-	c.wait(250 * time.Millisecond)
-	if a := c.stand("alice:1", 300); !a.Granted {
-		t.Errorf("the turn of the first is over: %+v", a)
-	}
-}
-
-func TestADeadFirstIsDroppedAndTheNextIsCalled(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.stand("bob:1", 100)
-	c.wait(1500 * time.Millisecond)
-	c.stand("alice:1", 200)
-	c.stand("carol:1", 300)
-	c.data.Del("x") // it expires: nobody is called
-	c.wait(500 * time.Millisecond)
-	if a := c.stand("carol:1", 300); a.Granted || !a.Free || a.Holder != "alice:1" || a.Position != 1 {
-		t.Errorf("answer %+v, want the second position", a)
-	}
-	c.checkQueue("alice:1", "carol:1")
-	c.checkHeard("turn alice:1 x")
-	c.wait(time.Second)
-	c.release("x", "nobody:1", 1) // whatever runs: the turn of alice is over, too
-	c.checkHeard("turn carol:1 x")
-}
-
-func TestARefreshKeepsAPosition(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	for range 5 {
-		c.stand("bob:1", 100)
-		c.wait(life - time.Millisecond)
-	}
-	c.stand("alice:1", 200)
-	c.checkQueue("bob:1", "alice:1")
-	c.wait(life) // and a queue that nobody comes to any more goes away by itself
-	for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
-		if c.data.Exists(key) {
-			t.Errorf("%s is still there", key)
-		}
-	}
 }
 
 // A client that knows the clocks of too few nodes sends unsure tickets. A node takes one that is near its own clock.
@@ -281,14 +195,6 @@ func TestAnUnsureTicketCountsIfItIsNearTheClock(t *testing.T) {
 			c.checkQueue(tt.want...)
 		})
 	}
-}
-
-func TestTheFirstWithAnUnsureTicketHasTheTimeOfTheNode(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.queue(wire.Entry{Waiter: "alice:1", Ticket: c.now.Add(time.Hour).UnixMicro(), Unsure: true, TTL: life})
-	c.stand("bob:1", c.now.Add(time.Millisecond).UnixMicro())
-	c.checkQueue("alice:1", "bob:1")
 }
 
 // A sure ticket counts as it is, even if it is years away: the caller may have waited elsewhere. An unsure one that comes
@@ -350,29 +256,6 @@ func TestAYieldRejoinsWithItsTicketAndWakesTheFirst(t *testing.T) {
 	c.checkHeard("turn alice:1 x")
 }
 
-// Otherwise a contender that won a minority would come back at once, for the same outcome.
-func TestAYieldDoesNotWakeItsOwnYielder(t *testing.T) {
-	c := gather(t)
-	c.stand("bob:1", 100) // granted
-	c.stand("alice:1", 200)
-	if open := c.yield("bob:1", 100); !open {
-		t.Error("not open to the first in the queue of a free lock")
-	}
-	c.checkQueue("bob:1", "alice:1")
-	c.checkHeard()
-}
-
-func TestAYieldOfWhatSomebodyElseHoldsOnlyJoins(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	if open := c.yield("bob:1", 100); open {
-		t.Error("open, though it is held")
-	}
-	c.checkHold("x", "holder:1", "1")
-	c.checkQueue("bob:1")
-	c.checkHeard()
-}
-
 func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)
@@ -390,87 +273,6 @@ func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
 	c.done(wire.Leave("x", "alice:1", false))
 	c.checkHeard()
 	c.checkQueue()
-}
-
-func TestAReleaseTakesTheWaiterOfItsOwnerOutOfTheQueue(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.stand("bob:1", 100) // a lost answer left it there
-	c.stand("alice:1", 200)
-	if _, held, err := c.send(wire.ReleaseAndLeave("x", "holder:1", "bob:1", false)).Released(); !held || err != nil {
-		t.Errorf("held %v, %v", held, err)
-	}
-	c.checkQueue("alice:1")
-	c.checkHeard("turn alice:1 x")
-}
-
-func TestAHolderGetsALostKeyBackPastTheQueue(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.stand("bob:1", 100)
-	c.data.Del("x")
-	if a, err := c.send(wire.Restore("x", "holder:1", ttl, 7)).Acquired(); err != nil || !a.Granted || a.Token != 7 {
-		t.Errorf("answer %+v, %v", a, err)
-	}
-	if a, err := c.send(wire.Restore("x", "other:1", ttl, 7)).Acquired(); err != nil || a.Granted {
-		t.Errorf("while somebody holds: %+v, %v", a, err)
-	}
-	c.checkQueue("bob:1")
-}
-
-func TestForceReleaseWakesTheFirstInTheQueue(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.stand("bob:1", 100)
-	c.done(wire.ForceRelease("x"))
-	c.checkHeard("turn bob:1 x")
-}
-
-// A waiter far back refreshes seldom: it must look more often once a first one that never
-// comes would keep it waiting.
-func TestTheSecondIsToldThatItIsNextIfItRefreshesSeldom(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	c.stand("bob:1", 100)
-	e := wire.Entry{Waiter: "alice:1", Ticket: 200, TTL: time.Minute}
-	if r := c.send(wire.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	c.release("x", "holder:1", 1)
-	c.checkHeardInAnyOrder("turn bob:1 x", "next alice:1 x")
-}
-
-func (c *crowd) checkHeardInAnyOrder(a, b string) {
-	c.Helper()
-	for range 2 {
-		<-c.came
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if got := strings.Join(c.heard, "; "); got != a+"; "+b && got != b+"; "+a {
-		c.Errorf("told %q, want %q and %q", got, a, b)
-	}
-}
-
-func TestALongRowOfDeadWaitersIsDroppedInSteps(t *testing.T) {
-	c := gather(t)
-	c.grant("x", "holder:1", 1, 1)
-	for i := range 150 {
-		c.stand(quorumlock.Owner("dead:"+strings.Repeat("i", i+1)), int64(i+1))
-	}
-	c.wait(time.Second)
-	c.stand("bob:1", 1000)
-	c.wait(time.Second)
-	c.data.Del("x")
-	for range 2 {
-		if c.acquire("x", "try:1", 1, 1).Granted {
-			t.Fatal("one without a ticket went past a living waiter")
-		}
-	}
-	c.checkQueue("bob:1")
-	if a := c.stand("bob:1", 1000); !a.Granted {
-		t.Errorf("answer %+v", a)
-	}
 }
 
 // Those who hold the lock long keep the dead from gathering before the living: an entry far back is one
@@ -491,25 +293,4 @@ func TestARefreshDropsTheDeadBeforeItWhileTheLockIsHeld(t *testing.T) {
 	}
 	c.checkQueue("bob:1")
 	c.checkHeard() // it is held
-}
-
-// One of the queue's two keys may be evicted without the other.
-func TestEitherKeyOfTheQueueEvictedLeavesNoneWithoutAnExpiry(t *testing.T) {
-	for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
-		for _, longer := range []time.Duration{0, time.Minute} {
-			c := gather(t)
-			c.grant("x", "holder:1", 1, 1)
-			e := wire.Entry{Waiter: "alice:1", Ticket: 200, TTL: life + longer}
-			if r := c.send(wire.AcquireInTurn("x", "hold:a", ttl, 1, e)); r.Err != nil {
-				t.Fatal(r.Err)
-			}
-			c.data.Del(key)
-			c.stand("bob:1", 300)
-			for _, key := range []string{wire.QueueKey("x"), wire.EntriesKey("x")} {
-				if c.data.TTL(key) == 0 {
-					t.Errorf("%s never expires", key)
-				}
-			}
-		}
-	}
 }

@@ -4,8 +4,6 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -130,75 +128,4 @@ func TestHoldCountsAreCommon(t *testing.T) {
 		t.Error("Redisson's release of the last entry is no release")
 	}
 	s.checkHold("x", thread, "")
-}
-
-func TestTokensRiseAcrossRedissonsHolds(t *testing.T) {
-	s := start(t)
-	first := s.grant("x", alice, 1, 100)
-	s.release("x", alice, 1)
-	s.redissonLocks("x")
-	s.redissonUnlocks("x")
-	if second := s.grant("x", bob, 1, 0); second.Token <= first.Token {
-		t.Errorf("token %d after %d", second.Token, first.Token)
-	}
-}
-
-// TestInterleavedWithRedisson runs both protocols against one key in random order, and compares every
-// answer with a lock that fits in two variables.
-func TestInterleavedWithRedisson(t *testing.T) {
-	for seed := range uint64(10) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			s := start(t)
-			random := rand.New(rand.NewPCG(seed, 0))
-			owner, count := "", 0
-			for step := range 150 {
-				ours := []quorumlock.Owner{alice, bob}[random.IntN(2)]
-				switch random.IntN(4) {
-				case 0:
-					hold := 1
-					if owner == string(ours) {
-						hold = count + 1
-					}
-					a := s.acquire("x", ours, hold, 0)
-					if want := count == 0 || owner == string(ours); a.Granted != want {
-						t.Fatalf("step %d: %s holds %d, and our acquire %d for %s is %+v", step, owner, count, hold, ours, a)
-					}
-					if a.Granted {
-						owner, count = string(ours), hold
-					}
-				case 1:
-					hold := max(count, 1)
-					left, held := s.release("x", ours, hold)
-					if want := count > 0 && owner == string(ours); held != want || held && left != count-1 {
-						t.Fatalf("step %d: %s holds %d, and our release %d for %s is %d, %v", step, owner, count, hold, ours, left, held)
-					}
-					if held {
-						count--
-					}
-				case 2:
-					got := s.redissonLocks("x")
-					if want := count == 0 || owner == thread; got != want {
-						t.Fatalf("step %d: %s holds %d, and Redisson's acquire is granted: %v", step, owner, count, got)
-					}
-					if got {
-						owner, count = thread, count+1
-					}
-				case 3:
-					got := s.redissonUnlocks("x")
-					if want := count > 0 && owner == thread; (got != nil) != want {
-						t.Fatalf("step %d: %s holds %d, and Redisson's release is %v", step, owner, count, got)
-					}
-					if got != nil {
-						count--
-					}
-				}
-				if count == 0 {
-					owner = ""
-					s.checkHold("x", "", "")
-				} else {
-					s.checkHold("x", quorumlock.Owner(owner), fmt.Sprint(count))
-				}
-			}
-		})
-	}
 }

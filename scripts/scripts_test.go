@@ -46,6 +46,7 @@ func calls(name string) map[string]wire.Call {
 		"proclaim":      wire.Proclaim(name, alice, ttl, 100, 1, "value"),
 		"withdraw":      wire.Withdraw(name, alice),
 		"leader":        wire.Leader(name),
+		"latch":         wire.Latch(name, 1, wire.ReadLatch, 0, ""),
 	}
 }
 
@@ -237,6 +238,7 @@ func TestRepliesAreReadAsTheScriptsMeanThem(t *testing.T) {
 		{"granted", n(7), wire.Answer{Granted: true, Token: 7, Position: -1}},
 		{"granted again", list{n(2), n(7)}, wire.Answer{Granted: true, Again: true, Token: 7, Position: -1}},
 		{"refused", list{n(0), n(1500), n(3), "w:7/3.2"}, wire.Answer{Holder: "w:7/3.2", TTL: 1500 * time.Millisecond, Position: 3}},
+		{"refused in the last millisecond", list{n(0), n(0), n(-1), "w:7"}, wire.Answer{Holder: "w:7", TTL: time.Millisecond, Position: -1}},
 		{"refused without expiry", list{n(0), n(-1), n(-1), "w:7"}, wire.Answer{Holder: "w:7", Position: -1}},
 		{"refused, and nobody holds", list{n(0), n(-2), n(-1), ""}, wire.Answer{Position: -1}},
 		{"free, and others are before", list{n(4), n(650), n(3), "w:7"}, wire.Answer{Free: true, Holder: "w:7", TTL: 650 * time.Millisecond, Position: 3}},

@@ -1,10 +1,7 @@
 package scripts_test
 
 import (
-	"crypto/sha1"
 	"errors"
-	"fmt"
-	"maps"
 	"testing"
 	"time"
 
@@ -38,31 +35,6 @@ func releaseSlot(s *server, owner quorumlock.Owner) {
 	}
 }
 
-// A yield that comes late queues a waiter whose successor has had a slot for long. No release moves that to another slot, or
-// ends it earlier.
-func TestALateYieldMovesNoSlot(t *testing.T) {
-	c := gather(t)
-	slot(c.server, "w:1", 1, 0)
-	slot(c.server, "w:2", 2, 1)
-	slot(c.server, "w:3", 3, 0)
-	releaseSlot(c.server, "w:1.1")
-	if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 {
-		t.Fatalf("the successor has slot %v, want 0", n)
-	}
-	if !c.done(wire.Renew("x", "w:3/1", ttl).At(7).OfSemaphore(2, 0)) {
-		t.Fatal("the successor cannot renew")
-	}
-	c.wait(2 * life) // the queue and its entries are gone
-	_, end := slotOf(c.server, "w:3/1.7")
-	if r := c.send(wire.Yield("x", "w:3.1", semaphoreEntry("w:3", 3)).At(7).OfSemaphore(2, 0)); r.Err != nil {
-		t.Fatal(r.Err)
-	}
-	releaseSlot(c.server, "w:2.1")
-	if n, until := slotOf(c.server, "w:3/1.7"); n != 0 || until != end {
-		t.Errorf("it has slot %v until %v, want 0 until %v", n, until, end)
-	}
-}
-
 // A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays as it is.
 func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
 	for name, call := range map[string]func() wire.Call{
@@ -81,157 +53,6 @@ func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
 			c.send(call().OfSemaphore(2, 0))
 			c.checkQueue("alice:1", "bob:1")
 			c.checkHeard()
-		})
-	}
-}
-
-// Where a waiter that looks seldom is next, it is told so as soon as the one before it has a slot.
-func TestTheOneBehindIsToldThatItIsNext(t *testing.T) {
-	c := gather(t)
-	slot(c.server, "w:1", 1, 0)
-	slot(c.server, "w:2", 2, 1)
-	slot(c.server, "bob:3", 3, 0)
-	seldom := semaphoreEntry("alice:4", 4)
-	seldom.TTL = 10 * time.Second
-	if a, err := c.send(wire.AcquireInTurn("x", "alice:4.1", ttl, 100, seldom).At(7).OfSemaphore(2, 0)).Acquired(); err != nil || a.Granted {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	releaseSlot(c.server, "w:1.1")
-	proof := sha1.Sum([]byte(secret + " bob:3 1 7 101@0 x " + secret))
-	c.checkHeardInAnyOrder(fmt.Sprintf("handoff bob:3 1 7 101@0 %x x", proof), "next alice:4 x")
-}
-
-// gatherHanded has slot 0 handed to w:3, and slot 1 held.
-func gatherHanded(t *testing.T) *crowd {
-	c := gather(t)
-	slot(c.server, "w:1", 1, 0)
-	slot(c.server, "w:2", 2, 1)
-	slot(c.server, "w:3", 3, 0)
-	slot(c.server, "w:4", 4, 0)
-	releaseSlot(c.server, "w:1.1")
-	if n, _ := slotOf(c.server, "w:3/1.7"); n != 0 {
-		t.Fatalf("the successor has slot %v, want 0", n)
-	}
-	return c
-}
-
-// Whoever gives a slot back because it would like another one does not leave the waiters to their refresh.
-func TestASlotThatIsGivenBackForAnotherCallsAWaiter(t *testing.T) {
-	again := func(wish int) wire.Call {
-		e := semaphoreEntry("bob:3", 3)
-		e.Successor.Attempt = 2
-		return wire.AcquireInTurn("x", "bob:3.2", ttl, 100, e).At(7).OfSemaphore(2, wish)
-	}
-	for name, test := range map[string]struct {
-		permits int  // that alice knows, who waits; 0 if she does not
-		one     bool // slot 1 is free
-		call    wire.Call
-		want    string
-	}{
-		"for one that is taken":                  {0, false, again(1), "turn bob:3 x"},
-		"for one that is free":                   {1, true, again(1), "turn alice:4 x"},
-		"by a restore, for one that is taken":    {2, false, wire.Restore("x", "w:2.1", ttl, 500).At(7).OfSemaphore(2, 0), "turn alice:4 x"},
-		"by a restore for the next successor":    {2, false, wire.Restore("x", "bob:3/2", ttl, 500).At(7).OfSemaphore(3, 2), "turn alice:4 x"},
-		"by a restore, for another that is free": {1, true, wire.Restore("x", "bob:3/1", ttl, 500).At(7).OfSemaphore(2, 1), "turn alice:4 x"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := gather(t)
-			slot(c.server, "w:1", 1, 0)
-			slot(c.server, "w:2", 2, 1)
-			slot(c.server, "bob:3", 3, 0)
-			releaseSlot(c.server, "w:1.1")
-			proof := sha1.Sum([]byte(secret + " bob:3 1 7 101@0 x " + secret))
-			c.checkHeard(fmt.Sprintf("handoff bob:3 1 7 101@0 %x x", proof))
-			if test.permits > 0 {
-				a, err := c.send(wire.AcquireInTurn("x", "alice:4.1", ttl, 100, semaphoreEntry("alice:4", 4)).At(7).OfSemaphore(test.permits, 0)).Acquired()
-				if err != nil || a.Granted {
-					t.Fatalf("%+v, %v", a, err)
-				}
-			}
-			if test.one {
-				releaseSlot(c.server, "w:2.1")
-			}
-			c.checkHeard()
-			if r := c.send(test.call); r.Err != nil {
-				t.Fatal(r.Err)
-			}
-			c.checkHeard(test.want)
-		})
-	}
-}
-
-// If a node evicts the keys of the queue and keeps the slots, a waiter still finds the slot that it was handed, and gives it back
-// when it leaves.
-func TestTheSuccessorsSlotIsFoundThoughTheQueueIsEvicted(t *testing.T) {
-	handed := map[string]float64{"w:2.1.7": 1, "w:3/1.7": 0, "w:3/": -1}
-	again := semaphoreEntry("w:3", 3)
-	again.Successor.Attempt = 2
-	for name, test := range map[string]struct {
-		call wire.Call
-		want map[string]float64 // who has which slot then
-	}{
-		"its waiter comes again": {wire.AcquireInTurn("x", "w:3.2", ttl, 100, again).At(7), map[string]float64{"w:2.1.7": 1, "w:3.2.7": 0}},
-		"its waiter leaves":      {wire.Leave("x", "w:3", true), map[string]float64{"w:2.1.7": 1}},
-		"an attempt ends":        {wire.ReleaseAndLeave("x", "w:3.2", "w:3", true).At(7), map[string]float64{"w:2.1.7": 1}},
-		"its waiter keeps it":    {wire.ReleaseAndLeave("x", "w:3.2", "w:3", false).At(7), handed},
-		"an attempt is late":     {wire.AcquireInTurn("x", "w:3.1", ttl, 100, semaphoreEntry("w:3", 3)).At(7), handed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := gatherHanded(t)
-			c.data.Del(wire.QueueKey("x"))
-			c.data.Del(wire.EntriesKey("x"))
-			if r := c.send(test.call.OfSemaphore(2, 0)); r.Err != nil {
-				t.Fatal(r.Err)
-			}
-			if slots, err := c.data.SortedSet(wire.SlotsKey("x")); err != nil || !maps.Equal(slots, test.want) {
-				t.Errorf("%v, %v: want %v", slots, err, test.want)
-			}
-		})
-	}
-}
-
-// A node that was out of reach hands a slot to the successor of an attempt that is over. When it grants what the waiter holds, it
-// takes that back: nobody else will.
-func TestARestoreGivesBackWhatAnEarlierSuccessorHas(t *testing.T) {
-	c := gatherHanded(t)
-	if a, err := c.send(wire.Restore("x", "w:3/2", ttl, 100).At(7).OfSemaphore(3, 2)).Acquired(); err != nil || !a.Granted {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	want := map[string]float64{"w:2.1.7": 1, "w:3/2.7": 2, "w:3/": -3}
-	if slots, err := c.data.SortedSet(wire.SlotsKey("x")); err != nil || !maps.Equal(slots, want) {
-		t.Errorf("%v, %v: want %v", slots, err, want)
-	}
-	// The same attempt may have a slot of another member of a MultiLock here.
-	if a, err := c.send(wire.Restore("x", "w:3/2", ttl, 100).At(8).OfSemaphore(3, 0)).Acquired(); err != nil || !a.Granted {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	if n, _ := slotOf(c.server, "w:3/2.7"); n != 2 {
-		t.Errorf("the hold's first slot is %v, want 2", n)
-	}
-}
-
-// What is stored of a successor goes with its slot, however it loses that, and comes with another slot.
-func TestNothingIsKeptOfASuccessorWithoutASlot(t *testing.T) {
-	for name, test := range map[string]struct {
-		loses func(c *crowd)
-		want  float64 // what is stored of the successor; 0 is nothing
-	}{
-		"a release":         {func(c *crowd) { releaseSlot(c.server, "w:3/1") }, 0},
-		"a forced release":  {func(c *crowd) { c.done(wire.ForceRelease("x").OfSemaphore(0, 0)) }, 0},
-		"an eviction":       {func(c *crowd) { c.data.Del("x"); slot(c.server, "w:5", 5, 0) }, 0},
-		"the end of a hold": {func(c *crowd) { c.wait(lent + 100*time.Millisecond); slot(c.server, "w:5", 5, 0) }, 0},
-		"a restore": {func(c *crowd) {
-			if a, err := c.send(wire.Restore("x", "w:3/1", ttl, 100).At(7).OfSemaphore(3, 2)).Acquired(); err != nil || !a.Granted {
-				c.Fatalf("%+v, %v", a, err)
-			}
-		}, -3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := gatherHanded(t)
-			test.loses(c)
-			if slots, err := c.data.SortedSet(wire.SlotsKey("x")); err != nil && c.data.Exists(wire.SlotsKey("x")) || slots["w:3/"] != test.want {
-				t.Errorf("%v, %v: want %v of the successor", slots, err, test.want)
-			}
 		})
 	}
 }

@@ -47,29 +47,6 @@ func TestARenewalIsForOneSlot(t *testing.T) {
 	}
 }
 
-// A holder that has another slot here gets the one that it asks for, if that is free, and gives the other one back at any rate.
-func TestARestoreMovesAHolderToItsSlot(t *testing.T) {
-	s := start(t)
-	slot(s, "w:1", 1, 1)
-	restore := func(number int) wire.Answer {
-		a, err := s.send(wire.Restore("x", "w:1.1", ttl, 500).At(7).OfSemaphore(2, number)).Acquired()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return a
-	}
-	if a := restore(0); !a.Granted || a.Slot != 0 || a.Token != 500 {
-		t.Errorf("%+v, want slot 0", a)
-	}
-	slot(s, "w:2", 2, 1)
-	if a := restore(1); a.Granted || a.Holder != "w:2.1.7" {
-		t.Errorf("%+v, want a refusal", a)
-	}
-	if a := slot(s, "w:3", 3, 0); !a.Granted || a.Slot != 0 {
-		t.Errorf("%+v, want the slot that was given back", a)
-	}
-}
-
 // The proof of a handoff is also one of its slot.
 func TestAHandoffsSlotIsProven(t *testing.T) {
 	said := func(slot string) string {
@@ -125,30 +102,4 @@ func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	free("bob:4")
 	proof := sha1.Sum(fmt.Appendf(nil, "%s carol:5 1 7 102@1 x %s", secret, secret))
 	c.checkHeard(fmt.Sprintf("handoff carol:5 1 7 102@1 %x x", proof))
-}
-
-// A waiter that knows fewer slots is not told of one beyond them.
-func TestAReleasedSlotIsNamedToThoseWhoKnowIt(t *testing.T) {
-	for permits, want := range map[int]string{2: "turn alice:4 x", 3: "slot alice:4 2 x"} {
-		t.Run(fmt.Sprint(permits), func(t *testing.T) {
-			c := gather(t)
-			acquire := func(waiter quorumlock.Owner, permits, slot int, ttl time.Duration) {
-				c.Helper()
-				e := wire.Entry{Waiter: waiter, Ticket: 1, TTL: life}
-				if _, err := c.send(wire.AcquireInTurn("x", wire.OwnerOf(waiter, 1), ttl, 100, e).At(7).OfSemaphore(permits, slot)).Acquired(); err != nil {
-					t.Fatal(err)
-				}
-			}
-			acquire("w:1", 3, 0, 100*time.Millisecond)
-			acquire("w:2", 3, 1, ttl)
-			acquire("w:3", 3, 2, ttl)
-			acquire("alice:4", permits, 0, ttl)
-			c.wait(102 * time.Millisecond) // slot 0 is free, and nobody was told
-			c.checkHeard()
-			if left, held, err := c.send(wire.Release("x", "w:3.1", 1).At(7).OfSemaphore(3, 2)).Released(); err != nil || left != 0 || !held {
-				t.Fatalf("%d left, held %v, %v", left, held, err)
-			}
-			c.checkHeard(want)
-		})
-	}
 }

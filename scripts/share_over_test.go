@@ -53,59 +53,6 @@ func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
 	}
 }
 
-func TestInspectOfALockWhoseSharesAreOver(t *testing.T) {
-	s := start(t)
-	now := time.UnixMilli(1_800_000_000_000)
-	s.data.SetTime(now)
-	s.send(wire.Acquire("x", alice, time.Hour, 1, 100).Shared())
-	s.send(wire.Acquire("x", bob, ttl, 1, 100).Shared())
-	s.release("x", alice, 1)
-	s.data.SetTime(now.Add(2 * ttl))
-	if state, err := s.send(wire.Inspect("x", 10)).Inspected(); err != nil || state.Held() || state.TTL != 0 {
-		t.Errorf("%+v, %v, want a free lock without a TTL", state, err)
-	}
-}
-
-// Where many share the lock, one who leaves does not look at all others, but the dead are dropped in the end, and the key ends with
-// the last share.
-func TestManyWhoShareTheLockLeave(t *testing.T) {
-	s := start(t)
-	now := time.UnixMilli(1_800_000_000_000).Add(999 * time.Microsecond) // by which nobody of so many looks
-	s.data.SetTime(now)
-	owner := func(i int) quorumlock.Owner { return quorumlock.Owner(fmt.Sprint("w:", i)) }
-	const many = 900
-	for i := range many {
-		s.send(wire.Acquire("x", owner(i), ttl+time.Duration(i)*time.Millisecond, 1, 100).Shared())
-	}
-	for i := many - 1; i > 20; i-- { // the one that ends last is the first to leave
-		s.release("x", owner(i), 1)
-	}
-	if left := s.data.TTL("x"); left != ttl+(many-1)*time.Millisecond {
-		t.Errorf("the key ends in %v: somebody has looked at all others", left)
-	}
-	for i := 20; i > 3; i-- {
-		s.release("x", owner(i), 1)
-	}
-	if left := s.data.TTL("x"); left > ttl+3*time.Millisecond {
-		t.Errorf("the key ends in %v, and the last share in %v", left, ttl+3*time.Millisecond)
-	}
-
-	for i := range many { // who die
-		s.send(wire.Acquire("x", owner(1000+i), ttl, 1, 100).Shared())
-	}
-	left := func() int { fields, _ := s.data.HKeys("x"); return len(fields) }
-	comes := 0
-	for ; left() > many && comes < 10*many; comes++ {
-		now = now.Add(ttl/100 + 7*time.Microsecond)
-		s.data.SetTime(now)
-		s.send(wire.Acquire("x", owner(5000+comes), 2*ttl, 1, 100).Shared())
-		s.release("x", owner(5000+comes), 1)
-	}
-	if n := left(); n > 4 {
-		t.Errorf("%d fields are left after %d have come and gone", n, comes)
-	}
-}
-
 // Where many share the lock and somebody waits to have it alone, a reader that comes, leaves or releases does not look at all others.
 func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
 	c := gather(t)
@@ -170,5 +117,18 @@ func BenchmarkAReaderBehindAWriter(b *testing.B) {
 				send(again)
 			}
 		})
+	}
+}
+
+func TestInspectOfALockWhoseSharesAreOver(t *testing.T) {
+	s := start(t)
+	now := time.UnixMilli(1_800_000_000_000)
+	s.data.SetTime(now)
+	s.send(wire.Acquire("x", alice, time.Hour, 1, 100).Shared())
+	s.send(wire.Acquire("x", bob, ttl, 1, 100).Shared())
+	s.release("x", alice, 1)
+	s.data.SetTime(now.Add(2 * ttl))
+	if state, err := s.send(wire.Inspect("x", 10)).Inspected(); err != nil || state.Held() || state.TTL != 0 {
+		t.Errorf("%+v, %v, want a free lock without a TTL", state, err)
 	}
 }

@@ -24,28 +24,6 @@ func (c *crowd) share(owner quorumlock.Owner, e wire.Entry) wire.Answer {
 	return a
 }
 
-// A yield that comes late queues a waiter again whose successor shares the lock already. The next release hands it over
-// again. What the successor has renewed meanwhile must not become shorter.
-func TestAShareThatIsHandedOverTwiceDoesNotBecomeShorter(t *testing.T) {
-	c := gather(t)
-	bob := reader("bob:1", 100, 1)
-	c.grant("x", "holder:1", 1, 100)
-	c.share("bob:1.7", bob)
-	c.release("x", "holder:1", 1)
-	if !c.done(wire.Renew("x", "bob:1/1.7", ttl)) {
-		t.Fatal("the successor cannot renew its share")
-	}
-	until := c.data.HGet("x", "bob:1/1.7")
-	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
-	c.wait(time.Millisecond)
-	c.send(wire.Yield("x", "bob:1.7", bob).Shared())
-	c.release("x", "carol:1", 1)
-	c.checkQueue()
-	if now := c.data.HGet("x", "bob:1/1.7"); now != until {
-		t.Errorf("the share lasts until %s of the node's clock, and before until %s", now, until)
-	}
-}
-
 // A reader was handed the lock in its turn, and asks again. A writer that has come since must not keep it out: each would wait
 // for the other until the share is over.
 func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
@@ -63,21 +41,6 @@ func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
 		t.Error("the successor of its first attempt still shares the lock")
 	}
 	c.checkQueue("alice:1")
-}
-
-func TestAShareThatIsOverCannotRaiseTheToken(t *testing.T) {
-	c := gather(t)
-	c.put(wire.TokenKey("x"), "100")
-	c.send(wire.Acquire("x", "bob:1", lent, 1, 0).Shared())
-	c.send(wire.Acquire("x", "carol:1", ttl, 1, 0).Shared())
-	c.wait(lent + 2*time.Millisecond)
-	if c.done(wire.Raise("x", "bob:1", lent, 100, 200).Shared()) {
-		t.Error("a share that is over has raised the token")
-	}
-	c.checkToken("x", "100")
-	if !c.done(wire.Raise("x", "carol:1", ttl, 100, 200).Shared()) {
-		t.Error("a share could not raise the token")
-	}
 }
 
 // Two addresses may lead to one server. It counts once, whoever else shares the lock there.

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -11,10 +12,13 @@ import (
 	"go.uber.org/goleak"
 )
 
-// testBinary is this program: see beat and embeddedNode.
+// testBinary is this program: see beat, embeddedNode and linkTool.
 var testBinary string
 
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "quorumlock" {
+		main()
+	}
 	if file := os.Getenv(beatFile); file != "" {
 		beat(file, os.Getenv(beatMode))
 	}
@@ -28,7 +32,7 @@ func TestMain(m *testing.M) {
 	if testBinary, err = os.Executable(); err != nil {
 		panic(err)
 	}
-	clean, err := buildTool()
+	clean, err := linkTool()
 	if err != nil {
 		panic(err)
 	}

@@ -62,6 +62,7 @@ func noKeys(t *testing.T, servers []*embedded.Server) {
 }
 
 func TestDemoNeedsNothing(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var stdout, stderr strings.Builder
 		if code := main1(t.Context(), []string{"demo"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
@@ -175,53 +176,71 @@ func noSecret(t *testing.T, text string) {
 	}
 }
 
-func TestUsageErrorIsExitStatus2AndNamesTheFix(t *testing.T) {
+func TestBadUseIsToldByTheExitStatusAndNamesTheFix(t *testing.T) {
+	nobody := func(args ...string) []string {
+		args = append(args, "--nodes", "redis://127.0.0.1:1")
+		if args[0] == "run" {
+			args = append(args, "--", "true")
+		}
+		return args
+	}
 	for _, test := range []struct {
-		args []string
-		want string
+		args   []string
+		status int
+		want   string
 	}{
-		{nil, "quorumlock demo"},
-		{[]string{"dmeo"}, "demo"},
-		{[]string{"redis://:s3cret@h"}, "demo"},
-		{[]string{"--verbose", "demo"}, "demo"},
-		{[]string{"demo", "--verbose"}, "demo -h"},
-		{[]string{"demo", "--redis://:s3cret@h"}, "demo -h"},
-		{[]string{"demo", "redis://:s3cret@h"}, "--nodes"},
-		{[]string{"demo", "--nodes"}, "--nodes"},
-		{[]string{"demo", "--nodes", ""}, "redis://"},
-		{[]string{"demo", "--nodes", "localhost:6379"}, "redis://"},
-		{[]string{"demo", "--nodes", "redis://:s3cret@h,"}, "part 2 of 2"},
-		{[]string{"demo", "--nodes", "redis://:an0,s3cret:x@h"}, "%2C"},
-		{[]string{"demo", "--nodes", "redis://:s3cret@h:port"}, "percent-encode"},
-		{[]string{"demo", "--nodes", "redis://:s3cret@h:1,redis://:s3cret@h:1"}, "given twice"},
-		{[]string{"check"}, "--nodes redis://"},
-		{[]string{"check", "redis://:s3cret@h"}, "--nodes redis://"},
-		{[]string{"inspect"}, "inspect -h"},
-		{[]string{"inspect", "", "--nodes", "redis://h"}, "empty"},
-		{[]string{"inspect", "x", "--nodes", "redis://h", "--nodes-file", "f"}, "one of them"},
-		{[]string{"inspect", "x", "--nodes-file", "/nonexistent"}, "no such file"},
-		{[]string{"inspect", "quorumlock_x", "--nodes", "redis://h"}, "another beginning"},
-		{[]string{"list", "--nodes", "redis://h", "--limit", "-1"}, "0 for all"},
-		{[]string{"list", "--nodes", "redis://h", "--tls-cert", "f"}, "give both"},
-		{[]string{"list", "--nodes", "redis://h", "--node-timeout", "-1s"}, "positive"},
-		{[]string{"top", "--nodes", "redis://h", "--interval", "1ms"}, "200ms"},
-		{[]string{"top", "--nodes", "redis://h", "--limit", "0"}, "1 to 10000"},
-		{[]string{"unlock", "x", "--nodes", "redis://h"}, "--force"},
-		{[]string{"unlock", "x", "--force", "--json", "--nodes", "redis://h"}, "--yes"},
-		{[]string{"bench", "--nodes", "redis://h", "--duration", "1h"}, "1s to 5m"},
-		{[]string{"bench", "--nodes", "redis://h", "--callers", "0"}, "1 to 1000"},
-		{[]string{"completion", "tcsh"}, "bash"},
-		{[]string{"help", "dmeo"}, "demo"},
-		{[]string{"check", "--nodes", "localhost:6379"}, "part 1 of 1"},
-		{[]string{"check", "--nodes", "redis://:s3cret@h:port"}, "percent-encode"},
-		{[]string{"check", "--nodes", "redis://:s3cret@h", "--quorum", "2"}, "WithQuorum(2)"},
-		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "1"}, "check -h"},
-		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "-1s"}, "WithRestartGuard(-1s)"},
+		{nil, exitUsage, "quorumlock demo"},
+		{[]string{"dmeo"}, exitUsage, "demo"},
+		{[]string{"redis://:s3cret@h"}, exitUsage, "demo"},
+		{[]string{"--verbose", "demo"}, exitUsage, "demo"},
+		{[]string{"demo", "--verbose"}, exitUsage, "demo -h"},
+		{[]string{"demo", "--redis://:s3cret@h"}, exitUsage, "demo -h"},
+		{[]string{"demo", "redis://:s3cret@h"}, exitUsage, "--nodes"},
+		{[]string{"demo", "--nodes"}, exitUsage, "--nodes"},
+		{[]string{"demo", "--nodes", ""}, exitUsage, "redis://"},
+		{[]string{"demo", "--nodes", "localhost:6379"}, exitUsage, "redis://"},
+		{[]string{"demo", "--nodes", "redis://:s3cret@h,"}, exitUsage, "part 2 of 2"},
+		{[]string{"demo", "--nodes", "redis://:an0,s3cret:x@h"}, exitUsage, "%2C"},
+		{[]string{"demo", "--nodes", "redis://:s3cret@h:port"}, exitUsage, "percent-encode"},
+		{[]string{"demo", "--nodes", "redis://:s3cret@h:1,redis://:s3cret@h:1"}, exitUsage, "given twice"},
+		{[]string{"check"}, exitUsage, "--nodes redis://"},
+		{[]string{"inspect"}, exitUsage, "inspect -h"},
+		{[]string{"inspect", "", "--nodes", "redis://h"}, exitUsage, "empty"},
+		{[]string{"inspect", "x", "--nodes", "redis://h", "--nodes-file", "f"}, exitUsage, "one of them"},
+		{[]string{"inspect", "x", "--nodes-file", "/nonexistent"}, exitUsage, "no such file"},
+		{[]string{"inspect", "quorumlock_x", "--nodes", "redis://h"}, exitUsage, "another beginning"},
+		{[]string{"list", "--nodes", "redis://h", "--limit", "-1"}, exitUsage, "0 for all"},
+		{[]string{"list", "--nodes", "redis://h", "--tls-cert", "f"}, exitUsage, "give both"},
+		{[]string{"list", "--nodes", "redis://h", "--node-timeout", "-1s"}, exitUsage, "positive"},
+		{[]string{"top", "--nodes", "redis://h", "--interval", "1ms"}, exitUsage, "200ms"},
+		{[]string{"top", "--nodes", "redis://h", "--limit", "0"}, exitUsage, "1 to 10000"},
+		{[]string{"unlock", "x", "--nodes", "redis://h"}, exitUsage, "--force"},
+		{[]string{"unlock", "x", "--force", "--json", "--nodes", "redis://h"}, exitUsage, "--yes"},
+		{[]string{"bench", "--nodes", "redis://h", "--duration", "1h"}, exitUsage, "1s to 5m"},
+		{[]string{"bench", "--nodes", "redis://h", "--callers", "0"}, exitUsage, "1 to 1000"},
+		{[]string{"completion", "tcsh"}, exitUsage, "bash"},
+		{[]string{"help", "dmeo"}, exitUsage, "demo"},
+		{[]string{"check", "--nodes", "redis://:s3cret@h", "--quorum", "2"}, exitUsage, "WithQuorum(2)"},
+		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "1"}, exitUsage, "check -h"},
+		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "-1s"}, exitUsage, "WithRestartGuard(-1s)"},
+
+		// A 0 on the command line is a value like others. It is not taken as a flag that was left out. Nothing listens at the node.
+		{nobody("run", "a", "--slots", "0"), exitRunFailed, "--slots 0: use 1 to 1000"},
+		{nobody("run", "a", "--slots", "1001"), exitRunFailed, "--slots 1001: use 1 to 1000"},
+		{nobody("run", "a", "--slots", "0", "--read"), exitRunFailed, "--slots 0"},
+		{nobody("run", "a", "--grace", "-1s"), exitRunFailed, "--grace -1s is negative"},
+		{nobody("run", "a", "--wait", "0s"), exitNoQuorum, "no quorum"},
+		{nobody("run", "a", "--wait", "-1s"), exitNoQuorum, "no quorum"}, // a script's budget of time is used up
+		{nobody("run", "a", "--wait", "0s", "--try"), exitNoQuorum, "no quorum"},
+		{nobody("list", "--quorum", "0"), exitUsage, "WithQuorum(0)"},
+		{nobody("list", "--restart-guard", "0s"), exitUsage, "WithRestartGuard(0s)"},
+		{nobody("list", "--node-timeout", "0s"), exitUsage, "--node-timeout 0s: use a positive duration"},
+		{nobody("top", "-n", "0"), exitUsage, "-n 0: use a positive number"},
 	} {
 		t.Run(strings.Join(test.args, " "), func(t *testing.T) {
 			var stdout, stderr strings.Builder
-			if code := main1(t.Context(), test.args, &stdout, &stderr); code != 2 {
-				t.Errorf("status %d, want 2", code)
+			if status := main1(t.Context(), test.args, &stdout, &stderr); status != test.status {
+				t.Errorf("status %d, want %d", status, test.status)
 			}
 			if !strings.Contains(stderr.String(), test.want) || stdout.Len() > 0 {
 				t.Errorf("nothing of %q in %s", test.want, stderr.String())

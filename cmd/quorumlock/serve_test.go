@@ -2,17 +2,11 @@ package main
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -83,6 +78,7 @@ func get(t *testing.T, h http.Handler, path string) (status int, body string) {
 
 // A survey waits for a node that is frozen once to search it, and once to inspect the locks, however many there are.
 func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, c := embeddedCluster(t, 3)
 		const locks = 4 * burst
@@ -107,6 +103,7 @@ func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
 
 // A lock that is waited for is found, however many there are.
 func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, c := embeddedCluster(t, 3)
 		for i := range 40 {
@@ -139,6 +136,7 @@ func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
 
 // Whatever a name or an owner holds, the page shows it as text.
 func TestThePageShowsHostileNamesAsText(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, c := embeddedCluster(t, 3)
 		names := []string{"</title><script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "javascript:alert(1)", "a\x1b[2Jb", "\u202egnp.exe", "bad\xffutf8", "{{.Error}}", "--><!--", "'`${1}"}
@@ -183,6 +181,7 @@ func links(t *testing.T, site http.Handler) (paths []string) {
 
 // What is not known is not 0.
 func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, c := embeddedCluster(t, 3)
 		holdAt(servers, "x", "a:1")
@@ -232,6 +231,7 @@ func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
 
 // The metrics are those of the documentation, and follow the conventions of Prometheus.
 func TestMetricsAreDocumented(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, c := embeddedCluster(t, 3)
 		holdAt(servers, "x", "a:1")
@@ -355,6 +355,7 @@ func TestTheTimelineForgetsWhileNothingIsKnown(t *testing.T) {
 
 // Thousands of short holds are a page that a browser loads every two seconds.
 func TestAPageWithManyHoldsIsSmall(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, c := embeddedCluster(t, 3)
 		o := newTestObserver(c)
@@ -470,6 +471,7 @@ func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 }
 
 func TestPasswordsCannotBeGuessedFast(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "u", "correct horse", false)
 		expect := func(when, address, password string, want int) {
@@ -501,6 +503,7 @@ func TestPasswordsCannotBeGuessedFast(t *testing.T) {
 
 // A server with many connections needs long to list them.
 func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, c := embeddedCluster(t, 3)
 		_, err := c.Healthy(t.Context())
@@ -562,10 +565,10 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 // With --https-client-ca only those whose certificate it has signed come in.
 func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 	dir := t.TempDir()
-	ca, caKey := certificate(t, dir, "ca", nil, nil)
-	certificate(t, dir, "server", ca, caKey)
-	certificate(t, dir, "client", ca, caKey)
-	certificate(t, dir, "stranger", nil, nil)
+	ca, caKey := locktest.Certificate(t, dir, "ca", nil, nil)
+	locktest.Certificate(t, dir, "server", ca, caKey)
+	locktest.Certificate(t, dir, "client", ca, caKey)
+	locktest.Certificate(t, dir, "stranger", nil, nil)
 	file := func(name string) string { return filepath.Join(dir, name) }
 	config, err := (&access{HTTPSCert: file("server.pem"), HTTPSKey: file("server.key"), HTTPSClients: file("ca.pem")}).tls()
 	if err != nil {
@@ -599,35 +602,4 @@ func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}
-}
-
-// certificate makes one, signed by an authority or by itself, and writes it into files.
-func certificate(t *testing.T, dir, name string, ca *x509.Certificate, caKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &x509.Certificate{SerialNumber: big.NewInt(int64(len(name))), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: ca == nil, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	if ca == nil {
-		ca, caKey = c, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, ca, &key.PublicKey, caKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, b := range map[string]*pem.Block{name + ".pem": {Type: "CERTIFICATE", Bytes: der}, name + ".key": {Type: "EC PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(b), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if c, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	return c, key
 }

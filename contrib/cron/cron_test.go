@@ -26,6 +26,7 @@ func (l late) Next(t time.Time) time.Time {
 
 // Three processes whose clocks differ by 30 ms run a job for 200 ticks.
 func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
+	t.Parallel()
 	const ticks, skew = 200, 30 * time.Millisecond
 	for name, test := range map[string]struct {
 		atLeast time.Duration

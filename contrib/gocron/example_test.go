@@ -10,30 +10,11 @@ import (
 	"github.com/quorumlock/quorumlock"
 	gocronlock "github.com/quorumlock/quorumlock/contrib/gocron"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/redlock"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// connect stands in for redlock.Dial(urls...): three servers in the process.
-func connect() (client *redlock.Client, stop func()) {
-	servers, nodes, err := embedded.Nodes(3)
-	if err != nil {
-		panic(err)
-	}
-	// On a busy machine, they may take longer to answer than the default node timeout.
-	if client, err = redlock.New(nodes, quorumlock.WithNodeTimeout(5*time.Second)); err != nil {
-		panic(err)
-	}
-	return client, func() {
-		_ = client.Close()
-		for _, s := range servers {
-			s.Close()
-		}
-	}
-}
-
 func ExampleNewLocker() {
-	client, stop := connect()
+	client, _, stop := locktest.Connect(3) // redlock.Dial(urls...)
 	defer stop()
 
 	// Another process runs the job at the same tick: it holds the lock.
@@ -67,7 +48,7 @@ func ExampleNewLocker() {
 }
 
 func ExampleNewElector() {
-	client, stop := connect()
+	client, _, stop := locktest.Connect(3) // redlock.Dial(urls...)
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())
 

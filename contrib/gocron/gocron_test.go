@@ -89,6 +89,7 @@ func (f *fleet) finish(t *testing.T) (none, once, more int) {
 }
 
 func TestLockerRunsAJobOnceATickThoughClocksDiffer(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		atLeast time.Duration
 		once    bool
@@ -123,6 +124,7 @@ func TestLockerRunsAJobOnceATickThoughClocksDiffer(t *testing.T) {
 
 // The leader resigns right after a job, every ten ticks.
 func TestElectorRunsAJobOnceATickThoughLeadersChange(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		settle time.Duration
 		once   bool
@@ -177,6 +179,7 @@ func TestElectorRunsAJobOnceATickThoughLeadersChange(t *testing.T) {
 }
 
 func TestElectorLeadsOnlyWhileItRuns(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x, err := gocronlock.NewElector(election.New(nodetest.Start(t, 3).Client().Mutex("leader"), ""), time.Second)
 		if err != nil {
@@ -206,6 +209,7 @@ func TestElectorLeadsOnlyWhileItRuns(t *testing.T) {
 
 // While the nodes are down, jobs are skipped and listeners learn why.
 func TestListenersLearnWhyAJobWasSkipped(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		lock := locktest.New("report")
 		lock.Fail(&quorumlock.QuorumError{Needed: 2})

@@ -157,6 +157,7 @@ func attr(s sdktrace.ReadOnlySpan, key string) string {
 
 // A lock that is waited for and handed over: what the spans say, and how long it took.
 func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := observe(t)
 		nodes := nodetest.Start(t, 3, s.option)
@@ -203,6 +204,7 @@ func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 
 // Callers of one process wait for each other without asking a node: that is waiting, too.
 func TestWaitingInTheProcessCounts(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := observe(t)
 		nodes := nodetest.Start(t, 3, s.option)
@@ -230,6 +232,7 @@ func TestWaitingInTheProcessCounts(t *testing.T) {
 }
 
 func TestLossIsCountedByReason(t *testing.T) {
+	t.Parallel()
 	for reason, tt := range map[quorumlock.LossReason]struct {
 		opts []quorumlock.Option
 		harm func(n *nodetest.Nodes)
@@ -281,6 +284,7 @@ func TestLossIsCountedByReason(t *testing.T) {
 }
 
 func TestRefusalsAreCountedByType(t *testing.T) {
+	t.Parallel()
 	for kind, tt := range map[string]struct {
 		status codes.Code
 		call   func(t *testing.T, n *nodetest.Nodes, m quorumlock.Locker) error
@@ -353,6 +357,7 @@ func TestRefusalsAreCountedByType(t *testing.T) {
 // A renewal is due every third of the TTL, and confirmed a round trip later. Here a PING precedes it, because the connection
 // is no socket and was idle for more than a second.
 func TestRenewalsAndNodesAreMeasured(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := observe(t)
 		nodes := nodetest.Start(t, 3, s.option)
@@ -379,6 +384,7 @@ func TestRenewalsAndNodesAreMeasured(t *testing.T) {
 
 // The leases of one hold count once.
 func TestReentryIsNoSecondHold(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := observe(t)
 		m := nodetest.Start(t, 3, s.option).Client().Mutex("x")
@@ -396,6 +402,7 @@ func TestReentryIsNoSecondHold(t *testing.T) {
 }
 
 func TestNamesOfLocksAreThereOnlyIfAskedFor(t *testing.T) {
+	t.Parallel()
 	const locks = 100
 	for _, named := range []bool{false, true} {
 		t.Run(fmt.Sprint(named), func(t *testing.T) {
@@ -448,6 +455,7 @@ func series(m metricdata.Metrics) int {
 }
 
 func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := observe(t)
 		m := nodetest.Start(t, 3, s.option).Client().Mutex("x")
@@ -462,6 +470,7 @@ func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
 
 // All kinds of locks are seen, each as one lock.
 func TestEveryKindOfLockIsSeen(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := observe(t)
 		nodes := nodetest.Start(t, 3, s.option)

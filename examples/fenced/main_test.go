@@ -13,8 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/require"
 )
 
-func TestShort(t *testing.T) { try.Short(t) }
-
 func TestFencedWriteToPostgres(t *testing.T) {
 	server, err := dbserver.Postgres()
 	if _, missing := errors.AsType[*dbserver.MissingError](err); missing {

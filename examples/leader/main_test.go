@@ -9,12 +9,9 @@ import (
 	"os"
 	"os/signal"
 	"sync"
-	"testing"
 
 	"github.com/quorumlock/quorumlock/examples/internal/try"
 )
-
-func TestShort(t *testing.T) { try.Short(t) }
 
 func Example() {
 	signals := make(chan os.Signal, 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -12,8 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/examples/internal/try"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
-
-func TestShort(t *testing.T) { try.Short(t) }
 
 // The test plays a Java client that holds the lock until this client waits: it writes the owner's hash, and
 // publishes the release.

@@ -10,8 +10,6 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-func TestShort(t *testing.T) { try.Short(t) }
-
 func TestOneRequestACustomer(t *testing.T) {
 	try.Main(func() {
 		client, err := redlock.Dial(os.Args[1:]...)

@@ -51,8 +51,6 @@ func expect(t *testing.T, want, got string) {
 	}
 }
 
-func TestShort(t *testing.T) { try.Short(t) }
-
 func Example() {
 	try.Main(main)
 	// Output: billed

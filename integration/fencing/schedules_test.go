@@ -182,64 +182,48 @@ func (a *account) write(ctx context.Context, tx *sql.Tx, token uint64) error {
 
 func (a *account) value() int64 { return a.d.balance(a.t, a.id) }
 
+// Without a fence, nobody compares tokens, and the same schedules do harm: so they are late writes indeed.
 func TestLateWriteOfAPausedHolderIsRefusedInEverySchedule(t *testing.T) {
-	each(t, func(t *testing.T, d *database) {
-		f := d.migrate(t)
-		for seed := range schedules {
-			rng := rand.New(rand.NewPCG(uint64(seed), 1))
-			a := &account{t: t, d: d, fence: f, rng: rng, id: fmt.Sprintf("fenced %d", seed), with: byTable + rng.IntN(3)}
-			d.open(t, a.id)
-			if refused, _ := play(t, rng, a); !refused {
-				t.Fatalf("seed %d: the late write was accepted", seed)
-			}
-		}
-	})
-	t.Run("Redis", func(t *testing.T) {
-		client, f := newRedis(t)
-		for seed := range schedules {
-			rng := rand.New(rand.NewPCG(uint64(seed), 1))
-			if refused, _ := play(t, rng, &redisKey{t, client, f, fmt.Sprintf("fenced %d", seed), true}); !refused {
-				t.Fatalf("seed %d: the late write was accepted", seed)
-			}
-		}
-	})
+	for name, fenced := range map[string]bool{"fenced": true, "without a fence": false} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, d *database) {
+				f := d.migrate(t)
+				inEverySchedule(t, fenced, func(rng *rand.Rand, seed int) protected {
+					a := &account{t: t, d: d, fence: f, rng: rng, id: fmt.Sprint(name, " ", seed), with: byTable + rng.IntN(3)}
+					if !fenced {
+						a.with = unfenced
+					}
+					d.open(t, a.id)
+					return a
+				})
+			})
+			t.Run("Redis", func(t *testing.T) {
+				client, f := newRedis(t)
+				inEverySchedule(t, fenced, func(_ *rand.Rand, seed int) protected {
+					return &redisKey{t, client, f, fmt.Sprint(name, " ", seed), fenced}
+				})
+			})
+		})
+	}
 }
 
-// The same schedules do harm where nobody compares tokens: so they are late writes indeed.
-func TestLateWriteOfAPausedHolderDoesHarmWithoutAFence(t *testing.T) {
-	each(t, func(t *testing.T, d *database) {
-		f := d.migrate(t)
-		harmed := 0
-		for seed := range schedules {
-			rng := rand.New(rand.NewPCG(uint64(seed), 1))
-			a := &account{t: t, d: d, fence: f, rng: rng, id: fmt.Sprintf("unfenced %d", seed), with: unfenced}
-			_ = rng.IntN(3) // as above
-			d.open(t, a.id)
-			refused, left := play(t, rng, a)
-			if refused {
-				t.Fatalf("seed %d: something refused the late write", seed)
-			}
-			if left {
-				harmed++
-			}
+// inEverySchedule plays all schedules, each with a resource of its own.
+func inEverySchedule(t *testing.T, fenced bool, make func(rng *rand.Rand, seed int) protected) {
+	t.Helper()
+	harmed := 0
+	for seed := range schedules {
+		rng := rand.New(rand.NewPCG(uint64(seed), 1))
+		refused, left := play(t, rng, make(rng, seed))
+		if refused != fenced {
+			t.Fatalf("seed %d: the late write was refused: %v", seed, refused)
 		}
-		harm(t, harmed)
-	})
-	t.Run("Redis", func(t *testing.T) {
-		client, f := newRedis(t)
-		harmed := 0
-		for seed := range schedules {
-			rng := rand.New(rand.NewPCG(uint64(seed), 1))
-			refused, left := play(t, rng, &redisKey{t, client, f, fmt.Sprintf("unfenced %d", seed), false})
-			if refused {
-				t.Fatalf("seed %d: something refused the late write", seed)
-			}
-			if left {
-				harmed++
-			}
+		if left {
+			harmed++
 		}
+	}
+	if !fenced {
 		harm(t, harmed)
-	})
+	}
 }
 
 // harm checks that the schedules do harm often enough. Every late write is harm; these are the values of an old holder that nobody

@@ -50,6 +50,7 @@ func client(t *testing.T) (*redlock.Client, *node.Node, *embedded.Server) {
 
 // Each check fails on its own kind of leftover. All pass without leftovers.
 func TestNothingFindsWhatIsLeft(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name  string
 		leave func(t *testing.T, c *redlock.Client, n *node.Node, s *embedded.Server)
@@ -107,6 +108,7 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 
 // All goroutines of the library are found; idle workers and subscriptions only on request.
 func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, n, s := client(t)
 		want := func(all, busy, ofCalls int, when string) {
@@ -150,6 +152,7 @@ func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 
 // A node over the caller's own client has no lanes: each call has a goroutine.
 func TestGoroutinesOfACallersClientAreFound(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 1)
 		own := redis.NewClient(&redis.Options{Addr: "h:6379", Dialer: servers[0].DialContext, ContextTimeoutEnabled: true})

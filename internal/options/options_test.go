@@ -1,6 +1,7 @@
 package options_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -163,6 +164,9 @@ func TestABadOptionIsNamedAlongWithWhatWouldDo(t *testing.T) {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%q does not say %q", err, want)
 				}
+			}
+			if !errors.Is(err, quorumlock.ErrMisuse) || strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("%q is not ErrMisuse on one line", err)
 			}
 		})
 	}

@@ -16,6 +16,7 @@ func TestMain(m *testing.M) { locktest.Main(m) }
 
 // A holder keeps its lease while a minority is broken, and loses it in time when a majority is, however it is broken.
 func TestBrokenMajorityLosesTheLease(t *testing.T) {
+	t.Parallel()
 	for name, harm := range map[string]func(*nodetest.Nodes, ...int){
 		"Kill": (*nodetest.Nodes).Kill, "Forget": (*nodetest.Nodes).Forget, "Freeze": (*nodetest.Nodes).Freeze,
 		"Cut": (*nodetest.Nodes).Cut, "Mute": (*nodetest.Nodes).Mute,
@@ -45,6 +46,7 @@ func TestBrokenMajorityLosesTheLease(t *testing.T) {
 }
 
 func TestClientsOfTheSameNodesShareLocks(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		nodes := nodetest.Start(t, 3, quorumlock.WithTTL(time.Second))
 		lease := locktest.Lock(t, nodes.Client().Mutex("x"))

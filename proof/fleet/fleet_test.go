@@ -8,6 +8,12 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/proof/scriptmodel"
+)
+
+const (
+	epoch scriptmodel.Time = 1_790_000_000_123_457
+	ttl                    = 2 * time.Second
 )
 
 // talker sends numbered calls, and notes in what order they are answered.

@@ -236,6 +236,7 @@ func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
 
 // A waiter hears of a Java client's release at once, also if the waiter before it has gone.
 func TestReleaseByRedissonIsNoticed(t *testing.T) {
+	t.Parallel()
 	for name, leaves := range map[string]bool{"by the first waiter": false, "by the second, when the first has gone": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -270,6 +271,7 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 
 // Where no client of Redisson's is met, nobody listens to its channel. Where one was, that ends after a while.
 func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := locktest.Fleet(t, 2, 1)
 		listeners := func() int {
@@ -306,6 +308,7 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 
 // A thread that waits for a fair lock of Redisson's hears a release even if no Go client has met one.
 func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := locktest.Fleet(t, 1, 1)
 		java := jvm(t, servers)[0].FairLock("x")
@@ -326,6 +329,7 @@ func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
 
 // Redisson's fenced lock does not make the counter last longer, so the counter of a lock that both use lasts by itself.
 func TestFencingTokensOutliveDaysOfJavaAlone(t *testing.T) {
+	t.Parallel()
 	t.Run("a counter that Java made", func(t *testing.T) { tokensOutliveDaysOfJavaAlone(t, false) })
 	t.Run("a counter that Go made", func(t *testing.T) { tokensOutliveDaysOfJavaAlone(t, true) })
 }

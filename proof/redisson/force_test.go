@@ -11,6 +11,7 @@ import (
 )
 
 func TestForceUnlockFreesALockOfRedissons(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		_, nodes := locktest.Paths(t, servers)

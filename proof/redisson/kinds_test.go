@@ -139,6 +139,7 @@ func stored(server *miniredis.Miniredis) string {
 // While Go has a name, no kind of Redisson's enters, and none changes or deletes the key. The only
 // exceptions are the calls that delete a key of any kind.
 func TestNoKindOfRedissonsEntersOneOfGos(t *testing.T) {
+	t.Parallel()
 	for ours, g := range goKinds {
 		for theirs, j := range javaKinds {
 			t.Run(theirs+" on a "+ours, func(t *testing.T) {
@@ -184,6 +185,7 @@ func isWrongType(err error) bool { return err != nil && strings.Contains(err.Err
 
 // While Redisson has a name, no kind of Go's enters, and none changes or deletes the key.
 func TestNoKindOfGosEntersOneOfRedissons(t *testing.T) {
+	t.Parallel()
 	calls := map[string]func(ctx context.Context, c *redlock.Client) error{
 		"Mutex":         func(ctx context.Context, c *redlock.Client) error { return tried(c.Mutex("x").TryLock(ctx)) },
 		"RWMutex.Lock":  func(ctx context.Context, c *redlock.Client) error { return tried(c.RWMutex("x").TryLock(ctx)) },
@@ -231,6 +233,7 @@ func TestNoKindOfGosEntersOneOfRedissons(t *testing.T) {
 // A lock of a group of values enters the hash of a Go lock or latch, since it looks only at its own fields. Neither takes anything from
 // the other.
 func TestALockOfAGroupEntersAndTakesNothing(t *testing.T) {
+	t.Parallel()
 	for ours, g := range goKinds {
 		t.Run(ours, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -112,6 +112,7 @@ func TestJavaAndGoShareAMultiLock(t *testing.T) {
 
 // Only a lock that needs each of several cells has one of them handed over alone: the one that Redisson releases first.
 func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
+	t.Parallel()
 	for name, tt := range map[string]struct {
 		nodes int
 		multi bool

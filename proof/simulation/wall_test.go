@@ -7,6 +7,7 @@ import (
 )
 
 func TestWallClockOfAProcessIsItsOwn(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := &process{}
 		begin, start := time.Now(), p.now()

@@ -4,8 +4,6 @@ package try
 import (
 	"fmt"
 	"os"
-	"strings"
-	"testing"
 
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
@@ -23,19 +21,4 @@ func Main(main func(), args ...string) {
 		os.Args = append(os.Args, "redis://"+server.Redis.Addr())
 	}
 	main()
-}
-
-// maxLines is how long an example may be.
-const maxLines = 40
-
-// Short fails the test if the example in this directory is too long to be taken in at a glance.
-func Short(t *testing.T) {
-	t.Helper()
-	b, err := os.ReadFile("main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := strings.Count(string(b), "\n"); n > maxLines {
-		t.Errorf("main.go has %d lines, want at most %d", n, maxLines)
-	}
 }

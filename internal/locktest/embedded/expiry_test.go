@@ -11,6 +11,7 @@ import (
 )
 
 func TestTheExpiryOfALockIsLoggedBeforeItsReply(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
 		var log strings.Builder

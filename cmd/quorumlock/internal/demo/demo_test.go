@@ -37,6 +37,7 @@ func embeddedDemo(t *testing.T) (*demo, *strings.Builder) {
 }
 
 func TestEveryPromiseIsKeptOnEmbeddedNodes(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		d, out := embeddedDemo(t)
 		if err := d.play(t.Context()); err != nil {
@@ -52,6 +53,7 @@ func TestEveryPromiseIsKeptOnEmbeddedNodes(t *testing.T) {
 }
 
 func TestBrokenPromiseIsFound(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name  string
 		plant func(t *testing.T, d *demo)
@@ -171,6 +173,7 @@ func (c *cue) Write(line []byte) (int, error) {
 }
 
 func TestInterruptedDemoLeavesNoLock(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name      string
 		act       func(*demo, context.Context) error

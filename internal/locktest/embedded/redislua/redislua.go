@@ -2,7 +2,7 @@
 // do it itself, with the same Lua, but makes a new state with all of its libraries for every run, which takes ten
 // times as long as the script does.
 //
-// It is for tests and the simulation. TestInterpreterAgreesWithMiniredis, in the simulation, compares the two.
+// It is for tests and the simulation. The model in proof/scriptmodel agrees with it, and with real servers.
 package redislua
 
 import (

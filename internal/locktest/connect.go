@@ -1,0 +1,30 @@
+package locktest
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// Connect stands in for redlock.Dial(urls...) in examples: it returns a client of n servers in the process, the servers, and what
+// ends both. On a busy machine, they may take longer to answer than the default node timeout.
+func Connect(n int, opts ...quorumlock.Option) (client *redlock.Client, servers []*embedded.Server, stop func()) {
+	servers, nodes, err := embedded.Nodes(n)
+	if err != nil {
+		panic(err)
+	}
+	client, err = redlock.New(nodes, append([]quorumlock.Option{quorumlock.WithNodeTimeout(5 * time.Second)}, opts...)...)
+	if err != nil {
+		panic(err)
+	}
+	return client, servers, func() {
+		if err := client.Close(); err != nil {
+			panic(err)
+		}
+		for _, s := range servers {
+			s.Close()
+		}
+	}
+}
