@@ -73,7 +73,9 @@ func (m *Machine) align(has func(*Cell) (slot int32, ok bool)) {
 		}
 		for j := range cells {
 			slot, ok := has(&cells[j])
-			cells[j].apart = ok && slot != best
+			if apart := ok && slot != best; apart != cells[j].apart {
+				cells[j].apart, m.recount = apart, true
+			}
 		}
 		if most > 0 {
 			m.slots[i] = best
@@ -100,17 +102,7 @@ func (m *Machine) like() {
 }
 
 // isApart reports whether a cell granted another slot than most.
-func (m *Machine) isApart() bool {
-	for i := range m.Cells {
-		if m.Cells[i].apart && m.Cells[i].State == Granted {
-			return true
-		}
-	}
-	return false
-}
-
-// hasAnswered reports whether the cell has answered the attempt.
-func (c *Cell) hasAnswered() bool { return c.State != Asked }
+func (m *Machine) isApart() bool { return m.tallies().some(isElsewhere) }
 
 // maxSplits is after how many attempts a TryLock no longer takes a refusal for a split vote. It may be none: a node that has
 // lost its data has slots that are taken.
