@@ -154,6 +154,11 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
 		c.slot = r.Slot
 	default:
+		if r.Position >= m.furthest {
+			m.furthest = r.Position
+		} else if c.Position == m.furthest {
+			m.furthest = -1
+		}
 		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.others = Queued, true, r, r.Position, nil, m.others || !r.Ended
 		if r.TTL > 0 {
 			c.expires = now.Mono + r.TTL

@@ -188,7 +188,8 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		return
 	}
 	c := &m.Cells[call.Cell]
-	vote, gone := No, false
+	vote := No
+	gone := false
 	if reply.Err == nil {
 		if !c.Duplicate {
 			c.Err = nil

@@ -120,6 +120,7 @@ type Machine struct {
 	contends  bool   // a TryLock: the last contender that it met has no whole lock, or member, either
 	serial    bool   // some other client takes and releases the cells one after another: see Taken
 	soon      bool   // the waiter is second in a queue, and refreshes as often as the first
+	furthest  int    // the last position in a queue; negative: it has to be looked for
 	reason    Reason // of the last attempt's failure
 	yields    int    // cells with a grant whose release is unconfirmed
 

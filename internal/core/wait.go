@@ -259,17 +259,18 @@ func (m *Machine) Life() time.Duration { return time.Duration(entryLife * float6
 
 // refreshAfter is how long after the last attempt the waiter refreshes its entry, by the position it had then.
 func (m *Machine) refreshAfter() time.Duration {
-	furthest := 0
-	for i := range m.Cells {
-		furthest = max(furthest, m.Cells[i].Position)
-		if m.Cells[i].State == Free { // it is the first there, and would be taken for dead
-			return refresh
-		}
-	}
-	if furthest <= nearPositions || m.soon {
+	if m.tallies().some(isFree) { // it is the first there, and would be taken for dead
 		return refresh
 	}
-	return min(refresh*time.Duration(furthest)/nearPositions, maxRefresh)
+	if m.furthest < 0 {
+		for i := range m.Cells {
+			m.furthest = max(m.furthest, m.Cells[i].Position)
+		}
+	}
+	if m.furthest <= nearPositions || m.soon {
+		return refresh
+	}
+	return min(refresh*time.Duration(m.furthest)/nearPositions, maxRefresh)
 }
 
 // pause is the longest time to wait: until the entry is due for a refresh, or until the holder's keys expire if they are
