@@ -15,7 +15,7 @@ func (m *Machine) agree(now Time) {
 	for i := range m.Cells {
 		m.Cells[i].vote = m.vote(i)
 	}
-	m.recount = true
+	m.changed++
 	if m.tallies().holds(saidYes) {
 		m.hold(now)
 		return
@@ -114,7 +114,7 @@ func (m *Machine) disagree(now Time) {
 			c.State = Unknown // a yield that is not answered must not delay the next attempt
 		}
 	}
-	m.recount = true
+	m.changed++
 	why := m.refusal()
 	if why == HeldOrNone && m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 { // the keys may have expired before the raise
 		why = TooLate

@@ -26,7 +26,8 @@ func (m *Machine) ask(now Time) {
 		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure}
 		m.call(Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt})
 	}
-	m.recount, m.ownRefused, m.lookAt = true, false, len(m.Cells)
+	m.ownRefused, m.lookAt = false, len(m.Cells)
+	m.changed++
 }
 
 // acquired takes an answer to an attempt.
@@ -164,7 +165,8 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 			c.expires = now.Mono + r.TTL
 		}
 		if own := m.cfg.Tries && !m.others; own != m.ownRefused {
-			m.ownRefused, m.recount = own, true
+			m.ownRefused = own
+			m.changed++
 		}
 	}
 }

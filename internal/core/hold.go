@@ -49,7 +49,7 @@ func (m *Machine) hold(now Time) {
 	for i := range m.Cells {
 		m.leaveQueue(i)
 	}
-	m.recount = true
+	m.changed++
 }
 
 // firstRenewal returns when a hold is renewed for the first time: after a half to the whole of the time between two renewals, so

@@ -12,6 +12,7 @@
 //	hold.go      renewal, deadline, loss
 //	release.go   giving back
 //	tree.go      which votes win
+//	tally.go     how the cells stand, counted as they change
 //	slots.go     which slot of a semaphore
 //
 // The phases, and the steps from one to another, are in phase.go.
@@ -103,7 +104,8 @@ type Machine struct {
 
 	tally      tally // of the cells, by their facts; see tallies
 	current    int32 // the cell that the step is about, whose facts may have changed; -1 if none
-	recount    bool  // the facts of others may have changed, too
+	changed    int   // how often the facts of other cells may have changed, too
+	counted    int   // the same, when the facts of all cells were counted last
 	lookAt     int   // when at most so many cells have yet to answer the attempt, it is time to look at all: see looksAgain
 	ownRefused bool  // a TryLock was refused only for the sake of holds of this client that have ended
 
@@ -156,7 +158,7 @@ func New(c *Config, trip func(cell int) time.Duration, seed uint64) *Machine {
 	m := &Machine{cfg: c, trip: trip, rand: seed | 1, current: -1}
 	m.Cells = make([]Cell, c.Tree.Cells())
 	m.tally.init(c.Tree)
-	m.recount = true
+	m.changed++
 	m.fx.Calls = make([]Call, 0, len(m.Cells))
 	return m
 }

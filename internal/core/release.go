@@ -32,7 +32,7 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
 	}
-	m.recount = true
+	m.changed++
 }
 
 // keepNoLonger gives the key that Unlock left for a while its time once more: a renewal may have overtaken the Keep, and
@@ -127,7 +127,8 @@ func (m *Machine) cancel() {
 // fail ends a call without the lock: everything that it has got is released, and the waiter leaves every queue.
 func (m *Machine) fail(why Reason) {
 	m.fx.Outcome, m.fx.Reason = Failed, why
-	m.phase, m.successor, m.recount = Over, false, true
+	m.phase, m.successor = Over, false
+	m.changed++
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		do := Leave

@@ -79,7 +79,8 @@ func (m *Machine) align(has func(*Cell) (slot int32, ok bool)) {
 		for j := range cells {
 			slot, ok := has(&cells[j])
 			if apart := ok && slot != best; apart != cells[j].apart {
-				cells[j].apart, m.recount = apart, true
+				cells[j].apart = apart
+				m.changed++
 			}
 		}
 		if most > 0 {

@@ -147,11 +147,11 @@ func (t *tally) result(yes, maybe fact) Result {
 	return VotePending
 }
 
-// tallies returns the tally of the machine's cells. A step changes one cell, or says that it changes others, too: see Machine.recount.
+// tallies returns the tally of the machine's cells. A step changes one cell, or says that it changes others, too: see Machine.changed.
 func (m *Machine) tallies() *tally {
 	switch {
-	case m.recount:
-		m.recount = false
+	case m.changed != m.counted:
+		m.counted = m.changed
 		for i := range m.Cells {
 			m.tally.set(i, m.factsOf(i))
 		}
