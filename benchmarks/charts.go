@@ -19,6 +19,8 @@ type panelOf struct {
 	metric metric
 	lines  []string // the entries that are drawn; nil for the designs
 	things string   // draw only contests of these things, such as "callers"; empty for all
+	xs     []string // the entries stand side by side, named so, and each contest is a line; nil: the other way round
+	xName  string
 }
 
 var drawings = []drawing{
@@ -31,7 +33,12 @@ var drawings = []drawing{
 	{"mixed.svg", "mixed", "Java (Redisson) and Go at one lock", []panelOf{
 		{title: "longest wait of a Java client, ms", store: inMemory, metric: javaWorst, lines: []string{"12 Java", "6 Java + 6 Go"}, things: "held, 1 node"},
 		{title: "share of Go, % of the grants", store: inMemory, metric: goShare, lines: []string{"1 Java + 1 Go", "6 Java + 6 Go"}, things: "held, 1 node"}}},
+	{"scale.svg", "scale", "What each of n costs, as n doubles", []panelOf{
+		{title: "client, µs of a processor", store: inMemory, metric: clientCPU, xs: scaleParts, xName: "of the number in the table"},
+		{title: "five servers, µs of a processor", store: inMemory, metric: serverCPU, xs: scaleParts, xName: "of the number in the table"}}},
 }
+
+var scaleParts = []string{"1/8", "1/4", "1/2", "all"}
 
 // drawCharts writes the charts of a part to a directory.
 func drawCharts(dir, subtitle string, p part, contests []*contest) error {
@@ -57,7 +64,17 @@ func drawCharts(dir, subtitle string, p part, contests []*contest) error {
 
 // panel has a line for each entry that was measured, and a position for each contest of the store.
 func (of panelOf) panel(contests []*contest) panel {
-	p := panel{title: of.title}
+	p := panel{title: of.title, xs: of.xs, xName: of.xName}
+	if of.xs != nil {
+		for i, c := range contests {
+			l := line{name: c.scene, colour: i}
+			for _, e := range c.entries {
+				l.ys = append(l.ys, median(c.rounds.of(e.name, of.metric)))
+			}
+			p.lines = append(p.lines, l)
+		}
+		return p
+	}
 	names := of.lines
 	for _, d := range designs {
 		if of.lines == nil {

@@ -27,8 +27,8 @@ type job struct {
 	Clients    int           // clients that the callers share; 0: one
 	Hold       time.Duration // of a contender
 	Java       int           // of mixed: how many contenders are clients of Redisson's; Callers are the others
-	By         string        // of mixed: how those lock; of a mix: how all do
-	Leases     int           // held and renewed by the same client
+	By         string        // of mixed: how those lock; of a mix: how all do; of scale: what grows
+	Leases     int           // held and renewed by the same client; of scale: how many there are of what grows, as often as there are Callers
 	Freeze     []int         // processes to stop when it has warmed up, and to let go on at the end
 	Warm, Time time.Duration // before, and while, it is measured
 }
@@ -41,6 +41,7 @@ const (
 	distanceJob   jobKind = "distance"
 	mixJob        jobKind = "mix"
 	mixedJob      jobKind = "mixed"
+	scaleJob      jobKind = "scale"
 	testsJob      jobKind = "tests"
 )
 
@@ -144,6 +145,8 @@ func (j job) do(ctx context.Context) (answer, error) {
 		return j.mix(ctx, d)
 	case mixedJob:
 		return j.mixed(ctx)
+	case scaleJob:
+		return j.scale(ctx)
 	}
 	return answer{}, fmt.Errorf("there is no job %q", j.Kind)
 }

@@ -31,6 +31,7 @@ var allParts = []part{
 	{"leases", leasesBeside, "One caller beside leases that its client renews"},
 	{"readers", readers, "Readers of one name"},
 	{"mixed", mixed, "Java (Redisson) and Go, which want one lock, each with a client of its own"},
+	{"scale", scaled, "What each of n costs, as n doubles"},
 	{"tests", unitTests, "The unit tests of the library"},
 }
 

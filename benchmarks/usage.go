@@ -39,6 +39,10 @@ func (u usage) since(before usage) usage {
 		u.reads - before.reads, u.writes - before.writes}
 }
 
+func (u usage) plus(v usage) usage {
+	return usage{u.mallocs + v.mallocs, u.bytes + v.bytes, u.client + v.client, u.server + v.server, u.reads + v.reads, u.writes + v.writes}
+}
+
 // each is the share of one of n pairs.
 func (u usage) each(n float64) figures {
 	f := figures{

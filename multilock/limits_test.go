@@ -74,3 +74,20 @@ func TestAMultiLockBeyondALimitIsRefusedByName(t *testing.T) {
 		}
 	}
 }
+
+// A node cannot answer for any number of locks within a short node timeout.
+func TestAMultiLockThatIsTooLargeForItsNodeTimeoutIsRefused(t *testing.T) {
+	c, _ := locktest.Client(t, 3)
+	members := rows(c, 501, 5010)
+	short := quorumlock.WithNodeTimeout(50 * time.Millisecond)
+	if _, err := multilock.New(members[:500], short); err != nil {
+		t.Error(err)
+	}
+	want := "use at most 500 locks, or a node timeout of 50.1ms or more"
+	if _, err := multilock.New(members, short); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+	if _, err := multilock.New(members, quorumlock.WithNodeTimeout(51*time.Millisecond)); err != nil {
+		t.Error(err)
+	}
+}

@@ -72,7 +72,8 @@ const (
 // after it: once their nodes are closed, a lease of the MultiLock can be neither renewed nor given back there.
 //
 // New also returns an error for a repeated lock, as in a transfer from an account to itself; for more than [MaxMembers]
-// locks; and for names of more than [MaxNameBytes] bytes in all.
+// locks; for names of more than [MaxNameBytes] bytes in all; and for more locks at one node than it may have to answer within the node
+// timeout, which is one lock for each 100 µs. With the default TTL that is more than MaxMembers, and with a TTL of 1 s it is 500.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	if len(members) == 0 {
 		return nil, errs.Misuse("quorumlock: multilock.New: no members: give at least one lock")

@@ -79,7 +79,13 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 			s.TTL = max(s.TTL, slot.TTL)
 		}
 	case s.Owner != "":
-		s.TTL = quorumTTL(nodes, quorum, func(n quorumlock.State) (time.Duration, bool) { return n.TTL, n.Owner == s.Owner })
+		var ttls []time.Duration
+		for _, n := range nodes {
+			if n.State.Owner == s.Owner {
+				ttls = append(ttls, n.State.TTL)
+			}
+		}
+		s.TTL = quorumTTL(ttls, quorum)
 	default:
 		s.Readers = quorumReaders(nodes, quorum)
 		for _, r := range s.Readers {
@@ -126,21 +132,14 @@ func quorumWaiting(nodes []NodeState, quorum int) int {
 
 // quorumReaders returns those that share the lock at a quorum of the nodes.
 func quorumReaders(nodes []NodeState, quorum int) (readers []quorumlock.Reader) {
-	owners := make(map[quorumlock.Owner]bool)
+	ttls := make(map[quorumlock.Owner][]time.Duration)
 	for _, n := range nodes {
 		for _, r := range n.State.Readers {
-			owners[r.Owner] = true
+			ttls[r.Owner] = append(ttls[r.Owner], r.TTL)
 		}
 	}
-	for _, o := range slices.Sorted(maps.Keys(owners)) {
-		ttl := quorumTTL(nodes, quorum, func(n quorumlock.State) (time.Duration, bool) {
-			i := slices.IndexFunc(n.Readers, func(r quorumlock.Reader) bool { return r.Owner == o })
-			if i < 0 {
-				return 0, false
-			}
-			return n.Readers[i].TTL, true
-		})
-		if ttl > 0 {
+	for _, o := range slices.Sorted(maps.Keys(ttls)) {
+		if ttl := quorumTTL(ttls[o], quorum); ttl > 0 {
 			readers = append(readers, quorumlock.Reader{Owner: o, TTL: ttl})
 		}
 	}
@@ -150,20 +149,16 @@ func quorumReaders(nodes []NodeState, quorum int) (readers []quorumlock.Reader) 
 // quorumSlots returns the slots that somebody has at a quorum of the nodes.
 func quorumSlots(nodes []NodeState, quorum int) (slots []quorumlock.Slot) {
 	tokens := make(map[quorumlock.Slot]uint64) // the highest of each slot and owner
+	ttls := make(map[quorumlock.Slot][]time.Duration)
 	for _, n := range nodes {
 		for _, s := range n.State.Slots {
 			key := quorumlock.Slot{Number: s.Number, Owner: s.Owner}
 			tokens[key] = max(tokens[key], s.Token)
+			ttls[key] = append(ttls[key], s.TTL)
 		}
 	}
 	for s, token := range tokens {
-		s.TTL = quorumTTL(nodes, quorum, func(n quorumlock.State) (time.Duration, bool) {
-			i := slices.IndexFunc(n.Slots, func(o quorumlock.Slot) bool { return o.Number == s.Number && o.Owner == s.Owner })
-			if i < 0 {
-				return 0, false
-			}
-			return n.Slots[i].TTL, true
-		})
+		s.TTL = quorumTTL(ttls[s], quorum)
 		if s.Token = token; s.TTL > 0 {
 			slots = append(slots, s)
 		}
@@ -172,14 +167,8 @@ func quorumSlots(nodes []NodeState, quorum int) (slots []quorumlock.Slot) {
 	return slots
 }
 
-// quorumTTL is the longest time for which a quorum of the nodes keeps what has says they have; 0 if fewer have it.
-func quorumTTL(nodes []NodeState, quorum int, has func(quorumlock.State) (ttl time.Duration, ok bool)) time.Duration {
-	var ttls []time.Duration
-	for _, n := range nodes {
-		if ttl, ok := has(n.State); ok {
-			ttls = append(ttls, ttl)
-		}
-	}
+// quorumTTL is the longest time for which a quorum of the nodes keeps what these have; 0 if fewer have it.
+func quorumTTL(ttls []time.Duration, quorum int) time.Duration {
 	if len(ttls) < quorum {
 		return 0
 	}

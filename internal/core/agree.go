@@ -1,7 +1,5 @@
 package core
 
-import "slices"
-
 // agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from
 // there. Usually all agree already.
 //
@@ -15,14 +13,15 @@ func (m *Machine) agree(now Time) {
 		m.token = max(m.token, m.tokenAt(i))
 	}
 	for i := range m.Cells {
-		m.votes[i] = m.vote(i)
+		m.Cells[i].vote = m.vote(i)
 	}
-	if m.cfg.Tree.Tally(m.votes) == VoteWon {
+	m.changed++
+	if m.tallies().holds(saidYes) {
 		m.hold(now)
 		return
 	}
 	for i := range m.Cells {
-		if m.tokenAt(i) > 0 && m.votes[i] == Unanswered {
+		if m.tokenAt(i) > 0 && m.Cells[i].vote == Unanswered {
 			m.raise(i)
 		}
 	}
@@ -47,11 +46,12 @@ func (m *Machine) raise(i int) {
 // join counts the vote of a cell that answers, or hands over, once the token is chosen. Otherwise one raise that fails would end an
 // attempt that a quorum has granted. After lastTry a TryLock has no time for a raise.
 func (m *Machine) join(now Time, i int) {
-	m.votes[i] = m.vote(i)
+	c := &m.Cells[i]
+	c.vote = m.vote(i)
 	switch last := m.lastTry(); {
-	case m.votes[i] != Unanswered:
+	case c.vote != Unanswered:
 	case last != 0 && now.Mono >= last:
-		m.votes[i] = No
+		c.vote = No
 	default:
 		m.raise(i)
 	}
@@ -60,27 +60,16 @@ func (m *Machine) join(now Time, i int) {
 
 // decide ends the agreement as soon as its votes do. It waits for silent cells as long as a refused attempt does.
 func (m *Machine) decide(now Time) {
-	switch m.cfg.Tree.Tally(m.votes) {
+	switch t := m.tallies(); t.result(saidYes, maySayYes) {
 	case VoteWon:
 		m.hold(now)
 	case VoteLost:
 		m.disagree(now)
 	default:
-		if m.silence == 0 && m.needsSilent() {
+		if m.silence == 0 && !t.holds(mayTakeToken) { // every quorum needs a cell that has yet to answer the attempt
 			m.silence = now.Mono + m.tolerance()
 		}
 	}
-}
-
-// needsSilent reports whether every quorum for the token needs a cell that has yet to answer the attempt.
-func (m *Machine) needsSilent() bool {
-	votes := slices.Clone(m.votes)
-	for i := range votes {
-		if votes[i] == Unanswered && m.tokenAt(i) == 0 {
-			votes[i] = No
-		}
-	}
-	return m.cfg.Tree.Tally(votes) == VoteLost
 }
 
 // tokenAt is the token of the owner that is about to hold, at a cell; 0 if it does not have it.
@@ -101,12 +90,11 @@ func (m *Machine) raised(now Time, call Call, r Reply) {
 	if m.phase != Agreeing || call.Attempt != m.attempt || call.Successor != m.successor {
 		return
 	}
-	m.Cells[call.Cell].failed = r.Err != nil
-	vote := No
+	c := &m.Cells[call.Cell]
+	c.failed, c.vote = r.Err != nil, No
 	if r.Err == nil && r.OK {
-		vote = Yes
+		c.vote = Yes
 	}
-	m.votes[call.Cell] = vote
 	m.decide(now)
 }
 
@@ -126,6 +114,7 @@ func (m *Machine) disagree(now Time) {
 			c.State = Unknown // a yield that is not answered must not delay the next attempt
 		}
 	}
+	m.changed++
 	why := m.refusal()
 	if why == HeldOrNone && m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 { // the keys may have expired before the raise
 		why = TooLate

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -27,6 +26,8 @@ func (m *Machine) ask(now Time) {
 		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure}
 		m.call(Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt})
 	}
+	m.ownRefused, m.lookAt = false, len(m.Cells)
+	m.changed++
 }
 
 // acquired takes an answer to an attempt.
@@ -74,7 +75,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			m.yield(int(call.Cell))
 		}
 		m.learn()
-		if m.phase == Waiting && m.reason.isHeld() && c.State == Queued { // this refusal may tell when a quorum of the keys will have expired
+		if m.phase == Waiting && m.reason.isHeld() && c.State == Queued && m.looksAgain() { // this refusal may tell when a quorum of the keys will have expired
 			m.due = min(m.due, now.Mono+m.pause(now))
 		}
 		m.review(now)
@@ -154,9 +155,18 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
 		c.slot = r.Slot
 	default:
+		if r.Position >= m.furthest {
+			m.furthest = r.Position
+		} else if c.Position == m.furthest {
+			m.furthest = -1
+		}
 		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.others = Queued, true, r, r.Position, nil, m.others || !r.Ended
 		if r.TTL > 0 {
 			c.expires = now.Mono + r.TTL
+		}
+		if own := m.cfg.Tries && !m.others; own != m.ownRefused {
+			m.ownRefused = own
+			m.changed++
 		}
 	}
 }
@@ -168,15 +178,7 @@ func (m *Machine) count(now Time) {
 		return
 	}
 	m.align(slotGranted)
-	result := m.tally(func(c *Cell) Vote {
-		switch {
-		case c.State == Asked:
-			return Unanswered
-		case c.State == Granted && !c.apart:
-			return Yes
-		}
-		return No
-	})
+	result := m.tallies().result(hasGranted, mayGrant)
 	switch {
 	case result == VoteWon:
 		m.agree(now)
@@ -186,7 +188,7 @@ func (m *Machine) count(now Time) {
 		m.giveWay(now, m.refusal())
 	// It was granted different slots, and perhaps its contenders were, too. They must not all wait for silent nodes. But what a dead
 	// caller left also makes slots differ, and a TryLock has no time for many attempts: from its second on it waits.
-	case m.isApart() && m.won((*Cell).hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
+	case m.isApart() && m.tallies().holds(hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
 		m.hurry(now)
 	}
 }
@@ -194,12 +196,8 @@ func (m *Machine) count(now Time) {
 // together reports whether the cells of the attempt, those of its successor, and those that have called the waiter since
 // they refused, would win the lock. Then the next attempt has it, and a node that is silent is not waited for.
 func (m *Machine) together() bool {
-	told := false
-	for i := range m.Cells {
-		c := &m.Cells[i]
-		told = told || c.Handed > 0 || c.State == Queued && c.Called
-	}
-	return told && m.won(func(c *Cell) bool { return c.Handed > 0 || c.State == Queued && c.Called || c.State == Granted })
+	t := m.tallies()
+	return (t.some(hasHanded) || t.some(hasCalled)) && t.holds(comesNext)
 }
 
 // tolerance is how long an attempt that was refused somewhere, or was granted different slots, waits for the nodes that have not
@@ -235,7 +233,7 @@ func (m *Machine) hurry(now Time) {
 		m.silence = now.Mono + m.tolerance()
 	}
 	short := now.Mono + 3*m.patience()
-	if m.others && !m.cfg.Tries && short < m.silence && m.hurried < few && !m.isRefused() {
+	if m.others && !m.cfg.Tries && short < m.silence && m.hurried < few && !m.tallies().some(hasRefused) {
 		m.silence = short
 		m.hurried++
 	}
@@ -250,49 +248,28 @@ func (m *Machine) hurry(now Time) {
 //   - HeldOrNone: the missing answers decide; or too few cells took the token, and nobody is in the
 //     way.
 func (m *Machine) refusal() Reason {
-	answers := m.answers()
-	contended := slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Refused || c.Handed > 0 || c.apart })
-	few := func() bool {
-		return m.blocks(func(c *Cell) bool { return !answers(c) && (c.State != Asked || c.failed) })
-	}
+	t := m.tallies()
+	few := !t.holds(mayVote)
 	switch {
-	case m.blocks(func(c *Cell) bool { return c.NotALock && c.State == Unknown }):
+	case !t.holds(isLock):
 		return NotALock
-	case contended && m.won(answers):
+	case t.some(isContended) && t.holds(hasVoted):
 		return Held
-	case m.breaks(func(c *Cell) bool { return c.Refused && answers(c) }):
-		if few() || m.reason == HeldAndNoQuorum && m.lacksAnswers() { // the other member's nodes have not answered since
+	case t.holds(isTaken):
+		if few || m.reason == HeldAndNoQuorum && !t.holds(hasVoted) { // the other member's nodes have not answered since
 			return HeldAndNoQuorum
 		}
 		return Held
-	case few():
+	case few:
 		return NoQuorum
 	}
 	return HeldOrNone
 }
 
-// answers returns the test for a cell that has answered the attempt. A refusal by an ended hold of
-// this client is no answer.
-func (m *Machine) answers() func(*Cell) bool {
-	own := !m.others && m.refusedByItsOwn()
-	return func(c *Cell) bool { return !c.failed && (c.Won || c.Handed > 0 || c.Refused && !own) }
-}
-
-// blocks reports whether the cells for which is returns false are no quorum.
-func (m *Machine) blocks(is func(*Cell) bool) bool {
-	return !m.won(func(c *Cell) bool { return !is(c) })
-}
-
-// lacksAnswers reports whether some member of a MultiLock has no quorum of answers.
-func (m *Machine) lacksAnswers() bool {
-	answers := m.answers()
-	return m.blocks(func(c *Cell) bool { return !answers(c) })
-}
-
 // mayBeBoth reports whether the missing answers may show that one member of a MultiLock is held and another has no quorum.
 func (m *Machine) mayBeBoth() bool {
-	answers := m.answers()
-	return m.lacksAnswers() && m.breaks(func(c *Cell) bool { return c.State == Asked || c.Refused && answers(c) })
+	t := m.tallies()
+	return !t.holds(hasVoted) && t.holds(mayBeTaken)
 }
 
 // learn notes the reason of the abandoned attempt, once a later answer decides it.
@@ -312,34 +289,23 @@ func (m *Machine) learn() {
 	}
 }
 
-// refusedByItsOwn reports whether a TryLock was refused only because of holds of this client that have ended.
-func (m *Machine) refusedByItsOwn() bool {
-	own := false
-	for i := range m.Cells {
-		if c := &m.Cells[i]; c.Refused {
-			if own = m.cfg.Tries && c.Refusal.Ended; !own {
-				return false
-			}
-		}
-	}
-	return own
-}
-
 // isUnclear reports whether a refused TryLock should wait for more nodes: the holder, or the existence of a quorum, is unknown.
 func (m *Machine) isUnclear() bool {
 	if !m.cfg.Tries {
 		return false
 	}
-	asked := false
-	for i := range m.Cells {
-		asked = asked || m.Cells[i].State == Asked
-	}
-	if !asked {
+	if m.unanswered() == 0 {
 		return false
 	}
-	undecided, _, _ := m.isUndecided()
 	why := m.refusal()
-	return undecided || why == HeldOrNone || why != NotALock && m.mayBeBoth()
+	if why == HeldOrNone || why != NotALock && m.mayBeBoth() {
+		return true
+	}
+	if !m.looksAgain() {
+		return true
+	}
+	undecided, _, _ := m.isUndecided()
+	return undecided
 }
 
 // isUndecided reports whether an attempt of a TryLock was refused although it is not certain that somebody has the
@@ -354,52 +320,78 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	if m.isApart() || m.isSplit() && m.attempt < maxSplits {
 		return true, "", false
 	}
-	refusals, grants := 0, 0
-	won := slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Won })
-	silent := func(c *Cell) bool { return !won && !c.Refused }
-	whole = m.breaks(silent)
+	t := m.tallies()
+	silent := !t.some(hasWon)
+	whole = silent && t.holds(mayBeTheirs)
+	all, index := m.contenders()
 	for i := range m.Cells {
 		c := &m.Cells[i]
-		if c.Won || c.State == Asked {
-			grants++ // or may become one
-		}
-		if !c.Refused {
+		if !c.Refused || c.Refusal.Free || c.Refusal.Ended {
 			continue
 		}
-		refusals++
 		who := c.Refusal.holder()
-		if c.Refusal.Free || c.Refusal.Ended {
-			continue
+		their := &all[index[who]]
+		if !their.judged {
+			their.judged = true
+			m.mark(their.cells...)
+			wins, part, blocks, may := t.holds(isMarked), t.holds(isPartMarked), t.holds(isBlockMarked), t.holds(mayBeTheirs)
+			m.unmark(their.cells...)
+			whole = whole || part || silent && may
+			switch {
+			case wins:
+				return false, who, true
+			case who == "", !part && !blocks:
+			case who == m.met && (part || m.meetings > 1):
+				return false, who, whole
+			default:
+				their.met = true
+			}
 		}
-		has := func(d *Cell) bool { return d.Refused && !d.Refusal.Free && d.Refusal.holder() == who }
-		part := m.breaks(has)
-		whole = whole || m.breaks(func(d *Cell) bool { return has(d) || silent(d) })
-		rest := m.won(func(d *Cell) bool { return !has(d) })
-		switch {
-		case m.won(has):
-			return false, who, true
-		case who == "":
-		case !part && rest:
-		case who == m.met && (part || m.meetings > 1):
-			return false, who, whole
-		default:
+		if their.met {
 			met = who
 		}
 	}
-	return refusals > 0 && (grants > 0 || met == ""), met, whole
+	grants := int(t.total[hasWon]) + m.unanswered() // or what may become one
+	return t.some(hasRefused) && (grants > 0 || met == ""), met, whole
 }
 
-// breaks reports whether somebody else could hold the lock, or a part of it, if he has those cells.
-func (m *Machine) breaks(has func(*Cell) bool) bool {
-	var room [16]bool
-	taken := room[:0]
+// contender is somebody who has cells that refused the attempt.
+type contender struct {
+	cells  []int32
+	judged bool
+	met    bool
+}
+
+// contenders returns everybody who has cells that refused the attempt, and who is which.
+func (m *Machine) contenders() ([]contender, map[quorumlock.Owner]int) {
+	var all []contender
+	index := make(map[quorumlock.Owner]int)
 	for i := range m.Cells {
-		taken = append(taken, has(&m.Cells[i]))
+		r := &m.Cells[i].Refusal
+		if !m.Cells[i].Refused || r.Free {
+			continue
+		}
+		n, known := index[r.holder()]
+		if !known {
+			n = len(all)
+			all = append(all, contender{})
+			index[r.holder()] = n
+		}
+		all[n].cells = append(all[n].cells, int32(i))
 	}
-	return m.cfg.Tree.Broken(taken)
+	return all, index
 }
 
-// isRefused reports whether a cell has refused the attempt.
-func (m *Machine) isRefused() bool {
-	return slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.Refused })
+// unanswered returns how many cells have yet to answer the attempt.
+func (m *Machine) unanswered() int { return len(m.Cells) - int(m.tallies().total[hasAnswered]) }
+
+// looksAgain reports whether it is time to look at all cells once more: after every answer if few are missing, and else when a
+// sixteenth of them has come. So the looks of an attempt cost a few steps a cell.
+func (m *Machine) looksAgain() bool {
+	missing := m.unanswered()
+	if missing > m.lookAt {
+		return false
+	}
+	m.lookAt = missing - 1 - missing/16
+	return true
 }

@@ -106,6 +106,17 @@ type Event struct {
 	Reply   Reply
 }
 
+// cell returns the cell that the event is about, -1 if none.
+func (e *Event) cell() int32 {
+	switch e.Kind {
+	case Replied:
+		return e.Call.Cell
+	case Turn, TurnForSlot, Taken, Handoff:
+		return e.Cell
+	}
+	return -1
+}
+
 // EventKind says what has happened.
 type EventKind uint8
 

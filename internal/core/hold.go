@@ -14,9 +14,8 @@ const minRetry = 2 * time.Millisecond
 // round is one renewal at all cells. Several may be under way when an Extend crosses the watchdog's.
 type round struct {
 	id      int32
-	start   Time // before it was sent: what the new validity counts from
-	votes   []Vote
-	gone    []bool // cells that did not have the key
+	start   Time  // before it was sent: what the new validity counts from
+	tally   tally // of the votes, and of the cells that did not have the key
 	decided bool
 	pending int
 }
@@ -50,6 +49,7 @@ func (m *Machine) hold(now Time) {
 	for i := range m.Cells {
 		m.leaveQueue(i)
 	}
+	m.changed++
 }
 
 // firstRenewal returns when a hold is renewed for the first time: after a half to the whole of the time between two renewals, so
@@ -157,13 +157,14 @@ func (m *Machine) LastRound() int32 { return m.last }
 func (m *Machine) renewAll(now Time) {
 	m.renew = 0
 	m.last++
-	r := &round{id: m.last, start: now, votes: make([]Vote, len(m.Cells)), gone: make([]bool, len(m.Cells))}
+	r := &round{id: m.last, start: now}
+	r.tally.init(m.cfg.Tree)
 	m.rounds = append(m.rounds, r)
 	for i := range m.Cells {
 		if m.Cells[i].State == Foreign {
-			r.votes[i] = No
 			continue
 		}
+		r.tally.set(i, Unanswered.facts())
 		r.pending++
 		m.call(Call{Do: Renew, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Round: r.id})
 	}
@@ -188,10 +189,11 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	}
 	c := &m.Cells[call.Cell]
 	vote := No
+	gone := false
 	if reply.Err == nil {
 		if !c.Duplicate {
 			c.Err = nil
-			r.gone[call.Cell] = !reply.OK
+			gone = !reply.OK
 		}
 		switch {
 		case reply.OK:
@@ -204,34 +206,35 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
 		}
 	}
-	r.votes[call.Cell] = vote
-	if m.cfg.Tree.Broken(r.gone) {
+	t := &r.tally
+	t.set(int(call.Cell), vote.facts().with(isGone, gone))
+	if t.holds(isGone) {
 		m.lose(Gone)
 		return
 	}
 	if r.decided {
-		if r.gone[call.Cell] {
+		if gone {
 			m.restore(int(call.Cell))
 		}
 		return
 	}
-	result := m.cfg.Tree.Tally(r.votes)
+	result := t.result(saidYes, maySayYes)
 	if result == VotePending {
 		return
 	}
 	r.decided = true
-	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, m.members(r.votes), max(now.Mono-m.owed, 0)})
+	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, int(t.root[saidYes]), max(now.Mono-m.owed, 0)})
 	if result == VoteWon {
 		m.extend(r)
 	} else {
-		m.fx.Late, m.fx.Won = !m.late, m.members(r.votes)
+		m.fx.Late, m.fx.Won = !m.late, int(t.root[saidYes])
 		m.late = true
 		m.schedule(now, now.Mono+max(m.ttl/50, minRetry))
 	}
 	// The vote of a cell that is asked to grant again counts from the next renewal on: during this one somebody else may
 	// have had the lock there.
-	for i, gone := range r.gone {
-		if gone {
+	for i, f := range t.cells {
+		if f>>isGone&1 == 1 {
 			m.restore(i)
 		}
 	}

@@ -12,6 +12,7 @@
 //	hold.go      renewal, deadline, loss
 //	release.go   giving back
 //	tree.go      which votes win
+//	tally.go     how the cells stand, counted as they change
 //	slots.go     which slot of a semaphore
 //
 // The phases, and the steps from one to another, are in phase.go.
@@ -87,6 +88,9 @@ type Cell struct {
 	released   int32 // the slot that was released there since the attempt began; valid if named
 	named      bool
 	apart      bool // it granted, or handed over, another slot than most
+
+	vote Vote // on what is being asked: the raise, or the release
+	gone bool // it did not have the key when it was released
 }
 
 // Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
@@ -97,6 +101,13 @@ type Machine struct {
 	rand  uint64
 	phase Phase
 	Cells []Cell
+
+	tally      tally // of the cells, by their facts; see tallies
+	current    int32 // the cell that the step is about, whose facts may have changed; -1 if none
+	changed    int   // how often the facts of other cells may have changed, too
+	counted    int   // the same, when the facts of all cells were counted last
+	lookAt     int   // when at most so many cells have yet to answer the attempt, it is time to look at all: see looksAgain
+	ownRefused bool  // a TryLock was refused only for the sake of holds of this client that have ended
 
 	attempt   int32
 	began     Time // the call
@@ -111,6 +122,7 @@ type Machine struct {
 	contends  bool   // a TryLock: the last contender that it met has no whole lock, or member, either
 	serial    bool   // some other client takes and releases the cells one after another: see Taken
 	soon      bool   // the waiter is second in a queue, and refreshes as often as the first
+	furthest  int    // the last position in a queue; negative: it has to be looked for
 	reason    Reason // of the last attempt's failure
 	yields    int    // cells with a grant whose release is unconfirmed
 
@@ -121,7 +133,6 @@ type Machine struct {
 	refresh time.Duration // how soon the entries of the last attempt need a refresh, as the machine told the nodes
 
 	token  uint64
-	votes  []Vote        // on what is being asked: the raise, or the release
 	since  Time          // when the hold began
 	start  Time          // before the attempt or renewal was sent that the validity counts from
 	ahead  time.Duration // how much more time had passed since start by Boot, when the clocks were last compared
@@ -134,7 +145,6 @@ type Machine struct {
 	rounds []*round
 	last   int32 // the number of the last round
 
-	gone     []bool        // cells that did not have the key when it was released
 	keep     bool          // Unlock left the key for a while
 	kept     time.Duration // until when, by the monotonic clock
 	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
@@ -145,9 +155,10 @@ type Machine struct {
 // New returns a machine that has done nothing yet. trip says how long round trips to a cell's node took lately; seed
 // makes its pauses differ from those of others.
 func New(c *Config, trip func(cell int) time.Duration, seed uint64) *Machine {
-	m := &Machine{cfg: c, trip: trip, rand: seed | 1}
+	m := &Machine{cfg: c, trip: trip, rand: seed | 1, current: -1}
 	m.Cells = make([]Cell, c.Tree.Cells())
-	m.votes = make([]Vote, len(m.Cells))
+	m.tally.init(c.Tree)
+	m.changed++
 	m.fx.Calls = make([]Call, 0, len(m.Cells))
 	return m
 }
@@ -178,6 +189,8 @@ func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Vali
 // Step tells the machine what has happened, and returns what to do. What it returns is valid until the next step.
 func (m *Machine) Step(now Time, e Event) *Effects {
 	m.fx = Effects{Calls: m.fx.Calls[:0], Rounds: m.fx.Rounds[:0]}
+	m.tallies()
+	m.current = e.cell()
 	if m.phase == Holding {
 		m.checkDeadline(now)
 	}
@@ -325,26 +338,6 @@ func (m *Machine) call(c Call) {
 	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor
 	c.Slot = m.slotAt(int(c.Cell))
 	m.fx.Calls = append(m.fx.Calls, c)
-}
-
-// tally counts the cells for which yes says so.
-func (m *Machine) tally(vote func(*Cell) Vote) Result {
-	var room [16]Vote
-	votes := room[:0]
-	for i := range m.Cells {
-		votes = append(votes, vote(&m.Cells[i]))
-	}
-	return m.cfg.Tree.Tally(votes)
-}
-
-// won reports whether the cells for which is says so are a quorum.
-func (m *Machine) won(is func(*Cell) bool) bool {
-	return m.tally(func(c *Cell) Vote {
-		if is(c) {
-			return Yes
-		}
-		return No
-	}) == VoteWon
 }
 
 // jitter returns a random duration between half of d and one and a half times d.

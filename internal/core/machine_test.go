@@ -35,6 +35,11 @@ func (d *driver) step(e Event) {
 	d.t.Helper()
 	from, round := d.m.Phase(), d.m.LastRound()
 	fx := d.m.Step(d.now, e)
+	for i, f := range d.m.tallies().cells { // nothing has changed unnoticed
+		if want := d.m.factsOf(i); f != want {
+			d.t.Fatalf("after event %d in phase %s, the facts of cell %d are %b, want %b", e.Kind, phases[from], i, f, want)
+		}
+	}
 	if to := d.m.Phase(); to != from {
 		d.moves[phases[from]+" -> "+phases[to]] = true
 	}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"slices"
 	"time"
 )
 
@@ -13,16 +12,12 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 	}
 	m.phase, m.keep, m.kept, m.released = Releasing, keep > 0, now.Mono+keep, Unanswered
 	m.endRounds()
-	m.gone = make([]bool, len(m.Cells))
-	contended := false
-	for i := range m.Cells {
-		m.votes[i] = Unanswered
-		contended = contended || m.Cells[i].Refused
-	}
+	contended := m.tallies().some(hasRefused)
 	for i := range m.Cells {
 		c := &m.Cells[i]
+		c.vote, c.gone = Unanswered, false
 		if m.awaits(c) || c.State == Foreign {
-			m.votes[i] = No
+			c.vote = No
 			continue
 		}
 		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}
@@ -37,6 +32,7 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
 	}
+	m.changed++
 }
 
 // keepNoLonger gives the key that Unlock left for a while its time once more: a renewal may have overtaken the Keep, and
@@ -47,7 +43,7 @@ func (m *Machine) keepNoLonger(now Time, cell int32) {
 	switch {
 	case again.For <= 0:
 		again.Do, again.For = Release, 0
-	case m.released == Yes, m.votes[cell] == Yes:
+	case m.released == Yes, m.Cells[cell].vote == Yes:
 	default:
 		m.Cells[cell].renewed = true
 		return
@@ -58,26 +54,28 @@ func (m *Machine) keepNoLonger(now Time, cell int32) {
 // gaveBack takes the answer to a release, or to a Keep. That the lock is not kept is decided with the last answer: a Keep that is yet
 // to be sent could reach a node that comes back after the holder was told, and leave the key there beyond its TTL.
 func (m *Machine) gaveBack(now Time, call Call, r Reply) {
-	if c := &m.Cells[call.Cell]; c.pending > 0 { // what was sent before it is yet to be answered
+	c := &m.Cells[call.Cell]
+	if c.pending > 0 { // what was sent before it is yet to be answered
 		c.overtaken = true
 	} else if call.Attempt == m.attempt && call.Successor == m.successor && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
 		c.overtaken = true
 		m.call(m.releaseAgain(call))
 	}
-	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || m.votes[call.Cell] != Unanswered {
+	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || c.vote != Unanswered {
 		return
 	}
-	m.votes[call.Cell] = No
+	c.vote = No
 	if r.Err == nil {
-		m.Cells[call.Cell].Err = nil
+		c.Err = nil
 		kept := call.Do == Keep
-		m.gone[call.Cell] = !r.OK && (!kept || m.Cells[call.Cell].State == Granted)
+		c.gone = !r.OK && (!kept || c.State == Granted)
 		if m.keep == kept && (r.OK || !kept) {
-			m.votes[call.Cell] = Yes
+			c.vote = Yes
 		}
 	}
-	result := m.cfg.Tree.Tally(m.votes)
-	if result == VotePending || !m.cfg.Tree.Settled(m.votes) || result == VoteLost && m.keep && slices.Contains(m.votes, Unanswered) {
+	t := m.tallies()
+	result := t.result(saidYes, maySayYes)
+	if result == VotePending || result == VoteLost && (t.undecided > 0 || m.keep && t.total[maySayYes] > t.total[saidYes]) {
 		return
 	}
 	m.phase, m.fx.Released = Over, true
@@ -108,11 +106,11 @@ func (m *Machine) releaseAgain(k Call) Call {
 // Released returns what came of an Unlock: whether a quorum of every member has confirmed it, and whether somebody had
 // taken the keys away before, and could have held the lock since.
 func (m *Machine) Released() (confirmed, broken bool) {
-	return m.released == Yes, m.cfg.Tree.Broken(m.gone)
+	return m.released == Yes, m.tallies().holds(isGone)
 }
 
 // Confirmed returns how many members have confirmed the release.
-func (m *Machine) Confirmed() int { return m.members(m.votes) }
+func (m *Machine) Confirmed() int { return int(m.tallies().root[saidYes]) }
 
 // successorHolds reports whether what the waiter's successors have got must stay.
 func (m *Machine) successorHolds() bool {
@@ -130,6 +128,7 @@ func (m *Machine) cancel() {
 func (m *Machine) fail(why Reason) {
 	m.fx.Outcome, m.fx.Reason = Failed, why
 	m.phase, m.successor = Over, false
+	m.changed++
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		do := Leave
@@ -148,7 +147,7 @@ func (m *Machine) fail(why Reason) {
 // awaits reports whether the release at a cell must wait for the answer to its attempt: after a Foreign answer, a copy may have the
 // lock here, too. See giveBackAwaited.
 func (m *Machine) awaits(c *Cell) bool {
-	c.awaited = c.State == Asked && slices.ContainsFunc(m.Cells, func(d Cell) bool { return d.State == Foreign })
+	c.awaited = c.State == Asked && m.tallies().some(isForeign)
 	return c.awaited
 }
 
@@ -181,25 +180,4 @@ func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 }
 
 // Granted returns how many members the attempt has won.
-func (m *Machine) Granted() int {
-	votes := make([]Vote, len(m.Cells))
-	for i := range m.Cells {
-		votes[i] = No
-		if m.Cells[i].Won {
-			votes[i] = Yes
-		}
-	}
-	return m.members(votes)
-}
-
-func (m *Machine) members(votes []Vote) int {
-	t := m.cfg.Tree
-	if len(t.Members) == 0 {
-		if t.Tally(votes) == VoteWon {
-			return 1
-		}
-		return 0
-	}
-	n, _ := t.count(votes)
-	return n
-}
+func (m *Machine) Granted() int { return int(m.tallies().root[hasWon]) }

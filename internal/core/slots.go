@@ -14,11 +14,9 @@ import "slices"
 
 // Slots are the cells of a semaphore.
 type Slots struct {
-	First, Cells int // which
+	First, Cells int // which; those of a lock are in this order
 	Permits      int // how many slots it has
 }
-
-func (s *Slots) has(cell int) bool { return s.First <= cell && cell < s.First+s.Cells }
 
 // Slot returns the slot of the hold, of the first semaphore if there are several.
 func (m *Machine) Slot() int {
@@ -35,20 +33,27 @@ func (m *Machine) hasSlots() bool {
 
 // isSlot reports whether the semaphore that a cell belongs to has such a slot. Whoever may publish can send the machine any number.
 func (m *Machine) isSlot(cell int, slot int32) bool {
-	for i := range m.cfg.Slots {
-		if s := &m.cfg.Slots[i]; s.has(cell) {
-			return 0 <= slot && int(slot) < s.Permits
+	i, is := m.semaphoreOf(cell)
+	return is && 0 <= slot && int(slot) < m.cfg.Slots[i].Permits
+}
+
+// semaphoreOf returns which semaphore a cell belongs to, if to any.
+func (m *Machine) semaphoreOf(cell int) (i int, is bool) {
+	return slices.BinarySearchFunc(m.cfg.Slots, cell, func(s Slots, cell int) int {
+		switch {
+		case s.First+s.Cells <= cell:
+			return -1
+		case s.First > cell:
+			return 1
 		}
-	}
-	return false
+		return 0
+	})
 }
 
 // slotAt is the slot that the hold has, or that the machine would like, of the semaphore that a cell belongs to.
 func (m *Machine) slotAt(cell int) int32 {
-	for i := range m.slots {
-		if m.cfg.Slots[i].has(cell) {
-			return m.slots[i]
-		}
+	if i, is := m.semaphoreOf(cell); is && m.slots != nil {
+		return m.slots[i]
 	}
 	return 0
 }
@@ -73,7 +78,10 @@ func (m *Machine) align(has func(*Cell) (slot int32, ok bool)) {
 		}
 		for j := range cells {
 			slot, ok := has(&cells[j])
-			cells[j].apart = ok && slot != best
+			if apart := ok && slot != best; apart != cells[j].apart {
+				cells[j].apart = apart
+				m.changed++
+			}
 		}
 		if most > 0 {
 			m.slots[i] = best
@@ -100,17 +108,7 @@ func (m *Machine) like() {
 }
 
 // isApart reports whether a cell granted another slot than most.
-func (m *Machine) isApart() bool {
-	for i := range m.Cells {
-		if m.Cells[i].apart && m.Cells[i].State == Granted {
-			return true
-		}
-	}
-	return false
-}
-
-// hasAnswered reports whether the cell has answered the attempt.
-func (c *Cell) hasAnswered() bool { return c.State != Asked }
+func (m *Machine) isApart() bool { return m.tallies().some(isElsewhere) }
 
 // maxSplits is after how many attempts a TryLock no longer takes a refusal for a split vote. It may be none: a node that has
 // lost its data has slots that are taken.

@@ -2,6 +2,8 @@ package core
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -182,8 +184,8 @@ func TestBrokenExactlyWhenSomebodyElseCouldHoldAPart(t *testing.T) {
 						want = want || lock.heldBy(gone[first:first+lock.size()])
 					}
 				}
-				if got := tree.Broken(gone); got != want {
-					t.Errorf("Broken(%v) = %v, want %v", gone, got, want)
+				if got := holds(tree, isGone, gone); got != want {
+					t.Errorf("isGone holds(%v) = %v, want %v", gone, got, want)
 				}
 			}
 		})
@@ -200,7 +202,7 @@ func TestAMajorityThatIsHeldIsNotBroken(t *testing.T) {
 				for i, v := range votes {
 					gone[i] = v == No
 				}
-				if tree.Tally(votes) == VoteWon && tree.Broken(gone) {
+				if tree.Tally(votes) == VoteWon && holds(tree, isGone, gone) {
 					t.Errorf("%v is both won and broken", votes)
 				}
 			})
@@ -214,24 +216,107 @@ func TestCellsAreCountedAndNumberedAsTheyStand(t *testing.T) {
 		if got := tree.Cells(); got != s.size() {
 			t.Errorf("%v: %d cells, want %d", s, got, s.size())
 		}
-		var numbers []int
-		var walk func(Tree)
-		walk = func(t Tree) {
-			if len(t.Members) == 0 {
-				numbers = append(numbers, t.cell)
+	}
+}
+
+// What holds of a lock follows from what holds of its members, by the rule: see rule.
+func TestAFactHoldsByItsRule(t *testing.T) {
+	for _, s := range shapes() {
+		tree := s.tree()
+		for set := range 1 << s.size() {
+			has, others := make([]bool, s.size()), make([]bool, s.size())
+			for i := range has {
+				has[i] = set>>i&1 == 1
+				others[i] = !has[i]
 			}
-			for _, m := range t.Members {
-				walk(m)
-			}
-		}
-		walk(tree)
-		for i, n := range numbers {
-			if n != i {
-				t.Errorf("%v: cells are numbered %v", s, numbers)
-				break
+			for f, want := range map[fact]bool{hasWon: s.heldBy(has), isPromised: s.promisedBy(has), isBlockMarked: !s.heldBy(others)} {
+				if got := holds(tree, f, has); got != want {
+					t.Errorf("%v: fact %d of %v: %v, want %v", s, f, has, got, want)
+				}
 			}
 		}
 	}
+}
+
+// promisedBy reports whether every group that needs all of its members has them, and every other has one.
+func (s shape) promisedBy(has []bool) bool {
+	if s.members == nil {
+		n := 0
+		for _, h := range has[:s.cells] {
+			if h {
+				n++
+			}
+		}
+		return n == s.cells || n > 0 && s.need < s.cells
+	}
+	for _, m := range s.members {
+		if !m.promisedBy(has[:m.size()]) {
+			return false
+		}
+		has = has[m.size():]
+	}
+	return true
+}
+
+// A tally that has changed in any order is as one that was made anew, and knows how many votes are open.
+func TestATallyForgetsWhatHasChanged(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, s := range shapes() {
+		tree := s.tree()
+		var old tally
+		old.init(tree)
+		for range 200 {
+			cell := rng.IntN(s.size())
+			old.set(cell, facts(rng.Uint32()&(1<<numFacts-1)))
+			var fresh tally
+			fresh.init(tree)
+			votes := make([]Vote, s.size())
+			for i, f := range old.cells {
+				fresh.set(i, f)
+				switch {
+				case f>>saidYes&1 == 1:
+					votes[i] = Yes
+				case f>>maySayYes&1 == 0:
+					votes[i] = No
+				}
+			}
+			if old.total != fresh.total || old.root != fresh.root || !slices.Equal(old.inner, fresh.inner) {
+				t.Fatalf("%v: %+v, want %+v", s, old, fresh)
+			}
+			if cells := old.cells[cell]; cells>>saidYes&1 == 1 && cells>>maySayYes&1 == 0 {
+				old.set(cell, cells|1<<maySayYes) // who says yes may say yes
+			} else if got, want := old.undecided == 0, s.settled(votes); got != want {
+				t.Fatalf("%v: %v is settled: %v, want %v", s, votes, got, want)
+			}
+		}
+	}
+}
+
+// settled reports whether every member is decided, and every cell has voted of those that a member cannot do without.
+func (s shape) settled(votes []Vote) bool {
+	if s.members == nil && s.need < s.cells {
+		return dumbTally(s, votes[:s.cells]) != VotePending
+	}
+	if s.members == nil {
+		return !slices.Contains(votes[:s.cells], Unanswered)
+	}
+	for _, m := range s.members {
+		if !m.settled(votes[:m.size()]) {
+			return false
+		}
+		votes = votes[m.size():]
+	}
+	return true
+}
+
+// holds reports whether a fact holds of a lock if it holds of those of its cells.
+func holds(tree Tree, f fact, of []bool) bool {
+	var t tally
+	t.init(tree)
+	for i, is := range of {
+		t.set(i, facts(0).with(f, is))
+	}
+	return t.holds(f)
 }
 
 // A Tree may be a member of several others: making one must not renumber what it is made of.

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -180,13 +181,8 @@ func (m *Machine) look(now Time) {
 		m.inherit(now)
 		return
 	}
-	called, handed := false, false
-	for i := range m.Cells {
-		c := &m.Cells[i]
-		handed = handed || c.Handed > 0
-		called = called || c.State == Queued && c.Called
-	}
-	ready := m.won(isOpen)
+	t := m.tallies()
+	called, handed, ready := t.some(hasCalled), t.some(hasHanded), t.holds(isWanted)
 	if ready && (called || handed) {
 		m.ask(now)
 		return
@@ -195,7 +191,7 @@ func (m *Machine) look(now Time) {
 		return
 	}
 	switch {
-	case handed || called && m.isPromising(): // handoffs that make no quorum must not be kept: somebody else may have the rest
+	case handed || called && t.holds(isPromised): // handoffs that make no quorum must not be kept: somebody else may have the rest
 		m.grace = now.Mono + m.patience()
 	case ready: // free cells alone make a quorum: the attempt met leftovers of the one before, which are gone by then
 		m.grace = now.Mono + grace
@@ -206,47 +202,48 @@ func (m *Machine) look(now Time) {
 // a round trip to the nearest quorum, but at least grace and at most maxGrace. If whoever released the lock is no further away, the
 // messages have arrived by then. If no quorum has ever answered, it is the longest round trip known.
 func (m *Machine) patience() time.Duration {
-	var room [16]Vote
 	trips := time.Duration(1)
 	if m.serial {
 		trips = 3
 	}
-	for d := grace; ; {
-		votes, next := room[:0], time.Duration(0)
-		for i := range m.Cells {
-			vote, trip := Yes, trips*m.trip(i)
-			switch {
-			case trip == 0: // no round trip has ever succeeded
-				vote = No
-			case trip > d:
-				vote, next = No, earlier(next, trip)
-			}
-			votes = append(votes, vote)
-		}
-		if next == 0 || m.cfg.Tree.Tally(votes) == VoteWon {
-			return min(d, maxGrace)
-		}
-		d = next
+	longest, _ := m.earliest(func(i int) (time.Duration, bool) {
+		trip := m.trip(i)
+		return trips * trip, trip > 0 // 0: no round trip has ever succeeded
+	})
+	return min(max(longest, grace), maxGrace)
+}
+
+// earliest returns when the cells that come at certain moments are a quorum, or the last of the moments, and whether they are.
+func (m *Machine) earliest(at func(cell int) (time.Duration, bool)) (moment time.Duration, wins bool) {
+	type coming struct {
+		at   time.Duration
+		cell int32
 	}
+	var few [16]coming
+	all := few[:0]
+	for i := range m.Cells {
+		if d, ok := at(i); ok {
+			all = append(all, coming{d, int32(i)})
+		}
+	}
+	slices.SortFunc(all, func(a, b coming) int { return cmp.Compare(a.at, b.at) })
+	t := m.tallies()
+	n := 0
+	for n < len(all) && !wins {
+		m.mark(all[n].cell)
+		moment, wins = all[n].at, t.holds(isMarked)
+		n++
+	}
+	for _, c := range all[:n] {
+		m.unmark(c.cell)
+	}
+	return moment, wins
 }
 
 // isOpen reports whether the next attempt should have the cell. A cell that turned out to share its server with
 // another one says the same as that one, and does not vote.
 func isOpen(c *Cell) bool {
 	return c.Handed > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
-}
-
-func (m *Machine) isPromising() bool {
-	var room [16]Vote
-	votes := room[:0]
-	for i := range m.Cells {
-		vote := No
-		if isOpen(&m.Cells[i]) {
-			vote = Yes
-		}
-		votes = append(votes, vote)
-	}
-	return m.cfg.Tree.Promising(votes)
 }
 
 // next notes that the waiter is the second in a queue: it refreshes as often as the first.
@@ -262,17 +259,18 @@ func (m *Machine) Life() time.Duration { return time.Duration(entryLife * float6
 
 // refreshAfter is how long after the last attempt the waiter refreshes its entry, by the position it had then.
 func (m *Machine) refreshAfter() time.Duration {
-	furthest := 0
-	for i := range m.Cells {
-		furthest = max(furthest, m.Cells[i].Position)
-		if m.Cells[i].State == Free { // it is the first there, and would be taken for dead
-			return refresh
-		}
-	}
-	if furthest <= nearPositions || m.soon {
+	if m.tallies().some(isFree) { // it is the first there, and would be taken for dead
 		return refresh
 	}
-	return min(refresh*time.Duration(furthest)/nearPositions, maxRefresh)
+	if m.furthest < 0 {
+		for i := range m.Cells {
+			m.furthest = max(m.furthest, m.Cells[i].Position)
+		}
+	}
+	if m.furthest <= nearPositions || m.soon {
+		return refresh
+	}
+	return min(refresh*time.Duration(m.furthest)/nearPositions, maxRefresh)
 }
 
 // pause is the longest time to wait: until the entry is due for a refresh, or until the holder's keys expire if they are
@@ -296,24 +294,17 @@ func (m *Machine) expiry() (at time.Duration, furthest int) {
 			furthest = max(furthest, c.Position)
 		}
 	}
-	for {
-		free := func(c *Cell) bool {
-			return c.State == Free || c.Handed > 0 || c.State == Queued && c.expires > 0 && c.expires <= at
-		}
-		if m.won(free) {
-			return at, furthest
-		}
-		next := time.Duration(0)
-		for i := range m.Cells {
-			if c := &m.Cells[i]; !free(c) && c.State == Queued && c.expires > 0 {
-				next = earlier(next, c.expires)
-			}
-		}
-		if next == 0 {
-			return 0, furthest
-		}
-		at = next
+	if !m.tallies().holds(willExpire) {
+		return 0, furthest
 	}
+	at, _ = m.earliest(func(i int) (time.Duration, bool) {
+		c := &m.Cells[i]
+		if c.State == Free || c.Handed > 0 {
+			return 0, true
+		}
+		return c.expires, c.State == Queued && c.expires > 0
+	})
+	return at, furthest
 }
 
 // handed notes that a cell has handed the lock to a successor. That counts if it is the successor of the last attempt;
@@ -355,15 +346,11 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 
 // handedOver reports whether a quorum of the cells has handed the lock to the successor of the last attempt.
 func (m *Machine) handedOver() bool {
-	some := false
-	for i := range m.Cells {
-		some = some || m.Cells[i].Handed > 0
-	}
-	if !some {
+	if !m.tallies().some(hasHanded) {
 		return false
 	}
 	m.align(slotHanded)
-	return m.won(func(c *Cell) bool { return c.Handed > 0 && !c.apart })
+	return m.tallies().holds(hasInherited)
 }
 
 // inherit makes the successor of the last attempt the holder. It is an attempt like any other, except that the nodes have

@@ -15,7 +15,7 @@ import (
 func (l *Lock) Settings() options.Settings { return l.set }
 
 // Quorum returns how many of the lock's cells must agree, and how many there are. It is for a lock that is no MultiLock.
-func (l *Lock) Quorum() (need, cells int) { return max(l.tree.Need, 1), len(l.cells) }
+func (l *Lock) Quorum() (need, cells int) { return l.tree.Need(), len(l.cells) }
 
 // Key returns the name of the lock at a cell: its key.
 func (l *Lock) Key(cell int) string { return l.cells[cell].Name }

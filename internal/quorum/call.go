@@ -32,6 +32,8 @@ type call struct {
 	decided chan struct{} // closed when the call has the lock, or has failed
 	waits   chan struct{} // has a value when the call should listen to the nodes; capacity 1
 	holds   bool          // counted by the client, and of its mutex
+	newer   *call         // that holds at the same first cell: of the client's mutex, as the next
+	older   *call
 
 	downgraded atomic.Bool // others may share what it holds
 
@@ -437,7 +439,7 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 			why = waiting.Err()
 		case <-client.stopping:
 			why = quorumlock.ErrClosed
-		case <-entered: // by some owner, for some lock
+		case <-entered: // for some lock
 			again, entered = client.enters(c.lock)
 			wait = !again
 		}

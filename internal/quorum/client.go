@@ -108,20 +108,21 @@ type Client struct {
 
 	mu      sync.Mutex
 	closed  bool
-	stops   bool                         // stopping is closed
-	ticket  int64                        // the last given to a call
-	ahead   map[Node]time.Duration       // how far the clock of a node is ahead of the client's own time, as it told last
-	held    int                          // holds that are not over
-	idle    chan struct{}                // closed when nothing is held and nothing under way; made by Shutdown
-	live    map[uint64]*call             // waiting and holding calls, by their numbers
-	recent  []uint64                     // the numbers of the calls that ended last, up to maxRecent
-	oldest  int                          // the index of the next number to replace
-	kept    map[uint64]time.Time         // until when the nodes keep what UnlockAfter has left
-	named   map[quorumlock.Owner][]*call // those acquired for a WithOwner
-	entered chan struct{}                // closed, and replaced, when a lock is acquired for a WithOwner
-	queues  map[Cell][]*localQueue       // the local queues, by the first cell of their lock
-	clock   *time.Timer                  // compares the clocks while something is held
-	seen    core.Time                    // when the clocks were compared last
+	stops   bool                        // stopping is closed
+	ticket  int64                       // the last given to a call
+	ahead   map[Node]time.Duration      // how far the clock of a node is ahead of the client's own time, as it told last
+	held    int                         // holds that are not over
+	idle    chan struct{}               // closed when nothing is held and nothing under way; made by Shutdown
+	live    map[uint64]*call            // waiting and holding calls, by their numbers
+	recent  []uint64                    // the numbers of the calls that ended last, up to maxRecent
+	oldest  int                         // the index of the next number to replace
+	kept    map[uint64]time.Time        // until when the nodes keep what UnlockAfter has left
+	holders map[Cell]*call              // those that hold, by the first cell of their lock: the last one, with the others behind it
+	named   map[quorumlock.Owner]*named // of each WithOwner that holds or waits
+	sweepAt int                         // how many kept there may be before those that are over are dropped
+	queues  map[Cell][]*localQueue      // the local queues, by the first cell of their lock
+	clock   *time.Timer                 // compares the clocks while something is held
+	seen    core.Time                   // when the clocks were compared last
 
 	correction time.Duration // added to the client's own time for tickets
 	toldAt     int64         // the own time when a node told its clock last
@@ -145,8 +146,8 @@ func NewClient(label string) *Client {
 		gone:     make(chan struct{}),
 		live:     make(map[uint64]*call),
 		kept:     make(map[uint64]time.Time),
-		named:    make(map[quorumlock.Owner][]*call),
-		entered:  make(chan struct{}),
+		holders:  make(map[Cell]*call),
+		named:    make(map[quorumlock.Owner]*named),
 		queues:   make(map[Cell][]*localQueue),
 		ahead:    make(map[Node]time.Duration),
 	}
@@ -251,12 +252,19 @@ func (c *Client) isStopping() bool {
 func (c *Client) Closed() <-chan struct{} { return c.lost }
 
 // all returns the calls that wait or hold.
-func (c *Client) all() []*call {
+func (c *Client) all() []*call { return c.liveCalls(true) }
+
+// waiting returns the calls that wait.
+func (c *Client) waiting() []*call { return c.liveCalls(false) }
+
+func (c *Client) liveCalls(holding bool) []*call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	all := make([]*call, 0, len(c.live))
+	var all []*call
 	for _, w := range c.live {
-		all = append(all, w)
+		if holding || !w.holds {
+			all = append(all, w)
+		}
 	}
 	slices.SortFunc(all, func(a, b *call) int { return cmp.Compare(a.order, b.order) })
 	return all

@@ -3,6 +3,7 @@ package quorum
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -42,7 +43,7 @@ func (c *call) notALock() error {
 	return quorumlock.ErrNotALock
 }
 
-func (c *call) needed() int { return max(c.lock.tree.Need, 1) }
+func (c *call) needed() int { return c.lock.tree.Need() }
 
 // heldError says who holds the lock, as most of the nodes that refused have it.
 func (c *call) heldError() *quorumlock.HeldError {
@@ -96,7 +97,7 @@ func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
 			failed = append(failed, &quorumlock.NodeError{Node: c.lock.cells[i].Node.String(), Err: errors.New("no answer yet")})
 		}
 	}
-	return failed
+	return c.eachOnce(failed)
 }
 
 // nodeErrors is what went wrong last at each cell.
@@ -113,7 +114,21 @@ func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 			failed = append(failed, nodeError(c.lock.cells[i].Node, errors.New("the release of this client's last hold has not arrived yet")))
 		}
 	}
-	return failed
+	return c.eachOnce(failed)
+}
+
+// eachOnce leaves out what a node has said of another cell already: a MultiLock has many cells at each.
+func (c *call) eachOnce(failed []*quorumlock.NodeError) []*quorumlock.NodeError {
+	if len(c.lock.cells) == len(c.lock.nodes) {
+		return failed
+	}
+	said := make(map[[2]string]bool)
+	return slices.DeleteFunc(failed, func(e *quorumlock.NodeError) bool {
+		key := [2]string{e.Node, e.Err.Error()}
+		again := said[key]
+		said[key] = true
+		return again
+	})
 }
 
 func nodeError(n Node, err error) *quorumlock.NodeError {

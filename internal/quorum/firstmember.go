@@ -42,7 +42,7 @@ func (s *strangers) freed(c *call, cell int) (first, asks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.of[at(c.lock.cells[cell])]
-	if st == nil || len(c.lock.cells) < 2 || !needsEach(c.lock.tree) {
+	if st == nil || len(c.lock.cells) < 2 || !c.lock.tree.NeedsEach() {
 		return false, false
 	}
 	st.freed = time.Now()
@@ -55,11 +55,6 @@ func (s *strangers) freed(c *call, cell int) (first, asks bool) {
 	}
 	st.tries = c
 	return true, false
-}
-
-// needsEach reports whether a quorum needs every cell.
-func needsEach(t core.Tree) bool {
-	return t.Need == len(t.Members) && !slices.ContainsFunc(t.Members, func(m core.Tree) bool { return !needsEach(m) })
 }
 
 // handedOver is called before the machine learns of a handoff, with mu held. Where Redisson released another cell more than a round

@@ -22,7 +22,8 @@ const maxSlots = 64
 // localQueue is the local queue of one lock.
 type localQueue struct {
 	lock  *Lock
-	turns list.List // of *turn, in the order of their calls
+	turns list.List // of *turn, in the order of their calls: first those that are admitted
+	open  int       // how many are
 }
 
 // turn is a caller's entry in a local queue.
@@ -47,7 +48,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 			c.mu.Unlock()
 			return nil, nil
 		}
-		entered = c.entered
+		entered = c.named[l.set.Owner].entered // somebody waits: see waitAndLock
 	}
 	t.ticket = c.newTicket()
 	t.queue = c.localQueueOf(l)
@@ -63,7 +64,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 		select {
 		case <-t.come:
 			return t, nil
-		case <-entered: // by some owner, for some lock: the turn is kept unless it is this one's
+		case <-entered: // for some lock: the turn is kept unless it is this one
 			has, entered = c.enters(l)
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -81,6 +82,9 @@ func (c *Client) endTurn(t *turn) {
 	defer c.mu.Unlock()
 	q := t.queue
 	q.turns.Remove(t.place)
+	if t.open {
+		q.open--
+	}
 	q.admit()
 	if q.turns.Len() > 0 {
 		return
@@ -106,6 +110,7 @@ func (q *localQueue) admit() {
 		}
 		if t := e.Value.(*turn); !t.open {
 			t.open = true
+			q.open++
 			close(t.come)
 		}
 		if e.Value.(*turn).sent == 0 && q.lock.slots <= 1 { // several callers may get slots in one round trip
@@ -119,14 +124,10 @@ func (q *localQueue) admit() {
 func (c *Client) callers(t *turn) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	behind := 0
-	for e := t.place.Next(); e != nil; e = e.Next() {
-		if e.Value.(*turn).open {
-			return 1
-		}
-		behind++
+	if next := t.place.Next(); next != nil && next.Value.(*turn).open {
+		return 1
 	}
-	return 1 + behind
+	return 1 + t.queue.turns.Len() - t.queue.open
 }
 
 // localQueueOf is called with mu held.

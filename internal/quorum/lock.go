@@ -43,11 +43,12 @@ type Lock struct {
 	name   string
 	tree   core.Tree
 	cells  []Cell
-	nodes  []Node // of the cells, each once: what goes to one node goes together
-	shared bool   // all cells are
-	slots  int    // how many callers can hold it at one time, if it is not shared
-	locks  int    // the number of its locks: 1 unless it is a MultiLock
-	size   int    // bytes of all their names, with prefixes
+	nodes  []Node       // of the cells, each once: what goes to one node goes together
+	shared bool         // all cells are
+	slots  int          // how many callers can hold it at one time, if it is not shared
+	locks  int          // the number of its locks: 1 unless it is a MultiLock
+	size   int          // bytes of all their names, with prefixes
+	places map[Cell]int // of a MultiLock: which cell is where
 
 	clients []*Client // of all these locks, each once
 	set     options.Settings
@@ -62,6 +63,8 @@ type Lock struct {
 	seen   uint64    // the highest token seen
 	seenAt time.Time // when it was seen first
 	hinted uint64    // the last hint
+
+	metAt time.Time // when strangers were last met at all cells; guarded by the mutex of the strangers
 }
 
 // New returns a lock over cells, all of which are of one kind. A non-nil err is returned by every call on it.
@@ -99,7 +102,16 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 	return l
 }
 
-func indexOf(cells []Cell, c Cell) int { return slices.IndexFunc(cells, c.at) }
+// indexOf returns which cell of the lock is where c is, or -1.
+func (l *Lock) indexOf(c Cell) int {
+	if l.places == nil {
+		return slices.IndexFunc(l.cells, c.at)
+	}
+	if i, ok := l.places[at(c)]; ok {
+		return i
+	}
+	return -1
+}
 
 // Client returns the client that the lock belongs to.
 func (l *Lock) Client() *Client { return l.client }
@@ -213,6 +225,10 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		waiting, stop = context.WithTimeout(ctx, l.set.Wait)
 	}
 	defer stop()
+	if o := l.set.Owner; o != "" {
+		l.client.awaitOwner(o)
+		defer l.client.leaveOwner(o)
+	}
 	var turn *turn // in the local queue
 	for turn == nil {
 		if lease, err := l.reenter(ctx); lease != nil || err != nil {
@@ -300,7 +316,7 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 			return nil, upgrade(l, h.call.Owner())
 		}
 		for _, c := range l.cells {
-			if indexOf(h.call.lock.cells, c) >= 0 {
+			if h.call.lock.indexOf(c) >= 0 {
 				return nil, fmt.Errorf("%w: the context already holds %q at node %s by its lease of %q: take both with one MultiLock, or use a context that does not descend from the lease",
 					quorumlock.ErrDeadlock, c.Name, c.Node, h.call.lock.name)
 			}
@@ -317,7 +333,7 @@ func upgrade(l *Lock, held quorumlock.Owner) error {
 // shares reports whether others may share a cell of the hold that l would have for itself.
 func (c *call) shares(l *Lock) bool {
 	for _, d := range l.cells {
-		if i := indexOf(c.lock.cells, d); i >= 0 && !d.Shared && c.sharesCell(i) {
+		if i := c.lock.indexOf(d); i >= 0 && !d.Shared && c.sharesCell(i) {
 			return true
 		}
 	}

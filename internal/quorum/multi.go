@@ -3,6 +3,7 @@ package quorum
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/quorumlock/quorumlock/internal/core"
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -15,6 +16,9 @@ const (
 	MaxLocks = 1000
 	MaxNames = 64 << 10 // bytes
 )
+
+// perLock is how long a busy node may take for a call of each lock. All those of a MultiLock are to be answered within a node timeout.
+const perLock = 100 * time.Microsecond
 
 // All returns the lock that holds all of the members, at the client of the first.
 func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
@@ -38,11 +42,19 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	case size > MaxNames:
 		return nil, errs.Misusef("quorumlock: multilock.New: the names of its %d locks have %d bytes with their prefixes: use at most %d", locks, size, MaxNames)
 	}
-	if err := eachOnce(members); err != nil {
+	places, err := eachOnce(members)
+	if err != nil {
 		return nil, err
 	}
+	most := int(set.NodeTimeout / perLock)
+	for n, many := range perNode(cells) {
+		if many > most {
+			return nil, errs.Misusef("quorumlock: multilock.New: %d locks at node %s, and WithNodeTimeout(%v), which is TTL/20 by default: use at most %d locks, or a node timeout of %v or more",
+				many, n, set.NodeTimeout, most, time.Duration(many)*perLock)
+		}
+	}
 	l := New(members[0].client, name, core.Every(trees), cells, set, nil)
-	l.locks, l.size, l.clients = locks, size, ClientsOf(members)
+	l.locks, l.size, l.clients, l.places = locks, size, ClientsOf(members), places
 	l.lock.Slots = nil
 	first := 0
 	for _, m := range members {
@@ -54,6 +66,15 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	}
 	l.try.Slots = l.lock.Slots
 	return l, l.err
+}
+
+// perNode returns how many cells each node has.
+func perNode(cells []Cell) map[Node]int {
+	all := make(map[Node]int)
+	for _, c := range cells {
+		all[c.Node]++
+	}
+	return all
 }
 
 // ClientsOf returns the clients of members, each once, that of the first member first.
@@ -69,21 +90,16 @@ func ClientsOf(members []*Lock) []*Client {
 	return all
 }
 
-// eachOnce refuses members with the same name at the same node.
-func eachOnce(members []*Lock) error {
-	type place struct {
-		node Node
-		name string
-	}
-	taken := make(map[place]bool)
+// eachOnce returns which cell is where, and refuses members with the same name at the same node.
+func eachOnce(members []*Lock) (map[Cell]int, error) {
+	places := make(map[Cell]int)
 	for i, m := range members {
 		for _, c := range m.cells {
-			p := place{c.Node, c.Name}
-			if taken[p] {
-				return errs.Misusef("quorumlock: member %d (%q) needs %q at node %s, as an earlier member does: use each lock once", i+1, m.name, c.Name, c.Node)
+			if _, taken := places[at(c)]; taken {
+				return nil, errs.Misusef("quorumlock: member %d (%q) needs %q at node %s, as an earlier member does: use each lock once", i+1, m.name, c.Name, c.Node)
 			}
-			taken[p] = true
+			places[at(c)] = len(places)
 		}
 	}
-	return nil
+	return places, nil
 }

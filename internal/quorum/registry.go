@@ -96,7 +96,10 @@ func (c *Client) keeps(number uint64, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
-	maps.DeleteFunc(c.kept, func(_ uint64, until time.Time) bool { return until.Before(now) })
+	if len(c.kept) >= c.sweepAt {
+		maps.DeleteFunc(c.kept, func(_ uint64, until time.Time) bool { return until.Before(now) })
+		c.sweepAt = 2*len(c.kept) + 64
+	}
 	c.kept[number] = now.Add(d)
 }
 
@@ -119,10 +122,16 @@ func (c *Client) hold(w *call) error {
 	}
 	w.holds = true
 	c.held++
+	at := w.lock.cells[0]
+	if w.older = c.holders[at]; w.older != nil {
+		w.older.newer = w
+	}
+	c.holders[at] = w
 	if o := w.lock.set.Owner; o != "" {
-		c.named[o] = append(c.named[o], w)
-		close(c.entered)
-		c.entered = make(chan struct{})
+		n := c.namedOwner(o)
+		n.holds = append(n.holds, w)
+		close(n.entered)
+		n.entered = make(chan struct{})
 	}
 	if c.clock == nil {
 		c.clock = time.AfterFunc(clockCheck, c.compareClocks)
@@ -153,34 +162,91 @@ func (c *Client) forget(w *call) {
 		if c.held == 0 {
 			c.clock.Stop()
 		}
-	}
-	if o := w.lock.set.Owner; o != "" {
-		rest := slices.DeleteFunc(c.named[o], func(other *call) bool { return other == w })
-		c.named[o] = rest
-		if len(rest) == 0 {
-			delete(c.named, o)
+		c.unlink(w)
+		if n := c.named[w.lock.set.Owner]; n != nil {
+			n.holds = slices.DeleteFunc(n.holds, func(other *call) bool { return other == w })
+			c.dropOwner(w.lock.set.Owner, n)
 		}
 	}
 	c.checkIdle()
 }
 
-// holderOf returns the owner of this client that holds l, if any.
-func (c *Client) holderOf(l *Lock) quorumlock.Owner {
-	for _, w := range c.all() {
-		if w.lock.same(l) && w.alive() {
-			return w.Owner()
-		}
+// unlink takes a call out of those that hold at its first cell. It is called with mu held.
+func (c *Client) unlink(w *call) {
+	if w.older != nil {
+		w.older.newer = w.newer
 	}
-	return ""
+	switch at := w.lock.cells[0]; {
+	case w.newer != nil:
+		w.newer.older = w.older
+	case w.older != nil:
+		c.holders[at] = w.older
+	default:
+		delete(c.holders, at)
+	}
+	w.newer, w.older = nil, nil
 }
 
-// enters reports whether the named owner of l has l, or shares what l would have for itself: then it must not wait. It also
-// returns a channel that is closed when a lock is next acquired for a named owner.
+// named is a WithOwner that holds or waits.
+type named struct {
+	holds   []*call
+	waits   int           // calls of Lock
+	entered chan struct{} // closed, and replaced, when it acquires a lock
+}
+
+// namedOwner is called with mu held.
+func (c *Client) namedOwner(o quorumlock.Owner) *named {
+	n := c.named[o]
+	if n == nil {
+		n = &named{entered: make(chan struct{})}
+		c.named[o] = n
+	}
+	return n
+}
+
+// dropOwner forgets an owner that neither holds nor waits. It is called with mu held.
+func (c *Client) dropOwner(o quorumlock.Owner, n *named) {
+	if len(n.holds) == 0 && n.waits == 0 {
+		delete(c.named, o)
+	}
+}
+
+// awaitOwner is called when a call for an owner begins to wait, and leaveOwner when it ends.
+func (c *Client) awaitOwner(o quorumlock.Owner) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.namedOwner(o).waits++
+}
+
+func (c *Client) leaveOwner(o quorumlock.Owner) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.named[o]
+	n.waits--
+	c.dropOwner(o, n)
+}
+
+// holderOf returns the owner of this client that holds l, if any.
+func (c *Client) holderOf(l *Lock) quorumlock.Owner {
+	c.mu.Lock()
+	w := c.holders[l.cells[0]]
+	for w != nil && !w.lock.same(l) {
+		w = w.older
+	}
+	c.mu.Unlock()
+	if w == nil || !w.alive() {
+		return ""
+	}
+	return w.Owner()
+}
+
+// enters reports whether the named owner of l, which waits, has l, or shares what l would have for itself: then it must not wait. It also
+// returns a channel that is closed when the owner next acquires a lock.
 func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	is := func(w *call) bool { return w.includes(l) || w.shares(l) }
-	return c.holdOf(l.set.Owner, is) != nil, c.entered
+	return c.holdOf(l.set.Owner, is) != nil, c.named[l.set.Owner].entered
 }
 
 // find returns the hold of a lock that an owner has, if any.
@@ -209,9 +275,9 @@ func (c *Client) holdOf(o quorumlock.Owner, is func(*call) bool) *call {
 			return w
 		}
 	}
-	for _, w := range c.named[o] {
-		if is(w) {
-			return w
+	if n := c.named[o]; n != nil {
+		if i := slices.IndexFunc(n.holds, is); i >= 0 {
+			return n.holds[i]
 		}
 	}
 	return nil

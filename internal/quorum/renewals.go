@@ -173,8 +173,8 @@ func (r *renewer) send() {
 			rs.mu.Unlock()
 			return
 		}
-		some := append([]renewal(nil), r.queue[:n]...)
-		r.queue = append(r.queue[:0], r.queue[n:]...)
+		some := r.queue[:n:n]
+		r.queue = r.queue[n:]
 		r.flight += n
 		rs.mu.Unlock()
 

@@ -65,6 +65,9 @@ const (
 	lastWindow  = 20 * time.Millisecond
 	rest        = 4
 
+	// sameMeeting is how long all cells of a lock count as met after one was.
+	sameMeeting = 10 * time.Millisecond
+
 	// most is how far one side is ahead at most: what was long ago does not count.
 	most = 100
 
@@ -99,7 +102,7 @@ func (c *call) meet(cell int, r core.Reply) {
 				return
 			}
 			defer c.lock.client.End()
-			c.told(core.Event{Kind: core.Turn}, c.lock.cells[cell].at)
+			c.told(core.Event{Kind: core.Turn}, c.lock.cells[cell])
 		})
 	}
 }
@@ -113,7 +116,13 @@ func (s *strangers) meet(l *Lock, i int, ttl time.Duration) (silent bool) {
 		return false
 	}
 	now := time.Now()
-	for _, cell := range l.cells {
+	cells := l.cells
+	if now.Sub(l.metAt) < sameMeeting && s.of[at(l.cells[i])] != nil {
+		cells = cells[i : i+1]
+	} else {
+		l.metAt = now
+	}
+	for _, cell := range cells {
 		cell = at(cell)
 		if s.of[cell] == nil {
 			if s.of == nil {
@@ -284,7 +293,7 @@ func (c *Client) heardStranger(cell Cell, message string) {
 		s.mu.Lock()
 		st.nudge = nil
 		s.mu.Unlock()
-		foremost.told(core.Event{Kind: core.Turn}, cell.at)
+		foremost.told(core.Event{Kind: core.Turn}, cell)
 	})
 }
 

@@ -178,8 +178,8 @@ func (c *Client) heard(n Node, message string) {
 	}
 	defer c.End()
 	if message == "" {
-		for _, w := range c.all() {
-			w.told(core.Event{Kind: core.Turn}, func(cell Cell) bool { return cell.Node == n })
+		for _, w := range c.waiting() {
+			w.missed(n)
 			w.wantListen()
 		}
 		return
@@ -206,26 +206,33 @@ func (c *Client) heard(n Node, message string) {
 	switch {
 	case w == nil: // it has its lock already, or has gone
 	case what == "turn":
-		w.told(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name}.at)
+		w.told(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name})
 	case what == "slot":
 		number, name, _ := strings.Cut(name, " ")
 		slot, err := strconv.ParseInt(number, 10, 32)
 		if err != nil {
 			slot = -1 // which no semaphore has
 		}
-		w.told(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name}.at)
+		w.told(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name})
 	case what == "next":
 		w.step(core.Event{Kind: core.Next})
 	}
 }
 
-// told passes on a message of some cells to the machine.
-func (c *call) told(e core.Event, by func(Cell) bool) {
+// told passes on a message of a cell to the machine.
+func (c *call) told(e core.Event, by Cell) {
+	if i := c.lock.indexOf(by); i >= 0 {
+		e.Cell = int32(i)
+		c.step(e)
+	}
+}
+
+// missed has the machine look at the cells of a node, whose messages may have been missed.
+func (c *call) missed(n Node) {
 	c.mu.Lock()
-	for i, cell := range c.lock.cells {
-		if by(cell) {
-			e.Cell = int32(i)
-			c.take(e)
+	for i := range c.lock.cells {
+		if c.lock.cells[i].Node == n {
+			c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
 		}
 	}
 	c.flush()

@@ -33,13 +33,13 @@ var bugs = []mutation.Bug{
 
 	// Votes.
 	bug("one vote fewer than a majority", "redlock Client.mutex", "core.Majority(set.Quorum, len(c.nodes))", "core.Majority(max(set.Quorum-1, 1), len(c.nodes))", wire(400)),
-	bug("one member of a MultiLock is enough", "internal/core Every", "Tree{Need: len(members), Breaks: 1, Members: make([]Tree, len(members))}", "Tree{Need: 1, Breaks: 1, Members: make([]Tree, len(members))}", wire(400), core(4000)),
+	bug("one member of a MultiLock is enough", "internal/core Every", "newGroup(len(members), len(members), 1)", "newGroup(len(members), 1, 1)", wire(400), core(4000)),
 	bug("a restored key counts in the same renewal", "internal/core Machine.renewed", "vote := No", "vote := Yes", wire(400), core(4000)),
-	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.cfg.Tree.Tally(m.votes) == VoteWon", "m.cfg.Tree.Tally(m.votes) != VoteLost", wire(800), core(20000)),
-	bug("a cell that grants late has no vote on the token", "internal/core Machine.join", "m.votes[i] = m.vote(i)", "m.votes[i] = No", core(40000)),
+	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.tallies().holds(saidYes)", "m.tallies().holds(maySayYes)", wire(800), core(20000)),
+	bug("a cell that grants late has no vote on the token", "internal/core Machine.join", "c.vote = m.vote(i)", "c.vote = No", core(40000)),
 	bug("the permits are counted at each node", "internal/core Machine.align", "ok && slot != best", "ok && slot != best && best < 0", wire(2000)),
 	bug("a TryLock gives up in a split vote", "internal/core Machine.isFinal", "!m.undecided", "m.undecided", wire(4000), core(20000)),
-	bug("an attempt that a refused connection has decided had no quorum", "internal/core Machine.refusal", "(c.State != Asked || c.failed)", "true", core(4000)),
+	bug("an attempt that a refused connection has decided had no quorum", "internal/core Machine.factsOf", "votes || asked && !c.failed", "votes", core(4000)),
 	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400)),
 
 	// Giving back.
