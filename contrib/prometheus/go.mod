@@ -2,16 +2,11 @@ module github.com/quorumlock/quorumlock/contrib/prometheus
 
 go 1.26.0
 
-replace (
-	github.com/quorumlock/quorumlock => ../../
-	github.com/quorumlock/quorumlock/contrib/otel => ../otel
-)
-
 require (
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
-	github.com/quorumlock/quorumlock v0.0.0
-	github.com/quorumlock/quorumlock/contrib/otel v0.0.0
+	github.com/quorumlock/quorumlock v0.1.0
+	github.com/quorumlock/quorumlock/contrib/otel v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
