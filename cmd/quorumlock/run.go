@@ -25,6 +25,7 @@ type runCommand struct {
 	Read       bool           `help:"Share the lock with others that read."`
 	Grace      *time.Duration `placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL, which is 2.5s with the TTL of 10s."`
 	Label      string         `placeholder:"TEXT" help:"What others see as the holder. Without it: <hostname>-<pid>."`
+	Leave      bool           `name:"leave-running" help:"Let processes that the command has started go on when it has ended, without the lock."`
 	HeldStatus int            `default:"121" placeholder:"N" help:"The exit status if somebody else has the lock: 0 if that is as good as done."`
 	Verbose    bool           `short:"v" help:"Log to stderr what happens to the lock."`
 
@@ -49,7 +50,9 @@ ended. What no program can do: end the command if both are stopped at once, if t
 command itself dies then, what it started does not), if the machine stalls, or if a process hangs in the kernel. Only
 fencing tokens protect from that: pass QUORUMLOCK_TOKEN on to what you write to.
 
-What the command leaves running when it ends gets SIGTERM, and SIGKILL a grace later, before the lock is released.
+What the command leaves running when it ends gets SIGTERM, and SIGKILL a grace later, before the lock is released. With
+--leave-running it goes on instead, such as a daemon that the command has started on purpose: the lock does not cover it, and
+others may have the lock meanwhile. If the lease cannot be renewed while the command runs, all are ended as ever.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group of the command. While it waits for the lock, SIGINT,
 SIGTERM, SIGHUP and SIGQUIT end this program. If stdin is a terminal, the command is in the foreground there; Ctrl-Z does not stop it, since
@@ -214,7 +217,7 @@ func (c *runCommand) Run(e *env) (err error) {
 		return c.notAcquired(err)
 	}
 	granted := time.Now()
-	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots != nil), limits: limits, ttl: c.TTL})
+	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots != nil), limits: limits, ttl: c.TTL, leave: c.Leave})
 	keep := c.keep(end, granted)
 	unlocked := lease.UnlockAfter(context.Background(), keep)
 	return outcome(end, err, unlocked, keep > 0)
@@ -275,7 +278,8 @@ type job struct {
 	args []string
 	env  []string
 	limits
-	ttl time.Duration
+	ttl   time.Duration
+	leave bool // see start.Leave
 }
 
 // ending is how a command ended.
