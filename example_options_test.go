@@ -123,13 +123,13 @@ func (audit) Observe(_ context.Context, e quorumlock.Event) {
 	case quorumlock.Acquired:
 		fmt.Println("acquired", e.Lock, "with", e.Attempts, "attempt")
 	case quorumlock.Refused:
-		fmt.Println("refused", e.Lock)
+		fmt.Println("refused", e.Lock, "since it is", e.ErrorType())
 	case quorumlock.Lost:
 		fmt.Println("lost", e.Lock, "because its keys are gone:", e.Reason == quorumlock.LostKeysGone)
 	}
 }
 
-// An Observer that writes traces and metrics is in contrib/otel.
+// Observers that write traces and metrics are in contrib/otel and contrib/prometheus.
 func ExampleObserver() {
 	client, nodes := connect()
 	defer nodes.Close()
@@ -142,6 +142,6 @@ func ExampleObserver() {
 	<-lease.Context().Done()
 	// Output:
 	// acquired invoice:1042 with 1 attempt
-	// refused invoice:1042
+	// refused invoice:1042 since it is held
 	// lost invoice:1042 because its keys are gone: true
 }

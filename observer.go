@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -53,6 +54,35 @@ type Event struct {
 
 	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a Released or NodeAsked that failed: why.
 	Err error
+}
+
+// ErrorType says in one word why something failed, for metrics: held, no_quorum, timeout, cancelled, closed, not_a_lock,
+// wrong_kind, misuse, lost (only for Unlock) or _OTHER; "" if e has no error.
+func (e Event) ErrorType() string {
+	_, few := errors.AsType[*QuorumError](e.Err)
+	switch {
+	case e.Err == nil:
+		return ""
+	case errors.Is(e.Err, ErrLost): // first: the errors of the nodes that led to the loss are in it
+		return "lost"
+	case errors.Is(e.Err, ErrClosed):
+		return "closed"
+	case errors.Is(e.Err, context.Canceled):
+		return "cancelled"
+	case errors.Is(e.Err, ErrMisuse):
+		return "misuse"
+	case errors.Is(e.Err, ErrWrongKind):
+		return "wrong_kind"
+	case errors.Is(e.Err, ErrNotALock):
+		return "not_a_lock"
+	case few:
+		return "no_quorum"
+	case errors.Is(e.Err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(e.Err, ErrHeld):
+		return "held"
+	}
+	return "_OTHER"
 }
 
 // EventKind says what happened.

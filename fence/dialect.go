@@ -3,7 +3,6 @@ package fence
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -180,19 +179,7 @@ type assignment struct {
 	value  any
 }
 
-// run returns the key's token after the statement; 0 if the key does not exist or has no token.
-func (s *statement) run(ctx context.Context, db DB) (uint64, error) {
-	var seen int64
-	if s.dialect == MySQL {
-		result, err := db.ExecContext(ctx, s.text.String(), s.args...)
-		if err == nil {
-			seen, err = result.LastInsertId()
-		}
-		return uint64(seen), err
-	}
-	err := db.QueryRowContext(ctx, s.text.String(), s.args...).Scan(&seen)
-	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
-	}
-	return uint64(seen), err
+// done returns the statement, to be run by what does says.
+func (s *statement) done(does, resource string, token uint64) Statement {
+	return Statement{Text: s.text.String(), Args: s.args, dialect: s.dialect, does: does, resource: resource, token: token}
 }

@@ -42,19 +42,31 @@ func (r *Rows) Migration() string {
 // Mark records the token of a new holder in the row, in one statement: see [SQL.Mark]. It returns [ErrMissing] if there is
 // no such row: insert the row with the token of its lease, then.
 func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
-	if err := errs.Join(usable(ctx, db), checkToken(token)); err != nil {
+	mark, err := r.MarkStatement(key, token)
+	if err := errs.Join(usable(ctx, db), err); err != nil {
 		return err
 	}
-	return r.run(ctx, db, "Mark", key, token, r.column.mark(key, int64(token)))
+	return mark.run(ctx, db)
+}
+
+// MarkStatement returns the statement that Mark runs.
+func (r *Rows) MarkStatement(key any, token uint64) (Statement, error) {
+	return r.statement("Mark", key, token, r.column.mark(key, int64(token)))
 }
 
 // Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns [ErrMissing] if the row
 // does not exist or was never marked.
 func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
-	if err := errs.Join(transaction(ctx, tx), checkToken(token)); err != nil {
+	check, err := r.CheckStatement(key, token)
+	if err := errs.Join(transaction(ctx, tx), err); err != nil {
 		return err
 	}
-	return r.run(ctx, tx, "Check", key, token, r.column.check(key, int64(token), nil))
+	return check.run(ctx, tx)
+}
+
+// CheckStatement returns the statement that Check runs. Run it in the transaction of the writes.
+func (r *Rows) CheckStatement(key any, token uint64) (Statement, error) {
+	return r.statement("Check", key, token, r.column.check(key, int64(token), nil))
 }
 
 // Set writes columns of a row unless the token is stale, in one statement, which needs no transaction around it. It
@@ -62,30 +74,35 @@ func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
 // The row's triggers run even then. For a new value that depends on the old one, use [Rows.Check] and a statement of your
 // own.
 func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
-	if err := errs.Join(usable(ctx, db), checkToken(token)); err != nil {
+	set, err := r.SetStatement(key, token, columns)
+	if err := errs.Join(usable(ctx, db), err); err != nil {
 		return err
 	}
+	return set.run(ctx, db)
+}
+
+// SetStatement returns the statement that Set runs.
+func (r *Rows) SetStatement(key any, token uint64, columns map[string]any) (Statement, error) {
 	if len(columns) == 0 {
-		return errs.Misuse("quorumlock: fence: Set has no columns: name those to write, or use Mark")
+		return Statement{}, errs.Misuse("quorumlock: fence: Set has no columns: name those to write, or use Mark")
 	}
 	set := make([]assignment, 0, len(columns))
 	for _, name := range slices.Sorted(maps.Keys(columns)) {
 		if !identifier.MatchString(name) {
-			return errs.Misusef("quorumlock: fence: the column %.80q: use letters, digits and underscores, as the database stores the name", name)
+			return Statement{}, errs.Misusef("quorumlock: fence: the column %.80q: use letters, digits and underscores, as the database stores the name", name)
 		}
 		if name == r.columns.Token || name == r.columns.Key {
-			return errs.Misusef("quorumlock: fence: the column %q is the key or the token of the row: leave it out", name)
+			return Statement{}, errs.Misusef("quorumlock: fence: the column %q is the key or the token of the row: leave it out", name)
 		}
 		set = append(set, assignment{r.column.dialect.quote(name), columns[name]})
 	}
-	return r.run(ctx, db, "Set", key, token, r.column.check(key, int64(token), set))
+	return r.statement("Set", key, token, r.column.check(key, int64(token), set))
 }
 
-func (r *Rows) run(ctx context.Context, db DB, call string, key any, token uint64, s *statement) error {
-	resource := fmt.Sprintf("%s %v", r.columns.Table, key)
-	seen, err := s.run(ctx, db)
-	if err != nil {
-		return fmt.Errorf("quorumlock: fence: %s of %q: %w", call, resource, err)
+func (r *Rows) statement(call string, key any, token uint64, s *statement) (Statement, error) {
+	if err := checkToken(token); err != nil {
+		return Statement{}, err
 	}
-	return judge(resource, token, seen)
+	resource := fmt.Sprintf("%s %v", r.columns.Table, key)
+	return s.done(fmt.Sprintf("%s of %q", call, resource), resource, token), nil
 }

@@ -69,14 +69,22 @@ func (s *SQL) Migration() string {
 // It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, and the driver's error otherwise. It
 // may be called again with the same token. When ctx is done first, the token may or may not be marked.
 func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) error {
-	if err := errs.Join(usable(ctx, db), checkResource(resource), checkToken(token)); err != nil {
+	mark, err := s.MarkStatement(resource, token)
+	if err := errs.Join(usable(ctx, db), err); err != nil {
 		return err
 	}
-	seen, err := s.column.insert(resource, int64(token)).run(ctx, db)
-	if err != nil {
-		return fmt.Errorf("quorumlock: fence: Mark of %q in the table %s: %w", resource, s.table, err)
+	return mark.run(ctx, db)
+}
+
+// MarkStatement returns the statement that Mark runs.
+func (s *SQL) MarkStatement(resource string, token uint64) (Statement, error) {
+	if err := errs.Join(checkResource(resource), checkToken(token)); err != nil {
+		return Statement{}, err
 	}
-	return judge(resource, token, max(seen, token)) // 0: MySQL has inserted the row
+	does := fmt.Sprintf("Mark of %q in the table %s", resource, s.table)
+	mark := s.column.insert(resource, int64(token)).done(does, resource, token)
+	mark.inserts = true
+	return mark, nil
 }
 
 // Check refuses the transaction of a stale holder, in one statement. tx is the transaction of the writes that follow: a
@@ -86,14 +94,20 @@ func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) er
 // It returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, [ErrMissing] if none was, and the
 // driver's error otherwise. After an error, roll back. A token that is higher than the marked one is marked.
 func (s *SQL) Check(ctx context.Context, tx DB, resource string, token uint64) error {
-	if err := errs.Join(transaction(ctx, tx), checkResource(resource), checkToken(token)); err != nil {
+	check, err := s.CheckStatement(resource, token)
+	if err := errs.Join(transaction(ctx, tx), err); err != nil {
 		return err
 	}
-	seen, err := s.column.check(resource, int64(token), nil).run(ctx, tx)
-	if err != nil {
-		return fmt.Errorf("quorumlock: fence: Check of %q in the table %s: %w", resource, s.table, err)
+	return check.run(ctx, tx)
+}
+
+// CheckStatement returns the statement that Check runs. Run it in the transaction of the writes.
+func (s *SQL) CheckStatement(resource string, token uint64) (Statement, error) {
+	if err := errs.Join(checkResource(resource), checkToken(token)); err != nil {
+		return Statement{}, err
 	}
-	return judge(resource, token, seen)
+	does := fmt.Sprintf("Check of %q in the table %s", resource, s.table)
+	return s.column.check(resource, int64(token), nil).done(does, resource, token), nil
 }
 
 // Store returns a [Store] for [Middleware] that marks in db.

@@ -17,6 +17,7 @@ const (
 	deadlineVariable = "QUORUMLOCK_DEADLINE"
 	ownerVariable    = "QUORUMLOCK_OWNER"
 	slotVariable     = "QUORUMLOCK_SLOT"
+	outerVariable    = "QUORUMLOCK_OUTER_OWNERS"
 )
 
 // environ returns the environment of the command. It has nothing of an outer run: a program that takes the first of two
@@ -25,7 +26,7 @@ func environ(lease *quorumlock.Lease, slots bool) []string {
 	all := slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")
 		switch name {
-		case nameVariable, tokenVariable, deadlineVariable, ownerVariable, slotVariable:
+		case nameVariable, tokenVariable, deadlineVariable, ownerVariable, slotVariable, outerVariable:
 			return true
 		}
 		return false
@@ -35,6 +36,9 @@ func environ(lease *quorumlock.Lease, slots bool) []string {
 		tokenVariable+"="+strconv.FormatUint(lease.Token(), 10),
 		deadlineVariable+"="+lease.ValidUntil().Format(time.RFC3339Nano),
 		ownerVariable+"="+string(lease.Owner()))
+	if outer := outerOwners(); len(outer) > 0 {
+		all = append(all, outerVariable+"="+strings.Join(outer, " "))
+	}
 	if slots {
 		all = append(all, slotVariable+"="+strconv.Itoa(lease.Slot()))
 	}

@@ -2,12 +2,10 @@ module github.com/quorumlock/quorumlock/cmd/quorumlock
 
 go 1.26.0
 
-replace github.com/quorumlock/quorumlock => ../../
-
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/prometheus/client_golang v1.25.0
-	github.com/quorumlock/quorumlock v0.0.0
+	github.com/quorumlock/quorumlock v0.1.0
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/rogpeppe/go-internal v1.16.0
 	go.uber.org/goleak v1.3.0

@@ -63,7 +63,7 @@ func help(w io.Writer, program *kong.Node, args []string) error {
 	}
 	command := find(program, args[0])
 	if command == nil {
-		return usageError(fmt.Sprintf("help: unknown command %.80q: use one of\n\n%s", args[0], overview(program)))
+		return usageError("help: " + unknown(program, args[0]))
 	}
 	_, err := io.WriteString(w, page(command))
 	return err

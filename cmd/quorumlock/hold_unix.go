@@ -143,7 +143,7 @@ func (h *holder) start(foreground bool) (<-chan report, error) {
 		}
 	}()
 	j := h.job
-	return reports, h.order(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), foreground, h.deadline, j.Margin, j.Grace}}, time.Minute)
+	return reports, h.order(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), foreground, h.deadline, j.Margin, j.Grace, j.leave}}, time.Minute)
 }
 
 // order says something to the watchdog. It does not wait for long: the watchdog may be stopped. What is not longer than a pipe's
@@ -192,7 +192,9 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 				h.takeOver()
 				return ending{}, failedToRun(h.job.path, r)
 			case r.Done != nil:
-				h.takeOver()
+				if !h.job.leave || r.Done.Why != "" {
+					h.takeOver()
+				}
 				return h.ending(*r.Done), nil
 			}
 		case one := <-s.came:

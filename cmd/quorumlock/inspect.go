@@ -52,6 +52,14 @@ func (c *inspectCommand) Run(e *env) (err error) {
 	return errs.Join(err, v.print(e.text))
 }
 
+// plural is a number of things.
+func plural(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 // print describes a lock for people.
 func (v lockView) print(w io.Writer) error {
 	var b strings.Builder
@@ -68,9 +76,9 @@ func (v lockView) print(w io.Writer) error {
 		}
 		fmt.Fprintf(&b, "\n  owner %s\n", shown(v.Holder.Owner))
 	case len(v.Readers) > 0:
-		fmt.Fprintf(&b, "shared by %d readers, last token %d\n", len(v.Readers), v.Token)
+		fmt.Fprintf(&b, "shared by %s, last token %d\n", plural(len(v.Readers), "reader"), v.Token)
 	case len(v.Slots) > 0:
-		fmt.Fprintf(&b, "a semaphore, %d slots taken\n", len(v.Slots))
+		fmt.Fprintf(&b, "a semaphore, %s taken\n", plural(len(v.Slots), "slot"))
 	case v.Token > 0:
 		fmt.Fprintf(&b, "free, last token %d\n", v.Token)
 	default:

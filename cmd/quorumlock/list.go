@@ -55,6 +55,9 @@ func (c *listCommand) Run(e *env) (err error) {
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
 	}
+	if s.Locks == 0 && err == nil {
+		_, _ = fmt.Fprintln(e.stderr, "quorumlock: "+c.none())
+	}
 	for _, f := range s.Failed {
 		_, _ = fmt.Fprintln(e.stderr, "quorumlock: "+errorText(f))
 	}
@@ -64,8 +67,16 @@ func (c *listCommand) Run(e *env) (err error) {
 	return err
 }
 
+// none says that nothing is listed.
+func (c *listCommand) none() string {
+	if c.Pattern == "" {
+		return "no lock is held or waited for"
+	}
+	return fmt.Sprintf("no lock that is held or waited for matches %q", c.Pattern)
+}
+
 // row is a line of list. What follows it is not known when it is printed, so the columns have fixed widths, and what is longer
 // pushes the rest to the right.
 func row(name, kind, holder, ttl, token, waiting string) string {
-	return strings.TrimRight(fmt.Sprintf("%-40s  %-9s  %-24s  %6s  %12s  %s", name, kind, holder, ttl, token, waiting), " ") + "\n"
+	return strings.TrimRight(fmt.Sprintf("%-40s  %-9s  %-24s  %6s  %16s  %s", name, kind, holder, ttl, token, waiting), " ") + "\n"
 }

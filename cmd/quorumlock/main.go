@@ -35,6 +35,7 @@ type cli struct {
 	Bench      benchCommand      `cmd:"" help:"Measure locks on your nodes."`
 	Demo       demoCommand       `cmd:"" help:"Watch workers share a lock while nodes fail, and see every promise checked."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for your shell."`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
 }
 
 // The exit statuses. Those of the command that run runs are passed on, so run's own are ones that commands seldom have.
@@ -154,9 +155,12 @@ func dispatch(e *env, args []string) error {
 	if isHelp(args[0]) || args[0] == "help" {
 		return help(e.text, parser.Model.Node, args[1:])
 	}
+	if args[0] == "--version" || args[0] == "-V" {
+		return versionCommand{}.Run(e)
+	}
 	command := find(parser.Model.Node, args[0])
 	if command == nil {
-		return usageError(fmt.Sprintf("unknown command %.80q: use one of\n\n%s", args[0], overview(parser.Model.Node)))
+		return usageError(unknown(parser.Model.Node, args[0]))
 	}
 	own, behind, dashes := split(args)
 	if slices.ContainsFunc(own, isHelp) {

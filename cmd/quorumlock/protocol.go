@@ -25,6 +25,7 @@ type start struct {
 	Deadline   int64
 	Margin     time.Duration
 	Grace      time.Duration
+	Leave      bool // what the command has started goes on when the command has ended by itself
 }
 
 // report is what the watchdog says to run. Only one field is set.

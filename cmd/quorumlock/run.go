@@ -23,8 +23,9 @@ type runCommand struct {
 	AtLeast    time.Duration  `placeholder:"D" help:"Keep the lock until D after the grant, even if the command ends sooner or fails, but not if it cannot be started: for jobs that must not run twice in a period."`
 	Slots      *int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
 	Read       bool           `help:"Share the lock with others that read."`
-	Grace      *time.Duration `placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL."`
+	Grace      *time.Duration `placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL, which is 2.5s with the TTL of 10s."`
 	Label      string         `placeholder:"TEXT" help:"What others see as the holder. Without it: <hostname>-<pid>."`
+	Leave      bool           `name:"leave-running" help:"Let processes that the command has started go on when it has ended, without the lock."`
 	HeldStatus int            `default:"121" placeholder:"N" help:"The exit status if somebody else has the lock: 0 if that is as good as done."`
 	Verbose    bool           `short:"v" help:"Log to stderr what happens to the lock."`
 
@@ -49,11 +50,15 @@ ended. What no program can do: end the command if both are stopped at once, if t
 command itself dies then, what it started does not), if the machine stalls, or if a process hangs in the kernel. Only
 fencing tokens protect from that: pass QUORUMLOCK_TOKEN on to what you write to.
 
-What the command leaves running when it ends gets SIGTERM, and SIGKILL a grace later, before the lock is released.
+What the command leaves running when it ends gets SIGTERM, and SIGKILL a grace later, before the lock is released. With
+--leave-running it goes on instead, such as a daemon that the command has started on purpose: the lock does not cover it, and
+others may have the lock meanwhile. If the lease cannot be renewed while the command runs, all are ended as ever.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group of the command. While it waits for the lock, SIGINT,
 SIGTERM, SIGHUP and SIGQUIT end this program. If stdin is a terminal, the command is in the foreground there; Ctrl-Z does not stop it, since
 it would hold the lock. If stdin is redirected, a command that reads from the terminal itself is stopped until a signal ends it.
+
+A run within a run takes another lock. If it wants the one that an outer run holds, it fails at once instead of waiting for itself.
 
 Processes that this program inherits through exec, such as those that a shell script has started, are killed when the command ends.`,
 		environment: environment + `
@@ -65,7 +70,8 @@ QUORUMLOCK_TOKEN       the fencing token
 QUORUMLOCK_DEADLINE    the end of the lease when the command was started, as
                        RFC 3339; renewals move it
 QUORUMLOCK_SLOT        with --slots: the slot, from 0
-QUORUMLOCK_OWNER       the owner, as inspect shows it`,
+QUORUMLOCK_OWNER       the owner, as inspect shows it
+QUORUMLOCK_OUTER_OWNERS  in a run within a run: the owners of the outer ones`,
 		statuses: `The status of the command, or 128 and the number of the signal that ended
 it, or:
 
@@ -194,18 +200,24 @@ func (c *runCommand) Run(e *env) (err error) {
 	}
 	signals := catchSignals()
 	ctx, interrupted := signals.during(e.ctx)
-	lease, err := c.acquire(ctx, lock)
+	var lease *quorumlock.Lease
+	if err = c.checkNested(ctx, client); err == nil {
+		lease, err = c.acquire(ctx, lock)
+	}
 	if s := interrupted(); s != 0 {
 		if err == nil {
 			_ = lease.Unlock(e.ctx)
 		}
 		return &statusError{exitSignal + s, errors.New("interrupted: the command was not run, and all locks are released")}
 	}
+	if nested, ok := errors.AsType[*statusError](err); ok {
+		return nested
+	}
 	if err != nil {
 		return c.notAcquired(err)
 	}
 	granted := time.Now()
-	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots != nil), limits: limits, ttl: c.TTL})
+	end, err := hold(lease, signals, job{path: path, args: c.command, env: environ(lease, c.Slots != nil), limits: limits, ttl: c.TTL, leave: c.Leave})
 	keep := c.keep(end, granted)
 	unlocked := lease.UnlockAfter(context.Background(), keep)
 	return outcome(end, err, unlocked, keep > 0)
@@ -219,10 +231,13 @@ func (c *runCommand) keep(end ending, granted time.Time) time.Duration {
 	return max(time.Until(granted.Add(c.AtLeast)), 0)
 }
 
+// waits reports whether the command waits for the lock.
+func (c *runCommand) waits() bool { return !c.Try && (c.Wait == nil || *c.Wait > 0) }
+
 // acquire takes the lock, with a lease that is long enough to start something under it.
 func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease *quorumlock.Lease, err error) {
 	take := lock.Lock
-	if c.Try || c.Wait != nil && *c.Wait <= 0 {
+	if !c.waits() {
 		take = lock.TryLock
 	}
 	if lease, err = take(ctx); err != nil {
@@ -263,7 +278,8 @@ type job struct {
 	args []string
 	env  []string
 	limits
-	ttl time.Duration
+	ttl   time.Duration
+	leave bool // see start.Leave
 }
 
 // ending is how a command ended.

@@ -41,6 +41,8 @@ func (w *watcher) draw(e *env, out *os.File) error {
 	defer func() { _, _ = out.WriteString(leave) }()
 
 	var v topView
+	var page string // what is shown instead of the looks: of one lock, or the keys
+	pages := make(chan string, 1)
 	looked := make(chan topView, 1)
 	lookAgain := func() {
 		go func() { // so that keys work while a node is slow
@@ -61,11 +63,23 @@ func (w *watcher) draw(e *env, out *os.File) error {
 		case <-next.C:
 			lookAgain()
 			continue
+		case page = <-pages:
 		case k := <-keys:
+			if page != "" && k != 3 && k != 4 { // any key goes back
+				page = ""
+				break
+			}
 			switch k {
 			case 'q', 'Q', 3, 4: // Ctrl-C, Ctrl-D
 				quit()
 				return nil
+			case '?', 'h':
+				page = keysOfTop
+			case '\r', '\n':
+				if top < len(v.Locks) {
+					page = "looking ..."
+					go func(name string) { pages <- w.describe(ctx, name) }(v.Locks[top].Name)
+				}
 			case 'j', 'B':
 				top++
 			case 'k', 'A':
@@ -85,10 +99,52 @@ func (w *watcher) draw(e *env, out *os.File) error {
 			width, height = 80, 24
 		}
 		top = max(min(top, len(v.Locks)-1), 0)
+		if page != "" {
+			if _, err := out.WriteString(drawn(page, width, height)); err != nil {
+				return err
+			}
+			continue
+		}
 		if _, err := out.WriteString(v.screen(width, height, top, os.Getenv("NO_COLOR") == "")); err != nil {
 			return err
 		}
 	}
+}
+
+const keysOfTop = `j, k, arrows   scroll by a line
+space, b       scroll by ten lines
+g              back to the first line
+Enter          all about the lock in the first line
+?, h           these keys
+q, Ctrl-C      end
+
+HELD is for how long the holder has been seen; > means since before top began.
+TTL is how long the nodes keep the lock if it is not renewed.
+QUEUE is the number of waiters, FIRST the first of them.`
+
+// describe returns what inspect prints about a lock.
+func (w *watcher) describe(ctx context.Context, name string) string {
+	v, err := w.client.inspect(ctx, name)
+	if err != nil && len(v.Nodes) == 0 {
+		return errorText(err)
+	}
+	var b strings.Builder
+	_ = v.print(&b) // into memory
+	return b.String()
+}
+
+// drawn is a page of text as a screen of that size.
+func drawn(page string, width, height int) string {
+	lines := strings.Split(strings.TrimRight(page, "\n"), "\n")
+	lines = lines[:min(len(lines), max(height-1, 0))]
+	for i := range lines {
+		lines[i] = cell(lines[i], width)
+	}
+	for len(lines) < height-1 {
+		lines = append(lines, "")
+	}
+	lines = append(lines, cell("any key: back", width-1))
+	return home + strings.Join(lines, endOfLine+"\r\n") + endOfLine + endOfPage
 }
 
 // readKeys passes on what is typed. It reads until the program ends. The arrows come as ESC [ A to D: the letter counts.
@@ -155,7 +211,7 @@ func (v topView) screen(width, height, top int, color bool) string {
 	for len(lines) < height-1 {
 		lines = append(lines, "")
 	}
-	lines = append(lines[:max(height-1, 0)], cell(end+"  q: quit, arrows: scroll", width-1))
+	lines = append(lines[:max(height-1, 0)], cell(end+"  q: quit, arrows: scroll, Enter: the first line, ?: keys", width-1))
 	var b strings.Builder
 	b.WriteString(home)
 	for i, l := range lines {

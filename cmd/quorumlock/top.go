@@ -34,7 +34,7 @@ func (topCommand) manual() manual {
 length of the queue, who is first in it and for how long. Locks with the longest queue come first.
 
 A time with > was running when top began: the nodes do not know since when a lock is held. On a terminal, q ends it, the
-arrows, j, k and the space bar scroll. Into a pipe it prints a plain line for each node and lock. It changes nothing, and
+arrows, j, k and the space bar scroll, Enter shows all about the lock in the first line, and ? shows the keys. Into a pipe it prints a plain line for each node and lock. It changes nothing, and
 looks at a limited number of locks, so it is not a load; see list.`,
 		environment: environment,
 		statuses:    statuses,

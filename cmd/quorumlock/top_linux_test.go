@@ -113,6 +113,14 @@ func TestTopOnATerminal(t *testing.T) {
 	}
 	term.keys("g")
 	term.shows("a-lock")
+	term.keys("Enter")
+	term.shows("1 in the queue") // all about the first lock
+	term.keys("x")
+	term.shows("32 locks")
+	term.keys("?")
+	term.shows("back to the first line")
+	term.keys("Down")
+	term.shows("32 locks")
 	servers[0].freeze(t)
 	term.shows("2 of 3 nodes ready, quorum 2, 0 more may fail")
 	term.shows("FAILED")

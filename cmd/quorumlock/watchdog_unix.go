@@ -227,18 +227,24 @@ func (w *watchdog) reap() bool {
 	}
 }
 
-// noneButChildren has what the command left behind ended. It returns false.
+// noneButChildren has what the command left behind ended, or reports that it may go on.
 func (w *watchdog) noneButChildren() bool {
+	if w.goesOn() {
+		return true
+	}
 	if w.ended && w.left == 0 {
 		w.leave()
 	}
 	return false
 }
 
+// goesOn reports whether what the command left behind may go on without the lock.
+func (w *watchdog) goesOn() bool { return w.Leave && w.ended && w.why == "" }
+
 // groupLeft reports whether the command has left somebody in its process group that is no child of the watchdog, as on
 // systems where it cannot adopt.
 func (w *watchdog) groupLeft() bool {
-	if err := syscall.Kill(-w.pid, 0); err != nil {
+	if err := syscall.Kill(-w.pid, 0); err != nil || w.goesOn() {
 		return false
 	}
 	if w.left == 0 {

@@ -9,11 +9,10 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	certmagiclock "github.com/quorumlock/quorumlock/contrib/certmagic"
-	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 func ExampleNew() {
-	client, _, stop := locktest.Connect(3) // redlock.Dial(urls...)
+	client, stop := connect()
 	defer stop()
 	shared, err := os.MkdirTemp("", "certificates")
 	if err != nil {

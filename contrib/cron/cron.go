@@ -11,17 +11,21 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Once returns a wrapper for a job that every process of a fleet schedules, but that must run only once per tick: it runs the
-// job with [quorumlock.Once]. A process skips the tick if another has the lock. Each job needs a wrapper with a lock of its own:
+// Once returns a wrapper for a job that every process of a fleet schedules, but that must run only
+// once per tick: it runs the job with [quorumlock.Once]. A process skips the tick if another has
+// the lock. Each job needs a wrapper with a lock of its own:
 //
 //	daily := cron.NewChain(cronlock.Once(ctx, client.Mutex("jobs:report"), 10*time.Minute, log)).Then(report)
 //	c.AddJob("0 3 * * *", daily)
 //
-// The job keeps the lock while it runs, and until atLeast after the grant, however short the job is. So atLeast must be longer
-// than the clocks of the processes differ by, and shorter than the period of the job. After ctx is done, no job starts.
+// The job keeps the lock while it runs, and until atLeast after the grant, however short the job
+// is. So atLeast must be longer than the clocks of the processes differ by, and shorter than the
+// period of the job. The ticks of @every begin with each process, so those of a fleet are spread
+// over the period: keep the lock for nearly the period then. After ctx is done, no job starts.
 //
-// The wrapper logs skipped ticks with log.Info, and errors of the lock with log.Error; see [quorumlock.Once] for the errors. A nil
-// log means [cron.DefaultLogger]. A panic of the job is passed on, and the lock is kept; put cron.Recover before this wrapper.
+// The wrapper logs skipped ticks with log.Info, and errors of the lock with log.Error; see
+// [quorumlock.Once] for the errors. A nil log means [cron.DefaultLogger]. A panic of the job is
+// passed on, and the lock is kept; put cron.Recover before this wrapper.
 //
 // A [cron.Job] cannot learn that its lock is lost. Use [OnceFunc] for a job that must.
 func Once(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, log cron.Logger) cron.JobWrapper {
@@ -36,8 +40,8 @@ func Once(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, lo
 	}
 }
 
-// OnceFunc returns a cron.Job that runs job as [Once] does. The context that job gets is cancelled when ctx is done or the lock
-// is lost. If job returns an error, it is logged with log.Error.
+// OnceFunc returns a cron.Job that runs job as [Once] does. The context that job gets is cancelled
+// when ctx is done or the lock is lost. If job returns an error, it is logged with log.Error.
 func OnceFunc(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, log cron.Logger, job func(ctx context.Context) error) cron.Job {
 	if log == nil {
 		log = cron.DefaultLogger
@@ -58,7 +62,8 @@ func OnceFunc(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration
 	})
 }
 
-// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that was never made.
+// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that
+// was never made.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()

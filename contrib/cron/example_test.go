@@ -8,11 +8,10 @@ import (
 	"github.com/robfig/cron/v3"
 
 	cronlock "github.com/quorumlock/quorumlock/contrib/cron"
-	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 func ExampleOnce() {
-	client, _, stop := locktest.Connect(3) // redlock.Dial(urls...)
+	client, stop := connect()
 	defer stop()
 	ctx := context.Background()
 
@@ -32,7 +31,7 @@ func ExampleOnce() {
 }
 
 func ExampleOnceFunc() {
-	client, _, stop := locktest.Connect(3) // redlock.Dial(urls...)
+	client, stop := connect()
 	defer stop()
 	ctx := context.Background()
 

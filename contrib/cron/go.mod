@@ -3,7 +3,7 @@ module github.com/quorumlock/quorumlock/contrib/cron
 go 1.26.0
 
 require (
-	github.com/quorumlock/quorumlock v0.0.0
+	github.com/quorumlock/quorumlock v0.1.0
 	github.com/robfig/cron/v3 v3.0.1
 )
 
@@ -16,5 +16,3 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
-
-replace github.com/quorumlock/quorumlock => ../../

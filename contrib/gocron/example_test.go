@@ -10,11 +10,10 @@ import (
 	"github.com/quorumlock/quorumlock"
 	gocronlock "github.com/quorumlock/quorumlock/contrib/gocron"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
 func ExampleNewLocker() {
-	client, _, stop := locktest.Connect(3) // redlock.Dial(urls...)
+	client, stop := connect()
 	defer stop()
 
 	// Another process runs the job at the same tick: it holds the lock.
@@ -28,13 +27,14 @@ func ExampleNewLocker() {
 	if err != nil {
 		panic(err)
 	}
-	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker),
+		gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocronlock.LogSkips(nil)))) // an outage is seen
 	if err != nil {
 		panic(err)
 	}
 	ran := make(chan string)
 	for _, job := range []string{"report", "cleanup"} {
-		_, err := scheduler.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(func() { ran <- job }),
+		_, err := scheduler.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(func() { ran <- job }),
 			gocron.WithName(job), gocron.WithStartAt(gocron.WithStartImmediately()))
 		if err != nil {
 			panic(err)
@@ -48,7 +48,7 @@ func ExampleNewLocker() {
 }
 
 func ExampleNewElector() {
-	client, _, stop := locktest.Connect(3) // redlock.Dial(urls...)
+	client, stop := connect()
 	defer stop()
 	ctx, cancel := context.WithCancel(context.Background())
 

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/go-co-op/gocron/v2 v2.21.2
 	github.com/google/uuid v1.6.0
-	github.com/quorumlock/quorumlock v0.0.0
+	github.com/quorumlock/quorumlock v0.1.0
 )
 
 require (
@@ -19,5 +19,3 @@ require (
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 )
-
-replace github.com/quorumlock/quorumlock => ../../

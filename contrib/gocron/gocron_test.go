@@ -3,6 +3,7 @@ package gocronlock_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -223,7 +224,7 @@ func TestListenersLearnWhyAJobWasSkipped(t *testing.T) {
 		}
 		var told []error // written in the goroutine of one job, which Shutdown waits for
 		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() { t.Error("the job ran") }), gocron.WithEventListeners(
-			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { told = append(told, err) })))
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { told = append(told, err) })), gocron.WithName("report"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,4 +268,123 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 			t.Errorf("error %v, want one that says %q", err, want)
 		}
 	}
+}
+
+// Processes that start at different times have other ticks of a job by duration. Only if the lock is kept for nearly the period
+// does one process run the job.
+func TestJobsByDurationTickOutOfPhase(t *testing.T) {
+	for name, test := range map[string]struct {
+		atLeast   time.Duration
+		min, most int
+	}{"a tenth of the period": {period / 10, 2 * ticks, 3 * ticks}, "nearly the period": {period * 9 / 10, ticks - 1, ticks + 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := nodetest.Start(t, 3)
+				runs := 0 // jobs run one at a time
+				var schedulers []gocron.Scheduler
+				for range 3 {
+					client := nodes.NewClient()
+					locker, err := gocronlock.NewLocker(func(job string) quorumlock.Locker { return client.Mutex("jobs:" + job) }, test.atLeast)
+					if err != nil {
+						t.Fatal(err)
+					}
+					s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if _, err := s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() { runs++ }), gocron.WithName("report")); err != nil {
+						t.Fatal(err)
+					}
+					s.Start()
+					schedulers = append(schedulers, s)
+					time.Sleep(period / 3)
+				}
+				time.Sleep(ticks * period)
+				for _, s := range schedulers {
+					if err := s.Shutdown(); err != nil {
+						t.Error(err)
+					}
+				}
+				if runs < test.min || runs > test.most {
+					t.Errorf("%d runs in %d periods, want %d to %d", runs, ticks, test.min, test.most)
+				}
+			})
+		})
+	}
+}
+
+type worker struct{}
+
+func (worker) report() {}
+
+func report() {}
+
+// gocron names a job after its function. Two jobs of one literal or method would share their lock.
+func TestAJobWithoutANameIsRefused(t *testing.T) {
+	var refused []string
+	locker, err := gocronlock.NewLocker(func(job string) quorumlock.Locker { return locktest.New(job) }, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown() //nolint:errcheck // nothing runs
+	for range 2 {
+		for _, f := range []func(){func() {}, worker{}.report, func() { func() { report() }() }} {
+			j, err := s.NewJob(gocron.DurationJob(time.Hour), gocron.NewTask(f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := locker.Lock(t.Context(), j.Name()); err == nil || !strings.Contains(err.Error(), "gocron.WithName") {
+				t.Errorf("a job named %q: %v, want an error that says how to name it", j.Name(), err)
+			} else {
+				refused = append(refused, j.Name())
+			}
+		}
+	}
+	if len(refused) != 6 || refused[0] != refused[3] {
+		t.Errorf("refused %q, of which the first and the fourth would share a lock", refused)
+	}
+	if _, err := locker.Lock(t.Context(), ""); err == nil {
+		t.Error("a job with an empty name gets a lock")
+	}
+	for _, name := range []string{"report", "billing.report", "func1", "nightly.function7"} {
+		if _, err := locker.Lock(t.Context(), name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSkipsAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder // written in the goroutine of one job, which Shutdown waits for
+		log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		lock := locktest.New("report")
+		locker, err := gocronlock.NewLocker(func(string) quorumlock.Locker { return lock }, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker), gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocronlock.LogSkips(log))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() { t.Error("the job ran") }), gocron.WithName("report")); err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Hold()()
+		s.Start()
+		time.Sleep(period + period/2)
+		lock.Fail(&quorumlock.QuorumError{Needed: 2})
+		time.Sleep(period)
+		if err := s.Shutdown(); err != nil {
+			t.Error(err)
+		}
+		for _, want := range []string{`level=DEBUG msg="quorumlock: skipped: another process has the lock" job=report`, `level=ERROR msg="quorumlock: the job was not run" job=report error="quorumlock: no quorum`} {
+			if strings.Count(out.String(), want) != 1 {
+				t.Errorf("the log is\n%swant one line with %s", out.String(), want)
+			}
+		}
+	})
 }

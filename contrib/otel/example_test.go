@@ -11,8 +11,6 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -45,15 +43,6 @@ func Example() {
 	// <nil>
 	// quorumlock Lock invoices 0
 	// quorumlock Unlock invoices 1
-}
-
-// nodes stands for node.Dial.
-func nodes() []*node.Node {
-	all := make([]*node.Node, 3)
-	for i := range all {
-		all[i], _ = embedded.Start(fmt.Sprint("node-", i+1)).Node()
-	}
-	return all
 }
 
 // Work that is done elsewhere under the lease has a span of its own, with a link to the one that acquired the lease.

@@ -2,10 +2,8 @@ module github.com/quorumlock/quorumlock/contrib/otel
 
 go 1.26.0
 
-replace github.com/quorumlock/quorumlock => ../../
-
 require (
-	github.com/quorumlock/quorumlock v0.0.0
+	github.com/quorumlock/quorumlock v0.1.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0

@@ -2,6 +2,7 @@ package otellock_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -10,7 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/node"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -51,4 +54,13 @@ func times(s sdktrace.ReadOnlySpan) (at []int64) {
 		at = append(at, e.Time.UnixNano())
 	}
 	return slices.Clip(at)
+}
+
+// nodes stands for node.Dial.
+func nodes() []*node.Node {
+	all := make([]*node.Node, 3)
+	for i := range all {
+		all[i], _ = embedded.Start(fmt.Sprint("node-", i+1)).Node()
+	}
+	return all
 }

@@ -253,7 +253,7 @@ func (o *Observer) ended(ctx context.Context, e quorumlock.Event) {
 		span.AddEvent(steps[s.Kind], trace.WithTimestamp(s.At), trace.WithAttributes(o.failure(quorumlock.Event{Err: s.Err})...))
 	}
 	if e.Err != nil {
-		kind := keyError.String(errorType(e.Err))
+		kind := keyError.String(e.ErrorType())
 		o.refused.Add(ctx, 1, common, metric.WithAttributes(operation, kind))
 		o.acquire.Record(ctx, e.Took.Seconds(), common, metric.WithAttributes(operation, kind))
 		o.fail(span, e.Err)
@@ -322,7 +322,7 @@ func (o *Observer) failure(e quorumlock.Event) []attribute.KeyValue {
 	if e.Err == nil {
 		return nil
 	}
-	return []attribute.KeyValue{keyError.String(errorType(e.Err)), attribute.String("exception.message", o.text(e.Err))}
+	return []attribute.KeyValue{keyError.String(e.ErrorType()), attribute.String("exception.message", o.text(e.Err))}
 }
 
 // text is the text of an error. It may have the lock's name and its holder in it.
@@ -334,27 +334,4 @@ func (o *Observer) text(err error) string {
 }
 
 // errorType says in one word why a call failed.
-func errorType(err error) string {
-	_, few := errors.AsType[*quorumlock.QuorumError](err)
-	switch {
-	case errors.Is(err, quorumlock.ErrLost): // first: the errors of the nodes that led to the loss are in it
-		return "lost"
-	case errors.Is(err, quorumlock.ErrClosed):
-		return "closed"
-	case errors.Is(err, context.Canceled):
-		return "cancelled"
-	case errors.Is(err, quorumlock.ErrMisuse):
-		return "misuse"
-	case errors.Is(err, quorumlock.ErrWrongKind):
-		return "wrong_kind"
-	case errors.Is(err, quorumlock.ErrNotALock):
-		return "not_a_lock"
-	case few:
-		return "no_quorum"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.Is(err, quorumlock.ErrHeld):
-		return "held"
-	}
-	return "_OTHER"
-}
+func errorType(err error) string { return quorumlock.Event{Err: err}.ErrorType() }

@@ -1,4 +1,4 @@
-package prometheus
+package promlock_test
 
 import (
 	"context"
@@ -24,6 +24,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	otellock "github.com/quorumlock/quorumlock/contrib/otel"
+	promlock "github.com/quorumlock/quorumlock/contrib/prometheus"
 	"github.com/quorumlock/quorumlock/internal/locktest/dbserver"
 	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -38,25 +39,53 @@ func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
 	need(t, "prometheus", "redis-server")
 	servers, urls := nodes(t)
 	serve := startServe(t, urls)
-	lease, service := startService(t, urls)
-	p := startPrometheus(t, serve, service)
+	services := make(map[string]string)
+	var leases []*quorumlock.Lease
+	for name, observe := range observers {
+		lease, addr := startService(t, urls, name, observe)
+		services[name], leases = addr, append(leases, lease)
+	}
+	p := startPrometheus(t, serve, services)
 
-	p.eventually("both are scraped", func() bool { return p.value(`sum(up)`) == 2 && p.value(`quorumlock_nodes_to_spare`) == 1 })
-	p.eventually("renewals are seen", func() bool { return p.value(`sum(rate(quorumlock_renewal_lag_seconds_count[1m]))`) > 0 })
+	p.eventually("all are scraped", func() bool { return p.value(`sum(up)`) == 3 && p.value(`quorumlock_nodes_to_spare`) == 1 })
+	for name := range services {
+		p.eventually("renewals are seen", func() bool { return p.value(`sum(rate(quorumlock_renewal_lag_seconds_count{job="`+name+`"}[1m]))`) > 0 })
+	}
 	p.fires() // nothing: before the first scrape, nobody looks at the nodes
 	p.staysAt()
-	p.answersTheDashboard(t)
+	for name := range services {
+		p.answersTheDashboard(t, name)
+	}
 
 	kill(t, servers[2])
 	p.fires("QuorumlockQuorumAtRisk")
 	p.staysAt("QuorumlockQuorumAtRisk")
-	if err := context.Cause(lease.Context()); err != nil {
-		t.Errorf("the lease ended with one node of three: %v", err)
+	for _, lease := range leases {
+		if err := context.Cause(lease.Context()); err != nil {
+			t.Errorf("the lease ended with one node of three: %v", err)
+		}
 	}
 
 	kill(t, servers[1])
 	p.fires("QuorumlockLockLost", "QuorumlockNoQuorum")
 	p.staysAt("QuorumlockLockLost", "QuorumlockNoQuorum")
+	for name := range services {
+		if p.value(`count(ALERTS{alertname="QuorumlockLockLost", job="`+name+`"})`) < 1 {
+			t.Errorf("no loss is seen in the service with %s", name)
+		}
+	}
+}
+
+// observers are the ways in which a service can have metrics.
+var observers = map[string]func(r *client.Registry) (quorumlock.Observer, error){
+	"otel": func(r *client.Registry) (quorumlock.Observer, error) {
+		reader, err := exporter.New(exporter.WithRegisterer(r))
+		if err != nil {
+			return nil, err
+		}
+		return otellock.New(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	},
+	"promlock": func(r *client.Registry) (quorumlock.Observer, error) { return promlock.New(r) },
 }
 
 // nodes starts three Redis servers that are fit for locks.
@@ -105,16 +134,12 @@ func startServe(t *testing.T, urls []string) (addr string) {
 	return addr
 }
 
-// startService runs a service that has a lock all the time, and takes another again and again, with the Observer of contrib/otel. It
+// startService runs a service that has a lock all the time, and takes another again and again, with an Observer. It
 // returns the lease and the address of its metrics.
-func startService(t *testing.T, urls []string) (*quorumlock.Lease, string) {
+func startService(t *testing.T, urls []string, name string, observe func(*client.Registry) (quorumlock.Observer, error)) (*quorumlock.Lease, string) {
 	t.Helper()
 	registry := client.NewRegistry()
-	reader, err := exporter.New(exporter.WithRegisterer(registry))
-	if err != nil {
-		t.Fatal(err)
-	}
-	observer, err := otellock.New(otellock.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))
+	observer, err := observe(registry)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,17 +157,17 @@ func startService(t *testing.T, urls []string) (*quorumlock.Lease, string) {
 		web.Close()
 		_ = c.Close() // nodes were killed
 	})
-	lease, err := c.Mutex("leader", option, quorumlock.WithTTL(3*time.Second)).Lock(ctx)
+	lease, err := c.Mutex("leader of "+name, option, quorumlock.WithTTL(3*time.Second)).Lock(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
-			_ = quorumlock.Do(ctx, c.Mutex("orders", option, quorumlock.WithTTL(3*time.Second)), func(context.Context) error {
+			_ = quorumlock.Do(ctx, c.Mutex("orders of "+name, option, quorumlock.WithTTL(3*time.Second)), func(context.Context) error {
 				first, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 				defer cancel()
-				_, _ = c.Mutex("orders", option).Lock(first) // it waits in vain
+				_, _ = c.Mutex("orders of "+name, option).Lock(first) // it waits in vain
 				return nil
 			}) // it fails when nodes are killed
 		}
@@ -150,13 +175,13 @@ func startService(t *testing.T, urls []string) (*quorumlock.Lease, string) {
 	return lease, strings.TrimPrefix(web.URL, "http://")
 }
 
-// prometheus is a Prometheus server.
-type prometheus struct {
+// server is a Prometheus server.
+type server struct {
 	t    *testing.T
 	addr string
 }
 
-func startPrometheus(t *testing.T, serve, service string) *prometheus {
+func startPrometheus(t *testing.T, serve string, services map[string]string) *server {
 	t.Helper()
 	dir := t.TempDir()
 	rules := regexp.MustCompile(`(?m)^( +for:) \w+$`).ReplaceAllString(read(t, "rules.yaml"), "$1 2s")
@@ -168,21 +193,23 @@ global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [rules.yaml]
 scrape_configs:
   - {job_name: serve, static_configs: [{targets: ["%s"]}]}
-  - {job_name: service, static_configs: [{targets: ["%s"]}]}
-`, serve, service)
+`, serve)
+	for name, addr := range services {
+		config += fmt.Sprintf("  - {job_name: %s, static_configs: [{targets: [%q]}]}\n", name, addr)
+	}
 	for name, text := range map[string]string{"rules.yaml": rules, "prometheus.yaml": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p := &prometheus{t, freeAddr(t)}
+	p := &server{t, freeAddr(t)}
 	start(t, exec.Command("prometheus", "--config.file", filepath.Join(dir, "prometheus.yaml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
 		"--web.listen-address", p.addr, "--log.level", "warn"))
 	return p
 }
 
 // get asks the API.
-func (p *prometheus) get(path string, into any) error {
+func (p *server) get(path string, into any) error {
 	r, err := http.Get("http://" + p.addr + "/api/v1/" + path)
 	if err != nil {
 		return err
@@ -195,7 +222,7 @@ func (p *prometheus) get(path string, into any) error {
 }
 
 // query returns the values of an expression.
-func (p *prometheus) query(expr string) (values []string, err error) {
+func (p *server) query(expr string) (values []string, err error) {
 	var answer struct {
 		Data struct {
 			Result []struct{ Value [2]any }
@@ -209,7 +236,7 @@ func (p *prometheus) query(expr string) (values []string, err error) {
 }
 
 // value is that of an expression that has one; -1 if it has none.
-func (p *prometheus) value(expr string) float64 {
+func (p *server) value(expr string) float64 {
 	v := -1.0
 	if values, err := p.query(expr); err == nil && len(values) == 1 {
 		_, _ = fmt.Sscan(values[0], &v) // it stays -1
@@ -218,7 +245,7 @@ func (p *prometheus) value(expr string) float64 {
 }
 
 // alerts are the names of the alerts that fire, or are about to.
-func (p *prometheus) alerts() []string {
+func (p *server) alerts() []string {
 	p.t.Helper()
 	var answer struct {
 		Data struct {
@@ -244,14 +271,14 @@ func (p *prometheus) alerts() []string {
 }
 
 // fires returns when these alerts fire, and no others.
-func (p *prometheus) fires(want ...string) {
+func (p *server) fires(want ...string) {
 	p.t.Helper()
 	p.eventually(fmt.Sprint(want, " fire"), func() bool { return slices.Equal(p.alerts(), want) })
 }
 
 // staysAt looks for a while whether these alerts fire, and no others. On a busy machine, one look at the nodes may come too late, so
 // that an alert is pending for a moment.
-func (p *prometheus) staysAt(want ...string) {
+func (p *server) staysAt(want ...string) {
 	p.t.Helper()
 	for range 20 {
 		firing := slices.DeleteFunc(p.alerts(), func(a string) bool { return strings.HasSuffix(a, " pending") })
@@ -262,15 +289,15 @@ func (p *prometheus) staysAt(want ...string) {
 	}
 }
 
-func (p *prometheus) eventually(what string, is func() bool) {
+func (p *server) eventually(what string, is func() bool) {
 	p.t.Helper()
 	eventually(p.t, what, is)
 }
 
-// answersTheDashboard checks that each query of the dashboard finds something.
-func (p *prometheus) answersTheDashboard(t *testing.T) {
+// answersTheDashboard checks that each query of the dashboard finds something for a job.
+func (p *server) answersTheDashboard(t *testing.T, job string) {
 	t.Helper()
-	for _, q := range queries(t) {
+	for _, q := range queries(t, job) {
 		values, err := p.query(q)
 		if err != nil || len(values) == 0 && !strings.Contains(q, "quorumlock_finding") { // all is well
 			t.Errorf("%s: %q, %v", q, values, err)

@@ -19,10 +19,12 @@ func main() {
 	check(err)
 	defer client.Close() //nolint:errcheck // the program ends
 
-	// RLock lock = redisson.getLock("orders") has the same name. The option is Redisson's watchdog
-	// timeout.
+	// RLock lock = redisson.getLock("orders"); the option is Redisson's watchdog timeout.
 	lock := client.Mutex("orders", quorumlock.WithTTL(30*time.Second))
-	_, err = lock.TryLock(context.Background()) // lock.tryLock()
+	lease, err := lock.TryLock(context.Background()) // lock.tryLock()
+	if err == nil {
+		err = lease.Unlock(context.Background()) // lock.unlock()
+	}
 	fmt.Println("a Java client has it:", errors.Is(err, quorumlock.ErrHeld))
 	err = quorumlock.Do(context.Background(), lock, func(context.Context) error { // lock.lock() ... lock.unlock()
 		fmt.Println("then this client")

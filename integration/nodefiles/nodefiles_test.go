@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package nodefiles tests the files in contrib/nodes that people copy.
+// Package nodefiles tests the files in contrib/nodes and contrib/jobs that people copy.
 package nodefiles
 
 import (
@@ -253,11 +253,44 @@ func serve(t *testing.T, conf, acl string) (addr string) {
 	return addr
 }
 
-func TestSystemdAcceptsTheUnit(t *testing.T) {
+func TestSystemdAcceptsTheUnits(t *testing.T) {
 	need(t, "systemd-analyze")
-	need(t, "redis-server") // the unit starts it
-	out, err := exec.Command("systemd-analyze", "verify", "--man=no", files+"quorumlock-node.service").CombinedOutput()
-	if err != nil || strings.Contains(string(out), "quorumlock-node.service:") {
-		t.Errorf("%v\n%s", err, out)
+	need(t, "redis-server") // a unit starts it
+	for _, unit := range []string{"nodes/quorumlock-node.service", "jobs/quorumlock-job.service", "jobs/quorumlock-job.timer"} {
+		file := filepath.Join(t.TempDir(), filepath.Base(unit))
+		text := strings.NewReplacer("/usr/local/bin/quorumlock", "/bin/true").Replace(read(t, "../"+unit))
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if unit == "jobs/quorumlock-job.timer" { // which names its service
+			service := strings.Replace(file, ".timer", ".service", 1)
+			if err := os.WriteFile(service, []byte("[Service]\nExecStart=/bin/true\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := exec.Command("systemd-analyze", "verify", "--man=no", file).CombinedOutput()
+		if err != nil || strings.Contains(string(out), filepath.Base(unit)+":") {
+			t.Errorf("%s: %v\n%s", unit, err, out)
+		}
+	}
+}
+
+// The files of contrib/jobs are objects of Kubernetes; cmd/quorumlock runs their commands.
+func TestJobsAreObjectsOfKubernetes(t *testing.T) {
+	for name, kinds := range map[string][]string{"cronjob.yaml": {"Secret", "CronJob"}, "deployment.yaml": {"Deployment"}} {
+		d := yaml.NewDecoder(strings.NewReader(read(t, "../jobs/"+name)))
+		for _, kind := range kinds {
+			var o struct {
+				APIVersion string `yaml:"apiVersion"`
+				Kind       string
+				Metadata   struct{ Name string }
+			}
+			if err := d.Decode(&o); err != nil || o.Kind != kind || o.APIVersion == "" || o.Metadata.Name == "" {
+				t.Errorf("%s: %+v, %v, want a %s", name, o, err, kind)
+			}
+		}
+		if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+			t.Errorf("%s has more: %v", name, err)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package nodetest_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,7 +65,21 @@ func testTroubles(t *testing.T) {
 	})
 }
 
+// testOneNode is a test of code that has its locks on a single Redis: it loses them with that one.
+func testOneNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := nodetest.Start(t, 1)
+		done := make(chan error, 1)
+		go func() { done <- serve(t.Context(), nodes.Node().Mutex("leader")) }()
+		time.Sleep(time.Minute)
+		nodes.Forget() // it restarts without its data
+		if err := <-done; !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("serve ended with %v", err)
+		}
+	})
+}
+
 func Example() {
-	// In a file of tests, name them TestServe and TestTroubles: go test finds them.
-	var _, _ func(t *testing.T) = testServe, testTroubles
+	// In a file of tests, name them TestServe and so on: go test finds them.
+	var _, _, _ func(t *testing.T) = testServe, testTroubles, testOneNode
 }

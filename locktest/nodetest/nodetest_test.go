@@ -59,6 +59,7 @@ func TestClientsOfTheSameNodesShareLocks(t *testing.T) {
 func TestTheExamples(t *testing.T) {
 	t.Run("serve", testServe)
 	t.Run("troubles", testTroubles)
+	t.Run("one node", testOneNode)
 }
 
 // It works in real time, too.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/redlock"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
@@ -79,4 +80,14 @@ func ExampleExclusive() {
 	// another of customer 7: 409
 	// one of customer 8: 200
 	// the first: 200
+}
+
+func ExampleRefuseAfter() {
+	lock := locktest.New("report")
+	defer lock.Hold()() // another request is at work
+	one := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, redlockhttp.RefuseAfter(2*time.Second))
+	w := httptest.NewRecorder()
+	one(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("POST", "/report", nil))
+	fmt.Println(w.Code, w.Header().Get("Retry-After"))
+	// Output: 409 2
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -13,20 +14,33 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Exclusive returns a wrapper for handlers. The wrapper lets in one request at a time for each lock, across a whole fleet. lock
-// returns the lock that a request needs, such as that of its customer, or nil if the request needs none.
+// Exclusive returns a wrapper for handlers. The wrapper lets in one request at a time for each
+// lock, across a whole fleet. lock returns the lock that a request needs, such as that of its
+// customer, or nil if the request needs none.
 //
 //	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
 //		return client.Mutex("myapp:customer:" + r.PathValue("customer"))
 //	}, nil)
 //	mux.Handle("POST /orders/{customer}", one(orders))
 //
-// A request does not wait for its lock. If it cannot get the lock, refuse answers instead of the handler. A nil refuse means
-// [Refuse].
+// A request does not wait for its lock. If it cannot get the lock, refuse answers instead of the
+// handler. A nil refuse means [Refuse].
 //
-// The handler gets the request with the lease's context, which ends when the lock is lost. It carries the fencing token, see
-// [fence.FromContext]. The lock is released when the handler returns or panics. A handler that runs until
-// its context is done should also end at a Shutdown of the client: see [quorumlock.Stopping].
+// The handler gets the request with the lease's context, which ends when the lock is lost. It
+// carries the fencing token, see [fence.FromContext]. The lock is released when the handler returns
+// or panics. A handler that runs until its context is done should also end at a Shutdown of the
+// client: see [quorumlock.Stopping].
+//
+// A middleware with a timeout, such as [http.TimeoutHandler], goes around this wrapper, not into
+// it:
+//
+//	mux.Handle("POST /orders/{customer}", http.TimeoutHandler(one(orders), 5*time.Second, ""))
+//
+// It answers while the handler may go on, and only the wrapper inside keeps the lock until the
+// handler has returned.
+//
+// A name that is empty or ends in a colon has no key: all such requests would share one lock, so
+// they are refused. The usual reason is a PathValue that the pattern does not have.
 func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.ResponseWriter, r *http.Request, err error)) func(http.Handler) http.Handler {
 	if refuse == nil {
 		refuse = Refuse
@@ -46,6 +60,10 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 				refuse(w, r, errs.Misusef("quorumlock: redlockhttp: Exclusive: the lock function returned a nil %T: return a lock, or nil without a type if the request needs none", l))
 				return
 			}
+			if name := l.Name(); name == "" || strings.HasSuffix(name, ":") {
+				refuse(w, r, errs.Misusef("quorumlock: redlockhttp: Exclusive: the lock's name %q has no key: return a lock for the key of the request, or nil if the request needs none", name))
+				return
+			}
 			lease, err := l.TryLock(r.Context())
 			if err != nil {
 				refuse(w, r, err)
@@ -57,37 +75,52 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 	}
 }
 
+// RefuseAfter returns a function like [Refuse] for [Exclusive], with a Retry-After of d for a lock
+// that is held: for work that takes a known time, which is often less than the TTL. It is rounded
+// up to seconds, and at least 1.
+func RefuseAfter(d time.Duration) func(w http.ResponseWriter, r *http.Request, err error) {
+	return func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err, d) }
+}
+
 // Refuse answers a request that could not get its lock. The status depends on the error of TryLock:
 //
-//   - 409 Conflict if another request has the lock. Retry-After is the TTL in the [quorumlock.HeldError], in seconds, rounded
-//     up, and at least 1. The lock may be free sooner, if it is released, or later, if it is renewed.
-//   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is closed.
-//   - 500 Internal Server Error for any other error, such as a name that no lock can have. That includes a name that is
-//     something else, [quorumlock.ErrNotALock] or [quorumlock.ErrWrongKind], at each node that failed: trying again does not
-//     help.
+//   - 409 Conflict if another request has the lock. Retry-After is the TTL in the
+//     [quorumlock.HeldError], in seconds, rounded up, and at least 1. The lock may be free sooner,
+//     if it is released, or later, if it is renewed.
+//   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is
+//     closed.
+//   - 500 Internal Server Error for any other error, such as a name that no lock can have. That
+//     includes a name that is something else, [quorumlock.ErrNotALock] or
+//     [quorumlock.ErrWrongKind], at each node that failed: trying again does not help.
 //
-// The answer does not contain the text of the error, which may name keys and holders. To log the error, give [Exclusive] a
-// function that logs it and calls Refuse.
+// The answer does not contain the text of the error, which may name keys and holders. To log the
+// error, give [Exclusive] a function that logs it and calls Refuse.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
+	var ttl time.Duration
+	if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
+		ttl = held.TTL
+	}
+	refuse(w, err, ttl)
+}
+
+// refuse answers with after as the Retry-After of a lock that is held.
+func refuse(w http.ResponseWriter, err error, after time.Duration) {
 	few, ok := errors.AsType[*quorumlock.QuorumError](err)
 	switch {
 	case ok && !isNoLock(err, few), errors.Is(err, quorumlock.ErrClosed), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		w.Header().Set("Retry-After", "1")
 		http.Error(w, "the lock cannot be acquired now: try again", http.StatusServiceUnavailable)
 	case errors.Is(err, quorumlock.ErrHeld):
-		seconds := 1
-		if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
-			seconds = max(1, int((held.TTL+time.Second-1)/time.Second))
-		}
-		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		w.Header().Set("Retry-After", strconv.Itoa(max(1, int((after+time.Second-1)/time.Second))))
 		http.Error(w, "another request has this lock: try again", http.StatusConflict)
 	default:
 		http.Error(w, "the lock for this request cannot be used", http.StatusInternalServerError)
 	}
 }
 
-// isNoLock reports whether the name of a lock is something else, and nothing but that has kept it from a quorum: no node
-// failed otherwise, which may go away by itself, and no node says that it is held.
+// isNoLock reports whether the name of a lock is something else, and nothing but that has kept it
+// from a quorum: no node failed otherwise, which may go away by itself, and no node says that it is
+// held.
 func isNoLock(err error, few *quorumlock.QuorumError) bool {
 	for _, n := range few.Nodes {
 		if !errors.Is(n, quorumlock.ErrNotALock) && !errors.Is(n, quorumlock.ErrWrongKind) {

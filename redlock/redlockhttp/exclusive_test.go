@@ -254,6 +254,9 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 		"own answer":    {redlockhttp.Exclusive(of, teapot)(ok), "POST", 418},
 		"a nil handler": {redlockhttp.Exclusive(of, nil)(nil), "POST", 500},
 		"a nil func":    {redlockhttp.Exclusive(nil, nil)(ok), "POST", 500},
+		"own delay":     {redlockhttp.Exclusive(of, redlockhttp.RefuseAfter(time.Second))(ok), "POST", 409},
+		"no key":        {redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return public.New("customer:") }, nil)(ok), "POST", 500},
+		"a key":         {redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return public.New("customer:7") }, nil)(ok), "POST", 204},
 		"a nil lock":    {redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return (*public.Locker)(nil) }, nil)(ok), "POST", 500},
 	} {
 		if w := do(t, test.h, test.method, "/"); w.Code != test.status {
@@ -288,4 +291,61 @@ func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 		}
 		locktest.Nothing(t, servers)
 	})
+}
+
+func TestRefuseAfterSetsTheDelayOfALockThatIsHeld(t *testing.T) {
+	for delay, want := range map[time.Duration]string{-time.Second: "1", 0: "1", time.Second: "1", 1500 * time.Millisecond: "2", time.Minute: "60"} {
+		for _, tt := range []struct {
+			err    error
+			status int
+			want   string
+		}{
+			{&quorumlock.HeldError{TTL: 10 * time.Second}, 409, want},
+			{&quorumlock.QuorumError{Needed: 2}, 503, "1"},
+			{quorumlock.ErrMisuse, 500, ""},
+		} {
+			w := httptest.NewRecorder()
+			redlockhttp.RefuseAfter(delay)(w, nil, tt.err)
+			if got := w.Header().Get("Retry-After"); w.Code != tt.status || got != tt.want {
+				t.Errorf("after %v, %v: status %d and Retry-After %q, want %d and %q", delay, tt.err, w.Code, got, tt.status, tt.want)
+			}
+		}
+	}
+}
+
+// A timeout answers while the handler goes on. The lock must be held until the handler returns: so the timeout goes around Exclusive.
+func TestATimeoutGoesAroundExclusive(t *testing.T) {
+	for name, test := range map[string]struct {
+		wrap func(exclusive func(http.Handler) http.Handler, h http.Handler) http.Handler
+		next int // the status of the next request while the handler goes on
+	}{
+		"around": {func(one func(http.Handler) http.Handler, h http.Handler) http.Handler {
+			return http.TimeoutHandler(one(h), time.Second, "")
+		}, http.StatusConflict},
+		"inside, where the lock is released too early": {func(one func(http.Handler) http.Handler, h http.Handler) http.Handler {
+			return one(http.TimeoutHandler(h, time.Second, ""))
+		}, http.StatusNoContent},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			lock := public.New("x")
+			var calls atomic.Int64
+			h := test.wrap(redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, nil),
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					if calls.Add(1) == 1 {
+						time.Sleep(time.Minute) // it does not look at its context
+					}
+					w.WriteHeader(http.StatusNoContent)
+				}))
+			if w := do(t, h, "POST", "/"); w.Code != http.StatusServiceUnavailable {
+				t.Errorf("the status after the timeout is %d, want 503", w.Code)
+			}
+			if w := do(t, h, "POST", "/"); w.Code != test.next {
+				t.Errorf("the next request gets %d, want %d", w.Code, test.next)
+			}
+			time.Sleep(2 * time.Minute)
+			if w := do(t, h, "POST", "/"); w.Code != http.StatusNoContent {
+				t.Errorf("after the end of the handler, a request gets %d, want 204", w.Code)
+			}
+		})
+	}
 }

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// outerOwners returns the owners of the runs around this one, the innermost first.
+func outerOwners() []string {
+	owner := os.Getenv(ownerVariable)
+	if owner == "" {
+		return nil
+	}
+	return append([]string{owner}, strings.Fields(os.Getenv(outerVariable))...)
+}
+
+// checkNested returns an error if a run around this one holds a lock that this one would wait for.
+func (c *runCommand) checkNested(ctx context.Context, client *cluster) error {
+	outer := outerOwners()
+	if len(outer) == 0 || c.Slots != nil || !c.waits() { // another slot may be free
+		return nil
+	}
+	for _, name := range c.Names {
+		v, err := client.inspect(ctx, name)
+		if err != nil {
+			return nil // acquire says why
+		}
+		holders := v.parties()
+		if c.Read && v.Holder == nil { // readers share
+			continue
+		}
+		if slices.ContainsFunc(holders, func(p partyView) bool { return slices.Contains(outer, p.Owner) }) {
+			status := exitRunFailed
+			if c.Wait != nil { // it would be over, and the lock still held
+				status = c.HeldStatus
+			}
+			return &statusError{status, fmt.Errorf("run: %q is held by a quorumlock run that has started this one, so this one would wait for itself: run the command without quorumlock, or take another lock", c.Prefix+name)}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+)
+
+// version is that of a release, which -ldflags sets. A binary that go install has built knows its own.
+var version string
+
+type versionCommand struct{}
+
+func (versionCommand) manual() manual {
+	return manual{
+		description: `Prints the version of quorumlock, with the commit if it was built from a checkout, and that of Go.`,
+		statuses:    "0  all is well",
+		examples:    "quorumlock version",
+	}
+}
+
+func (versionCommand) Run(e *env) error {
+	_, err := fmt.Fprintf(e.text, "quorumlock %s %s %s/%s\n", versionOf(debug.ReadBuildInfo()), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return err
+}
+
+// versionOf returns the version and, of an unreleased one, the commit.
+func versionOf(info *debug.BuildInfo, ok bool) string {
+	switch {
+	case version != "":
+		return version
+	case !ok || info.Main.Version == "":
+		return "(devel)"
+	}
+	v := info.Main.Version
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && v == "(devel)" {
+			v += " " + s.Value
+		}
+	}
+	return v
+}

@@ -1,0 +1,136 @@
+// Package pgxfence keeps fencing tokens in PostgreSQL with pgx (github.com/jackc/pgx/v5), without
+// database/sql. It is package fence for programs whose transactions are a pgx.Tx, such as those
+// with code of sqlc for pgx:
+//
+//	table, err := pgxfence.NewSQL("") // table.Migration() is one of your migrations
+//	...
+//	lease, err := lock.Lock(ctx)
+//	...
+//	err = table.Mark(lease.Context(), pool, "invoice:1042", lease.Token())
+//	...
+//	err = pgx.BeginFunc(lease.Context(), pool, func(tx pgx.Tx) error {
+//		if err := table.Check(lease.Context(), tx, "invoice:1042", lease.Token()); err != nil {
+//			return err // errors.Is(err, fence.ErrStale): a later holder has the lock
+//		}
+//		return queries.WithTx(tx).PayInvoice(lease.Context(), 1042) // of sqlc, or a statement of yours
+//	})
+//
+// The errors, the promise and what is said of isolation levels are those of package fence. At
+// REPEATABLE READ and SERIALIZABLE, run the transaction again after an error with the code 40001.
+//
+// For a pgx.Batch, package fence has the statements as text: see the methods of [fence.SQL] and
+// [fence.Rows] that return a [fence.Statement].
+package pgxfence
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/fence"
+)
+
+// DB runs a statement. It is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx, or a type that wraps one,
+// such as the DBTX of sqlc.
+type DB interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// SQL is [fence.SQL] with pgx. It is safe for concurrent use; its zero value is not usable.
+type SQL struct{ fence *fence.SQL }
+
+// NewSQL returns a fence over a table, fence.DefaultTable if the name is empty. A schema may go
+// before it, with a dot. NewSQL does no I/O.
+func NewSQL(table string) (*SQL, error) {
+	f, err := fence.NewSQL(fence.Postgres, table)
+	if err != nil {
+		return nil, err
+	}
+	return &SQL{f}, nil
+}
+
+// Migration returns the statement that creates the table, unless it is there.
+func (s *SQL) Migration() string { return s.fence.Migration() }
+
+// Mark records the token of a new holder: see [fence.SQL.Mark]. Every lower token is refused from
+// the time it is committed: at once, unless db is a transaction.
+func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) error {
+	st, err := s.fence.MarkStatement(resource, token)
+	return run(ctx, db, st, err)
+}
+
+// Check refuses the transaction of a stale holder: see [fence.SQL.Check]. Make it the first
+// statement of the transaction of the writes. Roll back after an error.
+func (s *SQL) Check(ctx context.Context, tx pgx.Tx, resource string, token uint64) error {
+	st, err := s.fence.CheckStatement(resource, token)
+	return run(ctx, tx, st, err)
+}
+
+// Rows is [fence.Rows] with pgx. It is safe for concurrent use; its zero value is not usable.
+type Rows struct{ fence *fence.Rows }
+
+// NewRows returns a fence over the rows of a table of yours. NewRows does no I/O.
+func NewRows(c fence.Columns) (*Rows, error) {
+	f, err := fence.NewRows(fence.Postgres, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Rows{f}, nil
+}
+
+// Migration returns the statement that adds the column of the token. It fails if the column exists.
+func (r *Rows) Migration() string { return r.fence.Migration() }
+
+// Mark records the token of a new holder in the row: see [fence.Rows.Mark].
+func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
+	st, err := r.fence.MarkStatement(key, token)
+	return run(ctx, db, st, err)
+}
+
+// Check refuses the transaction of a stale holder: see [fence.Rows.Check].
+func (r *Rows) Check(ctx context.Context, tx pgx.Tx, key any, token uint64) error {
+	st, err := r.fence.CheckStatement(key, token)
+	return run(ctx, tx, st, err)
+}
+
+// Set writes columns of a row unless the token is stale, without a transaction around it: see
+// [fence.Rows.Set].
+func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
+	st, err := r.fence.SetStatement(key, token, columns)
+	return run(ctx, db, st, err)
+}
+
+// run runs a statement, unless err says that there is none.
+func run(ctx context.Context, db DB, s fence.Statement, err error) error {
+	switch {
+	case ctx == nil:
+		return fmt.Errorf("quorumlock: pgxfence: %w", quorumlock.ErrNilContext)
+	case isNil(db):
+		return misuse("quorumlock: pgxfence: the database is nil: use a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx")
+	case err != nil:
+		return err
+	}
+	var seen int64
+	if err := db.QueryRow(ctx, s.Text, s.Args...).Scan(&seen); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("quorumlock: pgxfence: %s: %w", s, err)
+	}
+	return s.Judge(seen)
+}
+
+// misuse is an error of wrong use.
+type misuse string
+
+func (m misuse) Error() string { return string(m) }
+
+// Is reports whether target is quorumlock.ErrMisuse.
+func (misuse) Is(target error) bool { return target == quorumlock.ErrMisuse }
+
+// isNil reports whether v is nil, or an interface with a nil pointer.
+func isNil(v any) bool {
+	r := reflect.ValueOf(v)
+	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()
+}

@@ -1,0 +1,15 @@
+package quorumvet_test
+
+import (
+	"testing"
+
+	"golang.org/x/tools/go/analysis/analysistest"
+
+	quorumvet "github.com/quorumlock/quorumlock/contrib/vet"
+)
+
+// Each package of testdata has the mistakes of one check, with the findings wanted, and code that
+// looks like them but is right.
+func TestAnalyzer(t *testing.T) {
+	analysistest.Run(t, analysistest.TestData(), quorumvet.Analyzer, "./...")
+}
