@@ -125,13 +125,15 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 		r.OK, r.Again, r.Token, r.Slot = a.Granted, a.Again, a.Token, int32(a.Slot)
 		if r.Err == nil && !a.Granted {
 			who := Base(a.Holder)
-			r.Holder, r.Shared, r.Free, r.TTL, r.Position = who, a.Shared, a.Free, a.TTL, a.Position
+			r.Holder, r.Shared, r.Free, r.Elsewhere, r.TTL, r.Position = who, a.Shared, a.Free, a.Elsewhere, a.TTL, a.Position
 			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
 			r.Ended = !a.Shared && ended(who) // others may share the lock
 			r.Again = r.Ours && a.Holder == OfCell(who, int(k.Cell))
 		}
 	case core.Yield:
-		r.First, r.Err = reply.Yielded()
+		var slot int
+		r.First, slot, r.Err = reply.Yielded()
+		r.Slot = int32(slot)
 	case core.Release, core.ReleaseAndLeave:
 		_, r.OK, r.Err = reply.Released()
 	default:

@@ -42,7 +42,9 @@ type sim struct {
 	tokens  map[int]uint64  // of each slot, the highest
 	grants  int
 	handed  int
-	working int // workers that are not done
+	working int           // workers that are not done
+	patient int           // calls of Lock that wait
+	busy    time.Duration // when something last happened, or failed, that callers may have had to wait for
 	bad     string
 	trace   *strings.Builder
 }
@@ -123,7 +125,7 @@ func newSim(seed uint64, traces bool) *sim {
 		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
 	}
 	s.down, s.trips = make([]time.Duration, n), make([]time.Duration, n)
-	s.permits = pick(s, 1, 2, 2, 3, 3, 5)
+	s.permits = pick(s, 1, 2, 2, 3, 3, 5, 8, 20)
 	s.limit = 50 * time.Millisecond
 	s.ttl = pick(s, 300*time.Millisecond, time.Second, 3*time.Second)
 	s.lossy = pick(s, 0, 0, 0.01, 0.05)
@@ -132,7 +134,7 @@ func newSim(seed uint64, traces bool) *sim {
 
 // run plays the schedule.
 func (s *sim) run() {
-	workers := 2 + s.IntN(8)
+	workers := 2 + s.IntN(max(8, s.permits+4))
 	for i := range workers {
 		s.working++
 		permits := s.permits
@@ -147,14 +149,40 @@ func (s *sim) run() {
 	}
 	last := 60*s.ttl + 60*time.Second
 	for len(s.events) > 0 && s.bad == "" {
-		e := heap.Pop(&s.events).(event)
-		s.now = e.at
+		s.play()
 		if s.now > last {
 			s.violate("everybody acquires", "%d workers wait after %v", s.working, s.now)
 		}
-		e.do()
+		s.idle()
 	}
 	s.left()
+}
+
+// play plays the next event.
+func (s *sim) play() {
+	e := heap.Pop(&s.events).(event)
+	s.now = e.at
+	e.do()
+}
+
+// maxIdle is how long a slot may be free while somebody waits for it and nothing fails. Who is called may be the last one to know: it
+// finds out at its next refresh.
+const maxIdle = 2 * time.Second
+
+// idle checks that free slots are granted to patient callers.
+func (s *sim) idle() {
+	if s.now-s.busy < maxIdle || s.lossy > 0 || s.patient == 0 {
+		return
+	}
+	live := 0
+	for _, c := range s.holds {
+		if !c.over && c.live() {
+			live++
+		}
+	}
+	if live < s.permits {
+		s.violate("free slots are granted", "%d of %d slots are taken, and %d callers have waited since %v", live, s.permits, s.patient, s.busy)
+	}
 }
 
 // left checks that no slot stays taken once all TTLs are over.
@@ -171,6 +199,7 @@ func (s *sim) left() {
 
 func (s *sim) fault() {
 	i := s.IntN(len(s.nodes))
+	s.busy = max(s.busy, s.now+s.ttl)
 	if f := s.forgetful(); f > 0 && s.chance(0.5) {
 		i = s.IntN(f)
 		key := pick(s, "", name, wire.SlotsKey(name), wire.TokenKey(name), wire.QueueKey(name), wire.EntriesKey(name))
@@ -183,6 +212,7 @@ func (s *sim) fault() {
 		return
 	}
 	s.down[i] = s.now + s.between(0, 2*s.ttl)
+	s.busy = max(s.busy, s.down[i]+s.ttl)
 	s.note("n%d is down until %v", i+1, s.down[i])
 }
 
@@ -211,6 +241,7 @@ type call struct {
 	armed   time.Duration
 	last    []time.Duration // when the last call to a node arrives there
 	slot    int
+	tries   bool
 	over    bool
 	dead    bool // its process is
 	holds   bool
@@ -226,7 +257,7 @@ func (w *worker) newCall() *call {
 		Renew: set.Renew, Tries: w.chance(0.2), Slots: []core.Slots{{First: 0, Cells: n, Permits: w.permits}},
 	}
 	c.caller = wire.Caller{Waiter: quorumlock.Owner(fmt.Sprintf("p%d:%d", w.number, c.number)), Ticket: int64(epoch.Add(w.now)) + int64(c.number)}
-	if !config.Tries {
+	if c.tries = config.Tries; !c.tries {
 		c.caller.Secret = fmt.Sprint("s", c.number)
 	}
 	c.machine = core.New(config, func(cell int) time.Duration { return w.trips[cell] }, w.Uint64())
@@ -235,6 +266,10 @@ func (w *worker) newCall() *call {
 }
 
 func (c *call) start() {
+	if !c.tries {
+		c.patient++
+	}
+	c.busy = max(c.busy, c.now)
 	c.step(core.Event{Kind: core.Start})
 	if c.chance(0.15) {
 		c.after(c.between(0, c.ttl), func() { c.step(core.Event{Kind: core.Cancel}) })
@@ -259,6 +294,12 @@ func (c *call) step(e core.Event) {
 				c.step(core.Event{Kind: core.Tick})
 			}
 		})
+	}
+	if outcome != core.Undecided || lost != core.NoReason {
+		c.busy = max(c.busy, c.now)
+		if outcome != core.Undecided && !c.tries {
+			c.patient--
+		}
 	}
 	switch {
 	case outcome == core.Acquired:
@@ -290,7 +331,7 @@ func (c *call) acquired() {
 	}
 	if c.chance(0.05) { // its process dies
 		c.note("%s dies", c.caller.Waiter)
-		c.dead = true
+		c.dead, c.busy = true, max(c.busy, c.now+c.ttl)
 		c.after(c.between(0, c.ttl), c.next)
 		return
 	}
@@ -305,7 +346,7 @@ func (c *call) unlock() {
 	if c.over || c.dead {
 		return
 	}
-	c.over = true
+	c.over, c.busy = true, max(c.busy, c.now)
 	if c.machine.Slot() != c.slot {
 		c.violate("the slot is stable", "%s had slot %d, and has %d", c.caller.Waiter, c.slot, c.machine.Slot())
 	}
@@ -326,6 +367,9 @@ func (c *call) send(k core.Call) { c.sendAgain(k, c.now+c.ttl) }
 func (c *call) sendAgain(k core.Call, until time.Duration) {
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
 	script := c.caller.Script(&c.terms, c, &k, c.caller.Owner(k.Attempt, k.Successor), &entry, uint64(epoch.Add(c.now))).OfSemaphore(c.permits, int(k.Slot)).Detached()
+	if k.Other > 0 {
+		script = script.Only(int(k.Other) - 1)
+	}
 	node := int(k.Cell)
 	arrives := c.now + c.delay(node)
 	if !k.Do.Renews() {
