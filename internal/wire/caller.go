@@ -14,6 +14,7 @@ type Terms struct {
 	TTL        time.Duration
 	HandTTL    time.Duration // of a handoff; 0 if nothing may be handed over
 	Quarantine time.Duration // of the restart guard; 0 if there is none
+	Several    bool          // it is a MultiLock
 }
 
 const (
@@ -65,7 +66,7 @@ func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Ow
 	if k.Do.Queues() {
 		// Contenders that have met, readers included, all give way to the lowest ticket: so readers wait behind such a TryLock, too.
 		e.Successor, e.Passable = Successor{}, c.Secret == "" && !k.Contends
-		if c.Secret != "" {
+		if c.Secret != "" && !(t.Several && cells.Shares(int(k.Cell))) {
 			e.Successor = Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
 		}
 	}

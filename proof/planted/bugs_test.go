@@ -81,6 +81,7 @@ var bugs = []mutation.Bug{
 	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400)),
 	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", wire(2000)),
 	bug("a restore takes a slot that somebody has", "scripts/slot_acquire.lua", "    if who then\n      if gone", "    if who == '' then\n      if gone", wire(8000)),
+	bug("shares are handed to MultiLocks", "internal/wire Caller.Script", "!(t.Several && cells.Shares(int(k.Cell)))", "true", tests("proof/slotsim", "TestAShare|TestCallersWhoGiveUp")),
 	bug("callers that meet at free slots take any", "internal/core Machine.like", "m.only = m.isElsewhere()", "m.only = false", tests("proof/slotsim", "TestFreeSlots")),
 	bug("a caller that finds its slot taken asks for it again", "internal/core Machine.name", "m.isSlot(cell, slot)", "false", tests("proof/slotsim", "TestFreeSlots")),
 	bug("every caller is told the same free slot", "scripts/slot_acquire.lua", "vacant(k, other))", "vacant(k, 0))", tests("scripts", "TestANodeNames")),

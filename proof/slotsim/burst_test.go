@@ -12,7 +12,7 @@ func burst(t *testing.T, seed uint64, permits, callers int, m minority) (while t
 	c := calm{permits, callers, 50 * time.Microsecond, 350 * time.Microsecond, time.Hour, m}
 	s := newCalm(seed, &c)
 	for i := range callers {
-		s.after(0, (&worker{sim: s, number: i, permits: permits, left: 1}).next)
+		s.after(0, (&worker{sim: s, number: i, members: []member{{name: name, permits: permits}}, left: 1}).next)
 	}
 	for s.grants < min(permits, callers) && s.now < 10*time.Second && s.bad == "" {
 		s.play()

@@ -41,7 +41,7 @@ func newCalm(seed uint64, c *calm) *sim {
 func contest(seed uint64, c calm, holds int) (grants, handed, scripts int, while time.Duration) {
 	s := newCalm(seed, &c)
 	for i := range c.callers {
-		w := &worker{sim: s, number: i, permits: c.permits, left: 1 << 30}
+		w := &worker{sim: s, number: i, members: []member{{name: name, permits: c.permits}}, left: 1 << 30}
 		s.after(time.Duration(i)*c.far, w.next)
 	}
 	playTo := func(until time.Duration) {
