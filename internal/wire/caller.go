@@ -66,14 +66,16 @@ func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Ow
 	if k.Do.Queues() {
 		// Contenders that have met, readers included, all give way to the lowest ticket: so readers wait behind such a TryLock, too.
 		e.Successor, e.Passable = Successor{}, c.Secret == "" && !k.Contends
-		if c.Secret != "" && !(t.Several && cells.Shares(int(k.Cell))) {
+		if e.Several = t.Several; c.Secret != "" {
 			e.Successor = Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
 		}
 	}
 	cell := int(k.Cell)
 	call := c.script(t, cells.NameOf(cell), k, owner, e, hint)
 	if k.Shared || cells.Shares(cell) {
-		call = call.Shared().Among(around(cells, cell))
+		if call = call.Shared().Among(around(cells, cell)); t.Several && k.Do == core.Release {
+			call = call.Lends()
+		}
 	}
 	if k.Do == core.Acquire || k.Do == core.Restore {
 		call = call.Guarded(t.Quarantine)
