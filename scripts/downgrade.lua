@@ -27,6 +27,6 @@ if left >= 0 and left < ARGV[2] + 86400000 then
   redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000)) -- as in renew.lua
 end
 if not shared then
-  admit(nil, now, true)
+  admit(nil, now, true, true)
 end
 return 1

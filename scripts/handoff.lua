@@ -4,26 +4,28 @@
 
 -- hand grants the lock to a waiter's successor, but only if the waiter came a moment ago: it counts the TTL
 -- from then on, and is most likely alive. Without a counter, KEYS[4], nobody knows which token is next. Those who
--- share the lock have the token of the last hold before.
+-- share the lock have the token of the last hold before; but one more if they wait for other locks, too, which have one more most likely:
+-- then all agree at once.
 local function hand(waiter, stored, now)
   local came, ttl, cell, attempt, secret = string.match(stored or '', '^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$')
   if not secret or not KEYS[4] or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
     return false
   end
   local shares = wantsShare(stored)
+  local counts = not shares or string.find(stored, '^%S+ %d+s[%d-]*m')
   local token
-  if shares then
+  if not counts then
     token = tonumber(redis.pcall('get', KEYS[4]))
   else
     token = redis.pcall('incrby', KEYS[4], 1)
   end
   if type(token) ~= 'number' or token ~= token then
     return false
-  elseif not shares and token < 2 then -- there was no counter, or it had counted nothing
+  elseif counts and token < 2 then -- there was no counter, or it had counted nothing
     redis.call('del', KEYS[4])
     return false
   elseif token > 9007199254740991 then
-    if not shares then
+    if counts then
       redis.call('incrby', KEYS[4], -1)
     end
     return false
@@ -70,15 +72,18 @@ local function hand(waiter, stored, now)
 end
 
 -- admit hands the lock to all who want to share it and are before everybody else in the queue, if that is allowed, or calls
--- those that have not been called. If I am among them, it does neither for me. It returns whether I am.
-local function admit(me, now, hands)
+-- those that have not been called. If I am among them, it does neither for me. It returns whether I am. Those that wait for other
+-- locks, too, may have no use for a share yet, and would give it back. So only the first of them is handed one, and only if this may
+-- be the moment (lends): when an owner releases that had other locks, too, or had this one for itself.
+local function admit(me, now, hands, lends)
   -- Here, only calls for shared locks pay for this.
   -- include sharers.lua
   local mine = false
   local first, stored = sharers(me, now, function(waiter, entry)
     if waiter == me then
       mine = true
-    elseif hands and hand(waiter, entry, now) then
+    elseif hands and (lends or not gathers(entry)) and hand(waiter, entry, now) then
+      lends = lends and not gathers(entry)
       return true
     elseif deadline(entry) > now + CLAIM then
       summon(waiter, entry, now)
@@ -95,12 +100,12 @@ end
 -- would not look by itself soon. It returns whether I am the first. If the first wants to share the lock, those
 -- right behind it that want to share it count as first, too. If the first is nobody (see open.lua), and the waiter behind it
 -- has just left (stood), the next one is called: it asks, and hears when the window is over.
-local function wake(me, now, hands, stood)
+local function wake(me, now, hands, stood, lends)
   local two, stored = front(me, now)
   if not two[1] then
     return false
   elseif wantsShare(stored[1]) then
-    return admit(me, now, hands)
+    return admit(me, now, hands, lends)
   elseif two[1] == me then
     return true
   elseif isNobody(stored[1]) then

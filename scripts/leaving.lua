@@ -46,17 +46,17 @@ end
 -- pass is called when an owner has released the lock, or a waiter has left the queue. stood tells whether that waiter led it.
 -- If the lock is free, or can be shared, pass hands it on. Otherwise, if the waiter led the queue, pass tells the new first that
 -- it is next, unless that one looks by itself soon. It returns whether I could have the lock now.
-local function pass(me, now, hands, stood)
+local function pass(me, now, hands, stood, lends)
   if redis.call('exists', KEYS[1]) == 0 then
-    return wake(me, now, hands, stood)
+    return wake(me, now, hands, stood, lends)
   end
   if redis.call('hget', KEYS[1], 'mode') == 'shared' then
     -- If many share the lock, some of them are alive. If not, the first waiter finds that out when it next refreshes.
     local held = redis.call('hlen', KEYS[1]) <= FEW and look()
     if held and not held[1] then
-      return wake(me, now, hands, stood)
+      return wake(me, now, hands, stood, lends)
     end
-    return admit(me, now, true)
+    return admit(me, now, true, lends)
   end
   if stood then
     local two, stored = front(nil, now)

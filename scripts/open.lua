@@ -42,7 +42,7 @@ if window > 0 then
     tell('turn', two[1]) -- it comes, and hears when the window is over
   end
 else
-  wake(nil, now, true)
+  wake(nil, now, true, false, true)
 end
 -- A fenced lock of Redisson's counts on from this token, and does not make its key last longer. It must not start again at 1.
 if tonumber(ARGV[3]) >= 0 and redis.call('pttl', KEYS[4]) >= 0 then

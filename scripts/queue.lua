@@ -9,7 +9,7 @@
 -- is kept for that many ms. The ticket is the time of the call in µs. '?' follows if it is unsure: the client knows
 -- the clocks of too few nodes. A refusal tells a waiter the node's clock.
 -- The callers are a number. 's' follows if the waiter wants to share the lock, and then `<first>-<last>`
--- if it has a successor and other cells in that range may lead to the same server. 't' follows if it is a TryLock that wants the
+-- if it has a successor and other cells in that range may lead to the same server, and 'm' if it waits for other locks, too. 't' follows if it is a TryLock that wants the
 -- lock to itself and has met no other contender: those who want to share need not wait for it, as it may be over in a moment.
 -- The successor is empty, or `<TTL> <cell> <attempt> <secret>`: then the lock may be granted to the owner
 -- `<waiter>/<attempt>.<cell>` when the waiter's turn comes, for TTL ms; the cell is the waiter's number for this lock at this

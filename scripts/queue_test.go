@@ -87,7 +87,7 @@ func (c *crowd) queue(e wire.Entry) wire.Answer {
 
 func (c *crowd) yield(waiter quorumlock.Owner, ticket int64) bool {
 	c.Helper()
-	open, err := c.send(wire.Yield("x", "hold:"+waiter, wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life})).Yielded()
+	open, _, err := c.send(wire.Yield("x", "hold:"+waiter, wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life})).Yielded()
 	if err != nil {
 		c.Fatal(err)
 	}

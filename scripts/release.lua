@@ -5,7 +5,7 @@
 -- ARGV[1]  owner
 -- ARGV[2]  hold: the entry to leave; the count becomes hold - 1; 1 for an owner that shares the lock
 -- ARGV[3]  the channel that tells Redisson's waiters of a release
--- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none
+-- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none; '' if the owner shares the lock and has others, too
 -- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
 -- ARGV[6]  'all' to release what the waiter's successors have, too; only of earlier attempts if the owner is a successor
 --
@@ -47,7 +47,7 @@ end
 
 -- Those who wait for a fair lock of Redisson's do not hear its channel. Their queue is another key, to which a user may have no
 -- access. EXISTS counts a key once for each time it is named, so the sum tells which are there: 1 the queue, 2 the lock, 4 that key.
-local waiter, fair = ARGV[4], 'redisson_lock_queue' .. string.sub(ARGV[3], 23)
+local waiter, fair = ARGV[4] ~= '' and ARGV[4], 'redisson_lock_queue' .. string.sub(ARGV[3], 23)
 local there = not waiter and redis.pcall('exists', KEYS[2], KEYS[1], KEYS[1], fair, fair, fair, fair)
 if type(there) == 'table' then
   there = redis.call('exists', KEYS[2], KEYS[1], KEYS[1])
@@ -86,8 +86,9 @@ end
 -- include queue.lua
 -- include handoff.lua
 local now = clock()
+local lends = ARGV[4] == '' or not share and not waiter -- see admit
 if there == 1 and not share then -- most contended releases end here
-  wake(nil, now, hands)
+  wake(nil, now, hands, false, lends)
   return left
 end
 
@@ -123,7 +124,7 @@ elseif waiter then
   end
 end
 -- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.
-local open = pass(waiter, now, hands, stood) and rejoins and 1 or 0
+local open = pass(waiter, now, hands, stood, lends) and rejoins and 1 or 0
 if released and redis.call('exists', KEYS[1]) == 0 then
   tellFair(ARGV[3])
 end

@@ -114,7 +114,7 @@ var parsers = map[string]func(wire.Reply) (any, error){
 	"Acquired":   func(r wire.Reply) (any, error) { return r.Acquired() },
 	"Done":       func(r wire.Reply) (any, error) { return r.Done() },
 	"Released":   func(r wire.Reply) (any, error) { left, held, err := r.Released(); return []any{left, held}, err },
-	"Yielded":    func(r wire.Reply) (any, error) { return r.Yielded() },
+	"Yielded":    func(r wire.Reply) (any, error) { open, slot, err := r.Yielded(); return []any{open, slot}, err },
 	"Inspected":  func(r wire.Reply) (any, error) { return r.Inspected() },
 	"Latched":    func(r wire.Reply) (any, error) { return r.Latched(3) },
 	"Proclaimed": func(r wire.Reply) (any, error) { return r.Proclaimed() },

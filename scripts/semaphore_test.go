@@ -36,6 +36,43 @@ func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
 	}
 }
 
+// A waiter that takes no other slot is told a free one: the first from the one on that it names. A waiter that gives back is told one, too.
+func TestANodeNamesAFreeSlot(t *testing.T) {
+	s := start(t)
+	entry := func(waiter quorumlock.Owner, ticket int64) wire.Entry {
+		return wire.Entry{Waiter: waiter, Ticket: ticket, TTL: life, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
+	}
+	ask := func(waiter quorumlock.Owner, ticket int64, slot, other int) wire.Answer {
+		a, err := s.send(wire.AcquireInTurn("x", wire.OwnerOf(waiter, 1), ttl, 100, entry(waiter, ticket)).At(7).OfSemaphore(5, slot).Only(other)).Acquired()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	for i, tt := range []struct {
+		slot, other int
+		want        wire.Answer
+	}{
+		{1, 4, wire.Answer{Granted: true, Token: 100, Slot: 1, Position: -1}},
+		{3, 4, wire.Answer{Granted: true, Token: 100, Slot: 3, Position: -1}},
+		{3, 0, wire.Answer{Elsewhere: true, Holder: "w:2.1.7", Slot: 0, Position: 0}},
+		{3, 1, wire.Answer{Elsewhere: true, Holder: "w:2.1.7", Slot: 2, Position: 1}},
+		{1, 3, wire.Answer{Elsewhere: true, Holder: "w:1.1.7", Slot: 4, Position: 2}},
+		{1, 3, wire.Answer{Free: true, Holder: "w:3", TTL: 650 * time.Millisecond, Position: 3}}, // three slots are for those before
+	} {
+		if a := ask(quorumlock.Owner(fmt.Sprint("w:", i+1)), int64(i), tt.slot, tt.other); a != tt.want {
+			t.Errorf("attempt %d: %+v, want %+v", i+1, a, tt.want)
+		}
+	}
+	open, slot, err := s.send(wire.Yield("x", "w:1.1", entry("w:1", 0)).At(7).OfSemaphore(5, 1).Only(3)).Yielded()
+	if !open || slot != 4 || err != nil {
+		t.Errorf("a waiter that gives back hears open %v, slot %d, %v: want slot 4", open, slot, err)
+	}
+	if a := ask("w:6", 5, 1, 3); !a.Free { // w:1 is queued before it again
+		t.Errorf("%+v, want a refusal for those before", a)
+	}
+}
+
 // A renewal counts only for the slot that the owner has here: otherwise nodes with different slots would keep a hold.
 func TestARenewalIsForOneSlot(t *testing.T) {
 	s := start(t)

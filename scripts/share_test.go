@@ -98,3 +98,53 @@ func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
 		t.Error("a share that is over is in the way")
 	}
 }
+
+// Waiters that want to share the lock and wait for other locks, too, may have no use for a share yet. So only the first of them is handed
+// one, and only by an owner that had other locks, too, or had this one for itself. Others are called once.
+func TestAShareIsHandedToOneWaiterForSeveralLocks(t *testing.T) {
+	several := func(waiter quorumlock.Owner, ticket int64) wire.Entry {
+		e := reader(waiter, ticket, 1)
+		e.Several = true
+		return e
+	}
+	for what, tt := range map[string]struct {
+		release func(c *crowd)
+		handed  bool
+	}{
+		"one reader leaves":                    {func(c *crowd) { c.release("x", "reader:1", 1) }, false},
+		"a reader with other locks leaves":     {func(c *crowd) { c.send(wire.Release("x", "reader:1", 1).Lends()) }, true},
+		"a waiter for several locks gives up":  {func(c *crowd) { c.send(wire.Leave("x", "carol:1", true)) }, false},
+		"a waiter for several locks gives way": {func(c *crowd) { c.send(wire.Yield("x", "carol:1.1", several("carol:1", 300)).Shared()) }, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := gather(t)
+			c.send(wire.Acquire("x", "reader:1", ttl, 1, 100).Shared())
+			c.send(wire.Acquire("x", "reader:2", ttl, 1, 100).Shared())
+			for i, waiter := range []quorumlock.Owner{"alice:1", "bob:1", "carol:1"} { // each gave its share back, as another lock was taken
+				c.share(waiter+".1", several(waiter, int64(100*(i+1))))
+				if r := c.send(wire.Yield("x", waiter+".1", several(waiter, int64(100*(i+1)))).Shared()); r.Err != nil {
+					t.Fatal(r.Err)
+				}
+			}
+			tt.release(c)
+			for successor, want := range map[quorumlock.Owner]bool{"alice:1/1.7": tt.handed, "bob:1/1.7": false, "carol:1/1.7": false} {
+				if got := c.done(wire.Renew("x", successor, ttl)); got != want {
+					t.Errorf("%s has a share: %v, want %v", successor, got, want)
+				}
+			}
+		})
+	}
+	t.Run("a writer leaves", func(t *testing.T) {
+		c := gather(t)
+		c.grant("x", "writer:1", 1, 100)
+		c.share("alice:1.1", several("alice:1", 100))
+		c.share("bob:1.1", several("bob:1", 200))
+		c.share("carol:1.1", reader("carol:1", 300, 1))
+		c.release("x", "writer:1", 1)
+		for successor, want := range map[quorumlock.Owner]bool{"alice:1/1.7": true, "bob:1/1.7": false, "carol:1/1.7": true} {
+			if got := c.done(wire.Renew("x", successor, ttl)); got != want {
+				t.Errorf("%s has a share: %v, want %v", successor, got, want)
+			}
+		}
+	})
+}

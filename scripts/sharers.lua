@@ -4,6 +4,11 @@ local function tries(stored)
   return string.find(stored or '', '^%S+ %d+t') ~= nil
 end
 
+-- gathers tells whether a waiter that wants to share the lock waits for other locks, too.
+local function gathers(stored)
+  return string.find(stored or '', '^%S+ %d+s[%d-]*m') ~= nil
+end
+
 -- hasten tells a waiter that keeps others out of a shared lock that it is next, if it would not look by itself soon. If it is
 -- dead, its time is up when it would have come.
 local function hasten(waiter, stored, now)

@@ -16,6 +16,7 @@
 --          {6, token, slot}  granted; the owner had the slot already
 --          {0, ms, position, who, now}, {4, ms, position, who, now}  refused: as acquire.lua. ms is until the first hold ends, and who has
 --                            the lowest slot, or the one that was asked for
+--          {8, slot, position, who, now}  refused: who has the slot, the waiter takes no other, and this one is free
 -- include queue.lua
 -- include holds.lua
 -- include join.lua
@@ -61,7 +62,8 @@ if not waiter then
     end
   end
 elseif not again then
-  local k, wish = wants(entry)
+  local k, wish, other = wants(entry)
+  local taken = other and redis.call('zcount', KEYS[5], wish, wish) > 0
   former = successorOf(waiter)
   if former and not isSuccessor(former, waiter, attemptIn(entry)) then
     former = nil
@@ -77,7 +79,7 @@ elseif not again then
       end
       slot = wish
     end
-  elseif redis.call('exists', KEYS[2]) == 1 or vacancies(k) == 0 then
+  elseif taken or redis.call('exists', KEYS[2]) == 1 or vacancies(k) == 0 then
     join(waiter, entry, now)
     local first = front(waiter, now)[1]
     local free = vacancies(k)
@@ -85,6 +87,8 @@ elseif not again then
       return refuse(0, lowest())
     elseif (redis.call('zrank', KEYS[2], waiter) or 0) >= free then
       return refuse(4, first, call(waiter, now))
+    elseif taken then
+      return refuse(8, redis.call('zrangebyscore', KEYS[5], wish, wish)[1], vacant(k, other))
     end
   end
   slot = slot or vacant(k, wish)

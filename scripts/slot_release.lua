@@ -8,7 +8,7 @@
 -- ARGV[6]  'all' to release the slot of the waiter's successor, too; only of an earlier attempt's if the owner is a successor
 --
 -- Reply    0, or -1 if the owner had no slot
---          {0 or -1, open} if the waiter is queued again: open is 1 if the waiter could have a slot now
+--          {0 or -1, open} if the waiter is queued again: open is 0, or one more than a free slot if the waiter could have it now
 -- include queue.lua
 -- include holds.lua
 -- include join.lua
@@ -28,7 +28,11 @@ if waiter and ARGV[5] ~= '' then
   end
   join(waiter, string.match(ARGV[5], ' (.*)$'), now)
   -- Others are called and not handed the slot: they come for the one that they would like at every node.
-  return {left, serve(waiter, now, false) and 1 or 0}
+  if not serve(waiter, now, false) then
+    return {left, 0}
+  end
+  local k, wish, other = wants(ARGV[5])
+  return {left, 1 + vacant(k, other or wish)}
 end
 if waiter then
   drop(waiter)

@@ -6,7 +6,8 @@
 -- KEYS[5]  the slots: zset, owner scored by its slot; and `<waiter>/` of a waiter whose successor has a slot, scored by -1 - slot
 --
 -- The callers in a waiter's entry are followed by `k<permits>p<slot>`: how many slots the waiter knows, and which it would
--- like. A slot has one owner at most. A handoff's message has `<token>@<slot>` where that of a mutex has the token.
+-- like. `o<slot>` follows if it takes no other. Then the node names a free slot, if the one that it would like is taken: the first
+-- from this one on. A slot has one owner at most. A handoff's message has `<token>@<slot>` where that of a mutex has the token.
 local MARK = 'quorumlock_semaphore'
 
 -- give takes the slot of an owner back, and returns it; nil if the owner has none.
@@ -114,10 +115,10 @@ local function take(owner, slot, token, now, ttl)
   lengthen(KEYS[5], ttl)
 end
 
--- wants reads how many slots a waiter knows, and which it would like.
+-- wants reads how many slots a waiter knows, which it would like, and from where on it is told a free one if it takes no other.
 local function wants(stored)
-  local k, wish = string.match(stored or '', ' %d+k(%d+)p(%d+)')
-  return tonumber(k), tonumber(wish)
+  local k, wish, other = string.match(stored or '', ' %d+k(%d+)p(%d+)o?(%d*)')
+  return tonumber(k), tonumber(wish), tonumber(other)
 end
 
 -- successorOf returns the successor of a waiter that has a slot, if there is one.
@@ -153,17 +154,18 @@ end
 -- before, serve turns to the next, as long as there are free slots. While others are free, waiters are on their way to them. Each asks
 -- every node for the same slot; if they were handed slots, they would get different ones at different nodes. A waiter that is called by a
 -- release is told which slot was released: that slot will soon be free at every node. The first waiter for whom there is no slot is told
--- that it is next, unless it would look by itself soon. serve returns whether I could have a slot now.
+-- that it is next, unless it would look by itself soon. If many slots are free, serve looks at the first FEW waiters, and then at the last
+-- one for whom there is a slot: those between were called before that one. serve returns whether I could have a slot now.
 local function serve(me, now, hands, released)
   if check() then -- the queue is of another kind of lock
     return false
   end
   prune(now)
-  local from, served = 0, false
+  local from, served, mine = 0, false, false
   while true do
     local waiter = redis.call('zrange', KEYS[2], from, from)[1]
     if not waiter then
-      return false
+      return mine
     end
     local stored = redis.call('hget', KEYS[3], waiter)
     local k, wish = wants(stored)
@@ -174,7 +176,7 @@ local function serve(me, now, hands, released)
       if waiter ~= me and deadline(stored) > now + STRETCHED then
         tell('next', waiter)
       end
-      return false
+      return mine
     elseif waiter == me then
       return true
     elseif not served and hands and free == 1 and handSlot(waiter, stored, vacant(k, wish), now) then
@@ -185,6 +187,12 @@ local function serve(me, now, hands, released)
         served = true
       end
       from = from + 1
+      if from == FEW and free - 1 > from then
+        from = free - 1
+        if me and redis.call('zrank', KEYS[2], me) < from then
+          me, mine = nil, true
+        end
+      end
     end
   end
 end

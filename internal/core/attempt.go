@@ -45,7 +45,9 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	}
 	renewed := c.State == Granted // a renewal has said so
 	if c.State == Asked {
-		m.note(now, c, r)
+		if m.note(now, c, r); r.Elsewhere {
+			m.name(int(call.Cell), r.Slot)
+		}
 		c.apart = c.State == Granted && m.phase > Asking && c.slot != m.slotAt(int(call.Cell))
 	}
 	switch m.phase {
@@ -164,6 +166,9 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		if r.TTL > 0 {
 			c.expires = now.Mono + r.TTL
 		}
+		if r.Elsewhere {
+			c.State = Free
+		}
 		if own := m.cfg.Tries && !m.others; own != m.ownRefused {
 			m.ownRefused = own
 			m.changed++
@@ -188,7 +193,7 @@ func (m *Machine) count(now Time) {
 		m.giveWay(now, m.refusal())
 	// It was granted different slots, and perhaps its contenders were, too. They must not all wait for silent nodes. But what a dead
 	// caller left also makes slots differ, and a TryLock has no time for many attempts: from its second on it waits.
-	case m.isApart() && m.tallies().holds(hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
+	case m.isElsewhere() && m.tallies().holds(hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
 		m.hurry(now)
 	}
 }
@@ -233,7 +238,7 @@ func (m *Machine) hurry(now Time) {
 		m.silence = now.Mono + m.tolerance()
 	}
 	short := now.Mono + 3*m.patience()
-	if m.others && !m.cfg.Tries && short < m.silence && m.hurried < few && !m.tallies().some(hasRefused) {
+	if m.others && !m.cfg.Tries && short < m.silence && m.hurried < few && !m.tallies().some(keepsOut) {
 		m.silence = short
 		m.hurried++
 	}
@@ -317,7 +322,7 @@ func (m *Machine) isUnclear() bool {
 // again. Whoever has not even a whole member may be giving way: that one is met three times. It returns who was met, and whether
 // anybody has a whole member, or, if this contender has nothing, may have one with the cells that are silent.
 func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
-	if m.isApart() || m.isSplit() && m.attempt < maxSplits {
+	if m.isElsewhere() || m.isSplit() && m.attempt < maxSplits {
 		return true, "", false
 	}
 	t := m.tallies()

@@ -55,6 +55,7 @@ type Call struct {
 	Attempt   int32 // whose owner it is
 	Round     int32 // of a Renew
 	Slot      int32 // of a semaphore: which one the hold has, or the machine would like
+	Other     int32 // of an Acquire or a Yield of a semaphore: one more than the slot from which on the node looks for a free one to name; 0 if it may grant another one than Slot
 	From      uint64
 	Token     uint64
 	For       time.Duration // of a Keep
@@ -70,17 +71,18 @@ type Reply struct {
 	OK    bool   // granted, raised, renewed; for a release: the owner had it
 	Again bool   // the owner had the lock before the call; set for grants and refusals
 	Token uint64 // granted: its token
-	Slot  int32  // granted: the slot of a semaphore
+	Slot  int32  // of a semaphore: the slot that was granted; or one that is free, if Elsewhere or First
 	First bool   // of a Yield: the lock is free there and the waiter is the first
 
 	// Of an Acquire that was refused:
-	Holder   quorumlock.Owner // who has the lock there, or is the first in the queue if it is free
-	Shared   bool             // Holder is one of the owners that share the lock there
-	Free     bool
-	Ours     bool          // Holder is this attempt's own owner
-	Ended    bool          // Holder is of this client, and its hold has ended: its release is on its way
-	TTL      time.Duration // how long the refusal may last; 0 if unknown
-	Position int           // in the queue, from 0
+	Holder    quorumlock.Owner // who has the lock there, or is the first in the queue if it is free
+	Shared    bool             // Holder is one of the owners that share the lock there
+	Free      bool
+	Elsewhere bool          // of a semaphore: the slot is taken, and another one is free for the waiter
+	Ours      bool          // Holder is this attempt's own owner
+	Ended     bool          // Holder is of this client, and its hold has ended: its release is on its way
+	TTL       time.Duration // how long the refusal may last; 0 if unknown
+	Position  int           // in the queue, from 0
 }
 
 // sharers stands for all owners that share a lock.

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// renewHanded is how long after a handoff the lease is renewed, for its whole TTL. Most locks are held for less.
+// renewHanded is how long after a handoff the lease is renewed, for its whole TTL; and one that lacks cells because slots were
+// contested, so that these get the slot. Most locks are held for less.
 const renewHanded = 50 * time.Millisecond
 
 // minRetry keeps a failed renewal from being tried again in a busy loop.
@@ -41,6 +42,8 @@ func (m *Machine) hold(now Time) {
 	m.renew = m.firstRenewal()
 	if m.successor {
 		m.renew = now.Mono + min(renewHanded, left/3)
+	} else if m.isElsewhere() { // others take the cells that lack the slot for free ones
+		m.renew = min(m.renew, now.Mono+renewHanded)
 	}
 	m.owed = m.renew
 	if !m.cfg.Renew {

@@ -85,7 +85,7 @@ type Cell struct {
 
 	slot       int32 // of a semaphore: what it granted
 	handedSlot int32 // which one it handed over
-	released   int32 // the slot that was released there since the attempt began; valid if named
+	vacant     int32 // a slot that was free there, or released, since the attempt began; valid if named
 	named      bool
 	apart      bool // it granted, or handed over, another slot than most
 
@@ -142,6 +142,8 @@ type Machine struct {
 	late   bool          // the last renewal found no quorum
 	shared bool          // by a Downgrade
 	slots  []int32       // of each semaphore, the slot of the hold, or that the machine would like
+	only   bool          // the attempt takes these slots and no other
+	other  uint64        // random, of each attempt: from which slot on the cells look for a free one
 	rounds []*round
 	last   int32 // the number of the last round
 
@@ -208,7 +210,8 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.review(now)
 	case TurnForSlot:
 		c := &m.Cells[e.Cell]
-		c.Called, c.released, c.named = true, e.Slot, m.isSlot(int(e.Cell), e.Slot)
+		c.Called = true
+		m.name(int(e.Cell), e.Slot)
 		m.review(now)
 	case Taken:
 		m.serial = true
@@ -336,7 +339,7 @@ func (c *Cell) track(do Do, r Reply) {
 func (m *Machine) call(c Call) {
 	c.Contends = m.contends
 	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor
-	c.Slot = m.slotAt(int(c.Cell))
+	c.Slot, c.Other = m.slotAt(int(c.Cell)), m.otherAt(c.Do, int(c.Cell))
 	m.fx.Calls = append(m.fx.Calls, c)
 }
 

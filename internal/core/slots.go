@@ -7,10 +7,11 @@ import "slices"
 // a quorum of cells for the same slot. So at most one machine has a slot, for the reason for which at most one has a mutex.
 //
 // Cells that gave another slot than most count as if they had refused. A machine that wins moves them to its slot, where that is
-// free, and they give the other one back. A machine that does not win gives everything back, and asks again for the slot
-// that it had at most cells, or, of these, at the first cell: machines that got the same slots at different cells in a
-// different order would then like different ones. A waiter that is called because slots were released asks for the slot that
-// most cells named: it will soon be free everywhere. But a slot that its last attempt was granted, or handed, takes precedence.
+// free, and they give the other one back. A machine that does not win gives everything back. If its cells granted different
+// slots, it asks for one slot next and takes no other, so that it contests only this one. Cells where that is taken name a free one
+// instead, each machine another, and the machine asks for the one that most cells named. A waiter that is called because slots
+// were released asks for the slot that most cells named: it will soon be free everywhere. A slot that its last attempt was granted
+// takes precedence, if other cells had none for it; and so does one that it was handed.
 
 // Slots are the cells of a semaphore.
 type Slots struct {
@@ -95,20 +96,46 @@ func slotHanded(c *Cell) (int32, bool) { return c.handedSlot, c.Handed > 0 }
 
 // like chooses the slot that the next attempt asks for.
 func (m *Machine) like() {
-	if m.slots == nil && len(m.cfg.Slots) > 0 {
+	switch {
+	case len(m.cfg.Slots) == 0:
+		return
+	case m.slots == nil:
 		m.slots = make([]int32, len(m.cfg.Slots))
 		for i := range m.slots {
 			m.slots[i] = int32(m.random() % uint64(m.cfg.Slots[i].Permits))
 		}
-		return
+	default:
+		m.only = m.isElsewhere()
+		m.align(func(c *Cell) (int32, bool) { return c.vacant, c.named })
+		if !m.only {
+			m.align(func(c *Cell) (int32, bool) { return c.slot, c.Won })
+		}
+		m.align(slotHanded)
 	}
-	m.align(func(c *Cell) (int32, bool) { return c.released, c.named })
-	m.align(func(c *Cell) (int32, bool) { return c.slot, c.Won })
-	m.align(slotHanded)
+	m.other = m.random()
 }
 
-// isApart reports whether a cell granted another slot than most.
-func (m *Machine) isApart() bool { return m.tallies().some(isElsewhere) }
+// name notes a slot that is free at a cell.
+func (m *Machine) name(cell int, slot int32) {
+	if m.isSlot(cell, slot) {
+		m.Cells[cell].vacant, m.Cells[cell].named = slot, true
+	}
+}
+
+// otherAt is Call.Other of a call to a cell.
+func (m *Machine) otherAt(do Do, cell int) int32 {
+	if do == Yield || do == Acquire && m.only {
+		if i, is := m.semaphoreOf(cell); is {
+			return 1 + int32(m.other%uint64(m.cfg.Slots[i].Permits))
+		}
+	}
+	return 0
+}
+
+// isElsewhere reports whether slots are free, but the cells have granted different ones, or another one than the attempt takes.
+func (m *Machine) isElsewhere() bool {
+	return m.tallies().some(isElsewhere)
+}
 
 // maxSplits is after how many attempts a TryLock no longer takes a refusal for a split vote. It may be none: a node that has
 // lost its data has slots that are taken.

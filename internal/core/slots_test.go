@@ -179,6 +179,77 @@ func TestACalledWaiterAsksForTheSlotThatWasReleased(t *testing.T) {
 	}
 }
 
+// A caller that meets others at free slots asks for one of them and no other: the slot that most cells name. It asks at once, and says from
+// where on a cell is to look for another one.
+func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
+	for what, meet := range map[string]func(m *Machine, asked []Call) (again []Call){
+		"granted different ones": func(m *Machine, asked []Call) (again []Call) {
+			var fx *Effects
+			for i, slot := range []int32{7, 3, 5} {
+				fx = grantsSlot(m, Time{}, asked[i], slot)
+			}
+			for i, c := range callsOf(fx) {
+				if c.Do != Yield || c.Other < 1 || c.Other > 9 {
+					t.Errorf("%+v, want a Yield that asks for a free slot", c)
+				}
+				again = callsOf(m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{First: true, Slot: []int32{4, 4, 8}[i]}}))
+			}
+			return again
+		},
+		"refused": func(m *Machine, asked []Call) (again []Call) {
+			for _, c := range asked[:2] { // two cells decide that it is lost
+				again = callsOf(m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{Elsewhere: true, Holder: "a:1.1", Slot: 4}}))
+			}
+			return again
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			m, asked := newSemaphore(t, 3, 9, false)
+			for _, c := range asked {
+				if c.Other != 0 {
+					t.Errorf("the first attempt takes no other slot at cell %d", c.Cell)
+				}
+			}
+			again := meet(m, asked)
+			if got := cellsOf(again, Acquire); len(got) != 3 {
+				t.Fatalf("it asks cells %v at once, want all: %+v", got, again)
+			}
+			for _, c := range again {
+				if c.Slot != 4 || c.Other != again[0].Other || c.Other < 1 || c.Other > 9 {
+					t.Errorf("it asks cell %d for slot %d or one from %d on, want slot 4, and one number from 1 to 9", c.Cell, c.Slot, c.Other)
+				}
+			}
+		})
+	}
+}
+
+// That another slot is free does not end a TryLock.
+func TestATryLockAsksForAnotherSlot(t *testing.T) {
+	m, asked := newSemaphore(t, 3, 9, true)
+	for _, c := range asked {
+		m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{Elsewhere: true, Holder: "a:1.1", Slot: 4}})
+	}
+	fx := m.Step(Time{5 * time.Millisecond, 5 * time.Millisecond}, Event{Kind: Tick})
+	if got := cellsOf(fx.Calls, Acquire); len(got) != 3 || fx.Calls[0].Slot != 4 {
+		t.Errorf("%+v, want another attempt, for slot 4", fx)
+	}
+}
+
+// A holder whose slot others have at some cells renews early, so that these cells get the slot.
+func TestAContestedSlotIsRenewedEarly(t *testing.T) {
+	for contested, want := range map[bool]time.Duration{false: time.Second, true: renewHanded} {
+		m, asked := newSemaphore(t, 3, 9, false)
+		m.Step(Time{}, Event{Kind: Replied, Call: asked[0], Reply: Reply{Elsewhere: contested, TTL: time.Second, Holder: "a:1.1", Slot: 4}})
+		grantsSlot(m, Time{}, asked[1], 2)
+		if fx := grantsSlot(m, Time{}, asked[2], 2); fx.Outcome != Acquired {
+			t.Fatalf("outcome %v", fx.Outcome)
+		}
+		if wake := m.Wake(); wake < want || contested && wake > want {
+			t.Errorf("contested %v: the first renewal is after %v, want %v", contested, wake, want)
+		}
+	}
+}
+
 // A grant that comes late and is for another slot raises no token of it.
 func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 	m, asked := newSemaphore(t, 5, 3, false)

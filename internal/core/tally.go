@@ -31,8 +31,9 @@ const (
 	hasHanded                 // the rest are only counted: it handed over
 	hasCalled                 // it called the queued waiter
 	isContended               // it refused, handed over, or has another slot than most
-	isElsewhere               // it granted another slot than most
+	isElsewhere               // it granted another slot than most, or than the attempt takes
 	hasRefused                // it refused the attempt
+	keepsOut                  // it refused the attempt, and has no other free slot
 	isForeign                 // a copy of the call has the lock there
 	isFree                    // the lock is free there
 	mayBeTheirs               // it did not refuse, or is marked
@@ -187,8 +188,9 @@ func (m *Machine) factsOf(i int) facts {
 		with(hasHanded, handedOver).
 		with(hasCalled, queued && c.Called).
 		with(isContended, c.Refused || handedOver || c.apart).
-		with(isElsewhere, has && c.apart).
+		with(isElsewhere, c.Won && c.apart || c.Refused && c.Refusal.Elsewhere).
 		with(hasRefused, c.Refused).
+		with(keepsOut, c.Refused && !c.Refusal.Elsewhere).
 		with(isForeign, c.State == Foreign).
 		with(isFree, c.State == Free).
 		with(mayBeTheirs, !c.Refused)

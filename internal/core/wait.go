@@ -37,6 +37,9 @@ const (
 	eagerTries   = 4
 	maxDoublings = 3
 
+	// eagerMoves is in how many attempts a waiter that finds a slot taken asks for another one at once. Later ones wait for grace.
+	eagerMoves = 16
+
 	// maxTries is after how many attempts a TryLock ends that has taken longer than a NodeTimeout. To nodes that are far away, few
 	// attempts fit into one, and whoever gives up before the others have given way leaves the lock to nobody.
 	maxTries = 8
@@ -139,6 +142,7 @@ func (m *Machine) yielded(now Time, call Call, r Reply) {
 		c.State, c.failed = Unknown, true
 	case r.First:
 		c.State = Free
+		m.name(int(call.Cell), r.Slot)
 	default:
 		c.State = Queued
 	}
@@ -183,7 +187,7 @@ func (m *Machine) look(now Time) {
 	}
 	t := m.tallies()
 	called, handed, ready := t.some(hasCalled), t.some(hasHanded), t.holds(isWanted)
-	if ready && (called || handed) {
+	if ready && (called || handed || m.isElsewhere() && m.attempt < eagerMoves) {
 		m.ask(now)
 		return
 	}

@@ -296,7 +296,10 @@ func (m *mail) script(k *core.Call, e *wire.Entry) wire.Call {
 	s := c.caller.Script(&c.lock.terms, c.lock, k, m.owner, e, m.hint)
 	switch window := c.window.Load(); {
 	case cell.Permits > 0:
-		return s.OfSemaphore(cell.Permits, int(k.Slot))
+		if s = s.OfSemaphore(cell.Permits, int(k.Slot)); k.Other > 0 {
+			s = s.Only(int(k.Other) - 1)
+		}
+		return s
 	case window != ordinary && !cell.Shared && !k.Shared:
 		return s.Open(time.Duration(window)*time.Millisecond, c.lock.client.place)
 	}

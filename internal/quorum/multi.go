@@ -64,7 +64,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 		}
 		first += len(m.cells)
 	}
-	l.try.Slots = l.lock.Slots
+	l.try.Slots, l.terms.Several = l.lock.Slots, true
 	return l, l.err
 }
 

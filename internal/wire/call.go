@@ -125,6 +125,13 @@ func (c Call) Among(first, last int) Call {
 	return c
 }
 
+// Lends is the Release of an owner that shares the lock and has others, too: the node may hand a share to a waiter for several locks, who
+// may get the others from this owner.
+func (c Call) Lends() Call {
+	c.add(text(""))
+	return c
+}
+
 // cellBits is the width of a cell in an entry's number, which holds three: the entry's own, and the first and the last that may
 // lead to the same server (0 if there are no others).
 const (

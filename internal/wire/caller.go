@@ -14,6 +14,7 @@ type Terms struct {
 	TTL        time.Duration
 	HandTTL    time.Duration // of a handoff; 0 if nothing may be handed over
 	Quarantine time.Duration // of the restart guard; 0 if there is none
+	Several    bool          // it is a MultiLock
 }
 
 const (
@@ -65,14 +66,16 @@ func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Ow
 	if k.Do.Queues() {
 		// Contenders that have met, readers included, all give way to the lowest ticket: so readers wait behind such a TryLock, too.
 		e.Successor, e.Passable = Successor{}, c.Secret == "" && !k.Contends
-		if c.Secret != "" {
+		if e.Several = t.Several; c.Secret != "" {
 			e.Successor = Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
 		}
 	}
 	cell := int(k.Cell)
 	call := c.script(t, cells.NameOf(cell), k, owner, e, hint)
 	if k.Shared || cells.Shares(cell) {
-		call = call.Shared().Among(around(cells, cell))
+		if call = call.Shared().Among(around(cells, cell)); t.Several && k.Do == core.Release {
+			call = call.Lends()
+		}
 	}
 	if k.Do == core.Acquire || k.Do == core.Restore {
 		call = call.Guarded(t.Quarantine)
@@ -125,13 +128,15 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 		r.OK, r.Again, r.Token, r.Slot = a.Granted, a.Again, a.Token, int32(a.Slot)
 		if r.Err == nil && !a.Granted {
 			who := Base(a.Holder)
-			r.Holder, r.Shared, r.Free, r.TTL, r.Position = who, a.Shared, a.Free, a.TTL, a.Position
+			r.Holder, r.Shared, r.Free, r.Elsewhere, r.TTL, r.Position = who, a.Shared, a.Free, a.Elsewhere, a.TTL, a.Position
 			r.Ours = !a.Free && who == c.Owner(k.Attempt, k.Successor)
 			r.Ended = !a.Shared && ended(who) // others may share the lock
 			r.Again = r.Ours && a.Holder == OfCell(who, int(k.Cell))
 		}
 	case core.Yield:
-		r.First, r.Err = reply.Yielded()
+		var slot int
+		r.First, slot, r.Err = reply.Yielded()
+		r.Slot = int32(slot)
 	case core.Release, core.ReleaseAndLeave:
 		_, r.OK, r.Err = reply.Released()
 	default:

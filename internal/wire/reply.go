@@ -52,15 +52,16 @@ func (r Reply) Boxed() Reply {
 
 // Answer is a node's answer to Acquire.
 type Answer struct {
-	Granted  bool
-	Again    bool             // granted, and the owner had the lock already
-	Token    uint64           // if granted: the token of this hold at this node
-	Slot     int              // if granted: the slot of a semaphore
-	Shared   bool             // refused by sharing owners; Holder is one of them, perhaps another one at each node
-	Free     bool             // refused although nobody holds the lock: others are queued before the caller
-	Holder   quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
-	TTL      time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
-	Position int              // if refused: the waiter's position in the queue, from 0; -1 if it has none
+	Granted   bool
+	Again     bool             // granted, and the owner had the lock already
+	Token     uint64           // if granted: the token of this hold at this node
+	Slot      int              // if granted: the slot of a semaphore
+	Shared    bool             // refused by sharing owners; Holder is one of them, perhaps another one at each node
+	Elsewhere bool             // refused, though another slot of a semaphore is free for the waiter: Slot
+	Free      bool             // refused although nobody holds the lock: others are queued before the caller
+	Holder    quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
+	TTL       time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
+	Position  int              // if refused: the waiter's position in the queue, from 0; -1 if it has none
 }
 
 // Acquired reads the reply to Acquire. The error is [quorumlock.ErrQuarantined] if the restart guard
@@ -80,10 +81,15 @@ func (r Reply) Acquired() (Answer, error) {
 	switch {
 	case len(n) == 2 && n[0] == 2 && n[1] > 0:
 		return Answer{Granted: true, Again: true, Token: uint64(n[1]), Position: -1}, nil
-	case (len(values) == 4 || len(values) == 5) && (n[0] == 0 || n[0] == 4 || n[0] == 7):
+	case (len(values) == 4 || len(values) == 5) && (n[0] == 0 || n[0] == 4 || n[0] == 7 || n[0] == 8):
 		who, ok := values[3].(string)
 		if _, told := r.Clock(); !ok || len(values) == 5 && !told {
 			return Answer{}, r.unexpected()
+		}
+		if n[0] == 8 && (n[1] < 0 || n[1] >= quorumlock.MaxPermits) {
+			return Answer{}, r.unexpected()
+		} else if n[0] == 8 {
+			return Answer{Elsewhere: true, Slot: int(n[1]), Holder: quorumlock.Owner(who), Position: int(n[2])}, nil
 		}
 		if n[1] == 0 {
 			n[1] = 1 // its last millisecond; unknown is negative
@@ -124,10 +130,11 @@ func (r Reply) Released() (left int, held bool, err error) {
 	return int(max(n, 0)), n >= 0, nil
 }
 
-// Yielded reads the reply to Yield: whether the lock is free and the yielder the first in the queue.
-func (r Reply) Yielded() (open bool, err error) {
+// Yielded reads the reply to Yield: whether the lock is free and the yielder the first in the queue; and of a semaphore, a slot that is
+// free then.
+func (r Reply) Yielded() (open bool, slot int, err error) {
 	_, first, err := r.two()
-	return first == 1, err
+	return first > 0, int(first) - 1, err
 }
 
 // Inspected reads the reply to Inspect.

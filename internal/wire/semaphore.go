@@ -73,6 +73,17 @@ func (c Call) OfSemaphore(permits, slot int) Call {
 	return c
 }
 
+// Only has the node grant the slot that is asked for, or none. If that is taken, the node names a free one instead: near other, so that
+// callers are told different ones.
+func (c Call) Only(other int) Call {
+	for i := range c.args {
+		if c.args[i].kind == aEntry {
+			c.args[i].text += "o" + strconv.Itoa(other)
+		}
+	}
+	return c
+}
+
 // InspectedSlots reads the reply to Inspect of a semaphore.
 func (r Reply) InspectedSlots() (quorumlock.State, error) {
 	var s quorumlock.State

@@ -158,6 +158,7 @@ type Entry struct {
 	Unsure    bool          // the client knows the clocks of too few nodes: see join.lua
 	TTL       time.Duration // how long the entry is kept without a refresh
 	Callers   int           // the calls of its process that it stands for
+	Several   bool          // it waits for other locks, too
 	Passable  bool          // those who want to share the lock need not wait behind it: see queue.lua
 	Successor Successor
 }
@@ -253,7 +254,7 @@ func (h Handoff) ProvenBy(secret string) bool {
 func (e Entry) String() string { return string(e.appendAt(nil, &arg{number: int64(e.Successor.Cell)})) }
 
 // appendAt appends the entry for the cell in a.number. a.text is "s" for a share, and `k<permits>p<slot>` for a slot. The
-// cells that may lead to the same server follow, if there are any.
+// cells that may lead to the same server follow, if there are any, and "m" for a share of a waiter for several locks.
 func (e *Entry) appendAt(b []byte, a *arg) []byte {
 	cell, first, last := a.number&cellMask, a.number>>cellBits&cellMask, a.number>>(2*cellBits)
 	b = append(append(b, e.Waiter...), ' ')
@@ -270,6 +271,9 @@ func (e *Entry) appendAt(b []byte, a *arg) []byte {
 	if last > first && e.Successor.TTL > 0 {
 		b = append(strconv.AppendInt(b, first, 10), '-')
 		b = strconv.AppendInt(b, last, 10)
+	}
+	if a.text == "s" && e.Several {
+		b = append(b, 'm')
 	}
 	b = append(b, ' ')
 	if s := e.Successor; s.TTL > 0 {

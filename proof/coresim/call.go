@@ -33,7 +33,7 @@ func (t *tier) newLock(names []int, read int, renew bool) *lock {
 		for i := range members {
 			members[i] = tree
 		}
-		tree = core.Every(members)
+		tree, l.terms.Several = core.Every(members), true
 	}
 	l.lock = core.Config{Tree: tree, TTL: set.TTL, HandTTL: l.terms.HandTTL, NodeTimeout: set.NodeTimeout, MaxHold: set.MaxHold, Drift: set.Drift, Renew: set.Renew}
 	l.try = l.lock

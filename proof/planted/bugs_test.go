@@ -61,7 +61,7 @@ var bugs = []mutation.Bug{
 
 	// The queues.
 	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400)),
-	bug("a release wakes nobody", "scripts/release.lua", "pass(waiter, now, hands, stood) and", "false and", wire(400)),
+	bug("a release wakes nobody", "scripts/release.lua", "pass(waiter, now, hands, stood, lends) and", "false and", wire(400)),
 	bug("a dead waiter at the head of the queue is never dropped", "scripts/queue.lua", "deadline(stored[1]) > now then", "deadline(stored[1]) > 0 then", wire(400)),
 	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200), core(4000)),
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000)),
@@ -81,6 +81,11 @@ var bugs = []mutation.Bug{
 	bug("the release of one reader frees the lock", "scripts/release.lua", "    redis.call('hdel', KEYS[1], ARGV[1])\n    share", "    redis.call('del', KEYS[1])\n    share", wire(400)),
 	bug("a dead holder keeps its slot", "scripts/slots.lua", "  for i = 1, #over do\n    if not give", "  for i = 1, 0 do\n    if not give", wire(2000)),
 	bug("a restore takes a slot that somebody has", "scripts/slot_acquire.lua", "    if who then\n      if gone", "    if who == '' then\n      if gone", wire(8000)),
+	bug("shares are handed to every MultiLock", "scripts/handoff.lua", "lends or not gathers(entry)", "true", tests("proof/scriptmodel", "TestModelAgrees")),
+	bug("MultiLocks do not say that they wait for other locks", "internal/wire Caller.Script", "e.Several = t.Several", "e.Several = false", tests("proof/slotsim", "TestAShare|TestCallersWhoGiveUp")),
+	bug("callers that meet at free slots take any", "internal/core Machine.like", "m.only = m.isElsewhere()", "m.only = false", tests("proof/slotsim", "TestFreeSlots")),
+	bug("a caller that finds its slot taken asks for it again", "internal/core Machine.name", "m.isSlot(cell, slot)", "false", tests("proof/slotsim", "TestFreeSlots")),
+	bug("every caller is told the same free slot", "scripts/slot_acquire.lua", "vacant(k, other))", "vacant(k, 0))", tests("scripts", "TestANodeNames")),
 	bug("one node less than a quorum agrees on a latch", "internal/quorum latchRound.agreed", "same >= r.latch.need", "same >= max(r.latch.need-1, 1)", wire(8000)),
 	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400)),
 	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000)),

@@ -203,7 +203,7 @@ func (g *generator) ttl() time.Duration {
 }
 
 func (g *generator) entry() wire.Entry {
-	e := wire.Entry{Waiter: g.waiter(), Callers: g.IntN(4), Passable: g.chance(0.2)}
+	e := wire.Entry{Waiter: g.waiter(), Callers: g.IntN(4), Several: g.chance(0.3), Passable: g.chance(0.2)}
 	e.Ticket = int64(epoch) + g.Int64N(10)
 	if g.chance(0.1) {
 		e.Ticket = int64(g.now) - g.Int64N(5)
@@ -292,7 +292,11 @@ func (g *generator) call() wire.Call {
 	case p < 0.56:
 		return wire.Renew(g.name, owner, g.ttl())
 	case p < 0.66:
-		return wire.Release(g.name, owner, g.hold(owner))
+		c := wire.Release(g.name, owner, g.hold(owner))
+		if g.chance(0.3) {
+			c = c.Lends()
+		}
+		return c
 	case p < 0.69:
 		return wire.Release(g.name, owner, 1).Open(g.window(), g.waiter())
 	case p < 0.72:

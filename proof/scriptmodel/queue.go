@@ -220,6 +220,11 @@ func wantsShare(stored string) bool { return marked(stored, "s") }
 
 func tries(stored string) bool { return marked(stored, "t") }
 
+// gathers matches ^%S+ %d+s[%d-]*m.
+func gathers(stored string) bool { return gathering.MatchString(stored) }
+
+var gathering = regexp.MustCompile(`^\S+ \d+s[\d-]*m`)
+
 // isNobody matches ^%S+ 0.
 func isNobody(stored string) bool {
 	first := word(stored)
@@ -349,7 +354,7 @@ func (n *Node) hand(w queued, now float64) bool {
 	}
 	shares := wantsShare(w.stored)
 	token := 0.0
-	if shares {
+	if shares && !gathers(w.stored) {
 		if n.token.kind != text {
 			return false
 		}
@@ -464,12 +469,13 @@ func (n *Node) sharers(me string, now float64, visit func(queued) (left bool)) q
 	}
 }
 
-func (n *Node) admit(me string, now float64, hands bool) (mine bool) {
+func (n *Node) admit(me string, now float64, hands, lends bool) (mine bool) {
 	first := n.sharers(me, now, func(w queued) bool {
 		switch {
 		case w.name == me:
 			mine = true
-		case hands && n.hand(w, now):
+		case hands && (lends || !gathers(w.stored)) && n.hand(w, now):
+			lends = lends && !gathers(w.stored)
 			return true
 		case deadline(w.stored) > now+claim:
 			n.summon(w, now, -1)
@@ -482,13 +488,13 @@ func (n *Node) admit(me string, now float64, hands bool) (mine bool) {
 	return mine
 }
 
-func (n *Node) wake(me string, now float64, hands, stood bool) (first bool) {
+func (n *Node) wake(me string, now float64, hands, stood, lends bool) (first bool) {
 	one, two := n.firstTwo(me, now)
 	switch {
 	case one.name == "":
 		return false
 	case wantsShare(one.stored):
-		return n.admit(me, now, hands)
+		return n.admit(me, now, hands, lends)
 	case one.name == me:
 		return true
 	case isNobody(one.stored):
@@ -510,17 +516,17 @@ func (n *Node) wake(me string, now float64, hands, stood bool) (first bool) {
 	return false
 }
 
-func (n *Node) pass(me string, now float64, hands, stood bool) (mine bool) {
+func (n *Node) pass(me string, now float64, hands, stood, lends bool) (mine bool) {
 	if !n.lock.exists() {
-		return n.wake(me, now, hands, stood)
+		return n.wake(me, now, hands, stood, lends)
 	}
 	if mode, _ := n.lock.hget("mode"); mode == "shared" {
 		if len(n.lock.fields) <= few {
 			if held, err := n.tryLook(); err == "" && len(held) == 0 {
-				return n.wake(me, now, hands, stood)
+				return n.wake(me, now, hands, stood, lends)
 			}
 		}
-		return n.admit(me, now, true)
+		return n.admit(me, now, true, lends)
 	}
 	if stood {
 		one, two := n.firstTwo("", now)

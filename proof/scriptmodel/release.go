@@ -100,7 +100,8 @@ func (n *Node) release() wire.Reply {
 			n.takeBack(waiter, channel, owner)
 		}
 	}
-	open := n.pass(waiter, now, hands, stood)
+	lends := waiter == "" && (len(n.args) == 4 || share < 0)
+	open := n.pass(waiter, now, hands, stood, lends)
 	if released && !n.lock.exists() {
 		n.tellFair(channel)
 	}
@@ -131,7 +132,7 @@ func (n *Node) leaveOpen() wire.Reply {
 		}
 	}
 	if !free {
-		n.pass("", now, window == 0, stood)
+		n.pass("", now, window == 0, stood, false)
 		if !held {
 			return wire.Integer(-1)
 		}
@@ -144,7 +145,7 @@ func (n *Node) leaveOpen() wire.Reply {
 			n.tell("turn", first.name, "")
 		}
 	} else {
-		n.wake("", now, true, false)
+		n.wake("", now, true, false, true)
 	}
 	if n.number(3) >= 0 && n.pttl(n.token) >= 0 {
 		n.pexpire(n.token, 315360000000)
@@ -169,7 +170,7 @@ func (n *Node) leave() wire.Reply {
 	if !n.queue.exists() {
 		return wire.Integer(integerOf(stood))
 	}
-	n.pass("", n.clock(), false, first)
+	n.pass("", n.clock(), false, first, false)
 	return wire.Integer(integerOf(stood))
 }
 
@@ -181,6 +182,6 @@ func (n *Node) forceRelease() wire.Reply {
 	n.lock.del()
 	n.publish(n.text(1), "00")
 	n.tellFair(n.text(1))
-	n.wake("", n.clock(), false, false)
+	n.wake("", n.clock(), false, false, false)
 	return wire.Integer(1)
 }

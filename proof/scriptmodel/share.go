@@ -129,7 +129,7 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 		}
 		now := n.clock()
 		if one := n.front("", now); wantsShare(one.stored) && deadline(one.stored) > now+claim {
-			n.admit("", now, false)
+			n.admit("", now, false, false)
 		}
 	}
 	return refusal, false
@@ -173,7 +173,7 @@ func (n *Node) downgrade() wire.Reply {
 	}
 	n.keepCounter()
 	if !shared {
-		n.admit("", now, true)
+		n.admit("", now, true, true)
 	}
 	return wire.Integer(1)
 }

@@ -127,14 +127,19 @@ func (n *Node) take(owner string, slot int, token, now, ttl float64) {
 	n.lengthen(n.slots, ttl)
 }
 
-var wanted = regexp.MustCompile(` \d+k(\d+)p(\d+)`)
+var wanted = regexp.MustCompile(` \d+k(\d+)p(\d+)(?:o(\d+))?`)
 
-func wants(stored string) (k, wish int, ok bool) {
+// wants returns an other of -1 for nil.
+func wants(stored string) (k, wish, other int, ok bool) {
 	m := wanted.FindStringSubmatch(stored)
 	if m == nil {
-		return 0, 0, false
+		return 0, 0, -1, false
 	}
-	return int(must(tonumber(m[1]))), int(must(tonumber(m[2]))), true
+	other = -1
+	if m[3] != "" {
+		other = int(must(tonumber(m[3])))
+	}
+	return int(must(tonumber(m[1]))), int(must(tonumber(m[2]))), other, true
 }
 
 func (n *Node) successorOf(waiter string) string {
@@ -173,14 +178,14 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 		return false
 	}
 	n.prune(now)
-	from, served := 0, false
+	from, served, mine := 0, false, false
 	for {
 		q := n.queue.ranked()
 		if from >= len(q) {
-			return false
+			return mine
 		}
 		w := n.stored(q[from].Name)
-		k, wish, ok := wants(w.stored)
+		k, wish, _, ok := wants(w.stored)
 		switch {
 		case !ok || w.name != me && deadline(w.stored) <= now:
 			n.drop(w.name)
@@ -188,7 +193,7 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 			if w.name != me && deadline(w.stored) > now+stretched {
 				n.tell("next", w.name, "")
 			}
-			return false
+			return mine
 		case w.name == me:
 			return true
 		case !served && hands && n.vacancies(k) == 1 && n.handSlot(w, n.vacant(k, wish), now):
@@ -201,7 +206,12 @@ func (n *Node) serve(me string, now float64, hands bool, released int) bool {
 				n.summon(w, now, released)
 				served = true
 			}
-			from++
+			if from++; from == few && n.vacancies(k)-1 > from {
+				from = n.vacancies(k) - 1
+				if me != "" && n.queue.zrank(me) < from {
+					me, mine = "", true
+				}
+			}
 		}
 	}
 }

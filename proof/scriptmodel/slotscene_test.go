@@ -87,7 +87,7 @@ func (g *generator) slotScene() command {
 // slotEntry is the entry of a waiter for a slot, most often one to whom a slot may be handed.
 func (g *generator) slotEntry(ms int64, permits int) string {
 	deadline := strconv.FormatInt(ms+pick[int64](g, 0, 1, 1000, 1001, 2500, 2501, 5000, 5000), 10)
-	words := []string{deadline, fmt.Sprintf("1k%dp%d", permits, g.IntN(permits)), strconv.FormatInt(ms-pick[int64](g, 0, 0, 1, 649, 650, 651), 10), pick(g, "1800", "1800", "3"), "0", pick(g, "1", "2", "3"), "s"}
+	words := []string{deadline, fmt.Sprintf("1k%dp%d%s", permits, g.IntN(permits), pick(g, "", "o0")), strconv.FormatInt(ms-pick[int64](g, 0, 0, 1, 649, 650, 651), 10), pick(g, "1800", "1800", "3"), "0", pick(g, "1", "2", "3"), "s"}
 	switch i := g.IntN(30); {
 	case i < 7:
 		words[i] = ""
@@ -154,5 +154,8 @@ func (g *generator) onScene(owners []string, permits int) wire.Call {
 			c = wire.Inspect(g.name, pick(g, 0, 1, 2))
 		}
 	}
-	return c.OfSemaphore(permits, slot)
+	if c = c.OfSemaphore(permits, slot); g.chance(0.4) {
+		c = c.Only(g.IntN(permits))
+	}
+	return c
 }

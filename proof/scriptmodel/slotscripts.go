@@ -42,7 +42,7 @@ func (n *Node) slotAcquire() wire.Reply {
 	}
 	again, former, gone := slot >= 0, "", -1
 	refuse := func(status int64, who string, ms float64) wire.Reply {
-		if ms == 0 {
+		if ms == 0 && status != 8 {
 			m := n.lock.ranked()
 			if len(m) == 0 {
 				panic(noNumber)
@@ -70,7 +70,8 @@ func (n *Node) slotAcquire() wire.Reply {
 			}
 		}
 	} else if !again {
-		k, wish, ok := wants(entry)
+		k, wish, other, ok := wants(entry)
+		taken := other >= 0 && n.slots.zcount(wish, wish) > 0
 		must(0, ok)
 		former = n.successorOf(waiter)
 		if former != "" && !isSuccessor(former, waiter, attemptIn(entry)) {
@@ -87,7 +88,7 @@ func (n *Node) slotAcquire() wire.Reply {
 				}
 				slot = wish
 			}
-		} else if n.queue.exists() || n.vacancies(k) == 0 {
+		} else if taken || n.queue.exists() || n.vacancies(k) == 0 {
 			n.join(waiter, entry, now)
 			first := n.front(waiter, now).name
 			free := n.vacancies(k)
@@ -95,6 +96,8 @@ func (n *Node) slotAcquire() wire.Reply {
 				return refuse(0, n.lowest(), 0)
 			} else if max(n.queue.zrank(waiter), 0) >= free {
 				return refuse(4, first, n.call(waiter, now))
+			} else if taken {
+				return refuse(8, n.slots.at(wish), float64(n.vacant(k, other)))
 			}
 		}
 		if slot < 0 {
@@ -154,7 +157,14 @@ func (n *Node) slotRelease() wire.Reply {
 		n.check()
 		_, rest, _ := strings.Cut(entry, " ")
 		n.join(waiter, rest, now)
-		return wire.Integers(left, integerOf(n.serve(waiter, now, false, -1)))
+		if !n.serve(waiter, now, false, -1) {
+			return wire.Integers(left, 0)
+		}
+		k, wish, other, _ := wants(entry)
+		if other < 0 {
+			other = wish
+		}
+		return wire.Integers(left, int64(n.vacant(k, other))+1)
 	}
 	if waiter != "" {
 		n.drop(waiter)

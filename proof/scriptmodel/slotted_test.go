@@ -68,7 +68,10 @@ func (g *generator) slotted(owner quorumlock.Owner) wire.Call {
 	default:
 		c = wire.Inspect(g.name, pick(g, 0, 1, 2, 100))
 	}
-	return c.OfSemaphore(permits, slot)
+	if c = c.OfSemaphore(permits, slot); g.chance(0.4) {
+		c = c.Only(g.IntN(permits))
+	}
+	return c
 }
 
 // slotWaiter is a waiter whose successor has a slot, if there is one.

@@ -1,7 +1,6 @@
 package slotsim
 
 import (
-	"container/heap"
 	"fmt"
 	"testing"
 	"time"
@@ -22,11 +21,10 @@ type minority struct {
 	lag          time.Duration
 }
 
-// contest has callers take a slot again and again, of five nodes in virtual time, for a warm-up and then for some holds. It returns
-// what happened in these: how many grants there were, how many of them were handed over, and how many scripts.
-func contest(seed uint64, c calm, holds int) (grants, handed, scripts int, while time.Duration) {
+// newCalm is a calm schedule of five nodes without callers.
+func newCalm(seed uint64, c *calm) *sim {
 	s := newSim(seed, false)
-	s.calm, s.permits, s.quorum, s.lossy, s.ttl, s.limit = &c, c.permits, 3, 0, 10*time.Second, 500*time.Millisecond
+	s.calm, s.permits, s.quorum, s.lossy, s.ttl, s.limit = c, c.permits, 3, 0, 10*time.Second, 500*time.Millisecond
 	s.nodes = nil
 	for range 5 {
 		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
@@ -35,22 +33,27 @@ func contest(seed uint64, c calm, holds int) (grants, handed, scripts int, while
 	for i := range c.silent {
 		s.down[4-i] = 1 << 60
 	}
+	return s
+}
+
+// contest has callers take a slot again and again, of five nodes in virtual time, for a warm-up and then for some holds. It returns
+// what happened in these: how many grants there were, how many of them were handed over, and how many scripts.
+func contest(seed uint64, c calm, holds int) (grants, handed, scripts int, while time.Duration) {
+	s := newCalm(seed, &c)
 	for i := range c.callers {
-		w := &worker{sim: s, number: i, permits: c.permits, left: 1 << 30}
+		w := &worker{sim: s, number: i, members: []member{{name: name, permits: c.permits}}, left: 1 << 30}
 		s.after(time.Duration(i)*c.far, w.next)
 	}
-	play := func(until time.Duration) {
+	playTo := func(until time.Duration) {
 		for s.events[0].at < until && s.bad == "" {
-			e := heap.Pop(&s.events).(event)
-			s.now = e.at
-			e.do()
+			s.play()
 		}
 	}
 	warm := time.Duration(c.callers) * (c.hold + 4*c.far)
 	while = time.Duration(holds) * c.hold
-	play(warm)
+	playTo(warm)
 	grants, handed, scripts = s.grants, s.handed, s.scripts
-	play(warm + while)
+	playTo(warm + while)
 	if s.bad != "" {
 		panic(s.bad)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,11 +39,13 @@ type sim struct {
 	calls   map[quorumlock.Owner]*call
 	trips   []time.Duration // round trips to each node, by all callers: a moving average that starts at 0
 	scripts int             // how many the nodes ran
-	holds   map[int]*call   // by slot
-	tokens  map[int]uint64  // of each slot, the highest
+	holds   map[*call]bool
+	tokens  map[string]uint64 // of each mutex and slot, the highest
 	grants  int
 	handed  int
-	working int // workers that are not done
+	working int            // workers that are not done
+	waiting map[*call]bool // calls of Lock
+	busy    time.Duration  // when something last happened, or failed, that callers may have had to wait for
 	bad     string
 	trace   *strings.Builder
 }
@@ -101,16 +104,17 @@ func (s *sim) delay(node int) time.Duration {
 }
 func ended(quorumlock.Owner) bool       { return false }
 func run(seed uint64, traces bool) *sim { s := newSim(seed, traces); s.run(); return s }
-func (c *call) Cells() int              { return len(c.nodes) }
-func (c *call) NameOf(int) string       { return name }
-func (c *call) Shares(int) bool         { return false }
+func (c *call) Cells() int              { return len(c.members) * len(c.nodes) }
+func (c *call) NameOf(cell int) string  { return c.of(cell).name }
+func (c *call) Shares(cell int) bool    { return c.of(cell).shared }
+func (c *call) of(cell int) member      { return c.members[cell/len(c.nodes)] }
 func (c *call) live() bool {
 	return c.machine.Phase() == core.Holding && c.machine.Remaining(c.time()) > 0
 }
 func (s *sim) forgetful() int { return 2*s.quorum - len(s.nodes) - 1 }
 
 func newSim(seed uint64, traces bool) *sim {
-	s := &sim{Rand: rand.New(rand.NewPCG(seed, 0x510)), holds: map[int]*call{}, tokens: map[int]uint64{}, calls: map[quorumlock.Owner]*call{}}
+	s := &sim{Rand: rand.New(rand.NewPCG(seed, 0x510)), holds: map[*call]bool{}, waiting: map[*call]bool{}, tokens: map[string]uint64{}, calls: map[quorumlock.Owner]*call{}}
 	if traces {
 		s.trace = new(strings.Builder)
 	}
@@ -123,7 +127,7 @@ func newSim(seed uint64, traces bool) *sim {
 		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
 	}
 	s.down, s.trips = make([]time.Duration, n), make([]time.Duration, n)
-	s.permits = pick(s, 1, 2, 2, 3, 3, 5)
+	s.permits = pick(s, 1, 2, 2, 3, 3, 5, 8, 20)
 	s.limit = 50 * time.Millisecond
 	s.ttl = pick(s, 300*time.Millisecond, time.Second, 3*time.Second)
 	s.lossy = pick(s, 0, 0, 0.01, 0.05)
@@ -132,14 +136,23 @@ func newSim(seed uint64, traces bool) *sim {
 
 // run plays the schedule.
 func (s *sim) run() {
-	workers := 2 + s.IntN(8)
+	several, churns := s.chance(0.4), s.chance(0.3)
+	workers := 2 + s.IntN(max(8, s.permits+4))
 	for i := range workers {
 		s.working++
 		permits := s.permits
 		if s.chance(0.1) {
 			permits = 1 + s.IntN(s.permits)
 		}
-		w := &worker{sim: s, number: i, permits: permits, left: 2 + s.IntN(5)}
+		slot, writer, reader, other := member{name: name, permits: permits}, member{name: "y"}, member{name: "y", shared: true}, member{name: "z"}
+		w := &worker{sim: s, number: i, members: []member{slot}, left: 2 + s.IntN(5)}
+		if several {
+			w.members = pick(s, []member{slot}, []member{slot, other}, []member{reader, other}, []member{slot, reader}, []member{reader, other, slot},
+				[]member{other, writer}, []member{reader}, []member{writer}, []member{other})
+		}
+		if churns && s.chance(0.5) {
+			w.gives = pick(s, ms, 10*ms, 50*ms)
+		}
 		s.after(s.between(0, pick(s, time.Millisecond, s.ttl)), w.next)
 	}
 	for range s.IntN(5) {
@@ -147,14 +160,53 @@ func (s *sim) run() {
 	}
 	last := 60*s.ttl + 60*time.Second
 	for len(s.events) > 0 && s.bad == "" {
-		e := heap.Pop(&s.events).(event)
-		s.now = e.at
+		s.play()
 		if s.now > last {
 			s.violate("everybody acquires", "%d workers wait after %v", s.working, s.now)
 		}
-		e.do()
+		s.idle()
 	}
 	s.left()
+}
+
+// play plays the next event.
+func (s *sim) play() {
+	e := heap.Pop(&s.events).(event)
+	s.now = e.at
+	e.do()
+}
+
+// maxIdle is how long a slot may be free while somebody waits for it and nothing fails. Who is called may be the last one to know: it
+// finds out at its next refresh.
+const maxIdle = 2 * time.Second
+
+// idle checks that the patient caller who came first gets its lock, if that is free. It is the first in all its queues.
+func (s *sim) idle() {
+	if s.now-s.busy < maxIdle || s.lossy > 0 {
+		return
+	}
+	var first *call
+	for c := range s.waiting {
+		if first == nil || c.caller.Ticket < first.caller.Ticket {
+			first = c
+		}
+	}
+	if first != nil && !slices.ContainsFunc(first.members, s.isTaken) {
+		s.violate("what is free is granted", "%s has waited since %v for %v, which is free", first.caller.Waiter, s.busy, first.members)
+	}
+}
+
+// isTaken reports whether nobody else can have a member.
+func (s *sim) isTaken(m member) bool {
+	count := 0
+	for c := range s.holds {
+		for _, o := range c.members {
+			if c.live() && o.name == m.name && !(m.shared && o.shared) {
+				count++
+			}
+		}
+	}
+	return count >= max(m.permits, 1)
 }
 
 // left checks that no slot stays taken once all TTLs are over.
@@ -162,7 +214,7 @@ func (s *sim) left() {
 	s.now += 10*s.ttl + time.Minute
 	for i, n := range s.nodes {
 		for _, k := range n.Keys(s.nodeTime()) {
-			if k != wire.TokenKey(name) && s.bad == "" {
+			if !slices.Contains([]string{wire.TokenKey(name), wire.TokenKey("y"), wire.TokenKey("z")}, k) && s.bad == "" {
 				s.violate("nothing stays", "n%d has %s", i+1, k)
 			}
 		}
@@ -171,9 +223,11 @@ func (s *sim) left() {
 
 func (s *sim) fault() {
 	i := s.IntN(len(s.nodes))
+	s.busy = max(s.busy, s.now+s.ttl)
 	if f := s.forgetful(); f > 0 && s.chance(0.5) {
 		i = s.IntN(f)
-		key := pick(s, "", name, wire.SlotsKey(name), wire.TokenKey(name), wire.QueueKey(name), wire.EntriesKey(name))
+		lock := pick(s, name, name, "y", "z")
+		key := pick(s, "", lock, wire.SlotsKey(lock), wire.TokenKey(lock), wire.QueueKey(lock), wire.EntriesKey(lock))
 		s.note("n%d forgets %q", i+1, key)
 		if key == "" {
 			s.nodes[i].Flush()
@@ -183,13 +237,38 @@ func (s *sim) fault() {
 		return
 	}
 	s.down[i] = s.now + s.between(0, 2*s.ttl)
+	s.busy = max(s.busy, s.down[i]+s.ttl)
 	s.note("n%d is down until %v", i+1, s.down[i])
+}
+
+// member is a lock that a worker takes, alone or with others: a mutex, or a share of it, or a slot.
+type member struct {
+	name    string
+	shared  bool
+	permits int // 0 if it is no semaphore
+}
+
+// conflicts reports whether two members, of which these slots are held if they are semaphores, exclude each other.
+func (m member) conflicts(other member, slot, otherSlot int) bool {
+	return m.name == other.name && !(m.shared && other.shared) && (m.permits == 0 || slot == otherSlot)
 }
 
 // worker is a caller.
 type worker struct {
 	*sim
-	number, permits, left int
+	number  int
+	members []member // one semaphore at most
+	left    int
+	gives   time.Duration // it gives up after this long at most; 0 if it is patient
+	grants  int
+}
+
+// permits returns how many slots its semaphore has; 0 if it takes none.
+func (w *worker) permits() (permits int) {
+	for _, m := range w.members {
+		permits = max(permits, m.permits)
+	}
+	return permits
 }
 
 func (w *worker) next() {
@@ -211,6 +290,7 @@ type call struct {
 	armed   time.Duration
 	last    []time.Duration // when the last call to a node arrives there
 	slot    int
+	tries   bool
 	over    bool
 	dead    bool // its process is
 	holds   bool
@@ -220,22 +300,40 @@ func (w *worker) newCall() *call {
 	c := &call{worker: w, number: len(w.calls), last: make([]time.Duration, len(w.nodes))}
 	set := options.Settings{TTL: w.ttl, NodeTimeout: w.limit, Drift: quorumlock.DefaultDrift(), Renew: !w.chance(0.1)}
 	c.terms = wire.TermsOf(&set)
+	c.terms.Several = len(w.members) > 1
 	n := len(w.nodes)
 	config := &core.Config{
 		Tree: core.Majority(w.quorum, n), TTL: w.ttl, HandTTL: c.terms.HandTTL, NodeTimeout: w.limit, Drift: set.Drift,
-		Renew: set.Renew, Tries: w.chance(0.2), Slots: []core.Slots{{First: 0, Cells: n, Permits: w.permits}},
+		Renew: set.Renew, Tries: w.chance(0.2),
+	}
+	trees := make([]core.Tree, len(w.members))
+	for i, m := range w.members {
+		trees[i] = config.Tree
+		if m.permits > 0 {
+			config.Slots = append(config.Slots, core.Slots{First: i * n, Cells: n, Permits: m.permits})
+		}
+	}
+	if len(trees) > 1 {
+		config.Tree = core.Every(trees)
 	}
 	c.caller = wire.Caller{Waiter: quorumlock.Owner(fmt.Sprintf("p%d:%d", w.number, c.number)), Ticket: int64(epoch.Add(w.now)) + int64(c.number)}
-	if !config.Tries {
+	if c.tries = config.Tries; !c.tries {
 		c.caller.Secret = fmt.Sprint("s", c.number)
 	}
-	c.machine = core.New(config, func(cell int) time.Duration { return w.trips[cell] }, w.Uint64())
+	c.machine = core.New(config, func(cell int) time.Duration { return w.trips[cell%n] }, w.Uint64())
 	w.calls[c.caller.Waiter] = c
 	return c
 }
 
 func (c *call) start() {
+	if !c.tries {
+		c.waiting[c] = true
+	}
+	c.busy = max(c.busy, c.now)
 	c.step(core.Event{Kind: core.Start})
+	if c.gives > 0 {
+		c.after(c.between(0, c.gives), func() { c.step(core.Event{Kind: core.Cancel}) })
+	}
 	if c.chance(0.15) {
 		c.after(c.between(0, c.ttl), func() { c.step(core.Event{Kind: core.Cancel}) })
 	}
@@ -260,9 +358,15 @@ func (c *call) step(e core.Event) {
 			}
 		})
 	}
+	if outcome != core.Undecided || lost != core.NoReason {
+		c.busy = max(c.busy, c.now)
+		delete(c.waiting, c)
+	}
 	switch {
 	case outcome == core.Acquired:
 		c.acquired()
+	case outcome == core.Failed && c.calm != nil:
+		c.next()
 	case outcome == core.Failed:
 		c.after(c.between(0, c.ttl/4), c.next)
 	case lost != core.NoReason:
@@ -273,24 +377,39 @@ func (c *call) step(e core.Event) {
 // acquired checks the invariants of a new hold.
 func (c *call) acquired() {
 	c.slot, c.holds = c.machine.Slot(), true
-	c.grants++
+	c.sim.grants++
+	c.worker.grants++
 	c.note("%s has slot %d, token %d", c.caller.Waiter, c.slot, c.machine.Token())
-	if c.slot < 0 || c.slot >= c.permits {
-		c.violate("no slot beyond the permits", "%s of %d permits has slot %d", c.caller.Waiter, c.permits, c.slot)
+	if permits := c.permits(); c.slot < 0 || c.slot >= max(permits, 1) {
+		c.violate("no slot beyond the permits", "%s of %d permits has slot %d", c.caller.Waiter, permits, c.slot)
 	}
-	if other := c.sim.holds[c.slot]; other != nil && !other.over && other.live() {
-		c.violate("a slot has one holder", "slot %d is given to %s while %s has it", c.slot, c.caller.Waiter, other.caller.Waiter)
+	for _, m := range c.members {
+		for other := range c.sim.holds {
+			for _, o := range other.members {
+				if other.live() && m.conflicts(o, c.slot, other.slot) {
+					c.violate("a lock has one holder", "%s, slot %d, is given to %s while %s has it", m.name, c.slot, c.caller.Waiter, other.caller.Waiter)
+				}
+			}
+		}
+		key, token := fmt.Sprint(m.name, " ", c.slot), c.machine.Token()
+		if m.permits == 0 {
+			key = m.name
+		}
+		if m.shared {
+			continue
+		}
+		if token <= c.tokens[key] {
+			c.violate("tokens rise", "%s has token %d after %d", key, token, c.tokens[key])
+		}
+		c.tokens[key] = token
 	}
-	if token := c.machine.Token(); token <= c.tokens[c.slot] {
-		c.violate("tokens rise", "slot %d has token %d after %d", c.slot, token, c.tokens[c.slot])
-	}
-	c.sim.holds[c.slot], c.tokens[c.slot] = c, c.machine.Token()
+	c.sim.holds[c] = true
 	if _, successor := c.machine.Attempt(); successor {
 		c.handed++
 	}
 	if c.chance(0.05) { // its process dies
 		c.note("%s dies", c.caller.Waiter)
-		c.dead = true
+		c.dead, c.busy = true, max(c.busy, c.now+c.ttl)
 		c.after(c.between(0, c.ttl), c.next)
 		return
 	}
@@ -305,7 +424,8 @@ func (c *call) unlock() {
 	if c.over || c.dead {
 		return
 	}
-	c.over = true
+	delete(c.sim.holds, c)
+	c.over, c.busy = true, max(c.busy, c.now)
 	if c.machine.Slot() != c.slot {
 		c.violate("the slot is stable", "%s had slot %d, and has %d", c.caller.Waiter, c.slot, c.machine.Slot())
 	}
@@ -325,8 +445,14 @@ func (c *call) send(k core.Call) { c.sendAgain(k, c.now+c.ttl) }
 
 func (c *call) sendAgain(k core.Call, until time.Duration) {
 	entry := wire.Entry{Waiter: c.caller.Waiter, Ticket: c.caller.Ticket, TTL: c.machine.Life(), Callers: 1}
-	script := c.caller.Script(&c.terms, c, &k, c.caller.Owner(k.Attempt, k.Successor), &entry, uint64(epoch.Add(c.now))).OfSemaphore(c.permits, int(k.Slot)).Detached()
-	node := int(k.Cell)
+	script := c.caller.Script(&c.terms, c, &k, c.caller.Owner(k.Attempt, k.Successor), &entry, uint64(epoch.Add(c.now))).Detached()
+	if permits := c.of(int(k.Cell)).permits; permits > 0 {
+		script = script.OfSemaphore(permits, int(k.Slot))
+	}
+	if k.Other > 0 {
+		script = script.Only(int(k.Other) - 1)
+	}
+	node := int(k.Cell) % len(c.nodes)
 	arrives := c.now + c.delay(node)
 	if !k.Do.Renews() {
 		arrives = max(arrives, c.last[node])
@@ -387,14 +513,15 @@ func (s *sim) tell(node int, m scriptmodel.Message) {
 	if c == nil {
 		return
 	}
-	e := core.Event{Cell: int32(node)}
+	lock := m.Text[strings.LastIndexByte(m.Text, ' ')+1:]
+	e := core.Event{Cell: int32(slices.IndexFunc(c.members, func(m member) bool { return m.name == lock })*len(s.nodes) + node)}
 	switch what {
 	case "handoff":
 		h, ok := wire.ParseHandoff(rest)
 		if !ok || !h.ProvenBy(c.caller.Secret) {
 			s.violate("handoffs are proven", "%s", m.Text)
 		}
-		e.Kind, e.Attempt, e.Token, e.Slot = core.Handoff, int32(h.Attempt), h.Token, int32(h.Slot)
+		e.Kind, e.Cell, e.Attempt, e.Token, e.Slot = core.Handoff, int32(h.Cell), int32(h.Attempt), h.Token, int32(h.Slot)
 	case "turn":
 		e.Kind = core.Turn
 	case "slot":

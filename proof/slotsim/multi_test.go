@@ -1,0 +1,93 @@
+package slotsim
+
+import (
+	"testing"
+	"time"
+)
+
+// The members of the locks below.
+var (
+	mutexA, readerA, mutexB, mutexC = member{name: "a"}, member{name: "a", shared: true}, member{name: "b"}, member{name: "c"}
+	slotS                           = member{name: "s", permits: 2}
+)
+
+// crowd is a number of callers of one kind.
+type crowd struct {
+	callers int
+	gives   time.Duration // after which they give up at most; 0 for never
+	members []member
+}
+
+// compete has crowds take their locks again and again, for a while, and returns how many grants each had, and how many scripts the nodes
+// ran.
+func compete(t *testing.T, seed uint64, m minority, while time.Duration, crowds ...crowd) (grants []int, scripts int) {
+	s := newCalm(seed, &calm{near: 50 * time.Microsecond, far: 350 * time.Microsecond, hold: ms, minority: m})
+	var all [][]*worker
+	for _, c := range crowds {
+		var some []*worker
+		for range c.callers {
+			w := &worker{sim: s, number: len(some) + 100*len(all), members: c.members, gives: c.gives, left: 1 << 30}
+			s.after(s.between(0, ms), w.next)
+			some = append(some, w)
+		}
+		all = append(all, some)
+	}
+	for len(s.events) > 0 && s.events[0].at < while && s.bad == "" {
+		s.play()
+	}
+	if s.bad != "" {
+		t.Fatal(s.bad)
+	}
+	for _, some := range all {
+		n := 0
+		for _, w := range some {
+			n += w.grants
+		}
+		grants = append(grants, n)
+	}
+	return grants, s.scripts
+}
+
+// kinds are MultiLocks, the first of which has mutexes only.
+var kinds = [][]member{{mutexA, mutexB}, {readerA, mutexB}, {slotS, mutexB}, {readerA, slotS, mutexB}}
+
+// A MultiLock takes a share, or a slot, when its turn has come at all its members: a grant costs little more than with a mutex in its place,
+// however many callers there are.
+func TestAShareOrASlotOfAMultiLockIsTakenInItsTurn(t *testing.T) {
+	for _, m := range []minority{{}, {silent: 1}, {silent: 2}} {
+		each := func(callers int, kind []member) float64 {
+			grants, scripts := compete(t, 1, m, time.Second/2, crowd{callers, 0, kind})
+			return float64(scripts) / float64(max(grants[0], 1)*len(kind)*(5-m.silent))
+		}
+		for _, callers := range []int{4, 40} {
+			mutexes := each(callers, kinds[0])
+			for _, kind := range kinds {
+				if got := each(callers, kind); got > 2.5*mutexes {
+					t.Errorf("%d callers of %v, %+v: %.2f scripts a grant and cell, %.2f with mutexes", callers, kind, m, got, mutexes)
+				}
+			}
+		}
+	}
+}
+
+// Callers who give up cost the others little: at least half of the grants remain, also of those who wait for one of the members
+// beside them. With shares and slots they cost the nodes little more than with mutexes.
+func TestCallersWhoGiveUpCostTheOthersLittle(t *testing.T) {
+	var mutexes float64
+	for i, kind := range kinds {
+		beside := crowd{4, 0, []member{mutexB}}
+		patient, _ := compete(t, 1, minority{}, time.Second, beside, crowd{24, 0, kind})
+		churn, scripts := compete(t, 1, minority{}, time.Second, beside, crowd{24, 50 * ms, kind})
+		t.Logf("%v: grants %v, without giving up %v; %d scripts", kind, churn, patient, scripts)
+		if churn[0] < patient[0]/2 || churn[0]+churn[1] < (patient[0]+patient[1])/2 {
+			t.Errorf("%v: %v grants, %v if nobody gives up", kind, churn, patient)
+		}
+		each := float64(scripts) / float64((churn[0]+churn[1])*len(kind))
+		if i == 0 {
+			mutexes = each
+		}
+		if each > 2.5*mutexes {
+			t.Errorf("%v: %.1f scripts a grant and member, %.1f with mutexes", kind, each, mutexes)
+		}
+	}
+}
