@@ -55,8 +55,8 @@ func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeou
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
 // A Dialer opens a connection to a node. Close must end the connection's reads and writes. On a connection without deadlines, such
-// as an SSH channel, the methods that set deadlines must return an error. Do not wrap a socket without need: on a connection that
-// is no socket, the first call after an idle second first sends a PING, which costs a round trip.
+// as an SSH channel, the methods that set deadlines must return an error. A connection that is returned after the end of ctx may be
+// used or closed.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // WithDialer sets how a dialled node is connected to, for instance through a tunnel. Each new

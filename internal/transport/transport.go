@@ -55,9 +55,10 @@ type Node struct {
 	workers  errgroup.Group // of the lanes
 	patience time.Duration  // for how long a lane tries to connect
 	servers  servers        // of the lanes
-	witness  *redis.Client  // makes the second connections that servers needs; nil without lanes
+	dial     Dialer         // of the lanes
+	session  *redis.Options // of go-redis's handshakes for the lanes
 
-	unsent, late *quorumlock.NodeError // of calls that were not sent, or not answered, by their deadline
+	unsent, late, recalled *quorumlock.NodeError // of calls that were not sent by their deadline, not answered by then, or recalled
 
 	connector connector // of calls that go alone
 
@@ -100,21 +101,13 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 		dial = redis.NewDialer(o)
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	n.dial = dial
 	n.patience = max(n.config.Timeout, o.DialTimeout)
-	lanes := *o
-	// Every call has a deadline of its own: go-redis's 5 s would end what may take longer.
-	if !strings.Contains(rawURL, "read_timeout=") {
-		lanes.ReadTimeout = -1
-	}
-	if !strings.Contains(rawURL, "write_timeout=") {
-		lanes.WriteTimeout = -1
-	}
+	n.session = sessionOptions(*o)
 	for i := range n.lanes {
-		n.lanes[i] = newLane(n, i, lanes, dial)
+		n.lanes[i] = newLane(n, i)
 	}
-	lanes.Dialer = quiet(bounding(dial, nil))
-	n.witness = redis.NewClient(ofLane(&lanes))
-	o.Dialer = quiet(bounding(unlessDone(dial), nil))
+	o.Dialer = guarded(dial)
 	protocol := o.Protocol
 	if protocol < 2 {
 		protocol = 3 // go-redis's default
@@ -197,6 +190,7 @@ func (n *Node) configure(configure func(*Config)) error {
 func (n *Node) start(client redis.UniversalClient) *Node {
 	n.client = client
 	n.unsent, n.late = n.Failure(errUnsent, true), n.Failure(context.DeadlineExceeded, true)
+	n.recalled = n.Failure(notSent{wire.ErrRecalled}, false)
 	n.single.node = n
 	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)
@@ -260,9 +254,6 @@ func (n *Node) Close() error {
 		if l != nil {
 			l.close()
 		}
-	}
-	if n.witness != nil {
-		_ = n.witness.Close() // it has nothing to lose
 	}
 	_ = n.workers.Wait() // its functions return no error
 	n.closeHubs()
