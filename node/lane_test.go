@@ -525,6 +525,13 @@ func (a *asked) asks(n *node.Node, key string, calls ...wire.Call) {
 	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(time.Second), calls, a.answer(key))
 }
 
+// err returns the error of the answer for a key.
+func (a *asked) err(key string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.errs[key]
+}
+
 const first quorumlock.Owner = "c~1:7.1" // the first attempt of c~1:7
 
 func attempt(names ...string) (calls []wire.Call) {
@@ -569,7 +576,7 @@ func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 					a.asks(n, fmt.Sprint(i), calls...)
 				}
 				for i := range tt.asks {
-					if key := fmt.Sprint(i); errors.Is(a.errs[key], wire.ErrRecalled) && notSent(a.errs[key]) {
+					if err := a.err(fmt.Sprint(i)); errors.Is(err, wire.ErrRecalled) && notSent(err) {
 						recalled++
 					}
 				}

@@ -65,6 +65,14 @@ type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // for a rediss:// node returns a connection that has it.
 func WithDialer(d Dialer) Option { return func(c *config) { c.Dialer = d } }
 
+// WithCredentials sets a function that returns the user and the password of a new connection, for
+// credentials that change. The user may be empty. The function is called for each new connection, also
+// concurrently, and must return when ctx is done. Its error is the error of the calls that need the
+// connection. A connection that is open keeps its user.
+func WithCredentials(f func(ctx context.Context) (user, password string, err error)) Option {
+	return func(c *config) { c.Credentials = f }
+}
+
 // configure applies options in their order.
 func configure(opts []Option) func(*config) {
 	return func(c *config) {

@@ -17,7 +17,6 @@ type flight struct {
 	taken           int        // replies read, of the calls
 	again           bool       // some of the calls go again, because the server has not run them
 	bundles, source bool       // the server takes bundles, and needs the source along
-	only            bool       // no other pipeline was under way when it was sent
 	sent            time.Time
 	until           time.Time // when the replies are overdue
 }
@@ -62,12 +61,13 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	if l.queue.first != nil && (l.conn != k || k.isFar() || len(l.flights) == 0) {
 		wake(l.wake)
 	}
+	why := k.cause
 	l.mu.Unlock()
 	for _, t := range stay {
 		t.answer(t.replies)
 		t.free()
 	}
-	l.failAll(lost, k.cause)
+	l.failAll(lost, why)
 	return 0
 }
 
@@ -329,10 +329,15 @@ func (l *lane) free(f *flight) {
 // lost ends a connection, whose replies nobody reads any more. The outcome of the calls under way is unknown.
 func (l *lane) lost(k *connection, why error) {
 	l.mu.Lock()
-	if !l.closed {
-		l.cut(k, why)
+	if k.cause == nil {
+		k.cause = why
 	}
-	_ = k.Close() // there is nothing left to lose on it
+	why = k.cause
+	if l.closed {
+		_ = k.Close() // there is nothing left to lose on it
+	} else {
+		abort(k.Conn)
+	}
 	l.conn = nil
 	var lost []*flight
 	if !l.busy { // otherwise the sender does it
@@ -341,11 +346,8 @@ func (l *lane) lost(k *connection, why error) {
 	if l.queue.first != nil {
 		wake(l.wake)
 	}
-	if k.cause == nil {
-		k.cause = why
-	}
 	l.mu.Unlock()
-	l.failAll(lost, k.cause)
+	l.failAll(lost, why)
 }
 
 // failAll gives an error to the calls of flights that have no reply.
