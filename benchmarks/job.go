@@ -23,6 +23,7 @@ type job struct {
 	Servers    []int         // processes whose time is counted
 	Redis      []string      // servers whose scripts are counted
 	Callers    int           // callers or contenders
+	Rate       float64       // pairs that begin in a second, at random times; Callers is how many are expected at once; 0: each caller begins its next pair at once
 	Names      int           // 0: each caller has a name of its own; else each takes one of so many at random
 	Clients    int           // clients that the callers share; 0: one
 	Hold       time.Duration // of a contender

@@ -45,7 +45,12 @@ func (j job) run(ctx context.Context, clients []client) (answer, error) {
 	for i := range callers {
 		c := &callers[i]
 		c.names, c.own, c.done = j.Names, i, &pairsDone
-		running.Go(func() { c.run(ctx, clients[i%len(clients)], from, to) })
+		if j.Rate == 0 {
+			running.Go(func() { c.run(ctx, clients[i%len(clients)], from, to) })
+		}
+	}
+	if j.Rate > 0 {
+		running.Go(func() { j.arrive(ctx, clients, callers, from, to) })
 	}
 	spent, err := j.meter(ctx, from, to, &pairsDone)
 	running.Wait()
@@ -69,6 +74,27 @@ func (j job) run(ctx context.Context, clients []client) (answer, error) {
 		a.Figures[failed] = float64(failures)
 	}
 	return a, errors.Join(err, ctx.Err())
+}
+
+// arrive has pairs begin at random times, as those of many independent callers do (a Poisson process). Callers in a closed loop fall into
+// step with each other, which hides how long a call waits for the one before it. The i-th pair is the next of the i-th caller, modulo
+// the callers, of which there must be enough.
+func (j job) arrive(ctx context.Context, clients []client, callers []caller, from, to time.Time) {
+	turns := make([]sync.Mutex, len(callers))
+	var running sync.WaitGroup
+	defer running.Wait()
+	for i, next := 0, time.Now(); next.Before(to); i++ {
+		if pause(ctx, time.Until(next)) != nil {
+			return
+		}
+		at, start := i%len(callers), next
+		running.Go(func() {
+			turns[at].Lock()
+			defer turns[at].Unlock()
+			callers[at].once(ctx, clients[at%len(clients)], start, from)
+		})
+		next = next.Add(time.Duration(rand.ExpFloat64() / j.Rate * float64(time.Second)))
+	}
 }
 
 // meter returns what was spent on a pair from one time to the other.
@@ -118,20 +144,24 @@ func (c *caller) run(ctx context.Context, cl client, from, to time.Time) {
 		if !start.Before(to) || ctx.Err() != nil {
 			return
 		}
-		took, err := lockUnlock(ctx, cl, c.name())
-		if err != nil {
-			c.failed++
-			c.failure = cmp.Or(c.failure, err)
-			if pause(ctx, time.Millisecond) != nil { // a lock that fails at once must not count as work
-				return
-			}
-			continue
-		}
-		c.done.Add(1)
-		if !start.Before(from) {
-			c.took = append(c.took, took)
+		if !c.once(ctx, cl, start, from) && pause(ctx, time.Millisecond) != nil { // a lock that fails at once must not count as work
+			return
 		}
 	}
+}
+
+// once does a pair that begins at start, and reports whether it did well.
+func (c *caller) once(ctx context.Context, cl client, start, from time.Time) bool {
+	if _, err := lockUnlock(ctx, cl, c.name()); err != nil {
+		c.failed++
+		c.failure = cmp.Or(c.failure, err)
+		return false
+	}
+	c.done.Add(1)
+	if !start.Before(from) {
+		c.took = append(c.took, time.Since(start))
+	}
+	return true
 }
 
 // lockUnlock returns how long it takes to lock and unlock.

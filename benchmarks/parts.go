@@ -28,6 +28,7 @@ var allParts = []part{
 	{"degraded", degraded, "Lock and unlock while nodes are frozen or 100 ms away"},
 	{"names", sharedNames, "64 clients, each time one of 1,000 names"},
 	{"distance", distances, "One caller and nodes that are far away"},
+	{"open", openLoad, "Lock and unlock at random times, and many callers, with nodes that are far away"},
 	{"leases", leasesBeside, "One caller beside leases that its client renews"},
 	{"readers", readers, "Readers of one name"},
 	{"mixed", mixed, "Java (Redisson) and Go, which want one lock, each with a client of its own"},
@@ -203,6 +204,39 @@ func distances(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 			c.promises = []promise{atMost(place.bound, ours, roundTripsALock)}
 		}
 		all = append(all, c)
+	}
+	return all, nil
+}
+
+// openLoad has pairs that begin at random times, and callers in a closed loop, with nodes that are all as far away as each other.
+func openLoad(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
+	var all []*contest
+	for _, delay := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
+		addrs, err := f.far(slices.Repeat([]time.Duration{delay}, nodes))
+		if err != nil {
+			return nil, err
+		}
+		add := func(scene string, j job, promises ...promise) {
+			c := &contest{scene: fmt.Sprintf("all at %v, %s", delay, scene), columns: []metric{pairs, p50, p99, clientCPU, reads, writes, failed}, promises: promises}
+			for _, name := range []string{ours, redsyncName} {
+				e := f.entry(ctx, name, j)
+				e.job.Addrs = addrs
+				c.entries = append(c.entries, e)
+			}
+			all = append(all, c)
+		}
+		for _, rate := range []float64{20, 100, 300} {
+			j := p.load(64)
+			j.Rate = rate
+			add(fmt.Sprintf("%v pairs a second", rate), j, atMost(1.05, ours, p50).times(redsyncName), atMost(1, ours, p99).times(redsyncName))
+		}
+		for _, n := range p.callers {
+			var promises []promise
+			if least := map[int]float64{16: 1, 256: 2}[n]; least > 0 && delay >= 10*time.Millisecond {
+				promises = append(promises, atLeast(least, ours, pairs).times(redsyncName))
+			}
+			add(label(n, "caller", "callers"), p.load(n), promises...)
+		}
 	}
 	return all, nil
 }

@@ -100,7 +100,7 @@ func TestAConnectionThatWasClosedWhileIdleIsNotUsed(t *testing.T) {
 					t.Error(err)
 				}
 				<-closed
-				time.Sleep(50 * time.Millisecond) // a connection that was just used is not checked
+				time.Sleep(50 * time.Millisecond) // for the end to arrive
 			}
 		})
 	}

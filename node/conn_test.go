@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// go-redis looks at a socket before it uses it again. A server that restarts while nobody calls costs no call then.
+// A server that restarts while nobody calls costs no call.
 func TestAConnectionThatEndedWhileIdleIsNotUsed(t *testing.T) {
 	s := miniredis.RunT(t)
 	for name, opts := range map[string][]node.Option{
@@ -34,7 +34,7 @@ func TestAConnectionThatEndedWhileIdleIsNotUsed(t *testing.T) {
 				if err := s.Restart(); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(50 * time.Millisecond) // a connection that was just used is not checked
+				time.Sleep(50 * time.Millisecond) // for the end to arrive
 			}
 		})
 	}
@@ -49,7 +49,7 @@ func (b buffered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A connection that is no socket, such as a wrapper, cannot be checked by a system call. The node tests it with a PING.
+// The end of a connection is noticed whatever kind of connection it is, such as a wrapper around a socket.
 func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 	for name, use := range map[string]func(t *testing.T, n *node.Node, restart func()) error{
 		"TryLock": func(t *testing.T, n *node.Node, restart func()) error {

@@ -75,7 +75,7 @@ func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T)
 				calls := []wire.Call{wire.AcquireQueued("x", "c:1.1", ttl, 5, &entry, 0)}
 				want := calls[0].Args()
 				answered := make(chan []wire.Reply, 1)
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, nil, func(r []wire.Reply) { answered <- r })
+				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(r []wire.Reply) { answered <- r })
 				if !heeds {
 					if r := <-answered; r[0].Err == nil {
 						t.Error("control: the calls are not over")

@@ -32,6 +32,28 @@ func ExampleDial() {
 	// true
 }
 
+// The password comes from where it is kept, for each new connection.
+func ExampleWithCredentials() {
+	here, server := inProcess()
+	defer server.Close()
+	server.Redis.RequireUserAuth("billing", "s3cret")
+
+	n, err := node.Dial("redis://10.0.0.1:6379", here, node.WithCredentials(func(context.Context) (user, password string, err error) {
+		return "billing", "s3cret", nil
+	}))
+	exitOn(err)
+	defer n.Close() //nolint:errcheck // the example ends here
+
+	err = quorumlock.Do(context.Background(), n.Mutex("x"), func(context.Context) error {
+		fmt.Println("locked")
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// locked
+	// <nil>
+}
+
 func ExampleNew() {
 	_, server := inProcess()
 	defer server.Close()

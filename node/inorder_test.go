@@ -25,7 +25,7 @@ func TestACallWhoseTurnDoesNotComeInTimeIsNotSent(t *testing.T) {
 		a := newAsked()
 		ask := func(key string, limit time.Duration) {
 			entry := wire.Entry{Waiter: "c:1", Ticket: 77, TTL: time.Second, Callers: 1}
-			transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{wire.AcquireQueued(key, "c:1.1", ttl, 5, &entry, 0)}, nil, a.answer(key))
+			transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{wire.AcquireQueued(key, "c:1.1", ttl, 5, &entry, 0)}, a.answer(key))
 		}
 		servers[0].Stall()
 		ask("sent", time.Second)

@@ -40,7 +40,7 @@ func newAsked() *asked {
 
 // do asks the node to count for a key, within a limit.
 func (a *asked) do(n *node.Node, key string, limit time.Duration) {
-	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, nil, a.answer(key))
+	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(limit), []wire.Call{count(key)}, a.answer(key))
 }
 
 // answer notes the answer for a key.
@@ -272,7 +272,7 @@ func TestTheQueueIsBounded(t *testing.T) {
 			waits, refused := 0, 0
 			for range tt.most + 10 {
 				answered := false
-				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, nil, func(rs []wire.Reply) {
+				transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Minute), []wire.Call{count(tt.key)}, func(rs []wire.Reply) {
 					answered = true
 					if !notSent(rs[0].Err) && refused > 0 {
 						return // by Close
@@ -507,7 +507,7 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 			many[i] = count("many")
 		}
 		done := false
-		transport.Of(n).Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, nil, func([]wire.Reply) { done = true })
+		transport.Of(n).Do(t.Context(), quorum.Background, time.Now().Add(time.Second), many, func([]wire.Reply) { done = true })
 		synctest.Wait()
 		a := newAsked()
 		a.do(n, "a", time.Second)
@@ -520,70 +520,128 @@ func TestBackgroundCallsDoNotDelayForegroundOnes(t *testing.T) {
 	})
 }
 
-// What waits behind something else can be recalled, and is not sent. The first in the queue cannot: it finds out whether the node
-// answers. Nor can what may have been sent.
-func TestWhatIsRecalledIsNotSent(t *testing.T) {
-	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
-		p.s.Stall()
-		a := newAsked()
-		receipts := make(map[string]*quorum.Receipt)
-		for _, key := range []string{"flight", "first", "second", "third", "last"} {
-			receipts[key] = &quorum.Receipt{}
-			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count(key)}, receipts[key], a.answer(key))
+// asks asks for calls, and answers the key.
+func (a *asked) asks(n *node.Node, key string, calls ...wire.Call) {
+	transport.Of(n).Do(context.Background(), quorum.Foreground, time.Now().Add(time.Second), calls, a.answer(key))
+}
+
+// err returns the error of the answer for a key.
+func (a *asked) err(key string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.errs[key]
+}
+
+const first quorumlock.Owner = "c~1:7.1" // the first attempt of c~1:7
+
+func attempt(names ...string) (calls []wire.Call) {
+	for i, name := range names {
+		calls = append(calls, wire.AcquireInTurn(name, first, ttl, 1, wire.Entry{Waiter: "c~1:7", Ticket: 1, TTL: time.Second}).At(i))
+	}
+	return calls
+}
+
+// A first attempt that waits behind something else is recalled by what gives back all of it, and by nothing else.
+func TestAnUnsentAttemptIsRecalled(t *testing.T) {
+	release := func(name string) wire.Call { return wire.Release(name, first, 1).At(0) }
+	for name, tt := range map[string]struct {
+		asks [][]wire.Call
+		want int // tasks that are recalled
+	}{
+		"a release":                  {[][]wire.Call{attempt("a"), {release("a")}}, 2},
+		"a release that leaves, too": {[][]wire.Call{attempt("a"), {wire.ReleaseAndLeave("a", first, "c~1:7", true).At(0)}}, 2},
+		"a waiter that leaves":       {[][]wire.Call{attempt("a"), {wire.Leave("a", "c~1:7", true).Through(1, 0)}}, 2},
+		"of two locks":               {[][]wire.Call{attempt("a", "b"), {release("a"), release("b")}}, 2},
+		"of a semaphore":             {[][]wire.Call{{attempt("a")[0].OfSemaphore(3, 0)}, {release("a").OfSemaphore(3, 0)}}, 2},
+		"of one of two locks":        {[][]wire.Call{attempt("a", "b"), {release("a")}}, 0},
+		"twice of one of two locks":  {[][]wire.Call{attempt("a", "b"), {release("a"), release("a")}}, 0},
+		"of another lock":            {[][]wire.Call{attempt("a"), {release("b")}}, 0},
+		"and asks for it again":      {[][]wire.Call{attempt("a"), append(attempt("a"), release("a"))}, 0},
+		"a yield, which queues":      {[][]wire.Call{attempt("a"), {wire.Yield("a", first, wire.Entry{Waiter: "c~1:7", TTL: time.Second}).At(0)}}, 0},
+		"one entry of two":           {[][]wire.Call{attempt("a"), {wire.Release("a", first, 2).At(0)}}, 0},
+		"a renewal":                  {[][]wire.Call{attempt("a"), {wire.Renew("a", first, ttl).At(0)}}, 0},
+		"behind a restore":           {[][]wire.Call{attempt("a"), {wire.Restore("a", first, ttl, 1).At(0)}, {release("a")}}, 0},
+		"of a later attempt":         {[][]wire.Call{{wire.Acquire("a", "c~1:7.2", ttl, 1, 1).At(0)}, {wire.Release("a", "c~1:7.2", 1).At(0)}}, 0},
+		"of another waiter":          {[][]wire.Call{attempt("a"), {wire.Release("a", "c~1:8.1", 1).At(0)}}, 0},
+		"twice":                      {[][]wire.Call{attempt("a"), {release("a")}, {release("a")}}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+				a := newAsked()
+				a.do(n, "flight", time.Second)
+				synctest.Wait()
+				a.do(n, "first", time.Second)
+				recalled := 0
+				for i, calls := range tt.asks {
+					a.asks(n, fmt.Sprint(i), calls...)
+				}
+				for i := range tt.asks {
+					if err := a.err(fmt.Sprint(i)); errors.Is(err, wire.ErrRecalled) && notSent(err) {
+						recalled++
+					}
+				}
+				settle(time.Second)
+				if sent := strings.Count(strings.Join(p.writes, ""), "c~1:7.1"); recalled != tt.want || sent > 0 != (recalled < len(tt.asks)) && name != "of a later attempt" {
+					t.Errorf("%d of %d are recalled, want %d; sent %d times", recalled, len(tt.asks), tt.want, sent)
+				}
+				for i := range tt.asks {
+					if key := fmt.Sprint(i); a.answers[key] != 1 {
+						t.Errorf("%s was answered %d times", key, a.answers[key])
+					}
+				}
+			})
+		})
+	}
+}
+
+// The first in the queue is not recalled: it finds out whether the node answers. Nor is what may have been sent.
+func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
+	for name, before := range map[string]int{"in the pipeline": 0, "the first in the queue": 1, "behind it": 2} {
+		inTap(t, func(t *testing.T, p *tap, n *node.Node) {
+			a := newAsked()
+			for i := range before {
+				a.do(n, fmt.Sprint("before-", i), time.Second)
+				synctest.Wait()
+			}
+			a.asks(n, "attempt", attempt("a")...)
 			synctest.Wait()
-		}
-		for _, tt := range []struct {
-			key  string
-			want bool
-		}{{"flight", false}, {"first", false}, {"third", true}, {"third", false}, {"last", true}, {"second", true}} {
-			if got := transport.Of(n).Recall(quorum.Foreground, receipts[tt.key]); got != tt.want {
-				t.Errorf("%s is recalled: %v", tt.key, got)
+			a.asks(n, "release", wire.Release("a", first, 1).At(0))
+			settle(time.Second)
+			for _, key := range []string{"attempt", "release"} {
+				if got, want := errors.Is(a.errs[key], wire.ErrRecalled), before > 1; got != want || a.answers[key] != 1 {
+					t.Errorf("%s, the %s: %d answers, %v", name, key, a.answers[key], a.errs[key])
+				}
 			}
-		}
-		again := &quorum.Receipt{}
-		transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("again")}, again, a.answer("again"))
-		p.s.Resume()
-		settle(100 * time.Millisecond)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		for key, want := range map[string]int{"flight": 1, "first": 1, "second": 0, "third": 0, "last": 0, "again": 1} {
-			if a.answers[key] != want || p.sent(key) != want || a.errs[key] != nil {
-				t.Errorf("%s: %d answers, sent %d times, %v; want %d", key, a.answers[key], p.sent(key), a.errs[key], want)
-			}
-		}
-		if transport.Of(n).Recall(quorum.Foreground, again) {
-			t.Error("what is answered is recalled")
-		}
-	})
+		})
+	}
 }
 
 // What is recalled leaves its place in a full queue to others.
 func TestWhatIsRecalledCountsNoMore(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()
+		a := newAsked()
+		a.do(n, "flight", time.Second)
+		synctest.Wait()
 		refused := 0
-		var last quorum.Receipt
-		ask := func(receipt *quorum.Receipt) {
-			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), []wire.Call{count("k")}, receipt, func(rs []wire.Reply) {
-				if rs[0].Err != nil {
+		ask := func(calls ...wire.Call) {
+			transport.Of(n).Do(t.Context(), quorum.Foreground, time.Now().Add(time.Second), calls, func(rs []wire.Reply) {
+				if rs[0].Err != nil && !errors.Is(rs[0].Err, wire.ErrRecalled) {
 					refused++
 				}
 			})
 		}
-		ask(nil)
-		synctest.Wait() // it is under way
-		for range 8190 {
-			ask(nil)
+		for range 8189 {
+			ask(count("k"))
 		}
-		ask(&last)
-		if ask(nil); refused != 1 {
-			t.Fatalf("control: %d calls are refused", refused)
-		}
-		if !transport.Of(n).Recall(quorum.Foreground, &last) {
-			t.Fatal("the last is not recalled")
-		}
-		if ask(nil); refused != 1 {
+		ask(attempt("a")...)
+		ask(wire.Release("a", first, 1).At(0))
+		ask(count("k"))
+		if ask(count("k")); refused != 0 {
 			t.Error("its place is not given to another")
+		}
+		if ask(count("k")); refused != 1 {
+			t.Errorf("control: %d calls are refused", refused)
 		}
 		p.s.Resume()
 		settle(time.Second)

@@ -55,8 +55,8 @@ func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeou
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
 // A Dialer opens a connection to a node. Close must end the connection's reads and writes. On a connection without deadlines, such
-// as an SSH channel, the methods that set deadlines must return an error. Do not wrap a socket without need: on a connection that
-// is no socket, the first call after an idle second first sends a PING, which costs a round trip.
+// as an SSH channel, the methods that set deadlines must return an error. A connection that is returned after the end of ctx may be
+// used or closed.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // WithDialer sets how a dialled node is connected to, for instance through a tunnel. Each new
@@ -64,6 +64,14 @@ type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 // to several servers, see [quorumlock.ErrSeveralServers]. It is not used for TLS: a dialer given
 // for a rediss:// node returns a connection that has it.
 func WithDialer(d Dialer) Option { return func(c *config) { c.Dialer = d } }
+
+// WithCredentials sets a function that returns the user and the password of a new connection, for
+// credentials that change. The user may be empty. The function is called for each new connection, also
+// concurrently, and must return when ctx is done. Its error is the error of the calls that need the
+// connection. A connection that is open keeps its user.
+func WithCredentials(f func(ctx context.Context) (user, password string, err error)) Option {
+	return func(c *config) { c.Credentials = f }
+}
 
 // configure applies options in their order.
 func configure(opts []Option) func(*config) {

@@ -3,6 +3,7 @@ package node_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -146,5 +147,33 @@ func TestMissingPasswordIsNamed(t *testing.T) {
 				t.Errorf("%q is told as %v", said, err)
 			}
 		})
+	}
+}
+
+// Each new connection asks for the credentials, so a node outlives their rotation.
+func TestCredentialsMayChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
+		password, failure := "one", error(nil)
+		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(func(context.Context) (string, string, error) {
+			return "billing", password, failure
+		}))
+		for _, password = range []string{"one", "two"} {
+			s.Redis.RequireUserAuth("billing", password)
+			s.Restart(true) // its connections end
+			settle(time.Second)
+			mustAcquire(t, n, alice, 1)
+		}
+		failure = io.ErrUnexpectedEOF
+		s.Restart(true)
+		settle(time.Second)
+		_, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !notSent(err) {
+			t.Errorf("error %v, want that of the credentials", err)
+		}
+		failure = nil
+		mustAcquire(t, n, alice, 1)
+	})
+	if _, err := node.Dial("redis://billing:s3cret@h", node.WithCredentials(func(context.Context) (string, string, error) { return "", "", nil })); !errors.Is(err, quorumlock.ErrMisuse) {
+		t.Errorf("credentials in two places: %v", err)
 	}
 }

@@ -57,8 +57,12 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	defer cancel()
 	answered := make(chan answer, 1)
 	err := transport.Of(n).Locks().Go(func() {
-		s, err := status(ctx, n.Client())
-		answered <- answer{s, err}
+		var a answer
+		_, single := n.Client().(*redis.Client)
+		if err := transport.Of(n).With(ctx, func(conn redis.Cmdable) { a.s, a.err = status(ctx, conn, single) }); err != nil {
+			a.err = err
+		}
+		answered <- a
 	})
 	if err != nil {
 		return Status{}, err
@@ -75,7 +79,8 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	return a.s, nil
 }
 
-func status(ctx context.Context, client redis.UniversalClient) (Status, error) {
+// status asks a server. single is whether the node is not a cluster.
+func status(ctx context.Context, client redis.Cmdable, single bool) (Status, error) {
 	pipe := client.Pipeline()
 	info := pipe.Info(ctx)
 	fsync := pipe.ConfigGet(ctx, "appendfsync") // one each: before Redis 7 there is no more to a command
@@ -99,7 +104,6 @@ func status(ctx context.Context, client redis.UniversalClient) (Status, error) {
 	} else {
 		said := fields(info.Val())
 		s.read(said)
-		_, single := client.(*redis.Client)
 		s.Shard = single && (said["redis_mode"] == "cluster" || said["server_mode"] == "cluster") // the latter is Valkey's
 	}
 	if err := fsync.Err(); err != nil {
@@ -116,7 +120,7 @@ func status(ctx context.Context, client redis.UniversalClient) (Status, error) {
 // clock compares the server's clock with this process's, over the quickest of a few round trips: it says
 // most about the clocks, and is none that had to connect. (Cristian, "Probabilistic
 // clock synchronization", 1989.)
-func clock(ctx context.Context, client redis.UniversalClient) (Status, error) {
+func clock(ctx context.Context, client redis.Cmdable) (Status, error) {
 	var s Status
 	for i := range 3 {
 		start := time.Now()

@@ -20,22 +20,29 @@ var helpers = []string{
 	"locktest",
 }
 
-// waiting is the function in which an idle worker of a lane waits until its node is closed. If the
-// function is renamed, Goroutines returns too many, and tests fail.
-const waiting = "internal/transport.(*lane).wait"
+// waits are the functions in which the worker and the reader of a lane wait until its node is closed. If
+// they are renamed, Goroutines returns too many, and tests fail.
+var waits = []string{"internal/transport.(*lane).wait", "internal/transport.(*reader).fill"}
 
 // hub is the prefix of a subscription's function names. A subscription is kept for ten seconds. If
 // these functions are renamed, Goroutines returns too many, and tests fail.
 const hub = "internal/transport.(*hub)."
 
-// Goroutines returns the stacks of the library's goroutines, except idle workers and subscriptions.
+// dial is the prefix of the names of functions that run a dialer: it ends with its ctx, and Close does not wait for it.
+const dial = "internal/transport.(*Node).startDial"
+
+// Goroutines returns the stacks of the library's goroutines, except idle lanes, subscriptions and dials.
 func Goroutines() []string {
-	return goroutines(func(inner, outer string) bool { return inner != waiting && !strings.HasPrefix(outer, hub) })
+	return goroutines(func(inner, outer string) bool {
+		return !slices.Contains(waits, inner) && !strings.HasPrefix(outer, hub) && !strings.HasPrefix(outer, dial)
+	})
 }
 
 // BusyGoroutines is Goroutines including subscriptions.
 func BusyGoroutines() []string {
-	return goroutines(func(inner, _ string) bool { return inner != waiting })
+	return goroutines(func(inner, outer string) bool {
+		return !slices.Contains(waits, inner) || strings.HasPrefix(outer, hub)
+	})
 }
 
 // AllGoroutines returns the stacks of all goroutines of the library.

@@ -106,7 +106,7 @@ func TestNothingFindsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// All goroutines of the library are found; idle workers and subscriptions only on request.
+// All goroutines of the library are found; those of lanes and subscriptions only on request.
 func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -129,12 +129,12 @@ func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 		}
 		want(0, 0, 0, "before the first call")
 		locktest.Unlock(t, locktest.Lock(t, c.Mutex("x")))
-		want(1, 0, 0, "after it: a worker waits")
+		want(2, 0, 0, "after it: the worker and the reader of a lane wait")
 
 		stop := transport.Of(n).Listen("channel", func(string) {})
-		want(3, 2, 0, "with a subscription: its loop and its reader")
+		want(4, 2, 0, "with a subscription: its loop and its reader")
 		stop()
-		want(1, 0, 0, "after it")
+		want(2, 0, 0, "after it")
 
 		s.Stall()
 		tried := make(chan error)
@@ -142,7 +142,7 @@ func TestGoroutinesOfTheLibraryAreFound(t *testing.T) {
 			_, err := c.Mutex("x").TryLock(t.Context())
 			tried <- err
 		}()
-		want(1, 1, 1, "a call is under way")
+		want(2, 0, 0, "a call is under way")
 		if err := <-tried; err == nil {
 			t.Error("a stalled node granted the lock")
 		}

@@ -47,7 +47,6 @@ type call struct {
 	armed    time.Duration // when the timer fires; 0 if it does not
 	todo     []core.Call   // to be sent
 	spare    []core.Call   // the memory of what was sent last
-	asked    *batch        // the batches of the first attempt that may still be recalled: a list
 	busy     bool          // somebody does what is to be done
 	ticket   int64         // of the last attempt
 	unsure   bool          // the client knew too few of the nodes' clocks
@@ -253,10 +252,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 			b.free()
 			continue
 		}
-		if !c.recall(b) {
-			c.list(b)
-			c.lock.client.sendWith(ctx, &b.receipt, n, Foreground, deadline, b.scripts, b.answered)
-		}
+		c.lock.client.send(ctx, n, Foreground, deadline, b.scripts, b.answered)
 	}
 	if asks && !m.entry.Unsure {
 		c.settle(m.entry.Ticket)
@@ -321,10 +317,6 @@ type batch struct {
 	sent     time.Time
 	asked    core.Time // the same, if it may queue the waiter
 	answered func([]wire.Reply)
-
-	receipt Receipt
-	listed  bool // in the call's list, with next
-	next    *batch
 }
 
 // batches are those that are over. A batch keeps its memory for the next.
@@ -351,9 +343,12 @@ func (b *batch) take(replies []wire.Reply) {
 	c := b.call
 	client := c.lock.client
 	defer client.End()
+	if errors.Is(replies[0].Err, wire.ErrRecalled) {
+		b.recalled()
+		return
+	}
 	client.answered(b.node, replies, time.Since(b.sent), &c.lock.set)
 	c.mu.Lock()
-	c.unlist(b)
 	now := client.time()
 	client.told(b.node, replies, b.asked, now)
 	for i := range replies {
@@ -362,6 +357,37 @@ func (b *batch) take(replies []wire.Reply) {
 	c.judged(now, b, replies)
 	for i := range replies { // after all replies, because a later one may make a release unnecessary
 		c.keepPending(&b.calls[i], replies[i].Err)
+	}
+	b.free()
+	c.flush()
+}
+
+// errRecalled is the error of an attempt that was given back before it was sent, at a healthy node; errSilent is that at a node whose last
+// call failed, or that has not answered any.
+var (
+	errRecalled = wire.ErrRecalled
+	errSilent   = errors.New(errRecalled.Error() + ", and the node has not answered lately")
+)
+
+// recalled takes the answer of a node that was sent neither the first attempt nor its release. Nothing was acquired there, and the
+// waiter is not in the queue. So slow or distant nodes cost short holds and handoffs little.
+//
+// The machine sees a release that found nothing. If the last call to the node failed, or there was none, it sees an unsent release: the
+// next waiter cannot count on that node.
+func (b *batch) recalled() {
+	c := b.call
+	answers := c.lock.client.health.answers(b.node)
+	c.mu.Lock()
+	now := c.lock.client.time()
+	for i := range b.calls {
+		reply := core.Reply{Err: errRecalled, Unsent: true}
+		switch attempt := b.calls[i].Do == core.Acquire; {
+		case !answers:
+			reply.Err = errSilent
+		case !attempt:
+			reply = core.Reply{}
+		}
+		c.takeAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: reply})
 	}
 	b.free()
 	c.flush()

@@ -28,7 +28,7 @@
 //	retryQueue.mu     during a step, after a failed release or leave
 //	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
 //
-// No node is called while the mutex of a call, or one below it, is held, except for Recall. subscriptions.mu and hub.mu may be
+// No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and hub.mu may be
 // held: whoever hears a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two.
 // No answer is delivered while the mutex of a lane is held.
 package quorum
@@ -57,21 +57,14 @@ type Node interface {
 
 	// Do runs scripts in this order, each exactly once, and calls answer once with a reply for each, at the deadline at the
 	// latest. It keeps nothing of calls. What several Dos ask for one lock in one lane runs in the order of the Dos, unless
-	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns. receipt,
-	// if there is one, is for Recall.
-	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, receipt *Receipt, answer func(replies []wire.Reply))
-
-	// Recall cancels the Do in that lane that was given receipt, if none of its calls has been sent. Then none will be, answer
-	// is not called, and Recall returns true. A node may always refuse and return false. Recall takes no mutex but that of a lane.
-	Recall(lane Lane, receipt *Receipt) bool
+	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns.
+	//
+	// If the calls give back the first attempt of their waiter, and nothing else of the waiter was sent, the node may drop
+	// both Dos and answer them with [wire.ErrRecalled].
+	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, answer func(replies []wire.Reply))
 
 	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
 	Listen(channel string, heard func(message string)) (stop func())
-}
-
-// Receipt identifies a Do to Recall. It may be reused once that Do is answered or recalled.
-type Receipt struct {
-	Task any // the node's, which guards it; nil if there is nothing to recall
 }
 
 // Lane is one of the ways to a node. They do not wait for each other.
@@ -360,13 +353,8 @@ func (c *Client) enter() {
 
 // send sends a request to a node, between Begin and End. ctx has the values of the waiting caller. answer ends with End.
 func (c *Client) send(ctx context.Context, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
-	c.sendWith(ctx, nil, n, lane, deadline, calls, answer)
-}
-
-// sendWith is send with a receipt. What is recalled ends with End, too.
-func (c *Client) sendWith(ctx context.Context, receipt *Receipt, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
-	n.Do(ctx, lane, deadline, calls, receipt, answer)
+	n.Do(ctx, lane, deadline, calls, answer)
 }
 
 func (c *Client) isClosed() bool {

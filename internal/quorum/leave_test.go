@@ -22,11 +22,11 @@ type hooked struct {
 	next atomic.Pointer[func()]
 }
 
-func (n *hooked) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
+func (n *hooked) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	if f := n.next.Swap(nil); f != nil {
 		(*f)()
 	}
-	n.Node.Do(ctx, lane, deadline, calls, receipt, answer)
+	n.Node.Do(ctx, lane, deadline, calls, answer)
 }
 
 // stepped is a clock that a test can move ahead of all timers.

@@ -38,9 +38,7 @@ func yeses(n int) (nodes []*yes) {
 	return nodes
 }
 
-func (n *yes) Recall(quorum.Lane, *quorum.Receipt) bool { return false }
-
-func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, _ *quorum.Receipt, answer func([]wire.Reply)) {
+func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {
 		switch c.Script {
@@ -238,9 +236,9 @@ type frozen struct {
 	still atomic.Bool
 }
 
-func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
+func (n *frozen) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	if !n.still.Load() {
-		n.yes.Do(ctx, lane, deadline, calls, receipt, answer)
+		n.yes.Do(ctx, lane, deadline, calls, answer)
 		return
 	}
 	replies := make([]wire.Reply, len(calls))

@@ -14,15 +14,13 @@ type mute struct{}
 
 func (mute) String() string { return "mute" }
 
-func (mute) Do(_ context.Context, _ Lane, _ time.Time, calls []wire.Call, _ *Receipt, answer func([]wire.Reply)) {
+func (mute) Do(_ context.Context, _ Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	replies := make([]wire.Reply, len(calls))
 	for i := range replies {
 		replies[i].Err = context.DeadlineExceeded
 	}
 	answer(replies)
 }
-
-func (mute) Recall(Lane, *Receipt) bool { return false }
 
 func (mute) Listen(string, func(string)) (stop func()) { return func() {} }
 

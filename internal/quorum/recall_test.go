@@ -27,13 +27,12 @@ type parked struct {
 }
 
 type parking struct {
-	script  *wire.Script
-	receipt *quorum.Receipt
+	call    wire.Call
 	answer  func([]wire.Reply)
 	replies []wire.Reply
 }
 
-func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
+func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	replies := make([]wire.Reply, len(calls))
 	for i := range replies {
 		replies[i].Value = int64(0) // it has nothing of the owner's
@@ -42,6 +41,15 @@ func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wi
 		}
 	}
 	n.mu.Lock()
+	if len(n.parked) == 1 && n.parked[0].call.IsFirst() && calls[0].GivesBack() { // as a lane does
+		both := []func([]wire.Reply){n.parked[0].answer, answer}
+		n.parked = nil
+		n.mu.Unlock()
+		for _, answer := range both {
+			answer([]wire.Reply{{Err: wire.ErrRecalled}})
+		}
+		return
+	}
 	defer n.mu.Unlock()
 	if lane == quorum.Background {
 		n.behind += len(calls)
@@ -50,15 +58,7 @@ func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wi
 		time.AfterFunc(time.Millisecond, func() { answer(replies) })
 		return
 	}
-	n.parked = append(n.parked, parking{calls[0].Script, receipt, answer, replies})
-}
-
-func (n *parked) Recall(_ quorum.Lane, receipt *quorum.Receipt) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	before := len(n.parked)
-	n.parked = slices.DeleteFunc(n.parked, func(p parking) bool { return p.receipt == receipt })
-	return len(n.parked) < before
+	n.parked = append(n.parked, parking{calls[0].Detached(), answer, replies})
 }
 
 // scripts are those that wait.
@@ -66,7 +66,7 @@ func (n *parked) scripts() (names []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, p := range n.parked {
-		names = append(names, p.script.Name)
+		names = append(names, p.call.Script.Name)
 	}
 	return names
 }

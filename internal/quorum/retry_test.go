@@ -25,7 +25,7 @@ type leaving struct {
 	released int   // releases that it has run
 }
 
-func (n *leaving) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
+func (n *leaving) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	n.mu.Lock()
 	gone := n.gone
 	if lane == quorum.Background {
@@ -39,7 +39,7 @@ func (n *leaving) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, 
 	}
 	n.mu.Unlock()
 	if gone == nil {
-		n.yes.Do(ctx, lane, deadline, calls, receipt, answer)
+		n.yes.Do(ctx, lane, deadline, calls, answer)
 		return
 	}
 	replies := make([]wire.Reply, len(calls))

@@ -21,9 +21,7 @@ type counting struct{ asked atomic.Int64 }
 func (*counting) String() string                            { return "node" }
 func (*counting) Listen(string, func(string)) (stop func()) { return func() {} }
 
-func (n *counting) Recall(quorum.Lane, *quorum.Receipt) bool { return false }
-
-func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wire.Call, _ *quorum.Receipt, answer func([]wire.Reply)) {
+func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	n.asked.Add(1)
 	replies := make([]wire.Reply, len(calls))
 	for i, c := range calls {

@@ -2,27 +2,14 @@ package transport
 
 import (
 	"bytes"
-	"context"
-	"io"
 	"slices"
 	"strconv"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// command is a script call as it is sent, and its reply as it is read. It is reused, so that a call
-// allocates nothing here:
-//
-//   - it has the bytes to send, see covered; go-redis would box every argument;
-//   - Write gets the reply as it was sent, where a Cmd would make values of it;
-//   - SetErr is called by go-redis when the reply has been read, or cannot be: it gives the reply to its task.
-//
-// go-redis never sends a RawWriteToCmd a second time.
+// command is a script call as it is sent. It is reused, so that a call allocates nothing here.
 type command struct {
-	*redis.RawWriteToCmd
-	received
 	task   *task
 	index  int // in the task
 	script *wire.Script
@@ -37,28 +24,19 @@ type command struct {
 	waiter string // whose call it is; empty for calls that need no order
 	begins bool   // see wire.Call.Begins
 
-	again   bool // the node has not run it: it does not know the script, or has refused the bundle
-	bundled bool // was sent in a bundle
+	// Of the flight that has it.
+	bundled bool // it is sent in a bundle
 	spelt   bool // the source is sent, not the SHA
-	got     bool // the task has the reply; of the lane's mutex
-}
+	again   bool // the node has not run it: it does not know the script, or has refused the bundle
+	unknown bool // it was so in the flight before
 
-var (
-	_ redis.Cmder   = (*command)(nil)
-	_ io.Writer     = (*command)(nil)
-	_ io.ReaderFrom = (*command)(nil)
-)
-
-func newCommand() *command {
-	c := &command{}
-	c.RawWriteToCmd = redis.NewRawWriteToCmd(context.Background(), c, "evalsha")
-	return c
+	got bool // the task has the reply; of the lane's mutex
 }
 
 // set makes it the command of a call. It keeps nothing of the call but the name of its waiter.
 func (c *command) set(t *task, index int, call *wire.Call) {
 	c.task, c.index, c.script, c.waiter, c.begins = t, index, call.Script, call.Waiter(), call.Begins()
-	c.spelt, c.got = false, false
+	c.spelt, c.again, c.unknown, c.got = false, false, false, false
 	keys, args := call.KeyCount(), call.ArgCount()
 	c.count = 3 + keys + args
 	c.sent = appendArray(c.sent[:0], c.count)
@@ -76,7 +54,6 @@ func (c *command) set(t *task, index int, call *wire.Call) {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendArg(openBulk(c.sent), i), at)
 	}
-	c.renew()
 }
 
 // appendArray begins a command of n arguments (redis.io, "Redis serialization protocol specification").
@@ -113,12 +90,6 @@ func closeBulk(b []byte, at int) []byte {
 	return append(b, "\r\n"...)
 }
 
-// renew makes it ready to be sent.
-func (c *command) renew() {
-	c.again = false
-	c.received.renew()
-}
-
 // spell makes it send the source of the script.
 func (c *command) spell() {
 	c.spelt = true
@@ -137,20 +108,7 @@ func (c *command) firstKey() []byte {
 	return b[:head+n]
 }
 
-// Args implements redis.Cmder. See covered.
-func (c *command) Args() []any { return coverArgs }
+// whose is the waiter and the lock of the call.
+func (c *command) whose() [2]string { return [2]string{c.waiter, string(c.firstKey())} }
 
-// SetErr is called when the reply has been read. go-redis may call it again.
-func (c *command) SetErr(err error) {
-	if c.done {
-		return
-	}
-	c.done, c.err = true, err
-	if err == nil {
-		r, err := parseReply(c.reply)
-		c.task.lane.took(c, r, err)
-	}
-}
-
-// Err implements redis.Cmder.
-func (c *command) Err() error { return c.err }
+func sameKey(c, d *command) bool { return bytes.Equal(c.firstKey(), d.firstKey()) }

@@ -2,7 +2,6 @@ package transport
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -16,17 +15,16 @@ type single struct {
 	node *Node
 
 	mu   sync.Mutex
-	busy map[line][]*errand // where one is under way: those behind it
+	last map[line]chan struct{} // of the latest request of a line; closed when it is over
 }
 
-// errand is what one call of Do asks for.
-type errand struct {
+// request is what one call of Do asks for.
+type request struct {
 	ctx      context.Context
 	line     line
 	deadline time.Time
 	calls    []wire.Call
 	answer   func([]wire.Reply)
-	timer    *time.Timer // answers it at its deadline while it waits
 }
 
 // line is where the calls of one waiter go one after the other.
@@ -35,84 +33,62 @@ type line struct {
 	waiter string // empty for calls that need no order
 }
 
-func (s *single) do(e *errand) {
-	if e.line.waiter != "" && s.queue(e) {
-		return
-	}
-	if err := s.node.locks.Go(func() { s.run(e) }); err != nil {
-		for ; e != nil; e = s.next(e.line) {
-			e.answer(s.node.unanswered(len(e.calls), err))
-		}
-	}
-}
-
-// queue puts an errand behind the one that is under way, if there is one.
-func (s *single) queue(e *errand) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	behind, busy := s.busy[e.line]
-	if !busy {
-		if s.busy == nil {
-			s.busy = make(map[line][]*errand)
-		}
-		s.busy[e.line] = nil
-		return false
-	}
-	s.busy[e.line] = append(behind, e)
-	e.timer = time.AfterFunc(time.Until(e.deadline), func() { s.expire(e) })
-	return true
-}
-
-// expire answers an errand that has waited until its deadline.
-func (s *single) expire(e *errand) {
-	s.mu.Lock()
-	behind := s.busy[e.line]
-	i := slices.Index(behind, e)
-	if i >= 0 {
-		s.busy[e.line] = slices.Delete(behind, i, i+1)
-	}
-	s.mu.Unlock()
-	if i >= 0 {
-		e.answer(s.late(e))
+func (s *single) do(r *request) {
+	over := make(chan struct{})
+	before := s.enter(r.line, over)
+	err := s.node.locks.Go(func() {
+		s.run(r, before)
+		s.leave(r.line, over)
+	})
+	if err != nil {
+		s.leave(r.line, over)
+		r.answer(s.node.unanswered(len(r.calls), err))
 	}
 }
 
-func (s *single) late(e *errand) []wire.Reply {
-	replies := make([]wire.Reply, len(e.calls))
-	for i := range replies {
-		replies[i].Err = s.node.unsent
-	}
-	return replies
-}
-
-// run runs an errand, and those that come behind it.
-func (s *single) run(e *errand) {
-	for ; e != nil; e = s.next(e.line) {
-		if !e.deadline.After(time.Now()) {
-			e.answer(s.late(e))
-			continue
-		}
-		ctx, cancel := context.WithDeadline(context.WithoutCancel(e.ctx), e.deadline)
-		replies := s.node.sendAlone(ctx, e.calls)
-		cancel()
-		e.answer(replies)
-	}
-}
-
-// next returns the errand that comes next, or nil.
-func (s *single) next(l line) *errand {
+// enter makes a request the latest of its line, and returns the end of the one before it, or nil.
+func (s *single) enter(l line, over chan struct{}) (before <-chan struct{}) {
 	if l.waiter == "" {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	behind := s.busy[l]
-	if len(behind) == 0 {
-		delete(s.busy, l)
-		return nil
+	if s.last == nil {
+		s.last = make(map[line]chan struct{})
 	}
-	e := behind[0]
-	s.busy[l] = behind[1:]
-	e.timer.Stop()
-	return e
+	latest := s.last[l]
+	s.last[l] = over
+	return latest
+}
+
+// leave lets the next request of the line go.
+func (s *single) leave(l line, over chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last[l] == over {
+		delete(s.last, l)
+	}
+	close(over)
+}
+
+// run sends a request once the one before it is over, unless its deadline comes first. It returns after that one in any case.
+func (s *single) run(r *request, before <-chan struct{}) {
+	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.ctx), r.deadline)
+	defer cancel()
+	if before != nil {
+		defer func() { <-before }()
+		select {
+		case <-before:
+		case <-ctx.Done():
+		}
+	}
+	if !r.deadline.After(time.Now()) {
+		replies := make([]wire.Reply, len(r.calls))
+		for i := range replies {
+			replies[i].Err = s.node.unsent
+		}
+		r.answer(replies)
+		return
+	}
+	r.answer(s.node.sendAlone(ctx, r.calls))
 }

@@ -3,67 +3,69 @@ package transport
 import (
 	"context"
 	"fmt"
+	"math"
+	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A lane sends the calls of everybody to a node over one connection, by group commit: its worker takes all that is
-// queued, sends it in one pipeline, and reads the replies; what is asked meanwhile goes with the next pipeline. So
-// calls are as few reads, writes and scripts (see bundle) as the load allows, and those of one lock stay in order.
+// A lane sends the calls of everybody to a node over one connection. All calls in its queue go in one
+// pipeline, and the calls that come meanwhile in the next one (group commit). So there are as few
+// reads, writes and scripts (see bundle) as the load allows, and calls stay in order. To a node nearby,
+// one pipeline is under way at a time. To a far node, the next pipeline follows after a small part of a
+// round trip.
 //
-// What holds, whatever happens to the connection:
+// These rules hold whatever happens to the connection:
 //
-//   - Every task is answered exactly once: by the worker, as its replies are read, or by the timer, at its deadline. One that is
-//     recalled is not answered, and not sent.
-//   - What may have been sent is never sent again. If its connection breaks, its outcome is unknown. Only a pipeline of
-//     which not a byte was written moves on to the next connection, once.
-//   - What is not sent at its deadline is never sent.
-//   - A connection whose replies are overdue is closed: when they have taken as long as the longest call of the pipeline
-//     may take in all. It is closed earlier if nothing was read for as long as connecting may take, and somebody's time
-//     in the queue has run out meanwhile.
-//   - The queue is bounded in calls and bytes, those of the pipeline under way included.
+//   - Every task is answered exactly once: when its replies are read, or by the timer at its deadline.
+//   - A call that may have been sent is never sent again. If its connection breaks, its outcome is
+//     unknown. Only a pipeline of which not a byte was written goes over the next connection, once.
+//   - A call that is not sent at its deadline is never sent.
+//   - A release of an attempt that is still in the queue is not sent, and neither is the attempt.
+//   - A connection with overdue replies is closed: when a pipeline has taken as long as its longest call
+//     may take in all. It is closed earlier if nothing was read for as long as connecting may take, and
+//     the time of a call in the queue has run out meanwhile.
+//   - The queue is bounded in calls and bytes, including the pipelines under way.
 //
-// The worker starts with the first call and ends with close. Nothing waits while it has mu.
+// The worker connects, and sends to an idle or far node. For each connection, a goroutine reads the
+// replies, and sends the next pipeline behind the last reply. So the end of an idle connection is
+// noticed at once. The worker starts with the first call, and both end with close. Nothing waits
+// while it has mu.
 type lane struct {
 	node   *Node
-	number int // a quorum.Lane
-	link   *link
-	wake   chan struct{} // the worker is idle and should look; capacity 1
+	number int           // a quorum.Lane
+	wake   chan struct{} // the worker has something to do; capacity 1
 
-	mu     sync.Mutex
-	closed bool
-	works  bool      // the worker has been started
-	idle   bool      // it waits for wake
-	queue  queue     // not sent
-	last   time.Time // the latest deadline in the queue
-	jumble bool      // a deadline in the queue may be before that of an earlier task
-	flight []*task   // in the pipeline under way
-	left   time.Time // when the flight was taken
-	read   int       // replies so far
-	timer  *time.Timer
-	next   time.Time // when the timer fires; zero if it is not set
+	mu       sync.Mutex
+	closed   bool
+	works    bool             // the worker has been started
+	conn     *connection      // nil if there is none
+	busy     bool             // a pipeline is being sent, or is about to be
+	queue    queue            // not sent
+	attempts map[string]*task // the tasks of the queue that a release may recall, by their waiters
+	last     time.Time        // the latest deadline in the queue
+	jumble   bool             // a deadline in the queue may be before that of an earlier task
+	flights  []*flight        // under way, in their order
+	landed   *flight          // for use again; nil if there is none
+	sent     time.Time        // when the last pipeline was
+	read     int              // replies so far
+	source   bool             // the next bundle is to have the source along
+	timer    *time.Timer
+	next     time.Time // when the timer fires; zero if it is not set
+	proves   bool      // the worker connects though nobody asks: see servers
 
 	ctx  context.Context // done when the lane is closed
 	stop context.CancelFunc
 
 	// Of the worker.
-	calls  []*command    // of the pipeline, those to be sent
-	cmds   []redis.Cmder // how they are sent: see pack
-	bundle *bundle       // for use in cmds
-	out    []byte        // their bytes
-	head   []byte        // for use in unpack
-	over   []*task       // to be freed
-	many   bool          // the last flight was of several tasks
-	spell  bool          // the next bundle is to have the source along
-	stale  bool          // the server that is connected is none to ask
-	proves bool          // the worker connects though nobody asks: see servers
+	dialling <-chan dialled // a dial that goes on; nil if there is none
+	noInfo   time.Time      // when INFO last had no reply, though the commands before it had
+	noInfos  int            // in a row
 }
 
 // load is what is queued for a node, by all of its lanes.
@@ -78,22 +80,40 @@ const (
 	maxBytes = 4 << 20
 )
 
-func newLane(n *Node, number int, o redis.Options, dial Dialer) *lane {
-	l := &lane{node: n, number: number, link: newLink(o, dial, &n.title), wake: make(chan struct{}, 1)}
-	l.bundle = newBundle(l)
+// To a node with a round trip of farTrip or more, a pipeline follows the last after one of farParts of the
+// round trip, and farPause at least, unless the oldest pipeline has been under way for two round trips.
+const (
+	farTrip     = 500 * time.Microsecond
+	farParts    = 8
+	farPause    = 500 * time.Microsecond
+	unknownTrip = math.MaxInt64
+)
+
+func newLane(n *Node, number int) *lane {
+	l := &lane{node: n, number: number, wake: make(chan struct{}, 1), attempts: make(map[string]*task)}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
 // do queues calls.
-func (l *lane) do(deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) {
-	t := newTask(l, deadline, calls, receipt, answer)
+func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
+	t := newTask(l, deadline, calls, answer)
 	l.mu.Lock()
-	err := l.admit(t)
-	if err != nil {
+	if err := l.admit(t); err != nil {
 		t.fail(l.node.Failure(err, false))
 		l.mu.Unlock()
 		t.answer(t.replies)
+		return
+	}
+	if attempt := l.recall(t, calls); attempt != nil {
+		l.settle(attempt)
+		l.settle(t)
+		l.mu.Unlock()
+		for _, t := range []*task{attempt, t} {
+			t.fail(l.node.recalled)
+			t.answer(t.replies)
+			t.free()
+		}
 		return
 	}
 	t.mark = l.read
@@ -110,14 +130,16 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, receipt *quorum.Receipt
 			return nil
 		})
 	}
-	wake := l.idle
-	l.idle = false
+	wakes := !l.busy && (l.conn == nil || len(l.flights) == 0 || l.conn.isFar())
 	l.expect(deadline)
 	l.mu.Unlock()
-	if wake {
-		l.wake <- struct{}{}
+	if wakes {
+		wake(l.wake)
 	}
 }
+
+// isFar reports whether several pipelines may be under way.
+func (k *connection) isFar() bool { return k.trip >= farTrip && k.trip != unknownTrip }
 
 // admit counts what a task adds to the queue, or says why it cannot. It is called with mu held.
 func (l *lane) admit(t *task) error {
@@ -139,33 +161,66 @@ func (l *lane) settle(t *task) {
 	l.node.load.bytes.Add(-int64(t.size))
 }
 
-// recall takes the task with the receipt out of the queue, and reports whether it did.
-func (l *lane) recall(receipt *quorum.Receipt) bool {
-	l.mu.Lock()
-	t, _ := receipt.Task.(*task)
-	if t == nil || t == l.queue.first { // the first finds out whether the node answers, however soon calls are over
-		l.mu.Unlock()
-		return false
+// recall takes an attempt out of the queue if the new task gives back all of it: then neither has to be
+// sent, since nothing of the waiter is at the node. It leaves the first task of the queue, which finds
+// out whether the node answers. Each task of a waiter ends the possibility to recall its attempt. recall is called with mu held.
+func (l *lane) recall(t *task, calls []wire.Call) (attempt *task) {
+	waiter := calls[0].Waiter()
+	if waiter == "" || l.queue.first == nil {
+		return nil
 	}
-	l.queue.remove(t)
-	l.settle(t)
-	l.mu.Unlock()
-	t.free()
+	a := l.attempts[waiter]
+	switch {
+	case a == nil && all(calls, (*wire.Call).IsFirst):
+		t.waiter = waiter
+		l.attempts[waiter] = t
+		return nil
+	case a == nil:
+		return nil
+	}
+	l.forget(a)
+	if a == l.queue.first || !all(calls, (*wire.Call).GivesBack) || !slices.EqualFunc(a.cmds, t.cmds, sameKey) {
+		return nil
+	}
+	l.queue.remove(a)
+	return a
+}
+
+func all(calls []wire.Call, is func(*wire.Call) bool) bool {
+	for i := range calls {
+		if !is(&calls[i]) {
+			return false
+		}
+	}
 	return true
+}
+
+// forget makes sure that a task is not recalled. It is called with mu held.
+func (l *lane) forget(t *task) {
+	if t.waiter != "" {
+		delete(l.attempts, t.waiter)
+		t.waiter = ""
+	}
+}
+
+// remove takes a task out of the queue. It is called with mu held.
+func (l *lane) remove(t *task) {
+	l.forget(t)
+	l.queue.remove(t)
 }
 
 // refuse empties the queue, for an error. It is called with mu held. Its caller answers the tasks.
 func (l *lane) refuse(err error) (over []*task) {
 	for t := range l.queue.all() {
 		t.fail(err)
-		l.queue.remove(t)
-		l.settle(t)
 		over = append(over, t)
+		l.remove(t)
+		l.settle(t)
 	}
 	return over
 }
 
-// expect sets the timer for a deadline, unless it fires earlier. It is called with mu held.
+// expect sets the timer for a deadline. It is called with mu held.
 func (l *lane) expect(deadline time.Time) {
 	if !l.next.IsZero() && !deadline.Before(l.next) {
 		return
@@ -185,7 +240,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// expire answers what is past its deadline.
+// expire answers the tasks past their deadlines, and closes a connection with overdue replies.
 func (l *lane) expire() {
 	now := time.Now()
 	l.mu.Lock()
@@ -204,28 +259,33 @@ func (l *lane) expire() {
 			}
 			continue
 		}
-		hung = hung || len(l.flight) > 0 && t.mark == l.read && now.Sub(l.left) >= l.node.patience
+		hung = hung || len(l.flights) > 0 && t.mark == l.read && now.Sub(l.flights[0].sent) >= l.node.patience
 		t.fail(l.node.unsent)
 		over = append(over, t)
-		l.queue.remove(t)
+		l.remove(t)
 		l.settle(t)
 	}
 	unsent := len(over)
-	for _, t := range l.flight {
-		switch {
-		case t.answered:
-		case t.deadline.After(now):
-			l.expect(t.deadline)
-		default:
-			t.late = true
-			t.fail(l.node.late)
-			over = append(over, t)
+	for _, f := range l.flights {
+		for _, t := range f.tasks {
+			switch {
+			case t.answered:
+			case t.deadline.After(now):
+				l.expect(t.deadline)
+			default:
+				t.late = true
+				t.fail(l.node.late)
+				over = append(over, t)
+			}
+		}
+		if hung = hung || !f.until.After(now); !hung {
+			l.expect(f.until)
 		}
 	}
-	l.mu.Unlock()
-	if hung {
-		l.link.cut()
+	if hung && l.conn != nil {
+		l.cut(l.conn, os.ErrDeadlineExceeded)
 	}
+	l.mu.Unlock()
 	for i, t := range over {
 		t.answer(t.replies)
 		if i < unsent {
@@ -234,30 +294,16 @@ func (l *lane) expire() {
 	}
 }
 
-// rest is how long a connection must have been idle to be checked before it is used. A check costs a system call.
-const rest = 10 * time.Millisecond
-
-// longRest is the idle time after which a connection that is no socket needs a PING before use. A PING costs a round trip. No
-// server closes idle connections sooner: the shortest timeout is a second.
-const longRest = time.Second
-
-// wait waits for a request, and returns the idle time of the connection. It returns false when the lane is closed.
-func (l *lane) wait() (more bool, idle time.Duration) {
-	began := time.Now()
-	for {
-		l.mu.Lock()
-		closed, some := l.closed, l.queue.first != nil || l.proves
-		l.idle = !closed && !some
-		l.mu.Unlock()
-		if closed || some {
-			return !closed, idle
-		}
-		<-l.wake
-		idle = time.Since(began)
+// cut closes a connection for a reason, and throws away what has not reached the server. The goroutine
+// that reads it does the rest. It is called with mu held.
+func (l *lane) cut(k *connection, why error) {
+	if k.cause == nil {
+		k.cause = why
 	}
+	abort(k.Conn)
 }
 
-// close ends the worker, and answers what is queued and under way.
+// close ends the worker, and answers what is queued and under way. Releases that are on their way may arrive.
 func (l *lane) close() {
 	l.mu.Lock()
 	if l.closed {
@@ -269,14 +315,13 @@ func (l *lane) close() {
 		l.timer.Stop()
 	}
 	over := l.refuse(l.node.Failure(quorumlock.ErrClosed, false))
-	wake := l.idle
-	l.idle = false
+	conn := l.conn
 	l.mu.Unlock()
-	if wake {
-		l.wake <- struct{}{}
-	}
 	l.stop()
-	l.link.close()
+	wake(l.wake)
+	if conn != nil {
+		_ = conn.Close() // there is nothing left to lose on it
+	}
 	for _, t := range over {
 		t.answer(t.replies)
 	}

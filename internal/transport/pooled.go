@@ -44,6 +44,30 @@ func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 	return n.unanswered(len(calls), err)
 }
 
+// connect makes a connection for the calls to come, within the node's own timeout. It is called when a call on key has run out of time,
+// for a client that heeds deadlines. Connecting takes several round trips, and such a client begins again with every call: if connecting
+// takes longer than a call may take, no call would ever get a connection.
+func (n *Node) connect(key string) {
+	if !n.connecting.CompareAndSwap(false, true) {
+		return
+	}
+	err := n.locks.Go(func() {
+		defer n.connecting.Store(false)
+		ctx, cancel := context.WithTimeout(n.open, n.config.Timeout)
+		defer cancel()
+		// An error is dropped: the next call finds out. In a cluster, the server that has the key is asked.
+		cluster, ok := n.client.(*redis.ClusterClient)
+		if !ok {
+			_ = n.client.Ping(ctx).Err()
+		} else if server, err := cluster.MasterForKey(ctx, key); err == nil {
+			_ = server.Ping(ctx).Err()
+		}
+	})
+	if err != nil { // the node is closed
+		n.connecting.Store(false)
+	}
+}
+
 // roundTrip asks for the scripts by their SHA, and sends the source of those the node does not know:
 // they have not run.
 func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {

@@ -14,12 +14,9 @@ func (q *queue) push(t *task) {
 		q.last.behind = t
 	}
 	q.last = t
-	if t.receipt != nil {
-		t.receipt.Task = t
-	}
 }
 
-// pushFront puts a task before all others. It has been in the queue already, and cannot be recalled any more.
+// pushFront puts a task before all others.
 func (q *queue) pushFront(t *task) {
 	t.before, t.behind = nil, q.first
 	if q.first == nil {
@@ -30,7 +27,7 @@ func (q *queue) pushFront(t *task) {
 	q.first = t
 }
 
-// remove takes a task out. From then on it cannot be recalled.
+// remove takes a task out.
 func (q *queue) remove(t *task) {
 	if t.before == nil {
 		q.first = t.behind
@@ -43,9 +40,6 @@ func (q *queue) remove(t *task) {
 		t.behind.before = t.before
 	}
 	t.before, t.behind = nil, nil
-	if t.receipt != nil {
-		t.receipt.Task, t.receipt = nil, nil
-	}
 }
 
 // all has the tasks in their order. The one at hand may be removed.

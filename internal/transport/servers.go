@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -50,7 +51,7 @@ type servers struct {
 // seat is the latest connection of a lane.
 type seat struct {
 	server string // empty if it is unknown
-	conn   *bounded
+	conn   net.Conn
 }
 
 const (
@@ -81,10 +82,10 @@ func (s *servers) barred() error {
 // admit records a new connection of a lane, its server and the server of its witness. It returns an
 // error if the address is at fault. proving reports that the lane is to connect again without a
 // call: the fault may end with the next connections.
-func (s *servers) admit(lane int, conn *bounded, server, witness string) (proving bool, err error) {
+func (s *servers) admit(lane int, conn net.Conn, server, witness string) (proving bool, err error) {
 	over, proving, err := s.judge(lane, conn, server, witness)
 	for _, c := range over {
-		abort(c.Conn)
+		abort(c)
 	}
 	return proving, err
 }
@@ -94,12 +95,12 @@ func (s *servers) admit(lane int, conn *bounded, server, witness string) (provin
 // to both servers, the next lane connection shows the fault.
 func (s *servers) hear(server string) {
 	for _, c := range s.moved(server) {
-		abort(c.Conn)
+		abort(c)
 	}
 }
 
 // moved does the work of hear, and returns the connections to close.
-func (s *servers) moved(server string) (over []*bounded) {
+func (s *servers) moved(server string) (over []net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if server == "" || s.fault != nil {
@@ -110,7 +111,7 @@ func (s *servers) moved(server string) (over []*bounded) {
 
 // move records the server of the address, and returns the connections to any other server. The
 // caller holds mu.
-func (s *servers) move(server string) (over []*bounded) {
+func (s *servers) move(server string) (over []net.Conn) {
 	if s.latest != "" && s.latest != server {
 		s.former, s.left = s.latest, time.Now()
 		s.onMove()
@@ -120,7 +121,7 @@ func (s *servers) move(server string) (over []*bounded) {
 }
 
 // judge does the work of admit, and returns the connections to close.
-func (s *servers) judge(lane int, conn *bounded, server, witness string) (over []*bounded, proving bool, err error) {
+func (s *servers) judge(lane int, conn net.Conn, server, witness string) (over []net.Conn, proving bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -161,7 +162,7 @@ func (s *servers) failed() {
 
 // leave empties the seats for which isTime returns true, and returns their connections. The caller
 // holds mu.
-func (s *servers) leave(isTime func(seat) bool) (over []*bounded) {
+func (s *servers) leave(isTime func(seat) bool) (over []net.Conn) {
 	for i, at := range s.seats {
 		if at.conn != nil && isTime(at) {
 			over = append(over, at.conn)
@@ -219,11 +220,17 @@ func (a asked) server() string {
 }
 
 // serverOf returns the run ID of the server behind a connection, which is empty if unknown.
-func serverOf(ctx context.Context, conn *redis.Conn, protocol int) string {
+func serverOf(ctx context.Context, conn redis.Cmdable, protocol int) string {
 	pipe := conn.Pipeline()
 	a := askServer(ctx, pipe, protocol, true)
 	_, _ = pipe.Exec(ctx) // each has its own error
 	return a.server()
+}
+
+// look returns the run ID of the server behind a new connection, which is empty if unknown.
+func (n *Node) look(ctx context.Context) (server string) {
+	_ = n.With(ctx, func(conn redis.Cmdable) { server = serverOf(ctx, conn, laneProtocol) }) // a connection that fails has no server
+	return server
 }
 
 // looks is the number of connections that OneServer opens.
@@ -240,18 +247,22 @@ func (n *Node) OneServer(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.config.Timeout)
 	defer cancel()
-	open, count, protocol := client.Conn, min(looks, client.Options().PoolSize), client.Options().Protocol
-	if n.witness != nil { // its connections are all new
-		open, count, protocol = n.witness.EphemeralConn, looks, laneProtocol
+	count := looks
+	if n.lanes[0] == nil {
+		count = min(looks, client.Options().PoolSize)
 	}
 	found, all := make(chan string, count), make(chan struct{})
 	defer close(all)
 	for range count {
 		if err := n.locks.Go(func() {
-			conn := open()
+			if n.lanes[0] != nil {
+				found <- n.look(ctx)
+				return
+			}
+			conn := client.Conn()
 			defer conn.Close() //nolint:errcheck // there is nothing left to lose on it
-			found <- serverOf(ctx, conn, protocol)
-			<-all
+			found <- serverOf(ctx, conn, client.Options().Protocol)
+			<-all // so that the pool opens others
 		}); err != nil {
 			return err
 		}

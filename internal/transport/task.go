@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -16,10 +15,10 @@ type task struct {
 	answer   func([]wire.Reply)
 	cmds     []*command
 	replies  []wire.Reply
-	size     int             // bytes
-	mark     int             // the replies that the lane had read when the task was queued
-	receipt  *quorum.Receipt // takes it out of the queue; nil if none does, or once it has left
-	before   *task           // in the queue
+	size     int    // bytes
+	mark     int    // the replies that the lane had read when the task was queued
+	waiter   string // whose attempt it is, if a release may recall it
+	before   *task  // in the queue
 	behind   *task
 
 	// Of the lane's mutex.
@@ -33,14 +32,14 @@ type task struct {
 var tasks = sync.Pool{New: func() any { return &task{} }}
 
 // newTask keeps nothing of the calls but the names of their waiters.
-func newTask(l *lane, deadline time.Time, calls []wire.Call, receipt *quorum.Receipt, answer func([]wire.Reply)) *task {
+func newTask(l *lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) *task {
 	t := tasks.Get().(*task)
-	*t = task{lane: l, deadline: deadline, limit: time.Until(deadline), answer: answer, receipt: receipt, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
+	*t = task{lane: l, deadline: deadline, limit: time.Until(deadline), answer: answer, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
 	for i := range calls {
 		if len(t.cmds) < cap(t.cmds) && t.cmds[:i+1][i] != nil {
 			t.cmds = t.cmds[:i+1]
 		} else {
-			t.cmds = append(t.cmds, newCommand())
+			t.cmds = append(t.cmds, &command{})
 		}
 		t.cmds[i].set(t, i, &calls[i])
 		t.size += len(t.cmds[i].sent)
@@ -51,7 +50,7 @@ func newTask(l *lane, deadline time.Time, calls []wire.Call, receipt *quorum.Rec
 
 // free gives the task to the next who needs one. Nobody else may have it.
 func (t *task) free() {
-	t.answer, t.lane, t.receipt = nil, nil, nil
+	t.answer, t.lane = nil, nil
 	clear(t.replies)
 	tasks.Put(t)
 }

@@ -32,7 +32,12 @@ type Config struct {
 	Timeout time.Duration // of each call of the Node's own methods
 	TLS     *tls.Config   // nil: the default, if the URL asks for TLS
 	Dialer  Dialer        // nil: go-redis's
+
+	Credentials Credentials // of each new connection; nil: those of the URL
 }
+
+// Credentials returns a user and a password.
+type Credentials = func(ctx context.Context) (user, password string, err error)
 
 // Dialer opens a connection to a node.
 type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -55,11 +60,14 @@ type Node struct {
 	workers  errgroup.Group // of the lanes
 	patience time.Duration  // for how long a lane tries to connect
 	servers  servers        // of the lanes
-	witness  *redis.Client  // makes the second connections that servers needs; nil without lanes
+	dial     Dialer         // of the lanes
+	session  *redis.Options // of go-redis's handshakes for the lanes
 
-	unsent, late *quorumlock.NodeError // of calls that were not sent, or not answered, by their deadline
+	unsent, late, recalled *quorumlock.NodeError // of calls that were not sent by their deadline, not answered by then, or recalled
 
-	connector connector // of calls that go alone
+	connecting atomic.Bool     // by a call that went alone: see connect
+	open       context.Context // done when the node is closed
+	end        context.CancelFunc
 
 	single single         // of a client that New was given
 	locks  *quorum.Client // of the node's own Mutexes, and of its own goroutines
@@ -87,6 +95,9 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 			o.TLSConfig.ServerName = host
 		}
 	}
+	if o.CredentialsProviderContext = n.config.Credentials; o.CredentialsProviderContext != nil && o.Username+o.Password != "" {
+		return nil, errs.Misusef("quorumlock: node %s: WithCredentials, and the URL has credentials: leave out one of them", n.config.Name)
+	}
 	// One try and no more: the quorum is what rides out a failure, and a refused connection is told
 	// at once.
 	o.MaxRetries = -1
@@ -100,21 +111,13 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 		dial = redis.NewDialer(o)
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	n.dial = dial
 	n.patience = max(n.config.Timeout, o.DialTimeout)
-	lanes := *o
-	// Every call has a deadline of its own: go-redis's 5 s would end what may take longer.
-	if !strings.Contains(rawURL, "read_timeout=") {
-		lanes.ReadTimeout = -1
-	}
-	if !strings.Contains(rawURL, "write_timeout=") {
-		lanes.WriteTimeout = -1
-	}
+	n.session = sessionOptions(*o)
 	for i := range n.lanes {
-		n.lanes[i] = newLane(n, i, lanes, dial)
+		n.lanes[i] = newLane(n, i)
 	}
-	lanes.Dialer = quiet(bounding(dial, nil))
-	n.witness = redis.NewClient(ofLane(&lanes))
-	o.Dialer = quiet(bounding(unlessDone(dial), nil))
+	o.Dialer = guarded(dial)
 	protocol := o.Protocol
 	if protocol < 2 {
 		protocol = 3 // go-redis's default
@@ -153,8 +156,8 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 	if e := n.configure(configure); e != nil {
 		return e
 	}
-	if n.config.TLS != nil || n.config.Dialer != nil {
-		return errs.Misusef("quorumlock: node %s: WithTLSConfig and WithDialer are for node.Dial: set them in the client's own options", n.config.Name)
+	if n.config.TLS != nil || n.config.Dialer != nil || n.config.Credentials != nil {
+		return errs.Misusef("quorumlock: node %s: WithTLSConfig, WithDialer and WithCredentials are for node.Dial: set them in the client's own options", n.config.Name)
 	}
 	return err
 }
@@ -197,7 +200,9 @@ func (n *Node) configure(configure func(*Config)) error {
 func (n *Node) start(client redis.UniversalClient) *Node {
 	n.client = client
 	n.unsent, n.late = n.Failure(errUnsent, true), n.Failure(context.DeadlineExceeded, true)
+	n.recalled = n.Failure(notSent{wire.ErrRecalled}, false)
 	n.single.node = n
+	n.open, n.end = context.WithCancel(context.Background())
 	n.locks = quorum.NewClient(quorumlock.DefaultLabel())
 	n.hub.init(client)
 	n.servers.onMove = n.hub.reconnect
@@ -255,19 +260,15 @@ func (n *Node) Close() error {
 	if n == nil {
 		return nil
 	}
+	n.end()
 	n.locks.Close()
 	for _, l := range n.lanes {
 		if l != nil {
 			l.close()
 		}
 	}
-	if n.witness != nil {
-		_ = n.witness.Close() // it has nothing to lose
-	}
 	_ = n.workers.Wait() // its functions return no error
 	n.closeHubs()
-	defer n.connector.running.Wait()
-	n.connector.stop()
 	if !n.owned {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -272,6 +273,25 @@ func (c *Call) Begins() bool {
 		return true
 	}
 	return c.entry != nil
+}
+
+// ErrRecalled is the error of an attempt that was given back before it was sent, and of the call that gave it back: neither was sent.
+var ErrRecalled = errors.New("not sent: the attempt was given back before the node's turn came")
+
+// IsFirst reports whether the call is the first attempt of its waiter: before it, nothing of the waiter is at the node.
+func (c *Call) IsFirst() bool {
+	return c.Begins() && c.Script != release && c.Script != slotRelease && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
+}
+
+// GivesBack reports whether the call gives back what its waiter may have of the lock at the node.
+func (c *Call) GivesBack() bool {
+	switch c.Script {
+	case release, slotRelease:
+		return c.entry == nil && c.args[1] == number(1)
+	case open, leave, slotLeave:
+		return true
+	}
+	return false
 }
 
 // Detached returns the call with a copy of the entry that it refers to.

@@ -28,7 +28,6 @@ type (
 	Lane          struct{} // the queue of a lane
 	Servers       struct{} // where a node's connections lead
 	Single        struct{} // the calls of a node without lanes
-	Connect       struct{} // the connections that such a node makes
 )
 
 // order is the order of the mutexes: whoever holds one takes only later ones, and so never two of a kind.
@@ -47,7 +46,6 @@ var order = []reflect.Type{
 	reflect.TypeFor[Lane](),
 	reflect.TypeFor[Servers](),
 	reflect.TypeFor[Single](),
-	reflect.TypeFor[Connect](),
 }
 
 // Mutex is a sync.Mutex that panics if it is taken out of order. T says which one it is. Its zero value is unlocked.

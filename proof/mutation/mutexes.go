@@ -25,7 +25,6 @@ var mutexes = map[string]reflect.Type{
 	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),
 	"internal/quorum/strangers.go":     reflect.TypeFor[lockorder.Strangers](),
 	"internal/quorum/subscriptions.go": reflect.TypeFor[lockorder.Subscriptions](),
-	"internal/transport/connect.go":    reflect.TypeFor[lockorder.Connect](),
 	"internal/transport/hub.go":        reflect.TypeFor[lockorder.Hub](),
 	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Lane](),
 	"internal/transport/servers.go":    reflect.TypeFor[lockorder.Servers](),

@@ -48,7 +48,8 @@ var bugs = []mutation.Bug{
 	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000)),
 	bug("a release that failed is not sent again", "internal/core Do.GivesBack", "d == Release", "false", core(8000)),
 	bug("a pending release is dropped one TTL after the failure", "internal/quorum Client.retry", "again := 0", "again := 0; r.unconfirmed = slices.DeleteFunc(r.unconfirmed, func(p pendingRelease) bool { return !p.until.After(now) })", wire(4000)),
-	bug("a waiter's later attempt is recalled", "internal/quorum call.list", "first.Attempt > 1", "false", wire(9000)),
+	bug("a waiter's later attempt is recalled", "internal/wire Call.IsFirst", "strings.HasSuffix(c.args[0].text, \".1\")", "c.count > 0", wire(9000)),
+	bug("an attempt for two locks is recalled by the release of one", "internal/transport lane.recall", "slices.EqualFunc(a.cmds, t.cmds, sameKey)", "slices.EqualFunc(a.cmds[:1], t.cmds[:1], sameKey)", tests("node", "TestAnUnsentAttempt")),
 	bug("Unlock of an inner lease releases the lock", "internal/quorum call.leave", "len(c.hold.leases) == 0", "true", wire(400)),
 	bug("a release does not check the owner", "scripts/release.lua", "  if not held then\n    left = -1", "  if redis.call('del', KEYS[1]) == 0 then\n    left = -1", wire(400)),
 	bug("a renewal resurrects a lost hold", "scripts/renew.lua", "if not held then\n  return 0\nend\n", "redis.call('hset', KEYS[1], ARGV[1], 1)\n", wire(400)),
@@ -73,7 +74,8 @@ var bugs = []mutation.Bug{
 	// Servers and connections.
 	bug("a server grants right after it starts", "scripts/guard.lua", "local left = quarantine - (uptime - 1) * 1000", "local left = -1", wire(4000)),
 	bug("a promotion is not noticed", "scripts/guard.lua", "if string.find(former, '[^0]') then", "if false then", wire(6000)),
-	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.run", "!sent", "(sent || !sent)", wire(400)),
+	bug("a pipeline whose replies were lost is sent again", "internal/transport lane.lost", "lost, l.flights = l.flights, nil", "for _, f := range slices.Backward(l.flights) { for _, t := range slices.Backward(f.tasks) { if !t.answered { l.queue.pushFront(t) } } }; l.flights = nil", wire(400)),
+	bug("the replies of a pipeline are mixed up", "internal/transport lane.receive", "f.calls[f.taken]", "f.calls[f.alone-1-f.taken]", wire(400)),
 
 	// Readers, slots, latches, Redisson, elections.
 	bug("a dead reader is kept alive by a living one", "scripts/holds.lua", "      if tonumber(held[i + 1]) >= now then", "      if true then", wire(8000)),

@@ -17,7 +17,7 @@ func TestMutationsAreNoticed(t *testing.T) {
 		"core":      {Of: "internal/core", By: []mutation.Proof{core(5000), mutation.Seeds("proof/slotsim", 600), tests("internal/core", ".")}},
 		"wire":      {Of: "internal/wire", By: []mutation.Proof{core(1000), tests("internal/wire", "."), tests("scripts", "."), wire(200)}},
 		"engine":    {Of: "internal/quorum", Except: []string{"boottime_linux.go", "boottime_other.go"}, By: append([]mutation.Proof{wire(200), tests("internal/quorum", "."), tests("redlock", ".")}, ofRedlock()...)},
-		"transport": {Of: "internal/transport", Except: []string{"alive_other.go", "alive_unix.go"}, By: []mutation.Proof{wire(100), tests("node", "."), tests("internal/transport", ".")}},
+		"transport": {Of: "internal/transport", By: []mutation.Proof{wire(100), tests("node", "."), tests("internal/transport", ".")}},
 	} {
 		t.Run(name, func(t *testing.T) { m.Score(t) })
 	}

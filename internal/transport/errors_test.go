@@ -1,6 +1,9 @@
 package transport
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // Servers before Redis 7 wrap the error of a command in a script. A wrapped error without a code stays
 // unchanged.
@@ -23,7 +26,8 @@ func TestTheCodeOfAServersErrorComesFirst(t *testing.T) {
 		"ERR the fencing token is not a number: delete @user_script:1: -READONLY":          "ERR the fencing token is not a number: delete @user_script:1: -READONLY",
 		"NOTALOCK ERR Error running script (call to f_5b3f): @user_script:20: -READONLY x": "NOTALOCK ERR Error running script (call to f_5b3f): @user_script:20: -READONLY x",
 	} {
-		r, err := parseReply([]byte("-" + said + "\r\n"))
+		replies := reader{from: strings.NewReader("-" + said + "\r\n")}
+		r, err := replies.reply()
 		if err != nil || r.Err == nil || r.Err.Error() != want {
 			t.Errorf("%q is read as %v, %v; want %q", said, r.Err, err, want)
 		}

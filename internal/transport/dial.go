@@ -1,0 +1,167 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A lane dials, go-redis shakes hands (HELLO, AUTH, SELECT), and then the lane has the connection for
+// itself: go-redis only sees a guard, which the lane takes it from.
+
+// connection is the connection of a lane.
+type connection struct {
+	net.Conn
+	replies reader
+
+	// Of the lane's mutex.
+	trip    time.Duration // the shortest round trip so far
+	bundles bool          // the server is sent bundles: it stands alone, and has refused none
+	stale   bool          // no more pipelines are sent, and the connection ends with those under way
+	cause   error         // why it is of no use; nil as long as it is
+}
+
+// dialled is what a dialer has returned.
+type dialled struct {
+	conn net.Conn
+	err  error
+}
+
+// startDial dials until ctx is done, and returns the channel of the result. Not every dialer heeds its
+// ctx: a connection that is late can be received until alive is done, and is closed then. An error that
+// is late closes the channel.
+func (n *Node) startDial(ctx, alive context.Context) <-chan dialled {
+	result := make(chan dialled)
+	go func() {
+		conn, err := n.tryDial(ctx)
+		if err != nil {
+			select {
+			case result <- dialled{nil, err}:
+			case <-ctx.Done():
+				close(result)
+			}
+			return
+		}
+		select {
+		case result <- dialled{conn, nil}:
+		case <-alive.Done():
+			_ = conn.Close() // nothing was sent on it
+		}
+	}()
+	return result
+}
+
+// tryDial calls the dialer, which may be the user's.
+func (n *Node) tryDial(ctx context.Context) (conn net.Conn, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("the dialer panicked: %v", r)
+		}
+	}()
+	conn, err = n.dial(ctx, n.session.Network, n.session.Addr)
+	if err == nil && conn == nil {
+		err = errors.New("the dialer returned neither a connection nor an error")
+	}
+	return conn, err
+}
+
+// over returns a go-redis client over one connection, which calls ready after the handshake.
+func (n *Node) over(g *guard, ready func()) *redis.Client {
+	o := *n.session
+	o.OnConnect = func(context.Context, *redis.Conn) error {
+		ready()
+		return nil
+	}
+	o.Dialer = func(context.Context, string, string) (net.Conn, error) { return g, nil }
+	return redis.NewClient(&o)
+}
+
+// sessionOptions returns the options of a client for one connection.
+func sessionOptions(o redis.Options) *redis.Options {
+	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 0, 0, -1
+	o.Protocol, o.ReadTimeout, o.WriteTimeout = laneProtocol, -1, -1 // shakeHands has a limit of its own
+	o.DisableIdentity = true                                         // shakeHands tells it, in a pipeline that it needs anyhow
+	return &o
+}
+
+// laneProtocol is RESP2, which has no push messages.
+const laneProtocol = 2
+
+// With calls f with a go-redis connection that nobody else uses: a new one, or one of the client that
+// New was given.
+func (n *Node) With(ctx context.Context, f func(redis.Cmdable)) error {
+	if n.lanes[0] == nil {
+		f(n.client)
+		return nil
+	}
+	select {
+	case d, ok := <-n.startDial(ctx, ctx):
+		if !ok {
+			return ctx.Err()
+		} else if d.err != nil {
+			return d.err
+		}
+		defer context.AfterFunc(ctx, func() { abort(d.conn) })()
+		client := n.over(newGuard(d.conn), func() {})
+		defer client.Close() //nolint:errcheck // there is nothing left to lose on it
+		f(client.Conn())
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// infoPause is how long connections do without INFO after it had no reply twice, such as from a proxy that drops it. A connection that
+// breaks in its handshake must not hide a second server.
+const infoPause = time.Minute
+
+// shakeHands makes a connection ready for the lane, and returns the run ID of the server, which is
+// empty if unknown. After an error, the connection is closed.
+func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, server string, err error) {
+	g := newGuard(conn)
+	stop := context.AfterFunc(ctx, func() { abort(conn) })
+	ready := false
+	client := l.node.over(g, func() { ready = true })
+	defer client.Close() //nolint:errcheck // after an error, there is nothing to lose
+	pipe := client.Conn().Pipeline()
+	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryName(""))
+	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryVersion(redis.Version()))
+	if t := l.node.title.Load(); t != nil && client.Options().ClientName == "" { // the URL may have a name for it
+		_ = pipe.ClientSetName(ctx, *t)
+	}
+	asked := askServer(ctx, pipe, laneProtocol, l.noInfos < 2 || time.Since(l.noInfo) > infoPause)
+	cmds, err := pipe.Exec(ctx)
+	switch {
+	case asked.onlyInfoFailed():
+		l.noInfo = time.Now()
+		l.noInfos++
+	case asked.info.Val() != nil || answered(asked.info.Err()):
+		l.noInfos = 0
+	}
+	if ready {
+		// The server's errors mean that it is old, or that the user lacks a permission: the connection is well.
+		err = nil
+		for _, cmd := range cmds {
+			if e := cmd.Err(); e != nil && (!answered(e) || says(newServerError(e.Error()), "READONLY")) {
+				err = e
+				break
+			}
+		}
+	}
+	if err == nil && !stop() {
+		err = ctx.Err()
+	}
+	if err != nil {
+		stop()
+		return nil, "", err
+	}
+	if conn, err = g.take(); err != nil {
+		_ = conn.Close()
+		return nil, "", err
+	}
+	return &connection{Conn: conn, replies: reader{from: conn}, bundles: asked.standsAlone(), trip: unknownTrip}, asked.server(), nil
+}

@@ -1,0 +1,108 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+var (
+	// errUnsent is the error of a call whose turn did not come before its deadline.
+	errUnsent = notSent{errors.New("not sent: the node was not connected to, or busy with earlier calls, until the deadline")}
+
+	// errStale is the error of a call whose script the server did not know, on a connection that
+	// cannot be used any more.
+	errStale = notSent{errors.New("not sent: the node did not know the script, and the connection to it cannot be used any more")}
+
+	// errOvertaken is the error of a call that would run after a later one.
+	errOvertaken = notSent{errors.New("the server did not know its script, and has run a later call of the same waiter")}
+
+	// errUnasked is the end of a connection with a reply to no call: others may be replies to other
+	// calls than they seem.
+	errUnasked = errors.New("the server sent a reply to no call: is it Redis?")
+)
+
+// notSent is the error of a call that was not sent, and never will be: there is nothing to undo.
+type notSent struct{ error }
+
+// Unwrap returns why.
+func (e notSent) Unwrap() error { return e.error }
+
+// NotSent marks the error for package quorum.
+func (notSent) NotSent() {}
+
+// Failure says what went wrong at this node. A deadline shows up in several guises.
+func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
+	err = namingPassword(withoutArguments(err))
+	if (late || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
+	}
+	return &quorumlock.NodeError{Node: n.config.Name, Err: err}
+}
+
+// namingPassword says what is missing where a server may not: one that wants a password cuts off whoever
+// sends many arguments without it.
+func namingPassword(err error) error {
+	if said := err.Error(); strings.Contains(said, "NOAUTH") || strings.Contains(said, "unauthenticated") {
+		return fmt.Errorf("the node wants a password: give it in the URL or the client's options: %w", err)
+	}
+	return err
+}
+
+// repeated precedes the arguments that a server quotes.
+const repeated = ", with args beginning with"
+
+// withoutArguments cuts off what a server repeats of a command that it does not know: those of AUTH
+// and HELLO, which it may have by another name, are the password.
+func withoutArguments(err error) error {
+	e, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return err
+	}
+	said, _, repeats := strings.Cut(e.Error(), repeated)
+	if !repeats {
+		return err
+	}
+	return errors.New(said)
+}
+
+// answered is whether the server sent that error: it was reached, and refuses.
+func answered(err error) bool {
+	_, ok := err.(redis.Error)
+	return ok
+}
+
+// serverError is an error from the server. It begins with its code, such as READONLY.
+type serverError string
+
+// wrapped matches the error of a command in a script, as servers before Redis 7 wrap it:
+//
+//	ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY You can't write against a read only replica.
+//
+// A wrapped error without a code does not match.
+var wrapped = regexp.MustCompile(`^(?:ERR Error running script \([^)]*\): )?(?:@?user_script: ?[0-9]+: )*-?([A-Z]{2,} .*)$`)
+
+// newServerError returns the error in Redis 7's form: the code of a wrapped error comes first.
+func newServerError(said string) serverError {
+	return serverError(wrapped.ReplaceAllString(said, "$1"))
+}
+
+func (e serverError) Error() string { return string(e) }
+
+// RedisError makes it a redis.Error.
+func (serverError) RedisError() {}
+
+var _ redis.Error = serverError("")
+
+// says reports whether a server's error begins with a word such as READONLY.
+func says(err error, word string) bool {
+	e, ok := err.(serverError)
+	return ok && strings.HasPrefix(strings.TrimPrefix(string(e), "ERR "), word)
+}
