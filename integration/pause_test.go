@@ -15,7 +15,7 @@ import (
 
 func TestPausedMinorityIsNotMissed(t *testing.T) {
 	needServers(t)
-	c, other := dial(t, five, quorumlock.WithTTL(2*time.Second)), dial(t, five)
+	c, other := dial(t, five, quorumlock.WithTTL(10*time.Second), quorumlock.WithNodeTimeout(2*time.Second)), dial(t, five, unhurried)
 	for _, s := range five[:2] {
 		s.pause(t)
 	}
