@@ -305,8 +305,8 @@ func (m *Machine) review(now Time) {
 }
 
 func (m *Machine) replied(now Time, c Call, r Reply) {
-	if r.Err != nil {
-		m.Cells[c.Cell].Err = r.Err
+	if d := &m.Cells[c.Cell]; r.Err != nil && (c.Do == Acquire || !d.NotALock) { // only an acquire looks at all keys
+		d.Err = r.Err
 	}
 	m.Cells[c.Cell].track(c.Do, r)
 	switch c.Do {

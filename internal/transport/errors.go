@@ -40,11 +40,19 @@ func (notSent) NotSent() {}
 
 // Failure says what went wrong at this node. A deadline shows up in several guises.
 func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
-	err = namingPassword(withoutArguments(err))
+	err = namingPassword(withoutArguments(ofHandshake(err)))
 	if (late || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.Is(err, context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer in time: %w: %w", context.DeadlineExceeded, err)
 	}
 	return &quorumlock.NodeError{Node: n.config.Name, Err: err}
+}
+
+// ofHandshake returns the server's error alone, without go-redis's words around one from the handshake.
+func ofHandshake(err error) error {
+	if e, ok := errors.AsType[redis.Error](err); ok && strings.HasPrefix(err.Error(), "redis: Conn is in a bad state: ") {
+		return e
+	}
+	return err
 }
 
 // namingPassword says what is missing where a server may not: one that wants a password cuts off whoever
