@@ -7,7 +7,7 @@ import (
 
 // The members of the locks below.
 var (
-	mutexA, readerA, mutexB, mutexC = member{name: "a"}, member{name: "a", shared: true}, member{name: "b"}, member{name: "c"}
+	mutexA, readerA, mutexB = member{name: "a"}, member{name: "a", shared: true}, member{name: "b"}
 	slotS                           = member{name: "s", permits: 2}
 )
 
