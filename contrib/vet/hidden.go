@@ -121,9 +121,12 @@ func (c checker) replaced(d *ast.DeferStmt) {
 	}
 }
 
-// comparisons reports sentinels that are compared by == or !=.
+// comparisons reports sentinels that are compared by == or !=, except in the method by which errors.Is compares them.
 func (c checker) comparisons(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
+		if d, ok := n.(*ast.FuncDecl); ok && d.Recv != nil && d.Name.Name == "Is" {
+			return false
+		}
 		b, ok := n.(*ast.BinaryExpr)
 		if !ok || b.Op != token.EQL && b.Op != token.NEQ {
 			return true

@@ -103,3 +103,9 @@ func logged(ctx context.Context, m quorumlock.Locker) error {
 	err = work(ctx)
 	return fmt.Errorf("work: %v", err)
 }
+
+type lost struct{}
+
+func (lost) Error() string { return "lost" }
+
+func (lost) Is(target error) bool { return target == quorumlock.ErrLost }
