@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,24 +154,30 @@ func TestMissingPasswordIsNamed(t *testing.T) {
 // Each new connection asks for the credentials, so a node outlives their rotation.
 func TestCredentialsMayChange(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
-		password, failure := "one", error(nil)
+		type answer struct {
+			password string
+			err      error
+		}
+		var now atomic.Pointer[answer]
+		now.Store(&answer{password: "one"})
 		n := dial(t, "redis://h", node.WithDialer(s.DialContext), node.WithCredentials(func(context.Context) (string, string, error) {
-			return "billing", password, failure
+			return "billing", now.Load().password, now.Load().err
 		}))
-		for _, password = range []string{"one", "two"} {
+		for _, password := range []string{"one", "two"} {
+			now.Store(&answer{password: password})
 			s.Redis.RequireUserAuth("billing", password)
 			s.Restart(true) // its connections end
 			settle(time.Second)
 			mustAcquire(t, n, alice, 1)
 		}
-		failure = io.ErrUnexpectedEOF
+		now.Store(&answer{err: io.ErrUnexpectedEOF})
 		s.Restart(true)
 		settle(time.Second)
 		_, err := n.Acquire(t.Context(), "x", alice, ttl, 1)
 		if !errors.Is(err, io.ErrUnexpectedEOF) || !notSent(err) {
 			t.Errorf("error %v, want that of the credentials", err)
 		}
-		failure = nil
+		now.Store(&answer{password: "two"})
 		mustAcquire(t, n, alice, 1)
 	})
 	if _, err := node.Dial("redis://billing:s3cret@h", node.WithCredentials(func(context.Context) (string, string, error) { return "", "", nil })); !errors.Is(err, quorumlock.ErrMisuse) {

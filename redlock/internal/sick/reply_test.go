@@ -64,7 +64,11 @@ func TestAScriptWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 					}
 				}
 				synctest.Wait()
-				if n := locktest.Ran(servers, script); n > 5 && script != "renew" {
+				most := 5
+				if script == "raise" {
+					most = 10 // in two attempts
+				}
+				if n := locktest.Ran(servers, script); n > most && script != "renew" {
 					t.Errorf("%s ran %d times at 5 nodes", script, n)
 				}
 				locktest.NoLocks(t, servers)
