@@ -8,7 +8,7 @@ import (
 // The members of the locks below.
 var (
 	mutexA, readerA, mutexB = member{name: "a"}, member{name: "a", shared: true}, member{name: "b"}
-	slotS                           = member{name: "s", permits: 2}
+	slotS                   = member{name: "s", permits: 2}
 )
 
 // crowd is a number of callers of one kind.
