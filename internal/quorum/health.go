@@ -51,7 +51,7 @@ func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Lo
 func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set *options.Settings) {
 	var err error
 	for _, r := range replies {
-		if r.Err != nil && isDown(r.Err) {
+		if r.Err != nil && isDown(r.Err) && !isOvertaken(r.Err) {
 			err = r.Err
 		}
 	}
@@ -139,6 +139,16 @@ func isDown(err error) bool {
 		return true
 	}
 	return passing.MatchString(said.Error())
+}
+
+// isOvertaken reports whether the node refused to run a call after a later one of its waiter. It answered, so it is up; the call may
+// have to be repeated all the same.
+func isOvertaken(err error) bool {
+	_, ok := errors.AsType[interface {
+		error
+		Overtaken()
+	}](err)
+	return ok
 }
 
 // passing matches the errors of a temporarily unavailable server, by the code at the beginning. The rest of a text may repeat the

@@ -21,8 +21,8 @@ var (
 	// cannot be used any more.
 	errStale = notSent{errors.New("not sent: the node did not know the script, and the connection to it cannot be used any more")}
 
-	// errOvertaken is the error of a call that would run after a later one.
-	errOvertaken = notSent{errors.New("the server did not know its script, and has run a later call of the same waiter")}
+	// errOvertaken is the error of a call that would run after a later one. The server answered: its node is up.
+	errOvertaken = overtaken{notSent{errors.New("the server did not know its script, and has run a later call of the same waiter")}}
 
 	// errUnasked is the end of a connection with a reply to no call: others may be replies to other
 	// calls than they seem.
@@ -37,6 +37,12 @@ func (e notSent) Unwrap() error { return e.error }
 
 // NotSent marks the error for package quorum.
 func (notSent) NotSent() {}
+
+// overtaken is the error of a call that must not run any more, at a node that is up.
+type overtaken struct{ notSent }
+
+// Overtaken marks the error for package quorum.
+func (overtaken) Overtaken() {}
 
 // Failure says what went wrong at this node. A deadline shows up in several guises.
 func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
