@@ -86,18 +86,12 @@ func (c *benchCommand) Run(e *env) (err error) {
 			b.quick = first.nodes[i]
 		}
 	}
-	part := c.Duration / 3
-	pairs, err := b.pairs(e.ctx, part, c.Callers)
-	if err != nil {
-		return err
-	}
-	handoffs, err := b.handoffs(e.ctx, part, second)
-	if err != nil {
-		return err
-	}
-	all := append([]measured{pairs, handoffs}, b.alone(e.ctx, part/time.Duration(len(first.nodes)))...)
+	all, err := b.measure(e.ctx, c.Duration/3, c.Callers, second)
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
+	}
+	if err != nil {
+		return err
 	}
 	if c.JSON {
 		return writeJSON(e.text, all)
@@ -118,6 +112,24 @@ func (b *bench) lockName(more string) string {
 	name := b.name + more
 	b.names[name] = true
 	return name
+}
+
+// benchPatience is how long nodes that no longer answer may delay the end of a measurement.
+const benchPatience = 30 * time.Second
+
+// measure measures for d each pairs, handoffs, and all nodes alone.
+func (b *bench) measure(ctx context.Context, d time.Duration, callers int, second *cluster) ([]measured, error) {
+	ctx, cancel := context.WithTimeout(ctx, 3*d+benchPatience)
+	defer cancel()
+	pairs, err := b.pairs(ctx, d, callers)
+	if err != nil {
+		return nil, err
+	}
+	handoffs, err := b.handoffs(ctx, d, second)
+	if err != nil {
+		return nil, err
+	}
+	return append([]measured{pairs, handoffs}, b.alone(ctx, d/time.Duration(len(b.first.nodes)))...), nil
 }
 
 // pairs measures locks and unlocks that nobody contends for.
@@ -143,7 +155,7 @@ func repeat(ctx context.Context, m quorumlock.Locker, end time.Time) (took []tim
 		began := time.Now()
 		lease, err := m.Lock(ctx)
 		if err != nil {
-			return took, unlessDone(ctx, err)
+			return took, err
 		}
 		if err := lease.Unlock(ctx); err != nil {
 			return took, err
@@ -156,37 +168,29 @@ func repeat(ctx context.Context, m quorumlock.Locker, end time.Time) (took []tim
 // maxSamples bounds the memory of one caller.
 const maxSamples = 1 << 20
 
-// unlessDone returns err, or nil if it only says that the time is over.
-func unlessDone(ctx context.Context, err error) error {
-	if _, few := errors.AsType[*quorumlock.QuorumError](err); ctx.Err() != nil && !few {
-		return nil
-	}
-	return err
-}
-
 // handoffs measures from the start of an Unlock to the Lock of the next, who waits in another process.
 func (b *bench) handoffs(ctx context.Context, d time.Duration, second *cluster) (measured, error) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
 	name := b.lockName(":handoff")
 	left := make(chan time.Time, 1) // when the holder began to unlock
 	var took []time.Duration        // whoever holds the lock may append
 	began := time.Now()
+	measuring, cancel := context.WithDeadline(ctx, began.Add(d))
+	defer cancel()
 	g, _ := errgroup.WithContext(ctx)
 	for _, c := range []*cluster{b.first, second} {
 		m := c.Mutex(name)
 		g.Go(func() error {
-			for ctx.Err() == nil {
-				lease, err := m.Lock(ctx)
+			for measuring.Err() == nil {
+				lease, err := m.Lock(ctx) // the other one unlocks when the time is over
 				if err != nil {
-					return unlessDone(ctx, err)
+					return err
 				}
 				select {
 				case at := <-left:
 					took = append(took, time.Since(at))
 				default:
 				}
-				b.waitFor(ctx, name)
+				b.waitFor(measuring, name)
 				left <- time.Now()
 				if err := lease.Unlock(ctx); err != nil {
 					return err
@@ -214,7 +218,7 @@ func (b *bench) alone(ctx context.Context, d time.Duration) (all []measured) {
 	for _, n := range b.first.nodes {
 		name := b.lockName(":alone:" + settings.NewID())
 		began := time.Now()
-		took, err := repeat(ctx, n.Mutex(b.first.prefix+name, quorumlock.WithWait(d)), began.Add(d))
+		took, err := repeat(ctx, n.Mutex(b.first.prefix+name, quorumlock.WithWait(max(d, node.DefaultTimeout))), began.Add(d))
 		m := summary("one node", n.String(), time.Since(began), took)
 		if len(took) == 0 && err == nil {
 			err = errors.New("it did not answer in time")
