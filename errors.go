@@ -23,7 +23,7 @@ var (
 	// its keys were taken away. It is also the [context.Cause] of the lease's context then. A *[LostError] says why.
 	ErrLost = errors.New("quorumlock: the lease was lost")
 
-	// ErrNotHeld says that the lease was unlocked already.
+	// ErrNotHeld says that the lease was unlocked already, or that the owner to be freed does not hold the lock.
 	ErrNotHeld = errors.New("quorumlock: the lease is not held")
 
 	// ErrQuarantined says that a node grants nothing, under [WithRestartGuard], because it may have lost

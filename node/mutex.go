@@ -84,3 +84,20 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	_, err := transport.Of(m.node).ForceRelease(ctx, m.key)
 	return err
 }
+
+// ForceUnlockOwner frees the lock only if that owner holds or shares it, as Inspect shows the owner, and returns
+// [quorumlock.ErrNotHeld] otherwise. Its rules are those of redlock's.
+func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+	return m.forceOwner(ctx, owner, false)
+}
+
+func (m *Mutex) forceOwner(ctx context.Context, owner quorumlock.Owner, semaphore bool) error {
+	if err := m.lock.Err(); err != nil {
+		return err
+	}
+	found, err := transport.Of(m.node).ReleaseOwner(ctx, m.key, owner, semaphore)
+	if err == nil && !found {
+		return quorumlock.ErrNotHeld
+	}
+	return err
+}

@@ -59,3 +59,8 @@ func (m *RWMutex) Inspect(ctx context.Context) (quorumlock.State, error) {
 
 // ForceUnlock frees the lock, whoever holds or shares it. They learn of it when they next renew.
 func (m *RWMutex) ForceUnlock(ctx context.Context) error { return m.writer.ForceUnlock(ctx) }
+
+// ForceUnlockOwner is [Mutex.ForceUnlockOwner]: it frees one writer, or one reader.
+func (m *RWMutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+	return m.writer.ForceUnlockOwner(ctx, owner)
+}

@@ -52,3 +52,8 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) error {
 	_, err := transport.Of(s.mutex.node).ForceReleaseSemaphore(ctx, s.mutex.key)
 	return err
 }
+
+// ForceUnlockOwner is [Mutex.ForceUnlockOwner]: it frees the slot of that owner.
+func (s *Semaphore) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+	return s.mutex.forceOwner(ctx, owner, true)
+}

@@ -193,6 +193,26 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	})
 }
 
+// ForceUnlockOwner frees the lock at every node, but only what that owner has of it, as [Mutex.Inspect] shows the owner: the holder, one
+// reader, or one slot. The owner of a hold is used once, so a late call frees nobody else's hold: it returns
+// [quorumlock.ErrNotHeld] if the owner has the lock at none of the nodes that answered. (A thread of Redisson's keeps its owner from hold
+// to hold: of these, the call frees the current one.) The holder learns of it as ForceUnlock says. It returns a
+// *[quorumlock.QuorumError] if fewer nodes answered than the quorum; those that did have freed it.
+func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+	if m.err != nil {
+		return m.err
+	}
+	found := make([]bool, len(m.client.nodes))
+	err := m.client.askAll(m.quorum, func(i int, n *node.Node) (err error) {
+		found[i], err = transport.Of(n).ReleaseOwner(ctx, m.key, owner, m.permits > 0)
+		return err
+	})
+	if err == nil && !slices.Contains(found, true) {
+		return quorumlock.ErrNotHeld
+	}
+	return err
+}
+
 // askAll calls ask for all nodes at once, waits for all, and returns an error if fewer than needed
 // succeeded.
 func (c *Client) askAll(needed int, ask func(i int, n *node.Node) error) error {

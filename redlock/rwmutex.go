@@ -95,3 +95,8 @@ func (m *RWMutex) Inspect(ctx context.Context) (Inspection, error) { return m.wr
 
 // ForceUnlock is [Mutex.ForceUnlock]: it frees the lock, whoever holds or shares it.
 func (m *RWMutex) ForceUnlock(ctx context.Context) error { return m.writer.ForceUnlock(ctx) }
+
+// ForceUnlockOwner is [Mutex.ForceUnlockOwner]: it frees one writer, or one reader.
+func (m *RWMutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+	return m.writer.ForceUnlockOwner(ctx, owner)
+}

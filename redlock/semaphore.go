@@ -77,3 +77,8 @@ func (s *Semaphore) Inspect(ctx context.Context) (Inspection, error) { return s.
 
 // ForceUnlock is [Mutex.ForceUnlock]: it frees all slots.
 func (s *Semaphore) ForceUnlock(ctx context.Context) error { return s.mutex.ForceUnlock(ctx) }
+
+// ForceUnlockOwner is [Mutex.ForceUnlockOwner]: it frees the slot of that owner.
+func (s *Semaphore) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
+	return s.mutex.ForceUnlockOwner(ctx, owner)
+}

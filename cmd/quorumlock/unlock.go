@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,15 +16,21 @@ type unlockCommand struct {
 	connection
 	Name  string `arg:"" help:"The name of the lock, without the prefix."`
 	Force bool   `help:"Free the lock although somebody holds it. Without it, nothing is done."`
+	Owner string `placeholder:"OWNER" help:"Free only what this owner has: the holder, one reader or one slot. quorumlock inspect shows owners."`
+	Slot  int    `default:"-1" placeholder:"N" help:"Free only slot N of a semaphore, from 0."`
+	Token uint64 `placeholder:"TOKEN" help:"Free only the hold with this fencing token, as quorumlock inspect has shown it. Readers have none of their own."`
 	Yes   bool   `help:"Do not ask."`
 	JSON  bool   `name:"json" help:"Print JSON: the lock as it was, and whether it was freed. It needs --yes."`
 }
 
 func (unlockCommand) manual() manual {
 	return manual{
-		synopsis: "NAME --force [--yes] [--json] [flags]",
+		synopsis: "NAME --force [--owner OWNER] [--slot N] [--token TOKEN] [--yes] [--json] [flags]",
 		description: `Frees a lock, whoever holds it, after it has shown whom that hits and has asked. The next in the queue gets it at once. Of a
 semaphore it frees all slots. A key that is no lock stays as it is.
+
+With --owner, --slot or --token it frees only the hold that matches all of these, and frees nothing, with status 1, if that one has ended.
+A hold has an owner of its own, so whoever has got the lock since keeps it. (Only a thread of a Java client keeps its owner from hold to hold.)
 
 The holder learns of it at its next renewal, within a third of its TTL, and may be at work until then. What it writes in
 that time is stopped only where the resource compares fencing tokens. A holder that is dead needs no unlock: its lock is
@@ -34,7 +41,9 @@ free when its TTL is over, which inspect shows.`,
 2    the command line is wrong
 122  no quorum: too few nodes answered, and it may still be held
 130  interrupted`,
-		examples: "quorumlock unlock myapp:lock:invoice:1042 --force",
+		examples: `quorumlock unlock myapp:lock:invoice:1042 --force
+quorumlock unlock myapp:lock:invoice:1042 --force --token 1764153600123456
+quorumlock unlock myapp:pool --force --slot 2`,
 	}
 }
 
@@ -69,11 +78,24 @@ func (c *unlockCommand) Run(e *env) (err error) {
 			return err
 		}
 	}
+	var chosen partyView
+	if c.chooses() {
+		all := c.chosen(v)
+		switch {
+		case !v.Known:
+			return errors.New("too few nodes answered to know who holds it: nothing was freed")
+		case len(all) == 0:
+			return c.gone()
+		case len(all) > 1:
+			return usageError(fmt.Sprintf("unlock: %d holds match: give --owner", len(all)))
+		}
+		chosen = all[0]
+	}
 	if partly == 0 {
 		return c.say(e.text, v, false, "nobody holds it: there is nothing to free\n")
 	}
 	if !c.JSON {
-		if _, err := io.WriteString(e.text, warning(v)); err != nil {
+		if _, err := io.WriteString(e.text, warning(v, chosen)); err != nil {
 			return err
 		}
 	}
@@ -82,21 +104,63 @@ func (c *unlockCommand) Run(e *env) (err error) {
 			return err
 		}
 	}
-	force := client.Mutex(c.Name).ForceUnlock
+	lock := forcer(client.RWMutex(c.Name))
 	if v.Kind == kindSemaphore {
-		force = client.Semaphore(c.Name, 1).ForceUnlock
+		lock = client.Semaphore(c.Name, 1)
 	}
-	if err := force(e.ctx); err != nil {
+	if c.chooses() {
+		err = lock.ForceUnlockOwner(e.ctx, quorumlock.Owner(chosen.Owner))
+	} else {
+		err = lock.ForceUnlock(e.ctx)
+	}
+	if errors.Is(err, quorumlock.ErrNotHeld) {
+		return c.gone()
+	} else if err != nil {
 		return err
 	}
 	return c.say(e.text, v, true, "freed\n")
 }
 
-// warning says what an unlock does.
-func warning(v lockView) string {
+// forcer is a lock of which the tool frees something.
+type forcer interface {
+	ForceUnlock(ctx context.Context) error
+	ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error
+}
+
+// chooses reports whether only some hold of the lock is to be freed.
+func (c *unlockCommand) chooses() bool { return c.Owner != "" || c.Slot >= 0 || c.Token > 0 }
+
+// chosen returns the holds that are to be freed.
+func (c *unlockCommand) chosen(v lockView) (all []partyView) {
+	add := func(p partyView, slot int, token uint64) {
+		if (c.Owner == "" || c.Owner == p.Owner) && (c.Slot < 0 || c.Slot == slot) && (c.Token == 0 || c.Token == token) {
+			all = append(all, p)
+		}
+	}
+	if v.Holder != nil {
+		add(*v.Holder, -1, v.Token)
+	}
+	for _, r := range v.Readers {
+		add(r, -1, 0)
+	}
+	for _, s := range v.Slots {
+		add(s.partyView, s.Number, s.Token)
+	}
+	return all
+}
+
+// gone says that the chosen hold is not there any more.
+func (c *unlockCommand) gone() error {
+	return fmt.Errorf("%w: no hold of %s is the one to free: it has ended, nothing was freed", quorumlock.ErrNotHeld, shown(c.Name))
+}
+
+// warning says what an unlock does, of one hold, or of all if one is none.
+func warning(v lockView, one partyView) string {
 	var b strings.Builder
 	b.WriteString("\nThis takes the lock away from ")
 	switch n := len(v.Readers) + len(v.Slots); {
+	case one.Owner != "":
+		b.WriteString(one.who())
 	case n > 1:
 		fmt.Fprintf(&b, "%d holders", n)
 	case v.holder() == "-":

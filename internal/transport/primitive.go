@@ -102,6 +102,30 @@ func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, er
 	return ok, n.typed(err)
 }
 
+// ReleaseOwner frees what one owner has of a lock or a semaphore, as Inspect names the owner, and reports whether the owner had something. The
+// owner of a hold is used once, so a late call takes nothing from anybody else.
+func (n *Node) ReleaseOwner(ctx context.Context, name string, owner quorumlock.Owner, semaphore bool) (found bool, err error) {
+	if err := n.checkEntry(ctx, name, owner, 1); err != nil {
+		return false, err
+	}
+	of, read := func(c wire.Call) wire.Call { return c }, wire.Reply.Inspected
+	if semaphore {
+		of, read = func(c wire.Call) wire.Call { return c.OfSemaphore(0, 0) }, wire.Reply.InspectedSlots
+	}
+	r := n.call(ctx, of(wire.Inspect(name, 0)), nil)
+	if _, err := read(r); err != nil {
+		return false, n.typed(err)
+	}
+	for _, field := range r.Fields(owner) {
+		_, held, err := n.call(ctx, of(wire.Release(name, field, 1)), nil).Released()
+		if err != nil {
+			return found, n.typed(err)
+		}
+		found = found || held
+	}
+	return found, nil
+}
+
 // checkCall refuses what no call can work with.
 func (n *Node) checkCall(ctx context.Context, name string) error {
 	if ctx == nil {

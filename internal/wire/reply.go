@@ -168,6 +168,20 @@ func (r Reply) Inspected() (quorumlock.State, error) {
 	return s, err
 }
 
+// Fields returns the owners of an inspection as the node stores them, at any cell, of those that a hold has under this owner: one, as a
+// rule. The reply is one that Inspected or InspectedSlots has read.
+func (r Reply) Fields(owner quorumlock.Owner) (fields []quorumlock.Owner) {
+	values, _ := r.values()
+	held, _ := values[0].([]any)
+	for i := 0; i < len(held); i += 2 {
+		f, _ := held[i].(string)
+		if o := quorumlock.Owner(f); o == owner || Base(o) == owner {
+			fields = append(fields, o)
+		}
+	}
+	return fields
+}
+
 // leading returns the integers that a reply begins with, three at most, and all of its values if these are more. It
 // reports whether the reply is a list whose first values are integers.
 func (r *Reply) leading() (n []int64, values []any, ok bool) {

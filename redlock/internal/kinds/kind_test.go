@@ -17,6 +17,7 @@ import (
 type process struct {
 	lock  quorumlock.Locker
 	force func(context.Context) error // nil: the kind has no ForceUnlock
+	free  func(context.Context, quorumlock.Owner) error
 	paths []*embedded.Server
 }
 
@@ -25,17 +26,17 @@ var alone = map[string]func(t *testing.T, servers []*embedded.Server, opts ...qu
 	"mutex": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := locktest.Another(t, servers)
 		m := c.Mutex("x", opts...)
-		return process{m, m.ForceUnlock, paths}
+		return process{m, m.ForceUnlock, m.ForceUnlockOwner, paths}
 	},
 	"writer": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := locktest.Another(t, servers)
 		m := c.RWMutex("x", opts...)
-		return process{m, m.ForceUnlock, paths}
+		return process{m, m.ForceUnlock, m.ForceUnlockOwner, paths}
 	},
 	"semaphore": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := locktest.Another(t, servers)
 		s := c.Semaphore("x", 1, opts...)
-		return process{s, s.ForceUnlock, paths}
+		return process{s, s.ForceUnlock, s.ForceUnlockOwner, paths}
 	},
 	"MultiLock": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := locktest.Another(t, servers)
@@ -43,17 +44,17 @@ var alone = map[string]func(t *testing.T, servers []*embedded.Server, opts ...qu
 		if err != nil {
 			t.Fatal(err)
 		}
-		return process{m, nil, paths}
+		return process{m, nil, nil, paths}
 	},
 	"node's mutex": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		paths, nodes := locktest.Paths(t, servers[:1])
 		m := nodes[0].Mutex("x", opts...)
-		return process{m, m.ForceUnlock, paths}
+		return process{m, m.ForceUnlock, m.ForceUnlockOwner, paths}
 	},
 	"node's semaphore": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		paths, nodes := locktest.Paths(t, servers[:1])
 		s := nodes[0].Semaphore("x", 1, opts...)
-		return process{s, s.ForceUnlock, paths}
+		return process{s, s.ForceUnlock, s.ForceUnlockOwner, paths}
 	},
 }
 
@@ -204,6 +205,40 @@ func TestForceUnlockPassesTheLockOnAndIsToldAtTheNextRenewal(t *testing.T) {
 		if err := a.force(t.Context()); err != nil {
 			t.Error("ForceUnlock of a free lock:", err)
 		}
+		locktest.Nothing(t, servers)
+	})
+}
+
+// The hold that was seen is freed, and no later one, nor anybody else's.
+func TestForceUnlockOwnerFreesTheHoldThatWasSeen(t *testing.T) {
+	each(t, func(t *testing.T, _ string, servers []*embedded.Server, a, b process) {
+		if a.free == nil {
+			return
+		}
+		lease := locktest.Lock(t, a.lock)
+		seen := lease.Owner()
+		if err := b.free(t.Context(), seen+"0"); !errors.Is(err, quorumlock.ErrNotHeld) {
+			t.Errorf("of another owner: %v, want ErrNotHeld", err)
+		}
+		waiting := locktest.Call(t, t.Context(), b.lock.Lock)
+		if err := b.free(t.Context(), seen); err != nil {
+			t.Error(err)
+		}
+		next := <-waiting
+		locktest.Lost(t, lease, quorumlock.DefaultTTL/3+quorumlock.DefaultTTL/1000)
+		if err := a.free(t.Context(), seen); !errors.Is(err, quorumlock.ErrNotHeld) {
+			t.Errorf("late: %v, want ErrNotHeld", err)
+		}
+		if err := next.Extend(t.Context()); err != nil {
+			t.Error("a late call has freed the next holder:", err)
+		}
+		for name, err := range map[string]error{"no owner": a.free(t.Context(), ""), "no context": a.free(nil, seen)} { //nolint:staticcheck // it is refused
+			if !errors.Is(err, quorumlock.ErrMisuse) {
+				t.Errorf("%s: %v, want ErrMisuse", name, err)
+			}
+		}
+		_ = lease.Unlock(t.Context())
+		locktest.Unlock(t, next)
 		locktest.Nothing(t, servers)
 	})
 }

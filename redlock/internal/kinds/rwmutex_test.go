@@ -14,6 +14,30 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
+// One reader, or one slot, is freed. The others keep theirs.
+func TestForceUnlockOwnerFreesOneOfSeveral(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		rw, pool := c.RWMutex("x"), c.Semaphore("pool", 3)
+		for _, kind := range []struct {
+			lock quorumlock.Locker
+			free func(context.Context, quorumlock.Owner) error
+		}{{rw.RLocker(), rw.ForceUnlockOwner}, {pool, pool.ForceUnlockOwner}} {
+			a, b := locktest.Lock(t, kind.lock), locktest.Lock(t, kind.lock)
+			if err := kind.free(t.Context(), a.Owner()); err != nil {
+				t.Error(err)
+			}
+			locktest.Lost(t, a, quorumlock.DefaultTTL/3+quorumlock.DefaultTTL/1000)
+			if err := b.Extend(t.Context()); err != nil {
+				t.Errorf("the other one: %v", err)
+			}
+			_ = a.Unlock(t.Context())
+			locktest.Unlock(t, b)
+		}
+		locktest.NoLocks(t, servers)
+	})
+}
+
 func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
