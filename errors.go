@@ -26,6 +26,9 @@ var (
 	// ErrNotHeld says that the lease was unlocked already, or that the owner to be freed does not hold the lock.
 	ErrNotHeld = errors.New("quorumlock: the lease is not held")
 
+	// ErrDetached is the [context.Cause] of the context of a lease that was detached: see [Lease.Detach].
+	ErrDetached = errors.New("quorumlock: the lease was detached")
+
 	// ErrQuarantined says that a node grants nothing, under [WithRestartGuard], because it may have lost
 	// locks that are still held. It is found in a [NodeError], which says for how long.
 	ErrQuarantined = errors.New("quorumlock: recently restarted or promoted: granting is paused because it may have lost locks")

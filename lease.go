@@ -181,6 +181,42 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	return l.hold.Leave(ctx, &l.first, max(d, 0))
 }
 
+// Detach ends the lease here, and keeps the hold for another process, which goes on with it: Attach of redlock's Client makes a lease of the
+// text that Detach returns, with the same fencing token. Detach cancels the lease's context, with [ErrDetached] as its cause, and nothing
+// is renewed any more. The nodes keep the hold for d, less the drift and counted from the call of Detach, and nobody else gets the lock in
+// that time. Then it is free, unless somebody has attached. Whoever has the text can attach, once: treat it as a password of the lock.
+//
+// d is at least [MinTTL]; with [WithRestartGuard] it is not longer than the guard expects. Detach works for a Mutex of package redlock and
+// for the writer of its RWMutex, whose hold was entered once: other leases return an error that matches [ErrMisuse], as does a bad d
+// or a nil ctx, and the lease goes on.
+//
+// Detach waits for a quorum of the nodes, for the node timeout at most, also if ctx is done meanwhile. After any other error the lease is over
+// and nobody can attach. The lock is released, as by [Lease.Unlock], or ends with d if this process ends first. It returns [ErrLost] if
+// the lease was lost before or while it was detached, [ErrNotHeld] if it was unlocked or detached before, and a *[QuorumError] if
+// fewer nodes confirmed than the quorum.
+func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
+	h, ok := l.hold.(interface {
+		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)
+	})
+	switch {
+	case ctx == nil:
+		return "", ErrNilContext
+	case l.left.Load():
+		return "", ErrNotHeld
+	case ctx.Err() != nil:
+		return "", ctx.Err()
+	case !ok:
+		return "", errs.Misusef("quorumlock: Detach: the lease of %q cannot be detached: use a Mutex, or the writer of an RWMutex, of package redlock", l.Name())
+	}
+	return h.Detach(ctx, &l.first, d, func() bool {
+		if l.left.Swap(true) {
+			return false
+		}
+		l.cancel(ErrDetached)
+		return true
+	})
+}
+
 // String describes the lease in one line, for people: the lock, the owner, the fencing token and until when the
 // lease is valid.
 func (l *Lease) String() string {

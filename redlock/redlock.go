@@ -143,6 +143,7 @@ func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlo
 	}
 	cell.Name = set.Prefix + name
 	lock := quorum.New(c.locks, name, core.Majority(set.Quorum, len(c.nodes)), c.cells(cell), set, err)
+	lock.AllowDetach()
 	return &Mutex{member: quorum.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
 }
 

@@ -24,7 +24,11 @@ func (m *Machine) ask(now Time) {
 			former = m.attempt - 1
 		}
 		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure}
-		m.call(Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt})
+		call := Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
+		if s := m.cfg.Source; s != nil {
+			call.Do, call.Token = Attach, s.Counts[i]
+		}
+		m.call(call)
 	}
 	m.ownRefused, m.lookAt = false, len(m.Cells)
 	m.changed++
@@ -178,6 +182,10 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 
 // count decides the attempt as soon as its votes do.
 func (m *Machine) count(now Time) {
+	if m.cfg.Source != nil {
+		m.countAttach(now)
+		return
+	}
 	if m.handedOver() {
 		m.inherit(now)
 		return

@@ -32,11 +32,16 @@ const (
 	Renew                         // the owner's hold, for the whole TTL; if Shared is set, let others share it from now on
 	Restore                       // the hold, with its token, where the node has lost it
 	Keep                          // the owner's hold for that long, and then let it expire
+	Park                          // pass the hold to an owner who is nobody, and keep it for that long
+	Attach                        // take the hold from the former owner
+	Return                        // pass the hold back to the former owner
 )
 
 // GivesBack reports whether the call takes away something that would stay at the node until its TTL. If such a call
 // fails, the shell sends it again as soon as the node answers: see Machine.Retry.
-func (d Do) GivesBack() bool { return d == Yield || d == Release || d == ReleaseAndLeave || d == Leave }
+func (d Do) GivesBack() bool {
+	return d == Yield || d == Release || d == ReleaseAndLeave || d == Leave || d == Park || d == Return
+}
 
 // Queues reports whether the call may queue the waiter.
 func (d Do) Queues() bool { return d == Acquire || d == Yield }
@@ -51,14 +56,15 @@ type Call struct {
 	All       bool // for the two that leave: also release what the waiter's successors have got
 	Shared    bool // the owner shares the lock since a Downgrade, or is about to
 	Contends  bool // of a TryLock: it has met others that lack a part of the lock, too
+	Whose     Whose
 	Cell      int32
-	Attempt   int32 // whose owner it is
-	Round     int32 // of a Renew
-	Slot      int32 // of a semaphore: which one the hold has, or the machine would like
-	Other     int32 // of an Acquire or a Yield of a semaphore: one more than the slot from which on the node looks for a free one to name; 0 if it may grant another one than Slot
-	From      uint64
-	Token     uint64
-	For       time.Duration // of a Keep
+	Attempt   int32         // whose owner it is
+	Round     int32         // of a Renew
+	Slot      int32         // of a semaphore: which one the hold has, or the machine would like
+	Other     int32         // of an Acquire or a Yield of a semaphore: one more than the slot from which on the node looks for a free one to name; 0 if it may grant another one than Slot
+	From      uint64        // of a Raise
+	Token     uint64        // of a Raise, a Restore; of an Attach: the highest that the cell may have counted
+	For       time.Duration // of a Keep or a Park
 }
 
 // Reply is what came of a Call.
@@ -68,9 +74,10 @@ type Reply struct {
 	NotALock    bool  // with Err: the key is something else
 	Quarantined bool  // with Err: the restart guard keeps the node from granting
 
-	OK    bool   // granted, raised, renewed; for a release: the owner had it
+	OK    bool   // granted, raised, renewed, passed on; for a release: the owner had it
 	Again bool   // the owner had the lock before the call; set for grants and refusals
-	Token uint64 // granted: its token
+	Rival bool   // of an Attach: another owner has taken the hold over
+	Token uint64 // granted: its token; of a Park: the last one that the cell has counted
 	Slot  int32  // of a semaphore: the slot that was granted; or one that is free, if Elsewhere or First
 	First bool   // of a Yield: the lock is free there and the waiter is the first
 
@@ -103,7 +110,7 @@ type Event struct {
 	Attempt int32         // of a Handoff
 	Token   uint64        // of a Handoff
 	Slot    int32         // of a Handoff of a semaphore, and of a TurnForSlot
-	Keep    time.Duration // of an Unlock: how long the nodes keep the lock
+	Keep    time.Duration // of an Unlock or a Detach: how long the nodes keep the lock
 	Call    Call          // of a Replied
 	Reply   Reply
 }
@@ -135,6 +142,7 @@ const (
 	Extend                           // renew at once
 	Downgrade                        // from now on the hold is shared with others: renew it so, at once
 	Unlock                           // the holder is done
+	Detach                           // the holder is done, and another process will go on with the hold
 	Close                            // the client is closed: a hold counts as lost
 )
 

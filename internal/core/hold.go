@@ -30,9 +30,12 @@ func (m *Machine) hold(now Time) {
 	left := m.Remaining(now)
 	m.compareClocks(now)
 	if left <= 0 {
-		if m.successor {
+		switch {
+		case m.cfg.Source != nil:
+			m.fail(TooLate)
+		case m.successor:
 			m.disagree(now)
-		} else {
+		default:
 			m.giveWay(now, TooLate)
 		}
 		return
@@ -50,7 +53,9 @@ func (m *Machine) hold(now Time) {
 		m.renew = 0
 	}
 	for i := range m.Cells {
-		m.leaveQueue(i)
+		if m.cfg.Source == nil { // otherwise it is in no queue
+			m.leaveQueue(i)
+		}
 	}
 	m.changed++
 }
@@ -261,15 +266,22 @@ func (m *Machine) schedule(now Time, at time.Duration) {
 	}
 }
 
-// restore asks a cell to grant again what it has lost.
+// restore asks a cell to grant again what it has lost, or to pass on what it has parked.
 func (m *Machine) restore(i int) {
 	m.Cells[i].restored = true
+	if s := m.cfg.Source; s != nil {
+		m.Cells[i].pending++
+		m.call(Call{Do: Attach, Cell: int32(i), Attempt: m.attempt, Token: s.Counts[i]})
+	}
 	m.call(Call{Do: Restore, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Token: m.token})
 }
 
 // restored takes the answer to it. If the hold is over, the restore may have overtaken the release.
 func (m *Machine) restored(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
+	if r.Err == nil && r.OK {
+		c.Token = max(c.Token, r.Token)
+	}
 	switch {
 	case r.Err == nil && !r.OK && r.Ours && m.shared && m.phase < Releasing: // it was granted since the Downgrade
 		m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt, Successor: m.successor})

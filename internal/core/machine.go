@@ -9,6 +9,7 @@
 //	attempt.go   one attempt: votes, validity, the reason of a failure
 //	agree.go     the fencing token of an attempt that has won
 //	wait.go      giving way, waiting, handoffs
+//	attach.go    taking over a hold that another process has detached
 //	hold.go      renewal, deadline, loss
 //	release.go   giving back
 //	tree.go      which votes win
@@ -41,6 +42,7 @@ type Config struct {
 	Renew       bool
 	Tries       bool // a TryLock: it waits for nobody
 	Slots       []Slots
+	Source      *Source // of an Attach; nil for other calls
 }
 
 // State is what a cell last said to the current attempt.
@@ -89,8 +91,9 @@ type Cell struct {
 	named      bool
 	apart      bool // it granted, or handed over, another slot than most
 
-	vote Vote // on what is being asked: the raise, or the release
-	gone bool // it did not have the key when it was released
+	vote    Vote   // on what is being asked: the raise, or the release
+	counted uint64 // the last token that it has counted, if it has parked the hold
+	gone    bool   // it did not have the key when it was released
 }
 
 // Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
@@ -148,6 +151,8 @@ type Machine struct {
 	last   int32 // the number of the last round
 
 	keep     bool          // Unlock left the key for a while
+	park     bool          // it was a Detach
+	returns  bool          // an Attach has failed, and another one may take the hold over
 	kept     time.Duration // until when, by the monotonic clock
 	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
 
@@ -233,6 +238,8 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		}
 	case Unlock:
 		m.unlock(now, e.Keep)
+	case Detach:
+		m.detach(now, e.Keep)
 	case Close:
 		if m.phase == Holding {
 			m.lose(Closed)
@@ -305,7 +312,7 @@ func (m *Machine) review(now Time) {
 }
 
 func (m *Machine) replied(now Time, c Call, r Reply) {
-	if d := &m.Cells[c.Cell]; r.Err != nil && (c.Do == Acquire || !d.NotALock) { // only an acquire looks at all keys
+	if d := &m.Cells[c.Cell]; r.Err != nil && (c.Do == Acquire || c.Do == Attach || !d.NotALock) { // only an acquire looks at all keys
 		d.Err = r.Err
 	}
 	m.Cells[c.Cell].track(c.Do, r)
@@ -320,7 +327,9 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 		m.renewed(now, c, r)
 	case Restore:
 		m.restored(now, c, r)
-	case Release, ReleaseAndLeave, Keep:
+	case Attach:
+		m.attached(now, c, r)
+	case Release, ReleaseAndLeave, Keep, Park, Return:
 		m.gaveBack(now, c, r)
 	}
 }
@@ -328,7 +337,10 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 // track notes whether the cell has, or may still get, a key or an entry of the waiter's. A call that finds a foreign hold adds
 // none.
 func (c *Cell) track(do Do, r Reply) {
-	if r.Unsent || r.Quarantined || do != Acquire && do != Yield && do != Restore || r.Again && !c.restored {
+	if do == Park {
+		c.unsure = c.unsure || r.Err != nil && !r.Unsent
+	}
+	if r.Unsent || r.Quarantined || do != Acquire && do != Yield && do != Restore && do != Attach || r.Again && !c.restored {
 		return
 	}
 	c.reached = true

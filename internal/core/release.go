@@ -7,10 +7,16 @@ import (
 // unlock ends the hold and gives back at every cell. It also ends a hold that was lost: nothing of it may be left. If keep
 // is positive, the cells that have granted keep the key for that long instead.
 func (m *Machine) unlock(now Time, keep time.Duration) {
+	m.endHold(now, keep, Keep)
+}
+
+// endHold is unlock. keeper is what the cells are asked for that keep the key.
+func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 	if m.phase != Holding && m.phase != Losing {
 		return
 	}
-	m.phase, m.keep, m.kept, m.released = Releasing, keep > 0, now.Mono+keep, Unanswered
+	m.phase, m.keep, m.kept, m.released = Releasing, keep > 0 && keeper == Keep, now.Mono+keep, Unanswered
+	m.park = keeper == Park
 	m.endRounds()
 	contended := m.tallies().some(hasRefused)
 	for i := range m.Cells {
@@ -23,7 +29,7 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 		call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}
 		switch {
 		case keep > 0 && c.State == Granted:
-			call.Do, call.For = Keep, keep
+			call.Do, call.For = keeper, keep
 		case c.State == Asked && !contended && m.attempt == 1: // most likely it has granted
 			c.bare = true
 		case c.State != Granted || c.stray:
@@ -31,6 +37,9 @@ func (m *Machine) unlock(now Time, keep time.Duration) {
 		}
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
+		if m.cfg.Source != nil && c.State != Granted { // it may be parked there since
+			m.call(Call{Do: Release, Whose: Former, Cell: int32(i), Attempt: m.attempt})
+		}
 	}
 	m.changed++
 }
@@ -54,6 +63,9 @@ func (m *Machine) keepNoLonger(now Time, cell int32) {
 // gaveBack takes the answer to a release, or to a Keep. That the lock is not kept is decided with the last answer: a Keep that is yet
 // to be sent could reach a node that comes back after the holder was told, and leave the key there beyond its TTL.
 func (m *Machine) gaveBack(now Time, call Call, r Reply) {
+	if call.Whose != Own {
+		return
+	}
 	c := &m.Cells[call.Cell]
 	if c.pending > 0 { // what was sent before it is yet to be answered
 		c.overtaken = true
@@ -67,19 +79,22 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 	c.vote = No
 	if r.Err == nil {
 		c.Err = nil
-		kept := call.Do == Keep
+		kept := call.Do == Keep || call.Do == Park
 		c.gone = !r.OK && (!kept || c.State == Granted)
-		if m.keep == kept && (r.OK || !kept) {
-			c.vote = Yes
+		if m.keeps() == kept && (r.OK || !kept) {
+			c.vote, c.counted = Yes, r.Token
 		}
 	}
 	t := m.tallies()
 	result := t.result(saidYes, maySayYes)
-	if result == VotePending || result == VoteLost && (t.undecided > 0 || m.keep && t.total[maySayYes] > t.total[saidYes]) {
+	if result == VotePending || result == VoteLost && (t.undecided > 0 || m.keeps() && t.total[maySayYes] > t.total[saidYes]) {
 		return
 	}
 	m.phase, m.fx.Released = Over, true
 	m.released = Vote(result)
+	if m.park && (result == VoteLost || m.Remaining(now) <= 0) {
+		m.unpark()
+	}
 	for i := range m.Cells {
 		if m.Cells[i].renewed {
 			m.keepNoLonger(now, int32(i))
@@ -94,11 +109,11 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 // call only leaves the queue.
 func (m *Machine) releaseAgain(k Call) Call {
 	switch {
-	case m.phase < Releasing:
+	case m.phase < Releasing, k.Do == Return:
 	case k.Do == Keep:
 		k.Do, k.Successor, k.All, k.For = Leave, false, !m.successorHolds(), 0
 	default:
-		k.Do, k.All = ReleaseAndLeave, k.Successor || !m.successorHolds()
+		k.Do, k.All, k.For = ReleaseAndLeave, k.Successor || !m.successorHolds(), 0
 	}
 	return k
 }
@@ -130,6 +145,10 @@ func (m *Machine) fail(why Reason) {
 	m.phase, m.successor = Over, false
 	m.changed++
 	for i := range m.Cells {
+		if m.cfg.Source != nil {
+			m.giveBackAttached(i, why)
+			continue
+		}
 		c := &m.Cells[i]
 		do := Leave
 		switch {
@@ -169,11 +188,12 @@ func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 		times++
 	}
 	switch {
+	case k.Whose != Own:
 	case k.Do == Yield && m.phase >= Holding:
 		k.Do, k.All = ReleaseAndLeave, !m.successorHolds()
 	case k.Do == Yield:
 		k.Do = Release
-	case k.Do == Release:
+	case k.Do == Release, k.Do == Park, k.Do == Return:
 		k = m.releaseAgain(k)
 	}
 	return k, times

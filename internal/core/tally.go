@@ -36,6 +36,7 @@ const (
 	keepsOut                  // it refused the attempt, and has no other free slot
 	isForeign                 // a copy of the call has the lock there
 	isFree                    // the lock is free there
+	mayAttach                 // an Attach may have it, now or later
 	mayBeTheirs               // it did not refuse, or is marked
 	isMarked                  // it is one of the cells that a question is about: see mark
 	isPartMarked              // the same, by the rule for breaks
@@ -193,6 +194,7 @@ func (m *Machine) factsOf(i int) facts {
 		with(keepsOut, c.Refused && !c.Refusal.Elsewhere).
 		with(isForeign, c.State == Foreign).
 		with(isFree, c.State == Free).
+		with(mayAttach, !c.gone).
 		with(mayBeTheirs, !c.Refused)
 }
 

@@ -7,6 +7,7 @@
 //	multi.go          the lock of several locks: a MultiLock, its limits
 //	call.go           a call: its machine, what it sends, its timer
 //	hold.go           its leases, Extend, Unlock
+//	attach.go         Detach and Attach; with parked.go, the text of a detached hold
 //	errors.go         its errors
 //	observe.go        what an Observer learns of a call and its hold
 //	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchlook.go

@@ -15,6 +15,9 @@ import (
 
 // failure is why an attempt failed.
 func (c *call) failure(why core.Reason) error {
+	if c.parked != nil {
+		return c.attachFailure(why)
+	}
 	switch why {
 	case core.Held:
 		return c.heldError()

@@ -304,17 +304,22 @@ func Resign(lease *quorumlock.Lease) error {
 
 // unlock ends the hold and has it released. It is called with mu held, and flush follows.
 func (c *call) unlock(keep time.Duration) {
-	c.hold.over = true
-	c.hold.note(c.lock.client.now())
-	c.hold.released = make(chan struct{})
 	if keep > 0 {
 		c.lock.client.keeps(c.number, keep)
 	}
+	c.endHold(core.Event{Kind: core.Unlock, Keep: keep})
+}
+
+// endHold ends the hold by an Unlock or a Detach. It is called with mu held, and flush follows.
+func (c *call) endHold(e core.Event) {
+	c.hold.over = true
+	c.hold.note(c.lock.client.now())
+	c.hold.released = make(chan struct{})
 	c.lock.client.forget(c) // before the release is sent: whoever is refused by it knows that it is on its way
-	if keep == 0 && !c.lock.shared && !c.downgraded.Load() {
+	if e.Keep == 0 && !c.lock.shared && !c.downgraded.Load() {
 		c.window.Store(c.leaveOpen())
 	}
-	c.take(core.Event{Kind: core.Unlock, Keep: keep})
+	c.take(e)
 	if c.timer != nil {
 		c.timer.Stop()
 	}

@@ -39,16 +39,17 @@ func (c Cell) at(d Cell) bool { return c.Node == d.Node && c.Name == d.Name }
 // Lock is a lock of any kind: cells, and the tree that says which of them make a quorum. It is
 // immutable, but for what it has seen, and safe for concurrent use.
 type Lock struct {
-	client *Client
-	name   string
-	tree   core.Tree
-	cells  []Cell
-	nodes  []Node       // of the cells, each once: what goes to one node goes together
-	shared bool         // all cells are
-	slots  int          // how many callers can hold it at one time, if it is not shared
-	locks  int          // the number of its locks: 1 unless it is a MultiLock
-	size   int          // bytes of all their names, with prefixes
-	places map[Cell]int // of a MultiLock: which cell is where
+	client   *Client
+	name     string
+	tree     core.Tree
+	cells    []Cell
+	nodes    []Node       // of the cells, each once: what goes to one node goes together
+	shared   bool         // all cells are
+	slots    int          // how many callers can hold it at one time, if it is not shared
+	detaches bool         // its leases can be detached
+	locks    int          // the number of its locks: 1 unless it is a MultiLock
+	size     int          // bytes of all their names, with prefixes
+	places   map[Cell]int // of a MultiLock: which cell is where
 
 	clients []*Client // of all these locks, each once
 	set     options.Settings

@@ -87,6 +87,8 @@ func (c Call) Guarded(quarantine time.Duration) Call {
 			c.Script = guardedShare
 		case slotAcquire:
 			c.Script = guardedSlotAcquire
+		case pass:
+			c.Script = guardedPass
 		}
 		c.add(ms(quarantine))
 	}
@@ -271,6 +273,8 @@ func (c *Call) Begins() bool {
 	switch c.Script {
 	case acquire, guardedAcquire, share, guardedShare, slotAcquire, guardedSlotAcquire:
 		return true
+	case pass, guardedPass:
+		return c.args[3].kind == aNumber
 	}
 	return c.entry != nil
 }
@@ -280,7 +284,7 @@ var ErrRecalled = errors.New("not sent: the attempt was given back before the no
 
 // IsFirst reports whether the call is the first attempt of its waiter: before it, nothing of the waiter is at the node.
 func (c *Call) IsFirst() bool {
-	return c.Begins() && c.Script != release && c.Script != slotRelease && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
+	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != pass && c.Script != guardedPass && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
 }
 
 // GivesBack reports whether the call gives back what its waiter may have of the lock at the node.

@@ -57,7 +57,9 @@ func around(cells Cells, cell int) (first, last int) {
 type Caller struct {
 	Waiter quorumlock.Owner
 	Ticket int64
-	Secret string // proves that a handoff comes from a node; empty for a TryLock, which is handed nothing
+	Secret string           // proves that a handoff comes from a node; empty for a TryLock, which is handed nothing
+	Parked quorumlock.Owner // for whom a Detach parks the hold; valid from then on
+	Former quorumlock.Owner // from whom an Attach takes the hold
 }
 
 // Script is a call as the nodes know it. owner is that of its attempt, see Owner. For an Acquire and a Yield, hint is the
@@ -77,7 +79,7 @@ func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Ow
 			call = call.Lends()
 		}
 	}
-	if k.Do == core.Acquire || k.Do == core.Restore {
+	if k.Do == core.Acquire || k.Do == core.Restore || k.Do == core.Attach {
 		call = call.Guarded(t.Quarantine)
 	}
 	return call
@@ -85,7 +87,19 @@ func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Ow
 
 func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Owner, e *Entry, hint uint64) Call {
 	cell := int(k.Cell)
+	switch k.Whose {
+	case core.Parked:
+		owner = c.Parked
+	case core.Former:
+		owner = c.Former
+	}
 	switch k.Do {
+	case core.Park:
+		return Park(name, owner, c.Parked, k.For, cell)
+	case core.Attach:
+		return Attach(name, owner, c.Former, t.TTL, k.Token, cell)
+	case core.Return:
+		return Return(name, owner, c.Former, cell)
 	case core.Acquire:
 		return AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell)
 	case core.Raise:
@@ -137,6 +151,10 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 		var slot int
 		r.First, slot, r.Err = reply.Yielded()
 		r.Slot = int32(slot)
+	case core.Park, core.Attach, core.Return:
+		var p Passed
+		p, r.Err = reply.Passed()
+		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Rival != "", p.Token, Base(p.Rival)
 	case core.Release, core.ReleaseAndLeave:
 		_, r.OK, r.Err = reply.Released()
 	default:

@@ -23,6 +23,8 @@ var (
 	downgrade      = newScript("downgrade", lua("downgrade"))
 	raise          = newScript("raise", lua("raise"))
 	renew          = newScript("renew", lua("renew"))
+	pass           = newScript("pass", lua("pass"))
+	guardedPass    = newScript("pass", alwaysGuarded(lua("guard"))+lua("pass"))
 	release        = newScript("release", lua("release"))
 	forceRelease   = newScript("force_release", lua("force_release"))
 	open           = newScript("open", lua("open"))
@@ -33,7 +35,7 @@ var (
 // Scripts are the scripts of this package. A guarded one has the same name as the one without the guard.
 func Scripts() []*Script {
 	return []*Script{
-		acquire, guardedAcquire, share, guardedShare, downgrade, raise, renew, release, forceRelease, open, leave, inspect,
+		acquire, guardedAcquire, share, guardedShare, downgrade, raise, renew, pass, guardedPass, release, forceRelease, open, leave, inspect,
 		slotAcquire, guardedSlotAcquire, slotRelease, slotLeave, slotRenew, slotRaise, slotInspect, slotForceRelease,
 		latch, proclaim, withdraw, leader, ready, guardedReady,
 	}
@@ -326,6 +328,26 @@ func Raise(name string, owner quorumlock.Owner, ttl time.Duration, own, token ui
 // Renew gives a lock that owner holds a fresh ttl.
 func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 	return newCall(renew, name, lockToken, who(owner), ms(ttl))
+}
+
+// Park passes the hold of owner to another one, for ttl.
+func Park(name string, owner, other quorumlock.Owner, ttl time.Duration, cell int) Call {
+	return passAs(text("park"), name, owner, other, ttl, cell)
+}
+
+// Attach passes the hold of another owner to owner, for ttl at least, unless the node has counted a token after last.
+func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell int) Call {
+	return passAs(number(last), name, owner, other, ttl, cell)
+}
+
+// Return passes the hold of owner to another one. The key expires when it would have.
+func Return(name string, owner, other quorumlock.Owner, cell int) Call {
+	return passAs(text("back"), name, owner, other, 0, cell)
+}
+
+// passAs is a call for a cell: see Call.At.
+func passAs(how arg, name string, owner, other quorumlock.Owner, ttl time.Duration, cell int) Call {
+	return newCall(pass, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(cell)}, ms(ttl), how).At(cell)
 }
 
 // Downgrade lets others share a lock that owner holds, and gives its share a fresh ttl. It is Renew if owner shares the lock.

@@ -263,7 +263,7 @@ func (t *tier) tried() {
 	}
 	for _, w := range t.plan.Workers {
 		for i := range w.Steps {
-			if s := &w.Steps[i]; s.Cancel > 0 || s.Told > 0 || s.Limit > 0 || s.Keep > 0 {
+			if s := &w.Steps[i]; s.Cancel > 0 || s.Told > 0 || s.Limit > 0 || s.Keep > 0 || s.Detach > 0 {
 				return // who has the lock at the nodes may give it up
 			}
 		}

@@ -59,9 +59,13 @@ func (t *tier) granted(c *call) *hold {
 		}
 	}
 	for _, name := range c.lock.names {
-		t.ordered(h, name, bound)
+		if c.worker.text == nil {
+			t.ordered(h, name, bound)
+		}
 	}
-	w.inCallOrder(c.worker)
+	if c.worker.text == nil {
+		w.inCallOrder(c.worker)
+	}
 	w.holds = append(w.holds, h)
 	if c.lock.read == 0 {
 		w.waits = append(w.waits, span{c.lock, nil, c.first, t.world.Now()})
@@ -147,7 +151,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 // fewAnswer checks that no quorum has been well since the call began. The tier may learn of a silent node's fault only later. To a
 // TryLock, a node is not well either that refuses it for the sake of an ended hold of its own client, whose release is pending.
 func (t *tier) fewAnswer(c *call, why core.Reason) {
-	if t.plan.Guard || t.plan.Twins {
+	if t.plan.Guard || t.plan.Twins || c.worker.text != nil { // it is no quorum for an Attach if some nodes have been freed
 		return
 	}
 	votes := make([]core.Vote, c.lock.Cells())
@@ -246,11 +250,11 @@ func (t *tier) released(k *worker) {
 		w := &t.watch
 		// The nodes count from when they were asked, however long the process has been suspended since. By the
 		// process's own clock, the end would come too late.
-		end := k.unlocked + time.Duration(float64(k.step.Keep)*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
+		end := k.unlocked + time.Duration(float64(max(k.step.Keep, k.step.Detach))*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
 		w.kept = append(w.kept, span{c.lock, h, t.world.Now(), end})
 	}
 	for _, name := range c.lock.names {
-		if k.step.Keep == 0 {
+		if k.step.Keep == 0 && k.step.Detach == 0 {
 			t.handoff(name)
 		}
 	}
@@ -273,7 +277,7 @@ const slackOfClocks = time.Microsecond
 
 // inTime checks that a call took no longer than it may.
 func (t *tier) inTime(k *worker, call string, took time.Duration) {
-	if t.wasPaused(k.process.number, 0) {
+	if t.wasPaused(k.process.number, 0) || k.text != nil && call == "Lock" { // it tries again while others do
 		return
 	}
 	most := k.limit

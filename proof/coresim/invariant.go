@@ -87,6 +87,9 @@ const (
 	// A lock that Unlock leaves for a while is nobody else's in that time, if the Unlock was confirmed.
 	keptOn = "what is kept is kept"
 
+	// A detached hold goes on in one process at most, with its token, and not after anybody else has had the lock (tokens rise).
+	attachedOnce = "a hold is attached once"
+
 	// A machine does not ask the nodes again and again without a pause.
 	noStorm = "a machine does not spin"
 )

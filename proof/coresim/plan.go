@@ -40,6 +40,7 @@ type Plan struct {
 	MaxHold     time.Duration
 	Readers     bool // some of the calls are of readers
 	Crowd       bool // one process has more callers than it sends to the nodes at one time
+	Detaches    bool // some holds are detached, and others go on with them
 	Guard       bool // all clients have the restart guard: any node may restart without its data
 	Network     fleet.Network
 	Latency     time.Duration // the longest of most messages, one way
@@ -68,6 +69,8 @@ type Step struct {
 	Told    time.Duration `shrink:"0"` // it is cancelled this long after it was called; 0: it is not
 	Hold    []Use         `shrink:"drop"`
 	Keep    time.Duration `shrink:"0"` // Unlock leaves the lock for so long; 0: it does not
+	Detach  time.Duration `shrink:"0"` // the hold is detached for so long instead; 0: it is not
+	Takers  []Taker       `shrink:"drop"`
 }
 
 // Use is something that is done while holding.
@@ -190,6 +193,7 @@ func newPlan(seed uint64) *Plan {
 	p.thaws()
 	p.crowds()
 	p.readers()
+	p.detaches()
 	return p
 }
 

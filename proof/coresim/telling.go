@@ -9,8 +9,8 @@ import (
 
 var (
 	phases = [...]string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
-	events = [...]string{"", "start", "reply to", "turn", "turn for slot", "taken", "handoff", "next", "tick", "cancel", "extend", "downgrade", "unlock", "close"}
-	does   = [...]string{"", "acquire", "raise", "yield", "release", "release and leave", "leave", "renew", "restore", "keep"}
+	events = [...]string{"", "start", "reply to", "turn", "turn for slot", "taken", "handoff", "next", "tick", "cancel", "extend", "downgrade", "unlock", "detach", "close"}
+	does   = [...]string{"", "acquire", "raise", "yield", "release", "release and leave", "leave", "renew", "restore", "keep", "park", "attach", "return"}
 )
 
 // telling describes a step of a machine, for the trace.
@@ -48,6 +48,9 @@ func telling(c *call, was core.Phase, e *core.Event, fx *core.Effects) string {
 // ask describes a call of a machine, for the trace.
 func ask(k *core.Call) string {
 	s := fmt.Sprintf("%s n%d %d", does[k.Do], k.Cell+1, k.Attempt)
+	if k.Whose != core.Own {
+		s += [...]string{"", " parked", " former"}[k.Whose]
+	}
 	if k.Successor {
 		s += " successor"
 	}

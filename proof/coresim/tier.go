@@ -19,22 +19,25 @@ const maxSteps = 400_000
 
 // tier is one run of one plan.
 type tier struct {
-	plan       *Plan
-	world      *fleet.World
-	procs      []*process
-	locks      [24]*lock // by names, which of them are shared, and whether they are renewed
-	calls      []*call
-	sent       []sent
-	watch      watch
-	troubles   []trouble // of process p and node n: p*nodes + n
-	traces     bool
-	trace      strings.Builder
-	violations []Violation
-	probe      *worker
-	fired      int           // timers
-	recalls    int           // see Outcome
-	base       []fleet.Clock // of each process
-	room       *room
+	plan          *Plan
+	world         *fleet.World
+	procs         []*process
+	locks         [24]*lock // by names, which of them are shared, and whether they are renewed
+	calls         []*call
+	sent          []sent
+	watch         watch
+	troubles      []trouble // of process p and node n: p*nodes + n
+	traces        bool
+	trace         strings.Builder
+	violations    []Violation
+	probe         *worker
+	fired         int           // timers
+	recalls       int           // see Outcome
+	base          []fleet.Clock // of each process
+	room          *room
+	texts         int // detached holds
+	takers        int // of those
+	attachedHolds int
 }
 
 // sent is a call on its way.
@@ -65,6 +68,7 @@ type Outcome struct {
 	Handed     int // how many of the grants were handoffs
 	Scripts    int
 	Recalls    int           // unsent attempts that were dropped together with their releases, counted per node
+	Attached   int           // detached holds that went on
 	Attempts   int           // by those who were granted the lock
 	Waited     time.Duration // by them
 	Trace      string
@@ -110,7 +114,7 @@ func run(p *Plan, traces bool) Outcome {
 	t.play()
 	t.room.sent = t.sent
 	t.room.clear()
-	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Recalls: t.recalls, Trace: t.trace.String()}
+	out := Outcome{Violations: t.violations, Grants: t.watch.grants, Handed: t.watch.successors, Attempts: t.watch.attempts, Waited: t.watch.waited, Scripts: t.watch.scripts, Recalls: t.recalls, Attached: t.attachedHolds, Trace: t.trace.String()}
 	if traces {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(out.Trace))

@@ -43,7 +43,7 @@ func TestSeeds(t *testing.T) {
 		}
 		return
 	}
-	var next, grants, ran, recalls, bad atomic.Int64
+	var next, grants, ran, recalls, attached, bad atomic.Int64
 	var mu sync.Mutex
 	var first [len(firstCost)]cost
 	next.Store(int64(*from))
@@ -60,7 +60,7 @@ func TestSeeds(t *testing.T) {
 					}
 					p := newPlan(uint64(seed))
 					out := play(p)
-					if seed < firstSeeds && !p.Readers && !p.Crowd {
+					if seed < firstSeeds && !p.Readers && !p.Crowd && !p.Detaches {
 						mu.Lock()
 						first[p.Class].add(&out)
 						mu.Unlock()
@@ -68,6 +68,7 @@ func TestSeeds(t *testing.T) {
 					grants.Add(int64(out.Grants))
 					ran.Add(int64(out.Scripts))
 					recalls.Add(int64(out.Recalls))
+					attached.Add(int64(out.Attached))
 					if len(out.Violations) == 0 {
 						continue
 					}
@@ -86,9 +87,12 @@ func TestSeeds(t *testing.T) {
 	if *seeds >= 1000 && bad.Load() == 0 && recalls.Load() == 0 {
 		t.Error("no attempt was recalled")
 	}
+	if *seeds >= 1000 && bad.Load() == 0 && attached.Load() == 0 {
+		t.Error("no detached hold went on")
+	}
 	n, took := *seeds, time.Since(start)
-	t.Logf("%d seeds in %v, %.0f a second; %.1f grants, %.0f scripts and %.2f recalls a seed; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
-		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), float64(recalls.Load())/float64(n), bad.Load())
+	t.Logf("%d seeds in %v, %.0f a second; %.1f grants, %.0f scripts and %.2f recalls a seed; %d holds attached; %d failed", n, took.Round(time.Millisecond), float64(n)/took.Seconds(),
+		float64(grants.Load())/float64(n), float64(ran.Load())/float64(n), float64(recalls.Load())/float64(n), attached.Load(), bad.Load())
 }
 
 func play(p *Plan) Outcome {

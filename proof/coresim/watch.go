@@ -220,6 +220,9 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 		refused = err == nil && !a.Granted && !a.Free
 	case core.Raise, core.Renew, core.Keep:
 		ok, _ = reply.Done()
+	case core.Attach:
+		a, err := reply.Passed()
+		ok = err == nil && a.OK
 	}
 	if ok && w.is.holder(w.me) == "" {
 		w.violate(yesToHolder, "n%d said yes to %s, who does not hold", node+1, w.me)
@@ -282,6 +285,9 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 	others := false
 	for i := range w.was.holders {
 		h := &w.was.holders[i]
+		if passes(c, k, h.Name) && w.is.holder([]byte(h.Name)) == "" {
+			continue // passed on
+		}
 		if string(w.me) == h.Name || (k.Do == core.Acquire || k.All) && isSuccessorOf(h.Name, waiter) {
 			continue
 		}
@@ -306,6 +312,18 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 			w.violate(othersPlace, "n%d: what %s sent took %s out of the queue", node+1, waiter, who)
 		}
 	}
+}
+
+// passes reports whether an owner is one of the two between whom a call passes a hold.
+func passes(c *call, k *core.Call, who string) bool {
+	own, cell := c.caller.Owner(k.Attempt, k.Successor), int(k.Cell)
+	switch k.Do {
+	case core.Park:
+		return who == string(wire.OfCell(own, cell)) || who == string(wire.OfCell(c.caller.Parked, cell))
+	case core.Attach, core.Return:
+		return who == string(wire.OfCell(own, cell)) || who == string(wire.OfCell(c.caller.Former, cell))
+	}
+	return false
 }
 
 func isSuccessorOf(owner, waiter string) bool {
@@ -358,6 +376,9 @@ func (w *watch) inTurn(node int, now int64, it *item, shares bool) {
 func (w *watch) handed(node int, now int64, k *core.Call) {
 	for i := range w.is.holders {
 		who := w.is.holders[i].Name
+		if c := w.callOf(string(w.me)); c != nil && len(w.was.holders) == 1 && len(w.is.holders) == 1 && passes(c, k, w.was.holders[0].Name) && passes(c, k, who) {
+			continue // passed on
+		}
 		if w.was.holder([]byte(who)) != "" || (k.Do == core.Acquire || k.Do == core.Restore) && bytes.Equal(w.me, []byte(who)) {
 			continue
 		}

@@ -27,7 +27,9 @@ type worker struct {
 	unlocked time.Duration // the same in true time
 	hold     *hold
 	ended    bool
-	got      int // holds
+	got      int   // holds
+	text     *text // of an Attach; nil for other calls
+	taker    int   // which of its takers this is
 }
 
 // after has something done unless the worker does something else by then.
@@ -73,6 +75,10 @@ func (k *worker) begin() {
 
 // try makes one call. A hold that was lost before it was returned is followed by another.
 func (k *worker) try() {
+	if k.text != nil {
+		k.process.tier.attach(k)
+		return
+	}
 	k.call = k.process.tier.newCall(k, k.lock, k.step.Try, k.ticket)
 	k.call.start()
 }
@@ -82,7 +88,7 @@ func (k *worker) cancel() {
 		return
 	}
 	k.gone = true
-	if k.call == nil { // it waits in the local queue
+	if k.call == nil || k.call.outcome == core.Failed { // it waits in the local queue, or to attach again
 		k.returns()
 		k.next()
 		return
@@ -114,7 +120,13 @@ func (k *worker) decided(c *call) {
 	p.forget(c)
 	c.finish(t)
 	took := p.now.Mono - k.began
-	t.failed(k, c, took)
+	switch {
+	case k.text == nil:
+		t.failed(k, c, took)
+	case t.notAttached(k, c) && !p.closed:
+		k.after(time.Duration(1+p.to.Random(40))*time.Millisecond, k.try)
+		return
+	}
 	k.returns()
 	if p.closed {
 		k.ended = true
@@ -125,6 +137,9 @@ func (k *worker) decided(c *call) {
 
 func (k *worker) acquired(c *call) {
 	p, t := k.process, k.process.tier
+	if k.text != nil {
+		t.attached(k)
+	}
 	if !p.lives(c) || !c.alive() || p.closed { // nobody has had it
 		c.release(0)
 		return
@@ -191,6 +206,10 @@ func (k *worker) unlock() {
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
 	p.tier.releasing(k.hold)
 	c.flush()
+	if k.step.Detach > 0 {
+		c.detach(k.step.Detach)
+		return
+	}
 	c.release(k.step.Keep)
 }
 
@@ -212,5 +231,8 @@ func (k *worker) freed() {
 	}
 	p.tier.inTime(k, "Unlock", p.now.Mono-k.unlocks)
 	p.tier.released(k)
+	if k.step.Detach > 0 {
+		k.detached()
+	}
 	k.next()
 }

@@ -289,9 +289,11 @@ func (g *generator) call() wire.Call {
 			own += g.Uint64N(3) - 1
 		}
 		return wire.Raise(g.name, owner, g.ttl(), own, own+g.Uint64N(3)*pick[uint64](g, 1, 1000, 1e9, 1e13))
-	case p < 0.56:
+	case p < 0.54:
 		return wire.Renew(g.name, owner, g.ttl())
-	case p < 0.66:
+	case p < 0.61:
+		return g.passed(owner)
+	case p < 0.67:
 		c := wire.Release(g.name, owner, g.hold(owner))
 		if g.chance(0.3) {
 			c = c.Lends()
@@ -311,6 +313,25 @@ func (g *generator) call() wire.Call {
 		return wire.ForceRelease(g.name)
 	default:
 		return wire.Inspect(g.name, pick(g, 0, 1, 2, 100))
+	}
+}
+
+// passed is a call that passes a hold on.
+func (g *generator) passed(owner quorumlock.Owner) wire.Call {
+	base, end, _ := strings.Cut(string(owner), ".") // most owners end in their cell
+	if i := strings.LastIndexByte(string(owner), '.'); i > 0 {
+		base, end = string(owner[:i]), string(owner[i+1:])
+	}
+	cell, _ := strconv.Atoi(end)
+	owner = quorumlock.Owner(base)
+	other := pick(g, owner, wire.Base(g.owner()), "p:1.1", "p:1.1")
+	switch g.IntN(5) {
+	case 0, 1:
+		return wire.Park(g.name, owner, other, g.ttl(), cell)
+	case 2:
+		return wire.Return(g.name, owner, other, cell)
+	default:
+		return g.guarded(wire.Attach(g.name, other, owner, g.ttl(), g.counter()-g.Uint64N(2), cell))
 	}
 }
 

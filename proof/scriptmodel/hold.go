@@ -23,6 +23,53 @@ func (n *Node) renew() wire.Reply {
 	return wire.Integer(1)
 }
 
+// passOn is pass.lua.
+func (n *Node) passOn() wire.Reply {
+	from, to := n.text(1), n.text(2)
+	limit, takes := tonumber(n.text(4))
+	if takes {
+		from, to = to, from
+	}
+	last := 0.0
+	if s, ok := n.token.get(); ok {
+		if last, ok = tonumber(s); !ok || last != last {
+			panic(n.badToken())
+		}
+	}
+	held, has := n.lock.hget(from)
+	_, again := n.lock.hget(to)
+	switch {
+	case takes && last > limit:
+		return wire.Integers(0, 0)
+	case again:
+		return wire.Integers(2, int64(last))
+	case !has || len(held) > 12:
+		all := n.lock.hgetall()
+		if !takes || len(all) == 0 || len(all) > 2 {
+			return wire.Integers(0, 0)
+		}
+		who := all[0].Name
+		if who == "mode" {
+			if len(all) < 2 {
+				return wire.Integers(0, 0)
+			}
+			who = all[1].Name
+		}
+		return wire.Reply{Value: []any{int64(3), int64(0), who}}
+	}
+	n.lock.hset(to, held)
+	n.lock.hdel(from)
+	if n.text(4) != "back" {
+		if ms := n.number(3); !takes || float64(n.pttl(n.lock)) < ms {
+			n.pexpire(n.lock, n.whole(3))
+		}
+		if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(3)+86400000 {
+			n.pexpire(n.token, integer(whole(n.number(3)+93600000)))
+		}
+	}
+	return wire.Integers(1, int64(last))
+}
+
 // raise is raise.lua.
 func (n *Node) raise() wire.Reply {
 	shares := n.text(5) != ""

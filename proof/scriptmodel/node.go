@@ -83,6 +83,8 @@ var (
 	downgradeScript    = wire.Downgrade("", "", 0).Script
 	raiseScript        = wire.Raise("", "", 0, 0, 0).Script
 	renewScript        = wire.Renew("", "", 0).Script
+	passScript         = wire.Park("", "", "", 0, 0).Script
+	guardedPassScript  = wire.Attach("", "", "", 0, 0, 0).Guarded(1).Script
 	releaseScript      = wire.Release("", "", 0).Script
 	openScript         = wire.Release("", "", 1).Open(0, "").Script
 	leaveScript        = wire.Leave("", "", false).Script
@@ -172,6 +174,15 @@ func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 	case renewScript:
 		n.openCounter()
 		reply = n.renew()
+	case passScript:
+		n.openCounter()
+		reply = n.passOn()
+	case guardedPassScript:
+		n.openCounter()
+		if left, out := n.guard(true); out {
+			return wire.Integers(3, int64(left), -1), n.messages
+		}
+		reply = n.passOn()
 	default:
 		if c.KeyCount() < 5 {
 			reply.Err = errUnknown

@@ -1,0 +1,153 @@
+package core
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Source is a hold that an Attach takes over. It is immutable.
+type Source struct {
+	Token  uint64   // of the hold
+	Counts []uint64 // of each cell: the last token that it had counted when the hold was parked; see Parked
+}
+
+// Whose says which owner a call is about.
+type Whose uint8
+
+const (
+	Own    Whose = iota // the attempt's own, or its successor
+	Parked              // the owner for whom a Detach parks the hold
+	Former              // the owner from whom an Attach takes it
+)
+
+// detach ends the hold here, and parks it for a while: at the cells, an owner has it who is nobody. A hold that is lost is released.
+func (m *Machine) detach(now Time, keep time.Duration) {
+	if m.phase == Holding {
+		m.endHold(now, keep, Park)
+	} else {
+		m.unlock(now, 0)
+	}
+}
+
+// keeps reports whether cells keep the key that the hold leaves.
+func (m *Machine) keeps() bool { return m.keep || m.park }
+
+// unpark releases what a Detach has parked, if no quorum has confirmed it while the hold was valid: nobody will take it over.
+func (m *Machine) unpark() {
+	m.released = No
+	for i := range m.Cells {
+		if !m.Cells[i].isClear() {
+			m.call(Call{Do: Release, Whose: Parked, Cell: int32(i), Attempt: m.attempt})
+		}
+	}
+}
+
+// Parked returns the hold that a Detach has parked, if a quorum has confirmed it. A cell that has not confirmed may have it, too: then it
+// has counted no token since it granted the hold.
+func (m *Machine) Parked() (s Source, ok bool) {
+	if !m.park || m.released != Yes {
+		return s, false
+	}
+	s = Source{Token: m.token, Counts: make([]uint64, len(m.Cells))}
+	for i := range m.Cells {
+		s.Counts[i] = max(m.token, m.Cells[i].Token, m.Cells[i].counted)
+	}
+	return s, true
+}
+
+// attached takes a cell's answer to an Attach.
+func (m *Machine) attached(now Time, call Call, r Reply) {
+	c := &m.Cells[call.Cell]
+	c.pending--
+	if c.State == Asked || m.phase == Holding {
+		m.noteAttached(c, r)
+	}
+	lost := r.Err != nil && !r.Unsent && !r.Quarantined
+	switch {
+	case m.phase == Asking:
+		m.countAttach(now)
+	case m.phase >= Releasing && (lost || c.overtaken && r.Err == nil && r.OK):
+		m.call(Call{Do: m.undo(), Cell: call.Cell, Attempt: call.Attempt})
+	}
+}
+
+// undo is what an Attach that is over asks for at a cell that it has got: it returns the hold to the former owner, so that another Attach may
+// take it over. After a hold, or if no quorum can take it over any more, the key is released.
+func (m *Machine) undo() Do {
+	if m.returns {
+		return Return
+	}
+	return Release
+}
+
+func (m *Machine) noteAttached(c *Cell, r Reply) {
+	c.failed = r.Err != nil
+	switch {
+	case r.Quarantined, r.Unsent:
+		c.State = Untouched
+	case r.Err != nil:
+		c.State, c.NotALock = Unknown, r.NotALock
+	case r.Again && m.phase == Asking: // a copy of this process makes the same call
+		c.State, c.Err = Left, ErrForeign
+	case r.OK:
+		c.State, c.Won, c.Token, c.Err = Granted, true, m.cfg.Source.Token, nil
+	case c.State == Asked:
+		c.State, c.Refused, c.Refusal, c.Err = Left, true, r, nil
+		c.gone = !r.Rival && m.phase == Asking
+	}
+}
+
+// countAttach decides an Attach, once a quorum has passed the hold on, or cannot any more, or all cells have answered.
+func (m *Machine) countAttach(now Time) {
+	t := m.tallies()
+	switch {
+	case t.holds(hasGranted):
+		m.token = m.cfg.Source.Token
+		for i := range m.Cells {
+			m.Cells[i].gone = false
+		}
+		if m.hold(now); m.phase == Holding {
+			m.renewAll(now) // until then, a node keeps the hold for as long as it was to be parked
+		}
+	case !t.holds(mayAttach), m.takenOver():
+		m.fail(Gone)
+	case m.unanswered() > 0:
+	case !t.holds(isLock):
+		m.fail(NotALock)
+	case m.hasRivals():
+		m.fail(Held)
+	default:
+		m.fail(NoQuorum)
+	}
+}
+
+func (m *Machine) hasRivals() bool {
+	for i := range m.Cells {
+		if m.Cells[i].Refusal.Rival {
+			return true
+		}
+	}
+	return false
+}
+
+// takenOver reports whether another owner has taken the hold over at a quorum.
+func (m *Machine) takenOver() bool {
+	cells := make(map[quorumlock.Owner]int)
+	for i := range m.Cells {
+		if r := &m.Cells[i].Refusal; r.Rival {
+			if cells[r.Holder]++; cells[r.Holder] >= m.cfg.Tree.Need() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// giveBackAttached gives back what an Attach that fails has got at a cell, or may have.
+func (m *Machine) giveBackAttached(i int, why Reason) {
+	m.returns = why != Gone
+	if c := &m.Cells[i]; c.State == Granted || c.State == Unknown || c.pending > 0 {
+		m.call(Call{Do: m.undo(), Cell: int32(i), Attempt: m.attempt})
+	}
+}

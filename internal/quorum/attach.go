@@ -1,0 +1,161 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// AllowDetach makes the leases of l, which is over the nodes of one client, ones that can be detached. It is called before l is used.
+func (l *Lock) AllowDetach() { l.detaches = !l.shared && l.cells[0].Permits == 0 }
+
+// Detach is that of Lease: leave ends the lease, and reports false if it was unlocked before.
+func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Duration, leave func() bool) (string, error) {
+	client := c.lock.client
+	if client.Begin() != nil {
+		return "", quorumlock.ErrLost // Close has told the lease so
+	}
+	defer client.End()
+	began := time.Now()
+	parked := &Parked{Key: c.lock.cells[0].Name, Need: c.needed(), Until: began.Add(c.lock.set.Drift.Validity(d, 0))}
+	c.mu.Lock()
+	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	err := c.detachable(lease, d)
+	if err == nil && !leave() {
+		err = quorumlock.ErrNotHeld
+	}
+	if err != nil {
+		c.flush()
+		return "", err
+	}
+	c.hold.leases = c.hold.leases[:0]
+	held := c.machine.Held(client.time())
+	parked.Owner = wire.OwnerOf(client.waiterOf(client.newNumber(client.calls.Add(1))), 1)
+	c.ctx, c.caller.Parked = ctx, parked.Owner
+	client.keeps(c.number, d)
+	c.endHold(core.Event{Kind: core.Detach, Keep: d})
+	c.flush()
+	err = c.confirmed()
+	c.mu.Lock()
+	var ok bool
+	parked.Source, ok = c.machine.Parked()
+	switch {
+	case c.hold.loss != nil:
+		err = c.hold.loss
+	case err == nil && !ok, err != nil && c.machine.Remaining(client.time()) <= 0:
+		err = c.lostError(core.NotRenewed)
+	}
+	ended := c.hold.loss == nil
+	c.mu.Unlock()
+	if c.watch != nil {
+		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
+			Lease: lease, Ended: ended, Held: held, Err: err})
+	}
+	if err != nil {
+		return "", err
+	}
+	return parked.String(), nil
+}
+
+// detachable says why a lease cannot be detached. It is called with mu held.
+func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
+	set := &c.lock.set
+	switch {
+	case !c.lock.detaches || c.downgraded.Load():
+		return errs.Misusef("quorumlock: Detach: the lease of %q cannot be detached: use a Mutex, or the writer of an RWMutex, of package redlock", c.lock.name)
+	case d < quorumlock.MinTTL, set.Drift.Validity(d, 0) <= 0:
+		return errs.Misusef("quorumlock: Detach: %v is too short for another process to take the hold over: use %v at least, and more than the drift", d, quorumlock.MinTTL)
+	case set.MaxTTL > 0 && d > set.MaxTTL:
+		return errs.Misusef("quorumlock: Detach: %v is longer than WithRestartGuard(%v) expects of any client: use a shorter time, or a longer guard at all clients", d, set.MaxTTL)
+	case d > maxParked:
+		return errs.Misusef("quorumlock: Detach: %v is too long: use at most %v", d, maxParked)
+	case c.hold.find(lease) < 0:
+		return quorumlock.ErrNotHeld
+	case len(c.hold.leases) > 1:
+		return errs.Misusef("quorumlock: Detach: %d leases of this hold of %q are entered: unlock the others first, they would lose it", len(c.hold.leases), c.lock.name)
+	}
+	return nil
+}
+
+// maxParked is the longest time of a Detach, and of a TTL.
+const maxParked = 365 * 24 * time.Hour
+
+const (
+	maxSplits  = 8                     // attempts of an Attach while others attach, too
+	splitPause = 10 * time.Millisecond // before the second one, on average; it doubles
+)
+
+// Attach takes over a detached hold of l.
+func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error) {
+	need, cells := l.Quorum()
+	if l.err == nil && (need != p.Need || cells != len(p.Source.Counts) || l.cells[0].Name != p.Key) {
+		return nil, errs.Misusef("quorumlock: Attach: the text is of a lock over %d nodes with a quorum of %d, and this client has %d with a quorum of %d: use a client of the same nodes and the same quorum",
+			len(p.Source.Counts), p.Need, cells, need)
+	}
+	if err := l.start(ctx); err != nil {
+		return nil, err
+	}
+	defer l.client.End()
+	return l.watched(ctx, true, func(l *Lock, ctx context.Context, w *watch) (*quorumlock.Lease, error) {
+		return l.attach(ctx, p, w)
+	})
+}
+
+func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lease, error) {
+	config := l.lock
+	config.Source = &p.Source
+	for try := 1; ; try++ {
+		c := l.newCall(&config, l.client.nextTicket(), nil, w)
+		c.caller.Former = p.Owner
+		c.parked = p
+		lease, err := c.run(ctx, ctx, nil)
+		if lease != nil {
+			l.saw(p.Source.Token)
+			return lease, nil
+		}
+		c.mu.Lock()
+		split := c.split
+		pause := splitPause<<min(try, 6)/4 + time.Duration(c.machine.Draw(int(splitPause<<min(try, 6)/2)))
+		c.mu.Unlock()
+		if err == nil { // its time was over before anybody had it
+			err = l.gone(p, nil)
+		}
+		if !split || try == maxSplits {
+			return nil, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-l.client.stopping:
+			return nil, quorumlock.ErrClosed
+		}
+	}
+}
+
+// attachFailure is why an Attach failed. It is called with mu held.
+func (c *call) attachFailure(why core.Reason) error {
+	switch why {
+	case core.Gone:
+		return c.lock.gone(c.parked, c.nodeErrors())
+	case core.NotALock:
+		return c.notALock()
+	case core.TooLate:
+		return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
+	case core.Held:
+		c.split = true
+	}
+	return c.quorumError(c.machine.Granted())
+}
+
+// gone is the error of an Attach that comes late.
+func (l *Lock) gone(p *Parked, nodes []*quorumlock.NodeError) *quorumlock.LostError {
+	return &quorumlock.LostError{Name: l.name, Owner: p.Owner, Nodes: slices.Clone(nodes),
+		Reason: "it was attached or freed before, or its time, until " + p.Until.UTC().Format(time.RFC3339) + ", was over"}
+}

@@ -1,0 +1,90 @@
+package quorum
+
+import (
+	"crypto/sha1"
+	"encoding/base64"
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/core"
+	"github.com/quorumlock/quorumlock/internal/errs"
+)
+
+// Parked is what the text of a detached hold says.
+type Parked struct {
+	Key    string           // of the lock, with its prefix
+	Owner  quorumlock.Owner // who has the hold at the nodes
+	Need   int              // the quorum
+	Until  time.Time        // by the clock of the process that has detached it
+	Source core.Source      // Counts has one for each cell
+}
+
+// parkedPrefix begins the text, with its version.
+const parkedPrefix = "qlh1."
+
+// String is the text: the prefix, and the fields and their checksum in base64.
+func (p *Parked) String() string {
+	var b []byte
+	add := func(n uint64) { b = binary.AppendUvarint(b, n) }
+	add(p.Source.Token)
+	add(uint64(p.Need))
+	add(uint64(p.Until.UnixMilli()))
+	add(uint64(len(p.Source.Counts)))
+	for _, count := range p.Source.Counts {
+		add(count - p.Source.Token)
+	}
+	add(uint64(len(p.Key)))
+	b = append(append(b, p.Key...), p.Owner...)
+	sum := sha1.Sum(b)
+	return parkedPrefix + base64.RawURLEncoding.EncodeToString(append(b, sum[:4]...))
+}
+
+// ParseParked reads a text. The error is an ErrMisuse.
+func ParseParked(text string) (*Parked, error) {
+	bad := func(what string) error {
+		return errs.Misusef("quorumlock: Attach: the text %.20q %s: use the whole text that Lease.Detach has returned", text, what)
+	}
+	code, ours := strings.CutPrefix(text, parkedPrefix)
+	if !ours {
+		return nil, bad("is not of a detached lease, or of another version of this library")
+	}
+	b, err := base64.RawURLEncoding.DecodeString(code)
+	if err != nil || len(b) < 4 {
+		return nil, bad("is damaged")
+	}
+	b, end := b[:len(b)-4], b[len(b)-4:]
+	if sum := sha1.Sum(b); string(sum[:4]) != string(end) {
+		return nil, bad("is damaged")
+	}
+	good := true
+	next := func(most uint64) uint64 {
+		n, size := binary.Uvarint(b)
+		if good = good && size > 0 && n <= most; !good {
+			return 0
+		}
+		b = b[size:]
+		return n
+	}
+	const maxToken = 1<<53 - 1
+	p := &Parked{}
+	p.Source.Token = next(maxToken)
+	p.Need = int(next(maxCells))
+	p.Until = time.UnixMilli(int64(next(1 << 60)))
+	for range next(maxCells) {
+		p.Source.Counts = append(p.Source.Counts, p.Source.Token+next(maxToken-p.Source.Token))
+	}
+	size := next(uint64(len(b)))
+	if !good || size > uint64(len(b)) || p.Source.Token == 0 || p.Need == 0 || p.Need > len(p.Source.Counts) {
+		return nil, bad("is damaged")
+	}
+	p.Key, p.Owner = string(b[:size]), quorumlock.Owner(b[size:])
+	if p.Key == "" || !strings.Contains(string(p.Owner), ":") {
+		return nil, bad("is damaged")
+	}
+	return p, nil
+}
+
+// maxCells is more than the nodes of any client.
+const maxCells = 1 << 16

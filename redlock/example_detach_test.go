@@ -1,0 +1,78 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/redlock"
+)
+
+// An API handler takes the lock and queues the work. A worker in another process goes on with the hold, under the same fencing token. The
+// queue delivers twice: the second worker gets nothing.
+func ExampleClient_Attach() {
+	urls, stop := threeServers() // redis://10.0.0.1:6379 and so on
+	defer stop()
+	api, err := redlock.Dial(urls...)
+	exitOn(err)
+	worker, err := redlock.Dial(urls...) // in another process
+	exitOn(err)
+	defer func() { _, _ = api.Close(), worker.Close() }()
+	queue := make(chan string, 2)
+
+	handler := func(ctx context.Context) error {
+		lease, err := api.Mutex("example:detach").TryLock(ctx)
+		if err != nil {
+			return err // somebody is at it
+		}
+		text, err := lease.Detach(ctx, time.Minute) // as long as the work may be queued
+		if err != nil {
+			return err
+		}
+		queue <- text
+		queue <- text
+		return nil
+	}
+	work := func(ctx context.Context, text string) {
+		lease, err := worker.Attach(ctx, text)
+		if errors.Is(err, quorumlock.ErrLost) {
+			fmt.Println("too late: drop the work")
+			return
+		} else if err != nil {
+			return // no quorum: deliver it again
+		}
+		defer lease.Unlock(ctx) //nolint:errcheck // the work is done
+		fmt.Println("working on", lease.Name())
+	}
+
+	ctx := context.Background()
+	exitOn(handler(ctx))
+	work(ctx, <-queue)
+	work(ctx, <-queue)
+	// Output:
+	// working on example:detach
+	// too late: drop the work
+}
+
+// ForceUnlockOwner frees the hold that an operator has looked at, and no later one.
+func ExampleMutex_ForceUnlockOwner() {
+	urls, stop := threeServers()
+	defer stop()
+	client, err := redlock.Dial(urls...)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+	ctx := context.Background()
+	_, err = client.Mutex("example:stuck").Lock(ctx)
+	exitOn(err)
+
+	m := client.Mutex("example:stuck")
+	in, err := m.Inspect(ctx)
+	exitOn(err)
+	fmt.Println(m.ForceUnlockOwner(ctx, in.State.Owner))
+	fmt.Println(errors.Is(m.ForceUnlockOwner(ctx, in.State.Owner), quorumlock.ErrNotHeld))
+	// Output:
+	// <nil>
+	// true
+}

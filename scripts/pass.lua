@@ -1,0 +1,44 @@
+-- Passes a hold from one owner to another. It keeps its token.
+--
+-- KEYS[1]  the lock: see holds.lua
+-- KEYS[2]  the fencing token: integer
+-- ARGV[1]  owner of the caller
+-- ARGV[2]  the other owner
+-- ARGV[3]  TTL, ms
+-- ARGV[4]  'park' to pass the hold from the caller to the other owner, for the TTL
+--          'back' to pass it from the caller to the other owner; the expiry stays
+--          <token> to pass it from the other owner to the caller, for the TTL at least, unless a later token was counted here
+--
+-- Reply    {1, token}: passed on; the last token that was counted here, 0 if none is known
+--          {2, token}: the owner to whom it was to be passed has it already
+--          {0, 0}: neither of the two has it, or a later token was counted
+--          {3, 0, who}: another owner has it, and no later token was counted: most likely it was passed to that owner
+local limit = tonumber(ARGV[4])
+local from, to = limit and ARGV[2] or ARGV[1], limit and ARGV[1] or ARGV[2]
+local counter = redis.call('get', KEYS[2])
+local last = tonumber(counter or '0')
+if not last or last ~= last then
+  return redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[2])
+end
+local held, again = redis.call('hget', KEYS[1], from), redis.call('hget', KEYS[1], to)
+if limit and last > limit then
+  return {0, 0}
+elseif again then
+  return {2, last}
+elseif not held or #held > 12 then -- nobody passes a share: see holds.lua
+  local all = limit and redis.call('hgetall', KEYS[1]) or {}
+  local who = all[1] == 'mode' and all[3] or all[1]
+  return who and #all <= 4 and {3, 0, who} or {0, 0}
+end
+redis.call('hset', KEYS[1], to, held)
+redis.call('hdel', KEYS[1], from)
+if ARGV[4] ~= 'back' then
+  if not limit or redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
+    redis.call('pexpire', KEYS[1], ARGV[3])
+  end
+  local left = redis.call('pttl', KEYS[2])
+  if left >= 0 and left < ARGV[3] + 86400000 then
+    redis.call('pexpire', KEYS[2], string.format('%.0f', ARGV[3] + 93600000)) -- as in renew.lua
+  end
+end
+return {1, last}
