@@ -186,6 +186,15 @@ func fatal(ctx context.Context, m quorumlock.Locker) {
 	log.Println(lease.UnlockAfter(ctx, 0))
 }
 
+func detached(ctx context.Context, m quorumlock.Locker) (string, error) {
+	lease, err := m.Lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	text, err := lease.Detach(ctx, 60e9)
+	return text, err
+}
+
 func retried(ctx context.Context, m quorumlock.Locker) error {
 	var lease *quorumlock.Lease
 	for {
