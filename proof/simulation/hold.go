@@ -40,8 +40,8 @@ func (h *hold) excludes(other *hold) bool {
 // left is for how much longer the lease is valid.
 func (h *hold) left() time.Duration { return time.Until(instant(h.lease.ValidUntil())) }
 
-// granted checks a new lease at the moment when Lock returns it.
-func (t *watch) granted(p *process, l *quorumlock.Lease, s Step) *hold {
+// granted checks a new lease at the moment when Lock returns it, or Attach, which goes on with the hold from.
+func (t *watch) granted(p *process, l *quorumlock.Lease, s Step, from *hold) *hold {
 	h := &hold{lease: l, proc: p, locks: strings.Split(l.Name(), " + "), slot: l.Slot(), reads: make(map[string]bool), order: make(map[string]int), renewed: !s.NoRenew}
 	for _, name := range h.locks {
 		h.reads[name] = s.reads(name)
@@ -76,6 +76,10 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, s Step) *hold {
 		g := t.names[name]
 		if g == nil {
 			return h // violated
+		}
+		if from != nil {
+			h.order[name] = from.order[name]
+			continue
 		}
 		g.count++
 		if !h.reads[name] {

@@ -95,6 +95,9 @@ const (
 	waitEnds = "a Wait ends when the latch is open"
 	waitTold = "a Wait is told"
 
+	// A detached hold goes on in one process at most, with its token, and not after anybody else has had the lock (tokens rise).
+	attachedOnce = "a hold is attached once"
+
 	// The simulation itself is in order.
 	sound = "the simulation is sound"
 )

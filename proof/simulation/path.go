@@ -57,6 +57,7 @@ type message struct {
 	owner  string // by his alias, as are the next two; empty if it concerns none
 	waiter string
 	heir   string // that it names
+	parked bool   // it releases a hold that was detached
 }
 
 // answer is a reply or a push under way.

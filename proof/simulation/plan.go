@@ -90,6 +90,8 @@ type Step struct {
 	Cancel  time.Duration `shrink:"0"` // when the context is cancelled instead; 0: it is not
 	Told    time.Duration `shrink:"0"` // it is cancelled this long after its process heard that it was called; 0: it is not
 	Hold    []Use         `shrink:"drop"`
+	Detach  time.Duration `shrink:"0"` // the hold is detached for so long, and not unlocked; 0: it is not
+	Takers  []Taker       `shrink:"drop"`
 	Latch   ask           // what is asked of the latch; then only After, Name, ID, Limit and Fresh count
 	ID      int           // that is done
 	Fresh   bool          // by a value that has not seen the latch before
@@ -216,6 +218,7 @@ func newPlan(seed uint64) *Plan {
 	p.latches()
 	p.java()
 	p.twins()
+	p.detaches()
 	return p
 }
 

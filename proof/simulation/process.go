@@ -34,6 +34,7 @@ type process struct {
 	attempts map[string]int    // of a waiter
 	waiters  int
 	tries    int
+	parked   int
 
 	ahead    time.Duration // its wall clock was, when its client was made
 	wasRight bool          // its clock was, when its client was made
@@ -117,6 +118,18 @@ func (p *process) meet(m *message) {
 		p.name(m.argv[3], p.id+"place")
 	case "leave":
 		owner, waiter = "", m.argv[0]
+	case "pass":
+		if other := base(m.argv[1]); m.argv[3] == "park" && p.names[other] == "" {
+			p.parked++
+			p.name(other, fmt.Sprintf("%sparked%d", p, p.parked))
+			p.world.parked[other] = p.names[other]
+		} else if p.names[other] == "" {
+			p.names[other] = p.world.parked[other]
+		}
+	}
+	if p.world.parked[owner] != "" { // it is nobody
+		p.names[owner] = p.world.parked[owner]
+		owner, m.parked = "", true
 	}
 	if p.uuid == "" { // its first is an acquire
 		p.uuid = m.argv[0][:strings.LastIndexByte(m.argv[0], ':')]

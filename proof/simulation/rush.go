@@ -86,7 +86,7 @@ func (k *worker) try(s Step) *hold {
 	k.inTime("TryLock", began, 3*k.world.plan.NodeTimeout)
 	switch {
 	case err == nil:
-		return k.world.watch.granted(k.proc, lease, s)
+		return k.world.watch.granted(k.proc, lease, s, nil)
 	case !errors.Is(err, quorumlock.ErrHeld):
 		k.world.violate(nothingFails, "w%d got %v", k.number+1, k.proc.aliased(err))
 	}

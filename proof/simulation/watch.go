@@ -227,6 +227,9 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 		ok = strings.HasPrefix(reply, ":") || strings.HasPrefix(reply, "*2\r\n:2") || strings.HasPrefix(reply, "*3\r\n:5") || strings.HasPrefix(reply, "*3\r\n:6")
 	case "raise", "renew", "downgrade":
 		ok = reply == ":1\r\n"
+	case "pass":
+		attaches := m.argv[3] != "park" && m.argv[3] != "back"
+		ok = attaches && (strings.HasPrefix(reply, "*2\r\n:1") || strings.HasPrefix(reply, "*2\r\n:2"))
 	}
 	held := is.holders[t.wire(m, owner)] != ""
 	if ok && !held {
@@ -281,6 +284,9 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 	const rule = othersHold
 	others := false
 	for who, holds := range was.holders {
+		if m.passes(who) && is.holders[who] == "" || m.parked && who == base(m.argv[0]) {
+			continue
+		}
 		if who == me || waiter != "" && strings.HasPrefix(who, t.wire(m, waiter)+"/") && (m.script == "acquire" || slices.Contains(m.argv, "all")) {
 			continue
 		}
@@ -345,6 +351,9 @@ func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 // successor of the first in the queue, or those of the first who want to share it.
 func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 	for who := range is.holders {
+		if len(was.holders) == 1 && m.passes(who) && m.passes(slices.Collect(maps.Keys(was.holders))[0]) {
+			continue
+		}
 		if was.holders[who] != "" || m.script == "acquire" && who == t.wire(m, owner) {
 			continue
 		}

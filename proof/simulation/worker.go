@@ -133,12 +133,16 @@ func (k *worker) step(ctx context.Context, s Step) {
 		done(false)
 		return
 	}
-	h := k.world.watch.granted(k.proc, lease, s)
+	h := k.world.watch.granted(k.proc, lease, s, nil)
 	done(true)
 	k.follow.Go(func() { k.world.watch.follow(h) })
 	alive := k.use(ctx, l, h, s)
 	if !alive {
 		k.world.watch.over(h, true)
+		return
+	}
+	if s.Detach > 0 {
+		k.detach(h, s, s.Detach, 0)
 		return
 	}
 	k.unlock(ctx, h)
@@ -352,5 +356,5 @@ func (k *worker) probes(name string, l quorumlock.Locker) *hold {
 		w.violate(acquires, "when all nodes were well, nobody acquired %s within %v: %v", name, limit, k.proc.aliased(err))
 		return nil
 	}
-	return w.watch.granted(k.proc, lease, Step{Name: name})
+	return w.watch.granted(k.proc, lease, Step{Name: name}, nil)
 }

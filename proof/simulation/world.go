@@ -16,14 +16,15 @@ import (
 
 // world is one run of one plan. It lives in a bubble of testing/synctest.
 type world struct {
-	plan  *Plan
-	dice  dice
-	began time.Time
-	nodes []*node
-	list  []*process
-	procs map[string]*process // by the uuid of their owners
-	watch *watch
-	post  *post
+	plan   *Plan
+	dice   dice
+	began  time.Time
+	nodes  []*node
+	list   []*process
+	procs  map[string]*process // by the uuid of their owners
+	parked map[string]string   // the aliases of the owners of detached holds
+	watch  *watch
+	post   *post
 
 	mu      sync.Mutex // one for all: nothing waits while it has it
 	conns   int        // opened so far
@@ -64,7 +65,7 @@ type Outcome struct {
 
 // run runs a plan to its end. It is called in a bubble.
 func run(p *Plan) (out Outcome) {
-	w := &world{plan: p, dice: dice(mixed(p.Seed)), began: time.Now(), procs: make(map[string]*process), store: make(map[string]*store)}
+	w := &world{plan: p, dice: dice(mixed(p.Seed)), began: time.Now(), procs: make(map[string]*process), parked: make(map[string]string), store: make(map[string]*store)}
 	w.watch, w.post = newWatch(w), newPost()
 	for i, c := range p.Clocks {
 		w.nodes = append(w.nodes, newNode(w, i, clock{began: w.began, zero: w.began.Add(c.Offset), rate: c.Rate}))
