@@ -15,19 +15,16 @@ type command struct {
 	script *wire.Script
 
 	sent  []byte // as it goes over the wire
-	after int    // where the script ends in sent, the first key begins, and the first argument
-	key   int
-	arg   int
-	keys  int // how many
-	count int // of all arguments, including those that name the script
+	after int    // where the script ends in sent
+	key   int    // where the first key begins
+	count int    // of all arguments, including those that name the script
 
 	waiter string // whose call it is; empty for calls that need no order
 	begins bool   // see wire.Call.Begins
 
 	// Of the flight that has it.
-	bundled bool // it is sent in a bundle
 	spelt   bool // the source is sent, not the SHA
-	again   bool // the node has not run it: it does not know the script, or has refused the bundle
+	again   bool // the node has not run it: it does not know the script
 	unknown bool // it was so in the flight before
 
 	got bool // the task has the reply; of the lane's mutex
@@ -44,12 +41,11 @@ func (c *command) set(t *task, index int, call *wire.Call) {
 	c.sent = appendBulk(c.sent, c.script.SHA)
 	c.after = len(c.sent)
 	c.sent = closeBulk(strconv.AppendInt(openBulk(c.sent), int64(keys), 10), c.after)
-	c.key, c.keys = len(c.sent), keys
+	c.key = len(c.sent)
 	for i := range keys {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendKey(openBulk(c.sent), i), at)
 	}
-	c.arg = len(c.sent)
 	for i := range args {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendArg(openBulk(c.sent), i), at)
@@ -97,7 +93,7 @@ func (c *command) spell() {
 	b = appendBulk(b, "eval")
 	b = appendBulk(b, c.script.Source)
 	longer := len(b) - c.after
-	c.sent, c.after, c.key, c.arg = append(b, c.sent[c.after:]...), len(b), c.key+longer, c.arg+longer
+	c.sent, c.after, c.key = append(b, c.sent[c.after:]...), len(b), c.key+longer
 }
 
 // firstKey is the first key, with its length, as it is sent.

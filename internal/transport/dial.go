@@ -20,10 +20,9 @@ type connection struct {
 	replies reader
 
 	// Of the lane's mutex.
-	trip    time.Duration // the shortest round trip so far
-	bundles bool          // the server is sent bundles: it stands alone, and has refused none
-	stale   bool          // no more pipelines are sent, and the connection ends with those under way
-	cause   error         // why it is of no use; nil as long as it is
+	trip  time.Duration // the shortest round trip so far
+	stale bool          // no more pipelines are sent, and the connection ends with those under way
+	cause error         // why it is of no use; nil as long as it is
 }
 
 // dialled is what a dialer has returned.
@@ -157,7 +156,7 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 		_ = conn.Close()
 		return nil, "", err
 	}
-	return &connection{Conn: conn, replies: reader{from: conn}, bundles: asked.standsAlone(), trip: unknownTrip}, asked.server(), nil
+	return &connection{Conn: conn, replies: reader{from: conn}, trip: unknownTrip}, asked.server(), nil
 }
 
 // broken returns the error of a connection that is unusable after HELLO; nil if it is usable. Other

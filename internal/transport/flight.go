@@ -8,17 +8,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// flight is a pipeline: calls that are sent together, some of them in a bundle.
+// flight is a pipeline: calls that are sent together.
 type flight struct {
-	tasks           []*task
-	calls           []*command // of the tasks, without those that have a reply
-	out             []byte     // their bytes
-	alone           int        // so many of the calls are commands of their own, the others a bundle
-	taken           int        // replies read, of the calls
-	again           bool       // some of the calls go again, because the server has not run them
-	bundles, source bool       // the server takes bundles, and needs the source along
-	sent            time.Time
-	until           time.Time // when the replies are overdue
+	tasks []*task
+	calls []*command // of the tasks, without those that have a reply
+	out   []byte     // their bytes
+	taken int        // replies read, of the calls
+	again bool       // some of the calls go again, because the server did not know their scripts
+	sent  time.Time
+	until time.Time // when the replies are overdue
 }
 
 // maxOut is how many bytes are kept for the next pipeline. A full queue has many times as many.
@@ -43,7 +41,9 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	if f == nil {
 		return wait
 	}
-	f.pack()
+	for _, c := range f.calls {
+		f.out = append(f.out, c.sent...)
+	}
 	n, err := k.Write(f.out)
 	l.mu.Lock()
 	l.busy = false
@@ -113,8 +113,7 @@ func (l *lane) take(k *connection) (f *flight, wait time.Duration) {
 		return nil, 0
 	}
 	f.sent, f.until = now, now.Add(limit)
-	f.bundles, f.source = k.bundles, l.source
-	l.sent, l.source = now, false
+	l.sent = now
 	l.flights = append(l.flights, f)
 	l.expect(f.until)
 	return f, 0
@@ -177,11 +176,8 @@ func (l *lane) listen(k *connection) error {
 	}
 }
 
-// receive reads the reply to a call of the flight, or those to its bundle.
+// receive reads the reply to a call of the flight.
 func (l *lane) receive(k *connection, f *flight) error {
-	if f.taken >= f.alone {
-		return l.unpack(k, f)
-	}
 	r, err := k.replies.reply()
 	if err != nil {
 		return err
@@ -194,7 +190,7 @@ func (l *lane) receive(k *connection, f *flight) error {
 // took gives a reply to its task, unless the node has not run the call.
 func (l *lane) took(k *connection, f *flight, c *command, r wire.Reply) {
 	if r.Err != nil {
-		if says(r.Err, "NOSCRIPT") && !c.spelt && !c.bundled {
+		if says(r.Err, "NOSCRIPT") && !c.spelt {
 			c.again, f.again = true, true
 			return
 		}
@@ -292,7 +288,7 @@ func (l *lane) resend(f *flight) {
 	}
 	var scripts []string
 	for _, c := range f.calls {
-		if c.again && !c.got && !c.bundled && (c.unknown || !slices.Contains(scripts, c.script.SHA)) {
+		if c.again && !c.got && (c.unknown || !slices.Contains(scripts, c.script.SHA)) {
 			scripts = append(scripts, c.script.SHA)
 			c.spell()
 		}

@@ -16,9 +16,8 @@ import (
 
 // A lane sends the calls of everybody to a node over one connection. All calls in its queue go in one
 // pipeline, and the calls that come meanwhile in the next one (group commit). So there are as few
-// reads, writes and scripts (see bundle) as the load allows, and calls stay in order. To a node nearby,
-// one pipeline is under way at a time. To a far node, the next pipeline follows after a small part of a
-// round trip.
+// reads and writes as the load allows, and calls stay in order. To a node nearby, one pipeline is under
+// way at a time. To a far node, the next pipeline follows after a small part of a round trip.
 //
 // These rules hold whatever happens to the connection:
 //
@@ -54,7 +53,6 @@ type lane struct {
 	landed   *flight          // for use again; nil if there is none
 	sent     time.Time        // when the last pipeline was
 	read     int              // replies so far
-	source   bool             // the next bundle is to have the source along
 	timer    *time.Timer
 	next     time.Time // when the timer fires; zero if it is not set
 	proves   bool      // the worker connects though nobody asks: see servers
