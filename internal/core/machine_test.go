@@ -71,7 +71,7 @@ func (d *driver) step(e Event) {
 		d.released = true
 	}
 	for _, c := range fx.Calls {
-		if c.Cell < 0 || int(c.Cell) >= len(d.m.Cells) || c.Do < Acquire || c.Do > Keep || c.Attempt < 1 {
+		if c.Cell < 0 || int(c.Cell) >= len(d.m.Cells) || c.Do < Acquire || c.Do > Return || c.Attempt < 1 {
 			d.t.Fatalf("an impossible call: %+v", c)
 		}
 		d.calls = append(d.calls, c)
@@ -102,7 +102,7 @@ func (d *driver) reply(c Call, well bool) Reply {
 	if well {
 		return r
 	}
-	r.Again = d.rng.IntN(9) == 0
+	r.Again, r.Rival = d.rng.IntN(9) == 0, d.rng.IntN(3) == 0
 	switch d.rng.IntN(10) {
 	case 0:
 		return Reply{Err: errors.New("lost")}
@@ -152,7 +152,7 @@ func (d *driver) any() {
 		d.step(Event{Kind: Extend})
 	case n < 96 && d.outcome == Acquired && !d.unlocked:
 		d.unlocked = true
-		d.step(Event{Kind: Unlock, Keep: time.Duration(d.rng.IntN(2)) * time.Second})
+		d.step(Event{Kind: []EventKind{Unlock, Unlock, Detach}[d.rng.IntN(3)], Keep: time.Duration(d.rng.IntN(2)) * time.Second})
 	case n == 96:
 		d.step(Event{Kind: Cancel})
 	case n == 97 && d.rng.IntN(4) == 0:
@@ -201,6 +201,9 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 		}
 		if rng.IntN(8) == 0 {
 			c.MaxHold = 500 * time.Millisecond
+		}
+		if c.Tree.inner == nil && rng.IntN(6) == 0 {
+			c.Source = &Source{Token: 3, Counts: make([]uint64, c.Tree.Cells())}
 		}
 		m := New(c, func(int) time.Duration { return time.Millisecond }, seed)
 		d := &driver{t: t, rng: rng, m: m, extends: make(map[int32]bool), moves: moves}
