@@ -22,6 +22,8 @@
 //     that the waiter sent before.
 //  7. The token is the highest counter among the nodes that granted, and Q nodes have it before Lock returns. The next Q share a
 //     node with these, which counts on from there.
+//  8. A hold that is detached changes its owner at each node in one script, and Attach is a vote like a grant. So one process at
+//     most goes on with it. A node that has counted a token since votes no.
 //
 // [RWMutex], [Semaphore] and [Latch] say why they are sound.
 //
