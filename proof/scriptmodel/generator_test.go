@@ -292,7 +292,7 @@ func (g *generator) call() wire.Call {
 	case p < 0.54:
 		return wire.Renew(g.name, owner, g.ttl())
 	case p < 0.61:
-		return g.passed(owner)
+		return g.passed(owner, g.ttl())
 	case p < 0.67:
 		c := wire.Release(g.name, owner, g.hold(owner))
 		if g.chance(0.3) {
@@ -317,7 +317,7 @@ func (g *generator) call() wire.Call {
 }
 
 // passed is a call that passes a hold on.
-func (g *generator) passed(owner quorumlock.Owner) wire.Call {
+func (g *generator) passed(owner quorumlock.Owner, ttl time.Duration) wire.Call {
 	base, end, _ := strings.Cut(string(owner), ".") // most owners end in their cell
 	if i := strings.LastIndexByte(string(owner), '.'); i > 0 {
 		base, end = string(owner[:i]), string(owner[i+1:])
@@ -327,11 +327,11 @@ func (g *generator) passed(owner quorumlock.Owner) wire.Call {
 	other := pick(g, owner, wire.Base(g.owner()), "p:1.1", "p:1.1")
 	switch g.IntN(5) {
 	case 0, 1:
-		return wire.Park(g.name, owner, other, g.ttl(), cell)
+		return wire.Park(g.name, owner, other, ttl, cell)
 	case 2:
 		return wire.Return(g.name, owner, other, cell)
 	default:
-		return g.guarded(wire.Attach(g.name, other, owner, g.ttl(), g.counter()-g.Uint64N(2), cell))
+		return g.guarded(wire.Attach(g.name, other, owner, ttl, g.counter()-g.Uint64N(2), cell))
 	}
 }
 

@@ -83,8 +83,11 @@ func (g *generator) mischief() command {
 		ttl := 30 * time.Second
 		key, v.Text, v.Expires = wire.TokenKey(g.name), "7", int64(g.now/1000)+ttl.Milliseconds()+86400000+pick[int64](g, -1, 0, 1)
 		g.follow = func() wire.Call {
-			if g.chance(0.5) {
+			switch g.IntN(3) {
+			case 0:
 				return wire.Downgrade(g.name, g.owner(), ttl)
+			case 1:
+				return g.passed(g.owner(), ttl)
 			}
 			return wire.Renew(g.name, g.owner(), ttl)
 		}
