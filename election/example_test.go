@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// connect stands in for redlock.Dial(urls...): five servers in the process.
+// connect stands in for redlock.Dial(urls): five servers in the process.
 func connect() (client *redlock.Client, stop func()) {
 	servers, nodes, err := embedded.Nodes(5)
 	exitOn(err)

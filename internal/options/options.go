@@ -63,6 +63,9 @@ func Quarantine(s *Settings) time.Duration {
 }
 
 func check(s *Settings) error {
+	if s.NodeOptions != nil {
+		return errs.Misuse("quorumlock: WithNodeOptions is for redlock.Dial and redlock.DialEnv: give the options to node.Dial")
+	}
 	if s.TTL < quorumlock.MinTTL {
 		return errs.Misusef("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, quorumlock.MinTTL)
 	}

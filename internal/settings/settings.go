@@ -23,4 +23,5 @@ type Of[Owner ~string, Drift, Observer any] struct {
 	Retention   time.Duration // how long the nodes keep a latch that is not used
 	Logger      *slog.Logger  // never nil once resolved
 	Observer    Observer      // nil: nobody observes
+	NodeOptions any           // of redlock.WithNodeOptions, for redlock.Dial alone; nil once resolved
 }
