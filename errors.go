@@ -59,7 +59,8 @@ var (
 	ErrMisuse = errs.ErrMisuse
 
 	// ErrDeadlock says that a call would wait for a lease of its own context: a lease of another
-	// lock with the same name at the same node. It matches ErrMisuse.
+	// lock with the same name at the same node, or of the same lock under [WithoutReentry]. It
+	// matches ErrMisuse.
 	ErrDeadlock = errs.Misuse("quorumlock: deadlock")
 
 	// ErrUpgrade says that a reader of an RWMutex called Lock, with a context or an owner that shares the lock: it would

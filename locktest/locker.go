@@ -50,7 +50,8 @@ type outcome struct {
 // New returns a lock of that name. Two locks are two locks, even if they have the same name: give one to all that
 // share it.
 //
-// The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift and WithLabel mean what they mean for real locks.
+// The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift, WithLabel and WithoutReentry mean what they mean for real locks.
+// WithObserver's gets Acquired, Refused and Released, see [AllUnlocked].
 // WithOwner is refused. The others mean nothing here. If the name or an option is bad, the calls return an error that says so.
 func New(name string, opts ...quorumlock.Option) *Locker {
 	set, err := options.Resolve(opts...)
@@ -133,6 +134,9 @@ func (l *Locker) pause(ctx context.Context) error {
 // enter is all that does not wait. It returns false if the call has to.
 func (l *Locker) enter(ctx context.Context, wait bool) (lease *quorumlock.Lease, err error, over bool) {
 	if h, ok := ctx.Value(key{l}).(*hold); ok && h == l.held && len(h.leases) > 0 {
+		if l.set.NoReentry {
+			return nil, options.Reentry(l.name), true
+		}
 		return h.lease(ctx), nil, true
 	}
 	if l.fail != nil {

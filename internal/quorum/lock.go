@@ -310,6 +310,9 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 			continue
 		}
 		if l.set.Owner == "" && h.call.includes(l) {
+			if l.set.NoReentry {
+				return nil, options.Reentry(l.name)
+			}
 			return enterAgain(ctx, l, h.call)
 		}
 		if h.call.shares(l) {

@@ -17,6 +17,7 @@ type Of[Owner ~string, Drift, Observer any] struct {
 	Quorum      int           // the nodes that must agree; 0: a majority
 	MaxTTL      time.Duration // the longest TTL of any client, for the restart guard; 0: there is no guard
 	Owner       Owner         // whose hold Lock may enter; empty: decided by its ctx
+	NoReentry   bool          // whether a ctx that descends from a lease of the lock is refused
 	Prefix      string        // put before the lock's name in every key
 	Label       string        // begins the owners of the client, so that people see who they are
 	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: for as long as the lock is held
