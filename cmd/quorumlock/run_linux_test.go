@@ -466,7 +466,7 @@ func TestRunSaysWhatAnUnconfirmedReleaseMeans(t *testing.T) {
 		want  string
 	}{
 		{"the lock may be held on", nil, "the lock may be held until its TTL is over"},
-		{"the job may run again", []string{"--at-least", "1m"}, "the job may run again before the time of --at-least is over"},
+		{"the job may run again", []string{"--at-least", "1m"}, "the job may run again within its period"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			servers, nodes := startServers(t, 3)
