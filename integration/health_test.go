@@ -13,7 +13,7 @@ import (
 // found checks that a check finds one thing at one server.
 func found(t *testing.T, c *redlock.Client, s *server, kind redlock.Kind, severity redlock.Severity, says string) {
 	t.Helper()
-	h, err := c.Check(t.Context())
+	h, err := c.Diagnose(t.Context())
 	must(t, err)
 	if len(h.Findings) != 1 {
 		t.Fatalf("%d findings, want one:\n%v", len(h.Findings), h)
@@ -28,7 +28,7 @@ func found(t *testing.T, c *redlock.Client, s *server, kind redlock.Kind, severi
 
 func TestServersThatAreFitForLocksPassTheCheck(t *testing.T) {
 	needServers(t)
-	h, err := dial(t, five, unhurried).Check(t.Context())
+	h, err := dial(t, five, unhurried).Diagnose(t.Context())
 	must(t, err)
 	if !h.OK() || len(h.Findings) > 0 {
 		t.Errorf("OK %v:\n%v", h.OK(), h)
@@ -103,7 +103,7 @@ func TestCheckTellsOfServersThatAreDownAndOfTooFew(t *testing.T) {
 	found(t, c, five[0], redlock.Unreachable, redlock.Warning, "")
 	five[1].kill(t)
 	five[2].kill(t)
-	h, err := c.Check(t.Context())
+	h, err := c.Diagnose(t.Context())
 	if e, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || e.Granted != 2 || e.Needed != 3 {
 		t.Errorf("%v, want a *QuorumError with 2 of 3", err)
 	}
@@ -117,7 +117,7 @@ func TestCheckShowsNoPassword(t *testing.T) {
 	must(t, five[1].admin.ConfigSet(t.Context(), "requirepass", "right").Err())
 	t.Cleanup(func() { must(t, five[1].admin.ConfigSet(context.Background(), "requirepass", "").Err()) })
 	c := dialURLs(t, []string{five[0].url(), strings.Replace(five[1].url(), "//", "//:hunter2@", 1), five[2].url()}, unhurried)
-	h, err := c.Check(t.Context())
+	h, err := c.Diagnose(t.Context())
 	must(t, err)
 	said := "WRONGPASS"
 	if !since(6, 0) {

@@ -93,8 +93,6 @@ func TestMinorityThatRefusesIsNotMissedAndAMajorityIsNamed(t *testing.T) {
 			must(t, lease.Unlock(t.Context()))
 
 			fail(3)
-			// By another client: a call of the first could be in a bundle with its releases, and once one call of a bundle has written,
-			// Redis refuses none of the others for want of memory.
 			if way.says == "WRONGTYPE" { // the name belongs to another kind
 				if _, err := d.Mutex(faulty).TryLock(t.Context()); !errors.Is(err, quorumlock.ErrWrongKind) || !strings.Contains(err.Error(), way.says) {
 					t.Errorf("%v, want ErrWrongKind and %s", err, way.says)

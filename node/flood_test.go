@@ -212,7 +212,7 @@ func keepsNoLongPipeline(t *testing.T, n *node.Node) {
 		}
 	}
 	call("x", 1)
-	call("x", 10) // the script of bundles
+	call("x", 10)
 	before := heap()
 	call(strings.Repeat("n", 3000), 250)
 	call("x", 10) // so that the server keeps no more of it

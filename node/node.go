@@ -119,7 +119,7 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 // If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes
 // longer than a call may take, the node makes the connection with a PING of its own. The limits
 // that [Dial] sets on replies do not apply. The node does not detect an address that leads to
-// several servers; only Check of redlock.Client does. go-redis writes the client's failed dials to
+// several servers; only redlock.Client.Diagnose does. go-redis writes the client's failed dials to
 // stderr: see redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) *Node {
 	return &Node{inner: transport.NewInner(transport.New(client, configure(opts)))}

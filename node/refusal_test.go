@@ -41,6 +41,8 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 		"protected mode":   {"-DENIED Redis is running in protected mode because " + strings.Repeat("x", 1000) + "\r\n", "DENIED Redis is running in protected mode"},
 		"no password":      {"-NOAUTH HELLO must be called with the client already authenticated\r\n", "the node wants a password"},
 		"a TLS port":       {"", "rediss://"},
+		"a proxy":          {"", "a proxy must support HELLO and CLIENT"},
+		"without CLIENT":   {"*2\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n", "before the reply to CLIENT: a proxy must support HELLO and CLIENT"},
 		"echo":             {"-ERR unknown command 'HELLO', with args beginning with: 's3cret'\r\n", "ERR unknown command 'HELLO': "},
 	} {
 		t.Run(name, func(t *testing.T) {

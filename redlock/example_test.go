@@ -184,7 +184,7 @@ func ExampleNodeState() {
 	// node-5 held: false
 }
 
-func ExampleClient_Check() {
+func ExampleClient_Diagnose() {
 	nodes, servers := dialAll()
 	defer closeAll(servers)
 	client, err := redlock.New(nodes)
@@ -194,10 +194,10 @@ func ExampleClient_Check() {
 	servers[4].Configure("maxmemory", "1000000")
 	servers[4].Configure("maxmemory-policy", "allkeys-lru")
 
-	health, err := client.Check(context.Background())
+	report, err := client.Diagnose(context.Background())
 	exitOn(err) // too few nodes for the quorum
-	fmt.Println("fit for locks:", health.OK())
-	for _, f := range health.Findings {
+	fmt.Println("fit for locks:", report.OK())
+	for _, f := range report.Findings {
 		fmt.Println(f)
 	}
 	// Output:
@@ -206,7 +206,7 @@ func ExampleClient_Check() {
 	// warning: node-2: appendfsync is everysec: a restart can lose the latest locks: set appendonly yes and appendfsync always, or use WithRestartGuard
 }
 
-func ExampleClient_Healthy() {
+func ExampleClient_Ready() {
 	nodes, servers := dialAll()
 	defer closeAll(servers)
 	client, err := redlock.New(nodes)
@@ -214,11 +214,11 @@ func ExampleClient_Healthy() {
 	defer client.Close() //nolint:errcheck // the example ends here
 
 	for _, s := range servers[:3] {
-		r, err := client.Healthy(context.Background())
+		r, err := client.Ready(context.Background())
 		fmt.Println(r.Ready(), "of", len(r.Nodes), "nodes are ready,", r.MayFail(), "more may fail, healthy:", err == nil)
 		s.Kill()
 	}
-	r, err := client.Healthy(context.Background())
+	r, err := client.Ready(context.Background())
 	fmt.Println(r.Ready(), "of", len(r.Nodes), "nodes are ready,", -r.MayFail(), "missing, healthy:", err == nil)
 	// Output:
 	// 5 of 5 nodes are ready, 2 more may fail, healthy: true

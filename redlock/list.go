@@ -9,7 +9,7 @@ import (
 )
 
 // list is what clients of the same locks must have in common: the nodes, and the quorum. Each connection of a node from
-// node.Dial has the list in its name, so that [Client.Check] sees clients with another list. Names cannot contain a space.
+// node.Dial has the list in its name, so that [Client.Diagnose] sees clients with another list. Names cannot contain a space.
 type list struct {
 	nodes, quorum int
 	print         string // a hash of the addresses: equal lists have equal prints
@@ -60,7 +60,7 @@ func parseList(name string) (client string, l list, ok bool) {
 // nodes and the same quorum that is connected to all of our nodes counts as having the same list. judge does not see a client
 // that is connected to none of them. Clients whose prefix is another one share no lock with us, unless a lock has a prefix of its
 // own or one prefix begins with the other: that is no more than advice.
-func (l list) judge(nodes []NodeHealth) (found []Finding) {
+func (l list) judge(nodes []NodeReport) (found []Finding) {
 	type other struct {
 		client string
 		list   list

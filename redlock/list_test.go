@@ -30,7 +30,7 @@ func over(t *testing.T, servers []*embedded.Server, suffix string, opts ...quoru
 	return c
 }
 
-// Two clients whose lists differ do not exclude each other for sure: Check sees that from either side.
+// Two clients whose lists differ do not exclude each other for sure: Diagnose sees that from either side.
 func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 	other := func(says string) []redlock.Finding {
 		return []redlock.Finding{{Kind: redlock.OtherList, Severity: redlock.Warning, Problem: says}}

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Readiness is what [Client.Healthy] found: which nodes would grant a lock.
+// Readiness is the result of [Client.Ready]: the nodes that would grant a lock.
 type Readiness struct {
 	Quorum int             // how many nodes must grant a lock
 	Nodes  []NodeReadiness // in the order of the client's nodes
@@ -22,7 +22,7 @@ type NodeReadiness struct {
 	Err       error         // why it would not: a *quorumlock.NodeError; nil if it would
 }
 
-// Ready returns how many nodes would grant a lock.
+// Ready returns the number of nodes that would grant a lock.
 func (r Readiness) Ready() int {
 	ready := 0
 	for _, n := range r.Nodes {
@@ -37,18 +37,18 @@ func (r Readiness) Ready() int {
 // It is negative if there is no quorum now: that many nodes are missing.
 func (r Readiness) MayFail() int { return r.Ready() - r.Quorum }
 
-// Healthy tests whether all nodes would grant a lock now. It is for the health check of a service, which may call it every second:
+// Ready tests whether all nodes would grant a lock now. It is for the health check of a service, which may call it every second:
 // it sends one small script to each node, and needs only the permissions of a lock. The script leaves no keys, except the time of
-// the server's promotion under [quorumlock.WithRestartGuard], as every lock does. Healthy waits for each node until ctx is done,
+// the server's promotion under [quorumlock.WithRestartGuard], as every lock does. Ready waits for each node until ctx is done,
 // for the node's timeout at most.
 //
 // The error is nil if a quorum of the nodes would grant. Otherwise it is a *[quorumlock.QuorumError] that names what is wrong
 // with each node, and the Readiness is there along with it. With a nil ctx it is [quorumlock.ErrNilContext], and after
 // Close [quorumlock.ErrClosed].
 //
-// Healthy looks at the present only. [Client.Check] finds what is about to go wrong: servers that forget, evict or are
+// Ready looks at the present only. [Client.Diagnose] finds what is about to go wrong: servers that forget, evict or are
 // the same one.
-func (c *Client) Healthy(ctx context.Context) (Readiness, error) {
+func (c *Client) Ready(ctx context.Context) (Readiness, error) {
 	r := Readiness{Quorum: c.set.Quorum, Nodes: make([]NodeReadiness, len(c.nodes))}
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {
 		took, err := transport.Of(n).Ready(ctx, c.set, wire.ReadyName)

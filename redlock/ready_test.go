@@ -19,7 +19,7 @@ func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
 			if down > 0 {
 				servers[down-1].Kill()
 			}
-			r, err := c.Healthy(t.Context())
+			r, err := c.Ready(t.Context())
 			if r.MayFail() != want || r.Ready() != 5-down || r.Quorum != 4 {
 				t.Errorf("with %d down: %d may fail, %d are ready, quorum %d; want %d may fail", down, r.MayFail(), r.Ready(), r.Quorum, want)
 			}
@@ -51,12 +51,12 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 		locktest.Run(t, name, func(t *testing.T) {
 			client, servers := locktest.Client(t, 3, c.opts...)
 			longUp()
-			if r, err := client.Healthy(t.Context()); err != nil || r.MayFail() != 1 {
+			if r, err := client.Ready(t.Context()); err != nil || r.MayFail() != 1 {
 				t.Fatalf("before: %+v, %v", r, err)
 			}
 			c.spoil(servers[1])
-			_, _ = client.Healthy(t.Context()) // the first call finds the connection of a server that restarted dead
-			r, err := client.Healthy(t.Context())
+			_, _ = client.Ready(t.Context()) // the first call finds the connection of a server that restarted dead
+			r, err := client.Ready(t.Context())
 			if err != nil || r.MayFail() != 0 {
 				t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)
 			}
@@ -81,7 +81,7 @@ func TestHealthyChangesNothing(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("a:"))
 		for range 3 {
-			if _, err := c.Healthy(t.Context()); err != nil {
+			if _, err := c.Ready(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -90,7 +90,7 @@ func TestHealthyChangesNothing(t *testing.T) {
 		if err := servers[0].Redis.Set(key, "somebody's"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Healthy(t.Context()); err != nil {
+		if _, err := c.Ready(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if v, err := servers[0].Redis.Get(key); v != "somebody's" || err != nil {
@@ -107,7 +107,7 @@ func TestHealthyEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		r, err := c.Healthy(ctx)
+		r, err := c.Ready(ctx)
 		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || r.MayFail() != -2 {
 			t.Errorf("%+v, %v after %v, want the deadline after 70ms", r, err, took)
 		}
@@ -118,13 +118,13 @@ func TestHealthyEndsWithItsContext(t *testing.T) {
 func TestHealthyRefusesWhatItCannotWorkWith(t *testing.T) {
 	c, _ := locktest.Client(t, 3)
 	var none context.Context
-	if _, err := c.Healthy(none); !errors.Is(err, quorumlock.ErrNilContext) {
+	if _, err := c.Ready(none); !errors.Is(err, quorumlock.ErrNilContext) {
 		t.Errorf("%v, want ErrNilContext", err)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Healthy(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
+	if _, err := c.Ready(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
 		t.Errorf("%v, want ErrClosed", err)
 	}
 }

@@ -54,7 +54,7 @@ func refused(err error) bool {
 }
 
 // reason returns the error without the name of the node, because a finding already has the name.
-func reason(n NodeHealth, err error) string {
+func reason(n NodeReport, err error) string {
 	_, why, _ := strings.Cut(err.Error(), n.Node+": ")
 	return why
 }

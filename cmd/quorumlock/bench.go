@@ -77,7 +77,7 @@ func (c *benchCommand) Run(e *env) (err error) {
 			_, _ = fmt.Fprintln(e.stderr, "quorumlock: bench: "+errorText(left))
 		}
 	}()
-	health, err := first.Healthy(e.ctx)
+	health, err := first.Ready(e.ctx)
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (c *checkCommand) Run(e *env) (err error) {
 	}
 	defer func() { err = errs.Join(err, client.Close()) }()
 
-	health, err := client.Check(e.ctx)
+	health, err := client.Diagnose(e.ctx)
 	if e.ctx.Err() != nil {
 		return e.ctx.Err()
 	}
@@ -51,7 +51,7 @@ func (c *checkCommand) Run(e *env) (err error) {
 	return err
 }
 
-func (c *checkCommand) print(w io.Writer, health redlock.Health) error {
+func (c *checkCommand) print(w io.Writer, health redlock.Report) error {
 	if !c.JSON {
 		_, err := io.WriteString(w, health.String())
 		return err

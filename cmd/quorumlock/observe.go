@@ -46,7 +46,7 @@ type nodesSeen struct {
 // checkSeen is the latest check. It is zero before the first.
 type checkSeen struct {
 	at     time.Time
-	health redlock.Health
+	health redlock.Report
 	count  int
 	kept   []redlock.Finding // what the latest check that asked for clients found that others do not look for
 	again  bool              // some of that is from the check of that kind before, of nodes that have not answered since
@@ -173,7 +173,7 @@ func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
 	if !whole {
 		asked = internal.WithoutClients(ctx)
 	}
-	h, _ := o.client.Check(asked) // a failure is a finding
+	h, _ := o.client.Diagnose(asked) // a failure is a finding
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -198,13 +198,13 @@ func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
 
 // unanswered returns those of the findings of an earlier check that are not among the new ones, though perhaps only because a node
 // has not answered this time.
-func unanswered(old, found []redlock.Finding, nodes []redlock.NodeHealth) (kept []redlock.Finding) {
+func unanswered(old, found []redlock.Finding, nodes []redlock.NodeReport) (kept []redlock.Finding) {
 	what := func(f redlock.Finding) string { // without the clients, which come and go
 		list, _, _ := strings.Cut(f.Problem, "; clients")
 		return list
 	}
 	for _, f := range old {
-		silent := slices.ContainsFunc(nodes, func(n redlock.NodeHealth) bool { return n.Err != nil && (f.Node == "" || f.Node == n.Node) })
+		silent := slices.ContainsFunc(nodes, func(n redlock.NodeReport) bool { return n.Err != nil && (f.Node == "" || f.Node == n.Node) })
 		same := func(g redlock.Finding) bool { return g.Kind == f.Kind && g.Node == f.Node && what(g) == what(f) }
 		if silent && !slices.ContainsFunc(found, same) {
 			kept = append(kept, f)

@@ -85,7 +85,7 @@ func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
 		for i := range locks {
 			holdAt(servers, fmt.Sprintf("lock-%d", i), "a:1")
 		}
-		if _, err := c.Healthy(t.Context()); err != nil { // all are connected
+		if _, err := c.Ready(t.Context()); err != nil { // all are connected
 			t.Fatal(err)
 		}
 		servers[0].Stall()
@@ -506,7 +506,7 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		servers, c := embeddedCluster(t, 3)
-		_, err := c.Healthy(t.Context())
+		_, err := c.Ready(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -522,7 +522,7 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := other.Healthy(t.Context()); err != nil {
+		if _, err := other.Ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		o := newTestObserver(c)
@@ -535,7 +535,7 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 			if !finds() {
 				t.Errorf("check %d has forgotten the other list", i)
 			}
-			if asked := slices.ContainsFunc(o.check.health.Nodes, func(n redlock.NodeHealth) bool { return len(n.Status.Clients) > 0 }); asked != (i == 0) {
+			if asked := slices.ContainsFunc(o.check.health.Nodes, func(n redlock.NodeReport) bool { return len(n.Status.Clients) > 0 }); asked != (i == 0) {
 				t.Errorf("check %d asked for clients: %v", i, asked)
 			}
 		}

@@ -164,7 +164,7 @@ func (w *watcher) look(ctx context.Context) (topView, error) {
 
 // lookAtNodes returns a look without locks.
 func (c *cluster) lookAtNodes(ctx context.Context) (topView, error) {
-	health, err := c.Healthy(ctx)
+	health, err := c.Ready(ctx)
 	return topView{At: time.Now(), Quorum: health.Quorum, MayDie: health.MayFail(), Nodes: topNodes(health), Locks: []*topLock{}}, err
 }
 

@@ -169,7 +169,7 @@ func usersOf(t *testing.T, file string) string {
 	return file + "user admin on >change-me ~* +@all\n"
 }
 
-// A server with these settings and users is fit for locks: Check finds no problem, and the server
+// A server with these settings and users is fit for locks: Diagnose finds no problem, and the server
 // denies no command of the user locker.
 func TestServersWithTheseSettingsAreFit(t *testing.T) {
 	need(t, "redis-server")
@@ -187,7 +187,7 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close() //nolint:errcheck // the test ends
-			health, err := c.Check(t.Context())
+			health, err := c.Diagnose(t.Context())
 			if err != nil {
 				t.Error(err)
 			}

@@ -8,35 +8,32 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// command is a script call as it is sent. It is reused, so that a call allocates nothing here.
+// command is an encoded script call. Its memory is reused, so encoding allocates nothing.
 type command struct {
-	task   *task
-	index  int // in the task
-	script *wire.Script
+	request *request
+	index   int // in the request
+	script  *wire.Script
 
-	sent  []byte // as it goes over the wire
-	after int    // where the script ends in sent, the first key begins, and the first argument
-	key   int
-	arg   int
-	keys  int // how many
-	count int // of all arguments, including those that name the script
+	sent  []byte // the bytes on the wire
+	after int    // the end of the script's name or source in sent
+	key   int    // the start of the first key in sent
+	count int    // of arguments, including the script
 
-	waiter string // whose call it is; empty for calls that need no order
+	waiter string // empty for calls that need no order
 	begins bool   // see wire.Call.Begins
 
-	// Of the flight that has it.
-	bundled bool // it is sent in a bundle
-	spelt   bool // the source is sent, not the SHA
-	again   bool // the node has not run it: it does not know the script, or has refused the bundle
-	unknown bool // it was so in the flight before
+	// Used by the goroutine that handles its pipeline.
+	sendsSource bool // the source is sent, not the SHA
+	resend      bool // the node did not know the script
+	wasUnknown  bool // resend was set in the pipeline before
 
-	got bool // the task has the reply; of the lane's mutex
+	got bool // the request has the reply; guarded by lane.mu
 }
 
-// set makes it the command of a call. It keeps nothing of the call but the name of its waiter.
-func (c *command) set(t *task, index int, call *wire.Call) {
-	c.task, c.index, c.script, c.waiter, c.begins = t, index, call.Script, call.Waiter(), call.Begins()
-	c.spelt, c.again, c.unknown, c.got = false, false, false, false
+// set encodes a call. It retains only the name of the waiter.
+func (c *command) set(t *request, index int, call *wire.Call) {
+	c.request, c.index, c.script, c.waiter, c.begins = t, index, call.Script, call.Waiter(), call.Begins()
+	c.sendsSource, c.resend, c.wasUnknown, c.got = false, false, false, false
 	keys, args := call.KeyCount(), call.ArgCount()
 	c.count = 3 + keys + args
 	c.sent = appendArray(c.sent[:0], c.count)
@@ -44,12 +41,11 @@ func (c *command) set(t *task, index int, call *wire.Call) {
 	c.sent = appendBulk(c.sent, c.script.SHA)
 	c.after = len(c.sent)
 	c.sent = closeBulk(strconv.AppendInt(openBulk(c.sent), int64(keys), 10), c.after)
-	c.key, c.keys = len(c.sent), keys
+	c.key = len(c.sent)
 	for i := range keys {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendKey(openBulk(c.sent), i), at)
 	}
-	c.arg = len(c.sent)
 	for i := range args {
 		at := len(c.sent)
 		c.sent = closeBulk(call.AppendArg(openBulk(c.sent), i), at)
@@ -66,7 +62,8 @@ func appendBulk(b []byte, s string) []byte {
 	return closeBulk(append(openBulk(b), s...), at)
 }
 
-// openBulk begins an argument, to be appended next. It leaves room for a length of two digits, which most have.
+// openBulk begins an argument, with room for a length of two digits. The caller appends the argument,
+// and calls closeBulk.
 func openBulk(b []byte) []byte { return append(b, "$00\r\n"...) }
 
 // closeBulk ends the argument that begins at b[at].
@@ -90,17 +87,17 @@ func closeBulk(b []byte, at int) []byte {
 	return append(b, "\r\n"...)
 }
 
-// spell makes it send the source of the script.
-func (c *command) spell() {
-	c.spelt = true
+// sendSource replaces the SHA by the source of the script.
+func (c *command) sendSource() {
+	c.sendsSource = true
 	b := appendArray(nil, c.count)
 	b = appendBulk(b, "eval")
 	b = appendBulk(b, c.script.Source)
 	longer := len(b) - c.after
-	c.sent, c.after, c.key, c.arg = append(b, c.sent[c.after:]...), len(b), c.key+longer, c.arg+longer
+	c.sent, c.after, c.key = append(b, c.sent[c.after:]...), len(b), c.key+longer
 }
 
-// firstKey is the first key, with its length, as it is sent.
+// firstKey returns the encoded first key, with its length.
 func (c *command) firstKey() []byte {
 	b := c.sent[c.key:]
 	head := bytes.IndexByte(b, '\n') + 1
@@ -108,7 +105,7 @@ func (c *command) firstKey() []byte {
 	return b[:head+n]
 }
 
-// whose is the waiter and the lock of the call.
+// whose returns the waiter and the lock of the call.
 func (c *command) whose() [2]string { return [2]string{c.waiter, string(c.firstKey())} }
 
 func sameKey(c, d *command) bool { return bytes.Equal(c.firstKey(), d.firstKey()) }

@@ -21,7 +21,7 @@ func TestACommandIsSentAsRedisReadsIt(t *testing.T) {
 			if string(c.sent) != want {
 				t.Errorf("an argument of %d bytes: %.200q, want %.200q", n, c.sent, want)
 			}
-			c.spell()
+			c.sendSource()
 			want = fmt.Sprintf("*6\r\n$4\r\neval\r\n$12345\r\n%s\r\n$1\r\n1\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$4\r\nlast\r\n", script.Source, len(key), key, n, arg)
 			if string(c.sent) != want {
 				t.Errorf("an argument of %d bytes, with the source: %.200q, want %.200q", n, c.sent, want)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,10 +20,9 @@ type connection struct {
 	replies reader
 
 	// Of the lane's mutex.
-	trip    time.Duration // the shortest round trip so far
-	bundles bool          // the server is sent bundles: it stands alone, and has refused none
-	stale   bool          // no more pipelines are sent, and the connection ends with those under way
-	cause   error         // why it is of no use; nil as long as it is
+	trip  time.Duration // the shortest round trip so far
+	stale bool          // no more pipelines are sent, and the connection ends with those under way
+	cause error         // why it is of no use; nil as long as it is
 }
 
 // dialled is what a dialer has returned.
@@ -143,14 +143,7 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 		l.noInfos = 0
 	}
 	if ready {
-		// The server's errors mean that it is old, or that the user lacks a permission: the connection is well.
-		err = nil
-		for _, cmd := range cmds {
-			if e := cmd.Err(); e != nil && (!answered(e) || says(newServerError(e.Error()), "READONLY")) {
-				err = e
-				break
-			}
-		}
+		err = broken(ctx, cmds)
 	}
 	if err == nil && !stop() {
 		err = ctx.Err()
@@ -163,5 +156,20 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 		_ = conn.Close()
 		return nil, "", err
 	}
-	return &connection{Conn: conn, replies: reader{from: conn}, bundles: asked.standsAlone(), trip: unknownTrip}, asked.server(), nil
+	return &connection{Conn: conn, replies: reader{from: conn}, trip: unknownTrip}, asked.server(), nil
+}
+
+// broken returns the error of a connection that is unusable after HELLO; nil if it is usable. Other
+// errors of the server mean that it is old, or that the user lacks a permission.
+func broken(ctx context.Context, cmds []redis.Cmder) error {
+	for _, cmd := range cmds {
+		switch e := cmd.Err(); {
+		case e == nil, answered(e) && !says(newServerError(e.Error()), "READONLY"):
+		case answered(e), isTimeout(e), ctx.Err() != nil:
+			return e
+		default:
+			return fmt.Errorf("the connection ended before the reply to %s: a proxy must support HELLO and CLIENT: %w", strings.ToUpper(cmd.FullName()), e)
+		}
+	}
+	return nil
 }

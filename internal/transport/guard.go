@@ -123,10 +123,11 @@ func (g *guard) explain(err error) error {
 	if said := g.said.Load(); said != nil {
 		return refused{fmt.Errorf("%s: %w", *said, err)}
 	}
-	if _, secure := g.Conn.(*tls.Conn); secure {
-		return err
+	advice := "a proxy must support HELLO and CLIENT"
+	if _, secure := g.Conn.(*tls.Conn); !secure {
+		advice = "if it requires TLS, use a rediss:// URL; " + advice
 	}
-	return refused{fmt.Errorf("the server has closed the connection without an answer: if it wants TLS, use a rediss:// URL: %w", err)}
+	return refused{fmt.Errorf("the server closed the connection without an answer: %s: %w", advice, err)}
 }
 
 // refused wraps the error of a handshake, because go-redis removes the outermost error.

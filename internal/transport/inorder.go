@@ -9,17 +9,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// single sends the calls to a client that New was given. Those of one waiter go one after the other, since each takes a
-// connection of its own from the client's pool, and must not overtake the one before it.
+// single sends calls through the client that New was given. Each call takes its own connection from the
+// client's pool, so the calls of one waiter are sent one after the other.
 type single struct {
 	node *Node
 
 	mu   sync.Mutex
-	last map[line]chan struct{} // of the latest request of a line; closed when it is over
+	last map[line]chan struct{} // by line, the end of the latest request: closed when it is over
 }
 
-// request is what one call of Do asks for.
-type request struct {
+// singleRequest is a set of calls with one deadline and one answer.
+type singleRequest struct {
 	ctx      context.Context
 	line     line
 	deadline time.Time
@@ -27,13 +27,13 @@ type request struct {
 	answer   func([]wire.Reply)
 }
 
-// line is where the calls of one waiter go one after the other.
+// line is the order of one waiter's calls in one lane.
 type line struct {
 	lane   quorum.Lane
 	waiter string // empty for calls that need no order
 }
 
-func (s *single) do(r *request) {
+func (s *single) do(r *singleRequest) {
 	over := make(chan struct{})
 	before := s.enter(r.line, over)
 	err := s.node.locks.Go(func() {
@@ -72,7 +72,7 @@ func (s *single) leave(l line, over chan struct{}) {
 }
 
 // run sends a request once the one before it is over, unless its deadline comes first. It returns after that one in any case.
-func (s *single) run(r *request, before <-chan struct{}) {
+func (s *single) run(r *singleRequest, before <-chan struct{}) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.ctx), r.deadline)
 	defer cancel()
 	if before != nil {

@@ -14,61 +14,59 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A lane sends the calls of everybody to a node over one connection. All calls in its queue go in one
-// pipeline, and the calls that come meanwhile in the next one (group commit). So there are as few
-// reads, writes and scripts (see bundle) as the load allows, and calls stay in order. To a node nearby,
-// one pipeline is under way at a time. To a far node, the next pipeline follows after a small part of a
-// round trip.
+// A lane sends all callers' calls to a node over one connection. All calls in its queue go in one
+// pipeline, and later calls in the next one (group commit). So there are as few
+// reads and writes as the load allows, and calls stay in order. To a node nearby, one pipeline is under
+// way at a time. To a far node, the next pipeline follows after a small part of a round trip.
 //
-// These rules hold whatever happens to the connection:
+// Invariants:
 //
-//   - Every task is answered exactly once: when its replies are read, or by the timer at its deadline.
-//   - A call that may have been sent is never sent again. If its connection breaks, its outcome is
-//     unknown. Only a pipeline of which not a byte was written goes over the next connection, once.
-//   - A call that is not sent at its deadline is never sent.
-//   - A release of an attempt that is still in the queue is not sent, and neither is the attempt.
-//   - A connection with overdue replies is closed: when a pipeline has taken as long as its longest call
-//     may take in all. It is closed earlier if nothing was read for as long as connecting may take, and
-//     the time of a call in the queue has run out meanwhile.
-//   - The queue is bounded in calls and bytes, including the pipelines under way.
+//   - Every request is answered exactly once: after its last reply, or by the timer at its deadline.
+//   - No call is sent twice. If its connection breaks, a sent call has an unknown outcome. A pipeline is
+//     resent, once, only if none of its bytes was written.
+//   - No call is sent after its deadline.
+//   - The release of a queued attempt recalls the attempt: neither is sent.
+//   - A connection with overdue replies is closed: the limit of a pipeline is the longest limit of its
+//     requests. It is closed earlier if a queued request times out, and nothing was read for the time
+//     that connecting may take.
+//   - The queue, with the pipelines under way, is bounded in calls and bytes.
 //
 // The worker connects, and sends to an idle or far node. For each connection, a goroutine reads the
-// replies, and sends the next pipeline behind the last reply. So the end of an idle connection is
-// noticed at once. The worker starts with the first call, and both end with close. Nothing waits
-// while it has mu.
+// replies, and sends the next pipeline after the last reply. So the lane notices the end of an idle
+// connection at once. The worker starts with the first call. Both end with close. Nothing blocks while
+// holding mu.
 type lane struct {
 	node   *Node
 	number int           // a quorum.Lane
 	wake   chan struct{} // the worker has something to do; capacity 1
 
-	mu       sync.Mutex
-	closed   bool
-	works    bool             // the worker has been started
-	conn     *connection      // nil if there is none
-	busy     bool             // a pipeline is being sent, or is about to be
-	queue    queue            // not sent
-	attempts map[string]*task // the tasks of the queue that a release may recall, by their waiters
-	last     time.Time        // the latest deadline in the queue
-	jumble   bool             // a deadline in the queue may be before that of an earlier task
-	flights  []*flight        // under way, in their order
-	landed   *flight          // for use again; nil if there is none
-	sent     time.Time        // when the last pipeline was
-	read     int              // replies so far
-	source   bool             // the next bundle is to have the source along
-	timer    *time.Timer
-	next     time.Time // when the timer fires; zero if it is not set
-	proves   bool      // the worker connects though nobody asks: see servers
+	mu        sync.Mutex
+	closed    bool
+	works     bool                // the worker has been started
+	conn      *connection         // nil if there is none
+	busy      bool                // a pipeline is being sent, or is about to be
+	queue     queue               // not sent
+	attempts  map[string]*request // the requests of the queue that a release may recall, by their waiters
+	last      time.Time           // the latest deadline in the queue
+	unordered bool                // a deadline in the queue may be before that of an earlier request
+	underWay  []*pipeline         // sent, oldest first
+	spare     *pipeline           // for reuse; nil if there is none
+	sent      time.Time           // time of the last pipeline
+	read      int                 // number of replies so far
+	timer     *time.Timer
+	next      time.Time // of the timer; zero if it is not set
+	proves    bool      // the worker connects without a request: see servers
 
 	ctx  context.Context // done when the lane is closed
 	stop context.CancelFunc
 
-	// Of the worker.
-	dialling <-chan dialled // a dial that goes on; nil if there is none
-	noInfo   time.Time      // when INFO last had no reply, though the commands before it had
-	noInfos  int            // in a row
+	// Used by the worker only.
+	dialling <-chan dialled // a dial under way; nil if there is none
+	noInfo   time.Time      // the last time that only INFO had no reply
+	noInfos  int            // number of such times in a row
 }
 
-// load is what is queued for a node, by all of its lanes.
+// load is the queues of all lanes of a node.
 type load struct {
 	calls atomic.Int64
 	bytes atomic.Int64
@@ -80,8 +78,9 @@ const (
 	maxBytes = 4 << 20
 )
 
-// To a node with a round trip of farTrip or more, a pipeline follows the last after one of farParts of the
-// round trip, and farPause at least, unless the oldest pipeline has been under way for two round trips.
+// A node is far if its round trip is at least farTrip. Then the next pipeline follows the last after the
+// farParts-th part of a round trip, and at least farPause, unless the oldest pipeline has been under way
+// for two round trips.
 const (
 	farTrip     = 500 * time.Microsecond
 	farParts    = 8
@@ -90,14 +89,14 @@ const (
 )
 
 func newLane(n *Node, number int) *lane {
-	l := &lane{node: n, number: number, wake: make(chan struct{}, 1), attempts: make(map[string]*task)}
+	l := &lane{node: n, number: number, wake: make(chan struct{}, 1), attempts: make(map[string]*request)}
 	l.ctx, l.stop = context.WithCancel(context.Background())
 	return l
 }
 
 // do queues calls.
 func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
-	t := newTask(l, deadline, calls, answer)
+	t := newRequest(l, deadline, calls, answer)
 	l.mu.Lock()
 	if err := l.admit(t); err != nil {
 		t.fail(l.node.Failure(err, false))
@@ -109,7 +108,7 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 		l.settle(attempt)
 		l.settle(t)
 		l.mu.Unlock()
-		for _, t := range []*task{attempt, t} {
+		for _, t := range []*request{attempt, t} {
 			t.fail(l.node.recalled)
 			t.answer(t.replies)
 			t.free()
@@ -118,9 +117,9 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 	}
 	t.mark = l.read
 	if l.queue.first == nil {
-		l.last, l.jumble = deadline, false
+		l.last, l.unordered = deadline, false
 	}
-	l.jumble = l.jumble || deadline.Before(l.last)
+	l.unordered = l.unordered || deadline.Before(l.last)
 	l.queue.push(t)
 	l.last = later(l.last, deadline)
 	if !l.works {
@@ -130,7 +129,7 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 			return nil
 		})
 	}
-	wakes := !l.busy && (l.conn == nil || len(l.flights) == 0 || l.conn.isFar())
+	wakes := !l.busy && (l.conn == nil || len(l.underWay) == 0 || l.conn.isFar())
 	l.expect(deadline)
 	l.mu.Unlock()
 	if wakes {
@@ -141,8 +140,8 @@ func (l *lane) do(deadline time.Time, calls []wire.Call, answer func([]wire.Repl
 // isFar reports whether several pipelines may be under way.
 func (k *connection) isFar() bool { return k.trip >= farTrip && k.trip != unknownTrip }
 
-// admit counts what a task adds to the queue, or says why it cannot. It is called with mu held.
-func (l *lane) admit(t *task) error {
+// admit adds a request to the load, or returns the reason for its refusal. The caller holds mu.
+func (l *lane) admit(t *request) error {
 	if l.closed {
 		return quorumlock.ErrClosed
 	}
@@ -155,16 +154,16 @@ func (l *lane) admit(t *task) error {
 	return nil
 }
 
-// settle counts what a task no longer adds to the queue.
-func (l *lane) settle(t *task) {
+// settle subtracts a request from the load.
+func (l *lane) settle(t *request) {
 	l.node.load.calls.Add(-int64(len(t.cmds)))
 	l.node.load.bytes.Add(-int64(t.size))
 }
 
-// recall takes an attempt out of the queue if the new task gives back all of it: then neither has to be
-// sent, since nothing of the waiter is at the node. It leaves the first task of the queue, which finds
-// out whether the node answers. Each task of a waiter ends the possibility to recall its attempt. recall is called with mu held.
-func (l *lane) recall(t *task, calls []wire.Call) (attempt *task) {
+// recall removes an attempt from the queue if the new request releases all of it. Then neither is sent,
+// since the node has nothing of the waiter. The first request of the queue stays, as a test of the node.
+// Any later request of the waiter makes its attempt final. The caller holds mu.
+func (l *lane) recall(t *request, calls []wire.Call) (attempt *request) {
 	waiter := calls[0].Waiter()
 	if waiter == "" || l.queue.first == nil {
 		return nil
@@ -195,22 +194,22 @@ func all(calls []wire.Call, is func(*wire.Call) bool) bool {
 	return true
 }
 
-// forget makes sure that a task is not recalled. It is called with mu held.
-func (l *lane) forget(t *task) {
+// forget makes a request final: it cannot be recalled. The caller holds mu.
+func (l *lane) forget(t *request) {
 	if t.waiter != "" {
 		delete(l.attempts, t.waiter)
 		t.waiter = ""
 	}
 }
 
-// remove takes a task out of the queue. It is called with mu held.
-func (l *lane) remove(t *task) {
+// remove removes a request from the queue. The caller holds mu.
+func (l *lane) remove(t *request) {
 	l.forget(t)
 	l.queue.remove(t)
 }
 
-// refuse empties the queue, for an error. It is called with mu held. Its caller answers the tasks.
-func (l *lane) refuse(err error) (over []*task) {
+// refuse empties the queue, and fails its requests. The caller holds mu, and answers the requests.
+func (l *lane) refuse(err error) (over []*request) {
 	for t := range l.queue.all() {
 		t.fail(err)
 		over = append(over, t)
@@ -220,7 +219,7 @@ func (l *lane) refuse(err error) (over []*task) {
 	return over
 }
 
-// expect sets the timer for a deadline. It is called with mu held.
+// expect makes the timer fire no later than the deadline. The caller holds mu.
 func (l *lane) expect(deadline time.Time) {
 	if !l.next.IsZero() && !deadline.Before(l.next) {
 		return
@@ -240,7 +239,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// expire answers the tasks past their deadlines, and closes a connection with overdue replies.
+// expire answers the requests past their deadlines, and closes a connection with overdue replies.
 func (l *lane) expire() {
 	now := time.Now()
 	l.mu.Lock()
@@ -249,25 +248,25 @@ func (l *lane) expire() {
 		l.mu.Unlock()
 		return
 	}
-	var few [4]*task
+	var few [4]*request
 	over, hung := few[:0], false
 	for t := range l.queue.all() {
 		if t.deadline.After(now) {
 			l.expect(t.deadline)
-			if !l.jumble { // a node that hangs has a long queue, and the timer fires for each task
+			if !l.unordered { // the queue of a node that hangs is long, and the timer fires for each of its requests
 				break
 			}
 			continue
 		}
-		hung = hung || len(l.flights) > 0 && t.mark == l.read && now.Sub(l.flights[0].sent) >= l.node.patience
+		hung = hung || len(l.underWay) > 0 && t.mark == l.read && now.Sub(l.underWay[0].sent) >= l.node.patience
 		t.fail(l.node.unsent)
 		over = append(over, t)
 		l.remove(t)
 		l.settle(t)
 	}
 	unsent := len(over)
-	for _, f := range l.flights {
-		for _, t := range f.tasks {
+	for _, f := range l.underWay {
+		for _, t := range f.requests {
 			switch {
 			case t.answered:
 			case t.deadline.After(now):
@@ -294,8 +293,8 @@ func (l *lane) expire() {
 	}
 }
 
-// cut closes a connection for a reason, and throws away what has not reached the server. The goroutine
-// that reads it does the rest. It is called with mu held.
+// cut closes a connection, and discards unacknowledged bytes. Its reading goroutine does the rest. The
+// caller holds mu.
 func (l *lane) cut(k *connection, why error) {
 	if k.cause == nil {
 		k.cause = why
@@ -303,7 +302,7 @@ func (l *lane) cut(k *connection, why error) {
 	abort(k.Conn)
 }
 
-// close ends the worker, and answers what is queued and under way. Releases that are on their way may arrive.
+// close ends the worker, and fails all requests. Releases under way may still arrive.
 func (l *lane) close() {
 	l.mu.Lock()
 	if l.closed {

@@ -2,11 +2,11 @@ package transport
 
 import "iter"
 
-// queue is a list of tasks, each of which can leave it at any time.
-type queue struct{ first, last *task }
+// queue is a list of requests, each of which can leave it at any time.
+type queue struct{ first, last *request }
 
-// push adds a task behind all others.
-func (q *queue) push(t *task) {
+// push adds a request behind all others.
+func (q *queue) push(t *request) {
 	t.before, t.behind = q.last, nil
 	if q.last == nil {
 		q.first = t
@@ -16,8 +16,8 @@ func (q *queue) push(t *task) {
 	q.last = t
 }
 
-// pushFront puts a task before all others.
-func (q *queue) pushFront(t *task) {
+// pushFront puts a request before all others.
+func (q *queue) pushFront(t *request) {
 	t.before, t.behind = nil, q.first
 	if q.first == nil {
 		q.last = t
@@ -27,8 +27,8 @@ func (q *queue) pushFront(t *task) {
 	q.first = t
 }
 
-// remove takes a task out.
-func (q *queue) remove(t *task) {
+// remove takes a request out.
+func (q *queue) remove(t *request) {
 	if t.before == nil {
 		q.first = t.behind
 	} else {
@@ -42,9 +42,9 @@ func (q *queue) remove(t *task) {
 	t.before, t.behind = nil, nil
 }
 
-// all has the tasks in their order. The one at hand may be removed.
-func (q *queue) all() iter.Seq[*task] {
-	return func(yield func(*task) bool) {
+// all has the requests in their order. The one at hand may be removed.
+func (q *queue) all() iter.Seq[*request] {
+	return func(yield func(*request) bool) {
 		for t := q.first; t != nil; {
 			next := t.behind
 			if !yield(t) {

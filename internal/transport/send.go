@@ -23,7 +23,7 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, cal
 	case n.lanes[0] != nil:
 		n.lanes[lane].do(deadline, calls, answer)
 	default:
-		n.single.do(&request{ctx: ctx, line: line{lane, calls[0].Waiter()}, deadline: deadline, calls: detached(calls), answer: answer})
+		n.single.do(&singleRequest{ctx: ctx, line: line{lane, calls[0].Waiter()}, deadline: deadline, calls: detached(calls), answer: answer})
 	}
 }
 

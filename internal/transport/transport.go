@@ -163,7 +163,7 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 }
 
 // Introduce sets the name that the server shows of the node's connections from now on. It is how redlock.New tells
-// redlock.Client.Check of other clients which nodes its client has, and not for use elsewhere. A node of [New] ignores it.
+// redlock.Client.Diagnose of other clients which nodes its client has, and not for use elsewhere. A node of [New] ignores it.
 func (n *Node) Introduce(name string) { n.title.Store(&name) }
 
 // errZero is the error of a node that neither Dial nor New made.

@@ -44,7 +44,6 @@ type Script struct {
 	Name   string // of its file in package scripts
 	Source string
 	SHA    string
-	Letter byte // in a Bundle; 0 if it cannot be in one
 }
 
 // lua returns the file of that name from package scripts, with each include line replaced by the file that it names. A script may include

@@ -154,6 +154,7 @@ func (t *tier) handoff(name int) {
 	}
 	soon := 20*time.Millisecond + 40*t.plan.Latency
 	before, now, nobody := t.watch.names[name], t.world.Now(), t.free(name, false)
+	later := slices.DeleteFunc(t.waiting(name), func(c *call) bool { return !t.behind(c, name) }) // a better ticket may still be on its way
 	t.world.At(now+soon, func() {
 		is := &t.watch.names[name]
 		if is.alone > before.alone || !t.free(name, true) || t.isMulti() {
@@ -163,7 +164,7 @@ func (t *tier) handoff(name int) {
 		free := nobody && is.count == before.count && t.free(name, false)
 		for _, c := range t.waiting(name) {
 			waits := !c.tries && now-c.first > 10*t.plan.Latency && c.process.now.Mono > 0 && !c.worker.gone
-			if waits && (free || c.lock.shares(name) && !left && !t.behind(c, name)) {
+			if waits && (free || c.lock.shares(name) && !left && !t.behind(c, name) && !slices.Contains(later, c)) {
 				t.violate(promptly, "%s was free for %v, while %s waits since %v, to share it %v", names[name], soon, c.caller.Waiter, c.first, c.lock.shares(name))
 				return
 			}

@@ -44,7 +44,6 @@ type process struct {
 	info  scriptmodel.Info
 	seen  []any // the keys of this sequence
 	set   setting
-	turn  int
 }
 
 // removesEarly matches Redis 8. Its periodic removal may delete a key in the last millisecond of
@@ -118,7 +117,6 @@ func (p *process) told() (all []scriptmodel.Message) {
 }
 
 func (p *process) reset(at scriptmodel.Time) {
-	p.turn = 0
 	p.setTime(at)
 	p.flush()
 	p.seen = p.seen[:0]
@@ -137,29 +135,19 @@ func (p *process) setTime(to scriptmodel.Time) {
 }
 
 func (p *process) run(c wire.Call) ([]byte, []scriptmodel.Message) {
-	r := asked(c, &p.turn)
-	args := []any{"evalsha", r.script.SHA, len(r.keys)}
-	for _, k := range r.keys {
+	keys := c.Keys()
+	args := []any{"evalsha", c.Script.SHA, len(keys)}
+	for _, k := range keys {
 		args = append(args, k)
 		p.see(k)
 	}
-	for _, a := range r.args {
+	for _, a := range c.Args() {
 		args = append(args, a)
 	}
 	v, err := p.redis.Do(p.ctx(), args...).Result()
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		p.must(p.redis.ScriptLoad(p.ctx(), r.script.Source).Err())
+		p.must(p.redis.ScriptLoad(p.ctx(), c.Script.Source).Err())
 		v, err = p.redis.Do(p.ctx(), args...).Result()
-	}
-	if r.bundled && err == nil {
-		switch reply := v.([]any)[0].(type) {
-		case error:
-			err = reply
-		case nil:
-			err = redis.Nil
-		default:
-			v = reply
-		}
 	}
 	if err != nil {
 		return normal([]byte("-" + err.Error() + "\r\n")), p.told()

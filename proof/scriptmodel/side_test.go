@@ -2,7 +2,6 @@ package scriptmodel_test
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,31 +20,6 @@ type side interface {
 	flush()
 	configure(setting) // what is not in its keys
 	dump(b []byte) []byte
-}
-
-// request is what a server is sent for a call. Every other call that may be in a bundle is sent in one, alone: there it has to do the
-// same.
-type request struct {
-	script     *wire.Script
-	keys, args []string
-	bundled    bool
-}
-
-func asked(c wire.Call, turn *int) request {
-	r := request{c.Script, c.Keys(), c.Args(), false}
-	if *turn++; c.Script.Letter != 0 && *turn%2 == 0 {
-		about := fmt.Sprintf("%c%d%d", c.Script.Letter, len(r.keys), len(r.args))
-		r = request{wire.Bundle, r.keys, append([]string{about}, r.args...), true}
-	}
-	return r
-}
-
-// only returns the reply of the call.
-func (r request) only(reply []byte) []byte {
-	if r.bundled {
-		return bytes.TrimPrefix(reply, []byte("*1\r\n"))
-	}
-	return reply
 }
 
 // setting is what a server is besides its keys.

@@ -28,9 +28,6 @@
 //   - Nodes (node.go): each on a clock with an offset and a rate, that is stepped. They crash and
 //     come back with all, some or none of their data, freeze and run late what came meanwhile, lose
 //     keys, forget their scripts.
-//   - Nodes that take bundles (node.script), in one plan of seven; a process then has more callers.
-//     The calls of a bundle run one by one. The tests of package node show that bundle.lua does the
-//     same.
 //   - Forgers (node.forge): they may publish and no more, and send waiters handoffs that no node
 //     made.
 //   - Processes (process.go, worker.go): each has a client, paths and a wall clock of its own,

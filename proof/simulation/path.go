@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // path is one process's way to one node, with faults of its own. All of it is guarded by the world's mutex.
@@ -44,9 +42,7 @@ type message struct {
 	dice dice
 	at   time.Time // when it was sent
 
-	calls  []message // of a bundle, which is one for the network only
-	script string    // its name; empty for what is none
-	source string    // of a call of a bundle
+	script string // its name; empty for what is none
 	keys   []string
 	shares bool   // it acquires for a reader
 	slots  bool   // it is for a semaphore
@@ -122,18 +118,9 @@ func (p *path) request(c *conn, args []string) {
 	case "evalsha", "eval":
 		from := 3 + count(args[2])
 		m.script, m.keys, m.argv = named[args[1]], args[3:from], args[from:]
-		switch {
-		case p.proc.java:
+		if p.proc.java {
 			m.script = ""
-		case m.script == wire.Bundle.Name:
-			verb = ""
-			for s, of := range wire.Unbundled(m.keys, m.argv) {
-				call := message{path: p, conn: c, script: s.Name, source: s.Source, keys: of[0], argv: of[1], at: time.Now()}
-				verb += call.describe() + ", "
-				m.calls = append(m.calls, call)
-			}
-			m.who = strings.TrimSuffix(verb, ", ")
-		default:
+		} else {
 			verb = m.describe()
 		}
 	}
@@ -142,9 +129,7 @@ func (p *path) request(c *conn, args []string) {
 	m.at = time.Now()
 	c.waiting++
 	c.coming++
-	for _, call := range m.each() {
-		p.world.watch.sent(call)
-	}
+	p.world.watch.sent(m)
 	if p.proc.paused {
 		p.proc.out = append(p.proc.out, m)
 		return
@@ -172,14 +157,6 @@ func (m *message) describe() string {
 		}
 	}
 	return how + m.script + " " + m.lock + " " + m.who
-}
-
-// each returns the calls of a bundle, or the request itself if it is none.
-func (m *message) each() []message {
-	if m.calls != nil {
-		return m.calls
-	}
-	return []message{*m}
 }
 
 // send puts a request on its way.

@@ -32,7 +32,6 @@ type Plan struct {
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
 	Idle        bool          // at the end nobody calls for a day, and then every process does
-	Bundles     bool          // the nodes take bundles, and a process has more callers
 	Readers     bool          // some of the calls are of readers
 	Permits     int           // of the semaphore s; 0 if nobody uses it
 	Latch       int           // how many ids open the latch l; 0 if nobody uses it
@@ -210,7 +209,7 @@ func newPlan(seed uint64) *Plan {
 	}
 	p.thaws()
 	p.crowds()
-	p.bundles()
+	p.pipelines()
 	p.readers()
 	p.slots()
 	p.latches()
@@ -300,11 +299,11 @@ func (p *Plan) crowds() {
 	}
 }
 
-// bundles makes the nodes of some seeds take bundles. It also gives one process more callers, so that several of its calls go
-// together. It draws from a generator of its own, so that the other seeds stay what they are.
-func (p *Plan) bundles() {
+// pipelines gives one process of some seeds more callers, whose calls go in common pipelines. It draws from a generator of its
+// own, so that the other seeds stay the same.
+func (p *Plan) pipelines() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xb4d1))}
-	if p.Bundles = g.chance(0.15); !p.Bundles {
+	if !g.chance(0.15) {
 		return
 	}
 	process := g.IntN(len(p.Processes))
@@ -448,8 +447,8 @@ func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
 // String is the plan as a trace begins with it.
 func (p *Plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, bundles %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
-		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Bundles, p.Permits, p.Latch, p.IDs, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
+	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",
+		p.Seed, p.Class, p.Quorum, p.Nodes, p.TTL, p.NodeTimeout, p.Drift.Rate, p.Drift.Floor, p.Guard, p.Permits, p.Latch, p.IDs, p.Latency, p.Slow, p.SlowBy, p.Drop, p.LoseReply, p.Length)
 	for i, c := range p.Clocks {
 		fmt.Fprintf(&b, "  n%d clock %+v\n", i+1, c)
 	}

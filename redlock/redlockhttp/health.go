@@ -90,7 +90,7 @@ func (h *health) look(ctx context.Context) report {
 	if !h.came.IsZero() && time.Since(h.came) < maxAge {
 		return h.last
 	}
-	found, err := h.client.Healthy(ctx)
+	found, err := h.client.Ready(ctx)
 	body := report{OK: err == nil, Quorum: found.Quorum, Ready: found.Ready(), MayFail: found.MayFail(), Nodes: []nodeReport{}}
 	for _, n := range found.Nodes {
 		body.Nodes = append(body.Nodes, nodeReport{n.Node, n.Err == nil, float64(n.RoundTrip.Microseconds()) / 1000})

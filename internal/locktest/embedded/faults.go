@@ -57,7 +57,7 @@ func (s *Server) RefuseWhileHeld() { s.set(func(f *faults) { f.refuses = true })
 // Delay makes the way to the server, and the way back, take that long.
 func (s *Server) Delay(d time.Duration) { s.set(func(f *faults) { f.delay = d }) }
 
-// LoseReplies loses the replies to the next n scripts after they ran, and cuts their connections. Each call of a bundle counts.
+// LoseReplies loses the replies to the next n scripts after they ran, and cuts their connections.
 func (s *Server) LoseReplies(n int) { s.set(func(f *faults) { f.loseReply = n }) }
 
 // StepClock moves the clock by which the server expires its keys: forward makes them expire that much

@@ -71,13 +71,13 @@ func (s *Server) afterRun(r Run) {
 // known names the scripts by their source and by its SHA.
 var known = func() map[string]string {
 	names := make(map[string]string)
-	for _, s := range append(wire.Scripts(), wire.Bundle) {
+	for _, s := range wire.Scripts() {
 		names[s.SHA], names[s.Source] = s.Name, s.Name
 	}
 	return names
 }()
 
-// scriptsOf returns the runs that a request asks for: one, or as many as are in a bundle.
+// scriptsOf returns the runs that a request asks for: one at most.
 func scriptsOf(s *Server, args []string) []Run {
 	if len(args) < 3 || !strings.EqualFold(args[0], "evalsha") && !strings.EqualFold(args[0], "eval") {
 		return nil
@@ -89,15 +89,7 @@ func scriptsOf(s *Server, args []string) []Run {
 	if 3+keys > len(args) {
 		return nil
 	}
-	run := Run{Server: s, Script: known[args[1]], Keys: args[3 : 3+keys], Args: args[3+keys:]}
-	if run.Script != wire.Bundle.Name {
-		return []Run{run}
-	}
-	var runs []Run
-	for script, r := range wire.Unbundled(run.Keys, run.Args) {
-		runs = append(runs, Run{Server: s, Script: script.Name, Keys: r[0], Args: r[1]})
-	}
-	return runs
+	return []Run{{Server: s, Script: known[args[1]], Keys: args[3 : 3+keys], Args: args[3+keys:]}}
 }
 
 // subscribes reports whether a request is answered on the side, as a message is.

@@ -19,10 +19,10 @@ var guarded = quorumlock.WithRestartGuard(quorumlock.DefaultTTL)
 // longUp lets the servers run for so long that the guard trusts them.
 func longUp() { time.Sleep(time.Hour) }
 
-// check is c.Check that reaches a quorum, or not.
-func check(t *testing.T, c *redlock.Client, quorum bool) redlock.Health {
+// check is c.Diagnose that reaches a quorum, or not.
+func check(t *testing.T, c *redlock.Client, quorum bool) redlock.Report {
 	t.Helper()
-	h, err := c.Check(t.Context())
+	h, err := c.Diagnose(t.Context())
 	if _, ok := errors.AsType[*quorumlock.QuorumError](err); ok == quorum || (err != nil) == quorum {
 		t.Errorf("error %v, with a quorum: %v", err, quorum)
 	}
@@ -30,7 +30,7 @@ func check(t *testing.T, c *redlock.Client, quorum bool) redlock.Health {
 }
 
 // finds checks what was found, and that the report says it.
-func finds(t *testing.T, h redlock.Health, want ...redlock.Finding) {
+func finds(t *testing.T, h redlock.Report, want ...redlock.Finding) {
 	t.Helper()
 	if len(h.Findings) != len(want) {
 		t.Fatalf("found %d, want %d:\n%v", len(h.Findings), len(want), h)
@@ -196,7 +196,7 @@ func TestShardsOfOneClusterAreNoNodes(t *testing.T) {
 	})
 }
 
-// Check finds a missing permission for any command of a Mutex, and leaves no keys.
+// Diagnose finds a missing permission for any command of a Mutex, and leaves no keys.
 func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 	for _, command := range []string{"time", "pexpire", "zadd", "hset", "del", "set", "get", "zrange", "hget", "pttl", "exists", "zrem", "evalsha"} {
 		locktest.Run(t, command, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestEachCommandThatAUserMayNotUseIsFound(t *testing.T) {
 			servers[1].Deny(command)
 			finds(t, check(t, c, true), redlock.Finding{Kind: redlock.Refuses, Severity: redlock.Warning, Node: servers[1].Name,
 				Problem: "NOPERM this user has no permissions to run the '" + command, Fix: "docs/security.md"})
-			if r, err := c.Healthy(t.Context()); err != nil || r.MayFail() != 0 || r.Nodes[1].Err == nil || !strings.Contains(r.Nodes[1].Err.Error(), "NOPERM") {
+			if r, err := c.Ready(t.Context()); err != nil || r.MayFail() != 0 || r.Nodes[1].Err == nil || !strings.Contains(r.Nodes[1].Err.Error(), "NOPERM") {
 				t.Errorf("healthy: %+v, %v", r, err)
 			}
 			servers[1].Deny()
@@ -233,7 +233,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
 		defer cancel()
 		began := time.Now()
-		_, err := c.Check(ctx)
+		_, err := c.Diagnose(ctx)
 		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v after %v, want the deadline after 70ms", err, took)
 		}
@@ -246,7 +246,7 @@ func TestCheckOfAClosedClientSaysSo(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Check(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
+	if _, err := c.Diagnose(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
 		t.Errorf("%v, want ErrClosed", err)
 	}
 }

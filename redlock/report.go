@@ -9,31 +9,31 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Health is what [Client.Check] found.
-type Health struct {
+// Report is the result of [Client.Diagnose].
+type Report struct {
 	Quorum   int          // how many nodes must agree
-	Nodes    []NodeHealth // in the order of the client's nodes
+	Nodes    []NodeReport // in the order of the client's nodes
 	Findings []Finding    // the worst first
 }
 
-// NodeHealth is what one node says of itself, or why it could not be asked.
-type NodeHealth struct {
+// NodeReport is the status of one node, or the reason for its absence.
+type NodeReport struct {
 	Node    string
 	Status  node.Status
 	Refusal error // the node answers and refuses a lock, for this reason: a *quorumlock.NodeError; nil if it grants one
 	Err     error // the failure to reach the node: a *quorumlock.NodeError, or nil
 }
 
-// Finding is something that should not be as it is, and what to do about it.
+// Finding is a problem and its fix.
 type Finding struct {
 	Kind     Kind
 	Severity Severity
-	Node     string // whom it is about; empty: the nodes together
+	Node     string // empty: all nodes together
 	Problem  string
 	Fix      string
 }
 
-// Kind says what a Finding is about.
+// Kind is the subject of a Finding.
 type Kind string
 
 const (
@@ -54,7 +54,7 @@ const (
 	Untold         Kind = "untold"          // the server does not tell all that was to be checked
 )
 
-// Severity says how bad a Finding is.
+// Severity is the urgency of a Finding.
 type Severity int
 
 const (
@@ -74,9 +74,9 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s: %s%s: %s", f.Severity, where, f.Problem, f.Fix)
 }
 
-// OK reports whether nothing was found but advice.
-func (h Health) OK() bool {
-	for _, f := range h.Findings {
+// OK reports whether the report has no warning and no failure.
+func (r Report) OK() bool {
+	for _, f := range r.Findings {
 		if f.Severity > Advice {
 			return false
 		}
@@ -85,11 +85,11 @@ func (h Health) OK() bool {
 }
 
 // String returns a report for people: a line for each node, and one for each finding.
-func (h Health) String() string {
+func (r Report) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "node\trole\tversion\tup\tround trip\tclock\tappend-only file\tsnapshots\teviction")
-	for _, n := range h.Nodes {
+	for _, n := range r.Nodes {
 		if n.Err != nil {
 			fmt.Fprintf(w, "%s\tfailed\t\t\t\t\t\t\t\n", n.Node)
 			continue
@@ -99,11 +99,11 @@ func (h Health) String() string {
 			s.RoundTrip.Round(10*time.Microsecond), float64(s.ClockOffset)/1e6, orUnknown(s.AppendFsync), orUnknown(s.Save), eviction(s))
 	}
 	_ = w.Flush() // into memory
-	for _, f := range h.Findings {
+	for _, f := range r.Findings {
 		fmt.Fprintln(&b, f)
 	}
-	if len(h.Findings) == 0 {
-		fmt.Fprintf(&b, "all is well: %d nodes, of which a quorum of %d must agree\n", len(h.Nodes), h.Quorum)
+	if len(r.Findings) == 0 {
+		fmt.Fprintf(&b, "all is well: %d nodes, of which a quorum of %d must agree\n", len(r.Nodes), r.Quorum)
 	}
 	return b.String()
 }

@@ -22,32 +22,32 @@ import (
 // to be safe; but one that is off will be set one day, and a step does count.
 const maxClockOffset = time.Second
 
-// Check reads the status of all nodes, tries a lock on each, and reports these problems:
+// Diagnose reads the status of all nodes, tries a lock on each, and reports these problems:
 // unreachable nodes, refused locks, replicas, shards of a cluster, two addresses of one server,
 // several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks,
 // and clients with another list of nodes. It leaves no keys. It waits for each node until ctx is
 // done, for twice the node's timeout at most. If fewer nodes answered than the quorum, it returns a
 // *[quorumlock.QuorumError] along with the report. See [node.Node.Status] for the permissions
 // beyond those of a lock.
-func (c *Client) Check(ctx context.Context) (Health, error) {
-	h := Health{Quorum: c.set.Quorum, Nodes: make([]NodeHealth, len(c.nodes))}
+func (c *Client) Diagnose(ctx context.Context) (Report, error) {
+	r := Report{Quorum: c.set.Quorum, Nodes: make([]NodeReport, len(c.nodes))}
 	name := wire.ReadyName + ":" + settings.NewID() // one for all: each name of a cluster has one shard that grants it
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {
-		h.Nodes[i] = c.examine(ctx, n, name)
-		return h.Nodes[i].Err
+		r.Nodes[i] = c.examine(ctx, n, name)
+		return r.Nodes[i].Err
 	})
-	for _, n := range h.Nodes {
-		h.Findings = append(h.Findings, c.judge(n)...)
+	for _, n := range r.Nodes {
+		r.Findings = append(r.Findings, c.judge(n)...)
 	}
-	h.Findings = append(h.Findings, judgeTogether(h.Nodes, c.set.Quorum)...)
-	h.Findings = append(h.Findings, c.list().judge(h.Nodes)...)
-	slices.SortStableFunc(h.Findings, func(a, b Finding) int { return int(b.Severity - a.Severity) })
-	return h, err
+	r.Findings = append(r.Findings, judgeTogether(r.Nodes, c.set.Quorum)...)
+	r.Findings = append(r.Findings, c.list().judge(r.Nodes)...)
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return int(b.Severity - a.Severity) })
+	return r, err
 }
 
 // examine reads the status of one node, and tries the lock name, which no caller uses.
-func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeHealth {
-	h := NodeHealth{Node: n.String()}
+func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeReport {
+	h := NodeReport{Node: n.String()}
 	if h.Status, h.Err = n.Status(ctx); h.Err != nil {
 		return h
 	}
@@ -67,7 +67,7 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeHea
 }
 
 // judge finds what is wrong with one node.
-func (c *Client) judge(n NodeHealth) (found []Finding) {
+func (c *Client) judge(n NodeReport) (found []Finding) {
 	add := func(k Kind, s Severity, problem, fix string) {
 		found = append(found, Finding{k, s, n.Node, problem, fix})
 	}
@@ -139,7 +139,7 @@ func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, proble
 }
 
 // judgeTogether finds what is wrong with the nodes as a group.
-func judgeTogether(nodes []NodeHealth, quorum int) (found []Finding) {
+func judgeTogether(nodes []NodeReport, quorum int) (found []Finding) {
 	first := make(map[string]string) // the first node of each server
 	servers := 0
 	for _, n := range nodes {

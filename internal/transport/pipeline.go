@@ -1,0 +1,360 @@
+package transport
+
+import (
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// pipeline is the calls of one write.
+type pipeline struct {
+	requests []*request
+	calls    []*command // of the requests, without the answered ones
+	out      []byte     // the encoded calls
+	taken    int        // number of replies read
+	resend   bool       // the server did not know the script of some calls
+	sent     time.Time
+	until    time.Time // when the replies are overdue
+}
+
+// maxOut limits the memory kept for the next pipeline, in bytes. A full queue has many times as many.
+const maxOut = 1 << 18
+
+// send sends the next pipeline if it is due. Otherwise it returns the time until then; 0 if there is
+// nothing to wait for. Only the worker calls it.
+func (l *lane) send(k *connection) (wait time.Duration) {
+	l.mu.Lock()
+	if l.busy || k == nil || l.conn != k {
+		l.mu.Unlock()
+		return 0
+	}
+	return l.sendNext(k)
+}
+
+// sendNext is send for the goroutine that may send: busy is false, or set by that goroutine. The caller
+// holds mu; sendNext releases it.
+func (l *lane) sendNext(k *connection) (wait time.Duration) {
+	f, wait := l.take(k)
+	l.busy = f != nil
+	l.mu.Unlock()
+	if f == nil {
+		return wait
+	}
+	for _, c := range f.calls {
+		f.out = append(f.out, c.sent...)
+	}
+	n, err := k.Write(f.out)
+	l.mu.Lock()
+	l.busy = false
+	var stay []*request
+	if err != nil {
+		l.cut(k, err)
+		if n == 0 {
+			stay = l.moveOn(k, f)
+		}
+	}
+	var lost []*pipeline
+	if l.conn != k {
+		lost, l.underWay = l.underWay, nil
+	}
+	if l.queue.first != nil && (l.conn != k || k.isFar() || len(l.underWay) == 0) {
+		wake(l.wake)
+	}
+	why := k.cause
+	l.mu.Unlock()
+	for _, t := range stay {
+		t.answer(t.replies)
+		t.free()
+	}
+	l.failAll(lost, why)
+	return 0
+}
+
+// take makes a pipeline of the queue, except for requests past their deadlines. The caller holds mu.
+//
+// The time limit of the replies is the longest limit of the requests, counted from now. A request that
+// waited in the queue has less time left, and may get its reply too late. If the lane closed the
+// connection for that, a slow node would never keep one.
+func (l *lane) take(k *connection) (f *pipeline, wait time.Duration) {
+	if l.queue.first == nil || k.stale || k.cause != nil {
+		return nil, 0
+	}
+	now := time.Now()
+	if len(l.underWay) > 0 {
+		if !k.isFar() || now.Sub(l.underWay[0].sent) >= 2*k.trip { // calls sent to a node that hangs are lost
+			return nil, 0
+		}
+		if wait := l.sent.Add(max(k.trip/farParts, farPause)).Sub(now); wait > 0 {
+			return nil, wait
+		}
+	}
+	if f = l.spare; f == nil {
+		f = &pipeline{}
+	}
+	l.spare = nil
+	limit := time.Duration(0)
+	for t := range l.queue.all() {
+		if !t.deadline.After(now) {
+			l.expect(t.deadline) // the timer is late
+			continue
+		}
+		l.remove(t)
+		f.requests = append(f.requests, t)
+		limit = max(limit, t.limit)
+		for _, c := range t.cmds {
+			if !c.got {
+				f.calls = append(f.calls, c)
+			}
+		}
+	}
+	if len(f.requests) == 0 {
+		l.spare = f
+		return nil, 0
+	}
+	f.sent, f.until = now, now.Add(limit)
+	l.sent = now
+	l.underWay = append(l.underWay, f)
+	l.expect(f.until)
+	return f, 0
+}
+
+// moveOn puts an unsent pipeline back at the front of the queue. Requests that have moved before fail,
+// because the server may close every connection at once; moveOn returns them. The caller holds mu.
+func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
+	i := slices.Index(l.underWay, f)
+	l.underWay = slices.Delete(l.underWay, i, i+1)
+	for _, t := range slices.Backward(f.requests) {
+		switch {
+		case t.answered:
+			l.settle(t)
+		case t.moved || l.closed:
+			t.fail(l.node.Failure(notSent{k.cause}, false))
+			l.settle(t)
+			stay = append(stay, t)
+		default:
+			t.moved, l.unordered = true, true
+			l.queue.pushFront(t)
+		}
+	}
+	return stay
+}
+
+// listen reads the replies on a connection until its end, and returns the reason for the end.
+func (l *lane) listen(k *connection) error {
+	for {
+		kind, err := k.replies.peek()
+		if err != nil {
+			return err
+		}
+		if kind == '>' { // a push message
+			if _, err := k.replies.reply(); err != nil {
+				return err
+			}
+			continue
+		}
+		l.mu.Lock()
+		var f *pipeline
+		if len(l.underWay) > 0 {
+			f = l.underWay[0]
+			if f.taken == 0 {
+				k.trip = min(k.trip, time.Since(f.sent))
+			}
+		}
+		l.mu.Unlock()
+		if f == nil {
+			return errUnasked
+		}
+		if err := l.receive(k, f); err != nil {
+			return err
+		}
+		if f.taken == len(f.calls) {
+			if err := l.complete(k, f); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// receive reads the reply to a call of the pipeline.
+func (l *lane) receive(k *connection, f *pipeline) error {
+	r, err := k.replies.reply()
+	if err != nil {
+		return err
+	}
+	l.took(k, f, f.calls[f.taken], r)
+	f.taken++
+	return nil
+}
+
+// took passes a reply to its request, unless the node did not run the call.
+func (l *lane) took(k *connection, f *pipeline, c *command, r wire.Reply) {
+	if r.Err != nil {
+		if says(r.Err, "NOSCRIPT") && !c.sendsSource {
+			c.resend, f.resend = true, true
+			return
+		}
+		// Leave a server that became a replica: its name may lead to another server now.
+		if says(r.Err, "READONLY") {
+			l.mu.Lock()
+			k.stale = true
+			l.mu.Unlock()
+		}
+		r.Err = l.node.Failure(r.Err, false)
+	}
+	l.give(c, r)
+}
+
+// give stores a reply, and answers the request if no reply is missing.
+func (l *lane) give(c *command, r wire.Reply) {
+	t := c.request
+	l.mu.Lock()
+	l.read++
+	if t.answered {
+		l.mu.Unlock()
+		return
+	}
+	t.replies[c.index], c.got = r, true
+	t.left--
+	t.answered = t.left == 0
+	last := t.answered
+	l.mu.Unlock()
+	if last {
+		t.answer(t.replies)
+	}
+}
+
+// complete ends the first pipeline, after its last reply, and sends the next.
+func (l *lane) complete(k *connection, f *pipeline) error {
+	if f.resend {
+		l.dropOvertaken(k, f)
+	}
+	l.mu.Lock()
+	l.underWay = slices.Delete(l.underWay, 0, 1)
+	l.resend(f)
+	over := error(nil)
+	switch {
+	case len(l.underWay) > 0:
+	case k.stale:
+		over = errStale
+	case !k.replies.isEmpty() && k.replies.buf[k.replies.at] != '>':
+		over = errUnasked
+	}
+	sends := !l.busy && over == nil
+	l.busy = l.busy || sends
+	l.mu.Unlock()
+	if len(f.requests) > 1 && sends { // others may be about to ask: their calls go along
+		runtime.Gosched()
+	}
+	l.free(f)
+	if sends {
+		l.mu.Lock()
+		if l.sendNext(k) > 0 {
+			wake(l.wake)
+		}
+	}
+	return over
+}
+
+// dropOvertaken fails unknown-script calls that must not be resent, because a later call of their waiter
+// for the same lock has run or may run. On a stale connection it fails all unknown-script calls.
+func (l *lane) dropOvertaken(k *connection, f *pipeline) {
+	l.mu.Lock()
+	stale, behind := k.stale, slices.Clone(l.underWay[1:])
+	l.mu.Unlock()
+	ran := make(map[[2]string]bool) // by waiter and first key
+	for _, f := range behind {
+		for _, c := range f.calls {
+			ran[c.whose()] = true
+		}
+	}
+	for _, c := range slices.Backward(f.calls) {
+		switch {
+		case !c.resend:
+			ran[c.whose()] = true
+		case stale:
+			l.give(c, wire.Reply{Err: l.node.Failure(errStale, false)})
+		case c.begins && c.waiter != "" && ran[c.whose()]:
+			l.give(c, wire.Reply{Err: l.node.Failure(errOvertaken, false)})
+		}
+	}
+}
+
+// resend puts requests with unknown-script calls back at the front of the queue. The first call of each
+// script sends its source, which the node keeps for the others. The caller holds mu.
+func (l *lane) resend(f *pipeline) {
+	if !f.resend {
+		return
+	}
+	var scripts []string
+	for _, c := range f.calls {
+		if c.resend && !c.got && (c.wasUnknown || !slices.Contains(scripts, c.script.SHA)) {
+			scripts = append(scripts, c.script.SHA)
+			c.sendSource()
+		}
+		c.wasUnknown, c.resend = c.resend, false
+	}
+	for _, t := range slices.Backward(f.requests) {
+		if !t.answered {
+			l.queue.pushFront(t)
+			l.unordered = true
+		}
+	}
+	f.requests = slices.DeleteFunc(f.requests, func(t *request) bool { return !t.answered })
+}
+
+// free frees the requests of a completed or lost pipeline, and keeps its memory for the next.
+func (l *lane) free(f *pipeline) {
+	for _, t := range f.requests {
+		l.settle(t)
+		if !t.late { // the timer may still use it
+			t.free()
+		}
+	}
+	clear(f.requests)
+	clear(f.calls)
+	*f = pipeline{requests: f.requests[:0], calls: f.calls[:0], out: f.out[:0]}
+	if cap(f.out) > maxOut {
+		f.out = nil
+	}
+	l.mu.Lock()
+	l.spare = f
+	l.mu.Unlock()
+}
+
+// lost ends a connection after its last read. The calls under way have an unknown outcome.
+func (l *lane) lost(k *connection, why error) {
+	l.mu.Lock()
+	if k.cause == nil {
+		k.cause = why
+	}
+	why = k.cause
+	if l.closed {
+		_ = k.Close() // there is nothing left to lose on it
+	} else {
+		abort(k.Conn)
+	}
+	l.conn = nil
+	var lost []*pipeline
+	if !l.busy { // otherwise the sender does it
+		lost, l.underWay = l.underWay, nil
+	}
+	if l.queue.first != nil {
+		wake(l.wake)
+	}
+	l.mu.Unlock()
+	l.failAll(lost, why)
+}
+
+// failAll answers the calls without a reply with an error.
+func (l *lane) failAll(lost []*pipeline, why error) {
+	for _, f := range lost {
+		for _, c := range f.calls {
+			if !c.got {
+				l.give(c, wire.Reply{Err: l.node.Failure(why, false)})
+			}
+		}
+		l.free(f)
+	}
+}

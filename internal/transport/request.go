@@ -1,0 +1,66 @@
+package transport
+
+import (
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// request is a set of calls with one deadline and one answer. It is answered exactly once.
+type request struct {
+	lane     *lane
+	deadline time.Time
+	limit    time.Duration // from the request to its deadline
+	answer   func([]wire.Reply)
+	cmds     []*command
+	replies  []wire.Reply
+	size     int      // of the commands, in bytes
+	mark     int      // the lane's read at the time of queueing
+	waiter   string   // of an attempt that a release may recall; otherwise empty
+	before   *request // its neighbours in the queue
+	behind   *request
+
+	// Guarded by lane.mu.
+	left     int  // replies to come
+	answered bool // or being answered
+	late     bool // answered by the timer, which may still use it
+	moved    bool // from a connection that broke before its first byte
+}
+
+// requests has answered requests, whose memory is reused.
+var requests = sync.Pool{New: func() any { return &request{} }}
+
+// newRequest encodes the calls. It retains only the names of their waiters.
+func newRequest(l *lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) *request {
+	t := requests.Get().(*request)
+	*t = request{lane: l, deadline: deadline, limit: time.Until(deadline), answer: answer, cmds: t.cmds[:0], replies: t.replies[:0], left: len(calls)}
+	for i := range calls {
+		if len(t.cmds) < cap(t.cmds) && t.cmds[:i+1][i] != nil {
+			t.cmds = t.cmds[:i+1]
+		} else {
+			t.cmds = append(t.cmds, &command{})
+		}
+		t.cmds[i].set(t, i, &calls[i])
+		t.size += len(t.cmds[i].sent)
+		t.replies = append(t.replies, wire.Reply{})
+	}
+	return t
+}
+
+// free returns the request to the pool. There must be no other reference to it.
+func (t *request) free() {
+	t.answer, t.lane = nil, nil
+	clear(t.replies)
+	requests.Put(t)
+}
+
+// fail sets the error of the calls without a reply. The caller holds lane.mu.
+func (t *request) fail(err error) {
+	for i, c := range t.cmds {
+		if !c.got {
+			t.replies[i] = wire.Reply{Err: err}
+		}
+	}
+	t.answered = true
+}
