@@ -52,7 +52,7 @@ func Example() {
 	// Output:
 	// leader: 10.0.0.7:8080 sure: true
 	// <nil>
-	// quorumlock: nobody leads
+	// quorumlock: no leader
 }
 
 func ExampleElection_Campaign() {
