@@ -2,7 +2,7 @@
 // one thing at a time across a fleet, and keep doing so while nodes die, restart, stall or have their clocks
 // stepped.
 //
-//	client, err := redlock.Dial(urls...) // three or five servers that do not replicate each other
+//	client, err := redlock.Dial(urls) // three or five servers that do not replicate each other
 //	...
 //	err = quorumlock.Do(ctx, client.Mutex("myapp:lock:invoice:1042"), func(ctx context.Context) error {
 //		return charge(ctx) // ctx is cancelled when the lock is lost

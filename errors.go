@@ -9,74 +9,75 @@ import (
 )
 
 var (
-	// ErrHeld says that somebody else holds the lock, or is just taking it. A *[HeldError] says who.
-	ErrHeld = errors.New("quorumlock: the lock is held by somebody else")
+	// ErrHeld is the error of a lock that somebody else holds or is about to acquire. The *[HeldError] in it names the
+	// holder.
+	ErrHeld = errors.New("quorumlock: lock is held")
 
-	// ErrNoQuorum: too few members of a lock gave a valid answer. It is returned as a *[QuorumError], which has the error
-	// of each node.
+	// ErrNoQuorum is the error of a lock with too few members that gave a valid answer. It is returned as a
+	// *[QuorumError], which has the error of each node.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
-	// ErrTooLate: a quorum granted the lock too late, with nothing left of its TTL. The grant is released.
+	// ErrTooLate is the error of a quorum that granted the lock after its validity had ended. The grant is released.
 	ErrTooLate = errors.New("quorumlock: granted too late")
 
-	// ErrLost says that a lease ended before it was unlocked: it could not be renewed in time, or
-	// its keys were taken away. It is also the [context.Cause] of the lease's context then. A *[LostError] says why.
-	ErrLost = errors.New("quorumlock: the lease was lost")
+	// ErrLost is the error of a lease that ended before its Unlock: its renewal failed in time, or its keys were
+	// removed. It is also the [context.Cause] of the lease's context. The *[LostError] in it has the reason.
+	ErrLost = errors.New("quorumlock: lease lost")
 
-	// ErrNotHeld says that the lease was unlocked already, or that the owner to be freed does not hold the lock.
-	ErrNotHeld = errors.New("quorumlock: the lease is not held")
+	// ErrNotHeld is the error of a lease that was unlocked or detached before, and of an owner that is to be freed and does
+	// not hold the lock.
+	ErrNotHeld = errors.New("quorumlock: lease not held")
 
 	// ErrDetached is the [context.Cause] of the context of a lease that was detached: see [Lease.Detach].
-	ErrDetached = errors.New("quorumlock: the lease was detached")
+	ErrDetached = errors.New("quorumlock: lease detached")
 
-	// ErrQuarantined says that a node grants nothing, under [WithRestartGuard], because it may have lost
-	// locks that are still held. It is found in a [NodeError], which says for how long.
-	ErrQuarantined = errors.New("quorumlock: recently restarted or promoted: granting is paused because it may have lost locks")
+	// ErrQuarantined is the error of a node that grants no lock, under [WithRestartGuard], because its restart or
+	// promotion may have lost locks that are still held. The [NodeError] around it has the remaining time.
+	ErrQuarantined = errors.New("quorumlock: granting is paused: a restart or promotion may have lost locks")
 
-	// ErrSeveralServers says that a node grants nothing because its address leads to several
-	// servers: two of them could grant one lock to two clients. It is found in a [NodeError], which
+	// ErrSeveralServers is the error of a node that grants no lock because its address leads to several servers, two
+	// of which could grant one lock to two clients. Give each server an address of its own. The [NodeError] around it
 	// has the run IDs of two of the servers.
-	ErrSeveralServers = errors.New("quorumlock: the address leads to several servers: give each server its own")
+	ErrSeveralServers = errors.New("quorumlock: the address leads to several servers")
 
-	// ErrNotALock says that the lock's key, or a key of its queue, holds another kind of value, which something else
-	// wrote. No call changes or deletes it. The error says so if it is a key of the queue.
-	ErrNotALock = errors.New("quorumlock: the key is not a lock but another kind of value: use another name, or delete the key")
+	// ErrNotALock is the error of a name whose key, or the key of its queue, has a value of another program. No call
+	// changes or deletes it: use another name, or delete the key. The error names the key if it is the queue's.
+	ErrNotALock = errors.New("quorumlock: the key has a value of another program")
 
-	// ErrWrongKind says that the name belongs to something of another kind: a mutex was used as a latch, for example, or
-	// a semaphore as a mutex. The error names both. No call changes or deletes it.
+	// ErrWrongKind is the error of a name that belongs to another kind: for example, a mutex used as a latch, or a
+	// semaphore used as a mutex. The error names both kinds. No call changes or deletes the name's keys.
 	ErrWrongKind = errors.New("quorumlock: the name belongs to another kind")
 
-	// ErrLatchMismatch says that the nodes have a latch of that name which opens with another number of ids. The
-	// error names both numbers. The call has counted nothing there.
-	ErrLatchMismatch = errors.New("quorumlock: the latch of that name opens with another number of ids")
+	// ErrLatchMismatch is the error of a latch that opens with another number of ids at the nodes. The error names
+	// both numbers. The call counted nothing there.
+	ErrLatchMismatch = errors.New("quorumlock: the latch opens with another number of ids")
 
-	// ErrLatchForgotten says that a latch was there, and that too many nodes no longer have it, or lack ids that it
-	// had: it was not used for longer than [WithRetention], or more nodes forgot it than may. What is done cannot be
-	// counted on: use a latch of another name.
-	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten: use another name")
+	// ErrLatchForgotten is the error of a latch that too many nodes have forgotten, in whole or in part: it was idle for
+	// longer than [WithRetention], or more nodes lost data than may. Its count is unreliable: use another name.
+	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten")
 
-	// ErrMisuse says that a call, an argument or an option is wrong: for example, a bad name, a
-	// negative TTL, a zero Node or a repeated server. The error names the fault and the fix. No
-	// request was sent. ErrDeadlock, ErrUpgrade and ErrNilContext also match ErrMisuse. Errors that
-	// depend on the contents of the nodes, such as ErrNotALock, do not.
+	// ErrMisuse is the error of a wrong call, argument or option: for example, a bad name, a negative TTL, a zero Node or
+	// a repeated server. The error names the fault and the fix. No request was sent. ErrDeadlock, ErrUpgrade and
+	// ErrNilContext also match ErrMisuse. Errors that depend on the contents of the nodes, such as ErrNotALock, do not.
 	ErrMisuse = errs.ErrMisuse
 
-	// ErrDeadlock says that a call would wait for a lease of its own context: a lease of another
-	// lock with the same name at the same node. It matches ErrMisuse.
+	// ErrDeadlock is the error of a call that would wait for a lease of its own context: a lease of another lock with
+	// the same name at the same node, or of the same lock under [WithoutReentry]. It matches ErrMisuse.
 	ErrDeadlock = errs.Misuse("quorumlock: deadlock")
 
-	// ErrUpgrade says that a reader of an RWMutex called Lock, with a context or an owner that shares the lock: it would
-	// wait for its own share to end. Two readers that did so would wait for each other for ever. It matches ErrMisuse.
-	ErrUpgrade = errs.Misuse("quorumlock: a reader cannot become the writer, since it would wait for itself: unlock the reader's lease first, and expect that others write before you")
+	// ErrUpgrade is the error of Lock with a context or an owner that shares the same RWMutex: the call would wait for
+	// its own share to end, and two such readers for each other. Unlock the reader's lease first; others may write
+	// before you. It matches ErrMisuse.
+	ErrUpgrade = errs.Misuse("quorumlock: a reader cannot become the writer: unlock the reader's lease first")
 
-	// ErrClosed says that the client was closed.
-	ErrClosed = errors.New("quorumlock: the client is closed")
+	// ErrClosed is the error of every call after Close.
+	ErrClosed = errors.New("quorumlock: client closed")
 
-	// ErrNilContext says that a call was given a nil context. The call took no lock and kept none. It matches ErrMisuse.
+	// ErrNilContext is the error of a nil context. The call took no lock and kept none. It matches ErrMisuse.
 	ErrNilContext = errs.Misuse("quorumlock: the context is nil: use context.Background()")
 )
 
-// NodeError is what went wrong at one node. A refusal is a vote and no error: it is never in one.
+// NodeError is the failure of one node. A refusal is a vote, not a failure.
 type NodeError struct {
 	Node string // the node's name: its address, without user and password
 	Err  error
@@ -87,15 +88,15 @@ func (e *NodeError) Error() string { return "quorumlock: " + e.text() }
 
 func (e *NodeError) text() string { return "node " + e.Node + ": " + errs.Line(e.Err) }
 
-// Unwrap returns what the client library or the server said.
+// Unwrap returns the error of the client library or the server.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// QuorumError says that too few members of a lock answered as they had to. For a RedLock a member is
-// a node; for a MultiLock it is one of its locks. errors.Is(err, [ErrNoQuorum]) is true for it.
+// QuorumError is the error of a call that too few members of a lock confirmed. The members of a RedLock are its
+// nodes, those of a MultiLock its locks. It matches [ErrNoQuorum].
 type QuorumError struct {
-	Granted int          // the members that did
-	Needed  int          // the members it takes
-	Nodes   []*NodeError // what went wrong, node by node; a node that refused is not among them
+	Granted int          // number of members that confirmed the call
+	Needed  int          // number of members that had to
+	Nodes   []*NodeError // the failed nodes, without those that refused
 }
 
 func (e *QuorumError) Error() string {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/quorumlock/quorumlock"
 )
 
@@ -111,6 +113,22 @@ func ExampleDrift_Validate() {
 	// Output:
 	// <nil>
 	// quorumlock: Drift.Rate is 2: use a rate of at least 0 and below 1, such as 0.01
+}
+
+// Goroutines with a lease's context would all get in: the lock is re-entrant by context.
+func ExampleWithoutReentry() {
+	client, nodes := connect()
+	defer nodes.Close()
+	lock := client.Mutex("invoice:1042", quorumlock.WithoutReentry())
+	err := quorumlock.Do(context.Background(), lock, func(ctx context.Context) error {
+		var g errgroup.Group
+		for range 3 {
+			g.Go(func() error { return quorumlock.Do(ctx, lock, func(context.Context) error { return nil }) })
+		}
+		return g.Wait()
+	})
+	fmt.Println(errors.Is(err, quorumlock.ErrDeadlock))
+	// Output: true
 }
 
 // audit is an Observer that prints what happens to locks.

@@ -119,7 +119,7 @@ func ExampleLease() {
 	// written: 19 left
 	// written: 18 left
 	// refused: 17 left
-	// quorumlock: the lease is not held
+	// quorumlock: lease not held
 }
 
 func ExampleLease_Context() {

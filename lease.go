@@ -20,9 +20,11 @@ type Locker interface {
 
 	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the nodes. When ctx
 	// is done, Lock returns ctx's error joined with the reason of the last failed attempt: a *HeldError or a
-	// *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. The lease's
-	// context descends from ctx. A failed Lock leaves only token counters on the nodes. An unreachable node gets
-	// the release as soon as it answers; if the client ends first, the key ends with its TTL.
+	// *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. While nodes
+	// answer slowly and callers of the process give up, a Lock with less than 250 ms left may not ask them: it waits
+	// until ctx is done, and the reason is that of the caller before. The lease's context descends from ctx. A failed
+	// Lock leaves only token counters on the nodes. An unreachable node gets the release as soon as it answers; if
+	// the client ends first, the key ends with its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
 	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one

@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// An Observer learns what happens to locks, for traces and metrics: see [WithObserver]. Many goroutines call its methods
-// at the same time. The methods must return at once, must not call a lock, and must not panic: locks wait for some of
-// them. Events from different goroutines may arrive out of order.
+// An Observer receives the events of locks, for traces and metrics: see [WithObserver]. Its methods are called
+// concurrently. They must return at once, must not call a lock, and must not panic: locks wait for some of them. Events from different goroutines may arrive out of order.
 type Observer interface {
 	// Begin is called with the ctx of each call of Lock or TryLock, unless the call's arguments are bad or its client is
 	// closed. Begin returns ctx or a context that descends from it. The events of the call, and of the hold that it leads
 	// to, come with the returned context, and the lease's context descends from it. One Acquired or one Refused follows.
 	Begin(ctx context.Context, lock string) context.Context
 
-	// Observe is called after an event. The constants of EventKind say which ctx each kind comes with.
+	// Observe is called after an event. The ctx of each kind is documented at its constant.
 	Observe(ctx context.Context, e Event)
 }
 
-// Event is what an [Observer] learns. Where the comment of a field names kinds of events, the field is zero for all others.
+// Event is an event of a lock or a node. If a field's comment names kinds, the field is zero for all other kinds.
 // Later versions may add kinds and fields.
 type Event struct {
 	Kind EventKind
@@ -30,8 +29,8 @@ type Event struct {
 
 	// For Acquired and Refused.
 	Try      bool          // the call was TryLock, or Lock with a WithWait of 0
-	Waited   time.Duration // time since somebody else was in the way, or the nodes were no quorum; 0 if the call did not have to wait
-	Attempts int           // how often the call asked the nodes; 0 if it re-entered the caller's own hold, or if its turn never came
+	Waited   time.Duration // time since another holder, or the lack of a quorum, first delayed the call; 0 if nothing did
+	Attempts int           // number of attempts; 0 if the call re-entered the caller's own hold, or never left the local queue
 	Handed   bool          // the previous holder handed the lock over
 	Steps    []Step        // the first 64 steps, in order
 
@@ -52,11 +51,11 @@ type Event struct {
 	// For the events of nodes: the node's address, or the name that node.WithName gave it.
 	Node string
 
-	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a Released or NodeAsked that failed: why.
+	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a failed Released or NodeAsked.
 	Err error
 }
 
-// ErrorType says in one word why something failed, for metrics: held, no_quorum, timeout, cancelled, closed, not_a_lock,
+// ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout, cancelled, closed, not_a_lock,
 // wrong_kind, misuse, lost (only for Unlock) or _OTHER; "" if e has no error.
 func (e Event) ErrorType() string {
 	_, few := errors.AsType[*QuorumError](e.Err)
@@ -85,7 +84,7 @@ func (e Event) ErrorType() string {
 	return "_OTHER"
 }
 
-// EventKind says what happened.
+// EventKind is the type of an [Event].
 type EventKind int
 
 const (
@@ -95,12 +94,12 @@ const (
 	RenewalLate                      // a renewal found no quorum, the first in a row to do so; comes with the same context as Renewed
 	Lost                             // a hold is lost, once for all its leases; comes with the same context as Renewed
 	Released                         // Unlock returns; comes with the ctx of Unlock
-	NodeAsked                        // a round trip ended: the node answered, or Err says why it did not; comes with context.Background
+	NodeAsked                        // a round trip ended; Err is nil if the node answered; comes with context.Background
 	NodeDown                         // a node that was up failed to answer; comes with context.Background
 	NodeUp                           // a node that was down answers again; comes with context.Background
 )
 
-// LossReason says in one word why a lease was lost, for metrics. [LostError] has the whole story.
+// LossReason is the reason of a loss in one word, for metrics. [LostError] has the details.
 type LossReason string
 
 const (
@@ -116,14 +115,14 @@ const (
 type Step struct {
 	At   time.Time
 	Kind StepKind
-	Err  error // for StepWaiting: the reason of the failed attempt; nil if too few nodes answered to know it
+	Err  error // for StepWaiting: the reason of the failed attempt; nil if too few nodes answered
 }
 
-// StepKind says what a Step is.
+// StepKind is the type of a [Step].
 type StepKind int
 
 const (
 	StepAttempt StepKind = iota + 1 // an attempt began: the call asks all nodes
-	StepWaiting                     // an attempt failed, and the call waits for its turn
-	StepQueued                      // the call waits behind others in its own process, and asks no node yet
+	StepWaiting                     // an attempt failed; the call waits in the queue of the nodes
+	StepQueued                      // the call waits in the local queue, and has asked no node
 )

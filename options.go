@@ -83,6 +83,12 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 // calls share, or the [Lease.Owner] of a lease that is held. It has no meaning outside the process.
 func WithOwner(o Owner) Option { return func(s *resolved) { s.Owner = o } }
 
+// WithoutReentry makes Lock and TryLock refuse a ctx that descends from a lease of the same lock, with [ErrDeadlock]. Without it,
+// they enter the hold of that lease: so all goroutines that are started with a lease's context get in at the same time, also into one
+// slot of a semaphore. It is for code that takes a lock so that such goroutines take turns; for this, their contexts must not descend
+// from the lease. It cannot be combined with [WithOwner].
+func WithoutReentry() Option { return func(s *resolved) { s.NoReentry = true } }
+
 // WithPrefix puts p before the name of the lock in every key and channel, for servers that several services
 // share. Clients with different prefixes do not share locks. A Redisson client shares them if its NameMapper adds
 // the same prefix. [CheckName] judges the name with its prefix. p must not contain spaces or control characters. If

@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// HeldError is a refusal and says who has the lock. errors.Is(err, [ErrHeld]) is true for it. Its fields
-// are what one node said when it refused, and may have changed since. The zero value of a field says that
-// the answer is not known.
+// HeldError is a refusal, with the holder of the lock. It matches [ErrHeld]. Its fields are the state at one node
+// at the time of the refusal. The zero value of a field means unknown.
 type HeldError struct {
 	Name     string        // the name of the lock
-	Holder   Owner         // who holds the lock; empty if that is not known, as when the lock is free but others are queued for it
-	TTL      time.Duration // until the holder's key expires, unless it is renewed; 0 if that is not known
+	Holder   Owner         // empty if unknown, as when the lock is free but others are queued for it
+	TTL      time.Duration // of the holder's key, which a renewal may prolong; 0 if unknown
 	Position int           // the caller's position in the queue, from 1; 0 if it is not queued
 	Own      bool          // the holder is a lease of the caller's own client: the caller needs that lease's context to enter the hold
 }
 
-// Error says who holds the lock, for how long, and the caller's position, as far as they are known.
+// Error returns the holder, the remaining time and the caller's position, as far as known.
 func (e *HeldError) Error() string {
 	var b strings.Builder
 	b.WriteString("quorumlock: " + lockName(e.Name))
@@ -44,16 +43,16 @@ func (e *HeldError) Error() string {
 // Unwrap returns [ErrHeld].
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// LostError says why a lease was lost. It is the [context.Cause] of the lease's context, and errors.Is(err,
-// [ErrLost]) is true for it.
+// LostError is the loss of a lease, with its reason. It is the [context.Cause] of the lease's context. It matches
+// [ErrLost].
 type LostError struct {
 	Name   string       // the name of the lock
-	Owner  Owner        // whose lease it was; empty if that is not known
-	Reason string       // why it ended, such as "it was not renewed in time"; empty if that is not known
-	Nodes  []*NodeError // the nodes that did not renew because they failed; empty if none did
+	Owner  Owner        // of the lease; empty if unknown
+	Reason string       // for example, "it was not renewed in time"; empty if unknown
+	Nodes  []*NodeError // the nodes that failed to renew
 }
 
-// Error says why the lease ended, and what went wrong at which nodes.
+// Error returns the reason, and the failures of the nodes.
 func (e *LostError) Error() string {
 	var b strings.Builder
 	b.WriteString("quorumlock: the lease of " + lockName(e.Name) + " was lost")
@@ -82,7 +81,7 @@ func lockName(name string) string {
 	return fmt.Sprintf("the lock %q", name)
 }
 
-// writeNodes lists what went wrong at each node, after a colon.
+// writeNodes appends the failures of the nodes, after a colon.
 func writeNodes(b *strings.Builder, nodes []*NodeError) {
 	for i, n := range nodes {
 		b.WriteString([]string{": ", "; "}[min(i, 1)])

@@ -11,6 +11,7 @@ type State struct {
 	Waiting   int           // the length of the queue; a client has up to three entries in it, one for each reader, and for a semaphore of k slots up to min(k, 64) + 2
 	Queue     []Waiter      // the first waiters, in the order of the queue
 	Readers   []Reader      // who share it, sorted by owner; see redlock.RWMutex
+	Permits   int           // of a semaphore, how many slots it has, by its waiters; 0 if nobody waits: holders do not tell the nodes
 	Slots     []Slot        // of a semaphore, those that somebody has, by their numbers; see redlock.Semaphore
 }
 

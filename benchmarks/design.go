@@ -80,7 +80,7 @@ func openQuorumlock(addrs []string, _ int) (client, error) {
 	for i, addr := range addrs {
 		urls[i] = "redis://" + addr
 	}
-	locks, err := redlock.Dial(urls...)
+	locks, err := redlock.Dial(urls)
 	if err != nil {
 		return nil, err
 	}

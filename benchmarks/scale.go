@@ -102,7 +102,7 @@ func (j job) scale(ctx context.Context) (answer, error) {
 
 func (m *grown) run(ctx context.Context, g growth, urls []string) (err error) {
 	for _, c := range []**redlock.Client{&m.locks, &m.other} {
-		if *c, err = redlock.Dial(urls...); err != nil {
+		if *c, err = redlock.Dial(urls); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, (*c).Close()) }()

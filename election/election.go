@@ -21,26 +21,26 @@ type Election struct {
 	set   options.Settings
 	key   string // the name of the lock with its prefix
 	value string // of a new term
-	err   error  // what is wrong with the lock or the value: all calls return it
+	err   error  // of a wrong lock or value: all calls return it
 
 	mu       sync.Mutex
 	term     *Term // the latest of this Election; nil if there was none
 	answered *Term // the latest term whose result Resign has returned
 }
 
-// New returns a candidate whose lock is m. The value is what the others learn of it while it leads, such as its address:
-// at most [MaxValue] bytes, and empty if it only observes. All candidates and observers of an election use the same
-// nodes, name, prefix and quorum, as with any lock. What else uses the lock m excludes the leader, but does not lead.
+// New returns a candidate whose lock is m. The others read the value while this candidate leads: for example, its address.
+// It has at most [MaxValue] bytes, and is empty for an observer. All candidates and observers of an election use the same
+// nodes, name, prefix and quorum, as with any lock. Another user of the lock m excludes the leader, but does not lead.
 //
-// They must also use the same [quorumlock.WithTTL] and [quorumlock.WithDrift]. Leader and Observe judge by their own settings whether a
-// leader's lease may still be valid: with others than the leader's, they may be sure of a leader whose lease is over, or
-// never be sure of one that leads. That there is one leader at a time does not depend on this.
+// They must also use the same [quorumlock.WithTTL] and [quorumlock.WithDrift]. Leader and Observe judge the validity of the
+// leader's lease by their own settings. With other settings than the leader's, they may be sure of a leader whose lease is
+// over, or never be sure of the leader. There is still at most one leader at a time.
 //
 // The options of m work as on a Mutex. [quorumlock.WithTTL] bounds how long a dead leader keeps others out.
 // [quorumlock.WithWait] bounds a Campaign; Run campaigns again then. [quorumlock.WithMaxHold] and
 // [quorumlock.WithoutRenewal] bound a term, which is then lost. [quorumlock.WithOwner] is refused.
 //
-// If m, one of its options or the value is bad, all calls return an error that says so.
+// If m, one of its options or the value is wrong, all calls return an error that names the fault.
 func New(m *redlock.Mutex, value string) *Election {
 	e := &Election{mutex: m, value: value}
 	if m == nil {
@@ -115,7 +115,7 @@ func (e *Election) campaign(ctx context.Context, serves bool) (t *Term, locked b
 	}
 }
 
-// check refuses what no call can work with.
+// check refuses a nil ctx and a wrong candidate.
 func (e *Election) check(ctx context.Context) error {
 	switch {
 	case e.err != nil:
@@ -143,7 +143,7 @@ func (e *Election) latest() *Term {
 }
 
 // Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is none, or if an earlier Resign of the
-// Election has returned the result of that term. A Run goes on: it campaigns again, behind those who wait. Cancel its ctx to end it.
+// Election has returned the result of that term. A Run goes on: it campaigns again, behind the other waiters. Cancel its ctx to end it.
 func (e *Election) Resign(ctx context.Context) error {
 	if e.err != nil {
 		return e.err

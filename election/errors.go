@@ -13,25 +13,25 @@ import (
 )
 
 var (
-	// ErrNoLeader says that nobody leads: nobody is known as the leader at a quorum.
-	ErrNoLeader = errors.New("quorumlock: nobody leads")
+	// ErrNoLeader is the error of an election without a leader at a quorum.
+	ErrNoLeader = errors.New("quorumlock: no leader")
 
-	// ErrNotLeader says that this Election does not lead, so that there is nothing to resign from.
+	// ErrNotLeader is the error of Resign without a term of this Election.
 	ErrNotLeader = errors.New("quorumlock: this election does not lead")
 
 	// ErrResigned is the [context.Cause] of a term's context after Resign, or after the start of the client's Shutdown. Later
 	// calls of the term return it.
 	ErrResigned = errors.New("quorumlock: the leader has resigned")
 
-	// ErrNotDrained says that the lock was released although the work of the leader had not ended: the lead function of
-	// Run has not returned, or Resign was not called, within a TTL after the end of the term's context.
-	ErrNotDrained = errors.New("quorumlock: the lock was released while the leader was still at work, a TTL after its context had ended")
+	// ErrNotDrained is the error of a release before the end of the leader's work: within a TTL after the end of the term's
+	// context, the lead function of Run did not return, or nobody called Resign.
+	ErrNotDrained = errors.New("quorumlock: released before the end of the leader's work")
 )
 
 // MaxValue is the longest value of a leader, in bytes.
 const MaxValue = 64 << 10
 
-// checkValue returns what is wrong with a value.
+// checkValue refuses a value that is too long.
 func checkValue(value string) error {
 	if len(value) > MaxValue {
 		return errs.Misusef("quorumlock: election: the value has %d bytes: use at most %d, such as an address, and keep what is longer elsewhere", len(value), MaxValue)

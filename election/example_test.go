@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// connect stands in for redlock.Dial(urls...): five servers in the process.
+// connect stands in for redlock.Dial(urls): five servers in the process.
 func connect() (client *redlock.Client, stop func()) {
 	servers, nodes, err := embedded.Nodes(5)
 	exitOn(err)
@@ -52,7 +52,7 @@ func Example() {
 	// Output:
 	// leader: 10.0.0.7:8080 sure: true
 	// <nil>
-	// quorumlock: nobody leads
+	// quorumlock: no leader
 }
 
 func ExampleElection_Campaign() {

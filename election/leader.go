@@ -10,22 +10,21 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Leader is who leads, as far as the nodes that answered know.
+// Leader is the leader of an election at the time of a read.
 type Leader struct {
-	Owner   quorumlock.Owner // who leads; its label names the process
-	Value   string           // what it proclaimed
+	Owner   quorumlock.Owner // empty if nobody leads; its label names the process
+	Value   string           // the leader's value
 	Token   uint64           // its fencing token
 	Version uint64           // counts the values of this leader, from 1
 
-	// Sure says that a quorum of the nodes has this leader as the holder of the lock and has this value of it. Then it
-	// has won the lock, nobody else could win it until a node let go of it, and no later value of it was
-	// known at a quorum before the call. Without it, the leader is only the best guess: a new one that is not known at a
-	// quorum yet, or a former one that is about to be gone.
+	// Sure reports whether a quorum of the nodes has this holder and this value. Then nobody else could win the lock, and
+	// no later value was at a quorum before the call. Otherwise the leader is a guess: a new leader before it is known
+	// at a quorum, or a former one whose keys are about to expire.
 	Sure bool
 
-	Nodes  int           // at how many nodes this leader has this value
+	Nodes  int           // number of nodes with this leader and value
 	Needed int           // the quorum
-	TTL    time.Duration // for how long the nodes keep the lock for it, as a quorum, unless it renews or resigns
+	TTL    time.Duration // of the keys at a quorum, unless the leader renews or resigns
 }
 
 // String describes the leader in one line, for people.
@@ -43,15 +42,15 @@ func (l Leader) String() string {
 	return fmt.Sprintf("leader %s, value %.100q, token %d, at %d nodes of the %d needed%s", who, l.Value, l.Token, l.Nodes, l.Needed, doubt)
 }
 
-// Leader asks all nodes who leads, and returns as soon as enough have answered alike. It waits for the others until ctx is
-// done, for the node timeout at most. It changes nothing.
+// Leader reads the leader from the nodes. It returns as soon as a quorum agrees. Otherwise it waits until ctx is done, for
+// the node timeout at most. It changes nothing.
 //
 // It returns [ErrNoLeader] if nobody leads. It returns a *[quorumlock.QuorumError], along with the best guess, if fewer nodes
-// answered than the quorum; ctx's error if ctx is done first; and [quorumlock.ErrClosed] if the client is closed. Without
-// an error there is a leader; look at [Leader.Sure].
+// answered than the quorum; ctx's error if ctx is done first; and [quorumlock.ErrClosed] after Close of the client. If the
+// error is nil there is a leader; see [Leader.Sure].
 //
-// A leader that died is reported for as long as the nodes keep the lock for it: until its TTL is over. It is not sure any
-// more for the last part of that, the drift: its lease is over then.
+// A dead leader is reported until the TTL of its keys. In the last part of that time, the drift, it is not sure: its lease
+// is over.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, err
@@ -60,13 +59,13 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	return v.leader, err
 }
 
-// view is what a read came to.
+// view is the result of a read.
 type view struct {
 	leader  Leader
-	pending bool // somebody holds the lock, or may, and is not known as the leader at a quorum: it will change soon
+	pending bool // somebody may hold the lock without a value at a quorum: a change is under way
 }
 
-// answer is what one node said.
+// answer is the reply of one node.
 type answer struct {
 	cell     int
 	standing wire.Standing
@@ -79,7 +78,7 @@ func (e *Election) look(ctx context.Context) (view, error) {
 		return view{}, err
 	}
 	_, cells := e.lock.Quorum()
-	came := make(chan answer, cells) // nobody need wait for those that come late
+	came := make(chan answer, cells) // late answers need no receiver
 	for cell := range cells {
 		err := e.lock.Ask(cell, wire.Leader(e.lock.Key(cell)), func(reply wire.Reply) {
 			s, err := reply.Led()
@@ -103,11 +102,11 @@ func (e *Election) look(ctx context.Context) (view, error) {
 	}
 }
 
-// judge says who leads, given the answers so far, and whether more of them could change that.
+// judge returns the view of the answers so far, and whether more answers could change it.
 func (e *Election) judge(answers []answer) (v view, decided bool, err error) {
 	need, cells := e.lock.Quorum()
 	failed := &quorumlock.QuorumError{Needed: need}
-	var said []answer // by nodes that did not fail
+	var said []answer // of the nodes that did not fail
 	for _, a := range answers {
 		if a.err != nil {
 			failed.Nodes = append(failed.Nodes, e.lock.NodeError(a.cell, a.err))
@@ -116,7 +115,7 @@ func (e *Election) judge(answers []answer) (v view, decided bool, err error) {
 		failed.Granted++
 		said = append(said, a)
 	}
-	mute := cells - len(said) // those that have not answered, and those that failed
+	mute := cells - len(said) // nodes without an answer, and failed nodes
 	v.leader = e.best(said, mute)
 	v.pending = v.leader.Owner != "" && !v.leader.Sure || e.mayBeHeld(said, mute)
 	all := len(answers) == cells

@@ -15,7 +15,7 @@ const (
 	longestLook = time.Second          // it grows to this
 )
 
-// Observe returns an iterator over who leads: first as it is now, and then whenever it has changed.
+// Observe returns an iterator over the leader: its present state first, and then each change.
 //
 //	for leader, err := range e.Observe(ctx) {
 //		switch {
@@ -25,18 +25,18 @@ const (
 //		}
 //	}
 //
-// A new leader, a new value and a Resign are told at once: the nodes publish them. The end of a leader that died is told
-// when its keys expire, and what no message told, such as a ForceUnlock, within a TTL. What is not certain, such as a
-// change under way or an outage, is told if it lasts for longer than the node timeout after the next look, which may come a
-// TTL later. An outage is told once, and the iteration goes on. It ends only when ctx is done, when the loop is left, or with an error that waiting does not cure,
-// which comes last: [quorumlock.ErrClosed], [quorumlock.ErrNilContext], or what is wrong with the arguments of [New].
+// The nodes publish a new leader, a new value and a Resign, so Observe yields these at once. It yields the end of a dead
+// leader at the expiry of its keys, and an unpublished change, such as a ForceUnlock, within a TTL. It yields an uncertain
+// state, such as an outage, if the state lasts for longer than the node timeout after the next read, which may come a TTL
+// later. It yields an outage once, and continues. The iteration ends when ctx is done, or with a permanent error, which
+// comes last: [quorumlock.ErrClosed], [quorumlock.ErrNilContext], or the error of wrong arguments of [New].
 //
-// It may skip what lasts for a moment: a leader or a value that the next has replaced before the loop came round, and
-// the time between two leaders. It does not skip the latest state. What it tells is never older than what it told
-// before: the tokens of sure leaders rise, and so do the versions of one leader's values.
+// Observe may skip short states: a leader or a value that is replaced before the next iteration, and the time between two
+// leaders. It never skips the latest state, and never goes back: the tokens of sure leaders rise, and so do the versions of
+// one leader's values.
 //
-// An iteration is for one goroutine. It costs a read of all nodes for each change, and one a TTL besides. It leaves
-// nothing behind. Several iterations may run at the same time.
+// An iteration is for one goroutine. It costs a read of all nodes for each change, and one more for each TTL. It leaves
+// nothing at the nodes. Several iterations may run at the same time.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -52,14 +52,14 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 // observer is one iteration.
 type observer struct {
 	election *Election
-	changed  chan struct{} // the nodes may know something new; capacity 1
-	began    bool          // something was told
-	leader   Leader        // the last that was told
-	err      error         // along with it
-	latest   Leader        // that was told, by token and version
+	changed  chan struct{} // the nodes may have a change; capacity 1
+	began    bool          // the first state was yielded
+	leader   Leader        // of the last yielded state
+	err      error         // likewise
+	latest   Leader        // the highest yielded by token and version
 }
 
-// heard is called with every message. It says only that a look is due.
+// heard is called with every message. It makes the next look due.
 func (o *observer) heard(string) {
 	select {
 	case o.changed <- struct{}{}:
@@ -68,7 +68,7 @@ func (o *observer) heard(string) {
 }
 
 func (o *observer) run(ctx context.Context, yield func(Leader, error) bool) {
-	looks := 0 // in a row at what is not certain
+	looks := 0 // number of uncertain looks in a row
 	var since time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -99,7 +99,7 @@ func (o *observer) run(ctx context.Context, yield func(Leader, error) bool) {
 		}
 		if o.isOlder(v.leader) {
 			v.leader = Leader{}
-			if err == nil { // another look will tell
+			if err == nil { // look again
 				timer.Reset(o.pause(v, looks))
 				continue
 			}
@@ -117,7 +117,7 @@ func (o *observer) run(ctx context.Context, yield func(Leader, error) bool) {
 	}
 }
 
-// pause is how long the next look waits for a message.
+// pause returns the time until the next look, if no message comes first.
 func (o *observer) pause(v view, looks int) time.Duration {
 	switch {
 	case looks > 0:
@@ -128,7 +128,7 @@ func (o *observer) pause(v view, looks int) time.Duration {
 	return o.election.set.TTL
 }
 
-// isOlder reports whether a guess is older than what was told.
+// isOlder reports whether a guess is older than a yielded state.
 func (o *observer) isOlder(l Leader) bool {
 	if l.Sure || l.Owner == "" || l.Token > o.latest.Token {
 		return false
@@ -136,19 +136,19 @@ func (o *observer) isOlder(l Leader) bool {
 	return l.Token < o.latest.Token || l.Version < o.latest.Version
 }
 
-// isNews reports whether something else was told last.
+// isNews reports whether the state differs from the last yielded one.
 func (o *observer) isNews(l Leader, err error) bool {
 	switch {
-	case !o.began || what(err) != what(o.err):
+	case !o.began || outcome(err) != outcome(o.err):
 		return true
-	case what(err) == errUnknown: // one outage, in which a node may come and go; a later leader or value is news
+	case outcome(err) == errUnknown: // one outage, in which a node may come and go; a later leader or value is news
 		return l.Token > o.latest.Token || l.Token == o.latest.Token && l.Version > o.latest.Version
 	}
 	return l.Owner != o.leader.Owner || l.Version != o.leader.Version || l.Sure != o.leader.Sure
 }
 
-// what tells apart the outcomes of a look.
-func what(err error) error {
+// outcome returns the kind of a look's result.
+func outcome(err error) error {
 	if err == nil || errors.Is(err, ErrNoLeader) {
 		return err
 	}

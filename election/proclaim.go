@@ -10,11 +10,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The value of a term is brought to the nodes in rounds: one for each new value, and one every third of the TTL that
-// keeps what is there. A round asks every node. A node writes only for an owner who holds the lock there, and only if no
-// higher token has written: see proclaim.lua.
+// Rounds bring the value of a term to the nodes: one for each new value, and one for every third of the TTL, which prolongs
+// it. A round asks every node. A node writes only for the present holder of the lock, and only if no higher token has
+// written: see proclaim.lua.
 
-// round is one attempt to have the value at all nodes. It is guarded by the mutex of its term.
+// round is one attempt to write the value to all nodes. It is guarded by the mutex of its term.
 type round struct {
 	version uint64
 	left    int // nodes that have not answered
@@ -22,19 +22,18 @@ type round struct {
 	errs    []*quorumlock.NodeError
 }
 
-// proclaimer is a caller who waits until a version is at a quorum.
+// proclaimer is a caller that waits for a version at a quorum.
 type proclaimer struct {
 	version uint64
 	done    chan error // capacity 1
 }
 
-// Proclaim changes the value of the leader, and returns when a quorum of the nodes has it: whoever calls Leader after that
-// does not get the former value as sure. Of several calls at the same time the last one wins; the others return with it.
+// Proclaim changes the value of the leader, and returns when a quorum of the nodes has it. No later call of Leader returns
+// the former value as sure. Of concurrent calls the last one wins; the others return with it.
 //
-// It returns an error at once if the value is longer than [MaxValue]. If the term is over, it returns what [Term.Err]
-// does, and the value is not changed. It returns a *[quorumlock.QuorumError] if too few nodes have taken the value, and
-// ctx's error if ctx is done first: then the value is told or not, and the term goes on trying until it ends or
-// another value is proclaimed.
+// It returns an error at once if the value is longer than [MaxValue]. After the term, it returns the error of [Term.Err]
+// and changes nothing. It returns a *[quorumlock.QuorumError] if too few nodes have taken the value, and ctx's error if ctx
+// is done first. After both, the nodes may have the value, and the term retries until it ends or has another value.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	if ctx == nil {
 		return quorumlock.ErrNilContext
@@ -57,7 +56,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	return t.await(ctx, p)
 }
 
-// expect adds a caller who waits for the present version. It is called with mu held.
+// expect adds a proclaimer of the present version. The caller holds mu.
 func (t *Term) expect() *proclaimer {
 	p := &proclaimer{t.version, make(chan error, 1)}
 	if t.told >= t.version {
@@ -167,7 +166,7 @@ func (t *Term) ask(r *round, cell int, value string, whole bool) {
 	}
 }
 
-// answered counts what a node has said.
+// answered counts the answer of a node.
 func (t *Term) answered(r *round, cell int, yes bool, err error) {
 	need, cells := t.election.lock.Quorum()
 	t.mu.Lock()
@@ -194,7 +193,7 @@ func (t *Term) answered(r *round, cell int, yes bool, err error) {
 	}
 }
 
-// decide answers those who wait for the version of a round, or for an earlier one. It is called with mu held.
+// decide answers the proclaimers of the round's version and of earlier ones. The caller holds mu.
 func (t *Term) decide(r *round, err error) {
 	if err == nil {
 		t.told = max(t.told, r.version)
@@ -211,7 +210,7 @@ func (t *Term) decide(r *round, err error) {
 	t.callers = rest
 }
 
-// pause is how long the next round waits. What nodes lack, they get soon.
+// pause returns the time until the next round. It is short while a node lacks the value.
 func (t *Term) pause(yes, need, cells int) time.Duration {
 	ttl := t.election.set.TTL
 	switch {

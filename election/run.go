@@ -11,7 +11,7 @@ import (
 )
 
 // Run campaigns, and calls lead when this candidate leads. When the leadership is lost, or somebody calls Resign, it
-// campaigns again, behind those who wait, until ctx is done. lead is called by the goroutine of Run, so it never runs twice
+// campaigns again, behind the other waiters, until ctx is done. lead is called by the goroutine of Run, so it never runs twice
 // at a time. Its ctx is that of the [Term], which [TermOf] finds in it.
 //
 // The lock is released when lead has returned, not before: drain first. While lead winds up after the end of its ctx, the
@@ -26,7 +26,7 @@ import (
 //		return server.Shutdown(drain)
 //	})
 //
-// Run returns when lead returns by itself, while this candidate still leads: with what lead returned, be it nil or an error,
+// Run returns when lead returns while this candidate still leads. It returns lead's result,
 // joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. After a loss or Resign has cancelled its
 // ctx, lead's return does not end Run; an error other than the context's is logged. When ctx is done, Run returns ctx's error,
 // joined with such an error of lead. When the client begins its Shutdown, Run resigns, and returns [quorumlock.ErrClosed],
@@ -37,7 +37,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error
 		return err
 	}
 	if lead == nil {
-		return errs.Misuse("quorumlock: election: Run: the function is nil: use what the leader does")
+		return errs.Misuse("quorumlock: election: Run: the function is nil: use a function that does the work of the leader")
 	}
 	for {
 		began := time.Now()
@@ -54,7 +54,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error
 	}
 }
 
-// serve runs lead in the term, and returns whether to campaign again, or else what Run returns.
+// serve runs lead in the term. It returns whether to campaign again, and otherwise the result of Run.
 func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) (again bool, err error) {
 	var ended error // why the term had ended before lead returned
 	func() {

@@ -29,12 +29,12 @@ type term struct {
 	drained  chan struct{} // closed when the work has ended: the lock may be released
 	drain    sync.Once     // closes drained
 	over     chan struct{} // closed when the lock is released or lost, and the keeper has ended
-	err      error         // what the release came to; set before over is closed
+	err      error         // of the release; set before over is closed
 
 	mu      sync.Mutex
 	value   string
 	version uint64 // of the value; rises with every Proclaim
-	told    uint64 // the highest version that a quorum has had
+	told    uint64 // the highest version at a quorum
 	round   *round // the latest
 	due     time.Time
 	callers []*proclaimer // that wait for a quorum
@@ -64,17 +64,16 @@ func TermOf(ctx context.Context) (t *Term, ok bool) {
 	return t, ok
 }
 
-// Context returns a context for what the leader does. It is done before anybody else can lead: when the lease ends by
-// its own deadline, when it is lost earlier, with Resign or Shutdown of the client, or when the ctx of Campaign or Run is done. Its
-// [context.Cause] says which: a *[quorumlock.LostError], which is [quorumlock.ErrLost], or [ErrResigned], or that of ctx.
+// Context returns the context for the leader's work. It is cancelled before anybody else can lead: at the deadline of the
+// lease or its earlier loss, with Resign or the client's Shutdown, or with the ctx of Campaign or Run. Its [context.Cause]
+// is a *[quorumlock.LostError], [ErrResigned], or the cause of ctx.
 func (t *Term) Context() context.Context {
 	t.look()
 	return t.ctx
 }
 
-// Err returns nil while this is the leader, and the cause of the end of the term's context after that. It looks at the
-// clock: a process that was paused past its lease learns so here, and from every other call of the term, though the
-// timer of the context may not have fired yet.
+// Err returns nil while this is the leader, and then the cause of the term's context. Like every call of the term, it
+// compares the clock with the deadline of the lease: after a pause of the process, the timer of the context may be late.
 func (t *Term) Err() error {
 	t.look()
 	return context.Cause(t.ctx)
@@ -87,17 +86,17 @@ func (t *Term) look() {
 	}
 }
 
-// Token returns the fencing token: a number that is higher than that of every earlier leader. Send it along with every
-// write, and let what the leader writes to refuse a lower one than it has seen. It stays the same for the whole term.
+// Token returns the fencing token, which is higher than the token of every earlier leader. Send it with every write, to a
+// resource that refuses tokens lower than the highest it has seen. It stays the same for the whole term.
 func (t *Term) Token() uint64 { return t.lease.Token() }
 
-// Owner returns the owner of the lock, as Leader and Inspect show it.
+// Owner returns the owner of the lock, as in the results of Leader and Inspect.
 func (t *Term) Owner() quorumlock.Owner { return t.lease.Owner() }
 
-// ValidUntil returns the time until which this is the leader if the lease is not renewed again, on this process's clock.
+// ValidUntil returns the end of the leadership without another renewal, on this process's clock.
 func (t *Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
 
-// Value returns the value that was proclaimed last.
+// Value returns the last proclaimed value.
 func (t *Term) Value() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,7 +151,7 @@ func (t *Term) resign(ctx context.Context) (over bool, err error) {
 	return true, t.err
 }
 
-// finished says that the work has ended.
+// finished marks the end of the work.
 func (t *Term) finished() { t.drain.Do(func() { close(t.drained) }) }
 
 // keep is the goroutine of a term. It brings the value to the nodes until the lock is released or lost.
@@ -244,7 +243,7 @@ func (t *Term) String() string {
 	return "term with the " + t.lease.String()
 }
 
-// LogValue returns what a lease's does. It makes a Term a [slog.LogValuer].
+// LogValue returns the log value of the lease. It makes a Term a [slog.LogValuer].
 func (t *Term) LogValue() slog.Value {
 	if t == nil || t.term == nil {
 		return slog.StringValue(t.String())

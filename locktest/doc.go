@@ -10,6 +10,8 @@
 //	lock.Delay(300 * time.Millisecond)  // the nodes are slow
 //	lock.Fail(&quorumlock.QuorumError{Needed: 3}) // the nodes are down
 //
+// [AllUnlocked] fails a test that leaves a lease behind. [Locks] has locks by name, for code that takes a function that returns them.
+//
 // It works inside a testing/synctest bubble, where a TTL of ten seconds takes no time.
 //
 // [Conformance] is for those who write a [quorumlock.Locker] of their own: it checks what the interface promises.

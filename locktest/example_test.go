@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -56,4 +57,38 @@ func ExampleLocker_Waiting() {
 	release()
 	fmt.Println(<-done)
 	// Output: <nil>
+}
+
+// nightly is code under test: it takes its locks by name. The program gives it client.Lockers("jobs:").
+func nightly(ctx context.Context, lock func(name string) quorumlock.Locker) {
+	for _, job := range []string{"report", "cleanup"} {
+		lease, err := lock(job).TryLock(ctx)
+		if err != nil {
+			fmt.Println(job, "is skipped:", errors.Is(err, quorumlock.ErrHeld))
+			continue
+		}
+		fmt.Println(job, "runs:", lease.Unlock(ctx))
+	}
+}
+
+func ExampleAllUnlocked() {
+	test := func(t *testing.T) { // TestBill in a file of tests
+		lock := locktest.New("invoice:1042", quorumlock.WithObserver(locktest.AllUnlocked(t)))
+		if err := bill(t.Context(), lock, func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	_ = test // it fails if bill forgets to unlock
+	// Output:
+}
+
+func ExampleLocks() {
+	locks := locktest.NewLocks()
+	defer locks.Get("report").Hold()()
+	nightly(context.Background(), locks.Locker)
+	fmt.Println(locks.Locker("report") == locks.Get("report"))
+	// Output:
+	// report is skipped: true
+	// cleanup runs: <nil>
+	// true
 }

@@ -131,28 +131,39 @@ func (h *hold) Extend(ctx context.Context) error {
 	return nil
 }
 
-func (h *hold) Leave(_ context.Context, lease *quorumlock.Lease, keep time.Duration) error {
+func (h *hold) Leave(ctx context.Context, lease *quorumlock.Lease, keep time.Duration) error {
+	began := time.Now()
+	lost, left, err := h.leave(lease, keep)
+	if o := h.locker.set.Observer; o != nil {
+		o.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: h.locker.name, Took: time.Since(began), Lease: lease,
+			Ended: left == 0 && !lost, Held: time.Since(h.granted), Err: err})
+	}
+	return err
+}
+
+// leave returns whether the hold was lost before, and how many leases are left in it.
+func (h *hold) leave(lease *quorumlock.Lease, keep time.Duration) (lost bool, left int, err error) {
 	l := h.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(h.leases, lease)
 	if h.lost != nil {
-		return quorumlock.ErrLost
+		return true, len(h.leases), quorumlock.ErrLost
 	}
 	if until := time.Now().Add(keep); keep > 0 && until.After(h.keep) {
 		h.keep = until
 	}
 	if len(h.leases) > 0 {
-		return nil
+		return false, len(h.leases), nil
 	}
-	if left := time.Until(h.keep); !h.keep.IsZero() && left > 0 {
+	if rest := time.Until(h.keep); !h.keep.IsZero() && rest > 0 {
 		h.stop()
-		h.timer = time.AfterFunc(left, h.freeKept)
-		return l.fail
+		h.timer = time.AfterFunc(rest, h.freeKept)
+		return false, 0, l.fail
 	}
 	h.ended = time.Now()
 	l.free()
-	return l.fail
+	return false, 0, l.fail
 }
 
 // freeKept frees a lock that was kept after its holder had left.

@@ -50,7 +50,8 @@ type outcome struct {
 // New returns a lock of that name. Two locks are two locks, even if they have the same name: give one to all that
 // share it.
 //
-// The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift and WithLabel mean what they mean for real locks.
+// The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift, WithLabel and WithoutReentry mean what they mean for real locks.
+// WithObserver's gets Acquired, Refused and Released, see [AllUnlocked].
 // WithOwner is refused. The others mean nothing here. If the name or an option is bad, the calls return an error that says so.
 func New(name string, opts ...quorumlock.Option) *Locker {
 	set, err := options.Resolve(opts...)
@@ -69,25 +70,46 @@ func (l *Locker) Name() string { return l.name }
 // Lock acquires the lock, as [quorumlock.Locker] says. While [Locker.Fail] has an error, Lock returns it at once: unlike a real lock, which
 // rides out an outage until ctx is done.
 func (l *Locker) Lock(ctx context.Context) (*quorumlock.Lease, error) {
-	lease, err := l.acquire(ctx, l.set.Wait != 0)
-	if held, ok := err.(*quorumlock.HeldError); ok && l.set.Wait == 0 {
-		return nil, errs.Join(context.DeadlineExceeded, held)
-	}
-	return lease, err
+	return l.observed(ctx, l.set.Wait == 0, func(ctx context.Context) (*quorumlock.Lease, error) {
+		lease, err := l.acquire(ctx, l.set.Wait != 0)
+		if held, ok := err.(*quorumlock.HeldError); ok && l.set.Wait == 0 {
+			return nil, errs.Join(context.DeadlineExceeded, held)
+		}
+		return lease, err
+	})
 }
 
 // TryLock acquires the lock without waiting for its turn, as [quorumlock.Locker] says.
 func (l *Locker) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
-	return l.acquire(ctx, false)
+	return l.observed(ctx, true, func(ctx context.Context) (*quorumlock.Lease, error) { return l.acquire(ctx, false) })
 }
 
-func (l *Locker) acquire(ctx context.Context, wait bool) (*quorumlock.Lease, error) {
+// observed calls acquire, and tells the Observer of it.
+func (l *Locker) observed(ctx context.Context, try bool, acquire func(context.Context) (*quorumlock.Lease, error)) (*quorumlock.Lease, error) {
 	if ctx == nil {
 		return nil, quorumlock.ErrNilContext
 	}
 	if l.err != nil {
 		return nil, l.err
 	}
+	o := l.set.Observer
+	if o == nil {
+		return acquire(ctx)
+	}
+	began := time.Now()
+	if c := o.Begin(ctx, l.name); c != nil {
+		ctx = c
+	}
+	lease, err := acquire(ctx)
+	e := quorumlock.Event{Kind: quorumlock.Acquired, Lock: l.name, Took: time.Since(began), Try: try, Lease: lease, Err: err}
+	if err != nil {
+		e.Kind = quorumlock.Refused
+	}
+	o.Observe(ctx, e)
+	return lease, err
+}
+
+func (l *Locker) acquire(ctx context.Context, wait bool) (*quorumlock.Lease, error) {
 	patience := ctx // for how long this call waits; the lease is of ctx
 	if l.set.Wait > 0 && wait {
 		var cancel context.CancelFunc
@@ -133,6 +155,9 @@ func (l *Locker) pause(ctx context.Context) error {
 // enter is all that does not wait. It returns false if the call has to.
 func (l *Locker) enter(ctx context.Context, wait bool) (lease *quorumlock.Lease, err error, over bool) {
 	if h, ok := ctx.Value(key{l}).(*hold); ok && h == l.held && len(h.leases) > 0 {
+		if l.set.NoReentry {
+			return nil, options.Reentry(l.name), true
+		}
 		return h.lease(ctx), nil, true
 	}
 	if l.fail != nil {

@@ -29,7 +29,7 @@ func BenchmarkContended(b *testing.B) {
 	}
 	var clients []*redlock.Client
 	for range 8 {
-		c, err := redlock.Dial(urls...)
+		c, err := redlock.Dial(urls)
 		if err != nil {
 			b.Fatal(err)
 		}

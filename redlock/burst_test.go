@@ -30,7 +30,7 @@ func BenchmarkBurst(b *testing.B) {
 		b.Run(fmt.Sprint(permits, " slots"), func(b *testing.B) {
 			var clients []*redlock.Client
 			for range 8 {
-				c, err := redlock.Dial(urls...)
+				c, err := redlock.Dial(urls)
 				if err != nil {
 					b.Fatal(err)
 				}

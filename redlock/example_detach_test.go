@@ -15,9 +15,9 @@ import (
 func ExampleClient_Attach() {
 	urls, stop := threeServers() // redis://10.0.0.1:6379 and so on
 	defer stop()
-	api, err := redlock.Dial(urls...)
+	api, err := redlock.Dial(urls)
 	exitOn(err)
-	worker, err := redlock.Dial(urls...) // in another process
+	worker, err := redlock.Dial(urls) // in another process
 	exitOn(err)
 	defer func() { _, _ = api.Close(), worker.Close() }()
 	queue := make(chan string, 2)
@@ -60,7 +60,7 @@ func ExampleClient_Attach() {
 func ExampleMutex_ForceUnlockOwner() {
 	urls, stop := threeServers()
 	defer stop()
-	client, err := redlock.Dial(urls...)
+	client, err := redlock.Dial(urls)
 	exitOn(err)
 	defer client.Close() //nolint:errcheck // the example ends here
 	ctx := context.Background()

@@ -119,7 +119,7 @@ func Example_redissonGetMultiLock() {
 }
 
 func Example_redissonGetRedLock() {
-	client, err := redlock.Dial(urls...)
+	client, err := redlock.Dial(urls)
 	_, _ = client, err
 }
 

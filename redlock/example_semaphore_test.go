@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/redlock"
@@ -38,4 +41,64 @@ func ExampleSemaphore() {
 	// 1
 	// true
 	// true true
+}
+
+// several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect them: two callers that have a permit each
+// and wait for another would wait for ever. What it returns releases them.
+func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock func() error, err error) {
+	var permits []*quorumlock.Lease
+	held, cancel := context.WithCancel(ctx) // the permits' contexts descend from it
+	unlock = func() error {
+		defer cancel()
+		var errs []error
+		for _, p := range permits {
+			errs = append(errs, p.Unlock(ctx))
+		}
+		return errors.Join(errs...)
+	}
+	err = quorumlock.Do(ctx, gate, func(collecting context.Context) error {
+		stop := context.AfterFunc(collecting, cancel) // the gate is lost
+		for len(permits) < n {
+			p, err := pool.Lock(held) // not the context of another permit, whose slot it would enter
+			if err != nil {
+				return err
+			}
+			permits = append(permits, p)
+		}
+		if !stop() {
+			return context.Cause(collecting)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return unlock, nil
+}
+
+// Ten jobs need two of three permits each. Whoever comes first to the gate gets them first.
+func ExampleSemaphore_several() {
+	nodes, servers := dialAll() // node.Dial, five times
+	defer closeAll(servers)
+	client, err := redlock.New(nodes)
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+
+	gate := client.Mutex("myapp:gpus:gate")
+	pool := client.Semaphore("myapp:gpus", 3, quorumlock.WithoutReentry())
+	var g errgroup.Group
+	var done atomic.Int64
+	for range 10 {
+		g.Go(func() error {
+			unlock, err := several(context.Background(), gate, pool, 2)
+			if err != nil {
+				return err
+			}
+			done.Add(1)
+			return unlock()
+		})
+	}
+	fmt.Println(g.Wait(), done.Load())
+	// Output:
+	// <nil> 10
 }

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -73,7 +74,7 @@ func ExampleDial() {
 	urls, stop := threeServers() // redis://10.0.0.1:6379 and so on
 	defer stop()
 
-	client, err := redlock.Dial(urls...)
+	client, err := redlock.Dial(urls, quorumlock.WithTTL(30*time.Second), redlock.WithNodeOptions(node.WithTimeout(5*time.Second)))
 	exitOn(err)
 	defer client.Close() //nolint:errcheck // the example ends here
 
@@ -83,12 +84,32 @@ func ExampleDial() {
 	})
 	fmt.Println(err)
 
-	_, err = redlock.Dial("10.0.0.1:6379")
+	_, err = redlock.Dial([]string{"10.0.0.1:6379"})
 	fmt.Println(err)
 	// Output:
 	// charging
 	// <nil>
 	// quorumlock: redlock.Dial: URL 1 of 1: quorumlock: node.Dial: the URL has no scheme: use redis://10.0.0.1:6379, or rediss:// for TLS
+}
+
+func ExampleDialEnv() {
+	urls, stop := threeServers() // redis://10.0.0.1:6379 and so on
+	defer stop()
+
+	_, err := redlock.DialEnv()
+	fmt.Println(errors.Is(err, quorumlock.ErrMisuse)) // it says which variable to set
+
+	exitOn(os.Setenv("QUORUMLOCK_NODES", strings.Join(urls, ",")))
+	defer os.Unsetenv("QUORUMLOCK_NODES") //nolint:errcheck // the example ends here
+	client, err := redlock.DialEnv(quorumlock.WithLabel("billing"))
+	exitOn(err)
+	defer client.Close() //nolint:errcheck // the example ends here
+	lease, err := client.Mutex("invoice:1042").Lock(context.Background())
+	exitOn(err)
+	fmt.Println(lease.Owner().Label(), lease.Unlock(context.Background()))
+	// Output:
+	// true
+	// billing <nil>
 }
 
 func ExampleClient() {

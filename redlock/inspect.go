@@ -61,7 +61,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 func agreed(nodes []NodeState, quorum int) quorumlock.State {
 	var s quorumlock.State
 	for _, n := range nodes {
-		s.Token = max(s.Token, n.State.Token)
+		s.Token, s.Permits = max(s.Token, n.State.Token), max(s.Permits, n.State.Permits)
 		count, hold := 0, 0
 		for _, other := range nodes {
 			if n.State.Owner != "" && other.State.Owner == n.State.Owner {

@@ -3,11 +3,12 @@
 //
 // A program makes one [Client], which has a [Mutex], an [RWMutex], a [Semaphore] and a [Latch] for any name:
 //
-//	client, err := redlock.Dial("redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3")
+//	client, err := redlock.Dial([]string{"redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"})
 //	lease, err := client.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 //	defer lease.Unlock(ctx)
 //
-// [New] makes a Client from nodes of package node and takes options. [Client.Shutdown] and [Client.Close] end it.
+// [Dial] takes options. [DialEnv] takes the URLs from the environment, and [New] takes nodes of package node. [Client.Shutdown] and
+// [Client.Close] end a Client.
 //
 // # Why a Mutex is sound
 //
@@ -131,6 +132,15 @@ func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	return c.mutex(name, quorum.Cell{}, nil, opts)
 }
 
+// Lockers returns a function that returns the Mutex of prefix and a name. It is for code that takes locks by name, so that its tests
+// can give it those of locktest.Locks: adapters of schedulers, for example. The options are those of each Mutex.
+//
+//	locker, err := gocronlock.NewLocker(client.Lockers("myapp:jobs:"), time.Hour)
+func (c *Client) Lockers(prefix string, opts ...quorumlock.Option) func(name string) quorumlock.Locker {
+	opts = slices.Clone(opts)
+	return func(name string) quorumlock.Locker { return c.Mutex(prefix+name, opts...) }
+}
+
 // mutex returns a lock over cells that are like cell. A non-nil err is what is wrong with it.
 func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlock.Option) *Mutex {
 	set := c.set
@@ -152,7 +162,7 @@ func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlo
 // sameLabel refuses options that would give one lock a label of its own.
 func (c *Client) sameLabel(set options.Settings) error {
 	if set.Label != c.set.Label {
-		return errs.Misuse("quorumlock: WithLabel is for the whole client: give it to redlock.New")
+		return errs.Misuse("quorumlock: WithLabel is for the whole client: give it to redlock.Dial or New")
 	}
 	return nil
 }

@@ -117,8 +117,43 @@ func TestThePageInABrowser(t *testing.T) {
 		}
 	})
 	run("fits a telephone", func(t *testing.T) {
-		p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": 360, "height": 700, "deviceScaleFactor": 1, "mobile": true}, nil)
-		p.shows(`document.documentElement.scrollWidth <= 360`)
+		h := begin(t, nodes, "myapp:lock:invoice:1042", "", time.Minute, "--label", "billing-7c9f5d")
+		waiter := command(nodes, "run", "myapp:lock:invoice:1042", "--label", "waiting-8d1e", "--", "true")
+		if err := waiter.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for _, width := range []int{360, 390} {
+			p := c.open(s.url+"/?match=invoice", width, 844, func(p *tab) {
+				p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": true}, nil)
+			})
+			p.shows(`document.querySelectorAll("#locks tbody .first").length === 1`)
+			if file := os.Getenv(shot); file != "" {
+				p.screenshot(file + ".telephone.png")
+			}
+			p.eval(`window.seen = e => { const r = e.getBoundingClientRect(); return r.width > 0 && r.left >= 0 && r.right <= innerWidth + 1 }`)
+			for what, expression := range map[string]string{
+				"the page is as wide as the screen":   `document.documentElement.scrollWidth <= innerWidth`,
+				"who waits is seen":                   `seen(document.querySelector("#locks .queue")) && seen(document.querySelector("#locks .first")) && seen(document.querySelector("#locks .holder"))`,
+				"the timeline shows now":              `seen([...document.querySelectorAll("svg .axis")].find(t => t.textContent === "now"))`,
+				"the timeline shows the names":        `[...document.querySelectorAll("svg .label")].every(seen)`,
+				"no word of the tables is broken":     broken("#nodes, #locks") + ` === ""`,
+				"the tables show what the columns do": `document.querySelector("#locks tbody tr").innerText.replaceAll("\n", " ").includes("billing-7c9f5d")`,
+			} {
+				if got := p.eval(expression); got != "true" {
+					t.Errorf("at %d pixels: not so: %s: %s", width, what, p.eval(broken("#nodes, #locks")))
+				}
+			}
+			p = c.open(s.url+"/lock?name=myapp:lock:invoice:1042", width, 844, func(p *tab) {
+				p.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": true}, nil)
+			})
+			p.shows(`document.querySelectorAll("#lock #queue-scroll tbody tr").length === 1`)
+			if got := p.eval(broken("#lock") + ` + (document.documentElement.scrollWidth <= innerWidth)`); got != "true" {
+				t.Errorf("the page of a lock at %d pixels: %s", width, got)
+			}
+		}
+		_ = h.Process.Signal(os.Interrupt)
+		h.end(130)
+		_ = waiter.Wait()
 	})
 	run("one lock", func(t *testing.T) {
 		p := c.open(s.url+"/lock?name=%1b%5b2J%E2%80%AEevil", 1100, 800, nil)
@@ -134,6 +169,20 @@ func TestThePageInABrowser(t *testing.T) {
 		p.shows(`document.querySelectorAll("#locks tbody tr").length === 1 && document.querySelector("svg.timeline") !== null`)
 		p.shows(`document.getElementById("pause").hidden && document.body.innerText.includes("does not update itself")`)
 	})
+}
+
+// broken is an expression for the words in a table that go on in a second line. A long owner may.
+func broken(parts string) string {
+	return `[...document.querySelectorAll("` + parts + `")].flatMap(part => [...part.querySelectorAll("td, th")]).filter(c => c.className !== "owner").flatMap(cell => {
+		const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), words = [];
+		while (walk.nextNode()) for (const m of walk.currentNode.data.matchAll(/\S+/g)) {
+			const range = document.createRange();
+			range.setStart(walk.currentNode, m.index);
+			range.setEnd(walk.currentNode, m.index + m[0].length);
+			if (m[0].length < 40 && new Set([...range.getClientRects()].map(r => r.top)).size > 1) words.push(m[0]);
+		}
+		return words;
+	}).join(" ")`
 }
 
 // rgb is a colour of a style sheet, as a browser computes it.

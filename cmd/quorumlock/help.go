@@ -90,7 +90,7 @@ func page(command *kong.Node) string {
 	section("NAME", "quorumlock "+command.Name+" - "+strings.ToLower(summary[:1])+summary[1:])
 	section("SYNOPSIS", "quorumlock "+command.Name+" "+m.synopsis)
 	section("DESCRIPTION", paragraphs(m.description))
-	section("OPTIONS", options(command))
+	section("OPTIONS", flagsOf(command))
 	section("ENVIRONMENT", m.environment)
 	section("EXIT STATUS", m.statuses)
 	section("EXAMPLES", m.examples)
@@ -105,8 +105,8 @@ func paragraphs(text string) string {
 	return strings.Join(parts, "\n\n")
 }
 
-// options describes the flags of a command.
-func options(command *kong.Node) string {
+// flagsOf describes the flags of a command.
+func flagsOf(command *kong.Node) string {
 	var b strings.Builder
 	for _, f := range command.Flags {
 		if f.Hidden {

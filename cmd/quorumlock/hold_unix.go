@@ -69,6 +69,8 @@ type holder struct {
 	pid    int // of the watchdog
 	group  int // of the command; 0 if it is not known yet
 
+	foreground bool // the command has the terminal
+
 	valid    time.Time // the end of the lease, when it was last looked at
 	deadline int64     // the same on the clock of bootTime
 	lostAt   int64     // when the lock was lost; 0 if it is not
@@ -81,14 +83,14 @@ func hold(lease *quorumlock.Lease, s signals, j job) (ending, error) {
 	adopt() // if the watchdog is killed, what it had is ours
 	front := unix.Getpgrp()
 	terminal, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
-	foreground := err == nil && terminal == front
-	if foreground {
+	h.foreground = err == nil && terminal == front
+	if h.foreground {
 		defer func() {
 			signal.Ignore(syscall.SIGTTOU) // it would stop us now that we are in the background
 			_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, front)
 		}()
 	}
-	reports, err := h.start(foreground)
+	reports, err := h.start()
 	if h.orders != nil {
 		defer h.orders.Close() //nolint:errcheck // the watchdog has gone, or goes now
 	}
@@ -100,7 +102,7 @@ func hold(lease *quorumlock.Lease, s signals, j job) (ending, error) {
 }
 
 // start starts the watchdog, and returns what it says.
-func (h *holder) start(foreground bool) (<-chan report, error) {
+func (h *holder) start() (<-chan report, error) {
 	path, err := self()
 	if err != nil {
 		return nil, err
@@ -117,7 +119,7 @@ func (h *holder) start(foreground bool) (<-chan report, error) {
 	defer reportsW.Close() //nolint:errcheck // the watchdog has its own
 	h.orders = ordersW
 	// A process group of its own: what stops or kills this one's group does not stop or kill the watchdog.
-	p, err := os.StartProcess(path, []string{os.Args[0], watchdogArgument}, &os.ProcAttr{
+	p, err := os.StartProcess(path, []string{watchdogName, watchdogArgument}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, ordersR, reportsW},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	})
@@ -143,7 +145,7 @@ func (h *holder) start(foreground bool) (<-chan report, error) {
 		}
 	}()
 	j := h.job
-	return reports, h.order(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), foreground, h.deadline, j.Margin, j.Grace, j.leave}}, time.Minute)
+	return reports, h.order(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), h.foreground, h.deadline, j.Margin, j.Grace, j.leave}}, time.Minute)
 }
 
 // order says something to the watchdog. It does not wait for long: the watchdog may be stopped. What is not longer than a pipe's
@@ -198,6 +200,9 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 				return h.ending(*r.Done), nil
 			}
 		case one := <-s.came:
+			if one == syscall.SIGHUP && h.foreground && hungUp() { // the kernel has sent it to the command
+				continue
+			}
 			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
 		case <-lost:
 			lost = nil
@@ -217,6 +222,12 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 			return h.ending(result{Why: becauseDeadline + ", and the watchdog did not end it", Dead: dead}), nil
 		}
 	}
+}
+
+// hungUp reports whether the terminal is gone.
+func hungUp() bool {
+	_, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
+	return errors.Is(err, syscall.EIO)
 }
 
 // killAt is when the command is killed from here. The watchdog should have done it by then.

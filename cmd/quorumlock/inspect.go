@@ -78,7 +78,7 @@ func (v lockView) print(w io.Writer) error {
 	case len(v.Readers) > 0:
 		fmt.Fprintf(&b, "shared by %s, last token %d\n", plural(len(v.Readers), "reader"), v.Token)
 	case len(v.Slots) > 0:
-		fmt.Fprintf(&b, "a semaphore, %s taken\n", plural(len(v.Slots), "slot"))
+		fmt.Fprintf(&b, "a semaphore, %s taken\n", v.slotsTaken())
 	case v.Token > 0:
 		fmt.Fprintf(&b, "free, last token %d\n", v.Token)
 	default:

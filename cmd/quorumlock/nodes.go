@@ -1,17 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/options"
 	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -34,78 +33,26 @@ type connection struct {
 	TLSKey       string         `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
 }
 
-// The environment variables that name nodes.
-const (
-	nodesVariable = "QUORUMLOCK_NODES"
-	fileVariable  = "QUORUMLOCK_NODES_FILE"
-)
-
 // urls returns the URLs of the nodes: from the flags, or else from the environment. Its errors repeat none of them.
-func (s sources) urls(command string) ([]string, error) {
+func (s sources) urls(command string) (urls []string, err error) {
 	switch {
 	case s.Nodes != nil && s.NodesFile != nil:
 		return nil, usageError(command + ": --nodes and --nodes-file are both given: use one of them")
 	case s.Nodes != nil:
-		return splitNodes(command+": --nodes", *s.Nodes)
+		urls, err = options.SplitNodes("--nodes", *s.Nodes)
 	case s.NodesFile != nil:
-		return readNodes(command+": --nodes-file", *s.NodesFile)
+		urls, err = options.ReadNodes("--nodes-file", *s.NodesFile)
+	default:
+		urls, _, err = options.NodesFromEnv()
 	}
-	if list := os.Getenv(nodesVariable); list != "" {
-		return splitNodes(command+": "+nodesVariable, list)
-	}
-	if file := os.Getenv(fileVariable); file != "" {
-		return readNodes(command+": "+fileVariable, file)
-	}
-	return nil, usageError(fmt.Sprintf("%s: no nodes: give their URLs as --nodes redis://host:6379,redis://..., in a file as --nodes-file FILE, or in the environment as %s or %s",
-		command, nodesVariable, fileVariable))
-}
-
-// splitNodes takes a list of URLs apart. Its errors do not repeat the parts: a comma in a password would make a part of
-// what must not be shown.
-func splitNodes(where, list string) ([]string, error) {
-	urls := strings.Split(list, ",")
-	for i, u := range urls {
-		urls[i] = strings.TrimSpace(u)
-		if !isURL(urls[i]) {
-			return nil, usageError(fmt.Sprintf("%s: part %d of %d is no redis://, rediss:// or unix:// URL: separate the URLs by commas, and write %%2C for a comma in a password",
-				where, i+1, len(urls)))
-		}
-	}
-	return urls, nil
-}
-
-// maxNodesFile bounds what is read of a file of nodes, in bytes.
-const maxNodesFile = 1 << 20
-
-func readNodes(where, file string) (urls []string, err error) {
-	f, err := os.Open(file)
 	if err != nil {
-		return nil, usageError(fmt.Sprintf("%s: %v", where, err))
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	lines := bufio.NewScanner(io.LimitReader(f, maxNodesFile))
-	for n := 1; lines.Scan(); n++ {
-		line := strings.TrimSpace(lines.Text())
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case !isURL(line):
-			return nil, usageError(fmt.Sprintf("%s: line %d of %s is no redis://, rediss:// or unix:// URL: write one URL a line", where, n, file))
-		default:
-			urls = append(urls, line)
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, usageError(fmt.Sprintf("%s: %s cannot be read: %v", where, file, err))
+		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
 	}
 	if len(urls) == 0 {
-		return nil, usageError(fmt.Sprintf("%s: %s names no nodes: write one URL a line", where, file))
+		return nil, usageError(fmt.Sprintf("%s: no nodes: give their URLs as --nodes redis://host:6379,redis://..., in a file as --nodes-file FILE, or in the environment as %s or %s",
+			command, options.NodesVariable, options.NodesFileVariable))
 	}
 	return urls, nil
-}
-
-func isURL(s string) bool {
-	scheme, _, ok := strings.Cut(s, "://")
-	return ok && (scheme == "redis" || scheme == "rediss" || scheme == "unix")
 }
 
 // cluster is a client and its nodes.

@@ -20,7 +20,9 @@ type runCommand struct {
 	TTL        time.Duration  `default:"10s" placeholder:"D" help:"How long the nodes keep the lock if this program dies: at least 1s."`
 	Wait       *time.Duration `placeholder:"D" help:"How long to wait for the lock; 0s is --try. Without it: until it is interrupted."`
 	Try        bool           `help:"Do not wait for the lock."`
-	AtLeast    time.Duration  `placeholder:"D" help:"Keep the lock until D after the grant, even if the command ends sooner or fails, but not if it cannot be started: for jobs that must not run twice in a period."`
+	Every      time.Duration  `placeholder:"D" help:"The period of a job that each of several machines starts at each tick: keep the lock for nine tenths of it after the grant, so that one of them runs the command. The lock is kept even if the command ends sooner or fails, but not if it cannot be started."`
+	AtLeast    time.Duration  `placeholder:"D" help:"As --every, but keep the lock for D, which is longer than clocks differ and shorter than the period."`
+	Release    bool           `name:"release-on-failure" help:"With --every or --at-least: free the lock at once if the command fails, so that another run within the period may succeed."`
 	Slots      *int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
 	Read       bool           `help:"Share the lock with others that read."`
 	Grace      *time.Duration `placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL, which is 2.5s with the TTL of 10s."`
@@ -84,7 +86,7 @@ it, or:
 127  the command was not found
 130  interrupted while it waited for the lock (128 and the signal)`,
 		examples: `quorumlock run myapp:lock:migrate --wait 1m -- ./migrate up
-quorumlock run myapp:lock:report --try --at-least 50m --held-status 0 -- ./report
+quorumlock run myapp:lock:report --every 1h --try --held-status 0 -- ./report
 quorumlock run myapp:lock:printer --slots 4 -- sh -c 'print-on $QUORUMLOCK_SLOT'`,
 	}
 }
@@ -125,6 +127,12 @@ func (c *runCommand) check() error {
 		return usageError(fmt.Sprintf("run: --slots %d: use 1 to %d, or leave it out for a lock of one holder", *c.Slots, quorumlock.MaxPermits))
 	case c.Read && c.Slots != nil:
 		return usageError("run: --read and --slots are both given: use one of them")
+	case c.Every < 0:
+		return usageError(fmt.Sprintf("run: --every %v is negative: use the period of the job", c.Every))
+	case c.Every > 0 && c.AtLeast > 0:
+		return usageError("run: --every and --at-least are both given: use one of them")
+	case c.Release && c.Every == 0 && c.AtLeast == 0:
+		return usageError("run: --release-on-failure without --every or --at-least: the lock is released anyway, leave it out")
 	case c.AtLeast < 0:
 		return usageError(fmt.Sprintf("run: --at-least %v is negative: use a positive duration", c.AtLeast))
 	case c.HeldStatus < 0 || c.HeldStatus > maxCommandStatus:
@@ -225,10 +233,10 @@ func (c *runCommand) Run(e *env) (err error) {
 
 // keep returns how much longer the nodes are to keep the lock. A command that was not started leaves the job to others.
 func (c *runCommand) keep(end ending, granted time.Time) time.Duration {
-	if !end.started || end.lost {
+	if !end.started || end.lost || c.Release && end.status != 0 {
 		return 0
 	}
-	return max(time.Until(granted.Add(c.AtLeast)), 0)
+	return max(time.Until(granted.Add(max(c.AtLeast, c.Every-c.Every/10))), 0)
 }
 
 // waits reports whether the command waits for the lock.
@@ -265,7 +273,7 @@ func (c *runCommand) notAcquired(err error) error {
 	}
 	if errors.Is(err, quorumlock.ErrHeld) {
 		if c.HeldStatus == 0 {
-			return &statusError{0, nil}
+			return &statusError{0, fmt.Errorf("skipped: %w", err)}
 		}
 		return &statusError{c.HeldStatus, err}
 	}
@@ -302,7 +310,7 @@ func outcome(end ending, err, unlocked error, kept bool) error {
 	case errors.Is(unlocked, quorumlock.ErrLost):
 		return &statusError{exitLost, fmt.Errorf("the lock was lost while the command ended with status %d: %w", end.status, unlocked)}
 	case unlocked != nil && kept:
-		note("the job may run again before the time of --at-least is over: %s", errorText(unlocked))
+		note("the job may run again within its period: %s", errorText(unlocked))
 	case unlocked != nil:
 		note("the lock may be held until its TTL is over: %s", errorText(unlocked))
 	}

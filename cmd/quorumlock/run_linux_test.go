@@ -340,6 +340,49 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
+// systemd, and a shutdown, send a signal to all processes. The command gets it from them, and not from the tool as well.
+func TestRunDoesNotPassOnWhatTheCommandGetsItself(t *testing.T) {
+	t.Parallel()
+	_, nodes := startServers(t, 1)
+	for name, test := range map[string]struct {
+		order []string // who gets the signal
+		want  int      // how often the command does
+	}{
+		"the tool alone":                  {[]string{"tool"}, 1},
+		"all":                             {[]string{"tool", "watchdog", "command"}, 1},
+		"all, the command first":          {[]string{"command", "watchdog", "tool"}, 1},
+		"the watchdog alone":              {[]string{"watchdog"}, 0},
+		"all, and later the tool":         {[]string{"watchdog", "tool", "command", "", "tool"}, 2},
+		"the watchdog, much later a user": {[]string{"watchdog", "", "tool"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ready := filepath.Join(t.TempDir(), "ready")
+			c := command(nodes, "run", "x", "--", "sh", "-c", "n=0; trap 'n=$((n+1))' TERM; touch "+ready+"; i=0; while [ $i -lt 150 ]; do sleep 0.02; i=$((i+1)); done; exit $n")
+			if err := c.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
+			watchdog := childrenOf(c.Process.Pid)[0]
+			for _, who := range test.order {
+				switch who {
+				case "tool":
+					_ = c.Process.Signal(syscall.SIGTERM)
+				case "watchdog":
+					_ = syscall.Kill(watchdog, syscall.SIGTERM)
+				case "command":
+					_ = syscall.Kill(-childrenOf(watchdog)[0], syscall.SIGTERM)
+				case "":
+					time.Sleep(1200 * time.Millisecond)
+				}
+			}
+			_ = c.Wait()
+			if got := c.ProcessState.ExitCode(); got != test.want {
+				t.Errorf("the command got the signal %d times, want %d", got, test.want)
+			}
+		})
+	}
+}
+
 func TestRunInterruptedWhileItWaitsLeavesNothing(t *testing.T) {
 	t.Parallel()
 	servers, nodes := startServers(t, 3)
@@ -391,6 +434,9 @@ func TestRunShowsNoPasswordInProcessListings(t *testing.T) {
 	if string(name) != "lease-watchdog\n" {
 		t.Errorf("the watchdog is called %q: a kill by the name of the tool would hit it, too", name)
 	}
+	if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", childrenOf(c.Process.Pid)[0])); bytes.Contains(line, []byte("quorumlock")) {
+		t.Errorf("the watchdog's command line is %q: pkill -f with the name of the tool would hit it, too", line)
+	}
 	_ = c.Process.Signal(syscall.SIGTERM)
 	_ = c.Wait()
 }
@@ -420,7 +466,7 @@ func TestRunSaysWhatAnUnconfirmedReleaseMeans(t *testing.T) {
 		want  string
 	}{
 		{"the lock may be held on", nil, "the lock may be held until its TTL is over"},
-		{"the job may run again", []string{"--at-least", "1m"}, "the job may run again before the time of --at-least is over"},
+		{"the job may run again", []string{"--at-least", "1m"}, "the job may run again within its period"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			servers, nodes := startServers(t, 3)

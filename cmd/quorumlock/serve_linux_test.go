@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/quorumlock/quorumlock/internal/options"
 )
 
 // serving is quorumlock serve as a process.
@@ -95,7 +97,7 @@ func fetch(url string) (status int, body string, err error) {
 // serveInScript is the command serve ARGS of the scripts.
 func serveInScript(ts *testscript.TestScript, _ bool, args []string) {
 	var env []string
-	for _, name := range []string{"PATH", "HOME", nodesVariable, passwordVariable} {
+	for _, name := range []string{"PATH", "HOME", options.NodesVariable, passwordVariable} {
 		env = append(env, name+"="+ts.Getenv(name))
 	}
 	s, err := startServing(ts.MkAbs("."), env, args...)

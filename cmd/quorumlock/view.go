@@ -24,6 +24,7 @@ type lockView struct {
 	TTL       int64        `json:"ttl_ms"`
 	Token     uint64       `json:"token"`
 	Readers   []partyView  `json:"readers,omitempty"`
+	Permits   int          `json:"permits,omitempty"` // how many slots a semaphore has, if somebody waits for one
 	Slots     []slotView   `json:"slots,omitempty"`
 	Waiting   int          `json:"waiting"`
 	Queue     []waiterView `json:"queue,omitempty"`
@@ -74,7 +75,7 @@ const (
 // newLockView shows what an inspection found.
 func newLockView(name, kind string, known bool, in redlock.Inspection, now time.Time) lockView {
 	s := in.State
-	v := lockView{Name: name, Kind: kind, Known: known, Held: s.Held(), Count: s.HoldCount, TTL: s.TTL.Milliseconds(), Token: s.Token, Waiting: s.Waiting}
+	v := lockView{Name: name, Kind: kind, Known: known, Held: s.Held(), Count: s.HoldCount, TTL: s.TTL.Milliseconds(), Token: s.Token, Permits: s.Permits, Waiting: s.Waiting}
 	if !utf8.ValidString(name) {
 		v.NameBytes = base64.StdEncoding.EncodeToString([]byte(name))
 	}
@@ -121,7 +122,7 @@ func who(owner, label string) string {
 	return shown(owner)
 }
 
-// holder is one word for who has the lock.
+// holder is a few words for who has the lock.
 func (v lockView) holder() string {
 	switch {
 	case v.Holder != nil:
@@ -130,12 +131,25 @@ func (v lockView) holder() string {
 		return v.Readers[0].who()
 	case len(v.Readers) > 1:
 		return fmt.Sprintf("%s and %d more", v.Readers[0].who(), len(v.Readers)-1)
-	case len(v.Slots) == 1:
-		return v.Slots[0].who()
-	case len(v.Slots) > 1:
-		return fmt.Sprintf("%s and %d more", v.Slots[0].who(), len(v.Slots)-1)
+	case len(v.Slots) > 0:
+		holder := v.Slots[0].who()
+		if more := len(v.Slots) - 1; more > 0 {
+			holder += fmt.Sprintf(" and %d more", more)
+		}
+		if v.Permits > 0 {
+			holder += " (" + v.slotsTaken() + ")"
+		}
+		return holder
 	}
 	return "-"
+}
+
+// slotsTaken says how many slots of a semaphore somebody has, and of how many, if that is known.
+func (v lockView) slotsTaken() string {
+	if v.Permits == 0 {
+		return plural(len(v.Slots), "slot")
+	}
+	return fmt.Sprintf("%d of %s", len(v.Slots), plural(v.Permits, "slot"))
 }
 
 // parties returns all who hold or share the lock, or have a slot.

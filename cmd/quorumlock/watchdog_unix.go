@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 
 // watchdogArgument is the one argument of the watchdog's process.
 const watchdogArgument = "lease-watchdog"
+
+// watchdogName is what process listings show of it, so that a kill by the name of the tool does not hit it.
+const watchdogName = "lease-watchdog"
 
 // isWatchdog reports whether this process is a watchdog.
 func isWatchdog(args []string) bool { return len(args) == 2 && args[1] == watchdogArgument }
@@ -52,14 +56,29 @@ type watchdog struct {
 	left    int    // how often something was left when the command had ended
 	why     string // why the command is being ended; empty if it is not
 	termAt  int64  // when it got SIGTERM; 0 if it did not
+
+	own map[syscall.Signal]int64 // signals that the watchdog got itself, and when
+	due []dueSignal              // to be passed on
 }
+
+// dueSignal is a signal for the command that run has got. It waits for a moment: if the watchdog, which is in a process group of its own,
+// gets the signal itself, all processes do, as from systemd or at a shutdown. The command must not get it twice.
+type dueSignal struct {
+	signal syscall.Signal
+	at     int64 // when it is passed on
+}
+
+const (
+	ownSoon   = int64(50 * time.Millisecond) // the watchdog gets a signal for all so much later than run
+	ownBefore = int64(time.Second)           // or earlier
+)
 
 // watch is the watchdog's program. It returns the exit status.
 func watch() int {
-	rename(watchdogArgument)
+	rename(watchdogName)
 	adopt()
 	// It outlives run, whatever signal the terminal or a user sends to all. Signals that are ignored stay so for the command.
-	drop := make(chan os.Signal, 1)
+	drop := make(chan os.Signal, 16)
 	for _, s := range append(passedOn, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE) {
 		if !signal.Ignored(s) {
 			signal.Notify(drop, s)
@@ -70,7 +89,7 @@ func watch() int {
 	unix.CloseOnExec(ordersFD)
 	unix.CloseOnExec(reportsFD)
 	orders := readOrders(os.NewFile(ordersFD, "orders"))
-	w := &watchdog{reports: json.NewEncoder(os.NewFile(reportsFD, "reports"))}
+	w := &watchdog{reports: json.NewEncoder(os.NewFile(reportsFD, "reports")), own: make(map[syscall.Signal]int64)}
 	first, ok := <-orders
 	if !ok || first.Start == nil {
 		return exitRunFailed // run is gone already
@@ -90,7 +109,8 @@ func watch() int {
 			w.obey(o)
 		case <-children:
 		case <-timer.C:
-		case <-drop:
+		case s := <-drop:
+			w.receive(s.(syscall.Signal))
 		}
 		if w.reap() {
 			w.tell(report{Done: &result{w.status, w.why, w.left, bootTime()}})
@@ -146,13 +166,43 @@ func (w *watchdog) obey(o order) {
 		w.Deadline = o.Deadline
 	case o.Lost:
 		w.end(becauseLost)
-	case o.Signal > 0 && !w.ended:
-		_ = syscall.Kill(-w.pid, syscall.Signal(o.Signal))
-		switch syscall.Signal(o.Signal) {
+	case o.Signal > 0:
+		s, now := syscall.Signal(o.Signal), bootTime()
+		at, all := w.own[s]
+		delete(w.own, s)
+		if !all || now-at > ownBefore {
+			w.due = append(w.due, dueSignal{s, now + ownSoon})
+		}
+	}
+}
+
+// receive takes notice of a signal that the watchdog got: the command got it, too, so it is not passed on.
+func (w *watchdog) receive(s syscall.Signal) {
+	if i := slices.IndexFunc(w.due, func(d dueSignal) bool { return d.signal == s }); i >= 0 {
+		w.due = slices.Delete(w.due, i, i+1)
+		return
+	}
+	w.own[s] = bootTime()
+}
+
+// pass passes on the signals that are due, and returns when the next will be; 0 if there is none.
+func (w *watchdog) pass(now int64) int64 {
+	for len(w.due) > 0 && now >= w.due[0].at {
+		s := w.due[0].signal
+		w.due = w.due[1:]
+		if w.ended {
+			continue
+		}
+		_ = syscall.Kill(-w.pid, s)
+		switch s {
 		case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT: // they are to end it, and a stopped process does not see them
 			_ = syscall.Kill(-w.pid, syscall.SIGCONT)
 		}
 	}
+	if len(w.due) == 0 {
+		return 0
+	}
+	return w.due[0].at
 }
 
 // end begins to end the command. The first reason counts.
@@ -179,6 +229,7 @@ func (w *watchdog) killAt() int64 {
 // act does what is due, and returns how long nothing will be.
 func (w *watchdog) act() time.Duration {
 	now := bootTime()
+	next := w.pass(now)
 	if now >= w.killAt() {
 		if w.why == "" {
 			w.why = becauseDeadline
@@ -191,7 +242,10 @@ func (w *watchdog) act() time.Duration {
 		w.end(becauseDeadline)
 		termAt = w.killAt()
 	}
-	return min(look, time.Duration(min(termAt, w.killAt())-now))
+	if next == 0 {
+		next = termAt
+	}
+	return min(look, time.Duration(min(next, termAt, w.killAt())-now))
 }
 
 // kill sends a signal to the process group of the command and to all that left it. When the command is reaped, the ID of the

@@ -36,14 +36,14 @@ var (
 	_ certmagic.TryLocker = (*Storage)(nil)
 )
 
-// New returns a Storage that uses base for everything but locks. lock returns the lock for a name, such as client.Mutex with a
-// prefix. New returns an error if base or lock is nil.
+// New returns a Storage that uses base for everything but locks. lock returns the lock for a name, such as
+// client.Lockers("certmagic:"). New returns an error if base or lock is nil.
 func New(base certmagic.Storage, lock func(name string) quorumlock.Locker) (*Storage, error) {
 	if isNil(base) {
 		return nil, errors.New("quorumlock: certmagiclock: New: the storage is nil: use the one that keeps the certificates, such as a *certmagic.FileStorage")
 	}
 	if lock == nil {
-		return nil, errors.New("quorumlock: certmagiclock: New: the function is nil: use one that returns the lock for a name, such as client.Mutex")
+		return nil, errors.New("quorumlock: certmagiclock: New: the function is nil: use one that returns the lock for a name, such as client.Lockers(\"certmagic:\")")
 	}
 	return &Storage{Storage: base, lock: lock, leases: make(map[string][]*quorumlock.Lease)}, nil
 }

@@ -69,7 +69,7 @@ func order(t testing.TB, storage certmagic.Storage, from certmagic.Issuer, name 
 }
 
 func mutexes(client *redlock.Client) func(string) quorumlock.Locker {
-	return func(name string) quorumlock.Locker { return client.Mutex("certmagic:" + name) }
+	return client.Lockers("certmagic:")
 }
 
 // without is a storage whose locks exclude nobody.

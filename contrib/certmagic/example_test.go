@@ -7,7 +7,6 @@ import (
 
 	"github.com/caddyserver/certmagic"
 
-	"github.com/quorumlock/quorumlock"
 	certmagiclock "github.com/quorumlock/quorumlock/contrib/certmagic"
 )
 
@@ -20,9 +19,7 @@ func ExampleNew() {
 	}
 	defer os.RemoveAll(shared) //nolint:errcheck // a temporary directory
 
-	storage, err := certmagiclock.New(&certmagic.FileStorage{Path: shared}, func(name string) quorumlock.Locker {
-		return client.Mutex("certmagic:" + name)
-	})
+	storage, err := certmagiclock.New(&certmagic.FileStorage{Path: shared}, client.Lockers("certmagic:"))
 	if err != nil {
 		panic(err)
 	}

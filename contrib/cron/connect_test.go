@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// connect stands in for redlock.Dial(urls...): three servers in the process.
+// connect stands in for redlock.Dial(urls): three servers in the process.
 func connect() (client *redlock.Client, stop func()) {
 	servers, nodes, err := embedded.Nodes(3)
 	if err != nil {

@@ -3,6 +3,7 @@ package cronlock
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"time"
 
@@ -15,49 +16,59 @@ import (
 // once per tick: it runs the job with [quorumlock.Once]. A process skips the tick if another has
 // the lock. Each job needs a wrapper with a lock of its own:
 //
-//	daily := cron.NewChain(cronlock.Once(ctx, client.Mutex("jobs:report"), 10*time.Minute, log)).Then(report)
+//	daily := cron.NewChain(cronlock.Once(ctx, client.Mutex("jobs:report"), 24*time.Hour, log)).Then(report)
 //	c.AddJob("0 3 * * *", daily)
 //
-// The job keeps the lock while it runs, and until atLeast after the grant, however short the job
-// is. So atLeast must be longer than the clocks of the processes differ by, and shorter than the
-// period of the job. The ticks of @every begin with each process, so those of a fleet are spread
-// over the period: keep the lock for nearly the period then. After ctx is done, no job starts.
+// every is the shortest time between two ticks. The job keeps the lock while it runs, and for nine
+// tenths of that time after the grant, however short the job is; see [quorumlock.Once] for options
+// that change this. After ctx is done, no job starts.
 //
-// The wrapper logs skipped ticks with log.Info, and errors of the lock with log.Error; see
-// [quorumlock.Once] for the errors. A nil log means [cron.DefaultLogger]. A panic of the job is
-// passed on, and the lock is kept; put cron.Recover before this wrapper.
+// The wrapper logs skipped ticks with log.Info, which names the holder, and errors of the lock with
+// log.Error; see [quorumlock.Once] for the errors. A nil log means [cron.DefaultLogger]. A panic of
+// the job is passed on; put cron.Recover before this wrapper.
 //
-// A [cron.Job] cannot learn that its lock is lost. Use [OnceFunc] for a job that must.
-func Once(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, log cron.Logger) cron.JobWrapper {
+// A [cron.Job] can neither learn that its lock is lost, nor fail. Use [OnceFunc] for a job that
+// must, such as with [quorumlock.ReleaseOnError].
+func Once(ctx context.Context, lock quorumlock.Locker, every time.Duration, log cron.Logger, opts ...quorumlock.OnceOption) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		if job == nil {
-			return OnceFunc(ctx, lock, atLeast, log, nil)
+			return OnceFunc(ctx, lock, every, log, nil, opts...)
 		}
-		return OnceFunc(ctx, lock, atLeast, log, func(context.Context) error {
+		return OnceFunc(ctx, lock, every, log, func(context.Context) error {
 			job.Run()
 			return nil
-		})
+		}, opts...)
 	}
 }
 
 // OnceFunc returns a cron.Job that runs job as [Once] does. The context that job gets is cancelled
 // when ctx is done or the lock is lost. If job returns an error, it is logged with log.Error.
-func OnceFunc(ctx context.Context, lock quorumlock.Locker, atLeast time.Duration, log cron.Logger, job func(ctx context.Context) error) cron.Job {
+//
+// A job that must not miss a tick because its process is told to stop returns the error of its
+// context, and has the options [quorumlock.ReleaseOnError] and [quorumlock.Standby]: another
+// process runs it then.
+func OnceFunc(ctx context.Context, lock quorumlock.Locker, every time.Duration, log cron.Logger, job func(ctx context.Context) error, opts ...quorumlock.OnceOption) cron.Job {
 	if log == nil {
 		log = cron.DefaultLogger
 	}
-	return cron.FuncJob(func() {
-		name := ""
-		if !isNil(lock) {
-			name = lock.Name()
+	name := ""
+	if !isNil(lock) {
+		name = lock.Name()
+	}
+	skipped := quorumlock.OnSkip(func(refusal error) {
+		holder := "unknown"
+		if held, ok := errors.AsType[*quorumlock.HeldError](refusal); ok && held.Holder != "" {
+			holder = string(held.Holder)
 		}
-		switch ran, err := quorumlock.Once(ctx, lock, atLeast, job); {
+		log.Info("quorumlock: skipped: another process has the lock", "lock", name, "holder", holder)
+	})
+	opts = append([]quorumlock.OnceOption{skipped}, opts...)
+	return cron.FuncJob(func() {
+		switch ran, err := quorumlock.Once(ctx, lock, every, job, opts...); {
 		case err != nil && ran:
 			log.Error(err, "quorumlock: the job has run, and it or its lock failed", "lock", name)
 		case err != nil:
 			log.Error(err, "quorumlock: the job was not run", "lock", name)
-		case !ran:
-			log.Info("quorumlock: skipped: another process has the lock", "lock", name)
 		}
 	})
 }

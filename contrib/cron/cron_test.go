@@ -3,6 +3,8 @@ package cronlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -29,9 +31,9 @@ func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
 	t.Parallel()
 	const ticks, skew = 200, 30 * time.Millisecond
 	for name, test := range map[string]struct {
-		atLeast time.Duration
-		once    bool
-	}{"kept": {200 * time.Millisecond, true}, "not kept": {0, false}} {
+		every time.Duration
+		once  bool
+	}{"kept": {time.Second, true}, "not kept": {0, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := nodetest.Start(t, 3)
@@ -39,7 +41,7 @@ func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
 				var mu sync.Mutex
 				runs := make(map[int]int)
 				for process := range 3 {
-					job := cron.NewChain(cronlock.Once(t.Context(), nodes.NewClient().Mutex("report"), test.atLeast, cron.DiscardLogger)).
+					job := cron.NewChain(cronlock.Once(t.Context(), nodes.NewClient().Mutex("report"), test.every, cron.DiscardLogger)).
 						Then(cron.FuncJob(func() {
 							mu.Lock()
 							runs[int(time.Since(start)/time.Second)]++
@@ -68,7 +70,7 @@ func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
 					t.Errorf("%d ticks with one run, want %d", once, ticks)
 				}
 				if !test.once && more == 0 {
-					t.Error("no tick ran twice without atLeast: this test cannot see what atLeast is for")
+					t.Error("no tick ran twice without a period: this test cannot see what keeping the lock is for")
 				}
 			})
 		})
@@ -78,7 +80,7 @@ func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
 // log keeps what a cron.Logger is told.
 type log struct{ infos, errors []string }
 
-func (l *log) Info(msg string, _ ...any)             { l.infos = append(l.infos, msg) }
+func (l *log) Info(msg string, more ...any)          { l.infos = append(l.infos, fmt.Sprint(msg, more)) }
 func (l *log) Error(err error, msg string, _ ...any) { l.errors = append(l.errors, err.Error()) }
 
 func TestTheLogLearnsOfSkippedTicksAndErrors(t *testing.T) {
@@ -89,7 +91,7 @@ func TestTheLogLearnsOfSkippedTicksAndErrors(t *testing.T) {
 	}
 	release := lock.Hold()
 	run(lock, job)
-	if len(l.infos) != 1 || !strings.Contains(l.infos[0], "skipped") || len(l.errors) > 0 {
+	if len(l.infos) != 1 || !strings.Contains(l.infos[0], "skipped") || !strings.Contains(l.infos[0], "lock report holder somebody-else~") || len(l.errors) > 0 {
 		t.Errorf("while another process has the lock: %q and errors %q, want one skipped", l.infos, l.errors)
 	}
 	release()
@@ -117,4 +119,35 @@ func TestTheContextOfAFuncEndsWithTheLock(t *testing.T) {
 	if len(l.errors) != 1 || !strings.Contains(l.errors[0], "was lost") {
 		t.Errorf("errors %q, want one that says that the lock was lost", l.errors)
 	}
+}
+
+// The process with the lock is told to stop at the tick, and its job returns the error of its ctx.
+func TestAProcessThatStopsLosesNoRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes, l := nodetest.Start(t, 3), &log{}
+		ctx, stop := context.WithCancel(t.Context())
+		var runs []int
+		var running sync.WaitGroup
+		for process, ctx := range []context.Context{ctx, t.Context()} {
+			job := cronlock.OnceFunc(ctx, nodes.NewClient().Mutex("report"), time.Hour, l, func(ctx context.Context) error {
+				if process == 0 {
+					<-ctx.Done()
+				}
+				runs = append(runs, process)
+				return ctx.Err()
+			}, quorumlock.ReleaseOnError(), quorumlock.Standby(time.Minute))
+			running.Go(job.Run)
+			time.Sleep(time.Second)
+		}
+		stop()
+		running.Wait()
+		if !slices.Equal(runs, []int{0, 1}) || len(l.errors) != 1 || len(l.infos) > 0 {
+			t.Errorf("runs %v, errors %q, skips %q, want one that was stopped and one that took over", runs, l.errors, l.infos)
+		}
+		job := cronlock.OnceFunc(t.Context(), nodes.Client().Mutex("report"), time.Hour, l, func(context.Context) error { runs = nil; return nil })
+		if job.Run(); len(runs) != 2 || len(l.infos) != 1 {
+			t.Error("the job that took over has not kept the lock")
+		}
+		time.Sleep(time.Hour)
+	})
 }

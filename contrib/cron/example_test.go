@@ -17,9 +17,9 @@ func ExampleOnce() {
 
 	c := cron.New()
 	for range 2 { // as if two processes had a cron with this job
-		once := cronlock.Once(ctx, client.Mutex("jobs:report"), 10*time.Minute, cron.DiscardLogger)
+		once := cronlock.Once(ctx, client.Mutex("jobs:report"), 24*time.Hour, cron.DiscardLogger)
 		job := cron.NewChain(once).Then(cron.FuncJob(func() { fmt.Println("the report") }))
-		if _, err := c.AddJob("@every 1s", job); err != nil {
+		if _, err := c.AddJob("0 3 * * *", job); err != nil {
 			panic(err)
 		}
 	}
@@ -35,7 +35,7 @@ func ExampleOnceFunc() {
 	defer stop()
 	ctx := context.Background()
 
-	job := cronlock.OnceFunc(ctx, client.Mutex("jobs:report"), 10*time.Minute, nil, func(ctx context.Context) error {
+	job := cronlock.OnceFunc(ctx, client.Mutex("jobs:report"), 24*time.Hour, nil, func(ctx context.Context) error {
 		fmt.Println("the report")
 		return ctx.Err() // ctx is cancelled if the lock is lost
 	})

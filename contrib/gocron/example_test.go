@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
+	"github.com/google/uuid"
 
-	"github.com/quorumlock/quorumlock"
 	gocronlock "github.com/quorumlock/quorumlock/contrib/gocron"
 	"github.com/quorumlock/quorumlock/election"
 )
@@ -23,12 +23,16 @@ func ExampleNewLocker() {
 	}
 	defer lease.Unlock(context.Background()) //nolint:errcheck // the keys are gone at their TTL
 
-	locker, err := gocronlock.NewLocker(func(job string) quorumlock.Locker { return client.Mutex("jobs:" + job) }, time.Minute)
+	locker, err := gocronlock.NewLocker(client.Lockers("jobs:"), 24*time.Hour)
 	if err != nil {
 		panic(err)
 	}
+	failed := gocron.AfterJobRunsWithError(func(id uuid.UUID, job string, err error) {
+		locker.Failed(id, job, err) // it may run again within the period
+		fmt.Println(job, "failed:", err)
+	})
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker),
-		gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocronlock.LogSkips(nil)))) // an outage is seen
+		gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocronlock.LogSkips(nil), failed))) // an outage is seen
 	if err != nil {
 		panic(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"log/slog"
 	"reflect"
 	"regexp"
+	"sync"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -31,33 +32,36 @@ import (
 
 // Locker is a [gocron.Locker]. It is safe for concurrent use; its zero value is not usable.
 type Locker struct {
-	lock    func(job string) quorumlock.Locker
-	atLeast time.Duration
+	lock func(job string) quorumlock.Locker
+	keep time.Duration
+
+	mu   sync.Mutex
+	held map[string]*held // by job, what runs; of several, the last
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
 // NewLocker returns a Locker. lock returns the lock for a job, given the job's name, see
-// gocron.WithName. A job keeps its lock while it runs, and until atLeast after the grant, however
-// short the job is: see [quorumlock.Once]. So atLeast must be shorter than the period of the job,
-// and longer than the ticks of two processes can be apart:
+// gocron.WithName; redlock's client.Lockers("jobs:") is such a function.
 //
-//   - jobs at times of day (CronJob, DailyJob) tick together: longer than clocks differ by, such as
-//     a minute;
-//   - jobs by duration (DurationJob) tick from the start of each process, so the ticks of a fleet
-//     are spread over the whole period: nearly the period, such as 55 minutes of an hour. If the
-//     period is short or varies, use an [Elector].
+// every is the period of the jobs, or the shortest of several. A job keeps its lock while it runs,
+// and for nine tenths of every after the grant, however short the job is: see [quorumlock.Once].
+// Jobs at times of day (CronJob, DailyJob) tick together, so a shorter time would do for them. Jobs by
+// duration (DurationJob) tick from the start of each process, so the ticks of a fleet are spread
+// over the whole period: give jobs of another period a scheduler of their own. If the period varies,
+// use an [Elector].
 //
-// A process that dies during a job keeps the others out for the TTL of the lock. NewLocker returns
-// an error if lock is nil or atLeast is negative.
-func NewLocker(lock func(job string) quorumlock.Locker, atLeast time.Duration) (*Locker, error) {
+// A job that fails keeps its lock, too, unless [Locker.Failed] learns of it. A process that dies
+// during a job keeps the others out for the TTL of the lock. NewLocker returns an error if lock is
+// nil or every is negative.
+func NewLocker(lock func(job string) quorumlock.Locker, every time.Duration) (*Locker, error) {
 	if lock == nil {
-		return nil, errors.New("quorumlock: gocronlock: NewLocker: the function is nil: use one that returns the lock for a job, such as client.Mutex")
+		return nil, errors.New("quorumlock: gocronlock: NewLocker: the function is nil: use one that returns the lock for a job, such as client.Lockers(\"jobs:\")")
 	}
-	if atLeast < 0 {
-		return nil, fmt.Errorf("quorumlock: gocronlock: NewLocker: atLeast is %v: use a minute or so for a job at times of day, and nearly its period for a job by duration", atLeast)
+	if every < 0 {
+		return nil, fmt.Errorf("quorumlock: gocronlock: NewLocker: every is %v: use the shortest period of the jobs", every)
 	}
-	return &Locker{lock, atLeast}, nil
+	return &Locker{lock: lock, keep: every - every/10, held: make(map[string]*held)}, nil
 }
 
 // Lock does not wait. gocron runs the job if the lock is granted, and skips this tick if Lock
@@ -78,14 +82,33 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &held{lease, time.Now().Add(l.atLeast)}, nil
+	h := &held{locker: l, job: job, lease: lease, until: time.Now().Add(l.keep)}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[job] = h
+	return h, nil
+}
+
+// Failed is a listener that frees the lock of a job that returns an error, instead of keeping it for
+// the period: it runs again at the next tick of another process. So a process that is told to stop
+// loses no run if the job returns the error of its context, and ticks are spread over the period:
+//
+//	gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocron.AfterJobRunsWithError(locker.Failed)))
+//
+// A listener of a job replaces the global one of the same kind: it calls Failed then.
+func (l *Locker) Failed(_ uuid.UUID, job string, _ error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[job]; h != nil {
+		h.failed = true
+	}
 }
 
 // unnamed matches the names of function literals and of methods as values.
 var unnamed = regexp.MustCompile(`\.func\d+(\.\d+|\.func\d+|\.gowrap\d+|-range\d+)*$|-fm$`)
 
-// LogSkips returns a listener that logs each skipped tick: at the level Debug if another process
-// runs the job, and at the level Error if the lock could not be asked for, such as during an outage
+// LogSkips returns a listener that logs each skipped tick: at the level Info, with the holder, if another
+// process runs the job or has run it, and at the level Error if the lock could not be asked for, such as during an outage
 // of the nodes. A nil log means slog.Default().
 func LogSkips(log *slog.Logger) gocron.EventListener {
 	if log == nil {
@@ -93,7 +116,11 @@ func LogSkips(log *slog.Logger) gocron.EventListener {
 	}
 	return gocron.AfterLockError(func(_ uuid.UUID, job string, err error) {
 		if errors.Is(err, quorumlock.ErrHeld) {
-			log.Debug("quorumlock: skipped: another process has the lock", "job", job)
+			holder := "unknown"
+			if held, ok := errors.AsType[*quorumlock.HeldError](err); ok && held.Holder != "" {
+				holder = string(held.Holder)
+			}
+			log.Info("quorumlock: skipped: another process has the lock", "job", job, "holder", holder)
 			return
 		}
 		log.Error("quorumlock: the job was not run", "job", job, "error", err)
@@ -101,13 +128,25 @@ func LogSkips(log *slog.Logger) gocron.EventListener {
 }
 
 type held struct {
-	lease *quorumlock.Lease
-	until time.Time
+	locker *Locker
+	job    string
+	lease  *quorumlock.Lease
+	until  time.Time
+	failed bool // guarded by locker.mu
 }
 
-// Unlock keeps the lock until atLeast after its grant, and then lets it expire. It does so even if
-// ctx is done.
+// Unlock keeps the lock for the period, and then lets it expire, or frees it if the job has failed. It
+// does so even if ctx is done.
 func (h *held) Unlock(ctx context.Context) error {
+	h.locker.mu.Lock()
+	failed := h.failed
+	if h.locker.held[h.job] == h {
+		delete(h.locker.held, h.job)
+	}
+	h.locker.mu.Unlock()
+	if failed {
+		return h.lease.Unlock(ctx)
+	}
 	return h.lease.UnlockAfter(ctx, time.Until(h.until))
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -92,16 +93,16 @@ func (f *fleet) finish(t *testing.T) (none, once, more int) {
 func TestLockerRunsAJobOnceATickThoughClocksDiffer(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		atLeast time.Duration
-		once    bool
-	}{"kept": {margin, true}, "not kept": {0, false}} {
+		every time.Duration
+		once  bool
+	}{"kept": {period, true}, "not kept": {0, false}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := nodetest.Start(t, 3)
 				var opts []gocron.SchedulerOption
 				for range 3 {
 					client := nodes.NewClient()
-					locker, err := gocronlock.NewLocker(func(job string) quorumlock.Locker { return client.Mutex("jobs:" + job) }, test.atLeast)
+					locker, err := gocronlock.NewLocker(client.Lockers("jobs:"), test.every)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -113,10 +114,10 @@ func TestLockerRunsAJobOnceATickThoughClocksDiffer(t *testing.T) {
 					t.Errorf("%d ticks without a run, and %d with more than one: want none", none, more)
 				}
 				if !test.once && more == 0 {
-					t.Error("no tick ran twice without atLeast: this test cannot see what atLeast is for")
+					t.Error("no tick ran twice without a period: this test cannot see what keeping the lock is for")
 				}
-				if f.closest < test.atLeast {
-					t.Errorf("two runs within %v, which is less than %v", f.closest, test.atLeast)
+				if keep := test.every * 9 / 10; f.closest < keep {
+					t.Errorf("two runs within %v, which is less than %v", f.closest, keep)
 				}
 			})
 		})
@@ -261,7 +262,7 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	_, noElection := gocronlock.NewElector(nil, 0)
 	_, negativeSettle := gocronlock.NewElector(election.New(nil, ""), -1)
 	for want, err := range map[string]error{
-		"the function is nil": noFunc, "atLeast is -1ns": negative, `returned nil for the job "report"`: noLock, `returned nil for the job "cleanup"`: nilLock,
+		"the function is nil": noFunc, "every is -1ns": negative, `returned nil for the job "report"`: noLock, `returned nil for the job "cleanup"`: nilLock,
 		"the election is nil": noElection, "settle is -1ns": negativeSettle,
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -274,9 +275,9 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 // does one process run the job.
 func TestJobsByDurationTickOutOfPhase(t *testing.T) {
 	for name, test := range map[string]struct {
-		atLeast   time.Duration
+		every     time.Duration
 		min, most int
-	}{"a tenth of the period": {period / 10, 2 * ticks, 3 * ticks}, "nearly the period": {period * 9 / 10, ticks - 1, ticks + 1}} {
+	}{"another period": {period / 10, 2 * ticks, 3 * ticks}, "the period": {period, ticks - 1, ticks + 1}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				nodes := nodetest.Start(t, 3)
@@ -284,7 +285,7 @@ func TestJobsByDurationTickOutOfPhase(t *testing.T) {
 				var schedulers []gocron.Scheduler
 				for range 3 {
 					client := nodes.NewClient()
-					locker, err := gocronlock.NewLocker(func(job string) quorumlock.Locker { return client.Mutex("jobs:" + job) }, test.atLeast)
+					locker, err := gocronlock.NewLocker(client.Lockers("jobs:"), test.every)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -381,10 +382,59 @@ func TestSkipsAreLogged(t *testing.T) {
 		if err := s.Shutdown(); err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{`level=DEBUG msg="quorumlock: skipped: another process has the lock" job=report`, `level=ERROR msg="quorumlock: the job was not run" job=report error="quorumlock: no quorum`} {
+		for _, want := range []string{`level=INFO msg="quorumlock: skipped: another process has the lock" job=report holder=somebody-else~`, `level=ERROR msg="quorumlock: the job was not run" job=report error="quorumlock: no quorum`} {
 			if strings.Count(out.String(), want) != 1 {
 				t.Errorf("the log is\n%swant one line with %s", out.String(), want)
 			}
 		}
 	})
+}
+
+// A job that fails runs again at the next tick of another process, if the locker learns of the failure.
+func TestAFailedJobRunsAgainWithinThePeriod(t *testing.T) {
+	for name, learns := range map[string]bool{"it learns": true, "it does not": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				nodes := nodetest.Start(t, 3)
+				var runs []int // jobs run one at a time
+				var schedulers []gocron.Scheduler
+				for process := range 2 {
+					locker, err := gocronlock.NewLocker(nodes.NewClient().Lockers("jobs:"), period)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var opts []gocron.SchedulerOption
+					if learns {
+						opts = append(opts, gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocron.AfterJobRunsWithError(locker.Failed))))
+					}
+					s, err := gocron.NewScheduler(append(opts, gocron.WithDistributedLocker(locker))...)
+					if err != nil {
+						t.Fatal(err)
+					}
+					_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() error {
+						runs = append(runs, process)
+						if len(runs) == 1 {
+							return errors.New("told to stop")
+						}
+						return nil
+					}), gocron.WithName("report"))
+					if err != nil {
+						t.Fatal(err)
+					}
+					s.Start()
+					schedulers = append(schedulers, s)
+					time.Sleep(period / 3)
+				}
+				time.Sleep(period) // the ticks at 1 and 4/3 periods
+				for _, s := range schedulers {
+					if err := s.Shutdown(); err != nil {
+						t.Error(err)
+					}
+				}
+				if want := map[bool][]int{true: {0, 1}, false: {0}}[learns]; !slices.Equal(runs, want) {
+					t.Errorf("the job ran at the processes %v, want %v", runs, want)
+				}
+			})
+		})
+	}
 }

@@ -144,7 +144,7 @@ func startService(t *testing.T, urls []string, name string, observe func(*client
 		t.Fatal(err)
 	}
 	option := quorumlock.WithObserver(observer)
-	c, err := redlock.Dial(urls...)
+	c, err := redlock.Dial(urls)
 	if err != nil {
 		t.Fatal(err)
 	}

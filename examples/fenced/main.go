@@ -16,7 +16,7 @@ import (
 func main() {
 	db, err := sql.Open("pgx", os.Args[1])
 	check(err)
-	client, err := redlock.Dial(os.Args[2:]...)
+	client, err := redlock.Dial(os.Args[2:])
 	check(err)
 	table, err := fence.NewSQL(fence.Postgres, "") // table.Migration() is one of your migrations
 	check(err)

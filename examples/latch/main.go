@@ -11,7 +11,7 @@ import (
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:]...)
+	client, err := redlock.Dial(os.Args[1:])
 	check(err)
 	ctx, parts := context.Background(), []string{"download", "convert", "verify"}
 	latch := client.Latch(fmt.Sprintf("example:job:%d", os.Getpid()), len(parts)) // a name for each job

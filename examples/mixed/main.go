@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:]...)
+	client, err := redlock.Dial(os.Args[1:])
 	check(err)
 	defer client.Close() //nolint:errcheck // the program ends
 	prices, bills, printers := client.RWMutex("example:prices"), client.Mutex("example:bills"), client.Semaphore("example:printers", 2)

@@ -13,14 +13,14 @@ import (
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:]...)
+	client, err := redlock.Dial(os.Args[1:])
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer client.Close() //nolint:errcheck // the program ends
 	for range 2 {        // as if two processes had a cron that starts this at 3 o'clock
-		// The lock is kept for ten minutes, however fast the job is: a process whose clock is late does not run it again.
-		ran, err := quorumlock.Once(context.Background(), client.Mutex("example:nightly"), 10*time.Minute, job)
+		// The lock is kept for most of the day, however fast the job is: a process whose clock is late does not run it again.
+		ran, err := quorumlock.Once(context.Background(), client.Mutex("example:nightly"), 24*time.Hour, job)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:]...)
+	client, err := redlock.Dial(os.Args[1:])
 	check(err)
 	connections := []int{0, 0} // how often each was used
 	semaphore := client.Semaphore("example:connections", len(connections))

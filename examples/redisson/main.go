@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:]...)
+	client, err := redlock.Dial(os.Args[1:])
 	check(err)
 	defer client.Close() //nolint:errcheck // the program ends
 

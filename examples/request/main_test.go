@@ -12,7 +12,7 @@ import (
 
 func TestOneRequestACustomer(t *testing.T) {
 	try.Main(func() {
-		client, err := redlock.Dial(os.Args[1:]...)
+		client, err := redlock.Dial(os.Args[1:])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:]...)
+	client, err := redlock.Dial(os.Args[1:])
 	check(err)
 	defer client.Close() //nolint:errcheck // the program ends
 	balance := map[string]int{"alice": 100, "bob": 100}

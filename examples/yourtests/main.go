@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	client, err := redlock.Dial(os.Args[1:]...)
+	client, err := redlock.Dial(os.Args[1:])
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Connect stands in for redlock.Dial(urls...) in examples: it returns a client of n servers in the process, the servers, and what
+// Connect stands in for redlock.Dial(urls) in examples: it returns a client of n servers in the process, the servers, and what
 // ends both. On a busy machine, they may take longer to answer than the default node timeout.
 func Connect(n int, opts ...quorumlock.Option) (client *redlock.Client, servers []*embedded.Server, stop func()) {
 	servers, nodes, err := embedded.Nodes(n)

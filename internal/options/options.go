@@ -53,6 +53,12 @@ func Resolve(opts ...quorumlock.Option) (Settings, error) {
 	return s, err
 }
 
+// Reentry is the error of a call with the context of a lease of its own lock, under WithoutReentry.
+func Reentry(name string) error {
+	return fmt.Errorf("%w: the context descends from a lease of %q, and WithoutReentry does not enter it again: take the lock once, before the goroutines that share it, or start those that take turns with a context that does not descend from the lease",
+		quorumlock.ErrDeadlock, name)
+}
+
 // Quarantine is for how long after its start a node must not grant: the restart guard's maxTTL and the
 // drift of it, or 0 without a guard.
 func Quarantine(s *Settings) time.Duration {
@@ -63,6 +69,9 @@ func Quarantine(s *Settings) time.Duration {
 }
 
 func check(s *Settings) error {
+	if s.NodeOptions != nil {
+		return errs.Misuse("quorumlock: WithNodeOptions is for redlock.Dial and redlock.DialEnv: give the options to node.Dial")
+	}
 	if s.TTL < quorumlock.MinTTL {
 		return errs.Misusef("quorumlock: WithTTL(%v) is too short: use at least %v", s.TTL, quorumlock.MinTTL)
 	}
@@ -82,6 +91,9 @@ func check(s *Settings) error {
 	if s.NodeTimeout > s.TTL {
 		return errs.Misusef("quorumlock: WithNodeTimeout(%v) is longer than WithTTL(%v), so that a node could answer after the lease is over: use a shorter node timeout or a longer TTL",
 			s.NodeTimeout, s.TTL)
+	}
+	if s.NoReentry && s.Owner != "" {
+		return errs.Misuse("quorumlock: WithoutReentry and WithOwner are both given: use WithOwner to enter a hold, or WithoutReentry to enter none")
 	}
 	if s.MaxHold <= 0 && s.MaxHold != unset {
 		return errs.Misusef("quorumlock: WithMaxHold(%v) allows no hold: use a positive duration, or leave the option out for no limit", s.MaxHold)

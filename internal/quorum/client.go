@@ -111,6 +111,7 @@ type Client struct {
 	recent  []uint64                    // the numbers of the calls that ended last, up to maxRecent
 	oldest  int                         // the index of the next number to replace
 	kept    map[uint64]time.Time        // until when the nodes keep what UnlockAfter has left
+	paces   paces                       // of the locks for which callers wait in vain
 	holders map[Cell]*call              // those that hold, by the first cell of their lock: the last one, with the others behind it
 	named   map[quorumlock.Owner]*named // of each WithOwner that holds or waits
 	sweepAt int                         // how many kept there may be before those that are over are dropped

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"regexp"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,14 +22,20 @@ type health struct {
 
 type nodeHealth struct {
 	trip   time.Duration // the round trip, averaged over the last few
+	best   time.Duration // the shortest round trip since since; 0 if there was none
+	before time.Duration // the shortest in the bestFor before that; 0 if unknown
 	failed bool          // the last round trip
 	at     time.Time     // when one failed last
+	since  time.Time     // when best was last begun
 	down   bool          // the node is logged as down: once, however many round trips fail
 }
 
 // upAfter is how long a node must not have failed to be said to be up. A server that is out of memory refuses every
 // acquire, and does every release: each lock would be two lines.
 const upAfter = time.Second
+
+// bestFor is for how long the shortest round trip to a node counts, at least.
+const bestFor = time.Minute
 
 // Tell sets who learns of the nodes of the client, whichever lock asks them. It is called before c is used. Without an Observer
 // or a Logger that is the one of the lock.
@@ -95,6 +102,10 @@ func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
 		if s.trip < took/4 { // the first one
 			s.trip = took
 		}
+		if now := time.Now(); now.Sub(s.since) > bestFor {
+			s.before, s.best, s.since = s.best, took, now
+		}
+		s.best = min(s.best, took)
 		s.failed = false
 		up = s.down && time.Since(s.at) >= upAfter
 		s.down = s.down && !up
@@ -115,6 +126,30 @@ func (h *health) roundTrip(n Node, unasked time.Duration) time.Duration {
 		return unasked
 	}
 	return s.trip
+}
+
+// nearest returns the round trip to the nearest majority of some nodes, as it was lately and at its best. Both are 0 if it is unknown.
+func (h *health) nearest(nodes []Node) (trip, best time.Duration) {
+	var trips, bests []time.Duration
+	h.mu.Lock()
+	for _, n := range nodes {
+		s := h.nodes[n]
+		if s == nil || s.trip == 0 {
+			continue
+		}
+		trips, bests = append(trips, s.trip), append(bests, s.best)
+		if s.before > 0 {
+			bests[len(bests)-1] = min(s.best, s.before)
+		}
+	}
+	h.mu.Unlock()
+	majority := len(nodes) / 2
+	if len(trips) <= majority {
+		return 0, 0
+	}
+	slices.Sort(trips)
+	slices.Sort(bests)
+	return trips[majority], bests[majority]
 }
 
 // answers reports whether there was a round trip to a node, and the last did well.

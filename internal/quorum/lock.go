@@ -244,6 +244,10 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 			return nil, errs.Join(err, l.heldHere())
 		}
 	}
+	if !l.mayAsk(waiting) {
+		l.client.endTurn(turn)
+		return nil, l.sitOut(waiting, w)
+	}
 	defer l.client.endTurn(turn)
 	for {
 		var entered <-chan struct{}
@@ -254,7 +258,9 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 			}
 		}
 		c := l.newCall(&l.lock, turn.ticket, turn, w)
-		if lease, err := c.run(ctx, waiting, entered); lease != nil || err != nil {
+		lease, err := c.run(ctx, waiting, entered)
+		l.asked(waiting, lease, err)
+		if lease != nil || err != nil {
 			return lease, err
 		}
 	}
@@ -311,6 +317,9 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 			continue
 		}
 		if l.set.Owner == "" && h.call.includes(l) {
+			if l.set.NoReentry {
+				return nil, options.Reentry(l.name)
+			}
 			return enterAgain(ctx, l, h.call)
 		}
 		if h.call.shares(l) {

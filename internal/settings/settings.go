@@ -17,10 +17,12 @@ type Of[Owner ~string, Drift, Observer any] struct {
 	Quorum      int           // the nodes that must agree; 0: a majority
 	MaxTTL      time.Duration // the longest TTL of any client, for the restart guard; 0: there is no guard
 	Owner       Owner         // whose hold Lock may enter; empty: decided by its ctx
+	NoReentry   bool          // whether a ctx that descends from a lease of the lock is refused
 	Prefix      string        // put before the lock's name in every key
 	Label       string        // begins the owners of the client, so that people see who they are
 	MaxHold     time.Duration // how long after the grant the watchdog renews; 0: for as long as the lock is held
 	Retention   time.Duration // how long the nodes keep a latch that is not used
 	Logger      *slog.Logger  // never nil once resolved
 	Observer    Observer      // nil: nobody observes
+	NodeOptions any           // of redlock.WithNodeOptions, for redlock.Dial alone; nil once resolved
 }

@@ -124,8 +124,25 @@ func (r Reply) InspectedSlots() (quorumlock.State, error) {
 		s.Token, s.TTL = max(s.Token, uint64(token)), max(s.TTL, ttl)
 	}
 	slices.SortFunc(s.Slots, func(a, b quorumlock.Slot) int { return a.Number - b.Number })
+	for _, e := range entries {
+		if stored, ok := e.(string); ok {
+			s.Permits = max(s.Permits, permitsOf(stored))
+		}
+	}
 	s.Queue, err = r.queue(waiters, entries)
 	return s, err
+}
+
+// permitsOf returns how many slots a waiter knows, see slots.lua; 0 if its entry does not say so.
+func permitsOf(stored string) int {
+	f := strings.Fields(stored)
+	if len(f) < 2 {
+		return 0
+	}
+	_, k, _ := strings.Cut(f[1], "k")
+	k, _, _ = strings.Cut(k, "p")
+	n, _ := strconv.Atoi(k)
+	return n
 }
 
 func asNumber(v any) (float64, bool) {

@@ -9,7 +9,7 @@ import (
 // burst has callers ask for the free slots of a semaphore at once, and keep what they get. It returns how long it takes until
 // everybody has a slot, or every slot is taken, and how many scripts the nodes ran by then.
 func burst(t *testing.T, seed uint64, permits, callers int, m minority) (while time.Duration, scripts int) {
-	c := calm{permits, callers, 50 * time.Microsecond, 350 * time.Microsecond, time.Hour, m}
+	c := calm{permits, callers, 50 * time.Microsecond, 350 * time.Microsecond, time.Hour, 0, m}
 	s := newCalm(seed, &c)
 	for i := range callers {
 		s.after(0, (&worker{sim: s, number: i, members: []member{{name: name, permits: permits}}, left: 1}).next)

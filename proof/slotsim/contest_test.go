@@ -13,6 +13,7 @@ import (
 type calm struct {
 	permits, callers int
 	near, far, hold  time.Duration
+	each             time.Duration // how long a script keeps its node busy
 	minority
 }
 
@@ -29,7 +30,7 @@ func newCalm(seed uint64, c *calm) *sim {
 	for range 5 {
 		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
 	}
-	s.down, s.trips = make([]time.Duration, 5), make([]time.Duration, 5)
+	s.down, s.trips, s.bests, s.queues = make([]time.Duration, 5), make([]time.Duration, 5), make([]time.Duration, 5), make([][]func() bool, 5)
 	for i := range c.silent {
 		s.down[4-i] = 1 << 60
 	}
@@ -65,13 +66,13 @@ const ms = time.Millisecond
 // Callers whose slots differ from node to node give way to each other. They do not wait for nodes that are silent or slow.
 func TestSilentAndSlowNodesCostASemaphoreNothing(t *testing.T) {
 	for name, c := range map[string]calm{
-		"eight slots, nine callers":      {8, 9, 50 * time.Microsecond, 350 * time.Microsecond, 100 * ms, minority{}},
-		"eight slots, 16 callers":        {8, 16, 50 * time.Microsecond, 350 * time.Microsecond, 50 * ms, minority{}},
-		"eight slots, 64 callers":        {8, 64, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms, minority{}},
-		"two slots, three callers":       {2, 3, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms, minority{}},
-		"one slot, three callers":        {1, 3, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms, minority{}},
-		"two slots, three callers, far":  {2, 3, 5 * ms, 6 * ms, 100 * ms, minority{}},
-		"eight slots, nine callers, far": {8, 9, 5 * ms, 6 * ms, 200 * ms, minority{}},
+		"eight slots, nine callers":      {8, 9, 50 * time.Microsecond, 350 * time.Microsecond, 100 * ms, 0, minority{}},
+		"eight slots, 16 callers":        {8, 16, 50 * time.Microsecond, 350 * time.Microsecond, 50 * ms, 0, minority{}},
+		"eight slots, 64 callers":        {8, 64, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms, 0, minority{}},
+		"two slots, three callers":       {2, 3, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms, 0, minority{}},
+		"one slot, three callers":        {1, 3, 50 * time.Microsecond, 350 * time.Microsecond, 20 * ms, 0, minority{}},
+		"two slots, three callers, far":  {2, 3, 5 * ms, 6 * ms, 100 * ms, 0, minority{}},
+		"eight slots, nine callers, far": {8, 9, 5 * ms, 6 * ms, 200 * ms, 0, minority{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			healthy, _, _, _ := contest(1, c, 100)
@@ -89,11 +90,11 @@ func BenchmarkContest(b *testing.B) {
 	const us = time.Microsecond
 	for _, permits := range []int{1, 8} {
 		for _, c := range []calm{
-			{permits, 64, 50 * us, 50 * us, ms, minority{}}, {permits, 64, 50 * us, 150 * us, ms, minority{}},
-			{permits, 64, 50 * us, 350 * us, ms, minority{}}, {permits, 64, 50 * us, ms, ms, minority{}},
-			{permits, 64, 50 * us, 350 * us, ms, minority{silent: 1}}, {permits, 64, 50 * us, 350 * us, ms, minority{silent: 2}},
-			{permits, 64, 50 * us, 350 * us, ms, minority{slow: 1, lag: 50 * ms}}, {permits, 64, 50 * us, 350 * us, ms, minority{slow: 2, lag: 50 * ms}},
-			{permits, 64, 50 * us, 350 * us, 20 * ms, minority{}}, {permits, 64, 5 * ms, 6 * ms, 20 * ms, minority{}},
+			{permits, 64, 50 * us, 50 * us, ms, 0, minority{}}, {permits, 64, 50 * us, 150 * us, ms, 0, minority{}},
+			{permits, 64, 50 * us, 350 * us, ms, 0, minority{}}, {permits, 64, 50 * us, ms, ms, 0, minority{}},
+			{permits, 64, 50 * us, 350 * us, ms, 0, minority{silent: 1}}, {permits, 64, 50 * us, 350 * us, ms, 0, minority{silent: 2}},
+			{permits, 64, 50 * us, 350 * us, ms, 0, minority{slow: 1, lag: 50 * ms}}, {permits, 64, 50 * us, 350 * us, ms, 0, minority{slow: 2, lag: 50 * ms}},
+			{permits, 64, 50 * us, 350 * us, 20 * ms, 0, minority{}}, {permits, 64, 5 * ms, 6 * ms, 20 * ms, 0, minority{}},
 		} {
 			b.Run(fmt.Sprintf("slots %d, messages %v to %v, hold %v, silent %d, slow %d", permits, c.near, c.far, c.hold, c.silent, c.slow), func(b *testing.B) {
 				var grants, handed, scripts int

@@ -38,7 +38,9 @@ type sim struct {
 	calm    *calm // nil, except in contest
 	calls   map[quorumlock.Owner]*call
 	trips   []time.Duration // round trips to each node, by all callers: a moving average that starts at 0
+	bests   []time.Duration // the shortest of them
 	scripts int             // how many the nodes ran
+	queues  [][]func() bool // of each node: the calls that it has yet to run, if scripts take time
 	holds   map[*call]bool
 	tokens  map[string]uint64 // of each mutex and slot, the highest
 	grants  int
@@ -126,7 +128,7 @@ func newSim(seed uint64, traces bool) *sim {
 	for range n {
 		s.nodes = append(s.nodes, scriptmodel.New(epoch-1e9))
 	}
-	s.down, s.trips = make([]time.Duration, n), make([]time.Duration, n)
+	s.down, s.trips, s.bests = make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n)
 	s.permits = pick(s, 1, 2, 2, 3, 3, 5, 8, 20)
 	s.limit = 50 * time.Millisecond
 	s.ttl = pick(s, 300*time.Millisecond, time.Second, 3*time.Second)
@@ -260,6 +262,7 @@ type worker struct {
 	members []member // one semaphore at most
 	left    int
 	gives   time.Duration // it gives up after this long at most; 0 if it is patient
+	pace    core.Pace     // every worker is a process of its own
 	grants  int
 }
 
@@ -290,6 +293,7 @@ type call struct {
 	armed   time.Duration
 	last    []time.Duration // when the last call to a node arrives there
 	slot    int
+	unsent  []bool // the cells whose first attempt was given back before the node came to it
 	tries   bool
 	over    bool
 	dead    bool // its process is
@@ -326,13 +330,21 @@ func (w *worker) newCall() *call {
 }
 
 func (c *call) start() {
+	wait := time.Duration(0)
+	if c.gives > 0 {
+		wait = c.between(0, c.gives)
+		if !c.pace.Admits(c.now, wait, c.nearest(c.trips), c.nearest(c.bests)) {
+			c.after(wait, c.next)
+			return
+		}
+	}
 	if !c.tries {
 		c.waiting[c] = true
 	}
 	c.busy = max(c.busy, c.now)
 	c.step(core.Event{Kind: core.Start})
-	if c.gives > 0 {
-		c.after(c.between(0, c.gives), func() { c.step(core.Event{Kind: core.Cancel}) })
+	if wait > 0 {
+		c.after(wait, func() { c.step(core.Event{Kind: core.Cancel}) })
 	}
 	if c.chance(0.15) {
 		c.after(c.between(0, c.ttl), func() { c.step(core.Event{Kind: core.Cancel}) })
@@ -362,6 +374,12 @@ func (c *call) step(e core.Event) {
 		c.busy = max(c.busy, c.now)
 		delete(c.waiting, c)
 	}
+	if outcome != core.Undecided && c.calm != nil {
+		c.pace = core.Pace{}
+		if outcome == core.Failed {
+			c.pace = core.LostAt(c.now)
+		}
+	}
 	switch {
 	case outcome == core.Acquired:
 		c.acquired()
@@ -372,6 +390,11 @@ func (c *call) step(e core.Event) {
 	case lost != core.NoReason:
 		c.unlock()
 	}
+}
+
+// nearest is a round trip to the nearest majority of the nodes, of these round trips.
+func (s *sim) nearest(trips []time.Duration) time.Duration {
+	return slices.Sorted(slices.Values(trips))[len(trips)/2]
 }
 
 // acquired checks the invariants of a new hold.
@@ -467,6 +490,9 @@ func (c *call) sendAgain(k core.Call, until time.Duration) {
 		}
 		answered = true
 		if reply.Err == nil {
+			if c.bests[node] == 0 || c.now-sent < c.bests[node] {
+				c.bests[node] = c.now - sent
+			}
 			c.trips[node] += (c.now - sent - c.trips[node]) / 4
 		}
 		r := c.caller.Read(&k, reply, ended)
@@ -483,9 +509,14 @@ func (c *call) sendAgain(k core.Call, until time.Duration) {
 	if lost {
 		return
 	}
-	c.after(arrives-c.now, func() {
+	run := func() (took bool) {
 		if c.down[node] > c.now {
-			return
+			return false
+		}
+		if c.recalls(&k) {
+			answered = true
+			c.after(0, func() { c.recalled(k) })
+			return false
 		}
 		c.scripts++
 		reply, told := c.nodes[node].Run(c.nodeTime(), script)
@@ -499,7 +530,58 @@ func (c *call) sendAgain(k core.Call, until time.Duration) {
 		if !unheard {
 			c.after(c.delay(node), func() { answer(reply) })
 		}
-	})
+		return true
+	}
+	c.after(arrives-c.now, func() { c.serve(node, run) })
+}
+
+// recalls reports whether a call is not sent: the first attempt of a caller that has gone before a busy node came to it, or its release.
+func (c *call) recalls(k *core.Call) bool {
+	if c.calm == nil || c.calm.each == 0 {
+		return false
+	}
+	if k.Do == core.Acquire && k.Attempt == 1 && c.machine.Phase() == core.Over {
+		if c.unsent == nil {
+			c.unsent = make([]bool, c.Cells())
+		}
+		c.unsent[k.Cell] = true
+	}
+	return c.unsent != nil && c.unsent[k.Cell]
+}
+
+// recalled takes the answer to a call that was not sent.
+func (c *call) recalled(k core.Call) {
+	reply := core.Reply{}
+	if k.Do == core.Acquire {
+		reply = core.Reply{Err: wire.ErrRecalled, Unsent: true}
+	}
+	c.step(core.Event{Kind: core.Replied, Call: k, Reply: reply})
+}
+
+// serve runs a call when its node has run those before it.
+func (s *sim) serve(node int, run func() (took bool)) {
+	if s.calm == nil || s.calm.each == 0 {
+		run()
+		return
+	}
+	s.queues[node] = append(s.queues[node], run)
+	if len(s.queues[node]) == 1 {
+		s.serveNext(node)
+	}
+}
+
+// serveNext runs the first call in the queue of a node, which stays there as long as it takes.
+func (s *sim) serveNext(node int) {
+	q := s.queues[node]
+	for len(q) > 0 && !q[0]() {
+		q = q[1:]
+	}
+	if s.queues[node] = q; len(q) > 0 {
+		s.after(s.calm.each, func() {
+			s.queues[node] = s.queues[node][1:]
+			s.serveNext(node)
+		})
+	}
 }
 
 // tell delivers a message to the waiter that it is for.

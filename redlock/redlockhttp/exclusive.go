@@ -3,6 +3,7 @@ package redlockhttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -39,6 +40,9 @@ import (
 // It answers while the handler may go on, and only the wrapper inside keeps the lock until the
 // handler has returned.
 //
+// A request is refused with [quorumlock.ErrDeadlock] if its context descends from a lease of its lock, such as a BaseContext of the
+// server does, or a request that the handler passes on to this wrapper again: it would enter that hold together with all others.
+//
 // A name that is empty or ends in a colon has no key: all such requests would share one lock, so
 // they are refused. The usual reason is a PathValue that the pattern does not have.
 func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.ResponseWriter, r *http.Request, err error)) func(http.Handler) http.Handler {
@@ -70,6 +74,11 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 				return
 			}
 			defer lease.Unlock(r.Context()) //nolint:errcheck // the keys are gone at their TTL
+			if lease.HoldCount() > 1 {      // fresh leases are alone in their hold
+				refuse(w, r, fmt.Errorf("%w: redlockhttp: Exclusive: the request's context or the lock's WithOwner enters a hold of %q, so it would exclude nobody: give requests a context that descends from no lease of the lock (http.Server.BaseContext), and no common owner",
+					quorumlock.ErrDeadlock, lease.Name()))
+				return
+			}
 			next.ServeHTTP(w, r.WithContext(fence.NewContext(lease.Context(), lease.Token())))
 		})
 	}

@@ -265,6 +265,37 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 	}
 }
 
+// A BaseContext that descends from a lease of the lock, or a common owner, would let in every request.
+func TestExclusiveRefusesToEnterAHold(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		owner := quorumlock.NewOwner()
+		for name, lock := range map[string]quorumlock.Locker{
+			"by context":                 c.Mutex("x"),
+			"by context, without option": c.Mutex("x", quorumlock.WithoutReentry()),
+			"by owner":                   c.Mutex("x", quorumlock.WithOwner(owner)),
+			"in memory":                  public.New("x"),
+		} {
+			outer := locktest.Lock(t, lock)
+			var why error
+			h := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, func(w http.ResponseWriter, r *http.Request, err error) {
+				why = err
+				redlockhttp.Refuse(w, r, err)
+			})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Errorf("%s: the request was let in", name) }))
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequestWithContext(outer.Context(), "POST", "/", nil))
+			if w.Code != http.StatusInternalServerError || !errors.Is(why, quorumlock.ErrDeadlock) {
+				t.Errorf("%s: status %d, %v, want 500 and ErrDeadlock", name, w.Code, why)
+			}
+			if n := outer.HoldCount(); n != 1 {
+				t.Errorf("%s: the hold count is %d after the refusal, want 1", name, n)
+			}
+			locktest.Unlock(t, outer)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
+
 // A handler that streams until its context is done would delay a Shutdown of the lock's client.
 func TestAHandlerLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {

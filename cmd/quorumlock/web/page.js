@@ -29,6 +29,20 @@
     again?.focus({ preventScroll: true });
   }
 
+  // follow keeps the names of the timeline in sight while it is scrolled sideways.
+  function follow() {
+    const names = document.getElementById("timeline-names");
+    if (!names) return;
+    const picture = names.ownerSVGElement;
+    const scale = picture.getBoundingClientRect().width / picture.viewBox.baseVal.width;
+    const hidden = document.getElementById("timeline-scroll").getBoundingClientRect().left - picture.getBoundingClientRect().left;
+    if (hidden > 0) names.setAttribute("transform", `translate(${hidden / scale})`);
+    else names.removeAttribute("transform");
+  }
+  document.addEventListener("scroll", follow, true);
+  addEventListener("resize", follow);
+  follow();
+
   // say changes the status only if it differs, so that a screen reader does not repeat it.
   function say(text, className) {
     if (!status) return;
@@ -44,6 +58,7 @@
       if (parts.some(([, fresh]) => !fresh)) throw new Error(answer.statusText);
       if (paused) return;
       for (const [part, fresh] of parts) replace(part, fresh);
+      follow();
       const now = page.getElementById("status");
       if (now) say(now.textContent, now.className);
       document.title = page.title;

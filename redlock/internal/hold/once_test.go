@@ -11,7 +11,11 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	public "github.com/quorumlock/quorumlock/locktest"
 )
+
+// period is one of which Once keeps a minute.
+const period = time.Minute * 10 / 9
 
 // Somebody has the lock, whatever a node that is silent would say: that is a refusal, and no outage.
 func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
@@ -74,29 +78,34 @@ func TestOnceRunsAJobOnceATick(t *testing.T) {
 	})
 }
 
-func TestOnceKeepsTheLockAtLeastAndNoLonger(t *testing.T) {
+func TestOnceKeepsTheLockForNineTenthsOfThePeriod(t *testing.T) {
 	failure := errors.New("the job failed")
+	onError, fiveMinutes := quorumlock.ReleaseOnError(), quorumlock.KeepFor(5*time.Minute)
 	for _, tt := range []struct {
 		name  string
 		takes time.Duration
 		free  time.Duration // after the grant
 		err   error
+		opts  []quorumlock.OnceOption
 	}{
-		{"a short job", time.Millisecond, time.Minute, nil},
-		{"a job that fails", time.Millisecond, time.Minute, failure},
-		{"a job longer than a TTL", 25 * time.Second, time.Minute, nil},
-		{"a job longer than that", 2 * time.Minute, 2 * time.Minute, nil},
+		{"a short job", time.Millisecond, time.Minute, nil, nil},
+		{"a job that fails", time.Millisecond, time.Minute, failure, nil},
+		{"a job longer than a TTL", 25 * time.Second, time.Minute, nil, nil},
+		{"a job longer than that", 2 * time.Minute, 2 * time.Minute, nil, nil},
+		{"kept for another time", time.Millisecond, 5 * time.Minute, nil, []quorumlock.OnceOption{nil, fiveMinutes}},
+		{"kept if it succeeds", time.Millisecond, 5 * time.Minute, nil, []quorumlock.OnceOption{onError, fiveMinutes}},
+		{"not kept if it fails", time.Second, time.Second, failure, []quorumlock.OnceOption{onError, fiveMinutes}},
 	} {
 		locktest.Run(t, tt.name, func(t *testing.T) {
 			clients, servers := locktest.Fleet(t, 2, 3)
 			start := time.Now()
-			ran, err := quorumlock.Once(t.Context(), clients[0].Mutex("job"), time.Minute, func(ctx context.Context) error {
+			ran, err := quorumlock.Once(t.Context(), clients[0].Mutex("job"), period, func(ctx context.Context) error {
 				time.Sleep(tt.takes)
 				if ctx.Err() != nil {
 					t.Error("the lease was lost")
 				}
 				return tt.err
-			})
+			}, tt.opts...)
 			if !ran || !errors.Is(err, tt.err) {
 				t.Errorf("ran %v, %v, want true, %v", ran, err, tt.err)
 			}
@@ -112,7 +121,7 @@ func TestOnceKeepsTheLockAtLeastAndNoLonger(t *testing.T) {
 }
 
 // A job may enter a hold that its caller has. The lock is kept for as long as the job wants, whenever the caller leaves.
-func TestOnceWithinAHoldKeepsTheLockAtLeast(t *testing.T) {
+func TestOnceWithinAHoldKeepsTheLock(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		outer time.Duration // how much longer the caller holds
@@ -126,8 +135,8 @@ func TestOnceWithinAHoldKeepsTheLockAtLeast(t *testing.T) {
 			clients, servers := locktest.Fleet(t, 2, 3)
 			outer := locktest.Lock(t, clients[0].Mutex("job"))
 			start := time.Now()
-			for _, atLeast := range []time.Duration{time.Minute, time.Second} {
-				ran, err := quorumlock.Once(outer.Context(), clients[0].Mutex("job"), atLeast, func(context.Context) error { return nil })
+			for _, every := range []time.Duration{period, time.Second} {
+				ran, err := quorumlock.Once(outer.Context(), clients[0].Mutex("job"), every, func(context.Context) error { return nil })
 				if !ran || err != nil {
 					t.Errorf("ran %v, %v", ran, err)
 				}
@@ -151,20 +160,137 @@ func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 2, 3)
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job"), time.Minute, func(context.Context) error { panic("job") })
+			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job"), period, func(context.Context) error { panic("job") })
 			t.Error("the panic was swallowed")
 		}()
 		locktest.Refused(t, clients[1].Mutex("job"))
+		func() {
+			defer func() { _ = recover() }()
+			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job 2"), period, func(context.Context) error { panic("job") }, quorumlock.ReleaseOnError())
+		}()
+		locktest.Unlock(t, locktest.TryLock(t, clients[1].Mutex("job 2")))
 		time.Sleep(time.Minute + 10*time.Millisecond)
 		locktest.Nothing(t, servers)
 	})
 }
 
-// What a crash leaves ends with the TTL, and not with atLeast.
+// Three processes have tickers of an hour, which began at other times. A lock that is kept for the whole hour is taken at every second tick.
+func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		late     []time.Duration // how much later each process began
+		opts     []quorumlock.OnceOption
+		min, max int // runs in 48 hours
+	}{
+		{"one process", []time.Duration{0}, nil, 48, 49},
+		{"together", []time.Duration{0, time.Millisecond, 30 * time.Second}, nil, 48, 49},
+		{"spread", []time.Duration{0, 20 * time.Minute, 40 * time.Minute}, nil, 48, 49},
+		{"near the end", []time.Duration{0, 53 * time.Minute, 58 * time.Minute}, nil, 48, 49},
+		{"kept for the hour", []time.Duration{0}, []quorumlock.OnceOption{quorumlock.KeepFor(time.Hour)}, 24, 36},
+	} {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			runs := 0 // written by the holder
+			ctx, cancel := context.WithTimeout(t.Context(), 49*time.Hour-time.Second)
+			defer cancel()
+			lock := public.New("job")
+			var wg sync.WaitGroup
+			for _, late := range tt.late {
+				wg.Go(func() {
+					time.Sleep(late)
+					rng := rand.New(rand.NewPCG(1, uint64(late)))
+					for ticker := time.NewTicker(time.Hour); ; {
+						select {
+						case <-ticker.C:
+						case <-ctx.Done():
+							return
+						}
+						time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Millisecond)))) // nobody is on time
+						_, err := quorumlock.Once(ctx, lock, time.Hour, func(context.Context) error { runs++; return nil }, tt.opts...)
+						if err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			wg.Wait()
+			if runs < tt.min || runs > tt.max {
+				t.Errorf("%d runs in 48 hours, want %d to %d", runs, tt.min, tt.max)
+			}
+		})
+	}
+}
+
+// A process that is told to stop at the tick returns the error of its ctx. One that was too late takes over.
+func TestStandbyTakesOverFromAProcessThatFails(t *testing.T) {
+	failure := errors.New("told to stop")
+	for _, tt := range []struct {
+		name  string
+		fails error
+		opts  []quorumlock.OnceOption
+		late  bool // whether the process that was too late runs the job
+	}{
+		{"the job fails", failure, []quorumlock.OnceOption{quorumlock.ReleaseOnError(), quorumlock.Standby(time.Minute)}, true},
+		{"the job succeeds", nil, []quorumlock.OnceOption{quorumlock.ReleaseOnError(), quorumlock.Standby(time.Minute)}, false},
+		{"the job fails too late", failure, []quorumlock.OnceOption{quorumlock.ReleaseOnError(), quorumlock.Standby(5 * time.Second)}, false},
+		{"a failure is kept", failure, []quorumlock.OnceOption{quorumlock.Standby(time.Minute)}, false},
+		{"nobody stands by", failure, []quorumlock.OnceOption{quorumlock.ReleaseOnError()}, false},
+	} {
+		locktest.Run(t, tt.name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3)
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				ran, err := quorumlock.Once(t.Context(), clients[0].Mutex("job"), time.Hour, func(context.Context) error {
+					time.Sleep(20 * time.Second)
+					return tt.fails
+				}, tt.opts...)
+				if !ran || !errors.Is(err, tt.fails) {
+					t.Errorf("the first: ran %v, %v", ran, err)
+				}
+			})
+			time.Sleep(time.Second)
+			var skipped error
+			ran, err := quorumlock.Once(t.Context(), clients[1].Mutex("job"), time.Hour, func(ctx context.Context) error {
+				time.Sleep(2 * time.Hour) // longer than the standby, which does not bound it
+				return ctx.Err()
+			}, append(tt.opts, quorumlock.OnSkip(func(err error) { skipped = err }), quorumlock.OnSkip(nil))...)
+			if ran != tt.late || err != nil {
+				t.Errorf("the second: ran %v, %v, want %v", ran, err, tt.late)
+			}
+			if held, ok := errors.AsType[*quorumlock.HeldError](skipped); ok == tt.late || ok && held.Holder == "" {
+				t.Errorf("the second was skipped since %v", skipped)
+			}
+			wg.Wait()
+			time.Sleep(time.Hour)
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// What ends the wait is told apart: the caller's ctx, or nodes that do not answer.
+func TestStandbySaysWhyItEnds(t *testing.T) {
+	standby := quorumlock.Standby(time.Minute)
+	never := func(context.Context) error { t.Error("the job ran"); return nil }
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		lease := locktest.Lock(t, c.Mutex("job"))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if ran, err := quorumlock.Once(ctx, c.Mutex("job"), time.Hour, never, standby); ran || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("the ctx ended: %v, %v, want its error", ran, err)
+		}
+		locktest.Unlock(t, lease)
+		locktest.Each(servers, (*embedded.Server).Kill)
+		if ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Hour, never, standby); ran || !errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, context.Canceled) {
+			t.Errorf("the nodes are down: %v, %v, want ErrNoQuorum", ran, err)
+		}
+	})
+}
+
+// What a crash leaves ends with the TTL, and not with the period.
 func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
-		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
+		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), period, func(context.Context) error {
 			locktest.Each(servers[:2], (*embedded.Server).Kill)
 			return nil
 		})
@@ -193,7 +319,7 @@ func TestOnceThatHasFailedKeepsNothingLater(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		locktest.Warm(t, c)
 		servers[2].Delay(10 * time.Millisecond) // it has not granted yet when the job is over: so it is not asked to keep the lock
-		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
+		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), period, func(context.Context) error {
 			servers[0].Restart(true)
 			servers[0].Stall()
 			servers[1].Kill()
@@ -220,7 +346,7 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 			locktest.Each(servers[:2], func(s *embedded.Server) { s.Delay(delay) })
 			runs := make(chan bool, 100)
 			once := func() bool {
-				ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Minute, func(context.Context) error {
+				ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), period, func(context.Context) error {
 					runs <- true
 					time.Sleep(time.Millisecond)
 					return nil
@@ -243,11 +369,11 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 				time.Sleep(700 * time.Millisecond)
 			}
 			if len(runs) != 1 {
-				t.Errorf("%d runs within atLeast, want one", len(runs))
+				t.Errorf("%d runs within the period, want one", len(runs))
 			}
 			time.Sleep(2 * time.Second)
 			if !once() {
-				t.Error("it did not run after atLeast")
+				t.Error("it did not run in the next period")
 			}
 			time.Sleep(time.Minute)
 			locktest.Each(servers[:2], func(s *embedded.Server) { s.Delay(0) })

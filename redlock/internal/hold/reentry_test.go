@@ -3,6 +3,7 @@ package hold
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,7 +11,56 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	public "github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/multilock"
 )
+
+// Goroutines that are started with a lease's context all get in, unless the lock refuses that. Its own lease is no obstacle after it
+// has ended.
+func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
+	once := quorumlock.WithoutReentry()
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")}, once)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, lock := range map[string]quorumlock.Locker{
+			"a mutex":    c.Mutex("x", once),
+			"a writer":   c.RWMutex("w", once),
+			"a reader":   c.RWMutex("r", once).RLocker(),
+			"a slot":     c.Semaphore("s", 3, once),
+			"two locks":  both,
+			"a fake one": public.New("f", once),
+		} {
+			outer := locktest.Lock(t, lock)
+			before := locktest.Ran(servers)
+			for call, take := range map[string]func(context.Context) (*quorumlock.Lease, error){"Lock": lock.Lock, "TryLock": lock.TryLock} {
+				lease, err := take(outer.Context())
+				if !errors.Is(err, quorumlock.ErrDeadlock) || !errors.Is(err, quorumlock.ErrMisuse) || errors.Is(err, quorumlock.ErrHeld) {
+					t.Errorf("%s: %s with the context of its lease: %v, %v, want ErrDeadlock", name, call, lease, err)
+				} else if !strings.Contains(err.Error(), "a context that does not descend from the lease") {
+					t.Errorf("%s: %s: %v, want the fix", name, call, err)
+				}
+			}
+			if n := locktest.Ran(servers) - before; n != 0 || outer.HoldCount() != 1 {
+				t.Errorf("%s: %d scripts ran, and the hold count is %d, want none and 1", name, n, outer.HoldCount())
+			}
+			locktest.Unlock(t, outer)
+			locktest.Unlock(t, locktest.LockIn(t, context.WithoutCancel(outer.Context()), lock))
+		}
+		outer := locktest.Lock(t, c.Mutex("x")) // the option is of the call that would enter
+		if _, err := c.Mutex("x", once).TryLock(outer.Context()); !errors.Is(err, quorumlock.ErrDeadlock) {
+			t.Errorf("a lease without the option is entered: %v", err)
+		}
+		locktest.Unlock(t, locktest.LockIn(t, outer.Context(), c.Mutex("x")))
+		locktest.Unlock(t, outer)
+		if _, err := c.Mutex("x", once, quorumlock.WithOwner(quorumlock.NewOwner())).TryLock(t.Context()); !errors.Is(err, quorumlock.ErrMisuse) {
+			t.Errorf("with an owner: %v, want ErrMisuse", err)
+		}
+		locktest.Nothing(t, servers)
+	})
+}
 
 // When little is left of the TTL, entering again extends first.
 func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {

@@ -1,0 +1,80 @@
+package options
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/quorumlock/quorumlock/internal/errs"
+)
+
+// The environment variables that name nodes.
+const (
+	NodesVariable     = "QUORUMLOCK_NODES"
+	NodesFileVariable = "QUORUMLOCK_NODES_FILE"
+)
+
+// NodesFromEnv returns the URLs of nodes that the environment names, and the variable that names them; "" if none does. The
+// errors name the variable, and repeat no URL.
+func NodesFromEnv() (urls []string, variable string, err error) {
+	if list := os.Getenv(NodesVariable); list != "" {
+		urls, err = SplitNodes(NodesVariable, list)
+		return urls, NodesVariable, err
+	}
+	if file := os.Getenv(NodesFileVariable); file != "" {
+		urls, err = ReadNodes(NodesFileVariable, file)
+		return urls, NodesFileVariable, err
+	}
+	return nil, "", nil
+}
+
+// SplitNodes returns the URLs of a list. Its errors begin with where, and do not repeat the parts: a comma in a password would
+// make a part of what must not be shown.
+func SplitNodes(where, list string) ([]string, error) {
+	urls := strings.Split(list, ",")
+	for i, u := range urls {
+		urls[i] = strings.TrimSpace(u)
+		if !isNodeURL(urls[i]) {
+			return nil, errs.Misusef("%s: part %d of %d is no redis://, rediss:// or unix:// URL: separate the URLs by commas, and write %%2C for a comma in a password",
+				where, i+1, len(urls))
+		}
+	}
+	return urls, nil
+}
+
+// maxNodesFile bounds what is read of a file of nodes, in bytes.
+const maxNodesFile = 1 << 20
+
+// ReadNodes returns the URLs in a file: one a line, but for empty lines and those that begin with #. Its errors begin with where.
+func ReadNodes(where, file string) (urls []string, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	lines := bufio.NewScanner(io.LimitReader(f, maxNodesFile))
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		switch {
+		case line == "" || strings.HasPrefix(line, "#"):
+		case !isNodeURL(line):
+			return nil, errs.Misusef("%s: line %d of %s is no redis://, rediss:// or unix:// URL: write one URL a line", where, n, file)
+		default:
+			urls = append(urls, line)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %s cannot be read: %w", where, file, err)
+	}
+	if len(urls) == 0 {
+		return nil, errs.Misusef("%s: %s names no nodes: write one URL a line", where, file)
+	}
+	return urls, nil
+}
+
+func isNodeURL(s string) bool {
+	scheme, _, ok := strings.Cut(s, "://")
+	return ok && (scheme == "redis" || scheme == "rediss" || scheme == "unix")
+}
