@@ -18,8 +18,9 @@ const statuses = `0    all is well
 130  interrupted`
 
 // environment is the part of the help on the environment of commands that use nodes.
-const environment = `QUORUMLOCK_NODES       the nodes, if neither --nodes nor --nodes-file is given
-QUORUMLOCK_NODES_FILE  the file of the nodes, if nothing else names them`
+const environment = `QUORUMLOCK_NODES         the nodes, if neither --nodes nor --nodes-file is given
+QUORUMLOCK_NODES_FILE    the file of the nodes, if nothing else names them
+QUORUMLOCK_NODE_TIMEOUT  the default of --node-timeout`
 
 // manual is what the help of a command says beside its flags.
 type manual struct {

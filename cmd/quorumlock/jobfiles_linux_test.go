@@ -49,7 +49,7 @@ func commandOf(t *testing.T, file string, program ...string) []string {
 	for i, a := range args {
 		args[i] = strings.ReplaceAll(a, "$(POD)", "worker-7") // as Kubernetes does
 		if i > 0 && args[i-1] == "--wait" {
-			args[i] = "200ms" // a test does not wait for minutes
+			args[i] = "2s" // a test does not wait for minutes
 		}
 	}
 	own, _, dashes := split(args)

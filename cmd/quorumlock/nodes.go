@@ -27,7 +27,7 @@ type connection struct {
 	Prefix       string         `placeholder:"TEXT" help:"Comes before every name: WithPrefix of the clients."`
 	Quorum       *int           `placeholder:"N" help:"How many nodes must agree, if not a majority: WithQuorum of the clients."`
 	RestartGuard *time.Duration `placeholder:"MAXTTL" help:"The locks are used with WithRestartGuard(MAXTTL), such as 30s."`
-	NodeTimeout  *time.Duration `placeholder:"D" help:"How long one node may take to answer. Default: 1s, and a twentieth of the TTL for locks."`
+	NodeTimeout  *time.Duration `env:"QUORUMLOCK_NODE_TIMEOUT" placeholder:"D" help:"How long one node may take to answer. Default: 1s, and a twentieth of the TTL for locks."`
 	TLSCA        string         `name:"tls-ca" placeholder:"FILE" help:"For rediss://: the authorities that sign the certificates of the nodes, as PEM."`
 	TLSCert      string         `name:"tls-cert" placeholder:"FILE" help:"For rediss://: the certificate of this client, as PEM. It needs --tls-key."`
 	TLSKey       string         `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`

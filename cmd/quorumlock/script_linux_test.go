@@ -25,6 +25,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("PATH", filepath.Dir(tool)+string(os.PathListSeparator)+e.Getenv("PATH"))
 			e.Setenv("QUORUMLOCK_NODES", nodes)
 			e.Setenv("NODES", nodes)
+			e.Setenv("QUORUMLOCK_NODE_TIMEOUT", "5s") // for a busy machine
 			e.Setenv("PASSWORD", password)
 			for i, s := range servers {
 				e.Setenv(fmt.Sprintf("NODE%d", i+1), s.addr)
@@ -65,6 +66,7 @@ func askRedis(ts *testscript.TestScript, neg bool, args []string) {
 
 // freeze stops the servers whose numbers are given.
 func freeze(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv("QUORUMLOCK_NODE_TIMEOUT", "1s")
 	for _, a := range args {
 		n, err := strconv.Atoi(a)
 		ts.Check(err)
