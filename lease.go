@@ -20,9 +20,9 @@ type Locker interface {
 
 	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the nodes. When ctx
 	// is done, Lock returns ctx's error joined with the reason of the last failed attempt: a *HeldError or a
-	// *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. While nodes
-	// answer slowly and callers of the process give up, a Lock with less than 250 ms left may not ask them: it waits
-	// until ctx is done, and the reason is that of the caller before. The lease's context descends from ctx. A failed
+	// *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. When
+	// nodes are slow and another caller in this process has just given up, a Lock with less than 250 ms left may skip
+	// asking the nodes. It waits until ctx is done, and returns the reason of that caller. The lease's context descends from ctx. A failed
 	// Lock leaves only token counters on the nodes. An unreachable node gets the release as soon as it answers; if
 	// the client ends first, the key ends with its TTL.
 	Lock(ctx context.Context) (*Lease, error)
@@ -183,16 +183,16 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	return l.hold.Leave(ctx, &l.first, max(d, 0))
 }
 
-// Detach ends the lease here, and keeps the hold for another process, which goes on with it: Attach of redlock's Client makes a lease of the
-// text that Detach returns, with the same fencing token. Detach cancels the lease's context, with [ErrDetached] as its cause, and nothing
-// is renewed any more. The nodes keep the hold for d, less the drift and counted from the call of Detach, and nobody else gets the lock in
-// that time. Then it is free, unless somebody has attached. Whoever has the text can attach, once: treat it as a password of the lock.
+// Detach ends the lease in this process, and keeps the hold for another one. It returns a text, which Attach of redlock's Client turns back
+// into a lease with the same fencing token. Detach cancels the lease's context, with [ErrDetached] as its cause, and nothing
+// is renewed any more. Counted from the call, the nodes keep the hold for d minus the drift, and nobody else gets the lock in that
+// time. Then it is free, unless somebody has attached. Whoever has the text can attach, once: treat it as a password of the lock.
 //
 // d is at least [MinTTL]; with [WithRestartGuard] it is not longer than the guard expects. Detach works for a Mutex of package redlock and
-// for the writer of its RWMutex, whose hold was entered once: other leases return an error that matches [ErrMisuse], as does a bad d
-// or a nil ctx, and the lease goes on.
+// for the writer of its RWMutex, if the hold has one lease. For other leases, a bad d or a nil ctx it returns an error that matches
+// [ErrMisuse], and the lease goes on: defer [Lease.Unlock] as ever, which does nothing after a Detach but return [ErrNotHeld].
 //
-// Detach waits for a quorum of the nodes, for the node timeout at most, also if ctx is done meanwhile. After any other error the lease is over
+// Detach waits for a quorum of the nodes, for the node timeout at most, even if ctx is done. After any other error the lease is over
 // and nobody can attach. The lock is released, as by [Lease.Unlock], or ends with d if this process ends first. It returns [ErrLost] if
 // the lease was lost before or while it was detached, [ErrNotHeld] if it was unlocked or detached before, and a *[QuorumError] if
 // fewer nodes confirmed than the quorum.
@@ -205,8 +205,6 @@ func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err e
 		return "", ErrNilContext
 	case l.left.Load():
 		return "", ErrNotHeld
-	case ctx.Err() != nil:
-		return "", ctx.Err()
 	case !ok:
 		return "", errs.Misusef("quorumlock: Detach: the lease of %q cannot be detached: use a Mutex, or the writer of an RWMutex, of package redlock", l.Name())
 	}

@@ -12,13 +12,14 @@ import (
 )
 
 // Once runs a job once a period on a fleet. Each process calls it at each tick of the job; it runs fn if nobody else has l, and keeps l
-// taken for nine tenths of the period after the grant, however soon fn returns:
+// taken for nine tenths of the period after the call, however soon fn returns:
 //
 //	ran, err := quorumlock.Once(ctx, client.Mutex("myapp:lock:report"), time.Hour, report) // at each tick of an hour
 //
-// every is the period: the shortest time between two ticks of one process. The tenth that is left is for ticks that come early, and nine
-// tenths are more than ticks of one time differ, for clocks or because tickers start with their processes. [KeepFor] sets another
-// time. With 0, the lock is free when fn has returned.
+// every is the period: the shortest time between two ticks of one process. The remaining tenth allows
+// for ticks that come early. Nine tenths is far more than the ticks of one period differ between processes. [KeepFor] sets another
+// time. With 0, the lock is free when fn has returned. [WithRestartGuard] covers a kept lock only up to its longest TTL: a longer period
+// needs nodes that keep their data at a restart.
 //
 // While fn runs, the lease is renewed. fn's ctx is cancelled when the lease is lost; [Stopping] notifies fn of a Shutdown. After fn's
 // return, the lock is kept without renewal. If the process dies during fn, the lock stays taken for the TTL of l, and no longer.
@@ -52,7 +53,10 @@ func Once(ctx context.Context, l Locker, every time.Duration, fn func(ctx contex
 		return false, errs.Misusef("quorumlock: Once: KeepFor(%v): use 0 or more, and less than the period of the job", o.keep)
 	case o.standby < 0:
 		return false, errs.Misusef("quorumlock: Once: Standby(%v): use 0 or more, such as twice what the job takes", o.standby)
+	case o.standby > 0 && o.standby >= o.keep:
+		return false, errs.Misusef("quorumlock: Once: Standby(%v) outlasts the %v for which the lock is kept, so the job would run again: use a shorter standby or a longer KeepFor", o.standby, o.keep)
 	}
+	until := time.Now().Add(o.keep)
 	lease, end, err := o.take(ctx, l)
 	defer end()
 	if errors.Is(err, ErrHeld) && (o.standby == 0 || ctx.Err() == nil) {
@@ -62,7 +66,7 @@ func Once(ctx context.Context, l Locker, every time.Duration, fn func(ctx contex
 	if err != nil {
 		return false, err
 	}
-	keep, until := false, time.Now().Add(o.keep)
+	keep := false
 	defer func() {
 		if keep || !o.onlyDone {
 			err = errs.Join(err, lease.UnlockAfter(ctx, time.Until(until)))
@@ -85,22 +89,23 @@ type once struct {
 	skips    []func(err error)
 }
 
-// KeepFor keeps the lock until d after the grant, whatever the period: for jobs at times of day, it must be longer than the clocks of the
+// KeepFor keeps the lock until d after the call, whatever the period: for jobs at times of day, it must be longer than the clocks of the
 // processes differ by. It must be shorter than the time between two ticks, since a tick is never exactly on time. (ShedLock calls it
 // lockAtLeastFor.)
 func KeepFor(d time.Duration) OnceOption { return func(o *once) { o.keep = d } }
 
 // ReleaseOnError frees the lock at once if the job returns an error or panics, so that it may run again within the period: in another
-// process whose tick is later, in one that waits with [Standby], or when the same process tries again. A process that is told to stop at the
-// tick loses no run then, if the job returns the error of its ctx. A job that fails everywhere runs once at each process.
+// process whose tick is later, in one that waits with [Standby], or when the same process tries again. So a process that is stopped
+// during its run does not lose it, if the job returns its ctx's error. A job that always fails runs once in every process.
 func ReleaseOnError() OnceOption { return func(o *once) { o.onlyDone = true } }
 
 // Standby makes Once wait up to d if somebody else has the lock, in case that process dies, or fails with [ReleaseOnError]. The tick is
-// skipped when the time is over. d does not bound the run. Default: Once does not wait.
+// skipped when the time is over. d must be shorter than the time for which the lock is kept, by more than clocks differ: otherwise the job
+// would run again. It does not bound the run. Default: Once does not wait.
 func Standby(d time.Duration) OnceOption { return func(o *once) { o.standby = d } }
 
-// OnSkip calls f when a tick is skipped, with the refusal. It is or
-// holds a *[HeldError], whose Holder is the process that runs the job, or has run it within the period.
+// OnSkip calls f when a tick is skipped, with the refusal. It wraps a
+// *[HeldError], whose Holder, if known, is the process that runs the job or ran it in this period.
 func OnSkip(f func(refusal error)) OnceOption {
 	return func(o *once) {
 		if f != nil {
@@ -128,8 +133,11 @@ func (o *once) take(ctx context.Context, l Locker) (lease *Lease, end func(), er
 	inTime := timer.Stop()
 	switch {
 	case err == nil && !inTime: // its context is done, or is about to be
-		return nil, cancel, errs.Join(&HeldError{Name: l.Name()}, lease.Unlock(ctx))
-	case err != nil && !inTime && ctx.Err() == nil && !errors.Is(err, ErrHeld):
+		if err = lease.Unlock(ctx); err == nil {
+			err = &HeldError{Name: l.Name()}
+		}
+		return nil, cancel, err
+	case errors.Is(err, context.Canceled) && !inTime && ctx.Err() == nil && !errors.Is(err, ErrHeld):
 		// The error is that of waiting, which the caller does not know.
 		if few, ok := errors.AsType[*QuorumError](err); ok {
 			return nil, cancel, few

@@ -171,6 +171,9 @@ func dispatch(e *env, args []string) error {
 	} else if dashes {
 		own = args
 	}
+	if os.Getenv(timeoutVariable) == "" { // as with the variables of nodes
+		_ = os.Unsetenv(timeoutVariable) // it fails for a bad name only
+	}
 	parsed, err := parser.Parse(own)
 	if err != nil {
 		return badArguments(command.Name, args[1:], err)

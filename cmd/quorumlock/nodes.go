@@ -21,6 +21,9 @@ type sources struct {
 	NodesFile *string `placeholder:"FILE" help:"A file with one URL a line. Empty lines and lines that begin with # do not count."`
 }
 
+// timeoutVariable has the default of --node-timeout.
+const timeoutVariable = "QUORUMLOCK_NODE_TIMEOUT"
+
 // connection is what it takes to reach nodes, and what all users of their locks have to agree on.
 type connection struct {
 	sources

@@ -18,10 +18,10 @@ type runCommand struct {
 	connection
 	Names      []string       `arg:"" name:"name" help:"The names of the locks, without the prefix. Of several, all are taken or none."`
 	TTL        time.Duration  `default:"10s" placeholder:"D" help:"How long the nodes keep the lock if this program dies: at least 1s."`
-	Wait       *time.Duration `placeholder:"D" help:"How long to wait for the lock; 0s is --try. Without it: until it is interrupted."`
+	Wait       *time.Duration `placeholder:"D" help:"How long to wait for the lock; 0s is --try. Without it: until it is interrupted, or with --every or --at-least not at all."`
 	Try        bool           `help:"Do not wait for the lock."`
 	Every      time.Duration  `placeholder:"D" help:"The period of a job that each of several machines starts at each tick: keep the lock for nine tenths of it after the grant, so that one of them runs the command. The lock is kept even if the command ends sooner or fails, but not if it cannot be started."`
-	AtLeast    time.Duration  `placeholder:"D" help:"As --every, but keep the lock for D, which is longer than clocks differ and shorter than the period."`
+	AtLeast    time.Duration  `placeholder:"D" help:"As --every, but keep the lock for D, which must be longer than the clock differences and shorter than the period."`
 	Release    bool           `name:"release-on-failure" help:"With --every or --at-least: free the lock at once if the command fails, so that another run within the period may succeed."`
 	Slots      *int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
 	Read       bool           `help:"Share the lock with others that read."`
@@ -133,6 +133,8 @@ func (c *runCommand) check() error {
 		return usageError("run: --every and --at-least are both given: use one of them")
 	case c.Release && c.Every == 0 && c.AtLeast == 0:
 		return usageError("run: --release-on-failure without --every or --at-least: the lock is released anyway, leave it out")
+	case c.Wait != nil && c.kept() > 0 && *c.Wait >= c.kept():
+		return usageError(fmt.Sprintf("run: --wait %v outlasts the %v for which the lock is kept, so the command would run again: use a shorter --wait", *c.Wait, c.kept()))
 	case c.AtLeast < 0:
 		return usageError(fmt.Sprintf("run: --at-least %v is negative: use a positive duration", c.AtLeast))
 	case c.HeldStatus < 0 || c.HeldStatus > maxCommandStatus:
@@ -236,11 +238,16 @@ func (c *runCommand) keep(end ending, granted time.Time) time.Duration {
 	if !end.started || end.lost || c.Release && end.status != 0 {
 		return 0
 	}
-	return max(time.Until(granted.Add(max(c.AtLeast, c.Every-c.Every/10))), 0)
+	return max(time.Until(granted.Add(c.kept())), 0)
 }
 
 // waits reports whether the command waits for the lock.
-func (c *runCommand) waits() bool { return !c.Try && (c.Wait == nil || *c.Wait > 0) }
+func (c *runCommand) waits() bool {
+	return !c.Try && (c.Wait == nil && c.kept() == 0 || c.Wait != nil && *c.Wait > 0)
+}
+
+// kept is how long the lock is kept after the grant, at least.
+func (c *runCommand) kept() time.Duration { return max(c.AtLeast, c.Every-c.Every/10) }
 
 // acquire takes the lock, with a lease that is long enough to start something under it.
 func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease *quorumlock.Lease, err error) {

@@ -14,13 +14,13 @@ import (
 
 type unlockCommand struct {
 	connection
-	Name  string `arg:"" help:"The name of the lock, without the prefix."`
-	Force bool   `help:"Free the lock although somebody holds it. Without it, nothing is done."`
-	Owner string `placeholder:"OWNER" help:"Free only what this owner has: the holder, one reader or one slot. quorumlock inspect shows owners."`
-	Slot  int    `default:"-1" placeholder:"N" help:"Free only slot N of a semaphore, from 0."`
-	Token uint64 `placeholder:"TOKEN" help:"Free only the hold with this fencing token, as quorumlock inspect has shown it. Readers have none of their own."`
-	Yes   bool   `help:"Do not ask."`
-	JSON  bool   `name:"json" help:"Print JSON: the lock as it was, and whether it was freed. It needs --yes."`
+	Name  string  `arg:"" help:"The name of the lock, without the prefix."`
+	Force bool    `help:"Free the lock although somebody holds it. Without it, nothing is done."`
+	Owner *string `placeholder:"OWNER" help:"Free only what this owner has: the holder, one reader or one slot. quorumlock inspect shows owners."`
+	Slot  *int    `placeholder:"N" help:"Free only slot N of a semaphore, from 0."`
+	Token *uint64 `placeholder:"TOKEN" help:"Free only the hold with this fencing token, as quorumlock inspect has shown it. Readers have none of their own."`
+	Yes   bool    `help:"Do not ask."`
+	JSON  bool    `name:"json" help:"Print JSON: the lock as it was, and whether it was freed. It needs --yes."`
 }
 
 func (unlockCommand) manual() manual {
@@ -53,6 +53,14 @@ func (c *unlockCommand) Run(e *env) (err error) {
 	}
 	if c.JSON && !c.Yes {
 		return usageError("unlock: --json cannot ask: give --yes, too")
+	}
+	switch {
+	case c.Owner != nil && *c.Owner == "":
+		return usageError("unlock: --owner is empty: use an owner that inspect shows, or leave it out to free all holders")
+	case c.Slot != nil && *c.Slot < 0:
+		return usageError(fmt.Sprintf("unlock: --slot %d: use 0 or more, or leave it out to free all slots", *c.Slot))
+	case c.Token != nil && *c.Token == 0:
+		return usageError("unlock: --token 0: use a token that inspect shows, or leave it out to free all holders")
 	}
 	client, err := c.dial("unlock")
 	if err != nil {
@@ -128,12 +136,12 @@ type forcer interface {
 }
 
 // chooses reports whether only some hold of the lock is to be freed.
-func (c *unlockCommand) chooses() bool { return c.Owner != "" || c.Slot >= 0 || c.Token > 0 }
+func (c *unlockCommand) chooses() bool { return c.Owner != nil || c.Slot != nil || c.Token != nil }
 
 // chosen returns the holds that are to be freed.
 func (c *unlockCommand) chosen(v lockView) (all []partyView) {
 	add := func(p partyView, slot int, token uint64) {
-		if (c.Owner == "" || c.Owner == p.Owner) && (c.Slot < 0 || c.Slot == slot) && (c.Token == 0 || c.Token == token) {
+		if (c.Owner == nil || *c.Owner == p.Owner) && (c.Slot == nil || *c.Slot == slot) && (c.Token == nil || *c.Token == token) {
 			all = append(all, p)
 		}
 	}

@@ -66,6 +66,7 @@ type watchdog struct {
 type dueSignal struct {
 	signal syscall.Signal
 	at     int64 // when it is passed on
+	late   bool  // it was put off once, since the watchdog was late
 }
 
 const (
@@ -171,7 +172,7 @@ func (w *watchdog) obey(o order) {
 		at, all := w.own[s]
 		delete(w.own, s)
 		if !all || now-at > ownBefore {
-			w.due = append(w.due, dueSignal{s, now + ownSoon})
+			w.due = append(w.due, dueSignal{signal: s, at: now + ownSoon})
 		}
 	}
 }
@@ -188,6 +189,10 @@ func (w *watchdog) receive(s syscall.Signal) {
 // pass passes on the signals that are due, and returns when the next will be; 0 if there is none.
 func (w *watchdog) pass(now int64) int64 {
 	for len(w.due) > 0 && now >= w.due[0].at {
+		if d := &w.due[0]; now-d.at > ownSoon/5 && !d.late { // the watchdog was stopped: its own signal may be about to come
+			d.at, d.late = now+ownSoon, true
+			break
+		}
 		s := w.due[0].signal
 		w.due = w.due[1:]
 		if w.ended {

@@ -16,7 +16,8 @@ const (
 // are busy with many of them answer later, so still more callers give up: in the end nobody is granted anything. So while nodes are busy,
 // callers with little time left pause after one of them has given up. Then a few ask again. If one of them is granted the lock, the pause is over.
 //
-// A Pace is for one lock in one process, since a caller has given up and until one is granted the lock. Of its zero value, nobody has given up.
+// A Pace describes one lock in one process. It starts when a caller gives up, and ends when one is granted the lock. The zero value means
+// that nobody has given up.
 type Pace struct {
 	lost time.Duration // when the last caller gave up, by the monotonic clock
 	some bool          // one has
@@ -24,6 +25,11 @@ type Pace struct {
 
 // LostAt is the Pace when a caller that asked has given up.
 func LostAt(now time.Duration) Pace { return Pace{now, true} }
+
+// Remaining is the time until callers with little time left may ask again; trip is as in Admits.
+func (p Pace) Remaining(now, trip time.Duration) time.Duration {
+	return min(pauseTrips*trip, maxPause) - (now - p.lost)
+}
 
 // Admits reports whether a caller asks now that will give up after left. trip is a round trip to the nearest majority of the nodes, as it was
 // lately and at its best; both are 0 if unknown.

@@ -30,6 +30,8 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 		switch {
 		case keep > 0 && c.State == Granted:
 			call.Do, call.For = keeper, keep
+		case m.park && c.State == Asked && !contended && m.attempt == 1: // most likely it has granted
+			call.Do, call.For, c.bare = keeper, keep, true
 		case c.State == Asked && !contended && m.attempt == 1: // most likely it has granted
 			c.bare = true
 		case c.State != Granted || c.stray:

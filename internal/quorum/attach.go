@@ -77,13 +77,15 @@ func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
 		return errs.Misusef("quorumlock: Detach: %v is too long: use at most %v", d, maxParked)
 	case c.hold.find(lease) < 0:
 		return quorumlock.ErrNotHeld
+	case c.hold.kept > c.lock.client.time().Mono:
+		return errs.Misusef("quorumlock: Detach: UnlockAfter of another lease of this hold of %q keeps the lock: unlock that one with Unlock", c.lock.name)
 	case len(c.hold.leases) > 1:
 		return errs.Misusef("quorumlock: Detach: %d leases of this hold of %q are entered: unlock the others first, they would lose it", len(c.hold.leases), c.lock.name)
 	}
 	return nil
 }
 
-// maxParked is the longest time of a Detach, and of a TTL.
+// maxParked is the longest time of a Detach.
 const maxParked = 365 * 24 * time.Hour
 
 const (

@@ -22,7 +22,7 @@ type health struct {
 
 type nodeHealth struct {
 	trip   time.Duration // the round trip, averaged over the last few
-	best   time.Duration // the shortest round trip since since; 0 if there was none
+	best   time.Duration // the shortest round trip since the time in since; 0 if there was none
 	before time.Duration // the shortest in the bestFor before that; 0 if unknown
 	failed bool          // the last round trip
 	at     time.Time     // when one failed last
@@ -98,10 +98,10 @@ func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
 		h.nodes[n] = s
 	}
 	if err == nil {
-		s.trip += (took - s.trip) / 4
-		if s.trip < took/4 { // the first one
+		if s.trip == 0 {
 			s.trip = took
 		}
+		s.trip += (took - s.trip) / 4
 		if now := time.Now(); now.Sub(s.since) > bestFor {
 			s.before, s.best, s.since = s.best, took, now
 		}

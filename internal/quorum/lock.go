@@ -243,10 +243,13 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 		case err != nil:
 			return nil, errs.Join(err, l.heldHere())
 		}
-	}
-	if !l.mayAsk(waiting) {
-		l.client.endTurn(turn)
-		return nil, l.sitOut(waiting, w)
+		if turn != nil && !l.mayAsk(waiting) {
+			l.client.endTurn(turn)
+			turn = nil
+			if err := l.sitOut(waiting); err != nil {
+				return nil, err
+			}
+		}
 	}
 	defer l.client.endTurn(turn)
 	for {

@@ -28,8 +28,11 @@ type paceKey struct {
 
 type pace struct {
 	core.Pace
-	held *quorumlock.HeldError // why the last caller gave up; nil if unknown
+	reason error // a *HeldError or a *QuorumError of the last caller that gave up; nil if unknown
 }
+
+// fewTrips is the number of round trips that a caller needs after a pause, at least, to ask the nodes.
+const fewTrips = 4
 
 func (l *Lock) paceKey() paceKey { return paceKey{l.cells[0], l.name} }
 
@@ -40,18 +43,18 @@ func (l *Lock) mayAsk(waiting context.Context) bool {
 	if !ends || l.set.Owner != "" || l.client.paces.count.Load() == 0 {
 		return true
 	}
-	l.client.mu.Lock()
-	p := l.client.paces.of[l.paceKey()]
-	var known core.Pace
-	if p != nil {
-		known = p.Pace
-	}
-	l.client.mu.Unlock()
-	if p == nil {
-		return true
-	}
 	trip, best := l.client.health.nearest(l.nodes)
-	return known.Admits(l.client.time().Mono, time.Until(deadline), trip, best)
+	return l.pace().Admits(l.client.time().Mono, time.Until(deadline), trip, best)
+}
+
+// pace returns the pace of the lock; its zero value if nobody has given up.
+func (l *Lock) pace() pace {
+	l.client.mu.Lock()
+	defer l.client.mu.Unlock()
+	if p := l.client.paces.of[l.paceKey()]; p != nil {
+		return *p
+	}
+	return pace{}
 }
 
 // asked notes the outcome of a call that asked the nodes.
@@ -75,22 +78,48 @@ func (l *Lock) asked(waiting context.Context, lease *quorumlock.Lease, err error
 	if all.of == nil {
 		all.of = make(map[paceKey]*pace)
 	}
-	held, _ := errors.AsType[*quorumlock.HeldError](err)
-	all.of[l.paceKey()] = &pace{core.LostAt(now), held}
+	all.of[l.paceKey()] = &pace{core.LostAt(now), reasonOf(err)}
 }
 
-// sitOut waits until the time of a caller is over, which does not ask the nodes. The caller has left the local queue.
-func (l *Lock) sitOut(waiting context.Context, w *watch) error {
-	w.note(quorumlock.StepQueued, nil)
+// reasonOf returns the refusal or the lack of a quorum in an error; nil if it has neither.
+func reasonOf(err error) error {
+	if few, ok := errors.AsType[*quorumlock.QuorumError](err); ok {
+		return few
+	}
+	if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
+		return held
+	}
+	return nil
+}
+
+// sitOut waits for the end of the pause, or until waiting is done if too little time would be left. It returns nil after the pause. The
+// caller has left the local queue.
+func (l *Lock) sitOut(waiting context.Context) error {
+	p, now := l.pace(), l.client.time().Mono
+	trip, _ := l.client.health.nearest(l.nodes)
+	pause := time.NewTimer(max(p.Remaining(now, trip), 0))
+	defer pause.Stop()
+	over := pause.C
+	if deadline, _ := waiting.Deadline(); time.Until(deadline)-p.Remaining(now, trip) < fewTrips*trip {
+		over = nil
+	}
 	select {
+	case <-over:
+		return nil
 	case <-waiting.Done():
-		l.client.mu.Lock()
-		defer l.client.mu.Unlock()
-		if p := l.client.paces.of[l.paceKey()]; p != nil && p.held != nil {
-			return errs.Join(waiting.Err(), p.held)
-		}
-		return waiting.Err()
+		return errs.Join(waiting.Err(), p.reasonAfter(l.client.time().Mono-now))
 	case <-l.client.stopping:
 		return quorumlock.ErrClosed
 	}
+}
+
+// reasonAfter returns the reason as it is after some time. The position was that of another caller.
+func (p pace) reasonAfter(passed time.Duration) error {
+	held, ok := p.reason.(*quorumlock.HeldError) //nolint:errorlint // reasonOf unwraps it
+	if !ok {
+		return p.reason
+	}
+	now := *held
+	now.Position, now.TTL = 0, max(held.TTL-passed, 0)
+	return &now
 }
