@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,13 +81,13 @@ func TestDialThatFailsSaysWhichURLAndLeavesNothingOpen(t *testing.T) {
 func TestDialPassesOptionsOn(t *testing.T) {
 	s := miniredis.RunT(t)
 	s.RequireUserAuth("locker", "s3cret")
-	asked := 0
+	var asked atomic.Int32
 	c, err := redlock.Dial([]string{"redis://" + s.Addr()},
 		quorumlock.WithTTL(time.Minute), quorumlock.WithLabel("billing"),
 		redlock.WithNodeOptions(node.WithTimeout(20*time.Second)),
 		nil,
 		redlock.WithNodeOptions(node.WithCredentials(func(context.Context) (string, string, error) {
-			asked++
+			asked.Add(1)
 			return "locker", "s3cret", nil
 		})))
 	if err != nil {
@@ -95,8 +96,8 @@ func TestDialPassesOptionsOn(t *testing.T) {
 	defer c.Close() //nolint:errcheck // the test is over
 	lock := c.Lockers("jobs:", quorumlock.WithNodeTimeout(20*time.Second))("report")
 	lease := locktest.Lock(t, lock)
-	if lease.Name() != "jobs:report" || lease.Owner().Label() != "billing" || time.Until(lease.ValidUntil()) < 50*time.Second || asked == 0 {
-		t.Errorf("%v; the credentials were asked for %d times", lease, asked)
+	if lease.Name() != "jobs:report" || lease.Owner().Label() != "billing" || time.Until(lease.ValidUntil()) < 50*time.Second || asked.Load() == 0 {
+		t.Errorf("%v; the credentials were asked for %d times", lease, asked.Load())
 	}
 	locktest.Unlock(t, lease)
 	both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")}) // it inherits the client's options
