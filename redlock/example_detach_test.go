@@ -27,7 +27,7 @@ func ExampleClient_Attach() {
 		if err != nil {
 			return err // somebody is at it
 		}
-		defer lease.Unlock(ctx) //nolint:errcheck // for a Detach that fails; ErrNotHeld after it
+		defer lease.Unlock(ctx)                     //nolint:errcheck // for a Detach that fails; ErrNotHeld after it
 		text, err := lease.Detach(ctx, time.Minute) // as long as the work may be queued
 		if err != nil {
 			return err
