@@ -10,16 +10,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Attach takes over the hold that [quorumlock.Lease.Detach] has returned as text, most likely in another process: the lease has the same
-// fencing token and is renewed here. Its options are the client's and opts; its context descends from ctx. The client must have the same
-// nodes, quorum and prefix as the one that detached; otherwise, and for a text that is damaged, the error matches
-// [quorumlock.ErrMisuse].
+// Attach takes over the hold of a text from [quorumlock.Lease.Detach], usually in another process. The lease has the same fencing token and
+// is renewed here. Its options are the client's and opts; its context descends from ctx. The client must have the same nodes, in the same
+// order, with the same quorum and prefix as the client that detached. Another number of nodes, quorum or prefix, and a damaged text, match
+// [quorumlock.ErrMisuse]. With other nodes, or in another order, Attach returns ErrLost and may end the hold.
 //
-// One caller at most gets the lease. For the others, and if the time of the text is over or the lock was freed by ForceUnlock, Attach
-// returns a *[quorumlock.LostError] (errors.Is ErrLost), and takes nothing from whoever has the lock. If too few nodes answer, it returns a
-// *[quorumlock.QuorumError]: then the text is as good as before, while its time lasts, and the same is true if ctx is done first, whose error
-// it returns. An Attach that fails may lengthen that time by the TTL of this client. Attach does not wait for anybody: it takes a round trip to
-// a quorum, one node timeout at most, and a second at most while others attach, too.
+// At most one caller gets the lease. Everyone else, and anyone whose text has expired or whose lock was freed by ForceUnlock, gets a
+// *[quorumlock.LostError], which matches ErrLost, and the present holder keeps the lock. If too few nodes answer, Attach returns a
+// *[quorumlock.QuorumError]. If ctx is done first, it returns ctx's error. In both cases the text stays valid until its time is over, which a
+// failed Attach may prolong by the TTL of this client. Attach waits for no holder: it takes a round trip to a quorum, and one node timeout at
+// most. While others attach the same text, or have died while attaching, it makes up to eight attempts.
 //
 // To release the lock from here, attach and unlock:
 //

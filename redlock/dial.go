@@ -24,7 +24,7 @@ func Dial(urls []string, opts ...quorumlock.Option) (*Client, error) {
 
 // DialEnv is [Dial] with the URLs of the environment, by the same variables as the quorumlock tool. QUORUMLOCK_NODES has URLs
 // separated by commas, with %2C for a comma in a password. If it is empty, QUORUMLOCK_NODES_FILE is the name of a file with one URL
-// a line, such as a mounted secret; empty lines and lines that begin with # do not count. The file is read once.
+// a line, such as a mounted secret; empty lines and lines that begin with # are ignored. The file is read once.
 //
 // The error names the variable. It matches [quorumlock.ErrMisuse], unless the file cannot be read.
 func DialEnv(opts ...quorumlock.Option) (*Client, error) {
