@@ -82,3 +82,27 @@ func TestCallersWithLittleTimeDoNotAskBusyNodes(t *testing.T) {
 		}
 	})
 }
+
+// A caller that does not ask reports the lack of a quorum that the caller before it has met.
+func TestCallersThatDoNotAskReportTheLackOfAQuorum(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		m := c.Mutex("x")
+		for _, d := range []time.Duration{time.Millisecond, 15 * time.Millisecond} {
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(d) })
+			for range 10 {
+				locktest.Unlock(t, locktest.Lock(t, m))
+			}
+		}
+		for _, s := range servers[1:] {
+			s.Kill()
+		}
+		for _, wait := range []time.Duration{400 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond} {
+			ctx, stop := context.WithTimeout(t.Context(), wait)
+			if _, err := m.Lock(ctx); !errors.Is(err, quorumlock.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v: %v", wait, err)
+			}
+			stop()
+		}
+	})
+}
