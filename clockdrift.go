@@ -7,23 +7,24 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Drift is the allowance a lease makes for clocks that do not run at the same rate: the client
-// measures how long it may trust a lease on its own clock, the nodes expire the key on theirs.
+// Drift is the allowance of a lease for clocks that run at different rates: the client measures the
+// validity of the lease on its own clock, the nodes expire the key on theirs.
 //
 //	drift    = Rate × TTL + Floor
 //	validity = TTL − elapsed − drift
 //
 // It is the CLOCK_DRIFT term of the Redlock algorithm (redis.io, "Distributed Locks with Redis").
-// The zero value allows for no drift at all. A Drift is a value and safe for concurrent use.
+// The zero value allows for no drift. A Drift is a value and safe for concurrent use.
 type Drift struct {
-	Rate  float64       // the largest difference in clock rate to allow for: 0.01 is 1 %
+	Rate  float64       // the largest difference between clock rates, in [0, 1): 0.01 is 1 %
 	Floor time.Duration // added to every allowance, for the resolution of a node's expiry (1 ms)
 }
 
-// DefaultDrift returns the allowance used when no [WithDrift] is given: 1 % of the TTL plus 2 ms.
+// DefaultDrift returns the allowance without [WithDrift]: 1 % of the TTL plus 2 ms.
 func DefaultDrift() Drift { return Drift{Rate: 0.01, Floor: 2 * time.Millisecond} }
 
-// Validate reports why d cannot work: a rate outside [0, 1) or a negative floor.
+// Validate returns an error, which matches [ErrMisuse], if d has a rate outside [0, 1) or a
+// negative floor.
 func (d Drift) Validate() error {
 	if math.IsNaN(d.Rate) || d.Rate < 0 || d.Rate >= 1 {
 		return errs.Misusef("quorumlock: Drift.Rate is %v: use a rate of at least 0 and below 1, such as 0.01", d.Rate)
@@ -34,11 +35,11 @@ func (d Drift) Validate() error {
 	return nil
 }
 
-// Validity returns for how much longer a lease of ttl may be trusted when elapsed has passed since
-// before the first request for it was sent. A result of 0 or less means: not at all.
+// Validity returns the remaining validity of a lease of ttl, when elapsed has passed since the
+// moment before its first request was sent. A result of 0 or less means that the lease is over.
 //
-// It is pure arithmetic. It never exceeds ttl, never grows when elapsed does, and saturates instead
-// of overflowing. A negative elapsed counts as 0; an invalid d leaves no validity.
+// It is pure arithmetic. The result never exceeds ttl, never grows with elapsed, and saturates
+// instead of overflowing. A negative elapsed counts as 0; an invalid d leaves no validity.
 func (d Drift) Validity(ttl, elapsed time.Duration) time.Duration {
 	if d.Validate() != nil {
 		return min(ttl, 0)

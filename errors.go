@@ -9,81 +9,92 @@ import (
 )
 
 var (
-	// ErrHeld is the error of a lock that somebody else holds or is about to acquire. The *[HeldError] in it names the
-	// holder.
+	// ErrHeld is the error of a lock that another owner holds or is about to acquire. The
+	// *[HeldError] in it names the holder.
 	ErrHeld = errors.New("quorumlock: lock is held")
 
-	// ErrNoQuorum is the error of a lock with too few members that gave a valid answer. It is returned as a
-	// *[QuorumError], which has the error of each node.
+	// ErrNoQuorum is the error of a lock with too few members that gave a valid answer. The
+	// *[QuorumError] in it has the error of each node.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
 
-	// ErrTooLate is the error of a quorum that granted the lock after its validity had ended. The grant is released.
+	// ErrTooLate is the error of a lock that a quorum granted after the end of its validity. The
+	// grant is released.
 	ErrTooLate = errors.New("quorumlock: granted too late")
 
-	// ErrLost is the error of a lease that ended before its Unlock: its renewal failed in time, or its keys were
-	// removed. It is also the [context.Cause] of the lease's context. The *[LostError] in it has the reason.
+	// ErrLost is the error of a lease that ended before its Unlock: no renewal succeeded in time,
+	// or its keys were removed. It is also the [context.Cause] of the lease's context. The
+	// *[LostError] in it has the reason.
 	ErrLost = errors.New("quorumlock: lease lost")
 
-	// ErrNotHeld is the error of a lease that was unlocked or detached before, and of an owner that is to be freed and does
-	// not hold the lock.
+	// ErrNotHeld is the error of a lease that was unlocked or detached before, and of a
+	// ForceUnlockOwner for an owner that does not hold the lock.
 	ErrNotHeld = errors.New("quorumlock: lease not held")
 
-	// ErrDetached is the [context.Cause] of the context of a lease that was detached: see [Lease.Detach].
+	// ErrDetached is the [context.Cause] of the context of a detached lease: see [Lease.Detach].
 	ErrDetached = errors.New("quorumlock: lease detached")
 
-	// ErrQuarantined is the error of a node that grants no lock, under [WithRestartGuard], because its restart or
-	// promotion may have lost locks that are still held. The [NodeError] around it has the remaining time.
+	// ErrQuarantined is the error of a node that grants no lock, under [WithRestartGuard], because
+	// its restart or promotion may have lost locks that are still held. The [NodeError] around it
+	// has the remaining time.
 	ErrQuarantined = errors.New("quorumlock: granting is paused: a restart or promotion may have lost locks")
 
-	// ErrSeveralServers is the error of a node that grants no lock because its address leads to several servers, two
-	// of which could grant one lock to two clients. Give each server an address of its own. The [NodeError] around it
-	// has the run IDs of two of the servers.
+	// ErrSeveralServers is the error of a node with one address for several servers. It grants no
+	// lock, because two of the servers could grant one lock to two clients. Give each server an
+	// address of its own. The [NodeError] around it has the run IDs of two of the servers.
 	ErrSeveralServers = errors.New("quorumlock: the address leads to several servers")
 
-	// ErrNotALock is the error of a name whose key, or the key of its queue, has a value of another program. No call
-	// changes or deletes it: use another name, or delete the key. The error names the key if it is the queue's.
+	// ErrNotALock is the error of a name with a key, or a key of its queue, that has a value of
+	// another program. No call changes or deletes that key: use another name, or delete the key.
+	// The error names the key if it is the queue's.
 	ErrNotALock = errors.New("quorumlock: the key has a value of another program")
 
-	// ErrWrongKind is the error of a name that belongs to another kind: for example, a mutex used as a latch, or a
-	// semaphore used as a mutex. The error names both kinds. No call changes or deletes the name's keys.
+	// ErrWrongKind is the error of a name that belongs to another kind: for example, a mutex used
+	// as a latch, or a semaphore used as a mutex. The error names both kinds. No call changes or
+	// deletes the name's keys.
 	ErrWrongKind = errors.New("quorumlock: the name belongs to another kind")
 
-	// ErrLatchMismatch is the error of a latch that opens with another number of ids at the nodes. The error names
-	// both numbers. The call counted nothing there.
+	// ErrLatchMismatch is the error of a latch that has another number of ids at the nodes than in
+	// the call. The error names both numbers. The call counted nothing there.
 	ErrLatchMismatch = errors.New("quorumlock: the latch opens with another number of ids")
 
-	// ErrLatchForgotten is the error of a latch that too many nodes have forgotten, in whole or in part: it was idle for
-	// longer than [WithRetention], or more nodes lost data than may. Its count is unreliable: use another name.
+	// ErrLatchForgotten is the error of a latch that too many nodes have forgotten, in whole or in
+	// part: it was idle for longer than [WithRetention], or more nodes than allowed lost their
+	// data. Its count is unreliable: use another name.
 	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten")
 
-	// ErrMisuse is the error of a wrong call, argument or option: for example, a bad name, a negative TTL, a zero Node or
-	// a repeated server. The error names the fault and the fix. No request was sent. ErrDeadlock, ErrUpgrade and
-	// ErrNilContext also match ErrMisuse. Errors that depend on the contents of the nodes, such as ErrNotALock, do not.
+	// ErrMisuse is the error of a wrong call, argument or option: for example, an invalid name, a
+	// negative TTL, a zero Node or a repeated server. The error names the fault and the fix. No
+	// request was sent. ErrDeadlock, ErrUpgrade and ErrNilContext also match ErrMisuse. Errors that
+	// depend on the contents of the nodes, such as ErrNotALock, do not.
 	ErrMisuse = errs.ErrMisuse
 
-	// ErrDeadlock is the error of a call that would wait for a lease of its own context: a lease of another lock with
-	// the same name at the same node, or of the same lock under [WithoutReentry]. It matches ErrMisuse.
+	// ErrDeadlock is the error of a call that would wait for a lease of its own context: a lease of
+	// another lock with the same name at the same node, or of the same lock under [WithoutReentry].
+	// It matches ErrMisuse.
 	ErrDeadlock = errs.Misuse("quorumlock: deadlock")
 
-	// ErrUpgrade is the error of Lock with a context or an owner that shares the same RWMutex: the call would wait for
-	// its own share to end, and two such readers for each other. Unlock the reader's lease first; others may write
-	// before you. It matches ErrMisuse.
+	// ErrUpgrade is the error of Lock with a context or an owner that shares the same RWMutex. The
+	// call would wait for its own share to end, and two such readers for each other. Unlock the
+	// reader's lease first; another writer may then come first. It matches ErrMisuse.
 	ErrUpgrade = errs.Misuse("quorumlock: a reader cannot become the writer: unlock the reader's lease first")
 
 	// ErrClosed is the error of every call after Close.
 	ErrClosed = errors.New("quorumlock: client closed")
 
-	// ErrNilContext is the error of a nil context. The call took no lock and kept none. It matches ErrMisuse.
+	// ErrNilContext is the error of a nil context. The call took no lock and kept none. It matches
+	// ErrMisuse.
 	ErrNilContext = errs.Misuse("quorumlock: the context is nil: use context.Background()")
 )
 
-// NodeError is the failure of one node. A refusal is a vote, not a failure.
+// NodeError is the failure of one node. A refusal is a vote, not a failure. It is immutable and
+// safe for concurrent use.
 type NodeError struct {
-	Node string // the node's name: its address, without user and password
+	// the name of the node: its address, without user and password, or the name from node.WithName
+	Node string
 	Err  error
 }
 
-// Error returns one line, even for a server's error of several lines.
+// Error returns one line, also for a server's error of several lines.
 func (e *NodeError) Error() string { return "quorumlock: " + e.text() }
 
 func (e *NodeError) text() string { return "node " + e.Node + ": " + errs.Line(e.Err) }
@@ -91,12 +102,12 @@ func (e *NodeError) text() string { return "node " + e.Node + ": " + errs.Line(e
 // Unwrap returns the error of the client library or the server.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// QuorumError is the error of a call that too few members of a lock confirmed. The members of a RedLock are its
-// nodes, those of a MultiLock its locks. It matches [ErrNoQuorum].
+// QuorumError is the error of a call with too few confirmations. It matches [ErrNoQuorum]. The
+// members of a RedLock are its nodes, those of a MultiLock its locks.
 type QuorumError struct {
-	Granted int          // number of members that confirmed the call
-	Needed  int          // number of members that had to
-	Nodes   []*NodeError // the failed nodes, without those that refused
+	Granted int          // members that confirmed the call
+	Needed  int          // confirmations that the call needs
+	Nodes   []*NodeError // the failed nodes; a refusal is no failure
 }
 
 func (e *QuorumError) Error() string {

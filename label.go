@@ -8,8 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// DefaultLabel returns the label of a client that is given none: `<hostname>-<pid>`. Characters that a label must not
-// have become hyphens. A long hostname is cut, so that the process ID remains.
+// DefaultLabel returns the label of a client without [WithLabel]: `<hostname>-<pid>`. Hyphens
+// replace characters that are invalid in a label. A long hostname is cut, so that the process ID
+// remains.
 func DefaultLabel() string { return defaultLabel() }
 
 var defaultLabel = sync.OnceValue(func() string {

@@ -12,36 +12,45 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Locker is a lock: a node's, a RedLock, or a MultiLock. It is safe for concurrent use, and only a
-// name for the lock: every call acquires it again, unless its ctx descends from a lease of the same lock.
+// Locker is a lock: a lock of one node, a RedLock or a MultiLock. It is safe for concurrent use. A
+// Locker is a name without state: every call acquires the lock again, unless its ctx descends from
+// a lease of the same lock.
 type Locker interface {
-	// Name returns the name the lock was made with.
+	// Name returns the name of the lock, without its prefix.
 	Name() string
 
-	// Lock acquires the lock, waiting for its turn until ctx is done. It rides out an outage of the nodes. When ctx
-	// is done, Lock returns ctx's error joined with the reason of the last failed attempt: a *HeldError or a
-	// *QuorumError, or neither if too few nodes have answered so far. It returns ErrNotALock at once. When
-	// nodes are slow and another caller in this process has just given up, a Lock with less than 250 ms left may skip
-	// asking the nodes. It waits until ctx is done, and returns the reason of that caller. The lease's context descends from ctx. A failed
-	// Lock leaves only token counters on the nodes. An unreachable node gets the release as soon as it answers; if
-	// the client ends first, the key ends with its TTL.
+	// Lock acquires the lock. It waits for its turn, also during an outage of the nodes, until ctx
+	// is done. The lease's context descends from ctx.
+	//
+	// When ctx is done, Lock returns ctx's error joined with the error of the last failed attempt:
+	// a *HeldError or a *QuorumError, or neither if too few nodes have answered so far. Lock
+	// returns ErrNotALock at once. When nodes are slow and another call in this process has just
+	// given up, a Lock with less than 250 ms left may send no request. It then waits until ctx is
+	// done, and returns the reason of the other call.
+	//
+	// A failed Lock leaves only token counters on the nodes. An unreachable node is sent the
+	// release as soon as it answers. If the client ends first, the key expires with its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
-	// TryLock does not wait for its turn. If several callers try a free lock at the same time, one
-	// of them gets it; for that it may take a few round trips, and three node timeouts at most. It
-	// returns a *HeldError (errors.Is ErrHeld) when a quorum of the nodes answered and another
-	// caller holds or is acquiring the lock. It returns a *QuorumError when too few nodes answered:
-	// then the holder is unknown, even if one node names a holder. For a MultiLock, each may be
-	// true of a different member: then the error matches both. It returns ErrNotALock when the key
-	// is not a lock, ErrTooLate when the grant left nothing of the TTL, and ctx's error when ctx is
-	// done first.
+	// TryLock acquires the lock without waiting for its turn. Of several callers that try a free
+	// lock at the same time, one acquires it; that may take a few round trips, and three node
+	// timeouts at most.
+	//
+	// TryLock returns a *HeldError (errors.Is ErrHeld) if a quorum of the nodes answered and
+	// another caller holds or is acquiring the lock. It returns a *QuorumError if too few nodes
+	// answered: the holder is then unknown, even if one node names a holder. For a MultiLock, each
+	// may be true of a different member: then the error matches both. TryLock returns ErrNotALock
+	// if the key is not a lock, ErrTooLate if the grant left nothing of the TTL, and ctx's error if
+	// ctx is done first. A failed TryLock leaves the same as a failed Lock.
 	TryLock(ctx context.Context) (*Lease, error)
 }
 
-// Do runs fn while holding l. fn's ctx is the lease's: it is cancelled when the lease is lost. Do
-// returns fn's error, joined with a *[LostError] when the lease was lost before fn returned, or the error
-// of l.Lock if fn never ran. The lock is released even if fn panics. If fn runs until its ctx is done, it should also end
-// at a Shutdown of the client: see [Stopping]. If ctx, l or fn is nil, Do returns an error and takes no lock.
+// Do calls fn while it holds l. The ctx of fn is the lease's context: it is cancelled when the
+// lease is lost. Do returns fn's error, joined with a *[LostError] if the lease was lost before fn
+// returned. If fn was not called, Do returns the error of l.Lock. Do releases the lock even if fn
+// panics. If ctx, l or fn is nil, Do returns an error that matches [ErrMisuse], and takes no lock.
+//
+// If fn runs until its ctx is done, fn should also end at a Shutdown of the client: see [Stopping].
 func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err error) {
 	switch {
 	case ctx == nil:
@@ -56,7 +65,7 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 		return err
 	}
 	defer func() {
-		// A release that no quorum confirmed is no failure of fn: the keys are gone at their TTL.
+		// A release without a quorum is no failure of fn: the keys expire with their TTL.
 		if e := lease.Unlock(ctx); errors.Is(e, ErrLost) {
 			err = errs.Join(err, e)
 		}
@@ -64,9 +73,9 @@ func Do(ctx context.Context, l Locker, fn func(ctx context.Context) error) (err 
 	return fn(lease.Context())
 }
 
-// Hold is one owner's time with a lock, from the grant to the release or the loss. Each kind of lock implements
-// it. A [Lease] is a handle on a Hold. Programs need Hold only to write a [Locker] of their own, such as a fake
-// for their tests.
+// Hold is one owner's time with a lock, from the grant to the release or the loss. A [Lease] is a
+// handle on a Hold. Each kind of lock implements Hold. Programs need it only to write a [Locker] of
+// their own, such as a fake for their tests. Its methods must be safe for concurrent use.
 type Hold interface {
 	Name() string
 	Owner() Owner
@@ -74,30 +83,32 @@ type Hold interface {
 	ValidUntil() time.Time
 	HoldCount() int
 
-	// Extend is Lease.Extend.
+	// Extend implements Lease.Extend.
 	Extend(ctx context.Context) error
 
-	// Leave removes l, a lease from NewLease, from the hold, and ends a hold without leases. It is called once for each
-	// lease, whichever copy is unlocked. If keep is positive, the lock stays taken for that long, even if the hold ends sooner.
+	// Leave removes l, a lease from NewLease, from the hold, and ends a hold without leases. It is
+	// called once for each lease, for any of its copies. If keep is positive, the nodes keep the
+	// lock for that long after the call, even if the hold ends sooner.
 	Leave(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
-// Lease is a handle on a hold, which is bounded in time. Every successful call of Lock or TryLock returns
-// a Lease of its own, and its Unlock leaves the hold. A Lease is safe for concurrent use; its zero
-// value is not usable. A copy of a Lease is the same lease, and compares equal to it.
+// Lease is a handle on a hold, which is bounded in time. Every successful call of Lock or TryLock
+// returns a Lease of its own, and its Unlock leaves the hold. A Lease is safe for concurrent use;
+// its zero value is not usable. A copy of a Lease is the same lease, and compares equal to it.
 type Lease struct{ *lease }
 
-// lease is the state shared by the copies of a Lease.
+// lease is the state that all copies of a Lease share.
 type lease struct {
 	hold   Hold
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	left   atomic.Bool
-	first  Lease // of all copies
+	first  Lease // the argument of Hold.Leave, for every copy
 }
 
-// NewLease returns a lease of h whose context descends from parent, and the function that cancels
-// that context with a cause, [ErrLost], when h is lost. It is for packages that implement [Locker].
+// NewLease returns a lease of h with a context that descends from parent. The function that it
+// returns cancels that context with a cause, [ErrLost], when h is lost. NewLease is for packages
+// that implement [Locker].
 func NewLease(parent context.Context, h Hold) (*Lease, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(parent)
 	l := &lease{hold: h, ctx: ctx, cancel: cancel}
@@ -108,23 +119,25 @@ func NewLease(parent context.Context, h Hold) (*Lease, context.CancelCauseFunc) 
 // Name returns the name of the lock.
 func (l *Lease) Name() string { return l.hold.Name() }
 
-// Owner returns the owner of the hold, as Inspect shows it. On the nodes it ends in the number of a cell, see [Owner].
+// Owner returns the owner of the hold, as in Inspect. On the nodes, the number of a cell follows,
+// see [Owner].
 func (l *Lease) Owner() Owner { return l.hold.Owner() }
 
-// Token returns the fencing token: a number that is unique among the grants of a lock and higher than
-// that of every earlier one. Send it along with every write, and let the resource that the lock
-// protects refuse a write whose token is lower than one it has seen, see package fence. (Kleppmann, "How to do
-// distributed locking", 2016.) It stays the same for as long as the lease lasts.
+// Token returns the fencing token: a number that is unique among the grants of a lock and higher
+// than the token of every earlier grant. It is constant for the whole lease. Send it with every
+// write, and let the resource that the lock protects refuse a write with a lower token than the
+// highest so far: see package fence. (Kleppmann, "How to do distributed locking", 2016.)
 func (l *Lease) Token() uint64 { return l.hold.Token() }
 
-// ValidUntil returns the time until which the lease is good if it is not extended again, on this
-// process's clock. It moves with every renewal. Once the lock is
-// lost, or released by the last Unlock, it is not later than that. A lock that was handed over by the holder before is good for
-// 1.8 s at most at first, and renewed for its whole TTL some 50 ms later.
+// ValidUntil returns the end of the lease's validity without further renewals, on this process's
+// clock. Every renewal moves it. After a loss, or a release by the last Unlock, it is no later than
+// that event. After a handoff by the previous holder, the first validity is 1.8 s at most; some 50
+// ms later the lease is renewed for its whole TTL.
 func (l *Lease) ValidUntil() time.Time { return l.hold.ValidUntil() }
 
-// Slot returns the number of the slot that the lease has of a semaphore, from 0. It stays the same for as long as the lease lasts.
-// For a MultiLock it is that of the first semaphore among the members. For other locks it is 0.
+// Slot returns the number of the lease's slot in a semaphore, from 0. It is constant for the whole
+// lease. For a MultiLock it is the slot of the first semaphore among the members. For other locks
+// it is 0.
 func (l *Lease) Slot() int {
 	if h, ok := l.hold.(interface{ Slot() int }); ok {
 		return h.Slot()
@@ -132,18 +145,19 @@ func (l *Lease) Slot() int {
 	return 0
 }
 
-// HoldCount returns how many leases of the same hold have been entered and not left.
+// HoldCount returns the number of leases of the hold that were not unlocked.
 func (l *Lease) HoldCount() int { return l.hold.HoldCount() }
 
 // Context returns a context for the work that the lock protects. It is done when the lease is lost,
-// and [context.Cause] is [ErrLost] then; when it is unlocked; or when its parent, the ctx given to
-// Lock, is. You learn of the loss by the lease's own deadline: no network call is waited for.
+// when the lease is unlocked, or when its parent, the ctx given to Lock, is done. After a loss, its
+// [context.Cause] matches [ErrLost]. The context is cancelled no later than the lease's deadline,
+// without waiting for a network call.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Extend gives the lease a fresh TTL at a quorum of the nodes. It returns [ErrLost] if the lease is
+// Extend gives the lease a new TTL at a quorum of the nodes. It returns [ErrLost] if the lease is
 // lost, [ErrNotHeld] if it was unlocked, and a *[QuorumError] if too few nodes answered: then the
-// lease lasts until its old deadline. When ctx is done first it returns ctx's error, and the TTL may
-// or may not be extended. With a nil ctx it returns [ErrNilContext], and extends nothing.
+// lease lasts until its old deadline. If ctx is done first, Extend returns ctx's error, and the TTL
+// may or may not be extended. With a nil ctx it returns [ErrNilContext], and extends nothing.
 func (l *Lease) Extend(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -154,24 +168,28 @@ func (l *Lease) Extend(ctx context.Context) error {
 	return l.hold.Extend(ctx)
 }
 
-// Unlock leaves the lock; the last lease of a hold to leave releases it. It cancels the lease's
-// context, then waits until a quorum of the nodes has released, for the node timeout at most. A node to which the lock's
-// request was not sent yet has nothing to release: it counts as one that has, if it answered the last call. That ctx
-// is done does not stop it, so it is safe to defer.
+// Unlock leaves the lock; the last lease of a hold to leave releases it. Unlock cancels the lease's
+// context, then waits until a quorum of the nodes has released, for the node timeout at most. A
+// node that was never sent a request counts as released if it answered the last call. A ctx that is
+// done does not stop Unlock, so it is safe to defer.
 //
-// It returns [ErrLost] if the lease was lost before, [ErrNotHeld] if it was unlocked before, and a
-// *[QuorumError] if fewer nodes confirmed than the quorum: the others forget the key at its TTL. With a nil ctx it
-// releases all the same, and returns [ErrNilContext], joined with the error of the release if there is one.
+// Unlock returns [ErrLost] if the lease was lost before, [ErrNotHeld] if it was unlocked before,
+// and a *[QuorumError] if fewer nodes than the quorum confirmed: the others expire the key with its
+// TTL. With a nil ctx, Unlock releases the lock and returns [ErrNilContext], joined with the error
+// of the release, if any.
 func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0) }
 
-// UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken for d more, though nobody holds
-// it. The lock is not renewed, and expires by itself. UnlockAfter returns when a quorum of the
-// nodes has confirmed that. If too few do, it returns a *[QuorumError] when all nodes have
-// answered, or after the node timeout. Those that have confirmed keep the lock all the same. At the
-// others it ends with its TTL, unless only the answer was lost: none is asked to keep it later. A
-// frozen node may execute the request after it thaws, and then keeps the lock for d from that time
-// on. If other leases of the hold are still entered, UnlockAfter returns at once, and the last to
-// leave keeps the lock for what is left of d. If d is 0 or less, it is Unlock.
+// UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken, without a holder, for another
+// d. The lock is not renewed, and expires by itself. If d is 0 or less, UnlockAfter is Unlock.
+//
+// UnlockAfter returns when a quorum of the nodes has confirmed. If too few confirm, it returns a
+// *[QuorumError] when all nodes have answered, or after the node timeout. The nodes that have
+// confirmed keep the lock for d. At the others the lock ends with its TTL, unless only the answer
+// was lost: the request is not repeated. A frozen node may execute the request after it thaws; then
+// it keeps the lock for d from that time on.
+//
+// If the hold has other leases, UnlockAfter returns at once. The last lease to leave keeps the lock
+// for the rest of d.
 func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	if ctx == nil {
 		return errs.Join(ErrNilContext, l.UnlockAfter(context.Background(), d))
@@ -183,19 +201,24 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	return l.hold.Leave(ctx, &l.first, max(d, 0))
 }
 
-// Detach ends the lease in this process, and keeps the hold for another one. It returns a text, which Attach of redlock's Client turns back
-// into a lease with the same fencing token. Detach cancels the lease's context, with [ErrDetached] as its cause, and nothing
-// is renewed any more. Counted from the call, the nodes keep the hold for d minus the drift, and nobody else gets the lock in that
-// time. Then it is free, unless somebody has attached. Whoever has the text can attach, once: treat it as a password of the lock.
+// Detach ends the lease in this process, and keeps the hold for another process. It returns a text.
+// Attach of redlock's Client converts the text into a lease with the same fencing token. Detach
+// cancels the lease's context, with [ErrDetached] as its cause, and stops its renewal. For d minus
+// the drift, counted from the call, the nodes grant the lock to nobody else. Then the lock is free,
+// unless a process has attached. Any holder of the text can attach, once: treat the text as a
+// password of the lock.
 //
-// d is at least [MinTTL]; with [WithRestartGuard] it is not longer than the guard expects. Detach works for a Mutex of package redlock and
-// for the writer of its RWMutex, if the hold has one lease. For other leases, a bad d or a nil ctx it returns an error that matches
-// [ErrMisuse], and the lease goes on: defer [Lease.Unlock] as ever, which does nothing after a Detach but return [ErrNotHeld].
+// The duration d is at least [MinTTL]; with [WithRestartGuard] it is at most the guard's maxTTL.
+// Detach works for a Mutex of package redlock and for the writer of its RWMutex, if the hold has
+// one lease. For other leases, an invalid d or a nil ctx, Detach returns an error that matches
+// [ErrMisuse], and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but
+// return [ErrNotHeld].
 //
-// Detach waits for a quorum of the nodes, for the node timeout at most, even if ctx is done. After any other error the lease is over
-// and nobody can attach. The lock is released, as by [Lease.Unlock], or ends with d if this process ends first. It returns [ErrLost] if
-// the lease was lost before or while it was detached, [ErrNotHeld] if it was unlocked or detached before, and a *[QuorumError] if
-// fewer nodes confirmed than the quorum.
+// Detach waits for a quorum of the nodes, for the node timeout at most, even if ctx is done. After
+// any other error the lease is over and cannot be attached. The lock is released, as by
+// [Lease.Unlock], or ends with d if this process ends first. Detach returns [ErrLost] if the lease
+// was lost before or during the call, [ErrNotHeld] if it was unlocked or detached before, and a
+// *[QuorumError] if fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
 	h, ok := l.hold.(interface {
 		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)
@@ -217,8 +240,8 @@ func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err e
 	})
 }
 
-// String describes the lease in one line, for people: the lock, the owner, the fencing token and until when the
-// lease is valid.
+// String returns the lock, the owner, the fencing token and the end of the validity in one line,
+// for people.
 func (l *Lease) String() string {
 	if l == nil || l.lease == nil {
 		return "no lease"
@@ -226,8 +249,8 @@ func (l *Lease) String() string {
 	return fmt.Sprintf("lease of %q by %s, token %d, valid until %s", l.Name(), l.Owner().name(), l.Token(), l.ValidUntil().Format(time.RFC3339Nano))
 }
 
-// LogValue returns the lock, the owner, the fencing token and until when the lease is valid, as a group. It makes a
-// Lease a [slog.LogValuer].
+// LogValue returns a group of the lock, the owner, the fencing token and the end of the validity.
+// It makes a Lease a [slog.LogValuer].
 func (l *Lease) LogValue() slog.Value {
 	if l == nil || l.lease == nil {
 		return slog.StringValue(l.String())

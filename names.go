@@ -2,11 +2,15 @@ package quorumlock
 
 import "github.com/quorumlock/quorumlock/internal/settings"
 
-// MaxName is the longest name of a lock or a latch, in bytes, the prefix of [WithPrefix] included.
+// MaxName is the maximum length of the name of a lock or a latch, in bytes, including the prefix of
+// [WithPrefix].
 const MaxName = settings.MaxName
 
-// CheckName returns an error if no lock can have that name: it is empty, longer than [MaxName], or it is, or looks like, a key that this
-// library or Redisson keeps beside a lock. It is given the whole name, with the prefix of [WithPrefix]. The calls of
-// every kind of lock check their names; a program that takes names from its users can do so earlier. The error says
-// why the name is refused and what to use.
+// CheckName returns an error, which matches [ErrMisuse], if name is not valid for a lock. A name is
+// invalid if it is empty, longer than [MaxName], or has the form of a key that this library or
+// Redisson keeps beside a lock. Name includes the prefix of [WithPrefix]. The error has the reason
+// and the fix.
+//
+// The methods of every lock check their names. A program that takes names from its users can call
+// CheckName earlier.
 func CheckName(name string) error { return settings.CheckName(name) }

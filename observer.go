@@ -6,39 +6,42 @@ import (
 	"time"
 )
 
-// An Observer receives the events of locks, for traces and metrics: see [WithObserver]. Its methods are called
-// concurrently. They must return at once, must not call a lock, and must not panic: locks wait for some of them. Events from different goroutines may arrive out of order.
+// An Observer receives the events of locks, for traces and metrics: see [WithObserver]. Its methods
+// must be safe for concurrent use. They must return at once, must not call a lock, and must not
+// panic: locks wait for some of them. Events from different goroutines may arrive out of order.
 type Observer interface {
-	// Begin is called with the ctx of each call of Lock or TryLock, unless the call's arguments are bad or its client is
-	// closed. Begin returns ctx or a context that descends from it. The events of the call, and of the hold that it leads
-	// to, come with the returned context, and the lease's context descends from it. One Acquired or one Refused follows.
+	// Begin is called with the ctx of each call of Lock or TryLock, unless the call's arguments are
+	// invalid or its client is closed. Begin returns ctx or a context that descends from it. The
+	// events of the call, and of its hold, come with the returned context, and the lease's context
+	// descends from it. One Acquired or one Refused follows.
 	Begin(ctx context.Context, lock string) context.Context
 
-	// Observe is called after an event. The ctx of each kind is documented at its constant.
+	// Observe is called after an event. [EventKind] documents the ctx of each kind.
 	Observe(ctx context.Context, e Event)
 }
 
-// Event is an event of a lock or a node. If a field's comment names kinds, the field is zero for all other kinds.
-// Later versions may add kinds and fields.
+// Event is an event of a lock or a node. A field that names kinds in its comment is zero for all
+// other kinds. Later versions may add kinds and fields.
 type Event struct {
 	Kind EventKind
 	Lock string // the name of the lock, without its prefix; empty for events of nodes
 
-	// For Acquired, Refused, Released and NodeAsked: how long the call took.
+	// For Acquired, Refused, Released and NodeAsked: the duration of the call.
 	Took time.Duration
 
 	// For Acquired and Refused.
 	Try      bool          // the call was TryLock, or Lock with a WithWait of 0
-	Waited   time.Duration // time since another holder, or the lack of a quorum, first delayed the call; 0 if nothing did
-	Attempts int           // number of attempts; 0 if the call re-entered the caller's own hold, or never left the local queue
+	Waited   time.Duration // since a holder or a lack of nodes first delayed it; 0 if not delayed
+	Attempts int           // 0 if the call re-entered its own hold, or never left the local queue
 	Handed   bool          // the previous holder handed the lock over
 	Steps    []Step        // the first 64 steps, in order
 
-	// For Acquired and Released. The lease's context has what Begin put there.
+	// For Acquired and Released. The lease's context descends from the context that Begin returned.
 	Lease *Lease
 
-	// For Released and Lost: whether the event ends the hold, and how long the hold lasted. A Released does not end the hold
-	// if other leases are in it, or if it was lost before. So each hold ends once.
+	// For Released and Lost: whether the event ends the hold, and how long the hold lasted. A
+	// Released does not end the hold if the hold has other leases, or was lost before. So each hold
+	// ends once.
 	Ended bool
 	Held  time.Duration
 
@@ -48,21 +51,22 @@ type Event struct {
 	// For Lost.
 	Reason LossReason
 
-	// For the events of nodes: the node's address, or the name that node.WithName gave it.
+	// For the events of nodes: the node's address, or the name from node.WithName.
 	Node string
 
 	// For Refused, RenewalLate, Lost (a *LostError), NodeDown, and a failed Released or NodeAsked.
 	Err error
 }
 
-// ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout, cancelled, closed, not_a_lock,
-// wrong_kind, misuse, lost (only for Unlock) or _OTHER; "" if e has no error.
+// ErrorType returns the type of the error in one word, for metrics: held, no_quorum, timeout,
+// cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for Unlock) or _OTHER. It returns
+// "" if e has no error.
 func (e Event) ErrorType() string {
 	_, few := errors.AsType[*QuorumError](e.Err)
 	switch {
 	case e.Err == nil:
 		return ""
-	case errors.Is(e.Err, ErrLost): // first: the errors of the nodes that led to the loss are in it
+	case errors.Is(e.Err, ErrLost): // first, since a loss wraps the errors of the nodes
 		return "lost"
 	case errors.Is(e.Err, ErrClosed):
 		return "closed"
@@ -84,19 +88,21 @@ func (e Event) ErrorType() string {
 	return "_OTHER"
 }
 
-// EventKind is the type of an [Event].
+// EventKind is the type of an [Event]. Acquired and Refused come with the ctx from Begin. Renewed,
+// RenewalLate and Lost come with the ctx from the Begin of the call that acquired the hold. Released
+// comes with the ctx of Unlock, and the events of nodes come with context.Background.
 type EventKind int
 
 const (
-	Acquired    EventKind = iota + 1 // Lock or TryLock returns a lease; comes with the context that Begin returned
-	Refused                          // Lock or TryLock returns an error; comes with the context that Begin returned
-	Renewed                          // a hold that the watchdog renews was renewed, by it or by Extend; comes with the context of the Begin that led to the hold
-	RenewalLate                      // a renewal found no quorum, the first in a row to do so; comes with the same context as Renewed
-	Lost                             // a hold is lost, once for all its leases; comes with the same context as Renewed
-	Released                         // Unlock returns; comes with the ctx of Unlock
-	NodeAsked                        // a round trip ended; Err is nil if the node answered; comes with context.Background
-	NodeDown                         // a node that was up failed to answer; comes with context.Background
-	NodeUp                           // a node that was down answers again; comes with context.Background
+	Acquired    EventKind = iota + 1 // Lock or TryLock returns a lease
+	Refused                          // Lock or TryLock returns an error
+	Renewed                          // the hold has a watchdog, and it or Extend renewed the hold
+	RenewalLate                      // a renewal found no quorum, as the first in a row
+	Lost                             // a hold is lost, once for all its leases
+	Released                         // Unlock returns
+	NodeAsked                        // a round trip ended; Err is nil if the node answered
+	NodeDown                         // a node that was up failed to answer
+	NodeUp                           // a node that was down answers again
 )
 
 // LossReason is the reason of a loss in one word, for metrics. [LostError] has the details.
@@ -104,18 +110,18 @@ type LossReason string
 
 const (
 	LostNotRenewed  LossReason = "not_renewed"  // no quorum renewed it in time
-	LostNotExtended LossReason = "not_extended" // it is not renewed, and nobody extended it in time
+	LostNotExtended LossReason = "not_extended" // there is no watchdog, and no Extend in time
 	LostKeysGone    LossReason = "keys_gone"    // too many nodes no longer have its key
-	LostMaxHold     LossReason = "max_hold"     // WithMaxHold
+	LostMaxHold     LossReason = "max_hold"     // the limit of WithMaxHold is over
 	LostClosed      LossReason = "closed"       // the client was closed
-	LostResigned    LossReason = "resigned"     // a leader gave up its election, whose lock its work had entered again and not unlocked
+	LostResigned    LossReason = "resigned"     // a leader resigned, and its work had not unlocked
 )
 
 // Step is a moment in a call of Lock or TryLock.
 type Step struct {
 	At   time.Time
 	Kind StepKind
-	Err  error // for StepWaiting: the reason of the failed attempt; nil if too few nodes answered
+	Err  error // for StepWaiting: the error of the failed attempt; nil if too few nodes answered
 }
 
 // StepKind is the type of a [Step].

@@ -11,26 +11,32 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Once runs a job once a period on a fleet. Each process calls it at each tick of the job; it runs fn if nobody else has l, and keeps l
-// taken for nine tenths of the period after the call, however soon fn returns:
+// Once runs a job once per period on a fleet. Each process calls Once at each tick of the job. Once
+// runs fn if no other process has l. It keeps l taken for nine tenths of the period after the call,
+// however soon fn returns:
 //
-//	ran, err := quorumlock.Once(ctx, client.Mutex("myapp:lock:report"), time.Hour, report) // at each tick of an hour
+//	ran, err := quorumlock.Once(ctx, client.Mutex("myapp:lock:report"), time.Hour, report) // every hour
 //
-// every is the period: the shortest time between two ticks of one process. The remaining tenth allows
-// for ticks that come early. Nine tenths is far more than the ticks of one period differ between processes. [KeepFor] sets another
-// time. With 0, the lock is free when fn has returned. [WithRestartGuard] covers a kept lock only up to its longest TTL: a longer period
-// needs nodes that keep their data at a restart.
+// The argument every is the period: the shortest time between two ticks of one process. The
+// remaining tenth allows for ticks that come early. Nine tenths is far more than the difference
+// between the processes' ticks of one period. [KeepFor] sets another time. With 0, the lock is free
+// when fn has returned. [WithRestartGuard] covers a kept lock only up to its longest TTL: a longer
+// period needs nodes that keep their data at a restart.
 //
-// While fn runs, the lease is renewed. fn's ctx is cancelled when the lease is lost; [Stopping] notifies fn of a Shutdown. After fn's
-// return, the lock is kept without renewal. If the process dies during fn, the lock stays taken for the TTL of l, and no longer.
+// While fn runs, the lease is renewed. The ctx of fn is cancelled when the lease is lost;
+// [Stopping] notifies fn of a Shutdown. After fn's return, the lock is kept without renewal. If the
+// process dies during fn, the lock stays taken for the TTL of l, and no longer.
 //
-// If fn fails or panics, the lock is kept all the same, and the job runs again in the next period. For a job that must not miss one,
-// [ReleaseOnError] frees the lock then, and with [Standby] a process that was too late takes over.
+// If fn fails or panics, the lock is kept all the same, and the job runs again in the next period.
+// For a job that must not miss a period, [ReleaseOnError] frees the lock at a failure, and
+// [Standby] makes another process wait and take over.
 //
-// ran says whether fn ran. If somebody else has the lock, the tick is skipped: Once returns false and no error, and [OnSkip] tells who has
-// it. Otherwise the error is that of l.TryLock if fn did not run, or fn's own error, joined with a *[LostError] if the lease was lost
-// before fn returned, and with a *[QuorumError] if too few nodes confirmed that they keep the lock: then the job may run again within the
-// period.
+// Once returns whether fn ran. If another process has the lock, the tick is skipped: Once returns
+// false and no error, and calls the function of [OnSkip]. If fn did not run for another reason, the
+// error is that of l.TryLock, or of l.Lock with [Standby]. If fn ran, the error is fn's own, joined
+// with a *[LostError] if the lease was lost before fn returned. It is also joined with a
+// *[QuorumError] if too few nodes confirmed that they keep the lock: then the job may run again
+// within the period.
 func Once(ctx context.Context, l Locker, every time.Duration, fn func(ctx context.Context) error, opts ...OnceOption) (ran bool, err error) {
 	switch {
 	case ctx == nil:
@@ -79,7 +85,7 @@ func Once(ctx context.Context, l Locker, every time.Duration, fn func(ctx contex
 	return true, err
 }
 
-// An OnceOption changes what [Once] does.
+// An OnceOption configures [Once].
 type OnceOption func(*once)
 
 type once struct {
@@ -89,23 +95,27 @@ type once struct {
 	skips    []func(err error)
 }
 
-// KeepFor keeps the lock until d after the call, whatever the period: for jobs at times of day, it must be longer than the clocks of the
-// processes differ by. It must be shorter than the time between two ticks, since a tick is never exactly on time. (ShedLock calls it
-// lockAtLeastFor.)
+// KeepFor keeps the lock until d after the call, instead of nine tenths of the period. For jobs at
+// times of day, d must be longer than the difference between the processes' clocks. It must be
+// shorter than the time between two ticks, since a tick is never exactly on time. (ShedLock calls
+// it lockAtLeastFor.)
 func KeepFor(d time.Duration) OnceOption { return func(o *once) { o.keep = d } }
 
-// ReleaseOnError frees the lock at once if the job returns an error or panics, so that it may run again within the period: in another
-// process whose tick is later, in one that waits with [Standby], or when the same process tries again. So a process that is stopped
-// during its run does not lose it, if the job returns its ctx's error. A job that always fails runs once in every process.
+// ReleaseOnError frees the lock at once if the job returns an error or panics, so that the job may
+// run again within the period. The next run may be in a process with a later tick, in a process
+// that waits with [Standby], or in the same process when it tries again. So a process that is
+// stopped during its run does not cost the run, if the job returns its ctx's error. A job that
+// always fails runs once in every process.
 func ReleaseOnError() OnceOption { return func(o *once) { o.onlyDone = true } }
 
-// Standby makes Once wait up to d if somebody else has the lock, in case that process dies, or fails with [ReleaseOnError]. The tick is
-// skipped when the time is over. d must be shorter than the time for which the lock is kept, by more than clocks differ: otherwise the job
-// would run again. It does not bound the run. Default: Once does not wait.
+// Standby makes Once wait up to d for a lock of another process, in case that process dies, or
+// fails with [ReleaseOnError]. After d the tick is skipped. The duration must be shorter than the
+// time for which the lock is kept, by more than clocks differ: otherwise the job would run again.
+// It does not bound the run. Default: Once does not wait.
 func Standby(d time.Duration) OnceOption { return func(o *once) { o.standby = d } }
 
-// OnSkip calls f when a tick is skipped, with the refusal. It wraps a
-// *[HeldError], whose Holder, if known, is the process that runs the job or ran it in this period.
+// OnSkip sets a function that Once calls with the refusal when it skips a tick. The refusal wraps a
+// *[HeldError]. Its Holder, if known, is the process that runs the job or ran it in this period.
 func OnSkip(f func(refusal error)) OnceOption {
 	return func(o *once) {
 		if f != nil {
@@ -120,8 +130,8 @@ func (o *once) skipped(refusal error) {
 	}
 }
 
-// take takes the lock: at once, or within the time of Standby, which does not bound the lease's context. end is called when the lease is
-// unlocked.
+// take acquires the lock: at once, or within the time of Standby, which does not bound the lease's
+// context. The caller must call end after the lease's Unlock.
 func (o *once) take(ctx context.Context, l Locker) (lease *Lease, end func(), err error) {
 	if o.standby == 0 {
 		lease, err = l.TryLock(ctx)
@@ -132,13 +142,13 @@ func (o *once) take(ctx context.Context, l Locker) (lease *Lease, end func(), er
 	lease, err = l.Lock(waiting)
 	inTime := timer.Stop()
 	switch {
-	case err == nil && !inTime: // its context is done, or is about to be
+	case err == nil && !inTime: // the timer has cancelled the lease's context, or is about to
 		if err = lease.Unlock(ctx); err == nil {
 			err = &HeldError{Name: l.Name()}
 		}
 		return nil, cancel, err
 	case errors.Is(err, context.Canceled) && !inTime && ctx.Err() == nil && !errors.Is(err, ErrHeld):
-		// The error is that of waiting, which the caller does not know.
+		// The error is that of the waiting context, which the caller does not know.
 		if few, ok := errors.AsType[*QuorumError](err); ok {
 			return nil, cancel, few
 		}

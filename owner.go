@@ -8,31 +8,32 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Owner says who holds a lock.
+// Owner identifies the holder of a lock.
 //
 // On the nodes an owner is a field of the lock's hash:
 //
 //	<client>:<n>.<cell>            a holder, and at which of the lock's cells
-//	<client>:<n>/<attempt>.<cell>  a holder to whom the lock was handed over
+//	<client>:<n>/<attempt>.<cell>  a holder that acquired the lock by handoff
 //
-// The client is `<label>~<uuid>` for this library, see [WithLabel], and `<uuid>` for Redisson, whose n is the
-// number of a thread. In this library each call has its own random n: a late message of one hold cannot touch the next, and two
-// processes restored from one image have different owners. [Lease.Owner] and Inspect report the owner of a hold, without the
-// cell.
+// The client is `<label>~<uuid>` for this library, see [WithLabel], and `<uuid>` for Redisson, with
+// the number of a thread as n. In this library each call has a random n of its own. So a late
+// message of one hold cannot affect the next, and two processes restored from one image have
+// different owners. [Lease.Owner] and Inspect return the owner of a hold, without the cell.
 //
-// In the process, [WithOwner] names whose hold a Lock call may enter. An Owner is a string and safe
-// for concurrent use; the empty Owner is nobody.
+// In the process, [WithOwner] selects the hold that a Lock call may enter. An Owner is a string and
+// safe for concurrent use; the zero value is no owner.
 type Owner string
 
 // maxOwner is the longest owner that Validate accepts, in bytes.
 const maxOwner = 200
 
-// NewOwner returns an owner nobody else has, for [WithOwner].
+// NewOwner returns a new owner, for [WithOwner]. It is unique across processes.
 func NewOwner() Owner { return Owner(settings.NewID() + ":1") }
 
-// Validate returns an error unless o can own a lock at a node. It must be `<client>:<n>`, of
-// at most 200 printable ASCII characters without spaces, asterisks and slashes. The client must not be empty, and n must be
-// digits only. The error says what is wrong and what to use.
+// Validate returns an error, which matches [ErrMisuse], unless o can own a lock at a node. An owner
+// is `<client>:<n>`, of at most 200 printable ASCII characters without spaces, asterisks and
+// slashes. The client must not be empty, and n consists of digits. The error has the reason and the
+// fix.
 func (o Owner) Validate() error {
 	switch {
 	case o == "":
@@ -51,8 +52,8 @@ func (o Owner) Validate() error {
 	return nil
 }
 
-// Label returns the label of the client that owns the lock, see [WithLabel]. It is empty if the owner has none, as
-// Redisson's owners and those of [NewOwner].
+// Label returns the label of the client that owns the lock, see [WithLabel]. It is empty for owners
+// without a label, as those of Redisson and of [NewOwner].
 func (o Owner) Label() string {
 	label, rest, ok := strings.Cut(string(o), "~")
 	if !ok || !settings.IsLabel(label) || !strings.Contains(rest, ":") {
@@ -61,13 +62,13 @@ func (o Owner) Label() string {
 	return label
 }
 
-// String returns the whole owner, as the nodes have it. [Owner.Label] is the part for people.
+// String returns the whole owner, as stored on the nodes. [Owner.Label] is the part for people.
 func (o Owner) String() string { return string(o) }
 
-// LogValue returns the whole owner, as the nodes have it. It makes an Owner a [slog.LogValuer].
+// LogValue returns the whole owner, as stored on the nodes. It makes an Owner a [slog.LogValuer].
 func (o Owner) LogValue() slog.Value { return slog.StringValue(string(o)) }
 
-// name is how errors name an owner: by its label, if it has one.
+// name is the owner in errors: the label, if there is one.
 func (o Owner) name() string {
 	if label := o.Label(); label != "" {
 		return label

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// HeldError is a refusal, with the holder of the lock. It matches [ErrHeld]. Its fields are the state at one node
-// at the time of the refusal. The zero value of a field means unknown.
+// HeldError is a refusal, with the holder of the lock. It matches [ErrHeld]. Its fields are the
+// state at one node at the time of the refusal. The zero value of a field means unknown.
 type HeldError struct {
 	Name     string        // the name of the lock
-	Holder   Owner         // empty if unknown, as when the lock is free but others are queued for it
+	Holder   Owner         // empty if unknown, as when the lock is free but has a queue
 	TTL      time.Duration // of the holder's key, which a renewal may prolong; 0 if unknown
 	Position int           // the caller's position in the queue, from 1; 0 if it is not queued
-	Own      bool          // the holder is a lease of the caller's own client: the caller needs that lease's context to enter the hold
+	Own      bool          // the holder is of the caller's client: use a ctx of its lease to enter
 }
 
 // Error returns the holder, the remaining time and the caller's position, as far as known.
@@ -43,8 +43,8 @@ func (e *HeldError) Error() string {
 // Unwrap returns [ErrHeld].
 func (e *HeldError) Unwrap() error { return ErrHeld }
 
-// LostError is the loss of a lease, with its reason. It is the [context.Cause] of the lease's context. It matches
-// [ErrLost].
+// LostError is the loss of a lease, with its reason. It is the [context.Cause] of the lease's
+// context. It matches [ErrLost].
 type LostError struct {
 	Name   string       // the name of the lock
 	Owner  Owner        // of the lease; empty if unknown
@@ -52,7 +52,7 @@ type LostError struct {
 	Nodes  []*NodeError // the nodes that failed to renew
 }
 
-// Error returns the reason, and the failures of the nodes.
+// Error returns the reason and the failures of the nodes.
 func (e *LostError) Error() string {
 	var b strings.Builder
 	b.WriteString("quorumlock: the lease of " + lockName(e.Name) + " was lost")
