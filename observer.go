@@ -89,8 +89,8 @@ func (e Event) ErrorType() string {
 }
 
 // EventKind is the type of an [Event]. Acquired and Refused come with the ctx from Begin. Renewed,
-// RenewalLate and Lost come with the ctx from the Begin of the call that acquired the hold. Released
-// comes with the ctx of Unlock, and the events of nodes come with context.Background.
+// RenewalLate and Lost come with the ctx from the Begin of the call that acquired the hold.
+// Released comes with the ctx of Unlock, and the events of nodes come with context.Background.
 type EventKind int
 
 const (

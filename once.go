@@ -15,7 +15,8 @@ import (
 // runs fn if no other process has l. It keeps l taken for nine tenths of the period after the call,
 // however soon fn returns:
 //
-//	ran, err := quorumlock.Once(ctx, client.Mutex("myapp:lock:report"), time.Hour, report) // every hour
+//	// at each tick of an hour
+//	ran, err := quorumlock.Once(ctx, client.Mutex("myapp:lock:report"), time.Hour, report)
 //
 // The argument every is the period: the shortest time between two ticks of one process. The
 // remaining tenth allows for ticks that come early. Nine tenths is far more than the difference

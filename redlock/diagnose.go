@@ -18,20 +18,22 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// maxClockOffset is how far a node's clock may be off without a finding. Clocks need not agree for locks
-// to be safe; but one that is off will be set one day, and a step does count.
+// maxClockOffset is the largest clock offset without a finding. Locks are safe on clocks that
+// differ. But a clock that is off will be set one day, and such a step makes the node forget.
 const maxClockOffset = time.Second
 
 // Diagnose reads the status of all nodes, tries a lock on each, and reports these problems:
 // unreachable nodes, refused locks, replicas, shards of a cluster, two addresses of one server,
 // several servers behind one address, eviction of keys, loss of keys at a restart, wrong clocks,
-// and clients with another list of nodes. It leaves no keys. It waits for each node until ctx is
-// done, for twice the node's timeout at most. If fewer nodes answered than the quorum, it returns a
-// *[quorumlock.QuorumError] along with the report. See [node.Node.Status] for the permissions
-// beyond those of a lock.
+// and clients with another list of nodes. It leaves no keys.
+//
+// Diagnose waits for each node until ctx is done, for twice the node's timeout at most. If fewer
+// nodes than the quorum answered, it returns a *[quorumlock.QuorumError] along with the report.
+// [node.Node.Status] documents the permissions beyond those of a lock.
 func (c *Client) Diagnose(ctx context.Context) (Report, error) {
 	r := Report{Quorum: c.set.Quorum, Nodes: make([]NodeReport, len(c.nodes))}
-	name := wire.ReadyName + ":" + settings.NewID() // one for all: each name of a cluster has one shard that grants it
+	// one name for all nodes, so that of several shards of one cluster one grants it
+	name := wire.ReadyName + ":" + settings.NewID()
 	err := c.askAll(c.set.Quorum, func(i int, n *node.Node) error {
 		r.Nodes[i] = c.examine(ctx, n, name)
 		return r.Nodes[i].Err
@@ -56,7 +58,8 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeRep
 	}
 	_, err := transport.Of(n).Ready(ctx, c.set, name)
 	if err != nil && !refused(err) && !errors.Is(err, context.DeadlineExceeded) {
-		_, err = transport.Of(n).Ready(ctx, c.set, name) // the connection may be one from before a restart of the server
+		// a first failure may be a connection from before a restart
+		_, err = transport.Of(n).Ready(ctx, c.set, name)
 	}
 	if err == nil || refused(err) {
 		h.Refusal = err
@@ -66,7 +69,7 @@ func (c *Client) examine(ctx context.Context, n *node.Node, name string) NodeRep
 	return h
 }
 
-// judge finds what is wrong with one node.
+// judge finds the problems of one node.
 func (c *Client) judge(n NodeReport) (found []Finding) {
 	add := func(k Kind, s Severity, problem, fix string) {
 		found = append(found, Finding{k, s, n.Node, problem, fix})
@@ -116,7 +119,7 @@ func (c *Client) judge(n NodeReport) (found []Finding) {
 	return found
 }
 
-// judgeRestart finds what a restart of the node would do to locks.
+// judgeRestart finds the effects of a restart of the node on locks.
 func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, problem, fix string)) {
 	quarantine := options.Quarantine(&c.set)
 	switch {
@@ -138,7 +141,7 @@ func (c *Client) judgeRestart(s node.Status, add func(k Kind, s Severity, proble
 	}
 }
 
-// judgeTogether finds what is wrong with the nodes as a group.
+// judgeTogether finds the problems of the nodes as a group.
 func judgeTogether(nodes []NodeReport, quorum int) (found []Finding) {
 	first := make(map[string]string) // the first node of each server
 	servers := 0

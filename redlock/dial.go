@@ -10,23 +10,25 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Dial returns a client over the nodes at the URLs, which [node.Dial] explains: [New] with a node for each URL. The options are
-// the defaults of its locks, see New; [WithNodeOptions] is for the nodes:
+// Dial returns a client over the nodes at the URLs. [node.Dial] documents the URLs. The options are
+// the defaults of the client's locks, see [New]; [WithNodeOptions] has options of the nodes:
 //
-//	client, err := redlock.Dial(urls, quorumlock.WithTTL(30*time.Second), quorumlock.WithLogger(log),
+//	client, err := redlock.Dial(urls,
+//		quorumlock.WithTTL(30*time.Second), quorumlock.WithLogger(log),
 //		redlock.WithNodeOptions(node.WithCredentials(credentials)))
 //
-// It does no I/O, and after an error nothing is left open. No error holds a password. For nodes with options of their own, or over
-// your own go-redis clients, use New.
+// Dial does no I/O, and leaves nothing open after an error. No error contains a password. For nodes
+// with different options, or over your own go-redis clients, use New.
 func Dial(urls []string, opts ...quorumlock.Option) (*Client, error) {
 	return dial("redlock.Dial", urls, opts)
 }
 
-// DialEnv is [Dial] with the URLs of the environment, by the same variables as the quorumlock tool. QUORUMLOCK_NODES has URLs
-// separated by commas, with %2C for a comma in a password. If it is empty, QUORUMLOCK_NODES_FILE is the name of a file with one URL
-// a line, such as a mounted secret; empty lines and lines that begin with # are ignored. The file is read once.
+// DialEnv is [Dial] with URLs from the environment variables of the quorumlock tool.
+// QUORUMLOCK_NODES has URLs separated by commas, with %2C for a comma in a password. If it is
+// empty, QUORUMLOCK_NODES_FILE is the name of a file with one URL per line, such as a mounted
+// secret. Empty lines and lines that begin with # are ignored. DialEnv reads the file once.
 //
-// The error names the variable. It matches [quorumlock.ErrMisuse], unless the file cannot be read.
+// The error names the variable. It matches [quorumlock.ErrMisuse], unless reading the file failed.
 func DialEnv(opts ...quorumlock.Option) (*Client, error) {
 	const caller = "redlock.DialEnv"
 	urls, variable, err := options.NodesFromEnv()
@@ -40,8 +42,8 @@ func DialEnv(opts ...quorumlock.Option) (*Client, error) {
 	return dial(caller+": "+variable, urls, opts)
 }
 
-// WithNodeOptions sets options of the nodes of [Dial] and [DialEnv], such as [node.WithTimeout] or [node.WithTLSConfig]. They apply to
-// each node. Other functions refuse it: give the options to node.Dial.
+// WithNodeOptions sets options of all nodes of [Dial] and [DialEnv], such as [node.WithTimeout] or
+// [node.WithTLSConfig]. Other functions refuse it: pass the options to node.Dial.
 func WithNodeOptions(opts ...node.Option) quorumlock.Option {
 	return func(s *options.Settings) {
 		earlier, _ := s.NodeOptions.([]node.Option)
@@ -49,7 +51,7 @@ func WithNodeOptions(opts ...node.Option) quorumlock.Option {
 	}
 }
 
-// nodeOptions returns those of WithNodeOptions among opts.
+// nodeOptions returns the arguments of WithNodeOptions among opts.
 func nodeOptions(opts []quorumlock.Option) []node.Option {
 	var set options.Settings
 	for _, o := range opts {
@@ -61,7 +63,7 @@ func nodeOptions(opts []quorumlock.Option) []node.Option {
 	return own
 }
 
-// dial is Dial for a caller, which its errors name.
+// dial implements Dial. Its errors begin with caller.
 func dial(caller string, urls []string, opts []quorumlock.Option) (*Client, error) {
 	if len(urls) == 0 {
 		return nil, errs.Misusef("quorumlock: %s: no URLs: give at least one, and three or five for a lock that survives failures", caller)
@@ -85,7 +87,8 @@ func dial(caller string, urls []string, opts []quorumlock.Option) (*Client, erro
 	return c, nil
 }
 
-// closeAll closes nodes that were never used: they have no connections to lose.
+// closeAll closes nodes that were never used. There are no connections yet, so errors do not
+// matter.
 func closeAll(nodes []*node.Node) {
 	for _, n := range nodes {
 		_ = n.Close()

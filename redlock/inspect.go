@@ -15,25 +15,27 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Inspection is the state of a lock as the quorum sees it, and node by node.
+// Inspection is the state of a lock, at a quorum and at each node.
 type Inspection struct {
-	// State is what a quorum of the nodes agrees on: its owner is empty if no owner has a quorum, its readers are those that
-	// have one, its TTL is how long they keep it if they do not renew, and its token is the highest. Its queue has the
-	// waiters that are queued at a quorum, in the order of their tickets.
+	// State is the state at a quorum of the nodes. It has the owner, the readers, the slots and the
+	// waiters that a quorum has, and the highest token. The owner is empty if no owner has a
+	// quorum. The TTL is the time for which a quorum keeps the lock without renewal. The queue is
+	// in the order of the tickets.
 	State quorumlock.State
 	Nodes []NodeState // in the order of the client's nodes
 }
 
-// NodeState is what one node knows of a lock, or why it could not be asked.
+// NodeState is the state of a lock at one node, or the failure of that node.
 type NodeState struct {
 	Node  string
 	State quorumlock.State
 	Err   error // a *quorumlock.NodeError, or nil
 }
 
-// Inspect asks all nodes who holds the lock, how often, for how long yet, and for the last fencing
-// token. It waits for each node until ctx is done, for the node's timeout at most. It returns a
-// *[quorumlock.QuorumError] along with the inspection if fewer nodes answered than the quorum.
+// Inspect reads the lock's holders, hold count, TTL, last fencing token and queue from all nodes.
+// It waits for each node until ctx is done, for the node's timeout at most. If fewer nodes than the
+// quorum answered, Inspect returns a *[quorumlock.QuorumError] along with the inspection. It
+// changes nothing on the nodes.
 func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
 	if m.err != nil {
 		return Inspection{}, m.err
@@ -52,12 +54,12 @@ func (m *Mutex) Inspect(ctx context.Context) (Inspection, error) {
 	return in, err
 }
 
-// Inspect is [Mutex.Inspect] for the lock of that name, with the client's options.
+// Inspect is [Mutex.Inspect] for the Mutex of that name, with the client's options.
 func (c *Client) Inspect(ctx context.Context, name string) (Inspection, error) {
 	return c.Mutex(name).Inspect(ctx)
 }
 
-// agreed returns the state of the owner who holds at a quorum of the nodes.
+// agreed returns the state at a quorum of the nodes.
 func agreed(nodes []NodeState, quorum int) quorumlock.State {
 	var s quorumlock.State
 	for _, n := range nodes {
@@ -97,7 +99,7 @@ func agreed(nodes []NodeState, quorum int) quorumlock.State {
 	return s
 }
 
-// quorumQueue returns those that are queued at a quorum of the nodes.
+// quorumQueue returns the waiters that are queued at a quorum of the nodes.
 func quorumQueue(nodes []NodeState, quorum int) []quorumlock.Waiter {
 	count := make(map[quorumlock.Owner]int)
 	waiters := make(map[quorumlock.Owner]quorumlock.Waiter)
@@ -120,7 +122,7 @@ func quorumQueue(nodes []NodeState, quorum int) []quorumlock.Waiter {
 	return queue
 }
 
-// quorumWaiting returns the greatest length that the queues of a quorum of the nodes have at least.
+// quorumWaiting returns the greatest length that the queues of a quorum of the nodes reach.
 func quorumWaiting(nodes []NodeState, quorum int) int {
 	lengths := make([]int, len(nodes))
 	for i, n := range nodes {
@@ -130,7 +132,7 @@ func quorumWaiting(nodes []NodeState, quorum int) int {
 	return lengths[len(lengths)-quorum]
 }
 
-// quorumReaders returns those that share the lock at a quorum of the nodes.
+// quorumReaders returns the owners that share the lock at a quorum of the nodes.
 func quorumReaders(nodes []NodeState, quorum int) (readers []quorumlock.Reader) {
 	ttls := make(map[quorumlock.Owner][]time.Duration)
 	for _, n := range nodes {
@@ -146,9 +148,9 @@ func quorumReaders(nodes []NodeState, quorum int) (readers []quorumlock.Reader) 
 	return readers
 }
 
-// quorumSlots returns the slots that somebody has at a quorum of the nodes.
+// quorumSlots returns the slots that one owner has at a quorum of the nodes.
 func quorumSlots(nodes []NodeState, quorum int) (slots []quorumlock.Slot) {
-	tokens := make(map[quorumlock.Slot]uint64) // the highest of each slot and owner
+	tokens := make(map[quorumlock.Slot]uint64) // the highest token of each slot and owner
 	ttls := make(map[quorumlock.Slot][]time.Duration)
 	for _, n := range nodes {
 		for _, s := range n.State.Slots {
@@ -167,7 +169,8 @@ func quorumSlots(nodes []NodeState, quorum int) (slots []quorumlock.Slot) {
 	return slots
 }
 
-// quorumTTL is the longest time for which a quorum of the nodes keeps what these have; 0 if fewer have it.
+// quorumTTL returns the longest time for which a quorum of the nodes keeps a key with these TTLs.
+// It returns 0 if there are fewer TTLs than the quorum.
 func quorumTTL(ttls []time.Duration, quorum int) time.Duration {
 	if len(ttls) < quorum {
 		return 0
@@ -176,9 +179,11 @@ func quorumTTL(ttls []time.Duration, quorum int) time.Duration {
 	return ttls[len(ttls)-quorum]
 }
 
-// ForceUnlock frees the lock at every node, whoever holds it. The holder learns of it when it next
-// renews, and may be at work until then: what it writes is stopped by its fencing token only. It returns
-// a *[quorumlock.QuorumError] if fewer nodes confirmed than the quorum.
+// ForceUnlock frees the lock at every node, for any holder. The holder learns of it at its next
+// renewal, and may continue its work until then: only the fencing token stops its writes.
+// ForceUnlock waits for each node until ctx is done, for the node's timeout at most. It returns a
+// *[quorumlock.QuorumError] if fewer nodes than the quorum confirmed; the others have freed the
+// lock.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	if m.err != nil {
 		return m.err
@@ -193,11 +198,13 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	})
 }
 
-// ForceUnlockOwner frees the lock at every node, but only what that owner has of it, as [Mutex.Inspect] shows the owner: the holder, one
-// reader, or one slot. The owner of a hold is used once, so a late call frees nobody else's hold: it returns
-// [quorumlock.ErrNotHeld] if the owner has the lock at none of the nodes that answered. (A thread of Redisson's keeps its owner from hold
-// to hold: of these, the call frees the current one.) The holder learns of it as ForceUnlock says. It returns a
-// *[quorumlock.QuorumError] if fewer nodes answered than the quorum; those that did have freed it.
+// ForceUnlockOwner frees the share of one owner at every node: the holder, one reader, or one slot.
+// The owner is as in [Mutex.Inspect]. It returns [quorumlock.ErrNotHeld] if no node that answered
+// has the owner. It returns a *[quorumlock.QuorumError] if fewer nodes than the quorum answered;
+// the others have freed the owner's share. The holder learns of it as after [Mutex.ForceUnlock].
+//
+// An owner is used for one hold, so a late call ends no other hold. (A thread of Redisson keeps its
+// owner from hold to hold: the call frees the current hold.)
 func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
 	if m.err != nil {
 		return m.err
@@ -213,15 +220,15 @@ func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) er
 	return err
 }
 
-// askAll calls ask for all nodes at once, waits for all, and returns an error if fewer than needed
-// succeeded.
+// askAll calls ask for all nodes at once and waits for all. It returns an error if fewer than
+// needed succeeded.
 func (c *Client) askAll(needed int, ask func(i int, n *node.Node) error) error {
 	errs := make([]error, len(c.nodes))
 	var g errgroup.Group
 	for i, n := range c.nodes {
 		g.Go(func() error {
 			errs[i] = ask(i, n)
-			return nil // one node's failure stops none of the others
+			return nil // one node's failure must not stop the others
 		})
 	}
 	_ = g.Wait()

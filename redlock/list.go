@@ -8,12 +8,13 @@ import (
 	"strings"
 )
 
-// list is what clients of the same locks must have in common: the nodes, and the quorum. Each connection of a node from
-// node.Dial has the list in its name, so that [Client.Diagnose] sees clients with another list. Names cannot contain a space.
+// list identifies the nodes and the quorum, which all clients of a lock must share. Each connection
+// of a node from node.Dial has the list in its name, so that [Client.Diagnose] sees clients with
+// another list. The name of a connection cannot contain a space.
 type list struct {
 	nodes, quorum int
-	print         string // a hash of the addresses: equal lists have equal prints
-	prefix        string // a hash of the client's prefix; empty if it has none
+	print         string // a hash of the sorted addresses
+	prefix        string // a hash of the client's prefix; empty without a prefix
 }
 
 const listPrefix = "quorumlock:"
@@ -33,7 +34,7 @@ func (c *Client) list() list {
 
 func hash(text string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(text)) // it returns no error
+	_, _ = h.Write([]byte(text)) // never fails
 	return strconv.FormatUint(h.Sum64(), 36)
 }
 
@@ -42,7 +43,7 @@ func (l list) in(client string) string {
 	return fmt.Sprintf("%s%s:%d:%d:%s:%s", listPrefix, client, l.nodes, l.quorum, l.print, l.prefix)
 }
 
-// parseList parses the name of a connection; ok is false if list.in did not make it.
+// parseList parses the name of a connection; ok is false for names that list.in did not make.
 func parseList(name string) (client string, l list, ok bool) {
 	rest, ok := strings.CutPrefix(name, listPrefix)
 	parts := strings.Split(rest, ":")
@@ -56,10 +57,11 @@ func parseList(name string) (client string, l list, ok bool) {
 	return parts[0], l, bad == nil && worse == nil && parts[0] != ""
 }
 
-// judge finds clients that have another list. Addresses can be written in several ways, so a client with the same number of
-// nodes and the same quorum that is connected to all of our nodes counts as having the same list. judge does not see a client
-// that is connected to none of them. Clients whose prefix is another one share no lock with us, unless a lock has a prefix of its
-// own or one prefix begins with the other: that is no more than advice.
+// judge finds clients with another list. An address has several notations. So a client with the
+// same number of nodes and the same quorum that is connected to all of our nodes counts as having
+// the same list. judge cannot see a client that is connected to none of them. Clients with another
+// prefix share no lock with us, unless a lock has a prefix of its own or one prefix begins with the
+// other: then the finding is advice.
 func (l list) judge(nodes []NodeReport) (found []Finding) {
 	type other struct {
 		client string
@@ -79,7 +81,7 @@ func (l list) judge(nodes []NodeReport) (found []Finding) {
 			}
 		}
 	}
-	first := make(map[list]other) // of those with the same list, for the report
+	first := make(map[list]other) // the first client with each list, for the report
 	count := make(map[list]int)
 	for o, theirs := range at {
 		if o.list.nodes == l.nodes && o.list.quorum == l.quorum && len(theirs) == answered {

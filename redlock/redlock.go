@@ -1,34 +1,40 @@
-// Package redlock locks over a majority of independent Redis nodes. It is the Redlock algorithm with fencing
-// tokens, renewal, a fair queue, and leases that say when they are lost.
+// Package redlock implements locks over a majority of independent Redis nodes. It is the Redlock
+// algorithm (redis.io, "Distributed Locks with Redis") with fencing tokens, renewal, a fair queue,
+// and leases with a notice of loss.
 //
-// A program makes one [Client], which has a [Mutex], an [RWMutex], a [Semaphore] and a [Latch] for any name:
+// A program makes one [Client], which has a [Mutex], an [RWMutex], a [Semaphore] and a [Latch] for
+// any name:
 //
-//	client, err := redlock.Dial([]string{"redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"})
+//	urls := []string{"redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"}
+//	client, err := redlock.Dial(urls)
 //	lease, err := client.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 //	defer lease.Unlock(ctx)
 //
-// [Dial] takes options. [DialEnv] takes the URLs from the environment, and [New] takes nodes of package node. [Client.Shutdown] and
-// [Client.Close] end a Client.
+// [Dial] takes options. [DialEnv] takes the URLs from the environment, and [New] takes nodes of
+// package node. [Client.Shutdown] and [Client.Close] end a Client.
 //
 // # Why a Mutex is sound
 //
-//  1. A node gives a lock to one owner at a time, in a script that nothing interrupts, and every attempt has an owner of its own.
-//  2. An owner has the lock only while Q nodes have given it. Two sets of Q nodes share 2Q − N. At most 2Q − N − 1 of
-//     these forget, so one that remembers the first owner refuses the second.
-//  3. The validity counts from before the first request was sent, so it began before the TTL of any node did. It ends by the
-//     drift earlier, so it is over before a node that counts at another rate lets the lock go.
-//  4. A renewal is a grant again: the validity moves only if Q nodes renewed, and counts from before that was sent.
-//  5. A release names its owner, which is used once. However late it runs, it takes nothing from anybody else.
-//  6. A handoff is an attempt that the nodes vote on without being asked: its owner and its validity are those of an attempt
-//     that the waiter sent before.
-//  7. The token is the highest counter among the nodes that granted, and Q nodes have it before Lock returns. The next Q share a
-//     node with these, which counts on from there.
-//  8. A hold that is detached changes its owner at each node in one script, and Attach is a vote like a grant. So one process at
-//     most goes on with it. A node that has counted a token since votes no.
+//  1. A node grants a lock to one owner at a time, in an atomic script. Every attempt has an owner
+//     of its own.
+//  2. An owner has the lock only while Q nodes have granted it. Two sets of Q nodes share 2Q − N
+//     nodes. At most 2Q − N − 1 of these forget, so one that remembers the first owner refuses the
+//     second.
+//  3. The validity counts from before the first request, so it begins before the TTL of every node.
+//     It ends earlier by the drift, so it is over before a node with another clock rate expires the
+//     key.
+//  4. A renewal is a new grant: the validity moves only if Q nodes renewed, and counts from before
+//     the renewal was sent.
+//  5. A release names its owner, which is used once. So a late release ends no other hold.
+//  6. A handoff is a vote of the nodes on an attempt without a request: its owner and its validity
+//     are those of an earlier attempt of the waiter.
+//  7. The token is the highest counter among the nodes that granted, and Q nodes store it before
+//     Lock returns. The next quorum shares a node with these, which continues from that token.
+//  8. A detached hold changes its owner at each node in one script, and Attach is a vote like a
+//     grant. So at most one process continues it. A node that has counted a token since votes no.
 //
-// [RWMutex], [Semaphore] and [Latch] say why they are sound.
-//
-// See package quorumlock for what is promised.
+// The documentation of [RWMutex], [Semaphore] and [Latch] has their arguments. Package quorumlock
+// has the promises.
 package redlock
 
 import (
@@ -47,20 +53,22 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Client makes locks over a fixed set of nodes. It is safe for concurrent use; its zero value is not
-// usable. A program needs one, for as many locks as it likes.
+// Client makes locks over a fixed set of nodes. It is safe for concurrent use; its zero value is
+// not usable. A program needs one Client for all its locks.
 type Client struct {
 	nodes []*node.Node
 	opts  []quorumlock.Option
-	set   options.Settings // what opts come to
+	set   options.Settings // the resolved opts
 	locks *quorum.Client
 }
 
-// New returns a client over nodes that fail independently of each other: no replicas of one another,
-// and an odd number, since an even one tolerates no more failures than the odd one below it. All
-// clients of a lock must be given the same nodes and the same quorum. The nodes belong to the client,
-// which closes them; after an error they are still the caller's. The options are the defaults of its locks. New does
-// no I/O. It logs a warning for one node and for an even number of nodes, see [quorumlock.WithLogger].
+// New returns a client over nodes that fail independently: no replicas of one another. Use an odd
+// number of nodes: one more node tolerates no more failures. All clients of a lock must have the
+// same nodes and the same quorum. The options are the defaults of the client's locks.
+//
+// The nodes belong to the client, which closes them; after an error they still belong to the
+// caller. New does no I/O. It logs a warning for one node and for an even number of nodes, see
+// [quorumlock.WithLogger].
 func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	if len(nodes) == 0 {
 		return nil, errs.Misuse("quorumlock: redlock.New: no nodes: give at least one, and three or five for a lock that survives failures")
@@ -94,7 +102,7 @@ func New(nodes []*node.Node, opts ...quorumlock.Option) (*Client, error) {
 	return c, nil
 }
 
-// warn says what can work, but not as well as its nodes would allow.
+// warn logs numbers of nodes that work, but tolerate fewer failures than they could.
 func (c *Client) warn() {
 	switch n := len(c.nodes); {
 	case n == 1:
@@ -104,7 +112,7 @@ func (c *Client) warn() {
 	}
 }
 
-// resolve returns the client's options with those of a lock over them, and checks the quorum.
+// resolve returns the client's options, overridden by those of a lock, and checks the quorum.
 func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
 	set, err := options.Resolve(slices.Concat(c.opts, opts)...)
 	if err != nil {
@@ -126,14 +134,16 @@ func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
 	return set, nil
 }
 
-// Mutex returns the lock of that name. It costs nothing and starts nothing. If the name or an option
-// is bad, its calls return an error that says so.
+// Mutex returns the lock of that name. It does no I/O and starts no goroutine. If the name or an
+// option is invalid, the methods of the Mutex return an error that matches
+// [quorumlock.ErrMisuse].
 func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	return c.mutex(name, quorum.Cell{}, nil, opts)
 }
 
-// Lockers returns a function that returns the Mutex of prefix and a name. It is for code that takes locks by name, so that its tests
-// can give it those of locktest.Locks: adapters of schedulers, for example. The options are those of each Mutex.
+// Lockers returns a function that returns the Mutex of prefix plus a name. It is for code that
+// takes locks by name, such as adapters of schedulers. The tests of that code can use
+// locktest.Locks instead. The options are those of each Mutex.
 //
 //	locker, err := gocronlock.NewLocker(client.Lockers("myapp:jobs:"), time.Hour)
 func (c *Client) Lockers(prefix string, opts ...quorumlock.Option) func(name string) quorumlock.Locker {
@@ -141,7 +151,8 @@ func (c *Client) Lockers(prefix string, opts ...quorumlock.Option) func(name str
 	return func(name string) quorumlock.Locker { return c.Mutex(prefix+name, opts...) }
 }
 
-// mutex returns a lock over cells that are like cell. A non-nil err is what is wrong with it.
+// mutex returns a lock with one cell like cell at each node. Its methods return err if err is not
+// nil.
 func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlock.Option) *Mutex {
 	set := c.set
 	if len(opts) > 0 {
@@ -159,7 +170,7 @@ func (c *Client) mutex(name string, cell quorum.Cell, err error, opts []quorumlo
 	return &Mutex{member: quorum.NewMember(lock), client: c, lock: lock, key: cell.Name, quorum: set.Quorum, permits: cell.Permits, err: lock.Err()}
 }
 
-// sameLabel refuses options that would give one lock a label of its own.
+// sameLabel refuses options with another label than the client's.
 func (c *Client) sameLabel(set options.Settings) error {
 	if set.Label != c.set.Label {
 		return errs.Misuse("quorumlock: WithLabel is for the whole client: give it to redlock.Dial or New")
@@ -167,7 +178,7 @@ func (c *Client) sameLabel(set options.Settings) error {
 	return nil
 }
 
-// cells are those of a key: one like cell at each node.
+// cells returns one cell like cell for each node.
 func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 	cells := make([]quorum.Cell, len(c.nodes))
 	for i, n := range c.nodes {
@@ -177,11 +188,15 @@ func (c *Client) cells(cell quorum.Cell) []quorum.Cell {
 	return cells
 }
 
-// Shutdown closes the client without losing a lease. New calls of Lock and TryLock return [quorumlock.ErrClosed], and so
-// do those that wait. Leaders of package election resign, and [quorumlock.Stopping] notifies other work. Shutdown returns when
-// all leases are unlocked or lost, every node has confirmed all releases, and the client is closed. It waits at most one TTL for
-// an unreachable node. When ctx is done first, Shutdown returns ctx's error: the client is closed anyway, and the remaining
-// leases are lost. ctx must not be nil.
+// Shutdown closes the client without losing a lease. New and waiting calls of Lock and TryLock
+// return [quorumlock.ErrClosed]. Leaders of package election resign, and [quorumlock.Stopping]
+// notifies other work. Shutdown returns when all leases are unlocked or lost, every node has
+// confirmed all releases, and the client is closed. It waits at most one TTL for an unreachable
+// node.
+//
+// If ctx is done first, Shutdown returns ctx's error: the client is closed anyway, and the
+// remaining leases are lost. With a nil ctx, Shutdown returns [quorumlock.ErrNilContext] and the
+// client stays open.
 func (c *Client) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return fmt.Errorf("quorumlock: Shutdown: %w", quorumlock.ErrNilContext)
@@ -189,8 +204,9 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return errs.Join(c.locks.Shutdown(ctx), c.Close())
 }
 
-// Close closes the client and its nodes, and returns when none of its goroutines is left. Leases that
-// are still held are lost, and their keys stay until their TTL: unlock before.
+// Close closes the client and its nodes. It returns when all goroutines of the client have ended.
+// Leases that are still held are lost, and their keys stay until their TTL: unlock before, or use
+// [Client.Shutdown].
 func (c *Client) Close() error {
 	c.locks.Close()
 	var g errgroup.Group
@@ -200,31 +216,32 @@ func (c *Client) Close() error {
 	return g.Wait()
 }
 
-// member makes a lock known to packages multilock and election.
+// member gives packages multilock and election access to a lock.
 type member = quorum.Member
 
 // Mutex is a lock over a majority of the client's nodes. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
 //
-// At each node it is the RLock of Redisson, the Java client, with the same name. Together they are a RedissonRedLock. For an RLock on a single
-// server, use package node. docs/redisson.md says which call replaces which.
+// At each node it is an RLock of Redisson, the Java client, with the same name. Together these are
+// a RedissonRedLock. For an RLock on a single server, use package node. docs/redisson.md has a
+// table of the corresponding calls.
 type Mutex struct {
 	member
 	client  *Client
 	lock    *quorum.Lock
 	key     string // the name with its prefix
 	quorum  int
-	permits int   // of a semaphore
-	err     error // what is wrong with its name or options
+	permits int   // of a semaphore; otherwise 0
+	err     error // if not nil, all methods return it
 }
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
-// Name returns the name of the lock.
+// Name returns the name of the lock, without its prefix.
 func (m *Mutex) Name() string { return m.lock.Name() }
 
-// Lock acquires the lock, as [quorumlock.Locker] says.
+// Lock implements [quorumlock.Locker].
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock acquires the lock without waiting, as [quorumlock.Locker] says.
+// TryLock implements [quorumlock.Locker]. It does not wait for its turn.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }

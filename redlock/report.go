@@ -11,24 +11,24 @@ import (
 
 // Report is the result of [Client.Diagnose].
 type Report struct {
-	Quorum   int          // how many nodes must agree
+	Quorum   int          // the number of nodes that must agree
 	Nodes    []NodeReport // in the order of the client's nodes
-	Findings []Finding    // the worst first
+	Findings []Finding    // in descending order of severity
 }
 
-// NodeReport is the status of one node, or the reason for its absence.
+// NodeReport is the status of one node, or the failure of that node.
 type NodeReport struct {
 	Node    string
 	Status  node.Status
-	Refusal error // the node answers and refuses a lock, for this reason: a *quorumlock.NodeError; nil if it grants one
-	Err     error // the failure to reach the node: a *quorumlock.NodeError, or nil
+	Refusal error // a *quorumlock.NodeError if the node refuses a lock; nil if it grants one
+	Err     error // a *quorumlock.NodeError if the node could not be reached; or nil
 }
 
 // Finding is a problem and its fix.
 type Finding struct {
 	Kind     Kind
 	Severity Severity
-	Node     string // empty: all nodes together
+	Node     string // empty for a finding about all nodes together
 	Problem  string
 	Fix      string
 }
@@ -40,18 +40,18 @@ const (
 	NoQuorum       Kind = "no quorum"       // fewer servers than the quorum grant locks
 	Unreachable    Kind = "unreachable"     // a node does not answer
 	Refuses        Kind = "refuses"         // a node answers, and refuses this client or a lock
-	Shard          Kind = "shard"           // the node is one server of a cluster, and lacks the names of the other shards
-	OneNode        Kind = "one node"        // there is one node only
+	Shard          Kind = "shard"           // a server of a cluster: it lacks names of other shards
+	OneNode        Kind = "one node"        // there is only one node
 	SameServer     Kind = "same server"     // two nodes lead to one server
 	SeveralServers Kind = "several servers" // the address of a node leads to several servers
-	NotMaster      Kind = "not a master"    // the node takes no writes
-	TooOld         Kind = "too old"         // the server lacks what the scripts need
+	NotMaster      Kind = "not a master"    // the server is no master: it takes no writes
+	TooOld         Kind = "too old"         // the server is older than the scripts require
 	Evicts         Kind = "evicts"          // the server may drop keys that are held
 	Forgets        Kind = "forgets"         // a restart may lose locks that are held
-	Quarantined    Kind = "quarantined"     // the restart guard keeps the node out at present
-	ClockApart     Kind = "clock apart"     // the server's clock is not that of this machine
+	Quarantined    Kind = "quarantined"     // the node is in quarantine by the restart guard
+	ClockApart     Kind = "clock apart"     // the server's clock differs from that of this machine
 	OtherList      Kind = "other list"      // a client has another list of nodes, or another quorum
-	Untold         Kind = "untold"          // the server does not tell all that was to be checked
+	Untold         Kind = "untold"          // the server does not report every checked setting
 )
 
 // Severity is the urgency of a Finding.
@@ -60,7 +60,7 @@ type Severity int
 const (
 	Advice  Severity = iota // good to know
 	Warning                 // locks work; a failure or a restart may break them
-	Failure                 // locks do not work, or are not safe, as it is
+	Failure                 // locks do not work, or are not safe
 )
 
 func (s Severity) String() string { return [...]string{"advice", "warning", "failure"}[s] }
@@ -84,7 +84,7 @@ func (r Report) OK() bool {
 	return true
 }
 
-// String returns a report for people: a line for each node, and one for each finding.
+// String returns a report for people: one line for each node, and one for each finding.
 func (r Report) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)

@@ -7,43 +7,49 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Semaphore lets up to k holders in at one time, over a majority of the client's nodes. It has k slots, and each holder has one
-// of them: [quorumlock.Lease.Slot]. It is a [quorumlock.Locker], safe for concurrent use; its zero value is not usable.
+// Semaphore is a lock for up to k holders at one time, over a majority of the client's nodes. It
+// has k slots, and each holder has one of them: [quorumlock.Lease.Slot]. It is a
+// [quorumlock.Locker], safe for concurrent use; its zero value is not usable.
 //
 // # Order
 //
-// Callers are served in the order in which they called, fleet-wide. A release hands its slot to the first in the queue. If
-// other slots are free as well, it wakes the first instead and tells it which slot was released. The first then usually asks for that slot.
-// The slot of a holder that died is free when its TTL is over.
+// Callers are served in the order of their calls, fleet-wide. A release hands its slot to the first
+// in the queue. If other slots are free as well, the release notifies the first instead, with the
+// number of the released slot. The first then usually asks for that slot. The slot of a dead holder
+// is free after its TTL.
 //
-// If slots are held for hardly longer than a round trip, releases reach the nodes in different orders, and callers are granted
-// different slots at different nodes. Then a grant takes more attempts, and a node that is slow or down makes the semaphore
-// slower: fewer nodes are left to make a majority.
+// If slots are held for hardly longer than a round trip, releases reach the nodes in different
+// orders, and callers are granted different slots at different nodes. Then a grant takes more
+// attempts, and a slow or dead node makes the semaphore slower: fewer nodes are left for a
+// majority.
 //
 // # Tokens
 //
-// The fencing token of a lease is higher than that of every earlier lease of the same slot. Tokens of different slots cannot be
-// compared. So a resource that compares tokens has to do so for each slot, such as the n-th connection of a pool.
+// The fencing token of a lease is higher than that of every earlier lease of the same slot. Tokens
+// of different slots cannot be compared. So a resource must compare tokens for each slot, such as
+// the n-th connection of a pool.
 //
 // # Why it is sound
 //
-// To count permits at each node would be unsound: three nodes that each let two in can make three majorities. So a hold is of one
-// slot, and needs a majority of nodes that have given that slot to its owner. Every node gives a slot to one owner at a time, as it
-// does with a mutex. Two majorities have a node in common, so a slot has one holder, and k slots have k holders. Nodes that
-// gave an owner different slots do not make a majority; those that gave another slot than most count as if they had
-// refused. What holds for a Mutex while nodes forget holds for each slot for the same reason, and so does the order of its tokens:
-// each slot has a counter of its own at each node.
+// Counting permits at each node would be unsound: three nodes with two permits each can make three
+// majorities. So a hold is of one slot, and needs a majority of nodes that have granted that slot
+// to its owner. Every node grants a slot to one owner at a time, as with a mutex. Two majorities
+// share a node, so a slot has one holder, and k slots have k holders. Grants of different slots do
+// not make a majority together; a node that granted another slot than most counts as a refusal. The
+// argument of a Mutex for nodes that forget applies to each slot. So does the argument for its
+// tokens: each slot has a counter of its own at each node.
 //
 // # Different numbers of permits
 //
-// All who use a semaphore should give the same k. If they do not, nobody is given a slot beyond its own k. The one with the
-// greater k uses slots that the others do not know, so up to the greatest k are in. A waiter with a smaller k, all of whose slots are
-// taken, may be passed by one behind it with a greater k, which may come later by up to 0.6 s for it.
+// All users of a semaphore should pass the same k. If they do not, no caller is granted a slot
+// beyond its own k. Callers with a greater k use slots that the others do not know, so the greatest
+// k is the number of holders. A waiter with a smaller k may be passed by a later one with a greater
+// k, if all slots below the smaller k are taken. The later one may then wait up to 0.6 s longer.
 //
 // # Re-entry
 //
-// With a ctx that descends from a lease, Lock enters that lease again: it takes no second slot. Take two slots with contexts that
-// do not descend from one another.
+// Lock with a ctx that descends from a lease enters that lease again: it takes no second slot. To
+// take two slots, use contexts that do not descend from one another.
 type Semaphore struct {
 	member
 	mutex *Mutex
@@ -51,28 +57,29 @@ type Semaphore struct {
 
 var _ quorumlock.Locker = (*Semaphore)(nil)
 
-// Semaphore returns the semaphore of that name, with 1 to [quorumlock.MaxPermits] permits. It costs nothing and starts nothing. If
-// the name, permits or an option is bad, its calls return an error that says so. If the name belongs to another kind, or was
-// that of a mutex within the last day, they return [quorumlock.ErrWrongKind].
+// Semaphore returns the semaphore of that name, with 1 to [quorumlock.MaxPermits] permits. It does
+// no I/O and starts no goroutine. If the name, permits or an option is invalid, the methods of the
+// Semaphore return an error that matches [quorumlock.ErrMisuse]. If the name belongs to another
+// kind, or was that of a mutex within the last day, its methods return [quorumlock.ErrWrongKind].
 func (c *Client) Semaphore(name string, permits int, opts ...quorumlock.Option) *Semaphore {
 	cell, err := quorum.SlotsOf(permits)
 	m := c.mutex(name, cell, err, opts)
 	return &Semaphore{m.member, m}
 }
 
-// Name returns the name of the semaphore.
+// Name returns the name of the semaphore, without its prefix.
 func (s *Semaphore) Name() string { return s.mutex.Name() }
 
-// Lock acquires a slot, as [quorumlock.Locker] says.
+// Lock acquires a slot. It implements [quorumlock.Locker].
 func (s *Semaphore) Lock(ctx context.Context) (*quorumlock.Lease, error) { return s.mutex.Lock(ctx) }
 
-// TryLock acquires a slot without waiting, as [quorumlock.Locker] says. It is refused if no slot is free. A
-// *[quorumlock.HeldError] names one of the holders.
+// TryLock acquires a slot without waiting. It implements [quorumlock.Locker]. If no slot is free,
+// it returns a *[quorumlock.HeldError] with one of the holders.
 func (s *Semaphore) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	return s.mutex.TryLock(ctx)
 }
 
-// Inspect is [Mutex.Inspect]: it shows who has which slot.
+// Inspect is [Mutex.Inspect]: it returns the taken slots and their owners.
 func (s *Semaphore) Inspect(ctx context.Context) (Inspection, error) { return s.mutex.Inspect(ctx) }
 
 // ForceUnlock is [Mutex.ForceUnlock]: it frees all slots.

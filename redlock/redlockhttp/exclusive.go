@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Exclusive returns a wrapper for handlers. The wrapper lets in one request at a time for each
-// lock, across a whole fleet. lock returns the lock that a request needs, such as that of its
+// Exclusive returns a wrapper for handlers. The wrapper admits one request at a time for each lock,
+// across a whole fleet. The lock function returns the lock of a request, such as that of its
 // customer, or nil if the request needs none.
 //
 //	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
@@ -24,27 +24,27 @@ import (
 //	}, nil)
 //	mux.Handle("POST /orders/{customer}", one(orders))
 //
-// A request does not wait for its lock. If it cannot get the lock, refuse answers instead of the
-// handler. A nil refuse means [Refuse].
+// A request does not wait for its lock. If TryLock fails, refuse answers instead of the handler. A
+// nil refuse means [Refuse].
 //
-// The handler gets the request with the lease's context, which ends when the lock is lost. It
-// carries the fencing token, see [fence.FromContext]. The lock is released when the handler returns
-// or panics. A handler that runs until its context is done should also end at a Shutdown of the
-// client: see [quorumlock.Stopping].
+// The request of the handler has the lease's context, which is cancelled when the lock is lost. The
+// context carries the fencing token, see [fence.FromContext]. The lock is released when the handler
+// returns or panics. A handler that runs until its context is done should also return at a Shutdown
+// of the client: see [quorumlock.Stopping].
 //
-// A middleware with a timeout, such as [http.TimeoutHandler], goes around this wrapper, not into
-// it:
+// A middleware with a timeout, such as [http.TimeoutHandler], must be outside of this wrapper:
 //
 //	mux.Handle("POST /orders/{customer}", http.TimeoutHandler(one(orders), 5*time.Second, ""))
 //
-// It answers while the handler may go on, and only the wrapper inside keeps the lock until the
-// handler has returned.
+// The middleware answers while the handler may go on. The wrapper inside keeps the lock until the
+// handler returns.
 //
-// A request is refused with [quorumlock.ErrDeadlock] if its context descends from a lease of its lock, such as a BaseContext of the
-// server does, or a request that the handler passes on to this wrapper again: it would enter that hold together with all others.
+// A request is refused with [quorumlock.ErrDeadlock] if its context descends from a lease of its
+// lock: it would enter that hold together with all others. Two causes are a BaseContext of the
+// server, and a handler that passes its request to this wrapper again.
 //
-// A name that is empty or ends in a colon has no key: all such requests would share one lock, so
-// they are refused. The usual reason is a PathValue that the pattern does not have.
+// A request is also refused if the name of its lock is empty or ends in a colon: all such requests
+// would share one lock. The usual cause is a PathValue that the pattern does not have.
 func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.ResponseWriter, r *http.Request, err error)) func(http.Handler) http.Handler {
 	if refuse == nil {
 		refuse = Refuse
@@ -74,7 +74,7 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 				return
 			}
 			defer lease.Unlock(r.Context()) //nolint:errcheck // the keys are gone at their TTL
-			if lease.HoldCount() > 1 {      // fresh leases are alone in their hold
+			if lease.HoldCount() > 1 {      // a new lease is alone in its hold
 				refuse(w, r, fmt.Errorf("%w: redlockhttp: Exclusive: the request's context or the lock's WithOwner enters a hold of %q, so it would exclude nobody: give requests a context that descends from no lease of the lock (http.Server.BaseContext), and no common owner",
 					quorumlock.ErrDeadlock, lease.Name()))
 				return
@@ -85,25 +85,25 @@ func Exclusive(lock func(*http.Request) quorumlock.Locker, refuse func(w http.Re
 }
 
 // RefuseAfter returns a function like [Refuse] for [Exclusive], with a Retry-After of d for a lock
-// that is held: for work that takes a known time, which is often less than the TTL. It is rounded
-// up to seconds, and at least 1.
+// that is held. It is for work of a known duration, which is often less than the TTL. The header is
+// d rounded up to seconds, and at least 1.
 func RefuseAfter(d time.Duration) func(w http.ResponseWriter, r *http.Request, err error) {
 	return func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err, d) }
 }
 
-// Refuse answers a request that could not get its lock. The status depends on the error of TryLock:
+// Refuse answers a request that did not get its lock. The status depends on the error of TryLock:
 //
 //   - 409 Conflict if another request has the lock. Retry-After is the TTL in the
-//     [quorumlock.HeldError], in seconds, rounded up, and at least 1. The lock may be free sooner,
-//     if it is released, or later, if it is renewed.
+//     [quorumlock.HeldError], in seconds, rounded up, and at least 1. A release frees the lock
+//     sooner, and a renewal keeps it longer.
 //   - 503 Service Unavailable, with a Retry-After of 1, if too few nodes answered or the client is
 //     closed.
-//   - 500 Internal Server Error for any other error, such as a name that no lock can have. That
-//     includes a name that is something else, [quorumlock.ErrNotALock] or
-//     [quorumlock.ErrWrongKind], at each node that failed: trying again does not help.
+//   - 500 Internal Server Error for any other error, such as an invalid name. That includes
+//     [quorumlock.ErrNotALock] or [quorumlock.ErrWrongKind] at each node that failed: a retry does
+//     not help.
 //
 // The answer does not contain the text of the error, which may name keys and holders. To log the
-// error, give [Exclusive] a function that logs it and calls Refuse.
+// error, pass a function to [Exclusive] that logs it and calls Refuse.
 func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	var ttl time.Duration
 	if held, ok := errors.AsType[*quorumlock.HeldError](err); ok {
@@ -112,7 +112,7 @@ func Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 	refuse(w, err, ttl)
 }
 
-// refuse answers with after as the Retry-After of a lock that is held.
+// refuse answers the request. The Retry-After of a lock that is held is after.
 func refuse(w http.ResponseWriter, err error, after time.Duration) {
 	few, ok := errors.AsType[*quorumlock.QuorumError](err)
 	switch {
@@ -127,9 +127,8 @@ func refuse(w http.ResponseWriter, err error, after time.Duration) {
 	}
 }
 
-// isNoLock reports whether the name of a lock is something else, and nothing but that has kept it
-// from a quorum: no node failed otherwise, which may go away by itself, and no node says that it is
-// held.
+// isNoLock reports whether the quorum failed only because the name is no lock or of another kind.
+// Then no node failed for a reason that may pass, and no node answered that the lock is held.
 func isNoLock(err error, few *quorumlock.QuorumError) bool {
 	for _, n := range few.Nodes {
 		if !errors.Is(n, quorumlock.ErrNotALock) && !errors.Is(n, quorumlock.ErrWrongKind) {

@@ -1,6 +1,6 @@
-// Package redlockhttp has what an HTTP service needs from a redlock client: a handler that shows probes the health of the
-// nodes, and a wrapper for handlers that lets in one request per lock at a time. It is a package of its own so that package
-// redlock does not need net/http.
+// Package redlockhttp has the HTTP parts of a redlock client: a health handler for probes, and a
+// wrapper for handlers that admits one request per lock at a time. It is a separate package so that
+// package redlock does not need net/http.
 //
 //	http.Handle("/readyz", redlockhttp.Health(client))
 package redlockhttp
@@ -16,31 +16,34 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Health returns a handler that answers GET and HEAD with status 200 if a quorum of the client's nodes would grant a lock,
-// and with 503 if not. The body is JSON:
+// Health returns a handler that answers GET and HEAD with status 200 if a quorum of the client's
+// nodes would grant a lock, and with 503 if not. The handler is safe for concurrent use. The body
+// is JSON:
 //
-//	{"ok":true,"quorum":2,"ready":3,"may_fail":1,"nodes":[{"node":"10.0.0.1:6379","ok":true,"round_trip_ms":0.4}, ...]}
+//	{"ok":true,"quorum":2,"ready":3,"may_fail":1,
+//	 "nodes":[{"node":"10.0.0.1:6379","ok":true,"round_trip_ms":0.4}, ...]}
 //
-// The field may_fail is how many more nodes may fail before no lock is granted; it is negative if there is no quorum.
-// The body names nodes by their addresses, and has no passwords and no error texts. The client's log says which nodes fail
-// and why, see [github.com/quorumlock/quorumlock.WithLogger].
+// The field may_fail is the number of further nodes that may fail before no lock is granted;
+// without a quorum it is negative. The body names nodes by their addresses, and has no passwords
+// and no error texts. The client's log has the failed nodes and their errors, see
+// [github.com/quorumlock/quorumlock.WithLogger].
 //
-// Requests that arrive while the nodes are being asked share one answer, and requests in the 200 ms after it get the same one.
-// So a flood of requests asks the nodes no more than five times a second. An answer takes at most the timeout of a node, which
-// is a second unless node.WithTimeout says otherwise. With a nil client, or if the request's context is done first, the handler
-// answers 503 and names no nodes.
+// Concurrent requests, and requests in the 200 ms after an answer, share that answer. So a flood of
+// requests asks the nodes at most five times a second. An answer takes at most the timeout of a
+// node: one second, unless node.WithTimeout sets another. With a nil client, or if the request's
+// context is done first, the handler answers 503 without nodes.
 func Health(client *redlock.Client) http.Handler {
 	return &health{client: client}
 }
 
-// maxAge is for how long an answer of the nodes is used again.
+// maxAge is how long an answer of the nodes is reused.
 const maxAge = 200 * time.Millisecond
 
 type health struct {
 	client *redlock.Client
-	asking singleflight.Group // of one key: it guards what is below
+	asking singleflight.Group // with one key: guards the fields below
 	last   report
-	came   time.Time // when last came; zero if there is none
+	came   time.Time // the time of last; zero if there is none
 }
 
 // report is the body of an answer.
@@ -66,13 +69,13 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body := report{Nodes: []nodeReport{}}
 	if h.client != nil {
-		// All requests share this look at the nodes, so it goes on if one of them is cancelled.
+		// All requests share this answer, so a cancelled request must not end it.
 		ctx := context.WithoutCancel(r.Context())
 		answer := h.asking.DoChan("", func() (any, error) { return h.look(ctx), nil })
 		select {
 		case a := <-answer:
 			body = a.Val.(report)
-		case <-r.Context().Done(): // 503: whoever bounds the request may pass the answer on
+		case <-r.Context().Done(): // 503, for a middleware that still answers
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -81,11 +84,12 @@ func (h *health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	if r.Method == http.MethodGet {
-		_ = json.NewEncoder(w).Encode(body) // whoever asked has gone, if it fails
+		_ = json.NewEncoder(w).Encode(body) // fails only if the client has gone
 	}
 }
 
-// look returns what the nodes say, or have said within the last maxAge. Only one call runs at a time.
+// look returns the readiness of the nodes, which is at most maxAge old. Only one call runs at a
+// time.
 func (h *health) look(ctx context.Context) report {
 	if !h.came.IsZero() && time.Since(h.came) < maxAge {
 		return h.last
