@@ -13,34 +13,38 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Election is one candidate, or an observer, in the election that the name of a lock stands for. It is safe for
-// concurrent use; its zero value is not usable. It costs nothing and starts nothing before it is used.
+// Election is one candidate, or an observer, in the election with the name of a lock. It is safe
+// for concurrent use; its zero value is not usable. It starts no goroutine and sends no request
+// before its first call.
 type Election struct {
 	mutex *redlock.Mutex
 	lock  *quorum.Lock
 	set   options.Settings
 	key   string // the name of the lock with its prefix
 	value string // of a new term
-	err   error  // of a wrong lock or value: all calls return it
+	err   error  // if not nil, all calls return it
 
 	mu       sync.Mutex
 	term     *Term // the latest of this Election; nil if there was none
 	answered *Term // the latest term whose result Resign has returned
 }
 
-// New returns a candidate whose lock is m. The others read the value while this candidate leads: for example, its address.
-// It has at most [MaxValue] bytes, and is empty for an observer. All candidates and observers of an election use the same
-// nodes, name, prefix and quorum, as with any lock. Another user of the lock m excludes the leader, but does not lead.
+// New returns a candidate with the lock m. The others read its value while it leads: for example,
+// its address. The value has at most [MaxValue] bytes, and is empty for an observer. All candidates
+// and observers of an election must have the same nodes, name, prefix and quorum, as with any lock.
+// Another user of the lock m excludes the leader, but does not lead.
 //
-// They must also use the same [quorumlock.WithTTL] and [quorumlock.WithDrift]. Leader and Observe judge the validity of the
-// leader's lease by their own settings. With other settings than the leader's, they may be sure of a leader whose lease is
-// over, or never be sure of the leader. There is still at most one leader at a time.
+// They must also have the same [quorumlock.WithTTL] and [quorumlock.WithDrift]. Leader and Observe
+// compute the validity of the leader's lease from their own options. With other options than the
+// leader's, they may be sure of a leader with an expired lease, or never be sure of the leader.
+// There is still at most one leader at a time.
 //
-// The options of m work as on a Mutex. [quorumlock.WithTTL] bounds how long a dead leader keeps others out.
-// [quorumlock.WithWait] bounds a Campaign; Run campaigns again then. [quorumlock.WithMaxHold] and
-// [quorumlock.WithoutRenewal] bound a term, which is then lost. [quorumlock.WithOwner] is refused.
+// The options of m work as on a Mutex. [quorumlock.WithTTL] bounds how long a dead leader blocks
+// others. [quorumlock.WithWait] bounds a Campaign; Run then campaigns again.
+// [quorumlock.WithMaxHold] and [quorumlock.WithoutRenewal] bound a term, which is then lost.
+// [quorumlock.WithOwner] is refused.
 //
-// If m, one of its options or the value is wrong, all calls return an error that names the fault.
+// If m, one of its options or the value is invalid, all calls return an error that names the fault.
 func New(m *redlock.Mutex, value string) *Election {
 	e := &Election{mutex: m, value: value}
 	if m == nil {
@@ -63,7 +67,7 @@ func New(m *redlock.Mutex, value string) *Election {
 	return e
 }
 
-// Name returns the name of the lock.
+// Name returns the name of the lock, without its prefix.
 func (e *Election) Name() string {
 	if e.mutex == nil {
 		return ""
@@ -71,23 +75,26 @@ func (e *Election) Name() string {
 	return e.mutex.Name()
 }
 
-// Campaign waits until this candidate leads, in the order in which the candidates of all processes came, and returns
-// its term. The value is then known at a quorum of the nodes. The context of the term descends from ctx, like the context
-// of a lease; [quorumlock.WithWait] bounds only the wait. Call [Term.Resign] when the work or the term's context is done.
+// Campaign waits until this candidate leads, in the order of the candidates' calls in all
+// processes. It returns the term when the value is at a quorum of the nodes. The context of the
+// term descends from ctx, like the context of a lease; [quorumlock.WithWait] bounds only the wait.
+// The caller must call [Term.Resign] when the work or the term's context is done.
 //
-// Campaign rides out an outage of the nodes. When ctx is done, it returns ctx's error, joined with
-// the last error of writing the value, if any. It also returns the errors of Lock, see
+// Campaign waits during an outage of the nodes. If ctx is done first, it returns ctx's error,
+// joined with the last error of writing the value, if any. It also returns the errors of Lock, see
 // [quorumlock.Locker]. It returns [quorumlock.ErrDeadlock] if ctx descends from a term of this
-// election or a lease of its lock. It returns a *[quorumlock.QuorumError] if too many nodes for a
-// quorum refuse the value, because the user may not write the value or its key holds something
-// else. After an error nothing is left on the nodes but token counters; a node that cannot be
-// reached forgets the rest within the TTL.
+// election or a lease of its lock. It returns a *[quorumlock.QuorumError] if too many nodes refuse
+// the value for good, because the user may not write the value or its key has a value of another
+// program.
+//
+// A failed Campaign leaves only token counters on the nodes. An unreachable node expires the other
+// keys within the TTL.
 func (e *Election) Campaign(ctx context.Context) (*Term, error) {
 	t, _, err := e.campaign(ctx, false)
 	return t, err
 }
 
-// campaign is Campaign. locked reports whether it got the lock, even if it failed then.
+// campaign is Campaign. locked reports whether it acquired the lock, even if it failed later.
 func (e *Election) campaign(ctx context.Context, serves bool) (t *Term, locked bool, err error) {
 	if err := e.check(ctx); err != nil {
 		return nil, false, err
@@ -98,7 +105,7 @@ func (e *Election) campaign(ctx context.Context, serves bool) (t *Term, locked b
 			return nil, false, err
 		}
 		if lease.HoldCount() > 1 {
-			_ = lease.Unlock(ctx) // of many: it releases nothing
+			_ = lease.Unlock(ctx) // an inner lease: it releases nothing
 			return nil, true, fmt.Errorf("%w: the context of the campaign already holds %q: use one that does not descend from the hold", quorumlock.ErrDeadlock, e.Name())
 		}
 		t := newTerm(ctx, e, lease, serves)
@@ -126,7 +133,7 @@ func (e *Election) check(ctx context.Context) error {
 	return nil
 }
 
-// Leading returns the term in which this Election leads, if it does at this moment.
+// Leading returns the present term of this Election. ok is false if this Election does not lead.
 func (e *Election) Leading() (*Term, bool) {
 	t := e.latest()
 	if t == nil || t.Err() != nil {
@@ -142,8 +149,9 @@ func (e *Election) latest() *Term {
 	return e.term
 }
 
-// Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is none, or if an earlier Resign of the
-// Election has returned the result of that term. A Run goes on: it campaigns again, behind the other waiters. Cancel its ctx to end it.
+// Resign is [Term.Resign] for the term of this Election. It returns [ErrNotLeader] if there is
+// none, or if an earlier Resign of the Election has returned the result of that term. A Run
+// continues: it campaigns again, behind the other waiters. To end a Run, cancel its ctx.
 func (e *Election) Resign(ctx context.Context) error {
 	if e.err != nil {
 		return e.err

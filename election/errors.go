@@ -19,16 +19,17 @@ var (
 	// ErrNotLeader is the error of Resign without a term of this Election.
 	ErrNotLeader = errors.New("quorumlock: this election does not lead")
 
-	// ErrResigned is the [context.Cause] of a term's context after Resign, or after the start of the client's Shutdown. Later
-	// calls of the term return it.
+	// ErrResigned is the [context.Cause] of a term's context after Resign, or after the start of
+	// the client's Shutdown. Later calls of the term return it.
 	ErrResigned = errors.New("quorumlock: the leader has resigned")
 
-	// ErrNotDrained is the error of a release before the end of the leader's work: within a TTL after the end of the term's
-	// context, the lead function of Run did not return, or nobody called Resign.
+	// ErrNotDrained is the error of a release before the end of the leader's work. Within a TTL
+	// after the end of the term's context, the lead function of Run did not return, or the holder
+	// of the term did not call Resign.
 	ErrNotDrained = errors.New("quorumlock: released before the end of the leader's work")
 )
 
-// MaxValue is the longest value of a leader, in bytes.
+// MaxValue is the maximum length of a leader's value, in bytes.
 const MaxValue = 64 << 10
 
 // checkValue refuses a value that is too long.
@@ -39,8 +40,8 @@ func checkValue(value string) error {
 	return nil
 }
 
-// isFinal reports whether another round cannot bring the value to need of the cells: too many nodes refuse it for good. If
-// fewer refuse, it is not final: others may be down, and come back.
+// isFinal reports whether another round cannot bring the value to need of the cells: too many nodes
+// refuse it for good. Fewer refusals are not final, because the other nodes may come back.
 func isFinal(err error, need, cells int) bool {
 	e, ok := errors.AsType[*quorumlock.QuorumError](err)
 	if !ok {
@@ -55,21 +56,21 @@ func isFinal(err error, need, cells int) bool {
 	return refused > cells-need
 }
 
-// isIncurable reports whether an error of a node will not go away by itself: the user may not use the key of the value,
-// or something else is kept there.
+// isIncurable reports whether a node's error is permanent: the user has no permission for the key
+// of the value, or the key has a value of another program.
 func isIncurable(err error) bool {
 	said, ok := errors.AsType[redis.Error](err)
 	return errors.Is(err, quorumlock.ErrNotALock) || ok && isForbidden(said.Error())
 }
 
-// isForbidden reports whether a server said that the user may not do something. For a command within a script, Redis 7 and the
-// versions before it each say something else.
+// isForbidden reports whether a server's error means a lack of permission. For a command within a
+// script, Redis 7 and earlier versions have different texts.
 func isForbidden(said string) bool {
 	return strings.HasPrefix(said, "NOPERM") || strings.Contains(said, "ACL failure in script") || strings.Contains(said, "The user executing the script can't")
 }
 
-// isEndOfContext reports whether an error says only that a context is done: one that is joined of several does if each of
-// them does.
+// isEndOfContext reports whether err means only that a context is done. A joined error does if all
+// of its parts do.
 func isEndOfContext(err error) bool {
 	switch e := err.(type) { //nolint:errorlint // it looks at each error of the tree
 	case *quorumlock.LostError:

@@ -12,22 +12,23 @@ import (
 
 // Leader is the leader of an election at the time of a read.
 type Leader struct {
-	Owner   quorumlock.Owner // empty if nobody leads; its label names the process
+	Owner   quorumlock.Owner // empty without a leader; its label names the process
 	Value   string           // the leader's value
 	Token   uint64           // its fencing token
-	Version uint64           // counts the values of this leader, from 1
+	Version uint64           // the number of the value among the values of this leader, from 1
 
-	// Sure reports whether a quorum of the nodes has this holder and this value. Then nobody else could win the lock, and
-	// no later value was at a quorum before the call. Otherwise the leader is a guess: a new leader before it is known
-	// at a quorum, or a former one whose keys are about to expire.
+	// Sure reports whether a quorum of the nodes has this holder and this value. Then no other
+	// owner can win the lock, and no later value was at a quorum before the call. Otherwise the
+	// leader is a guess: a new leader before it is known at a quorum, or a former one shortly
+	// before the expiry of its keys.
 	Sure bool
 
 	Nodes  int           // number of nodes with this leader and value
 	Needed int           // the quorum
-	TTL    time.Duration // of the keys at a quorum, unless the leader renews or resigns
+	TTL    time.Duration // until the keys expire at a quorum, unless the leader renews or resigns
 }
 
-// String describes the leader in one line, for people.
+// String returns the leader in one line, for people.
 func (l Leader) String() string {
 	if l.Owner == "" {
 		return "no leader"
@@ -42,15 +43,15 @@ func (l Leader) String() string {
 	return fmt.Sprintf("leader %s, value %.100q, token %d, at %d nodes of the %d needed%s", who, l.Value, l.Token, l.Nodes, l.Needed, doubt)
 }
 
-// Leader reads the leader from the nodes. It returns as soon as a quorum agrees. Otherwise it waits until ctx is done, for
-// the node timeout at most. It changes nothing.
+// Leader reads the leader from the nodes. It returns as soon as a quorum agrees. Otherwise it waits
+// until ctx is done, for the node timeout at most. It changes nothing on the nodes.
 //
-// It returns [ErrNoLeader] if nobody leads. It returns a *[quorumlock.QuorumError], along with the best guess, if fewer nodes
-// answered than the quorum; ctx's error if ctx is done first; and [quorumlock.ErrClosed] after Close of the client. If the
-// error is nil there is a leader; see [Leader.Sure].
+// With a nil error there is a leader; see [Leader.Sure]. Leader returns [ErrNoLeader] if there is
+// no leader; a *[quorumlock.QuorumError], along with the best guess, if fewer nodes than the quorum
+// answered; ctx's error if ctx is done first; and [quorumlock.ErrClosed] after Close of the client.
 //
-// A dead leader is reported until the TTL of its keys. In the last part of that time, the drift, it is not sure: its lease
-// is over.
+// A dead leader is returned until its keys expire. In the last part of that time, the drift, it is
+// not sure, because its lease is over.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
 	if err := e.check(ctx); err != nil {
 		return Leader{}, err
@@ -62,7 +63,7 @@ func (e *Election) Leader(ctx context.Context) (Leader, error) {
 // view is the result of a read.
 type view struct {
 	leader  Leader
-	pending bool // somebody may hold the lock without a value at a quorum: a change is under way
+	pending bool // an owner may hold the lock without a value at a quorum: a change is under way
 }
 
 // answer is the reply of one node.
@@ -72,7 +73,7 @@ type answer struct {
 	err      error
 }
 
-// look asks all nodes until the outcome is decided.
+// look asks all nodes, and returns when further answers cannot change the outcome.
 func (e *Election) look(ctx context.Context) (view, error) {
 	if err := ctx.Err(); err != nil {
 		return view{}, err
@@ -102,7 +103,7 @@ func (e *Election) look(ctx context.Context) (view, error) {
 	}
 }
 
-// judge returns the view of the answers so far, and whether more answers could change it.
+// judge returns the view of the answers so far. decided is false if further answers may change it.
 func (e *Election) judge(answers []answer) (v view, decided bool, err error) {
 	need, cells := e.lock.Quorum()
 	failed := &quorumlock.QuorumError{Needed: need}
@@ -132,8 +133,8 @@ func (e *Election) judge(answers []answer) (v view, decided bool, err error) {
 	return v, all || !v.pending, ErrNoLeader
 }
 
-// best returns the leader that most speaks for: the one at a quorum, or else the latest that may be at a quorum, given that
-// some nodes are mute. It returns no leader if no holder has a value.
+// best returns the leader at a quorum, or else the latest that may be at a quorum, as mute nodes
+// may have it. It returns no leader if no holder has a value.
 func (e *Election) best(said []answer, mute int) Leader {
 	need, _ := e.lock.Quorum()
 	var best Leader
@@ -159,7 +160,7 @@ func (e *Election) best(said []answer, mute int) Leader {
 			}
 		}
 		if holders+mute < need {
-			continue // it cannot have a quorum
+			continue // the owner cannot have a quorum
 		}
 		l.Nodes, l.Sure = len(ttls), lasting >= need
 		slices.Sort(ttls)
@@ -176,13 +177,14 @@ func (e *Election) best(said []answer, mute int) Leader {
 	return best
 }
 
-// lasts reports whether the lease of a holder may be valid yet, whose key expires in ttl: a lease ends that much before its
-// keys do.
+// lasts reports whether the lease of a holder may still be valid, if its key expires in ttl: a
+// lease ends earlier than its keys by the drift.
 func (e *Election) lasts(ttl time.Duration) bool {
 	return ttl > e.set.TTL-e.set.Drift.Validity(e.set.TTL, 0)
 }
 
-// mayBeHeld reports whether somebody may hold the lock at a quorum, given that some nodes are mute.
+// mayBeHeld reports whether an owner may hold the lock at a quorum, as mute nodes may have the
+// owner.
 func (e *Election) mayBeHeld(said []answer, mute int) bool {
 	need, _ := e.lock.Quorum()
 	if mute >= need {
@@ -202,8 +204,8 @@ func (e *Election) mayBeHeld(said []answer, mute int) bool {
 	return false
 }
 
-// ownerAt returns the owner who holds the lock at the cell that answered. A holder of another cell, which the same server
-// has under another address, does not count twice.
+// ownerAt returns the holder of the lock at the cell of the answer. It returns no owner if the
+// holder is of another cell: a server with two addresses must not count twice.
 func ownerAt(a answer) quorumlock.Owner {
 	owner := wire.Base(a.standing.Holder)
 	if owner == "" || wire.OfCell(owner, a.cell) != a.standing.Holder {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	firstLook   = 5 * time.Millisecond // until the next look where a change is under way; doubles with each look
-	longestLook = time.Second          // it grows to this
+	firstLook   = 5 * time.Millisecond // the first pause between looks during a change; doubles
+	longestLook = time.Second          // the longest pause between looks during a change
 )
 
 // Observe returns an iterator over the leader: its present state first, and then each change.
@@ -20,23 +20,27 @@ const (
 //	for leader, err := range e.Observe(ctx) {
 //		switch {
 //		case err == nil: // leader.Sure, as a rule: a new leader, or a new value
-//		case errors.Is(err, election.ErrNoLeader): // nobody leads
-//		default: // too few nodes answer: the leader is not known, or a guess
+//		case errors.Is(err, election.ErrNoLeader): // there is no leader
+//		default: // too few nodes answer: the leader is unknown, or a guess
 //		}
 //	}
 //
-// The nodes publish a new leader, a new value and a Resign, so Observe yields these at once. It yields the end of a dead
-// leader at the expiry of its keys, and an unpublished change, such as a ForceUnlock, within a TTL. It yields an uncertain
-// state, such as an outage, if the state lasts for longer than the node timeout after the next read, which may come a TTL
-// later. It yields an outage once, and continues. The iteration ends when ctx is done, or with a permanent error, which
-// comes last: [quorumlock.ErrClosed], [quorumlock.ErrNilContext], or the error of wrong arguments of [New].
+// The nodes publish a new leader, a new value and a Resign, so Observe yields these at once. It
+// yields the end of a dead leader at the expiry of its keys, and an unpublished change, such as a
+// ForceUnlock, within a TTL. It yields an uncertain state, such as an outage, if the state lasts
+// for longer than the node timeout after the next read, which may come a TTL later. It yields an
+// outage once, and continues.
 //
-// Observe may skip short states: a leader or a value that is replaced before the next iteration, and the time between two
-// leaders. It never skips the latest state, and never goes back: the tokens of sure leaders rise, and so do the versions of
-// one leader's values.
+// The iteration ends when ctx is done, or with a permanent error, which comes last:
+// [quorumlock.ErrClosed], [quorumlock.ErrNilContext], or the error of invalid arguments of [New].
 //
-// An iteration is for one goroutine. It costs a read of all nodes for each change, and one more for each TTL. It leaves
-// nothing at the nodes. Several iterations may run at the same time.
+// Observe may skip short states: a leader or a value that is replaced before the next iteration,
+// and the time between two leaders. It never skips the latest state, and never goes back: the
+// tokens of sure leaders rise, and so do the versions of one leader's values.
+//
+// An iteration is for one goroutine; several iterations may run at the same time. An iteration
+// costs a read of all nodes for each change, and one more for each TTL. It leaves nothing on the
+// nodes.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if err := e.check(ctx); err != nil {
@@ -59,7 +63,7 @@ type observer struct {
 	latest   Leader        // the highest yielded by token and version
 }
 
-// heard is called with every message. It makes the next look due.
+// heard is called with every message. The next look is then due.
 func (o *observer) heard(string) {
 	select {
 	case o.changed <- struct{}{}:
@@ -122,7 +126,7 @@ func (o *observer) pause(v view, looks int) time.Duration {
 	switch {
 	case looks > 0:
 		return min(firstLook<<min(looks-1, 10), longestLook)
-	case v.leader.Sure: // until its keys expire, unless it renews
+	case v.leader.Sure: // until its keys expire, unless they are renewed
 		return v.leader.TTL + time.Millisecond
 	}
 	return o.election.set.TTL
@@ -141,13 +145,13 @@ func (o *observer) isNews(l Leader, err error) bool {
 	switch {
 	case !o.began || outcome(err) != outcome(o.err):
 		return true
-	case outcome(err) == errUnknown: // one outage, in which a node may come and go; a later leader or value is news
+	case outcome(err) == errUnknown: // in an outage, only a later leader or value is news
 		return l.Token > o.latest.Token || l.Token == o.latest.Token && l.Version > o.latest.Version
 	}
 	return l.Owner != o.leader.Owner || l.Version != o.leader.Version || l.Sure != o.leader.Sure
 }
 
-// outcome returns the kind of a look's result.
+// outcome returns the class of a look's error.
 func outcome(err error) error {
 	if err == nil || errors.Is(err, ErrNoLeader) {
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Rounds bring the value of a term to the nodes: one for each new value, and one for every third of the TTL, which prolongs
-// it. A round asks every node. A node writes only for the present holder of the lock, and only if no higher token has
-// written: see proclaim.lua.
+// A round writes the value of a term to the nodes. There is one for each new value, and one every
+// third of the TTL, which renews the value. A node accepts a write only from the present holder of
+// the lock, and only if no higher token has written: see proclaim.lua.
 
-// round is one attempt to write the value to all nodes. It is guarded by the mutex of its term.
+// round is one attempt to write the value to all nodes. The mutex of its term guards it.
 type round struct {
 	version uint64
 	left    int // nodes that have not answered
@@ -28,12 +28,15 @@ type proclaimer struct {
 	done    chan error // capacity 1
 }
 
-// Proclaim changes the value of the leader, and returns when a quorum of the nodes has it. No later call of Leader returns
-// the former value as sure. Of concurrent calls the last one wins; the others return with it.
+// Proclaim changes the value of the leader, and returns when the value is at a quorum of the nodes.
+// After that, no call of Leader returns the former value as sure. Of concurrent calls the last one
+// wins; the others return with it.
 //
-// It returns an error at once if the value is longer than [MaxValue]. After the term, it returns the error of [Term.Err]
-// and changes nothing. It returns a *[quorumlock.QuorumError] if too few nodes have taken the value, and ctx's error if ctx
-// is done first. After both, the nodes may have the value, and the term retries until it ends or has another value.
+// Proclaim returns an error at once if the value is longer than [MaxValue]. After the term, it
+// returns the error of [Term.Err] and changes nothing. It returns a *[quorumlock.QuorumError] if
+// too few nodes accepted the value, and ctx's error if ctx is done first. After these two errors
+// the nodes may have the value, and the term repeats the write until the term ends or has another
+// value.
 func (t *Term) Proclaim(ctx context.Context, value string) error {
 	if ctx == nil {
 		return quorumlock.ErrNilContext
@@ -56,7 +59,7 @@ func (t *Term) Proclaim(ctx context.Context, value string) error {
 	return t.await(ctx, p)
 }
 
-// expect adds a proclaimer of the present version. The caller holds mu.
+// expect adds a proclaimer of the present version. The caller must hold mu.
 func (t *Term) expect() *proclaimer {
 	p := &proclaimer{t.version, make(chan error, 1)}
 	if t.told >= t.version {
@@ -81,15 +84,16 @@ func (t *Term) await(ctx context.Context, p *proclaimer) error {
 	return err
 }
 
-// begin starts the keeper, and returns when the first value is at a quorum. It rides out nodes that fail, and returns
-// an error when the term is over, or when so many nodes refuse the value for good that the others are no quorum.
+// begin starts the keeper, and returns when the first value is at a quorum. It repeats rounds that
+// fail. It returns an error when the term is over, or when too many nodes refuse the value for
+// good.
 func (t *Term) begin(ctx context.Context) error {
 	if err := t.election.lock.Client().Go(t.keep); err != nil {
-		_ = t.lease.Unlock(context.WithoutCancel(ctx)) // it is lost with the client
+		_ = t.lease.Unlock(context.WithoutCancel(ctx)) // lost with the client
 		return err
 	}
 	need, cells := t.election.lock.Quorum()
-	var last error // of the rounds
+	var last error // the last error of a round
 	for {
 		t.mu.Lock()
 		p := t.expect()
@@ -111,14 +115,14 @@ func (t *Term) begin(ctx context.Context) error {
 			return errs.Join(ctx.Err(), last)
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, ErrResigned): // no caller has the term yet: the client is shutting down
+		case errors.Is(err, ErrResigned): // the client is shutting down: no caller has the term yet
 			return quorumlock.ErrClosed
 		}
 		return err
 	}
 }
 
-// giveUp ends a term that nobody has.
+// giveUp ends a term before a caller has it.
 func (t *Term) giveUp() error {
 	t.end(ErrResigned)
 	t.finished()
@@ -133,7 +137,7 @@ func (t *Term) signal() {
 	}
 }
 
-// tell begins a round. A whole one sends the value; another one only if a node asks for it.
+// tell begins a round. A whole round sends the value; others send it only to nodes that ask for it.
 func (t *Term) tell(whole bool) {
 	_, cells := t.election.lock.Quorum()
 	t.mu.Lock()
@@ -193,7 +197,8 @@ func (t *Term) answered(r *round, cell int, yes bool, err error) {
 	}
 }
 
-// decide answers the proclaimers of the round's version and of earlier ones. The caller holds mu.
+// decide answers the proclaimers of the round's version and of earlier versions. The caller must
+// hold mu.
 func (t *Term) decide(r *round, err error) {
 	if err == nil {
 		t.told = max(t.told, r.version)
@@ -222,8 +227,8 @@ func (t *Term) pause(yes, need, cells int) time.Duration {
 	return max(ttl/48, 5*time.Millisecond)
 }
 
-// withdraw takes the value away, as far as nodes can be reached. Elsewhere its key ends with its TTL, and counts for
-// nothing until then, since its owner does not hold the lock.
+// withdraw deletes the value at the nodes. At an unreachable node the key ends with its TTL. It
+// does not count until then, because its owner does not hold the lock.
 func (t *Term) withdraw() {
 	l := t.election.lock
 	_, cells := l.Quorum()

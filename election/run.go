@@ -10,28 +10,32 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Run campaigns, and calls lead when this candidate leads. When the leadership is lost, or somebody calls Resign, it
-// campaigns again, behind the other waiters, until ctx is done. lead is called by the goroutine of Run, so it never runs twice
-// at a time. Its ctx is that of the [Term], which [TermOf] finds in it.
+// Run campaigns, and calls lead when this candidate leads. After a loss of the leadership or a
+// Resign, Run campaigns again, behind the other waiters, until ctx is done. Run calls lead in its
+// own goroutine, so lead never runs twice at a time. The ctx of lead is that of the [Term];
+// [TermOf] returns that term.
 //
-// The lock is released when lead has returned, not before: drain first. While lead winds up after the end of its ctx, the
-// lock is kept and renewed, for a TTL at most. If lead has not returned by then, the lock is released, the next
-// leader begins, and only the fencing token keeps the two apart. Run then still waits for lead; [Election.Health]
-// reports it. The ctx of lead is done by then, so calls that drain need another one:
+// The lock is released after lead has returned: drain first. While lead winds up after the end of
+// its ctx, the lock is kept and renewed, for a TTL at most. After that the lock is released, the
+// next leader begins, and only the fencing token separates the two. Run still waits for lead;
+// [Election.Health] reports the delay. The ctx of lead is done by then, so calls that drain need
+// another one:
 //
 //	err := e.Run(ctx, func(ctx context.Context) error {
 //		<-ctx.Done() // or serve until then
-//		drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second) // less than the TTL
+//		ctx = context.WithoutCancel(ctx)
+//		drain, cancel := context.WithTimeout(ctx, 5*time.Second) // less than the TTL
 //		defer cancel()
 //		return server.Shutdown(drain)
 //	})
 //
-// Run returns when lead returns while this candidate still leads. It returns lead's result,
-// joined with [quorumlock.ErrLost] if the lock turns out to be lost at the release. After a loss or Resign has cancelled its
-// ctx, lead's return does not end Run; an error other than the context's is logged. When ctx is done, Run returns ctx's error,
-// joined with such an error of lead. When the client begins its Shutdown, Run resigns, and returns [quorumlock.ErrClosed],
-// joined likewise. Run also returns the errors of Campaign. After the end of a positive [quorumlock.WithWait], Run campaigns
-// again. If lead panics, the lock is released first.
+// If lead returns while this candidate still leads, Run returns lead's result, joined with
+// [quorumlock.ErrLost] if the release finds that the lock was lost. If lead returns after a loss or
+// Resign has cancelled its ctx, Run continues, and logs an error other than the context's. If ctx
+// is done, Run returns ctx's error, joined with such an error of lead. At the start of the client's
+// Shutdown, Run resigns, and returns [quorumlock.ErrClosed], joined likewise. Run also returns the
+// errors of Campaign. After the end of a positive [quorumlock.WithWait], Run campaigns again. If
+// lead panics, the lock is released first.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error) error {
 	if err := e.check(ctx); err != nil {
 		return err
@@ -44,7 +48,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error
 		t, locked, err := e.campaign(ctx, true)
 		switch {
 		case err != nil && !locked && ctx.Err() == nil && e.set.Wait > 0 && time.Since(began) >= e.set.Wait && errors.Is(err, context.DeadlineExceeded):
-			continue // the wait is over
+			continue // the end of WithWait
 		case err != nil:
 			return err
 		}
@@ -54,9 +58,9 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context) error
 	}
 }
 
-// serve runs lead in the term. It returns whether to campaign again, and otherwise the result of Run.
+// serve runs lead in the term. It returns true to campaign again, and otherwise the result of Run.
 func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) (again bool, err error) {
-	var ended error // why the term had ended before lead returned
+	var ended error // the reason if the term ended before lead returned
 	func() {
 		defer func() { // also if lead panics
 			t.finished()
@@ -88,9 +92,10 @@ func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) 
 	return true, nil
 }
 
-// Health returns an error if the work of a leader goes on although its leadership ended longer than grace ago: the lead
-// function of Run does not return, or the Term of Campaign was not resigned. It is for the health check of a process, which
-// should then be restarted. It asks no node.
+// Health returns an error if the work of a leader continues more than grace after the end of its
+// leadership: the lead function of Run does not return, or the Term of Campaign was not resigned.
+// It is for the health check of a process: restart a process that fails it. Health sends no
+// request.
 func (e *Election) Health(grace time.Duration) error {
 	if e.err != nil {
 		return e.err
@@ -107,7 +112,7 @@ func (e *Election) Health(grace time.Duration) error {
 	t.mu.Lock()
 	ended := t.ended
 	t.mu.Unlock()
-	if ended.IsZero() { // its keeper has not looked yet
+	if ended.IsZero() { // the keeper has not seen the end yet
 		ended = time.Now()
 	}
 	if until := t.ValidUntil(); until.Before(ended) { // the process was paused

@@ -12,21 +12,21 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Term is a time in which a candidate leads, from the grant of the lock to its release or loss. It is safe for concurrent
-// use; its zero value is not usable. A copy of a Term is the same term.
+// Term is the time in which a candidate leads, from the grant of the lock to its release or loss.
+// It is safe for concurrent use; its zero value is not usable. A copy of a Term is the same term.
 type Term struct{ *term }
 
-// term is the state shared by the copies of a Term.
+// term is the state that all copies of a Term share.
 type term struct {
-	first    Term // of all copies
+	first    Term // the term in its contexts, for every copy
 	election *Election
-	outer    *Term // the term that its context descends from, or nil
+	outer    *Term // the term that the context descends from, or nil
 	lease    *quorumlock.Lease
 	ctx      context.Context // of the leader's work
 	end      context.CancelCauseFunc
-	serves   bool          // a lead function of Run runs in it
-	kick     chan struct{} // the keeper should look; capacity 1
-	drained  chan struct{} // closed when the work has ended: the lock may be released
+	serves   bool          // a lead function of Run runs in the term
+	kick     chan struct{} // wakes the keeper; capacity 1
+	drained  chan struct{} // closed at the end of the work: the lock may be released
 	drain    sync.Once     // closes drained
 	over     chan struct{} // closed when the lock is released or lost, and the keeper has ended
 	err      error         // of the release; set before over is closed
@@ -37,11 +37,11 @@ type term struct {
 	told    uint64 // the highest version at a quorum
 	round   *round // the latest
 	due     time.Time
-	callers []*proclaimer // that wait for a quorum
-	ended   time.Time     // when the keeper saw the context end
+	callers []*proclaimer // the proclaimers that wait for a quorum
+	ended   time.Time     // when the keeper saw the end of the context; zero before
 }
 
-// termKey finds the term in the contexts that descend from its own.
+// termKey is the key of the term in its context.
 type termKey struct{}
 
 func newTerm(ctx context.Context, e *Election, lease *quorumlock.Lease, serves bool) *Term {
@@ -55,7 +55,7 @@ func newTerm(ctx context.Context, e *Election, lease *quorumlock.Lease, serves b
 	return &t.first
 }
 
-// TermOf returns the term whose context ctx descends from: that of a lead function finds its fencing token there.
+// TermOf returns the term that ctx descends from. A lead function uses it to get its fencing token.
 func TermOf(ctx context.Context) (t *Term, ok bool) {
 	if ctx == nil {
 		return nil, false
@@ -64,36 +64,39 @@ func TermOf(ctx context.Context) (t *Term, ok bool) {
 	return t, ok
 }
 
-// Context returns the context for the leader's work. It is cancelled before anybody else can lead: at the deadline of the
-// lease or its earlier loss, with Resign or the client's Shutdown, or with the ctx of Campaign or Run. Its [context.Cause]
-// is a *[quorumlock.LostError], [ErrResigned], or the cause of ctx.
+// Context returns the context for the leader's work. It is cancelled before another candidate can
+// lead: at the deadline of the lease or its earlier loss, with Resign or the client's Shutdown, or
+// with the ctx of Campaign or Run. Its [context.Cause] is a *[quorumlock.LostError], [ErrResigned],
+// or the cause of ctx.
 func (t *Term) Context() context.Context {
 	t.look()
 	return t.ctx
 }
 
-// Err returns nil while this is the leader, and then the cause of the term's context. Like every call of the term, it
-// compares the clock with the deadline of the lease: after a pause of the process, the timer of the context may be late.
+// Err returns nil while the term lasts, and then the cause of the term's context. Like every call
+// of the term, it compares the clock with the deadline of the lease: after a pause of the process,
+// the timer of the context may be late.
 func (t *Term) Err() error {
 	t.look()
 	return context.Cause(t.ctx)
 }
 
-// look ends the context of a term whose lease is over.
+// look cancels the context of a term if its lease is over.
 func (t *Term) look() {
 	if t.ctx.Err() == nil && !time.Now().Before(t.lease.ValidUntil()) {
 		t.end(&quorumlock.LostError{Name: t.election.Name(), Owner: t.lease.Owner(), Reason: "it was not renewed in time"})
 	}
 }
 
-// Token returns the fencing token, which is higher than the token of every earlier leader. Send it with every write, to a
-// resource that refuses tokens lower than the highest it has seen. It stays the same for the whole term.
+// Token returns the fencing token, which is higher than the token of every earlier leader. It is
+// constant for the whole term. Send it with every write, to a resource that refuses tokens lower
+// than the highest so far.
 func (t *Term) Token() uint64 { return t.lease.Token() }
 
 // Owner returns the owner of the lock, as in the results of Leader and Inspect.
 func (t *Term) Owner() quorumlock.Owner { return t.lease.Owner() }
 
-// ValidUntil returns the end of the leadership without another renewal, on this process's clock.
+// ValidUntil returns the end of the leadership without further renewals, on this process's clock.
 func (t *Term) ValidUntil() time.Time { return t.lease.ValidUntil() }
 
 // Value returns the last proclaimed value.
@@ -103,25 +106,28 @@ func (t *Term) Value() string {
 	return t.value
 }
 
-// Resign ends the term. It cancels the term's context, waits until the lead function of Run has returned, and releases the
-// lock, so that the next candidate leads at once. If the lead function does not return within a TTL, the lock is
-// released all the same and Resign returns [ErrNotDrained]: the next leader begins, and only the fencing token
-// tells the two apart. Without a Run, end the work first: Resign releases at once. If the work has
-// entered the lock again by the term's context, and has not unlocked it, Resign releases that, too.
+// Resign ends the term. It cancels the term's context, waits until the lead function of Run has
+// returned, and releases the lock, so that the next candidate leads at once. If the lead function
+// does not return within a TTL, the lock is released all the same and Resign returns
+// [ErrNotDrained]: the next leader begins, and only the fencing token separates the two. Without a
+// Run, end the work first: Resign releases at once. It also releases leases of the lock that the
+// work acquired with the term's context and did not unlock.
 //
-// That ctx is done does not stop any of this, so Resign is safe to defer. If ctx is done while the lead function runs,
-// Resign returns ctx's error and the rest goes on without it. If ctx descends from the term's own context, the caller is
-// part of the work: Resign returns nil at once, and the lock is released when the lead function has returned.
+// A ctx that is done does not stop Resign, so Resign is safe to defer. If ctx is done while the
+// lead function runs, Resign returns ctx's error, and the release follows without it. If ctx
+// descends from the term's own context, the caller is part of the work: Resign returns nil at once,
+// and the lock is released when the lead function has returned.
 //
-// Resign returns [quorumlock.ErrLost] if the leadership was lost before, and a *[quorumlock.QuorumError] if too few nodes
-// confirmed the release: the others forget the lock at its TTL. Called again, it returns the same again. With a nil ctx it
-// resigns all the same, and returns [quorumlock.ErrNilContext], joined with the error of the release if there is one.
+// Resign returns [quorumlock.ErrLost] if the leadership was lost before, and a
+// *[quorumlock.QuorumError] if too few nodes confirmed the release: the others expire the lock with
+// its TTL. Repeated calls return the same result. With a nil ctx, Resign ends the term and returns
+// [quorumlock.ErrNilContext], joined with the error of the release, if any.
 func (t *Term) Resign(ctx context.Context) error {
 	_, err := t.resign(ctx)
 	return err
 }
 
-// resign also reports whether the error is that of the end of the term.
+// resign also reports whether err is the final result of the term.
 func (t *Term) resign(ctx context.Context) (over bool, err error) {
 	if ctx == nil {
 		over, err = t.resign(context.Background())
@@ -154,20 +160,21 @@ func (t *Term) resign(ctx context.Context) (over bool, err error) {
 // finished marks the end of the work.
 func (t *Term) finished() { t.drain.Do(func() { close(t.drained) }) }
 
-// keep is the goroutine of a term. It brings the value to the nodes until the lock is released or lost.
+// keep is the goroutine of a term. It writes the value to the nodes until the lock is released or
+// lost.
 func (t *Term) keep() {
 	defer close(t.over)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	client := t.election.lock.Client()
 	ended, stopping, closed := t.ctx.Done(), client.Stopping(), client.Closed()
-	var limit <-chan time.Time // of the work, from the end of the context
+	var limit <-chan time.Time // ends the wait for the work after the end of the context
 	for {
 		select {
 		case <-t.drained:
 			t.err = t.release()
 			return
-		case <-closed: // the lock is lost, however long the work still takes
+		case <-closed: // the lock is lost, even if the work continues
 			t.sawEnd()
 			t.err = t.release()
 			return
@@ -201,7 +208,7 @@ func (t *Term) keep() {
 	}
 }
 
-// sawEnd notes when the context ended, the first time.
+// sawEnd records the time of the context's end, once.
 func (t *Term) sawEnd() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -210,12 +217,13 @@ func (t *Term) sawEnd() {
 	}
 }
 
-// release withdraws the value and gives up the lock. The context has ended then, and so has the work, if it ended in time.
+// release withdraws the value and releases the lock. The context has ended before, and so has the
+// work, if it ended in time.
 func (t *Term) release() error {
 	t.end(ErrResigned)
 	t.withdraw()
 	err := t.lease.Unlock(context.Background())
-	if t.lease.HoldCount() > 0 { // the work has entered the lock, and has not left it
+	if t.lease.HoldCount() > 0 { // the work has leases of the lock
 		if ended := quorum.Resign(t.lease); err == nil {
 			err = ended
 		}
@@ -226,8 +234,9 @@ func (t *Term) release() error {
 	return err
 }
 
-// loss returns why the leadership was lost, or nil. The loss of another lock, whose lease the context descends from, ends the
-// work, too, but not the leadership: the work may finish first.
+// loss returns the reason of a lost leadership, or nil. If the context descends from a lease of
+// another lock, the loss of that lock also ends the work, but not the leadership: the work may
+// finish first.
 func (t *Term) loss() error {
 	if e, ok := errors.AsType[*quorumlock.LostError](context.Cause(t.ctx)); ok && e.Owner == t.Owner() {
 		return e
@@ -235,7 +244,7 @@ func (t *Term) loss() error {
 	return nil
 }
 
-// String describes the term in one line, for people.
+// String returns the term in one line, for people.
 func (t *Term) String() string {
 	if t == nil || t.term == nil {
 		return "no term"
