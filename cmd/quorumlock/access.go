@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// passwordVariable is the environment variable that has the password of the page.
+// passwordVariable is the environment variable with the password of the page.
 const passwordVariable = "QUORUMLOCK_SERVE_PASSWORD"
 
-// access says who may look at the page.
+// access has the flags that restrict access to the page.
 type access struct {
 	User         string `default:"quorumlock" placeholder:"NAME" help:"The user name that goes with the password."`
 	PasswordFile string `placeholder:"FILE" help:"Ask for the password in the first line of this file (basic auth). Without it: the one in QUORUMLOCK_SERVE_PASSWORD, if any."`
@@ -31,7 +31,7 @@ type access struct {
 
 const minPassword = 8 // bytes
 
-// password returns the password that users must give, or "" if there is none.
+// password returns the password of the page, or "" if there is none.
 func (a *access) password() (string, error) {
 	if a.PasswordFile == "" {
 		p := os.Getenv(passwordVariable)
@@ -80,27 +80,30 @@ func (a *access) tls() (*tls.Config, error) {
 	return config, nil
 }
 
-// gate lets in those who may look, and refuses every request that would change something.
+// gate checks access, and refuses every request with a method that changes something.
 type gate struct {
 	next      http.Handler
 	user      [sha256.Size]byte
 	password  [sha256.Size]byte
-	asks      bool // whether it asks for the password
-	localOnly bool // answer only to names of this machine: another name may lead a browser here (DNS rebinding)
+	asks      bool // whether it requires the password
+	localOnly bool // answer only to names of this machine, against DNS rebinding in a browser here
 
 	mu    sync.Mutex
-	busy  map[netip.Prefix]int // requests that are being answered, by address
-	all   int                  // the sum of them
+	busy  map[netip.Prefix]int // requests in progress, by address
+	all   int                  // the sum of busy
 	wrong map[netip.Prefix]int // wrong passwords since begun, by address
 	begun time.Time
 }
 
 const (
-	maxRequests   = 64              // are answered at the same time; the gate turns away more
-	maxRequestsOf = maxRequests / 4 // are from one address: who reads slowly leaves room for others
-	maxWrong      = 10              // wrong passwords from one address in forgiveAfter
-	maxWrongFrom  = 10_000          // addresses are counted in that time
-	forgiveAfter  = time.Minute
+	maxRequests = 64 // requests in progress; the gate refuses further ones
+
+	// from one address, so that a slow reader leaves room for others
+	maxRequestsOf = maxRequests / 4
+
+	maxWrong     = 10     // wrong passwords from one address in forgiveAfter
+	maxWrongFrom = 10_000 // addresses with wrong passwords in forgiveAfter
+	forgiveAfter = time.Minute
 )
 
 func newGate(next http.Handler, user, password string, localOnly bool) *gate {
@@ -121,7 +124,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "nothing can be changed here: use GET or HEAD", http.StatusMethodNotAllowed)
-	case r.URL.Path == "/healthz", r.URL.Path == "/readyz": // probes need no password, and learn nothing
+	case r.URL.Path == "/healthz", r.URL.Path == "/readyz": // probes need no password, and get no details
 		g.next.ServeHTTP(w, r)
 	case g.localOnly && !isLocal(r.Host):
 		http.Error(w, "use localhost or the loopback address in the URL; if a proxy in front decides who may look, start serve with --without-auth", http.StatusMisdirectedRequest)
@@ -140,7 +143,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enter reports whether a request may be answered now. leave must follow.
+// enter reports whether a request may be answered now. If so, leave must follow.
 func (g *gate) enter(r *http.Request) bool {
 	from := address(r)
 	g.mu.Lock()
@@ -163,7 +166,8 @@ func (g *gate) leave(r *http.Request) {
 	}
 }
 
-// address returns where a request comes from. The addresses of one IPv6 network count as one: whoever has one has them all.
+// address returns the address of a request. All addresses of one IPv6 network count as one, since
+// its owner has them all.
 func address(r *http.Request) netip.Prefix {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	a := from.Addr().Unmap()
@@ -171,15 +175,17 @@ func address(r *http.Request) netip.Prefix {
 	if a.Is6() {
 		bits = 64
 	}
-	p, _ := a.Prefix(bits) // the zero Prefix if there is no address
+	p, _ := a.Prefix(bits) // the zero Prefix for an invalid address
 	return p
 }
 
-// guesses reports whether there were too many wrong passwords from an address, whatever this request's password.
+// guesses reports whether an address has sent too many wrong passwords. The password of r itself
+// does not matter.
 func (g *gate) guesses(r *http.Request) bool {
 	_, _, tries := r.BasicAuth()
 	from, known := address(r), g.knows(r)
-	if !tries || from.Addr().IsLoopback() { // a browser's first request; or a proxy, for all who use it
+	// the first request of a browser; or a proxy for all its users
+	if !tries || from.Addr().IsLoopback() {
 		return false
 	}
 	g.mu.Lock()
@@ -197,14 +203,15 @@ func (g *gate) guesses(r *http.Request) bool {
 	return false
 }
 
-// knows compares hashes, so that the time it takes reveals nothing, not even the length.
+// knows compares hashes, so that its duration reveals nothing, not even the length.
 func (g *gate) knows(r *http.Request) bool {
 	user, password, _ := r.BasicAuth()
 	u, p := sha256.Sum256([]byte(user)), sha256.Sum256([]byte(password))
 	return subtle.ConstantTimeCompare(u[:], g.user[:])&subtle.ConstantTimeCompare(p[:], g.password[:]) == 1
 }
 
-// isLocal reports whether a host, perhaps with a port, is a name of this machine that no DNS server can point here.
+// isLocal reports whether a host, with or without a port, is a name of this machine that no DNS
+// server can point here.
 func isLocal(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

@@ -43,7 +43,7 @@ many callers as you ask for: mind it on nodes in production.`,
 	}
 }
 
-// measured is what was measured, in milliseconds.
+// measured is a measurement, in milliseconds.
 type measured struct {
 	What   string  `json:"what"`
 	Node   string  `json:"node,omitempty"`
@@ -66,7 +66,7 @@ func (c *benchCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	second, err := c.dial("bench") // as if it were another process
+	second, err := c.dial("bench") // stands for another process
 	if err != nil {
 		return errs.Join(err, first.Close())
 	}
@@ -102,19 +102,19 @@ func (c *benchCommand) Run(e *env) (err error) {
 // bench is one run.
 type bench struct {
 	first *cluster
-	name  string // what all names begin with
+	name  string // the prefix of all names
 	names map[string]bool
-	quick *node.Node // one that answers
+	quick *node.Node // a node that answers
 }
 
-// lockName returns a name, and sees to it that it is deleted.
+// lockName returns a name, and registers the name for deletion.
 func (b *bench) lockName(more string) string {
 	name := b.name + more
 	b.names[name] = true
 	return name
 }
 
-// benchPatience is how long nodes that no longer answer may delay the end of a measurement.
+// benchPatience is how long dead nodes may delay the end of a measurement.
 const benchPatience = 30 * time.Second
 
 // measure measures for d each pairs, handoffs, and all nodes alone.
@@ -132,7 +132,7 @@ func (b *bench) measure(ctx context.Context, d time.Duration, callers int, secon
 	return append([]measured{pairs, handoffs}, b.alone(ctx, d/time.Duration(len(b.first.nodes)))...), nil
 }
 
-// pairs measures locks and unlocks that nobody contends for.
+// pairs measures locks and unlocks without contention.
 func (b *bench) pairs(ctx context.Context, d time.Duration, callers int) (measured, error) {
 	took := make([][]time.Duration, callers)
 	began := time.Now()
@@ -148,8 +148,8 @@ func (b *bench) pairs(ctx context.Context, d time.Duration, callers int) (measur
 	return summary("lock and unlock", "", time.Since(began), slices.Concat(took...)), err
 }
 
-// repeat locks and unlocks until the end or until ctx is done. It completes its last lock and unlock, so that no call
-// outlasts the run.
+// repeat locks and unlocks until the end or until ctx is done. It completes its last lock and
+// unlock, so that no call outlasts the run.
 func repeat(ctx context.Context, m quorumlock.Locker, end time.Time) (took []time.Duration, err error) {
 	for ctx.Err() == nil && time.Now().Before(end) && len(took) < maxSamples {
 		began := time.Now()
@@ -168,11 +168,11 @@ func repeat(ctx context.Context, m quorumlock.Locker, end time.Time) (took []tim
 // maxSamples bounds the memory of one caller.
 const maxSamples = 1 << 20
 
-// handoffs measures from the start of an Unlock to the Lock of the next, who waits in another process.
+// handoffs measures from the start of an Unlock to the Lock of a waiter in another process.
 func (b *bench) handoffs(ctx context.Context, d time.Duration, second *cluster) (measured, error) {
 	name := b.lockName(":handoff")
-	left := make(chan time.Time, 1) // when the holder began to unlock
-	var took []time.Duration        // whoever holds the lock may append
+	left := make(chan time.Time, 1) // the start of the holder's Unlock
+	var took []time.Duration        // guarded by the lock
 	began := time.Now()
 	measuring, cancel := context.WithDeadline(ctx, began.Add(d))
 	defer cancel()
@@ -181,7 +181,7 @@ func (b *bench) handoffs(ctx context.Context, d time.Duration, second *cluster) 
 		m := c.Mutex(name)
 		g.Go(func() error {
 			for measuring.Err() == nil {
-				lease, err := m.Lock(ctx) // the other one unlocks when the time is over
+				lease, err := m.Lock(ctx) // the other client unlocks at the end of the time
 				if err != nil {
 					return err
 				}
@@ -203,7 +203,7 @@ func (b *bench) handoffs(ctx context.Context, d time.Duration, second *cluster) 
 	return summary("handoff", "", time.Since(began), took), err
 }
 
-// waitFor returns when somebody is in the queue, so that there is somebody to hand the lock to.
+// waitFor returns when the queue has a waiter.
 func (b *bench) waitFor(ctx context.Context, name string) {
 	for ctx.Err() == nil {
 		if s, err := b.quick.Mutex(b.first.prefix + name).Inspect(ctx); err != nil || s.Waiting > 0 {
@@ -213,7 +213,7 @@ func (b *bench) waitFor(ctx context.Context, name string) {
 	}
 }
 
-// alone measures each node by itself.
+// alone measures each node separately.
 func (b *bench) alone(ctx context.Context, d time.Duration) (all []measured) {
 	for _, n := range b.first.nodes {
 		name := b.lockName(":alone:" + settings.NewID())
@@ -258,18 +258,18 @@ func printMeasured(w io.Writer, all []measured) error {
 	return err
 }
 
-// finish ends the clients when the nodes have confirmed all releases, because a late call could run after the wipe. It
-// does not wait for a dead node.
+// finish ends the clients when the nodes have confirmed all releases, because a late call could run
+// after the wipe. It does not wait for a dead node.
 func finish(clients ...*cluster) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*node.DefaultTimeout)
 	defer cancel()
 	for _, c := range clients {
-		_ = c.Shutdown(ctx) // the wipe reports the nodes that do not answer
+		_ = c.Shutdown(ctx) // the wipe reports the dead nodes
 	}
 }
 
-// wipe deletes all there is of the names, of which the token counters would be kept for a day. A node that does not answer
-// does not keep it from the others.
+// wipe deletes all keys of the names. Without it, the token counters would stay for a day. A dead
+// node does not stop the wipe of the others.
 func (b *bench) wipe(c *benchCommand) error {
 	client, err := c.dial("bench")
 	if err != nil {

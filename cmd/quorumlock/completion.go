@@ -37,7 +37,7 @@ func (c *completionCommand) Run(e *env, program *kong.Node) error {
 	return err
 }
 
-// filesAreFor reports whether the value of a flag is a file.
+// filesAreFor reports whether the value of a flag is the name of a file.
 func filesAreFor(f *kong.Flag) bool { return f.PlaceHolder == "FILE" }
 
 func bashCompletion(program *kong.Node) string {

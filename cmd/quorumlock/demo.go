@@ -43,12 +43,12 @@ func (c *demoCommand) Run(e *env) (err error) {
 	return demo.Run(e.ctx, stage, stdoutWriter{e.stdout}, wantsColor(e.stdout))
 }
 
-// wantsColor reports whether w is a terminal, and its user has not opted out (no-color.org).
+// wantsColor reports whether w is a terminal, and the user has not opted out (no-color.org).
 func wantsColor(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(w)
 }
 
-// isTerminal reports whether w, or r, is a character device.
+// isTerminal reports whether a stream is a character device.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	if !ok {

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// The environment variables that run sets for its command.
+// The environment variables of the command of run.
 const (
 	nameVariable     = "QUORUMLOCK_NAME"
 	tokenVariable    = "QUORUMLOCK_TOKEN"
@@ -20,8 +20,8 @@ const (
 	outerVariable    = "QUORUMLOCK_OUTER_OWNERS"
 )
 
-// environ returns the environment of the command. It has nothing of an outer run: a program that takes the first of two
-// variables would use the token of the wrong lock.
+// environ returns the environment of the command. It drops the variables of an outer run, because a
+// program that uses the first of two equal variables would use the token of the wrong lock.
 func environ(lease *quorumlock.Lease, slots bool) []string {
 	all := slices.DeleteFunc(os.Environ(), func(variable string) bool {
 		name, _, _ := strings.Cut(variable, "=")

@@ -10,25 +10,25 @@ import (
 
 const helpWidth = 78 // columns
 
-// statuses is the part of the help on exit statuses that is the same for most commands.
+// statuses is the common part of the exit statuses of most commands.
 const statuses = `0    all is well
 1    it failed
 2    the command line is wrong
 122  no quorum: too few nodes answered
 130  interrupted`
 
-// environment is the part of the help on the environment of commands that use nodes.
+// environment is the common part of the environment of commands with nodes.
 const environment = `QUORUMLOCK_NODES         the nodes, if neither --nodes nor --nodes-file is given
 QUORUMLOCK_NODES_FILE    the file of the nodes, if nothing else names them
 QUORUMLOCK_NODE_TIMEOUT  the default of --node-timeout`
 
-// manual is what the help of a command says beside its flags.
+// manual is the help of a command, without its flags.
 type manual struct {
-	synopsis    string // behind the name of the program
+	synopsis    string // follows the name of the program
 	description string // paragraphs
-	environment string // lines that are printed as they are
-	statuses    string // likewise
-	examples    string // likewise
+	environment string // preformatted lines
+	statuses    string // preformatted lines
+	examples    string // preformatted lines
 }
 
 // documented is a command that has a manual.
@@ -56,7 +56,7 @@ func overview(program *kong.Node) string {
 	return b.String()
 }
 
-// help prints the manual of the command that args name, or the list of commands.
+// help prints the manual of the command in args, or the list of commands.
 func help(w io.Writer, program *kong.Node, args []string) error {
 	if len(args) == 0 {
 		_, err := fmt.Fprintf(w, "Distributed locks over independent Redis nodes.\n\nUsage: quorumlock <command> [flags]\n\n%s\nThe manual of a command: quorumlock help <command>\n", overview(program))
@@ -70,7 +70,7 @@ func help(w io.Writer, program *kong.Node, args []string) error {
 	return err
 }
 
-// page is the manual of a command, with the headings of a man page.
+// page returns the manual of a command, with the headings of a man page.
 func page(command *kong.Node) string {
 	var m manual
 	if d, ok := command.Target.Addr().Interface().(documented); ok {
@@ -140,7 +140,7 @@ func placeholder(f *kong.Flag) string {
 	return strings.ToUpper(f.Name)
 }
 
-// wrap breaks the lines of a paragraph.
+// wrap wraps a paragraph at width columns.
 func wrap(text string, width int) string {
 	var b strings.Builder
 	column := 0

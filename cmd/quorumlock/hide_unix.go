@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// hidePasswords returns a copy of the program's arguments, and writes an x over each byte of the users and passwords in
-// the arguments themselves. ps and /proc show the memory that args points to, from then on without them.
+// hidePasswords returns a copy of args, and overwrites each byte of users and passwords in the
+// original with x. ps and /proc show that original memory.
 func hidePasswords(args []string) []string {
 	kept := slices.Clone(args)
 	for i, a := range args {
@@ -24,7 +24,8 @@ func hidePasswords(args []string) []string {
 	return kept
 }
 
-// userinfos returns where the users and passwords of the URLs in an argument begin and end. A URL may be followed by others.
+// userinfos returns the beginnings and ends of users and passwords in the URLs of an argument,
+// which may have several URLs.
 func userinfos(arg string) (all [][2]int) {
 	for from := 0; ; {
 		i := strings.Index(arg[from:], "://")

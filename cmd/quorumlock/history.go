@@ -8,26 +8,27 @@ import (
 )
 
 const (
-	maxSpans   = 20_000 // in a history
+	maxSpans   = 20_000 // spans in a history
 	maxTracked = 8      // holders of one lock at a time
 )
 
-// history is who held what over the last minutes, as the looks saw it: a hold that begins and ends between two looks is missing.
-// Its size is bounded: it drops the oldest spans first.
+// history is the record of holders and node failures of the last minutes, as observed by looks. A
+// hold that begins and ends between two looks is missing. Its size is bounded: it drops the oldest
+// spans first.
 type history struct {
 	keep  time.Duration
 	began time.Time
 	looks int
 	locks map[string]*track // by name
-	nodes []*track          // in the order of the nodes: when each was not ready
-	blind track             // when it was not known who held what
+	nodes []*track          // of times in which a node was not ready; in the order of the nodes
+	blind track             // of times in which the holders were unknown
 }
 
-// track is what happened to a lock or a node, in the order in which it began.
+// track has the spans of a lock or a node, in the order of their beginnings.
 type track struct {
 	name  string
 	spans []span
-	look  int // the last look at which a span went on
+	look  int // the last look with an open span
 }
 
 // span is a hold, or a time in which a node was not ready.
@@ -35,7 +36,7 @@ type span struct {
 	owner string
 	who   string
 	from  time.Time
-	to    time.Time // zero: it goes on
+	to    time.Time // zero for an open span
 }
 
 func newHistory(keep time.Duration) *history {
@@ -53,7 +54,8 @@ func (h *history) noteNodes(nodes []topNode, now time.Time) {
 	}
 }
 
-// noteLocks notes a survey. A survey that failed may have missed locks, so holds that it did not see may go on.
+// noteLocks records a survey. A survey that failed may have missed locks, so it does not end the
+// holds that it missed.
 func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 	h.looks++
 	h.blind.note(now, failing(!succeeded))
@@ -77,7 +79,7 @@ func (h *history) noteLocks(locks []*topLock, succeeded bool, now time.Time) {
 	}
 }
 
-// failing returns the party of a span that lasts while something fails.
+// failing returns the party of a span that lasts during a failure.
 func failing(is bool) []partyView {
 	if is {
 		return []partyView{{Owner: "failed"}}
@@ -85,7 +87,7 @@ func failing(is bool) []partyView {
 	return nil
 }
 
-// note says who is active now. Spans of those who no longer are end.
+// note records the active parties, and ends the spans of others.
 func (t *track) note(now time.Time, parties []partyView) {
 	going := make(map[string]bool)
 	for i := range t.spans {
@@ -107,7 +109,7 @@ func (t *track) note(now time.Time, parties []partyView) {
 	}
 }
 
-// forget drops the spans that ended too long ago, and more if there are too many.
+// forget drops old spans, and further ones if there are too many.
 func (h *history) forget(now time.Time) {
 	oldest := now.Add(-h.keep)
 	var ends []time.Time
@@ -136,7 +138,8 @@ func (t *track) drop(oldest time.Time) {
 	t.spans = slices.DeleteFunc(t.spans, func(s span) bool { return !s.to.IsZero() && !s.to.After(oldest) })
 }
 
-// rows returns copies of the tracks to draw, as many as fit: first those that are named, then those with the latest holds.
+// rows returns copies of at most that many tracks to draw: first those in names, then those with
+// the latest holds.
 func (h *history) rows(names []string, match string, most int) (locks []track, left int) {
 	drawn := make(map[string]bool)
 	var rest []*track
@@ -165,11 +168,12 @@ func (h *history) rows(names []string, match string, most int) (locks []track, l
 			left++
 		}
 	}
-	slices.SortFunc(locks, func(a, b track) int { return strings.Compare(a.name, b.name) }) // rows that change places are hard to read
+	// rows that change places are hard to read
+	slices.SortFunc(locks, func(a, b track) int { return strings.Compare(a.name, b.name) })
 	return locks, left
 }
 
-// window returns how far back there is something to draw, in whole minutes.
+// window returns the age of the oldest span to draw, in whole minutes.
 func (h *history) window(now time.Time) time.Duration {
 	return min(max((now.Sub(h.began)+time.Minute-1).Truncate(time.Minute), time.Minute), h.keep)
 }

@@ -20,10 +20,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// signals are those that are sent to run.
+// signals are the signals that run receives.
 type signals struct{ came chan os.Signal }
 
-// catchSignals catches the signals that run passes on, but for those that it was started to ignore, as by nohup.
+// catchSignals catches the signals that run passes on, except those ignored at its start, as by
+// nohup.
 func catchSignals() signals {
 	s := signals{make(chan os.Signal, 16)}
 	for _, one := range passedOn {
@@ -34,7 +35,8 @@ func catchSignals() signals {
 	return s
 }
 
-// during returns a context that a signal ends, and a function that says which one did, or 0. From then on they are to be passed on.
+// during returns a context that a signal cancels, and a function that returns the number of that
+// signal, or 0. After its call, signals no longer cancel the context: pass them on to the command.
 func (s signals) during(parent context.Context) (context.Context, func() int) {
 	ctx, cancel := context.WithCancel(parent)
 	over, stopped := make(chan struct{}), make(chan int)
@@ -42,7 +44,8 @@ func (s signals) during(parent context.Context) (context.Context, func() int) {
 		for {
 			select {
 			case one := <-s.came:
-				if one == syscall.SIGUSR1 || one == syscall.SIGUSR2 { // there is no command that they could mean
+				// there is no command yet that could handle it
+				if one == syscall.SIGUSR1 || one == syscall.SIGUSR2 {
 					continue
 				}
 				cancel()
@@ -57,36 +60,37 @@ func (s signals) during(parent context.Context) (context.Context, func() int) {
 	}()
 	return ctx, func() int {
 		close(over)
-		return <-stopped // without one ctx goes on: that of the lease descends from it
+		return <-stopped // without a signal ctx must go on: the lease's context descends from it
 	}
 }
 
-// holder runs a command under a lease, by a watchdog.
+// holder runs a command under a lease, through a watchdog.
 type holder struct {
 	lease  *quorumlock.Lease
 	job    job
 	orders *os.File
 	pid    int // of the watchdog
-	group  int // of the command; 0 if it is not known yet
+	group  int // of the command; 0 until known
 
 	foreground bool // the command has the terminal
 
-	valid    time.Time // the end of the lease, when it was last looked at
+	valid    time.Time // the end of the lease, at the last look
 	deadline int64     // the same on the clock of bootTime
-	lostAt   int64     // when the lock was lost; 0 if it is not
+	lostAt   int64     // the time of the loss; 0 before
 }
 
-// hold runs a command until it and all that it started have ended, and ends it in time if the lease does.
+// hold runs a command until it and all its descendants have ended. Without renewals, hold ends them
+// before the end of the lease.
 func hold(lease *quorumlock.Lease, s signals, j job) (ending, error) {
 	h := &holder{lease: lease, job: j}
 	h.renewed()
-	adopt() // if the watchdog is killed, what it had is ours
+	adopt() // for the processes of a watchdog that was killed
 	front := unix.Getpgrp()
 	terminal, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
 	h.foreground = err == nil && terminal == front
 	if h.foreground {
 		defer func() {
-			signal.Ignore(syscall.SIGTTOU) // it would stop us now that we are in the background
+			signal.Ignore(syscall.SIGTTOU) // it would stop this process, now in the background
 			_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, front)
 		}()
 	}
@@ -97,11 +101,11 @@ func hold(lease *quorumlock.Lease, s signals, j job) (ending, error) {
 	if err != nil {
 		return ending{}, &statusError{exitRunFailed, fmt.Errorf("run: the watchdog cannot be started: %w", err)}
 	}
-	hurry() // the watchdog and the command are started already
+	hurry() // only now, so that the watchdog and the command are not affected
 	return h.follow(reports, s)
 }
 
-// start starts the watchdog, and returns what it says.
+// start starts the watchdog, and returns the channel of its reports.
 func (h *holder) start() (<-chan report, error) {
 	path, err := self()
 	if err != nil {
@@ -118,7 +122,8 @@ func (h *holder) start() (<-chan report, error) {
 	}
 	defer reportsW.Close() //nolint:errcheck // the watchdog has its own
 	h.orders = ordersW
-	// A process group of its own: what stops or kills this one's group does not stop or kill the watchdog.
+	// The process group is a new one, so that a signal to this one's group does not stop or kill
+	// the watchdog.
 	p, err := os.StartProcess(path, []string{watchdogName, watchdogArgument}, &os.ProcAttr{
 		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, ordersR, reportsW},
 		Sys:   &syscall.SysProcAttr{Setpgid: true},
@@ -127,7 +132,7 @@ func (h *holder) start() (<-chan report, error) {
 		return nil, errs.Join(err, ordersW.Close(), reportsR.Close())
 	}
 	h.pid = p.Pid
-	_ = p.Release() // it is waited for along with what it leaves
+	_ = p.Release() // reap waits for it, along with its descendants
 	reports := make(chan report, 4)
 	go func() {
 		defer close(reports)
@@ -148,8 +153,8 @@ func (h *holder) start() (<-chan report, error) {
 	return reports, h.order(order{Start: &start{[]byte(j.path), toBytes(j.args), toBytes(j.env), h.foreground, h.deadline, j.Margin, j.Grace, j.leave}}, time.Minute)
 }
 
-// order says something to the watchdog. It does not wait for long: the watchdog may be stopped. What is not longer than a pipe's
-// atomic write is written as a whole or not at all.
+// order sends an order to the watchdog. It waits for limit at most, since the watchdog may be
+// stopped. A line within a pipe's atomic write is written as a whole or not at all.
 func (h *holder) order(o order, limit time.Duration) error {
 	line, err := json.Marshal(o)
 	if err != nil {
@@ -160,7 +165,7 @@ func (h *holder) order(o order, limit time.Duration) error {
 	return err
 }
 
-// renewed reports whether the end of the lease has moved, and takes notice of it.
+// renewed reports whether the end of the lease has moved, and records the new end.
 func (h *holder) renewed() bool {
 	// The order matters: if the process is stopped or the machine is suspended between two of these
 	// lines, the deadline is too early, never too late.
@@ -174,8 +179,8 @@ func (h *holder) renewed() bool {
 	return true
 }
 
-// follow passes on signals and renewals until the watchdog says that nothing is left of the command, or ends it itself if
-// the watchdog does not.
+// follow passes on signals and renewals until the watchdog reports the end of the command. If the
+// watchdog fails to end the command in time, follow ends it.
 func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 	const soon = 10 * time.Millisecond
 	tick := time.NewTicker(min(max(h.job.ttl/50, 10*time.Millisecond), 250*time.Millisecond))
@@ -200,7 +205,8 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 				return h.ending(*r.Done), nil
 			}
 		case one := <-s.came:
-			if one == syscall.SIGHUP && h.foreground && hungUp() { // the kernel has sent it to the command
+			// the kernel has sent it to the command
+			if one == syscall.SIGHUP && h.foreground && hungUp() {
 				continue
 			}
 			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
@@ -216,7 +222,7 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 		if bootTime() >= h.killAt() {
 			h.takeOver()
 			dead := bootTime()
-			if r := last(reports); r != nil { // it was this process that was stopped
+			if r := last(reports); r != nil { // this process was stopped, not the watchdog
 				return h.ending(*r), nil
 			}
 			return h.ending(result{Why: becauseDeadline + ", and the watchdog did not end it", Dead: dead}), nil
@@ -230,7 +236,8 @@ func hungUp() bool {
 	return errors.Is(err, syscall.EIO)
 }
 
-// killAt is when the command is killed from here. The watchdog should have done it by then.
+// killAt returns the time at which this process kills the command. The watchdog should have killed
+// it before.
 func (h *holder) killAt() int64 {
 	at := h.deadline - int64(h.job.Margin)
 	if h.lostAt > 0 {
@@ -239,8 +246,8 @@ func (h *holder) killAt() int64 {
 	return at + int64(h.job.Margin)/4
 }
 
-// takeOver kills all that is left, the watchdog with it, and returns when nothing is left, or when the lease has been over
-// for a second: a process may hang in the kernel.
+// takeOver kills all remaining processes, including the watchdog. It returns when none is left, or
+// one second after the end of the lease, since a process may hang in the kernel.
 func (h *holder) takeOver() {
 	for h.reap() {
 		left := descendants(os.Getpid())
@@ -263,7 +270,7 @@ func (h *holder) takeOver() {
 	}
 }
 
-// reap takes notice of what has ended, and reports whether anything is left.
+// reap collects ended children, and reports whether any are left.
 func (h *holder) reap() bool {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
@@ -273,7 +280,7 @@ func (h *holder) reap() bool {
 	}
 }
 
-// last returns what the watchdog has said of the end, once it is gone.
+// last returns the result that the watchdog has reported, if it has ended.
 func last(reports <-chan report) *result {
 	for r := range reports {
 		if r.Done != nil {
@@ -292,7 +299,7 @@ func (h *holder) ending(r result) ending {
 	return ending{started: true, status: r.Status, lost: lost, why: why, spare: time.Duration(h.deadline - r.Dead), left: r.Left}
 }
 
-// failedToRun is the error for a command that the watchdog could not run.
+// failedToRun is the error for a command that the watchdog failed to run.
 func failedToRun(path string, r report) error {
 	return cannotRun(&os.PathError{Op: "exec", Path: path, Err: syscall.Errno(r.Errno)})
 }

@@ -52,7 +52,7 @@ func (c *inspectCommand) Run(e *env) (err error) {
 	return errs.Join(err, v.print(e.text))
 }
 
-// plural is a number of things.
+// plural formats a number of things.
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -59,7 +59,7 @@ func (c *leaderCommand) Run(e *env) (err error) {
 	return e.ctx.Err()
 }
 
-// print prints a leader, or that there is none.
+// print prints the leader, or that there is none.
 func (c *leaderCommand) print(w io.Writer, l election.Leader, err error) error {
 	if c.JSON {
 		return writeJSON(w, struct {

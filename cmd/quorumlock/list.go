@@ -67,7 +67,7 @@ func (c *listCommand) Run(e *env) (err error) {
 	return err
 }
 
-// none says that nothing is listed.
+// none returns the message for an empty list.
 func (c *listCommand) none() string {
 	if c.Pattern == "" {
 		return "no lock is held or waited for"
@@ -75,8 +75,8 @@ func (c *listCommand) none() string {
 	return fmt.Sprintf("no lock that is held or waited for matches %q", c.Pattern)
 }
 
-// row is a line of list. What follows it is not known when it is printed, so the columns have fixed widths, and what is longer
-// pushes the rest to the right.
+// row returns a line of list. The columns have fixed widths, because later rows are unknown when a
+// row is printed. Longer texts push the rest to the right.
 func row(name, kind, holder, ttl, token, waiting string) string {
 	return strings.TrimRight(fmt.Sprintf("%-40s  %-9s  %-24s  %6s  %16s  %s", name, kind, holder, ttl, token, waiting), " ") + "\n"
 }

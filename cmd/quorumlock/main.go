@@ -1,5 +1,5 @@
-// Command quorumlock runs commands under a lock, shows who holds what, frees locks, checks and measures the servers, and
-// shows the lock at work. See its help:
+// Command quorumlock runs commands under a lock, shows holders and waiters, frees locks, checks and
+// measures servers, and demonstrates locks. Its help:
 //
 //	go run ./cmd/quorumlock help
 package main
@@ -22,7 +22,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// cli is the command line: a field for each command, whose type is in a file of its own.
+// cli is the command line, with one field for each command. The type of each command is in its own
+// file.
 type cli struct {
 	Run        runCommand        `cmd:"" help:"Run a command while holding a lock."`
 	Inspect    inspectCommand    `cmd:"" help:"Show who holds a lock and who waits for it."`
@@ -38,7 +39,7 @@ type cli struct {
 	Version    versionCommand    `cmd:"" help:"Print the version."`
 }
 
-// The exit statuses. Those of the command that run runs are passed on, so run's own are ones that commands seldom have.
+// The exit statuses. run passes on the status of its command, so its own statuses are rare ones.
 const (
 	exitOK           = 0
 	exitFailure      = 1
@@ -46,29 +47,29 @@ const (
 	exitNotAcquired  = 121
 	exitNoQuorum     = 122
 	exitLost         = 123
-	exitRunFailed    = 125 // run itself, also for a mistake on its command line
-	exitCannotRun    = 126 // as a shell
-	exitNoSuch       = 127 // as a shell
-	exitSignal       = 128 // and the number of the signal, as a shell
+	exitRunFailed    = 125 // run itself, including mistakes on its command line
+	exitCannotRun    = 126 // as in a shell
+	exitNoSuch       = 127 // as in a shell
+	exitSignal       = 128 // plus the number of the signal, as in a shell
 	exitInterrupted  = exitSignal + 2
 	maxCommandStatus = 255
 )
 
-// env is what a command has of the world.
+// env is the environment of a command.
 type env struct {
-	ctx    context.Context // done when the user interrupts the program
+	ctx    context.Context // cancelled when the user interrupts the program
 	stdin  io.Reader
-	stdout io.Writer // as it is: for what draws on a terminal
-	text   io.Writer // stdout, on which nothing that is printed can control a terminal
+	stdout io.Writer // unfiltered: for drawing on a terminal
+	text   io.Writer // stdout, filtered of control sequences
 	stderr io.Writer
 }
 
-// usageError is a mistake on the command line. It says what would do.
+// usageError is a mistake on the command line. Its text has the fix.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
 
-// statusError ends the program with a status of its own. err is nil if all was said.
+// statusError ends the program with its status. err is nil if there is nothing more to print.
 type statusError struct {
 	status int
 	err    error
@@ -90,7 +91,7 @@ func main() {
 	redis.SetLogger(silent{}) // go-redis writes every failed dial to stderr
 	args := hidePasswords(os.Args)[1:]
 	ctx := context.Background()
-	if len(args) == 0 || args[0] != "run" { // which passes signals on
+	if len(args) == 0 || args[0] != "run" { // run passes signals on
 		var stop context.CancelFunc
 		ctx, stop = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop) // a second signal ends the program at once
@@ -104,7 +105,7 @@ func main() {
 	os.Exit(status)
 }
 
-// run is the whole program, but for the process around it. It returns the exit status.
+// run is the program without its process. It returns the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := dispatch(&env{ctx, stdin, stdout, safeWriter{stdoutWriter{stdout}}, safeWriter{stderr}}, args)
 	status, said := verdict(ctx, args, err)
@@ -114,7 +115,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return status
 }
 
-// verdict returns the exit status for an error, and what is to be said.
+// verdict returns the exit status for an error, and the error to print, if any.
 func verdict(ctx context.Context, args []string, err error) (status int, said error) {
 	if err == nil {
 		return exitOK, nil
@@ -129,7 +130,7 @@ func verdict(ctx context.Context, args []string, err error) (status int, said er
 		return exitUsage, err
 	}
 	if own, ok := errors.AsType[*stdoutError](err); ok && errors.Is(own, syscall.EPIPE) {
-		return exitFailure, nil // whoever read the output has gone
+		return exitFailure, nil // the reader of the output has gone
 	}
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return exitInterrupted, errors.New("interrupted; all locks are released")
@@ -137,7 +138,8 @@ func verdict(ctx context.Context, args []string, err error) (status int, said er
 	if other := otherKind(err); other != nil {
 		return exitFailure, other
 	}
-	if _, ok := errors.AsType[*quorumlock.QuorumError](err); ok && args[0] != "check" { // whose verdict it is
+	// check has a verdict of its own
+	if _, ok := errors.AsType[*quorumlock.QuorumError](err); ok && args[0] != "check" {
 		return exitNoQuorum, err
 	}
 	return exitFailure, err
@@ -172,7 +174,7 @@ func dispatch(e *env, args []string) error {
 		own = args
 	}
 	if os.Getenv(timeoutVariable) == "" { // as with the variables of nodes
-		_ = os.Unsetenv(timeoutVariable) // it fails for a bad name only
+		_ = os.Unsetenv(timeoutVariable) // fails only for an invalid name
 	}
 	parsed, err := parser.Parse(own)
 	if err != nil {
@@ -182,7 +184,7 @@ func dispatch(e *env, args []string) error {
 	return parsed.Run()
 }
 
-// split returns the arguments before and behind the first "--".
+// split returns the arguments before and after the first "--".
 func split(args []string) (own, behind []string, dashes bool) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		return args[:i], args[i+1:], true
@@ -190,7 +192,8 @@ func split(args []string) (own, behind []string, dashes bool) {
 	return args, nil, false
 }
 
-// badArguments says what is wrong with the arguments of a command. It repeats none that may be a URL with a password.
+// badArguments returns the error for invalid arguments of a command. It repeats no argument that
+// may be a URL with a password.
 func badArguments(command string, args []string, err error) error {
 	text, hint := err.Error(), ""
 	for _, a := range args {
@@ -205,15 +208,16 @@ func badArguments(command string, args []string, err error) error {
 	return usageError(fmt.Sprintf("%s: %s%s: see quorumlock %s -h", command, text, hint, command))
 }
 
-// userinfo is the user and password of a URL, wherever they may have been put on the command line.
+// userinfo matches the user and password of a URL, anywhere on the command line.
 var userinfo = regexp.MustCompile(`://\S*@`)
 
 func complain(stderr io.Writer, err error) {
-	text := strings.TrimSpace(strings.ReplaceAll(err.Error(), "quorumlock: ", "")) // once is enough
+	// one prefix is enough
+	text := strings.TrimSpace(strings.ReplaceAll(err.Error(), "quorumlock: ", ""))
 	_, _ = fmt.Fprintln(safeWriter{stderr}, "quorumlock: "+userinfo.ReplaceAllString(text, "://"))
 }
 
-// silent is a logger for go-redis.
+// silent is a logger for go-redis that discards everything.
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}

@@ -10,7 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// metrics serves what the observer saw last to Prometheus; docs/tool.md explains the metrics. A scrape does not ask the nodes.
+// metrics serves the observer's latest results to Prometheus; docs/tool.md documents the metrics. A
+// scrape sends no request to the nodes.
 type metrics struct{ o *observer }
 
 func newRegistry(o *observer) *prometheus.Registry {
@@ -94,7 +95,7 @@ func (m metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// sink takes metrics.
+// sink receives metrics.
 type sink chan<- prometheus.Metric
 
 func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
@@ -135,7 +136,7 @@ func (s sink) check(seen checkSeen) {
 		}
 		s.gauge(clockDesc, n.Status.ClockOffset.Seconds(), n.Node)
 		s.gauge(infoDesc, 1, n.Node, n.Status.Version, n.Status.Role)
-		if n.Status.RunID != "" { // it has answered about itself
+		if n.Status.RunID != "" { // its status is known
 			s.gauge(uptimeDesc, n.Status.Uptime.Seconds(), n.Node)
 		}
 	}
@@ -179,7 +180,7 @@ func (s sink) locks(seen locksSeen) {
 	}
 }
 
-// unfit returns the nodes about which something worse than advice was found.
+// unfit returns the nodes with a finding above advice.
 func (c checkSeen) unfit() map[string]bool {
 	nodes := make(map[string]bool)
 	for _, f := range c.health.Findings {
@@ -190,7 +191,7 @@ func (c checkSeen) unfit() map[string]bool {
 	return nodes
 }
 
-// waits returns how long the first in the queue has waited, in milliseconds.
+// waits returns how long the first waiter has been in the queue, in milliseconds.
 func (l *topLock) waits() int64 {
 	if len(l.Queue) == 0 {
 		return 0

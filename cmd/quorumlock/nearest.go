@@ -6,9 +6,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// nearest returns the command that somebody probably meant, or "".
+// nearest returns the command most similar to a mistyped one, or "".
 func nearest(program *kong.Node, typed string) string {
-	best, name := 3, "" // two mistakes at most, and fewer than the letters that are right
+	best, name := 3, "" // at most two mistakes, and fewer mistakes than correct letters
 	for _, c := range program.Children {
 		if d := distance(typed, c.Name); d < best && 2*d < len(c.Name) {
 			best, name = d, c.Name
@@ -17,7 +17,8 @@ func nearest(program *kong.Node, typed string) string {
 	return name
 }
 
-// distance is how many letters must be added, dropped or replaced, or swapped with the next, to make a b.
+// distance returns how many letters must be added, dropped, replaced, or swapped with the next, to
+// turn a into b. (It is the optimal string alignment distance.)
 func distance(a, b string) int {
 	d := make([][]int, len(a)+1)
 	for i := range d {
@@ -42,7 +43,7 @@ func distance(a, b string) int {
 	return d[len(a)][len(b)]
 }
 
-// unknown is the error for a command that there is not.
+// unknown returns the error text for an unknown command.
 func unknown(program *kong.Node, typed string) string {
 	if name := nearest(program, typed[:min(len(typed), 80)]); name != "" {
 		return fmt.Sprintf("unknown command %.80q: did you mean %s? See quorumlock help", typed, name)

@@ -26,7 +26,7 @@ func (c *runCommand) checkNested(ctx context.Context, client *cluster) error {
 	for _, name := range c.Names {
 		v, err := client.inspect(ctx, name)
 		if err != nil {
-			return nil // acquire says why
+			return nil // acquire reports the reason
 		}
 		holders := v.parties()
 		if c.Read && v.Holder == nil { // readers share
@@ -34,7 +34,7 @@ func (c *runCommand) checkNested(ctx context.Context, client *cluster) error {
 		}
 		if slices.ContainsFunc(holders, func(p partyView) bool { return slices.Contains(outer, p.Owner) }) {
 			status := exitRunFailed
-			if c.Wait != nil { // it would be over, and the lock still held
+			if c.Wait != nil { // the wait would end without the lock
 				status = c.HeldStatus
 			}
 			return &statusError{status, fmt.Errorf("run: %q is held by a quorumlock run that has started this one, so this one would wait for itself: run the command without quorumlock, or take another lock", c.Prefix+name)}

@@ -21,10 +21,10 @@ type sources struct {
 	NodesFile *string `placeholder:"FILE" help:"A file with one URL a line. Empty lines and lines that begin with # do not count."`
 }
 
-// timeoutVariable has the default of --node-timeout.
+// timeoutVariable is the environment variable with the default of --node-timeout.
 const timeoutVariable = "QUORUMLOCK_NODE_TIMEOUT"
 
-// connection is what it takes to reach nodes, and what all users of their locks have to agree on.
+// connection has the flags of a client, including those that all clients of a lock must share.
 type connection struct {
 	sources
 	Prefix       string         `placeholder:"TEXT" help:"Comes before every name: WithPrefix of the clients."`
@@ -36,7 +36,8 @@ type connection struct {
 	TLSKey       string         `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
 }
 
-// urls returns the URLs of the nodes: from the flags, or else from the environment. Its errors repeat none of them.
+// urls returns the URLs of the nodes: from the flags, or else from the environment. Its errors do
+// not repeat URLs.
 func (s sources) urls(command string) (urls []string, err error) {
 	switch {
 	case s.Nodes != nil && s.NodesFile != nil:
@@ -66,7 +67,8 @@ type cluster struct {
 	prefix string
 }
 
-// dial returns a client of the nodes, without connecting to them yet. Its errors are mistakes on the command line.
+// dial returns a client of the nodes, without connecting to them yet. Its errors are mistakes on
+// the command line.
 func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, error) {
 	urls, err := c.urls(command)
 	if err != nil {
@@ -111,7 +113,7 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 	return &cluster{client, nodes, quorum, c.Prefix}, nil
 }
 
-// tls returns the TLS configuration that the flags ask for, or nil.
+// tls returns the TLS configuration from the flags, or nil.
 func (c *connection) tls() (*tls.Config, error) {
 	if c.TLSCA == "" && c.TLSCert == "" && c.TLSKey == "" {
 		return nil, nil

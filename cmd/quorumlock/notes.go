@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// notes is stderr for a program that must not wait for it: stderr may be a pipe that nobody reads.
+// notes is a stderr that never blocks: stderr may be a pipe without a reader.
 var notes = &patientWriter{lines: make(chan []byte, 100)}
 
-// patientWriter writes in the background. What comes while a hundred writes wait is dropped.
+// patientWriter writes in the background. It drops lines while a hundred lines wait.
 type patientWriter struct {
 	lines   chan []byte
 	once    sync.Once
@@ -35,7 +35,7 @@ func (w *patientWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush waits until all is written, but not for long.
+// flush waits for the background writes, for a short time at most.
 func (w *patientWriter) flush() {
 	done := make(chan struct{})
 	go func() { w.pending.Wait(); close(done) }()
@@ -45,7 +45,7 @@ func (w *patientWriter) flush() {
 	}
 }
 
-// note says something on stderr, in the background.
+// note prints a line on stderr, in the background.
 func note(format string, args ...any) {
 	_, _ = fmt.Fprintf(safeWriter{notes}, "quorumlock: "+format+"\n", args...)
 }

@@ -14,22 +14,23 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// gently is the part of the time for which surveys may run.
+// gently is the inverse of the share of time that surveys may take.
 const gently = 4
 
-// clientsEvery is how many checks there are for each that asks for the clients of the nodes.
+// clientsEvery is the number of checks for each check that lists the clients of the nodes.
 const clientsEvery = 10
 
-// observer looks at nodes and locks on behalf of everybody who watches. What it keeps is bounded, and what it returns never changes.
+// observer looks at nodes and locks once for all watchers. Its memory is bounded. Its results are
+// immutable.
 type observer struct {
 	client     *cluster
 	interval   time.Duration
 	checkEvery time.Duration
-	named      []string // locks that are looked at whether they are in use or not
+	named      []string // locks to look at even when unused
 	all        *spotter // for the surveys
 	byName     *spotter // for the named locks
 
-	mu     sync.Mutex // guards what is below, and is never held during a look
+	mu     sync.Mutex // guards the fields below; never held during a look
 	nodes  nodesSeen
 	check  checkSeen
 	locks  locksSeen
@@ -48,19 +49,22 @@ type checkSeen struct {
 	at     time.Time
 	health redlock.Report
 	count  int
-	kept   []redlock.Finding // what the latest check that asked for clients found that others do not look for
-	again  bool              // some of that is from the check of that kind before, of nodes that have not answered since
+
+	// findings that only checks with a list of clients can have, from the latest such check
+	kept []redlock.Finding
+
+	again bool // some of kept are older, from nodes that have not answered since
 }
 
 // locksSeen is the latest survey. It is zero before the first.
 type locksSeen struct {
-	tried time.Time // when it ended
-	at    time.Time // when the last one that succeeded ended; the locks are from then
+	tried time.Time // the end of the latest survey
+	at    time.Time // the end of the latest survey that succeeded; locks are from then
 	took  time.Duration
 	err   error
-	locks []*topLock // those with the longest queue first
-	more  bool       // there are more than the limit
-	named []*topLock // those of observer.named that are locks
+	locks []*topLock // sorted by the length of the queue, longest first
+	more  bool       // there are more locks than the limit
+	named []*topLock // the locks among observer.named
 }
 
 type counts struct {
@@ -94,7 +98,7 @@ func (o *observer) run(ctx context.Context) {
 
 func (o *observer) lookAtNodes(ctx context.Context) (pause time.Duration) {
 	began := time.Now()
-	v, _ := o.client.lookAtNodes(ctx) // the view says what failed
+	v, _ := o.client.lookAtNodes(ctx) // the view has the failure
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -131,7 +135,7 @@ func (o *observer) lookAtLocks(ctx context.Context) (pause time.Duration) {
 		o.counts.surveyErrors++
 	}
 	o.past.noteLocks(locks, err == nil, now)
-	if failing { // the time went into waiting, not into work
+	if failing { // the time was spent waiting, not working
 		return max(o.interval, took)
 	}
 	return max(o.interval-took, (gently-1)*took)
@@ -196,8 +200,8 @@ func (o *observer) checkNodes(ctx context.Context) (pause time.Duration) {
 	return o.checkEvery
 }
 
-// unanswered returns those of the findings of an earlier check that are not among the new ones, though perhaps only because a node
-// has not answered this time.
+// unanswered returns the findings of an earlier check that are missing from the new ones, perhaps
+// only because a node has not answered this time.
 func unanswered(old, found []redlock.Finding, nodes []redlock.NodeReport) (kept []redlock.Finding) {
 	what := func(f redlock.Finding) string { // without the clients, which come and go
 		list, _, _ := strings.Cut(f.Problem, "; clients")
@@ -213,7 +217,7 @@ func unanswered(old, found []redlock.Finding, nodes []redlock.NodeReport) (kept 
 	return kept
 }
 
-// seen returns the latest looks.
+// seen returns the latest results.
 func (o *observer) seen() (nodesSeen, checkSeen, locksSeen, counts) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -222,7 +226,7 @@ func (o *observer) seen() (nodesSeen, checkSeen, locksSeen, counts) {
 	return o.nodes, o.check, o.locks, c
 }
 
-// view returns the latest look, as top shows it.
+// view returns the latest results, in the form of top.
 func (o *observer) view() topView {
 	nodes, _, locks, _ := o.seen()
 	v := nodes.top
@@ -239,10 +243,11 @@ func (o *observer) view() topView {
 	return v
 }
 
-// stalled returns which look is overdue, or "". Looks go on whatever the nodes do, so an overdue look is the fault of this process.
+// stalled returns the look that is overdue, or "". Looks end whatever the nodes do, so an overdue
+// look is a failure of this process.
 func (o *observer) stalled(now time.Time) string {
 	nodes, check, _, _ := o.seen()
-	const patience = time.Minute // beyond any timeout of a node that makes sense
+	const patience = time.Minute // beyond any sensible timeout of a node
 	switch {
 	case !nodes.at.IsZero() && now.Sub(nodes.at) > o.interval+patience:
 		return "the nodes were last looked at " + nodes.at.UTC().Format(time.RFC3339)

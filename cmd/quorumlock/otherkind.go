@@ -6,9 +6,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// otherKindError says that the name belongs to something else than a lock of the kind that was asked for.
+// otherKindError is the error for a name that does not belong to a lock of the requested kind.
 type otherKindError struct {
-	first error // what the first node that has it said
+	first error // the error of the first such node
 	all   error
 }
 
@@ -16,8 +16,9 @@ func (e *otherKindError) Error() string { return "no lock of this kind: " + e.fi
 
 func (e *otherKindError) Unwrap() error { return e.all }
 
-// otherKind returns an *otherKindError if most of the nodes that failed have something else under the name. It returns nil for
-// all other errors: one node that has something else, while others are down, is an outage.
+// otherKind returns an *otherKindError if most of the failed nodes have another kind, or no lock,
+// under the name. It returns nil for all other errors: one such node, while others are down, is an
+// outage.
 func otherKind(err error) error {
 	if errors.Is(err, quorumlock.ErrHeld) || !errors.Is(err, quorumlock.ErrNotALock) && !errors.Is(err, quorumlock.ErrWrongKind) {
 		return nil

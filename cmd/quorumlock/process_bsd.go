@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// bootTime returns the time of the wall clock, in ns: the one clock that all processes share, on all systems, and that goes on while
-// the machine is suspended.
+// bootTime returns the time of the wall clock, in ns. On these systems it is the only clock that
+// all processes share and that runs while the machine is suspended.
 func bootTime() int64 { return time.Now().UnixNano() }
 
-// These systems have no way to keep descendants that leave their process group, or to have a process die with its parent.
+// These systems cannot adopt descendants that leave their process group, and cannot end a process
+// together with its parent.
 
 const adopts = false
 

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootTime returns the time since the machine was booted, in ns, with the time in which it was suspended.
+// bootTime returns the time since the machine was booted, in ns, including the time in which it was
+// suspended.
 func bootTime() int64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -22,23 +23,25 @@ func bootTime() int64 {
 	return t.Nano()
 }
 
-// adopts says that adopt works.
+// adopts reports whether adopt works.
 const adopts = true
 
-// adopt makes this process the parent of all its descendants whose own parent ends, however they left their group or session.
+// adopt makes this process the parent of every descendant whose parent ends, even outside of its
+// group or session.
 func adopt() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// rename sets what process listings show in place of the name of the program.
+// rename sets the name of this process in process listings.
 func rename(name string) {
 	if p, err := unix.BytePtrFromString(name); err == nil {
 		_ = unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(p)), 0, 0, 0)
 	}
 }
 
-// dieWith has the kernel kill the process when the thread that starts it ends.
+// dieWith makes the kernel kill the process when the thread that starts it ends.
 func dieWith(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
-// hurry has the kernel prefer this process to others, if its user may ask for that. What it has started before is not affected.
+// hurry raises the priority of this process, if the user has the permission. It does not affect
+// processes that have started before.
 func hurry() {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -54,8 +57,8 @@ func hurry() {
 // self is the path of this program, even if its file was replaced.
 func self() (string, error) { return "/proc/self/exe", nil }
 
-// descendants returns the process IDs of all descendants of a process. It may miss some that start or end meanwhile: it is
-// called again until none is left.
+// descendants returns the process IDs of all descendants of a process. It may miss some that start
+// or end during the call: callers repeat it until there are none.
 func descendants(pid int) (all []int) {
 	children := childrenOf
 	if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(os.Getpid()) + "/children"); errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +73,7 @@ func descendants(pid int) (all []int) {
 	return all
 }
 
-// childrenOf asks the kernel for the children of a process.
+// childrenOf reads the children of a process from /proc.
 func childrenOf(pid int) (all []int) {
 	dir := fmt.Sprintf("/proc/%d/task", pid)
 	threads, err := os.ReadDir(dir)
@@ -104,7 +107,7 @@ func allParents() map[int][]int {
 		if err != nil {
 			continue
 		}
-		// The name of the program stands in parentheses, and may have any itself.
+		// The name of the program is in parentheses, and may contain parentheses itself.
 		f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(f) < 2 {
 			continue

@@ -4,19 +4,19 @@ package main
 
 import "time"
 
-// What run and its watchdog say to each other: a line of JSON each, over a pipe in each direction. Times are on the clock of
-// bootTime, which all processes of a machine share.
+// The protocol between run and its watchdog: lines of JSON, over a pipe in each direction. Times
+// are on the clock of bootTime, which all processes of a machine share.
 
-// order is what run says to the watchdog. Only one field is set.
+// order is a message from run to the watchdog. Only one field is set.
 type order struct {
-	Start    *start `json:",omitempty"` // the first: run this
-	Deadline int64  `json:",omitempty"` // the lease ends then, ns
-	Lost     bool   `json:",omitempty"` // the lock is lost: the command has a grace
-	Signal   int    `json:",omitempty"` // pass it on
+	Start    *start `json:",omitempty"` // the first order: run this command
+	Deadline int64  `json:",omitempty"` // the new end of the lease, ns
+	Lost     bool   `json:",omitempty"` // the lock is lost: begin the grace
+	Signal   int    `json:",omitempty"` // to pass on
 }
 
-// start is a command, and the times that bound it. Its texts are bytes, which JSON keeps as they are: of a string it replaces
-// what is not UTF-8.
+// start is a command, and the times that bound it. Texts are bytes, because JSON strings cannot
+// hold invalid UTF-8.
 type start struct {
 	Path       []byte
 	Args       [][]byte
@@ -25,26 +25,27 @@ type start struct {
 	Deadline   int64
 	Margin     time.Duration
 	Grace      time.Duration
-	Leave      bool // what the command has started goes on when the command has ended by itself
+	Leave      bool // descendants may go on after the command has ended by itself
 }
 
-// report is what the watchdog says to run. Only one field is set.
+// report is a message from the watchdog to run. Only one field is set, except for Failed with
+// Errno.
 type report struct {
 	Started int     `json:",omitempty"` // the process ID of the command, and of its process group
-	Failed  string  `json:",omitempty"` // why it could not be run
-	Errno   int     `json:",omitempty"` // along with Failed
-	Done    *result `json:",omitempty"` // nothing of it is left
+	Failed  string  `json:",omitempty"` // the reason why the command could not be run
+	Errno   int     `json:",omitempty"` // of Failed
+	Done    *result `json:",omitempty"` // the command and its descendants have ended
 }
 
-// result is how a command ended.
+// result is the end of a command.
 type result struct {
-	Status int    // as a shell has it
-	Why    string // why it was ended; empty if it ended by itself
-	Left   int    // how often something was left when the command had ended
-	Dead   int64  // when its last process was dead, ns
+	Status int    // as in a shell
+	Why    string // the reason why the watchdog ended it; empty if it ended by itself
+	Left   int    // how often processes were left at the end of the command
+	Dead   int64  // the time at which its last process was dead, ns
 }
 
-// Why a watchdog ends a command.
+// The reasons for which a watchdog ends a command.
 const (
 	becauseDeadline = "its lease could not be renewed and was about to end"
 	becauseLost     = "the lock was lost"
@@ -61,7 +62,7 @@ func toBytes(texts []string) [][]byte {
 	return all
 }
 
-// toStrings returns the texts that toBytes was given.
+// toStrings is the inverse of toBytes.
 func toStrings(all [][]byte) []string {
 	texts := make([]string, len(all))
 	for i, b := range all {

@@ -31,7 +31,7 @@ type runCommand struct {
 	HeldStatus int            `default:"121" placeholder:"N" help:"The exit status if somebody else has the lock: 0 if that is as good as done."`
 	Verbose    bool           `short:"v" help:"Log to stderr what happens to the lock."`
 
-	command []string // behind the --
+	command []string // the arguments after the --
 }
 
 func (runCommand) manual() manual {
@@ -91,13 +91,13 @@ quorumlock run myapp:lock:printer --slots 4 -- sh -c 'print-on $QUORUMLOCK_SLOT'
 	}
 }
 
-// minRunTTL leaves time to end a command before its lease ends.
+// minRunTTL leaves time to end a command before the end of its lease.
 const minRunTTL = time.Second
 
 // limits are the times that bound a command under a lease.
 type limits struct {
-	Margin time.Duration // the command is killed that long before the lease ends
-	Grace  time.Duration // it gets SIGTERM that long before it is killed
+	Margin time.Duration // between the kill of the command and the end of the lease
+	Grace  time.Duration // between SIGTERM and the kill
 }
 
 func (c *runCommand) limits() (limits, error) {
@@ -114,7 +114,7 @@ func (c *runCommand) limits() (limits, error) {
 	return l, nil
 }
 
-// check refuses what cannot work.
+// check refuses flags that cannot work.
 func (c *runCommand) check() error {
 	switch {
 	case len(c.command) == 0:
@@ -148,7 +148,7 @@ func (c *runCommand) check() error {
 	return nil
 }
 
-// locker returns the lock, and its options.
+// locker returns the lock, with its options.
 func (c *runCommand) locker(client *cluster) (quorumlock.Locker, error) {
 	members := make([]quorumlock.Locker, len(c.Names))
 	for i, name := range c.Names {
@@ -167,7 +167,7 @@ func (c *runCommand) locker(client *cluster) (quorumlock.Locker, error) {
 	return multilock.New(members)
 }
 
-// options are those of the lock, whether it has one name or several.
+// options returns the options of the lock, for one name or several.
 func (c *runCommand) options() []quorumlock.Option {
 	opts := []quorumlock.Option{quorumlock.WithTTL(c.TTL)}
 	if c.Wait != nil {
@@ -233,7 +233,8 @@ func (c *runCommand) Run(e *env) (err error) {
 	return outcome(end, err, unlocked, keep > 0)
 }
 
-// keep returns how much longer the nodes are to keep the lock. A command that was not started leaves the job to others.
+// keep returns how much longer the nodes must keep the lock. It is 0 if the command was not
+// started, so that another process runs the job.
 func (c *runCommand) keep(end ending, granted time.Time) time.Duration {
 	if !end.started || end.lost || c.Release && end.status != 0 {
 		return 0
@@ -246,10 +247,10 @@ func (c *runCommand) waits() bool {
 	return !c.Try && (c.Wait == nil && c.kept() == 0 || c.Wait != nil && *c.Wait > 0)
 }
 
-// kept is how long the lock is kept after the grant, at least.
+// kept returns how long the lock is kept after the grant, at least.
 func (c *runCommand) kept() time.Duration { return max(c.AtLeast, c.Every-c.Every/10) }
 
-// acquire takes the lock, with a lease that is long enough to start something under it.
+// acquire acquires the lock, with a lease that is long enough to start a command.
 func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease *quorumlock.Lease, err error) {
 	take := lock.Lock
 	if !c.waits() {
@@ -258,7 +259,7 @@ func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease
 	if lease, err = take(ctx); err != nil {
 		return nil, err
 	}
-	// A lock that was handed over is good for a moment only, until it is renewed.
+	// After a handoff the validity is short until the first renewal.
 	for time.Until(lease.ValidUntil()) < c.TTL*3/4 {
 		if err = lease.Extend(ctx); err != nil {
 			return nil, errs.Join(err, lease.Unlock(ctx))
@@ -267,7 +268,7 @@ func (c *runCommand) acquire(ctx context.Context, lock quorumlock.Locker) (lease
 	return lease, nil
 }
 
-// notAcquired says why the command was not run.
+// notAcquired returns the error for a command that was not run.
 func (c *runCommand) notAcquired(err error) error {
 	if other := otherKind(err); other != nil {
 		return &statusError{exitRunFailed, other}
@@ -287,7 +288,7 @@ func (c *runCommand) notAcquired(err error) error {
 	return &statusError{exitRunFailed, err}
 }
 
-// job is a command to be run under a lease.
+// job is a command to run under a lease.
 type job struct {
 	path string
 	args []string
@@ -297,17 +298,18 @@ type job struct {
 	leave bool // see start.Leave
 }
 
-// ending is how a command ended.
+// ending is the end of a command.
 type ending struct {
-	started bool          // it has run, if only for a moment
-	status  int           // its exit status, as a shell has it
-	lost    bool          // it was ended since the lease was lost, or about to end
-	why     string        // what of
-	spare   time.Duration // if it was lost: how long before the end of the lease the last process was dead
-	left    int           // processes that it had left behind, and that were ended
+	started bool          // it was running, however briefly
+	status  int           // its exit status, as in a shell
+	lost    bool          // it was ended because the lease was lost, or about to end
+	why     string        // the cause of its end
+	spare   time.Duration // if lost: from the death of the last process to the end of the lease
+	left    int           // processes that it left and that were ended
 }
 
-// outcome makes the exit status of run. unlocked is the error of the unlock, which was to keep the lock if kept is true.
+// outcome returns the exit status of run. unlocked is the error of the unlock, which had to keep
+// the lock if kept is true.
 func outcome(end ending, err, unlocked error, kept bool) error {
 	switch {
 	case err != nil:

@@ -11,10 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Names of locks, labels and what a server says may hold anything. None of it reaches a terminal as it is.
+// Names of locks, labels and server texts may contain control sequences. None of these may reach a
+// terminal.
 
-// shown returns text that others have chosen, for a line that people read: as it is if it is one plain word, and quoted
-// like a string of Go if it has spaces, quotes, control characters, or what turns the direction of writing.
+// shown formats a text from outside for a line that people read. One plain word is unchanged. Other
+// texts, with spaces, quotes, control characters or changes of direction, are quoted like a Go
+// string.
 func shown(s string) string {
 	plain := func(r rune) bool { return unicode.IsGraphic(r) && !unicode.IsSpace(r) && r != '"' && r != '\\' }
 	if s != "" && utf8.ValidString(s) && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
@@ -26,8 +28,8 @@ func shown(s string) string {
 // isSafe reports whether a character cannot control a terminal.
 func isSafe(r rune) bool { return r == '\n' || r == '\t' || unicode.IsGraphic(r) }
 
-// safeWriter replaces every character that could control a terminal by its escape, such as \x1b: a last line of defence
-// behind shown. Each Write holds whole characters.
+// safeWriter escapes every character that could control a terminal, as in \x1b: a second defence
+// after shown. Each Write must have whole characters.
 type safeWriter struct{ w io.Writer }
 
 func (s safeWriter) Write(p []byte) (int, error) {
@@ -54,8 +56,8 @@ func (s safeWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeJSON writes a value as JSON on one line. What could control a terminal is escaped: JSON itself leaves characters
-// such as U+009B as they are.
+// writeJSON writes a value as JSON on one line. It also escapes characters that could control a
+// terminal, such as U+009B, which JSON does not.
 func writeJSON(w io.Writer, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// What top draws with. All of it is understood by every terminal since the VT100, but for the second screen.
+// The control sequences of top. Every terminal since the VT100 has them, except for the second
+// screen.
 const (
 	enter     = "\x1b[?1049h\x1b[?25l" // the second screen, no cursor
 	leave     = "\x1b[?25h\x1b[?1049l"
@@ -23,7 +24,7 @@ const (
 	plain     = "\x1b[m"
 )
 
-// draw shows the looks on a terminal until the user ends it.
+// draw shows the looks on a terminal until the user quits.
 func (w *watcher) draw(e *env, out *os.File) error {
 	ctx, quit := context.WithCancel(e.ctx)
 	defer quit()
@@ -41,7 +42,7 @@ func (w *watcher) draw(e *env, out *os.File) error {
 	defer func() { _, _ = out.WriteString(leave) }()
 
 	var v topView
-	var page string // what is shown instead of the looks: of one lock, or the keys
+	var page string // the page instead of the looks: of one lock, or the keys
 	pages := make(chan string, 1)
 	looked := make(chan topView, 1)
 	lookAgain := func() {
@@ -122,7 +123,7 @@ HELD is for how long the holder has been seen; > means since before top began.
 TTL is how long the nodes keep the lock if it is not renewed.
 QUEUE is the number of waiters, FIRST the first of them.`
 
-// describe returns what inspect prints about a lock.
+// describe returns the output of inspect for a lock.
 func (w *watcher) describe(ctx context.Context, name string) string {
 	v, err := w.client.inspect(ctx, name)
 	if err != nil && len(v.Nodes) == 0 {
@@ -133,7 +134,7 @@ func (w *watcher) describe(ctx context.Context, name string) string {
 	return b.String()
 }
 
-// drawn is a page of text as a screen of that size.
+// drawn returns a page of text as a screen of that size.
 func drawn(page string, width, height int) string {
 	lines := strings.Split(strings.TrimRight(page, "\n"), "\n")
 	lines = lines[:min(len(lines), max(height-1, 0))]
@@ -147,7 +148,8 @@ func drawn(page string, width, height int) string {
 	return home + strings.Join(lines, endOfLine+"\r\n") + endOfLine + endOfPage
 }
 
-// readKeys passes on what is typed. It reads until the program ends. The arrows come as ESC [ A to D: the letter counts.
+// readKeys sends typed bytes to keys. It reads until the program ends. The arrows are ESC [ A to D:
+// only the letter counts.
 func readKeys(in *os.File, keys chan<- byte) {
 	var b [64]byte
 	for {
@@ -163,7 +165,7 @@ func readKeys(in *os.File, keys chan<- byte) {
 	}
 }
 
-// screen draws a look on a screen of that size, with the locks from the one at top.
+// screen draws a look on a screen of that size, with the locks from number top on.
 func (v topView) screen(width, height, top int, color bool) string {
 	style := func(s, with string) string {
 		if !color {
@@ -188,7 +190,7 @@ func (v topView) screen(width, height, top int, color bool) string {
 			lines = append(lines, style(cell(fmt.Sprintf("%-30s  FAILED  %s", n.Node, n.Error), width), red))
 		}
 	}
-	// The columns are those of 80 characters; what a wider screen has more goes to names and holders.
+	// The columns fit 80 characters; further columns of a wider screen go to names and holders.
 	more := max(width-80, 0)
 	name, holder, first := 20+more/2, 17+more/4, 13+more/4
 	format := func(a, b, c, d, e, f, g string) string {
@@ -224,7 +226,7 @@ func (v topView) screen(width, height, top int, color bool) string {
 	return b.String()
 }
 
-// cell fits text into so many columns. A character that may take two columns counts as two.
+// cell fits text into that many columns. A character that may take two columns counts as two.
 func cell(s string, width int) string {
 	var b strings.Builder
 	used := 0

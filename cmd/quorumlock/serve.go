@@ -116,7 +116,7 @@ func (c *serveCommand) Run(e *env) (err error) {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(io.Discard, "", 0), // anybody who connects could fill the log
+		ErrorLog:          log.New(io.Discard, "", 0), // anyone who connects could fill the log
 	}
 	scheme := "http"
 	if secure != nil {

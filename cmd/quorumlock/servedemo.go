@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// openDemo starts three nodes inside the process, and clients that share locks on them until the returned function is
-// called. Every minute one of the nodes freezes for a while.
+// openDemo starts three nodes inside the process, and clients that share locks on them until the
+// returned function is called. Every minute one of the nodes freezes for a while.
 func openDemo(ctx context.Context) (*cluster, func() error, error) {
 	servers, nodes, err := embedded.Nodes(3)
 	if err != nil {
@@ -76,11 +76,13 @@ func demoClient(servers []*embedded.Server, label string) (*redlock.Client, erro
 	return redlock.New(nodes, quorumlock.WithLabel(label))
 }
 
-// demoWork returns what a client does again and again. Each function takes one lock, holds it for a while, and rests.
+// demoWork returns the repeated work of a client. Each function takes one lock, holds it for a
+// while, and pauses.
 func demoWork(c *redlock.Client, label string) []func(context.Context) {
 	hold := func(l quorumlock.Locker, held, rest time.Duration) func(context.Context) {
 		return func(ctx context.Context) {
-			_ = quorumlock.Do(ctx, l, func(ctx context.Context) error { // without a quorum it waits for one
+			// waits while there is no quorum
+			_ = quorumlock.Do(ctx, l, func(ctx context.Context) error {
 				pause(ctx, about(held))
 				return nil
 			})
@@ -101,7 +103,7 @@ func demoWork(c *redlock.Client, label string) []func(context.Context) {
 	return work
 }
 
-// about returns a random time whose mean is d.
+// about returns a random time with mean d.
 func about(d time.Duration) time.Duration { return d/2 + rand.N(d) }
 
 // pause waits for d or until ctx is done, and reports whether d has passed.

@@ -33,10 +33,10 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"firstWaits":  func(l *topLock) string { _, waits := l.head(); return waits },
 }).ParseFS(web, "web/*.html"))
 
-// site answers requests. It asks the nodes itself only about the single lock that somebody looks at.
+// site answers requests. Only the page of a single lock sends requests to the nodes.
 type site struct {
 	o         *observer
-	inspected singleflight.Group // by name: those who look at a lock at the same time share the answer
+	inspected singleflight.Group // by name: concurrent requests for one lock share the answer
 }
 
 func newSite(o *observer) http.Handler {
@@ -73,10 +73,10 @@ func answerProbe(w http.ResponseWriter, problem string) {
 
 func answerJSON(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = writeJSON(w, value) // if it fails, the client is gone
+	_ = writeJSON(w, value) // fails only if the client has gone
 }
 
-// listAsJSON is what list prints with --json: a line for each lock.
+// listAsJSON answers with the output of list --json: one line for each lock.
 func (s *site) listAsJSON(w http.ResponseWriter, _ *http.Request) {
 	_, _, locks, _ := s.o.seen()
 	if locks.at.IsZero() || locks.err != nil {
@@ -98,7 +98,7 @@ func (s *site) checkAsJSON(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = (&checkCommand{JSON: true}).print(w, check.health) // whoever asked has gone, if it fails
+	_ = (&checkCommand{JSON: true}).print(w, check.health) // fails only if the client has gone
 }
 
 func (s *site) lockAsJSON(w http.ResponseWriter, r *http.Request) {
@@ -112,7 +112,7 @@ func (s *site) lockAsJSON(w http.ResponseWriter, r *http.Request) {
 	_ = writeJSON(w, v)
 }
 
-// inspect asks the nodes about the lock that a request names.
+// inspect inspects the lock in the request.
 func (s *site) inspect(r *http.Request) (name string, v lockView, status int, err error) {
 	name = r.URL.Query().Get("name")
 	if coded := r.URL.Query().Get("name_base64"); coded != "" {
@@ -129,7 +129,7 @@ func (s *site) inspect(r *http.Request) (name string, v lockView, status int, er
 		v   lockView
 		err error
 	}
-	// All who ask share one look. Each node takes at most its timeout.
+	// Concurrent requests share one look. Each node takes at most its timeout.
 	a, _, _ := s.inspected.Do(name, func() (any, error) {
 		v, err := s.o.client.inspect(context.WithoutCancel(r.Context()), name)
 		return answer{v, err}, nil
@@ -152,25 +152,25 @@ func lockLink(name string) template.URL {
 	return template.URL("lock?name=" + url.QueryEscape(name))
 }
 
-// locksPerPage bounds what a browser has to draw.
+// locksPerPage bounds the work of a browser.
 const locksPerPage = 100
 
-// overviewPage is what the template of the overview shows.
+// overviewPage is the data of the overview's template.
 type overviewPage struct {
 	topView
 	Title    string
 	Looked   bool // there was a look at the nodes
 	Surveyed bool // a survey succeeded
-	Failed   bool // the latest has not
+	Failed   bool // the latest survey failed
 	At       string
 	LocksAt  string
 	Checked  string
 	Findings []finding
-	Shown    []*topLock // this page of the locks
-	Found    int        // that match
-	From     int        // the first of them, from 1
+	Shown    []*topLock // the locks on this page
+	Found    int        // number of locks that match
+	From     int        // the number of the first lock on this page, from 1
 	Match    string
-	Before   int // the page before; 0: none
+	Before   int // the previous page; 0 for none
 	After    int
 	Timeline timeline
 	Interval string
@@ -208,7 +208,7 @@ func (s *site) overview(w http.ResponseWriter, r *http.Request) {
 	answerPage(w, "overview.html", http.StatusOK, p)
 }
 
-// timeline draws the locks of a page, and as many more as there is room for.
+// timeline draws the locks of a page, and further ones as space permits.
 func (o *observer) timeline(locks []*topLock, match string, now time.Time) timeline {
 	names := make([]string, len(locks))
 	for i, l := range locks {
@@ -225,7 +225,7 @@ func (o *observer) timeline(locks []*topLock, match string, now time.Time) timel
 	return draw(nodes, drawn, blind, left, now, o.past.window(now))
 }
 
-// lockPage is what the template of the page of a lock shows.
+// lockPage is the data of the lock page's template.
 type lockPage struct {
 	lockView
 	Title string
@@ -245,7 +245,7 @@ func (s *site) lock(w http.ResponseWriter, r *http.Request) {
 	answerPage(w, "lock.html", status, lockPage{v, shown(name), clock(time.Now()), errorText(err), v.Waiting - len(v.Queue), s.o.interval.Milliseconds()})
 }
 
-// answerPage draws the whole page before it sends it, so that nobody gets half a page.
+// answerPage renders the whole page before it sends anything, so that no client gets half a page.
 func answerPage(w http.ResponseWriter, name string, status int, data any) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
@@ -257,7 +257,7 @@ func answerPage(w http.ResponseWriter, name string, status int, data any) {
 	_, _ = b.WriteTo(safeWriter{w})
 }
 
-// clock is a time for people: in UTC, as logs have it.
+// clock formats a time in UTC, as in logs.
 func clock(t time.Time) string {
 	if t.IsZero() {
 		return ""

@@ -13,7 +13,8 @@ func (s stdoutWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// stdoutError says that stdout cannot be written to. A connection to a node may fail with the same error.
+// stdoutError is a failed write to stdout. Its type separates it from the same error of a
+// connection to a node.
 type stdoutError struct{ err error }
 
 func (e *stdoutError) Error() string { return e.err.Error() }

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	scanCount    = 1000    // keys that a server looks at in one step
-	burst        = 128     // how many locks the nodes are asked about at once
-	atOnce       = 1024    // how many locks are inspected at the same time if a node does not answer
+	scanCount    = 1000    // keys that a server scans in one step
+	burst        = 128     // locks that are inspected at the same time
+	atOnce       = 1024    // the same while a node does not answer
 	maxRemember  = 1 << 20 // names that are not shown twice: 16 MB
 	patternOfAll = "*"
 )
@@ -45,20 +45,22 @@ func (c *cluster) inspect(ctx context.Context, name string) (lockView, error) {
 	return newLockView(name, kind, err == nil, in, time.Now()), err
 }
 
-// survey finds the locks of a cluster whose name matches a pattern and that are held or waited for, and shows each once, in no order. It
-// asks gently: each server looks at a thousand keys at a time, which takes it less than a millisecond, and rests in between.
+// survey finds the locks of a cluster that match a pattern and are held or waited for. It shows
+// each lock once, in no order. It is gentle: each server scans a thousand keys at a time, which
+// takes it less than a millisecond, and pauses in between.
 //
-// A lock that is held is at a quorum of the nodes, so it is found at any N − Q + 1 of them: only as many are searched.
-// What is kept in memory does not grow with the number of locks, beyond the names of the first million.
+// A held lock is at a quorum of the nodes, so any N − Q + 1 nodes include it: survey searches only
+// that many. Its memory does not grow with the number of locks, beyond the names of the first
+// million.
 type survey struct {
 	*cluster
 	pattern string
-	limit   int  // locks to show at most; 0: all
-	queues  bool // if there are more, also show locks that are waited for, up to limit more; not names with braces
+	limit   int  // the maximum number of locks to show; 0 for all
+	queues  bool // above limit, also show up to limit locks with waiters; not for names with braces
 
 	More   bool    // there are more than limit
-	Failed []error // nodes that could not be searched
-	Locks  int     // that were shown
+	Failed []error // nodes with a failed search
+	Locks  int     // number of locks shown
 
 	seen map[uint64]struct{}
 	seed maphash.Seed
@@ -71,7 +73,8 @@ func newSurvey(c *cluster, pattern string, limit int) *survey {
 	return &survey{cluster: c, pattern: pattern, limit: limit, seen: make(map[uint64]struct{}), seed: maphash.MakeSeed()}
 }
 
-// run calls show for each lock. It returns show's error, or a *quorumlock.QuorumError if too few nodes can be searched.
+// run calls show for each lock. It returns show's error, or a *quorumlock.QuorumError if the search
+// of too many nodes fails.
 func (s *survey) run(ctx context.Context, show func(lockView) error) error {
 	if !strings.ContainsAny(s.pattern, `*?[\`) { // a name
 		return s.showAll(ctx, []string{s.pattern}, show)
@@ -97,7 +100,8 @@ func (s *survey) run(ctx context.Context, show func(lockView) error) error {
 	})
 }
 
-// searchAll shows the locks whose keys match. It searches N − Q + 1 nodes, and fails if too few of them can be searched.
+// searchAll shows the locks with keys that match. It searches N − Q + 1 nodes, and fails if fewer
+// of them can be searched.
 func (s *survey) searchAll(ctx context.Context, match string, show func(lockView) error) error {
 	needed := len(s.nodes) - s.quorum + 1
 	searched := 0
@@ -127,7 +131,7 @@ func (s *survey) searchAll(ctx context.Context, match string, show func(lockView
 	return nil
 }
 
-// scanError says that a node could not be searched.
+// scanError is the failed search of a node.
 type scanError struct{ error }
 
 func (e *scanError) Unwrap() error { return e.error }
@@ -135,7 +139,7 @@ func (e *scanError) Unwrap() error { return e.error }
 // scanner is the SCAN of a server.
 type scanner func(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
 
-// search shows the locks that one node has keys of and that were not shown before.
+// search shows the locks with keys at one node that were not shown before.
 func (s *survey) search(ctx context.Context, scan scanner, match string, show func(lockView) error) error {
 	for cursor := uint64(0); ; {
 		began := time.Now()
@@ -156,9 +160,9 @@ func (s *survey) search(ctx context.Context, scan scanner, match string, show fu
 	}
 }
 
-// inspectAll returns the locks with these names that are in use, in the order of the names. It asks about a burst of them, and
-// about the next burst when the answers are there or after a moment. So a node that does not answer delays the whole by its
-// timeout only once.
+// inspectAll returns the locks with these names that are in use, in the order of the names. It asks
+// about one burst of locks after the other, without waiting long for answers. So a node that does
+// not answer delays the whole by its timeout only once.
 func (s *survey) inspectAll(ctx context.Context, names []string) ([]*lockView, error) {
 	found := make([]*lockView, len(names))
 	var all errgroup.Group
@@ -188,7 +192,7 @@ func (s *survey) inspectAll(ctx context.Context, names []string) ([]*lockView, e
 	return found, all.Wait()
 }
 
-// isNoLock reports whether an inspection found that the name belongs to something else.
+// isNoLock reports whether an inspection found that the name is no lock.
 func isNoLock(err error) bool {
 	if err == nil {
 		return false
@@ -197,7 +201,7 @@ func isNoLock(err error) bool {
 	return !few || errors.Is(err, quorumlock.ErrNotALock) || errors.Is(err, quorumlock.ErrWrongKind)
 }
 
-// glob returns a pattern that matches just s.
+// glob returns a pattern that matches only s.
 func glob(s string) string {
 	var b strings.Builder
 	for _, c := range []byte(s) {
@@ -209,7 +213,7 @@ func glob(s string) string {
 	return b.String()
 }
 
-// queueKey is what the keys of queues begin with, for names without braces.
+// queueKey is the prefix of the keys of queues, for names without braces.
 const queueKey = "quorumlock_queue:{"
 
 // names returns the names of the locks that the keys may belong to, each once.
@@ -234,7 +238,7 @@ func (s *survey) names(keys []string) (names []string) {
 	return names
 }
 
-// showAll inspects locks, and shows those that are in use.
+// showAll inspects locks, and shows those in use.
 func (s *survey) showAll(ctx context.Context, names []string, show func(lockView) error) error {
 	for len(names) > 0 {
 		some := names[:min(len(names), atOnce)]

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The measures of the timeline, in the units of its picture.
+// The dimensions of the timeline, in the units of its SVG.
 const (
 	timelineWidth  = 1000
 	timelineLabels = 240 // the column of the names
@@ -15,22 +15,22 @@ const (
 	rowGap         = 6
 	axisHeight     = 22
 	maxRows        = 20
-	maxLanes       = 3  // how many holds of one lock are drawn next to each other
-	minStep        = 8. // between where two bars of a lane begin: it bounds how many there are
+	maxLanes       = 3  // holds of one lock that are drawn next to each other
+	minStep        = 8. // between the beginnings of two bars of a lane: bounds their number
 	maxText        = 500
 	colours        = 8  // in style.css
 	charWidth      = 7. // of the labels, at most
 )
 
-// timeline is a picture of who held what, for a template to draw, and the same data as a table.
+// timeline is a picture of holders over time, for a template, and the same data as a table.
 type timeline struct {
 	Width, Height int
 	Labels, Right int
 	Rows          []timelineRow
 	Bars          []timelineBar
-	Blind         []timelineBar // when it was not known who held what
+	Blind         []timelineBar // times in which the holders were unknown
 	Ticks         []timelineTick
-	Text          []timelineText // the latest spans as text, for those who cannot see the bars
+	Text          []timelineText // the latest spans as text, for readers who cannot see the bars
 	TextLeft      int            // spans that are not in Text
 	Left          int            // rows that are not drawn
 	Minutes       string
@@ -46,7 +46,7 @@ type timelineRow struct {
 type timelineBar struct {
 	X, Y, W, H float64
 	Class      string
-	Label      string // as much as fits in
+	Label      string // as much of it as fits
 	Title      string
 	TextX      float64
 	TextY      float64
@@ -64,7 +64,7 @@ type timelineText struct {
 	from time.Time
 }
 
-// draw makes a picture of the tracks. Nodes with which something was wrong come first.
+// draw makes a picture of the tracks. Nodes with failures come first.
 func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.Duration) timeline {
 	p := timeline{Width: timelineWidth, Labels: timelineLabels, Right: timelineWidth, Left: left, Minutes: minutes(keep)}
 	y := axisHeight
@@ -114,8 +114,8 @@ func draw(nodes, locks []track, blind track, left int, now time.Time, keep time.
 	return p
 }
 
-// together groups the spans of a lane into bars: a bar has the spans that begin within minStep of its beginning. What goes on
-// has a bar of its own.
+// together groups the spans of a lane into bars: a bar has the spans that begin within minStep of
+// its beginning. An open span has a bar of its own.
 func together(spans []span, now time.Time, keep time.Duration) (bars [][]span) {
 	var begins float64
 	for i, s := range spans {
@@ -127,7 +127,7 @@ func together(spans []span, now time.Time, keep time.Duration) (bars [][]span) {
 	return bars
 }
 
-// bar draws spans that are close together as one bar, which looks like the longest of them.
+// bar draws neighbouring spans as one bar, in the form of the longest of them.
 func (p *timeline) bar(name string, spans []span, node bool, y float64, now time.Time, keep time.Duration) {
 	longest := spans[0]
 	for _, s := range spans {
@@ -174,7 +174,7 @@ func (s span) lasted(now time.Time) time.Duration {
 // arrange puts overlapping spans into different lanes.
 func arrange(spans []span) (lanes int, of []int) {
 	of = make([]int, len(spans))
-	var ends []time.Time // of the last span in each lane; zero: it goes on
+	var ends []time.Time // of the last span in each lane; zero for an open span
 	for i, s := range spans {
 		lane := 0
 		for lane < len(ends) && (ends[lane].IsZero() || ends[lane].After(s.from)) {
@@ -188,7 +188,7 @@ func arrange(spans []span) (lanes int, of []int) {
 	return len(ends), of
 }
 
-// across returns where spans, one after the other, begin and end, from left to right.
+// across returns the left and the right end of consecutive spans.
 func across(spans []span, now time.Time, keep time.Duration) (from, to float64) {
 	end := spans[len(spans)-1].to
 	if end.IsZero() {
@@ -197,21 +197,21 @@ func across(spans []span, now time.Time, keep time.Duration) (from, to float64) 
 	return place(spans[0].from, now, keep), place(end, now, keep)
 }
 
-// place returns where a time is, from left to right.
+// place returns the position of a time, from left to right.
 func place(t, now time.Time, keep time.Duration) float64 {
 	part := 1 - float64(now.Sub(t))/float64(keep)
 	x := timelineLabels + min(max(part, 0), 1)*(timelineWidth-timelineLabels)
 	return float64(int(x*10)) / 10
 }
 
-// colour returns a colour, always the same one for the same holder.
+// colour returns the colour of a holder, the same for all its spans.
 func colour(who string) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(who))
 	return fmt.Sprintf("c%d", h.Sum32()%colours)
 }
 
-// clip shortens a label to fit a width.
+// clip shortens a label to a width.
 func clip(s string, width float64) string {
 	r := []rune(s)
 	if most := int(width / charWidth); len(r) > most {

@@ -50,7 +50,7 @@ type topView struct {
 	MayDie int        `json:"may_fail"`
 	Nodes  []topNode  `json:"nodes"`
 	Locks  []*topLock `json:"locks"`
-	More   bool       `json:"more"` // there are more locks than were looked at
+	More   bool       `json:"more"` // there are more locks than shown
 	Error  string     `json:"error,omitempty"`
 }
 
@@ -63,13 +63,14 @@ type topNode struct {
 
 type topLock struct {
 	lockView
-	Seen   int64 `json:"seen_ms"`   // for how long this holder was seen; with several holders, the first of them
+	// since the first sight of this holder; of several holders, the first
+	Seen   int64 `json:"seen_ms"`
 	Before bool  `json:"or_longer"` // it held the lock when top began
 
-	holders int // how many, including those that are not kept
+	holders int // number of holders, including those that are dropped
 }
 
-// sighting says since when each owner of a lock was seen.
+// sighting has the first sight of each owner of a lock.
 type sighting struct {
 	owners map[string]seenOwner
 	look   int // the last look at which the lock was seen
@@ -80,12 +81,12 @@ type seenOwner struct {
 	before bool // it held the lock at the first look
 }
 
-// spotter looks at locks again and again, and remembers since when it sees their owners.
+// spotter looks at locks repeatedly, and remembers the first sight of their owners.
 type spotter struct {
 	client  *cluster
 	pattern string
 	limit   int
-	brief   bool // for a process that looks for days: keep little of each lock, and see survey.queues
+	brief   bool // for long runs: keep little of each lock; see survey.queues
 	looks   int
 	seen    map[string]*sighting // by the name of the lock
 }
@@ -94,7 +95,7 @@ func newSpotter(client *cluster, pattern string, limit int) *spotter {
 	return &spotter{client: client, pattern: pattern, limit: limit, seen: make(map[string]*sighting)}
 }
 
-// watcher looks again and again.
+// watcher looks repeatedly.
 type watcher struct {
 	*topCommand
 	*spotter
@@ -140,7 +141,8 @@ func (w *watcher) print(e *env) error {
 		if w.isOver() {
 			return err
 		}
-		if _, few := errors.AsType[*quorumlock.QuorumError](err); err != nil && !few { // that is worth watching
+		// an outage is worth watching
+		if _, few := errors.AsType[*quorumlock.QuorumError](err); err != nil && !few {
 			return err
 		}
 		select {
@@ -168,8 +170,8 @@ func (c *cluster) lookAtNodes(ctx context.Context) (topView, error) {
 	return topView{At: time.Now(), Quorum: health.Quorum, MayDie: health.MayFail(), Nodes: topNodes(health), Locks: []*topLock{}}, err
 }
 
-// lookAtLocks returns the locks, those with the longest queue first, whether there are more than the limit, and whether a
-// node failed.
+// lookAtLocks returns the locks, those with the longest queue first, whether there are more than
+// the limit, and whether a node failed.
 func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, failing bool, err error) {
 	now := time.Now()
 	w.looks++
@@ -182,7 +184,7 @@ func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, fail
 		return nil
 	})
 	for name, s := range w.seen {
-		// If the search failed, locks that it did not find may be held all the same.
+		// If the search failed, locks that it missed may still be held.
 		if unseen := w.looks - s.look; unseen > 100 || err == nil && unseen > 0 {
 			delete(w.seen, name)
 		}
@@ -193,7 +195,8 @@ func (w *spotter) lookAtLocks(ctx context.Context) (locks []*topLock, more, fail
 	return locks, s.More, err != nil || len(s.Failed) > 0, err
 }
 
-// sight notes who has a lock. The lock has been seen held for as long as the owner that was seen first.
+// sight records the owners of a lock. The lock has been held since the first sight of the oldest
+// owner.
 func (w *spotter) sight(l lockView, now time.Time) *topLock {
 	holders := len(l.parties())
 	if w.brief {
@@ -225,7 +228,8 @@ func topNodes(r redlock.Readiness) []topNode {
 	for i, n := range r.Nodes {
 		nodes[i] = topNode{n.Node, n.Err == nil, inMS(n.RoundTrip), ""}
 		if n.Err != nil {
-			_, why, _ := strings.Cut(errorText(n.Err), n.Node+": ") // which names the node, as the line does
+			// the line has the name of the node already
+			_, why, _ := strings.Cut(errorText(n.Err), n.Node+": ")
 			nodes[i].Error = why
 		}
 	}
@@ -242,7 +246,7 @@ func (v topView) ready() (n int) {
 	return n
 }
 
-// summary says in one line how the nodes are.
+// summary describes the nodes in one line.
 func (v topView) summary() string {
 	end := "NO LOCK IS GRANTED"
 	if v.MayDie >= 0 {
@@ -251,7 +255,7 @@ func (v topView) summary() string {
 	return fmt.Sprintf("%d of %d nodes ready, quorum %d, %s", v.ready(), len(v.Nodes), v.Quorum, end)
 }
 
-// held is for how long the holder was seen.
+// held formats the time since the first sight of the holder.
 func (l *topLock) held() string {
 	if !l.Held {
 		return "-"
@@ -262,7 +266,7 @@ func (l *topLock) held() string {
 	return seconds(l.Seen)
 }
 
-// head is who waits first, and for how long.
+// head returns the first waiter, and the time of its wait.
 func (l *topLock) head() (who, waits string) {
 	if len(l.Queue) == 0 {
 		return "-", "-"
@@ -270,7 +274,7 @@ func (l *topLock) head() (who, waits string) {
 	return l.Queue[0].who(), seconds(l.Queue[0].Waits)
 }
 
-// plain is a look as lines for programs: what it is, and fields that contain no spaces.
+// plain formats a look as lines for programs: a type, and fields without spaces.
 func (v topView) plain() string {
 	var b strings.Builder
 	for _, n := range v.Nodes {

@@ -77,7 +77,7 @@ func (c *unlockCommand) Run(e *env) (err error) {
 	if err != nil {
 		return err
 	}
-	partly := 0 // at how many nodes somebody has it
+	partly := 0 // at how many nodes the lock is taken
 	for _, n := range v.Nodes {
 		partly += min(n.Holds, 1)
 	}
@@ -129,16 +129,16 @@ func (c *unlockCommand) Run(e *env) (err error) {
 	return c.say(e.text, v, true, "freed\n")
 }
 
-// forcer is a lock of which the tool frees something.
+// forcer is a lock that the tool can free.
 type forcer interface {
 	ForceUnlock(ctx context.Context) error
 	ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error
 }
 
-// chooses reports whether only some hold of the lock is to be freed.
+// chooses reports whether the flags choose one hold of the lock.
 func (c *unlockCommand) chooses() bool { return c.Owner != nil || c.Slot != nil || c.Token != nil }
 
-// chosen returns the holds that are to be freed.
+// chosen returns the holds to free.
 func (c *unlockCommand) chosen(v lockView) (all []partyView) {
 	add := func(p partyView, slot int, token uint64) {
 		if (c.Owner == nil || *c.Owner == p.Owner) && (c.Slot == nil || *c.Slot == slot) && (c.Token == nil || *c.Token == token) {
@@ -157,12 +157,12 @@ func (c *unlockCommand) chosen(v lockView) (all []partyView) {
 	return all
 }
 
-// gone says that the chosen hold is not there any more.
+// gone is the error for a chosen hold that has ended.
 func (c *unlockCommand) gone() error {
 	return fmt.Errorf("%w: no hold of %s is the one to free: it has ended, nothing was freed", quorumlock.ErrNotHeld, shown(c.Name))
 }
 
-// warning says what an unlock does, of one hold, or of all if one is none.
+// warning describes the effects of an unlock, of one hold, or of all if one is zero.
 func warning(v lockView, one partyView) string {
 	var b strings.Builder
 	b.WriteString("\nThis takes the lock away from ")
@@ -185,7 +185,7 @@ func warning(v lockView, one partyView) string {
 	return b.String()
 }
 
-// errNotConfirmed says that nothing was done.
+// errNotConfirmed means that nothing was done.
 var errNotConfirmed = errors.New("not confirmed: nothing was done")
 
 // confirm asks the user.
@@ -194,7 +194,7 @@ func confirm(e *env) error {
 		return err
 	}
 	answers := make(chan string, 1)
-	go func() { // it may wait for ever: the program ends all the same
+	go func() { // a read may block forever: the program ends all the same
 		line, _ := bufio.NewReader(io.LimitReader(e.stdin, 1000)).ReadString('\n')
 		answers <- strings.TrimSpace(line)
 	}()

@@ -6,7 +6,8 @@ import (
 	"runtime/debug"
 )
 
-// version is that of a release, which -ldflags sets. A binary that go install has built knows its own.
+// version is the version of a release, set by -ldflags. A binary from go install has its version in
+// the build info.
 var version string
 
 type versionCommand struct{}
@@ -24,7 +25,7 @@ func (versionCommand) Run(e *env) error {
 	return err
 }
 
-// versionOf returns the version and, of an unreleased one, the commit.
+// versionOf returns the version and, for an unreleased one, the commit.
 func versionOf(info *debug.BuildInfo, ok bool) string {
 	switch {
 	case version != "":

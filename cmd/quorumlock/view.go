@@ -12,23 +12,24 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// lockView is a lock as the tool shows it, and its JSON. Times are in milliseconds.
+// lockView is a lock in the tool's output, and its JSON. Times are in milliseconds.
 type lockView struct {
-	Name      string       `json:"name"`
-	NameBytes string       `json:"name_base64,omitempty"` // if the name is not valid UTF-8
-	Kind      string       `json:"kind"`
-	Known     bool         `json:"known"` // a quorum of the nodes answered
-	Held      bool         `json:"held"`
-	Holder    *partyView   `json:"holder,omitempty"`
-	Count     int          `json:"count,omitempty"`
-	TTL       int64        `json:"ttl_ms"`
-	Token     uint64       `json:"token"`
-	Readers   []partyView  `json:"readers,omitempty"`
-	Permits   int          `json:"permits,omitempty"` // how many slots a semaphore has, if somebody waits for one
-	Slots     []slotView   `json:"slots,omitempty"`
-	Waiting   int          `json:"waiting"`
-	Queue     []waiterView `json:"queue,omitempty"`
-	Nodes     []nodeView   `json:"nodes,omitempty"`
+	Name      string      `json:"name"`
+	NameBytes string      `json:"name_base64,omitempty"` // if the name is not valid UTF-8
+	Kind      string      `json:"kind"`
+	Known     bool        `json:"known"` // a quorum of the nodes answered
+	Held      bool        `json:"held"`
+	Holder    *partyView  `json:"holder,omitempty"`
+	Count     int         `json:"count,omitempty"`
+	TTL       int64       `json:"ttl_ms"`
+	Token     uint64      `json:"token"`
+	Readers   []partyView `json:"readers,omitempty"`
+	// number of slots of a semaphore, if it has waiters
+	Permits int          `json:"permits,omitempty"`
+	Slots   []slotView   `json:"slots,omitempty"`
+	Waiting int          `json:"waiting"`
+	Queue   []waiterView `json:"queue,omitempty"`
+	Nodes   []nodeView   `json:"nodes,omitempty"`
 }
 
 type partyView struct {
@@ -59,7 +60,7 @@ type nodeView struct {
 	TTL     int64  `json:"ttl_ms"`
 	Token   uint64 `json:"token"`
 	Waiting int    `json:"waiting"`
-	Holds   int    `json:"holds"` // owners, readers or slots that are there
+	Holds   int    `json:"holds"` // number of owners, readers or slots at the node
 }
 
 // The kinds of locks.
@@ -72,7 +73,7 @@ const (
 	kindSemaphore = "semaphore"
 )
 
-// newLockView shows what an inspection found.
+// newLockView converts an inspection.
 func newLockView(name, kind string, known bool, in redlock.Inspection, now time.Time) lockView {
 	s := in.State
 	v := lockView{Name: name, Kind: kind, Known: known, Held: s.Held(), Count: s.HoldCount, TTL: s.TTL.Milliseconds(), Token: s.Token, Permits: s.Permits, Waiting: s.Waiting}
@@ -110,7 +111,7 @@ func newParty(o quorumlock.Owner, ttl time.Duration) partyView {
 	return partyView{string(o), o.Label(), ttl.Milliseconds()}
 }
 
-// who is how people call the owner: by its label, if it has one.
+// who returns the name of the owner for people: its label, if there is one.
 func (p partyView) who() string { return who(p.Owner, p.Label) }
 
 func (w waiterView) who() string { return who(w.Owner, w.Label) }
@@ -122,7 +123,7 @@ func who(owner, label string) string {
 	return shown(owner)
 }
 
-// holder is a few words for who has the lock.
+// holder describes the holders of the lock in a few words.
 func (v lockView) holder() string {
 	switch {
 	case v.Holder != nil:
@@ -144,7 +145,7 @@ func (v lockView) holder() string {
 	return "-"
 }
 
-// slotsTaken says how many slots of a semaphore somebody has, and of how many, if that is known.
+// slotsTaken describes how many slots of a semaphore are taken, and of how many, if known.
 func (v lockView) slotsTaken() string {
 	if v.Permits == 0 {
 		return plural(len(v.Slots), "slot")
@@ -152,7 +153,7 @@ func (v lockView) slotsTaken() string {
 	return fmt.Sprintf("%d of %s", len(v.Slots), plural(v.Permits, "slot"))
 }
 
-// parties returns all who hold or share the lock, or have a slot.
+// parties returns the holder, the readers or the holders of slots.
 func (v lockView) parties() []partyView {
 	parties := slices.Clone(v.Readers)
 	if v.Holder != nil {
@@ -165,8 +166,8 @@ func (v lockView) parties() []partyView {
 }
 
 const (
-	maxParties = 100 // how many holders of a lock are kept for long
-	maxQueue   = 10  // how many waiters of a lock are kept for long
+	maxParties = 100 // holders of a lock that are kept for long
+	maxQueue   = 10  // waiters of a lock that are kept for long
 )
 
 // shorten drops all but the first holders and waiters.
@@ -184,7 +185,7 @@ func first[T any](all []T, n int) []T {
 	return slices.Clone(all[:n])
 }
 
-// errorText is the text of an error, without what every error of the library begins with, and without passwords.
+// errorText returns the text of an error, without the prefix of the library and without passwords.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -192,10 +193,10 @@ func errorText(err error) string {
 	return userinfo.ReplaceAllString(strings.ReplaceAll(err.Error(), "quorumlock: ", ""), "://")
 }
 
-// inMS is a duration in milliseconds.
+// inMS returns a duration in milliseconds.
 func inMS(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// seconds is a number of milliseconds for people.
+// seconds formats a number of milliseconds.
 func seconds(ms int64) string {
 	d := time.Duration(ms) * time.Millisecond
 	switch {

@@ -16,14 +16,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The watchdog is a process between run and the command. run holds the lease, and tells the watchdog its end whenever it is
-// renewed. The watchdog starts the command, and ends it before the end that it knows, whatever run does: run may be
-// stopped or killed, or wait for something. On Linux it is the parent of all that the command starts.
+// The watchdog is a process between run and the command. run holds the lease, and sends the
+// watchdog its new end after every renewal. The watchdog starts the command, and ends the command
+// before the last end that it received, even if run is stopped, killed or blocked. On Linux the
+// watchdog is the parent of all descendants of the command.
 
 // watchdogArgument is the one argument of the watchdog's process.
 const watchdogArgument = "lease-watchdog"
 
-// watchdogName is what process listings show of it, so that a kill by the name of the tool does not hit it.
+// watchdogName is the name of the watchdog in process listings. It differs from the tool's, so that
+// a kill by that name does not hit the watchdog.
 const watchdogName = "lease-watchdog"
 
 // isWatchdog reports whether this process is a watchdog.
@@ -36,11 +38,12 @@ const (
 )
 
 func init() {
-	// The kernel kills the command when the thread ends that has started it: it must be the one that lasts.
+	// The kernel kills the command when the thread that started it ends: that must be the main
+	// thread.
 	runtime.LockOSThread()
 }
 
-// look is how long the watchdog sleeps at most: a timer does not run while the machine is suspended.
+// look is the longest sleep of the watchdog: timers do not run while the machine is suspended.
 const look = 100 * time.Millisecond
 
 // passedOn are the signals that run passes on to the command.
@@ -51,34 +54,38 @@ type watchdog struct {
 	start
 	reports *json.Encoder
 	pid     int    // of the command and its process group
-	ended   bool   // the command has; others may be left
+	ended   bool   // the command has ended; descendants may be left
 	status  int    // of the command
-	left    int    // how often something was left when the command had ended
-	why     string // why the command is being ended; empty if it is not
-	termAt  int64  // when it got SIGTERM; 0 if it did not
+	left    int    // how often processes were left after the end of the command
+	why     string // the reason why the command is being ended; empty if it is not
+	termAt  int64  // the time of SIGTERM; 0 before
 
-	own map[syscall.Signal]int64 // signals that the watchdog got itself, and when
+	own map[syscall.Signal]int64 // signals that the watchdog itself received, with their times
 	due []dueSignal              // to be passed on
 }
 
-// dueSignal is a signal for the command that run has got. It waits for a moment: if the watchdog, which is in a process group of its own,
-// gets the signal itself, all processes do, as from systemd or at a shutdown. The command must not get it twice.
+// dueSignal is a signal that run has received for the command. It waits for a moment, because the
+// command must not get a signal twice. If the watchdog, in a process group of its own, receives the
+// signal itself, then all processes do, as from systemd or at a shutdown.
 type dueSignal struct {
 	signal syscall.Signal
-	at     int64 // when it is passed on
-	late   bool  // it was put off once, since the watchdog was late
+	at     int64 // the time to pass it on
+	late   bool  // it was delayed once, since the watchdog was late
 }
 
 const (
-	ownSoon   = int64(50 * time.Millisecond) // the watchdog gets a signal for all so much later than run
-	ownBefore = int64(time.Second)           // or earlier
+	// the watchdog gets a signal for all at most that much later than run
+	ownSoon = int64(50 * time.Millisecond)
+
+	ownBefore = int64(time.Second) // or earlier
 )
 
 // watch is the watchdog's program. It returns the exit status.
 func watch() int {
 	rename(watchdogName)
 	adopt()
-	// It outlives run, whatever signal the terminal or a user sends to all. Signals that are ignored stay so for the command.
+	// The watchdog survives signals that a terminal or a user sends to all. Ignored signals stay
+	// ignored for the command.
 	drop := make(chan os.Signal, 16)
 	for _, s := range append(passedOn, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE) {
 		if !signal.Ignored(s) {
@@ -93,7 +100,7 @@ func watch() int {
 	w := &watchdog{reports: json.NewEncoder(os.NewFile(reportsFD, "reports")), own: make(map[syscall.Signal]int64)}
 	first, ok := <-orders
 	if !ok || first.Start == nil {
-		return exitRunFailed // run is gone already
+		return exitRunFailed // run has gone already
 	}
 	w.start = *first.Start
 	if !w.begin() {
@@ -121,7 +128,7 @@ func watch() int {
 	}
 }
 
-// readOrders returns what run says. The channel is closed when run is gone.
+// readOrders returns the orders of run. The channel is closed when run has gone.
 func readOrders(from *os.File) <-chan order {
 	orders := make(chan order)
 	go func() {
@@ -141,10 +148,10 @@ func readOrders(from *os.File) <-chan order {
 	return orders
 }
 
-// tell says something to run, which may be gone.
+// tell sends a report to run, which may have gone.
 func (w *watchdog) tell(r report) { _ = w.reports.Encode(r) }
 
-// begin starts the command, and reports whether that went well.
+// begin starts the command, and reports whether that succeeded.
 func (w *watchdog) begin() bool {
 	attr := &syscall.SysProcAttr{Setpgid: true, Foreground: w.Foreground}
 	dieWith(attr)
@@ -177,7 +184,8 @@ func (w *watchdog) obey(o order) {
 	}
 }
 
-// receive takes notice of a signal that the watchdog got: the command got it, too, so it is not passed on.
+// receive records a signal that the watchdog received: the command received it, too, so it is not
+// passed on.
 func (w *watchdog) receive(s syscall.Signal) {
 	if i := slices.IndexFunc(w.due, func(d dueSignal) bool { return d.signal == s }); i >= 0 {
 		w.due = slices.Delete(w.due, i, i+1)
@@ -186,10 +194,11 @@ func (w *watchdog) receive(s syscall.Signal) {
 	w.own[s] = bootTime()
 }
 
-// pass passes on the signals that are due, and returns when the next will be; 0 if there is none.
+// pass passes on the signals that are due, and returns the time of the next; 0 if there is none.
 func (w *watchdog) pass(now int64) int64 {
 	for len(w.due) > 0 && now >= w.due[0].at {
-		if d := &w.due[0]; now-d.at > ownSoon/5 && !d.late { // the watchdog was stopped: its own signal may be about to come
+		// the watchdog was stopped: its own signal may follow
+		if d := &w.due[0]; now-d.at > ownSoon/5 && !d.late {
 			d.at, d.late = now+ownSoon, true
 			break
 		}
@@ -200,8 +209,8 @@ func (w *watchdog) pass(now int64) int64 {
 		}
 		_ = syscall.Kill(-w.pid, s)
 		switch s {
-		case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT: // they are to end it, and a stopped process does not see them
-			_ = syscall.Kill(-w.pid, syscall.SIGCONT)
+		case syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT:
+			_ = syscall.Kill(-w.pid, syscall.SIGCONT) // a stopped process would not end
 		}
 	}
 	if len(w.due) == 0 {
@@ -218,11 +227,11 @@ func (w *watchdog) end(why string) {
 	if w.termAt == 0 {
 		w.termAt = bootTime()
 		w.kill(syscall.SIGTERM)
-		w.kill(syscall.SIGCONT) // a stopped process does not see it otherwise
+		w.kill(syscall.SIGCONT) // a stopped process would not see it
 	}
 }
 
-// killAt is when the command is to be killed.
+// killAt returns the time at which the command is killed.
 func (w *watchdog) killAt() int64 {
 	at := w.Deadline - int64(w.Margin)
 	if w.termAt > 0 {
@@ -231,7 +240,7 @@ func (w *watchdog) killAt() int64 {
 	return at
 }
 
-// act does what is due, and returns how long nothing will be.
+// act does the work that is due, and returns the time until the next.
 func (w *watchdog) act() time.Duration {
 	now := bootTime()
 	next := w.pass(now)
@@ -240,7 +249,7 @@ func (w *watchdog) act() time.Duration {
 			w.why = becauseDeadline
 		}
 		w.kill(syscall.SIGKILL)
-		return 2 * time.Millisecond // again, until none is left: somebody may have started another meanwhile
+		return 2 * time.Millisecond // again, until none is left: one may have started another
 	}
 	termAt := w.Deadline - int64(w.Margin) - int64(w.Grace)
 	if now >= termAt {
@@ -253,8 +262,9 @@ func (w *watchdog) act() time.Duration {
 	return min(look, time.Duration(min(next, termAt, w.killAt())-now))
 }
 
-// kill sends a signal to the process group of the command and to all that left it. When the command is reaped, the ID of the
-// group may soon be somebody else's, unless another is in the group: where the watchdog adopts, it needs the group no more.
+// kill sends a signal to the process group of the command and to all descendants that left it.
+// After the command is reaped, another process may get the ID of the group, unless the group has
+// other members. So where the watchdog adopts, it then no longer uses the group.
 func (w *watchdog) kill(s syscall.Signal) {
 	if !w.ended || !adopts {
 		_ = syscall.Kill(-w.pid, s)
@@ -264,7 +274,7 @@ func (w *watchdog) kill(s syscall.Signal) {
 	}
 }
 
-// reap takes notice of what has ended, and reports whether nothing is left.
+// reap collects ended children, and reports whether none is left.
 func (w *watchdog) reap() bool {
 	for {
 		var status syscall.WaitStatus
@@ -278,7 +288,7 @@ func (w *watchdog) reap() bool {
 			return w.noneButChildren()
 		case status.Stopped():
 			if pid == w.pid && status.StopSignal() == syscall.SIGTSTP {
-				_ = syscall.Kill(-w.pid, syscall.SIGCONT) // it would hold the lock
+				_ = syscall.Kill(-w.pid, syscall.SIGCONT) // it would keep the lock held
 			}
 		case pid == w.pid:
 			w.ended, w.status = true, exitStatus(status)
@@ -286,7 +296,8 @@ func (w *watchdog) reap() bool {
 	}
 }
 
-// noneButChildren has what the command left behind ended, or reports that it may go on.
+// noneButChildren begins to end the remaining descendants of the command, or reports that they may
+// go on.
 func (w *watchdog) noneButChildren() bool {
 	if w.goesOn() {
 		return true
@@ -297,11 +308,11 @@ func (w *watchdog) noneButChildren() bool {
 	return false
 }
 
-// goesOn reports whether what the command left behind may go on without the lock.
+// goesOn reports whether descendants of the command may go on without the lock.
 func (w *watchdog) goesOn() bool { return w.Leave && w.ended && w.why == "" }
 
-// groupLeft reports whether the command has left somebody in its process group that is no child of the watchdog, as on
-// systems where it cannot adopt.
+// groupLeft reports whether the process group of the command has members that are no children of
+// the watchdog, as on systems without adopt.
 func (w *watchdog) groupLeft() bool {
 	if err := syscall.Kill(-w.pid, 0); err != nil || w.goesOn() {
 		return false
@@ -312,13 +323,13 @@ func (w *watchdog) groupLeft() bool {
 	return true
 }
 
-// leave begins to end what the command left behind.
+// leave begins to end the remaining descendants of the command.
 func (w *watchdog) leave() {
 	w.left++
 	w.end(becauseLeft)
 }
 
-// exitStatus is a status as a shell has it.
+// exitStatus returns the exit status as in a shell.
 func exitStatus(s syscall.WaitStatus) int {
 	if s.Signaled() {
 		return exitSignal + int(s.Signal())
