@@ -21,12 +21,12 @@ const passwordVariable = "QUORUMLOCK_SERVE_PASSWORD"
 
 // access has the flags that restrict access to the page.
 type access struct {
-	User         string `default:"quorumlock" placeholder:"NAME" help:"The user name that goes with the password."`
-	PasswordFile string `placeholder:"FILE" help:"Ask for the password in the first line of this file (basic auth). Without it: the one in QUORUMLOCK_SERVE_PASSWORD, if any."`
+	User         string `default:"quorumlock" placeholder:"NAME" help:"The user name for the password."`
+	PasswordFile string `placeholder:"FILE" help:"Require the password in the first line of this file (basic auth). Default: the value of QUORUMLOCK_SERVE_PASSWORD, if set."`
 	HTTPSCert    string `name:"https-cert" placeholder:"FILE" help:"Serve HTTPS with this certificate, as PEM. It needs --https-key."`
 	HTTPSKey     string `name:"https-key" placeholder:"FILE" help:"The key of the certificate, as PEM."`
-	HTTPSClients string `name:"https-client-ca" placeholder:"FILE" help:"Let in only clients whose certificate is signed by one of these authorities, as PEM."`
-	WithoutAuth  bool   `help:"Let in everybody who can reach the address, even if it is not loopback, and under any host name: for a proxy in front that asks for a password."`
+	HTTPSClients string `name:"https-client-ca" placeholder:"FILE" help:"Admit only clients with a certificate of one of these authorities, as PEM."`
+	WithoutAuth  bool   `help:"Admit every client that can reach the address, even beyond loopback, and under any host name: for use behind a proxy that requires a password."`
 }
 
 const minPassword = 8 // bytes

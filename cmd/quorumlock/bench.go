@@ -24,19 +24,20 @@ import (
 type benchCommand struct {
 	connection
 	Duration time.Duration `default:"6s" placeholder:"D" help:"How long to measure, from 1s to 5m."`
-	Callers  int           `default:"1" placeholder:"N" help:"How many callers lock at the same time, each a name of its own, from 1 to 1000."`
+	Callers  int           `default:"1" placeholder:"N" help:"The number of concurrent callers, each with a lock of its own, from 1 to 1000."`
 	JSON     bool          `name:"json" help:"Print JSON."`
 }
 
 func (benchCommand) manual() manual {
 	return manual{
 		synopsis: "[--duration D] [--callers N] [--json] [flags]",
-		description: `Measures your nodes as they are, from where you are: a lock and unlock over all of them, a handoff (from the start of an
-Unlock in one process to the Lock of the next that waits), and a lock and unlock at each node alone, which shows the slow ones. A
-third of the time goes to each.
+		description: `Measures three operations on your nodes, from this machine: a lock and unlock
+over all nodes; a handoff, from the start of an Unlock in one process to the Lock of a waiter in
+another; and a lock and unlock at each single node, which shows the slow ones. Each takes a third of
+the time.
 
-It uses names of its own that begin with the prefix and quorumlock-bench:, and deletes what it leaves. The load is that of as
-many callers as you ask for: mind it on nodes in production.`,
+The names begin with the prefix and quorumlock-bench:, and are deleted at the end. The load is that
+of the given number of callers: take care on nodes in production.`,
 		environment: environment,
 		statuses:    statuses,
 		examples:    "quorumlock bench --duration 10s --callers 8",

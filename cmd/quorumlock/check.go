@@ -16,12 +16,12 @@ type checkCommand struct {
 func (checkCommand) manual() manual {
 	return manual{
 		synopsis: "[--nodes URL,URL,...] [--quorum N] [--restart-guard MAXTTL] [--json]",
-		description: `Checks whether Redis servers are fit for locks: whether they answer, grant a lock, keep their data over a
-restart, evict nothing, are different servers with an address each, have the
-right time, and are used by clients with the same list of nodes. It tries each
-command of a lock in a script that leaves nothing behind.`,
+		description: `Checks whether Redis servers are fit for locks. They must answer, grant a
+lock, keep their data over a restart, evict nothing, be different servers with one address each,
+have the right time, and have only clients with the same list of nodes. The check tries each command
+of a lock in a script that leaves nothing behind.`,
 		environment: environment,
-		statuses: `0    there is nothing to say but advice
+		statuses: `0    no findings above advice
 1    the nodes are not fit, or too few answered
 2    the command line is wrong
 130  interrupted`,

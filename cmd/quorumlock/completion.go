@@ -14,9 +14,10 @@ type completionCommand struct {
 
 func (completionCommand) manual() manual {
 	return manual{
-		synopsis:    "bash|zsh|fish",
-		description: `Prints a script that completes the commands and flags of quorumlock in your shell.`,
-		statuses:    "0  all is well\n2  the command line is wrong",
+		synopsis: "bash|zsh|fish",
+		description: `Prints a script that completes the commands and flags of quorumlock in your
+shell.`,
+		statuses: "0  all is well\n2  the command line is wrong",
 		examples: `source <(quorumlock completion bash)      # in ~/.bashrc
 source <(quorumlock completion zsh)       # in ~/.zshrc, behind compinit
 quorumlock completion fish >~/.config/fish/completions/quorumlock.fish`,

@@ -14,11 +14,13 @@ type demoCommand struct{ sources }
 func (demoCommand) manual() manual {
 	return manual{
 		synopsis: "[--nodes URL,URL,...]",
-		description: `Workers share a lock and write to a resource that checks fencing tokens. Without flags it needs nothing:
-five nodes run inside the process; they are killed, frozen and brought back.
+		description: `Workers share a lock and write to a resource that checks fencing tokens.
+Without flags, five nodes run inside the process, which needs nothing else; they are killed, frozen
+and revived.
 
-With --nodes it plays on these Redis servers instead. They are not harmed: only contention and a paused holder are
-shown, under a lock name of its own that is deleted again. The environment does not count.`,
+With --nodes the demo runs on these Redis servers, without harm to them. It then shows contention
+and a paused holder only, under a lock name of its own, which it deletes at the end. The environment
+variables are ignored.`,
 		statuses: `0  every promise was kept
 1  a promise was broken, or the nodes could not be used
 2  the command line is wrong`,

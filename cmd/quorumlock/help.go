@@ -19,7 +19,7 @@ const statuses = `0    all is well
 
 // environment is the common part of the environment of commands with nodes.
 const environment = `QUORUMLOCK_NODES         the nodes, if neither --nodes nor --nodes-file is given
-QUORUMLOCK_NODES_FILE    the file of the nodes, if nothing else names them
+QUORUMLOCK_NODES_FILE    the file of the nodes, if none of these is given
 QUORUMLOCK_NODE_TIMEOUT  the default of --node-timeout`
 
 // manual is the help of a command, without its flags.

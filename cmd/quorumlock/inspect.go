@@ -19,10 +19,11 @@ type inspectCommand struct {
 func (inspectCommand) manual() manual {
 	return manual{
 		synopsis: "NAME [--json] [flags]",
-		description: `Shows who holds a lock or has its slots, for how long yet unless it is renewed, the last fencing token, who
-waits and since when, and what each node says. It changes nothing. Of a long queue it shows the first hundred.
+		description: `Shows the holder or the slots of a lock, the remaining time without renewals,
+the last fencing token, the waiters with their waiting times, and the state at each node. It changes
+nothing. Of a long queue it shows the first hundred.
 
-The nodes do not know since when a lock is held: quorumlock top shows how long it has seen the holder.`,
+The nodes do not store the time of the grant. quorumlock top shows how long it has seen the holder.`,
 		environment: environment,
 		statuses:    statuses,
 		examples: `quorumlock inspect myapp:lock:invoice:1042

@@ -14,19 +14,21 @@ import (
 type leaderCommand struct {
 	connection
 	Name  string        `arg:"" help:"The name of the election's lock, without the prefix."`
-	Watch bool          `help:"Go on, and print every change."`
-	JSON  bool          `name:"json" help:"Print JSON, with --watch a line for each change."`
-	TTL   time.Duration `default:"10s" placeholder:"D" help:"The TTL of the candidates, to judge how sure the answer is."`
+	Watch bool          `help:"Continue, and print every change."`
+	JSON  bool          `name:"json" help:"Print JSON; with --watch, one line for each change."`
+	TTL   time.Duration `default:"10s" placeholder:"D" help:"The TTL of the candidates: it decides whether the answer is sure."`
 }
 
 func (leaderCommand) manual() manual {
 	return manual{
 		synopsis: "NAME [--watch] [--json] [flags]",
-		description: `Shows who leads an election, and the value that the leader has written, such as its address. It changes nothing.
+		description: `Shows the leader of an election, and the leader's value, such as its address.
+It changes nothing.
 
-The answer is sure if a quorum of the nodes has this leader and this value. Otherwise it is the best guess, and says so.`,
+The answer is sure if a quorum of the nodes has this leader and this value. Otherwise it is the best
+guess, and is marked as such.`,
 		environment: environment,
-		statuses:    "0    there is a leader\n1    nobody leads, or the name belongs to something else\n2    the command line is wrong\n122  no quorum: too few nodes answered\n130  interrupted",
+		statuses:    "0    there is a leader\n1    no leader, or the name is no lock or of another kind\n2    the command line is wrong\n122  no quorum: too few nodes answered\n130  interrupted",
 		examples:    "quorumlock leader myapp:leader --json | jq -r .value",
 	}
 }

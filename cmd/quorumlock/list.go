@@ -9,19 +9,21 @@ import (
 
 type listCommand struct {
 	connection
-	Pattern string `arg:"" optional:"" help:"Which names, as Redis matches them."`
-	Limit   int    `default:"1000" placeholder:"N" help:"Stop after so many locks; 0: show all."`
-	JSON    bool   `name:"json" help:"Print a line of JSON for each lock."`
+	Pattern string `arg:"" optional:"" help:"A pattern of names, as in Redis."`
+	Limit   int    `default:"1000" placeholder:"N" help:"The maximum number of locks; 0 for all."`
+	JSON    bool   `name:"json" help:"Print one line of JSON for each lock."`
 }
 
 func (listCommand) manual() manual {
 	return manual{
 		synopsis: "[PATTERN] [--limit N] [--json] [flags]",
-		description: `Lists the locks that are held or waited for, in no order. A pattern has *, ? and [abc], as in the KEYS command of
-Redis; quote it, so that the shell leaves it alone. Without a pattern it lists all.
+		description: `Lists the locks that are held or have waiters, in no order. A pattern has *, ?
+and [abc], as in the KEYS command of Redis; quote it against the shell. Without a pattern it lists
+all.
 
-It searches the keys of N-Q+1 nodes with SCAN, a thousand at a time and with pauses, and prints what it finds at once: a
-server with millions of other keys takes long, and is not held up. It changes nothing.`,
+It searches the keys of N-Q+1 nodes with SCAN, a thousand keys at a time and with pauses, and prints
+each lock at once. So on a server with millions of other keys it takes long, but does not block the
+server. It changes nothing.`,
 		environment: environment,
 		statuses:    statuses,
 		examples: `quorumlock list 'myapp:lock:*'

@@ -26,13 +26,13 @@ import (
 // file.
 type cli struct {
 	Run        runCommand        `cmd:"" help:"Run a command while holding a lock."`
-	Inspect    inspectCommand    `cmd:"" help:"Show who holds a lock and who waits for it."`
-	List       listCommand       `cmd:"" help:"List the locks that are held or waited for."`
+	Inspect    inspectCommand    `cmd:"" help:"Show the holder and the waiters of a lock."`
+	List       listCommand       `cmd:"" help:"List the locks that are held or have waiters."`
 	Top        topCommand        `cmd:"" help:"Watch nodes and locks live."`
 	Serve      serveCommand      `cmd:"" help:"Show nodes and locks in a browser, and to Prometheus; read only."`
-	Unlock     unlockCommand     `cmd:"" help:"Free a lock, whoever holds it."`
-	Leader     leaderCommand     `cmd:"" help:"Show who leads an election."`
-	Check      checkCommand      `cmd:"" help:"Ask Redis servers whether they are fit for locks."`
+	Unlock     unlockCommand     `cmd:"" help:"Free a lock of any holder."`
+	Leader     leaderCommand     `cmd:"" help:"Show the leader of an election."`
+	Check      checkCommand      `cmd:"" help:"Check whether Redis servers are fit for locks."`
 	Bench      benchCommand      `cmd:"" help:"Measure locks on your nodes."`
 	Demo       demoCommand       `cmd:"" help:"Watch workers share a lock while nodes fail, and see every promise checked."`
 	Completion completionCommand `cmd:"" help:"Print a completion script for your shell."`

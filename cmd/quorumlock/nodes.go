@@ -18,7 +18,7 @@ import (
 // sources are the ways to name nodes.
 type sources struct {
 	Nodes     *string `placeholder:"URL,URL,..." help:"Redis servers: redis://user:password@host:6379/0, rediss:// for TLS, unix:///path/to/socket. A password here is hidden from process listings once the program runs, but not from the shell's history: prefer the other ways."`
-	NodesFile *string `placeholder:"FILE" help:"A file with one URL a line. Empty lines and lines that begin with # do not count."`
+	NodesFile *string `placeholder:"FILE" help:"A file with one URL per line. Empty lines and lines that begin with # are ignored."`
 }
 
 // timeoutVariable is the environment variable with the default of --node-timeout.
@@ -27,9 +27,9 @@ const timeoutVariable = "QUORUMLOCK_NODE_TIMEOUT"
 // connection has the flags of a client, including those that all clients of a lock must share.
 type connection struct {
 	sources
-	Prefix       string         `placeholder:"TEXT" help:"Comes before every name: WithPrefix of the clients."`
-	Quorum       *int           `placeholder:"N" help:"How many nodes must agree, if not a majority: WithQuorum of the clients."`
-	RestartGuard *time.Duration `placeholder:"MAXTTL" help:"The locks are used with WithRestartGuard(MAXTTL), such as 30s."`
+	Prefix       string         `placeholder:"TEXT" help:"The prefix of every name: WithPrefix of the clients."`
+	Quorum       *int           `placeholder:"N" help:"The number of nodes that must agree: WithQuorum of the clients. Default: a majority."`
+	RestartGuard *time.Duration `placeholder:"MAXTTL" help:"WithRestartGuard(MAXTTL) of the clients, such as 30s."`
 	NodeTimeout  *time.Duration `env:"QUORUMLOCK_NODE_TIMEOUT" placeholder:"D" help:"How long one node may take to answer. Default: 1s, and a twentieth of the TTL for locks."`
 	TLSCA        string         `name:"tls-ca" placeholder:"FILE" help:"For rediss://: the authorities that sign the certificates of the nodes, as PEM."`
 	TLSCert      string         `name:"tls-cert" placeholder:"FILE" help:"For rediss://: the certificate of this client, as PEM. It needs --tls-key."`

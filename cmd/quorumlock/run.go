@@ -16,20 +16,20 @@ import (
 
 type runCommand struct {
 	connection
-	Names      []string       `arg:"" name:"name" help:"The names of the locks, without the prefix. Of several, all are taken or none."`
+	Names      []string       `arg:"" name:"name" help:"The names of the locks, without the prefix. Of several locks, all are taken or none."`
 	TTL        time.Duration  `default:"10s" placeholder:"D" help:"How long the nodes keep the lock if this program dies: at least 1s."`
-	Wait       *time.Duration `placeholder:"D" help:"How long to wait for the lock; 0s is --try. Without it: until it is interrupted, or with --every or --at-least not at all."`
+	Wait       *time.Duration `placeholder:"D" help:"How long to wait for the lock; 0s is --try. Default: until interrupted, or not at all with --every or --at-least."`
 	Try        bool           `help:"Do not wait for the lock."`
-	Every      time.Duration  `placeholder:"D" help:"The period of a job that each of several machines starts at each tick: keep the lock for nine tenths of it after the grant, so that one of them runs the command. The lock is kept even if the command ends sooner or fails, but not if it cannot be started."`
-	AtLeast    time.Duration  `placeholder:"D" help:"As --every, but keep the lock for D, which must be longer than the clock differences and shorter than the period."`
+	Every      time.Duration  `placeholder:"D" help:"The period of a job that several machines start at each tick, and one machine runs: keep the lock for nine tenths of the period after the grant. The lock is kept even if the command ends sooner or fails, but not if the command cannot be started."`
+	AtLeast    time.Duration  `placeholder:"D" help:"Like --every, but keep the lock for D. D must be longer than the clock differences and shorter than the period."`
 	Release    bool           `name:"release-on-failure" help:"With --every or --at-least: free the lock at once if the command fails, so that another run within the period may succeed."`
-	Slots      *int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All who use the name give the same K."`
-	Read       bool           `help:"Share the lock with others that read."`
-	Grace      *time.Duration `placeholder:"D" help:"How long the command has between SIGTERM and SIGKILL. Without it: a quarter of the TTL, which is 2.5s with the TTL of 10s."`
-	Label      string         `placeholder:"TEXT" help:"What others see as the holder. Without it: <hostname>-<pid>."`
-	Leave      bool           `name:"leave-running" help:"Let processes that the command has started go on when it has ended, without the lock."`
-	HeldStatus int            `default:"121" placeholder:"N" help:"The exit status if somebody else has the lock: 0 if that is as good as done."`
-	Verbose    bool           `short:"v" help:"Log to stderr what happens to the lock."`
+	Slots      *int           `placeholder:"K" help:"Take one of K slots: up to K holders at a time. All users of the name must give the same K."`
+	Read       bool           `help:"Share the lock with other readers."`
+	Grace      *time.Duration `placeholder:"D" help:"The time between SIGTERM and SIGKILL. Default: a quarter of the TTL, which is 2.5s for a TTL of 10s."`
+	Label      string         `placeholder:"TEXT" help:"The name of the holder for others. Default: <hostname>-<pid>."`
+	Leave      bool           `name:"leave-running" help:"After the command has ended, let its processes continue without the lock."`
+	HeldStatus int            `default:"121" placeholder:"N" help:"The exit status if the lock has another holder; 0 makes that a success."`
+	Verbose    bool           `short:"v" help:"Log the events of the lock to stderr."`
 
 	command []string // the arguments after the --
 }
@@ -37,54 +37,64 @@ type runCommand struct {
 func (runCommand) manual() manual {
 	return manual{
 		synopsis: "NAME... [flags] -- COMMAND [ARGUMENT...]",
-		description: `Takes the lock, runs the command, and releases the lock when the command and all that it started have ended. The lock is
-renewed as long as that takes.
+		description: `Takes the lock, runs the command, and releases the lock when the command and
+all of its descendants have ended. The lock is renewed until then.
 
-When the lease cannot be renewed, the command's process group gets SIGTERM, and SIGKILL a grace later, so early that it is dead
-before the lease ends and somebody else can have the lock. A lease of a TTL of 10s that is not renewed gets SIGTERM about 6.4s after the
-last renewal and SIGKILL 2.5s later, a second before its end. When the lock is taken away, as unlock --force does, the
+If the lease cannot be renewed, the command's process group gets SIGTERM, and SIGKILL a grace later.
+SIGKILL comes before the end of the lease, so that the command is dead before another holder can
+take the lock. With a TTL of 10s, SIGTERM comes about 6.4s after the last renewal, and SIGKILL 2.5s
+later, a second before the end of the lease. If the lock is taken away, as by unlock --force, the
 grace begins at once.
 
-A second process, the watchdog, sees to that also if this program is stopped or killed. It is a process group of its own with the name
-lease-watchdog. This program takes over if the watchdog is killed or stopped. On Linux, processes that left the command's group or session are
-ended, too, and the command dies with the watchdog, whatever happened to this program. Elsewhere only the process group is
-ended. What no program can do: end the command if both are stopped at once, if they are killed at once (on Linux the
-command itself dies then, what it started does not), if the machine stalls, or if a process hangs in the kernel. Only
-fencing tokens protect from that: pass QUORUMLOCK_TOKEN on to what you write to.
+A second process, the watchdog, enforces this even if this program is stopped or killed. The
+watchdog is a process group of its own with the name lease-watchdog. If the watchdog is killed or
+stopped, this program takes over. On Linux, processes that left the command's group or session are
+ended, too, and the command dies with the watchdog. On other systems only the process group is
+ended.
 
-What the command leaves running when it ends gets SIGTERM, and SIGKILL a grace later, before the lock is released. With
---leave-running it goes on instead, such as a daemon that the command has started on purpose: the lock does not cover it, and
-others may have the lock meanwhile. If the lease cannot be renewed while the command runs, all are ended as ever.
+The command can outlive the lease if both processes are stopped or killed at once, if the machine
+stalls, or if a process hangs in the kernel. (On Linux the command itself dies when both are killed,
+but not its descendants.) Only fencing tokens protect from that: pass QUORUMLOCK_TOKEN to the
+resources that the command writes to.
 
-SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group of the command. While it waits for the lock, SIGINT,
-SIGTERM, SIGHUP and SIGQUIT end this program. If stdin is a terminal, the command is in the foreground there; Ctrl-Z does not stop it, since
-it would hold the lock. If stdin is redirected, a command that reads from the terminal itself is stopped until a signal ends it.
+Processes that the command leaves at its end get SIGTERM, and SIGKILL a grace later, before the lock
+is released. With --leave-running they continue, such as a daemon that the command has started on
+purpose. The lock does not cover them, and may have another holder meanwhile. If the lease cannot be
+renewed while the command runs, all of them are ended.
 
-A run within a run takes another lock. If it wants the one that an outer run holds, it fails at once instead of waiting for itself.
+SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are passed on to the process group of the
+command. While this program waits for the lock, SIGINT, SIGTERM, SIGHUP and SIGQUIT end it. If stdin
+is a terminal, the command is in the foreground there; Ctrl-Z does not stop it, because it would
+keep the lock. If stdin is redirected, a command that reads from the terminal itself is stopped
+until a signal ends it.
 
-Processes that this program inherits through exec, such as those that a shell script has started, are killed when the command ends.`,
+A run within a run takes another lock. If it needs the lock of an outer run, it fails at once
+instead of waiting for itself.
+
+Processes that this program inherits through exec, such as those that a shell script has started,
+are killed when the command ends.`,
 		environment: environment + `
 
-The command has, in addition to the environment of quorumlock:
+The command has these variables, and the environment of quorumlock:
 
 QUORUMLOCK_NAME        the name of the lock; several are joined by " + "
 QUORUMLOCK_TOKEN       the fencing token
-QUORUMLOCK_DEADLINE    the end of the lease when the command was started, as
+QUORUMLOCK_DEADLINE    the end of the lease at the start of the command, in
                        RFC 3339; renewals move it
 QUORUMLOCK_SLOT        with --slots: the slot, from 0
-QUORUMLOCK_OWNER       the owner, as inspect shows it
+QUORUMLOCK_OWNER       the owner, as in inspect
 QUORUMLOCK_OUTER_OWNERS  in a run within a run: the owners of the outer ones`,
-		statuses: `The status of the command, or 128 and the number of the signal that ended
+		statuses: `The status of the command, or 128 plus the number of the signal that ended
 it, or:
 
-121  somebody else has the lock (--held-status sets another status)
+121  the lock has another holder (--held-status sets another status)
 122  no quorum: too few nodes answered
 123  the lock was lost, or the lease about to end, and the command was ended
-125  quorumlock itself failed, its command line is wrong, or the name belongs
-     to something else
+125  quorumlock itself failed, its command line is wrong, or the name is no
+     lock or of another kind
 126  the command cannot be run
 127  the command was not found
-130  interrupted while it waited for the lock (128 and the signal)`,
+130  interrupted while it waited for the lock (128 plus the signal)`,
 		examples: `quorumlock run myapp:lock:migrate --wait 1m -- ./migrate up
 quorumlock run myapp:lock:report --every 1h --try --held-status 0 -- ./report
 quorumlock run myapp:lock:printer --slots 4 -- sh -c 'print-on $QUORUMLOCK_SLOT'`,

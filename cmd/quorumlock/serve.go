@@ -19,31 +19,33 @@ import (
 type serveCommand struct {
 	connection
 	access
-	Pattern       string        `arg:"" optional:"" help:"Which names, as Redis matches them."`
-	Listen        string        `default:"127.0.0.1:8379" placeholder:"HOST:PORT" help:"Where to listen. An address beyond this machine needs a password, client certificates or --without-auth."`
-	Interval      time.Duration `default:"2s" placeholder:"D" help:"How often to look at nodes and locks, at least 200ms."`
-	CheckInterval time.Duration `default:"1m" placeholder:"D" help:"How often to check whether the nodes are fit, at least 1s."`
-	History       time.Duration `default:"10m" placeholder:"D" help:"How far back the timeline reaches, 1m to 24h."`
-	Limit         int           `default:"1000" placeholder:"N" help:"Look at no more than N locks, and at up to N more that are waited for."`
-	MetricsLock   []string      `placeholder:"NAME" sep:"none" help:"Serve metrics for this lock, too. It can be given 100 times."`
+	Pattern       string        `arg:"" optional:"" help:"A pattern of names, as in Redis."`
+	Listen        string        `default:"127.0.0.1:8379" placeholder:"HOST:PORT" help:"The address to listen on. An address beyond this machine needs a password, client certificates or --without-auth."`
+	Interval      time.Duration `default:"2s" placeholder:"D" help:"The interval between looks at nodes and locks, at least 200ms."`
+	CheckInterval time.Duration `default:"1m" placeholder:"D" help:"The interval between checks of the nodes, at least 1s."`
+	History       time.Duration `default:"10m" placeholder:"D" help:"The length of the timeline, 1m to 24h."`
+	Limit         int           `default:"1000" placeholder:"N" help:"Look at no more than N locks, and at up to N further locks with waiters."`
+	MetricsLock   []string      `placeholder:"NAME" sep:"none" help:"Serve metrics for this lock, too. Can be repeated up to 100 times."`
 	Demo          bool          `help:"Run nodes inside the process, with clients at work. It needs no servers."`
 }
 
 func (serveCommand) manual() manual {
 	return manual{
 		synopsis: "[PATTERN] [--listen HOST:PORT] [--password-file FILE] [flags]\nquorumlock serve --demo",
-		description: `Serves a page with the nodes, the locks and a timeline of who held what, and metrics for Prometheus. It is read only:
-nobody can change anything through it.
+		description: `Serves a page with the nodes, the locks and a timeline of holders, and metrics
+for Prometheus. It is read only: no request can change anything.
 
-/ is the page, /lock?name=NAME is one lock, and /metrics is for Prometheus. /api/top, /api/locks, /api/lock?name=NAME and
-/api/check are what top, list, inspect and check print with --json. /healthz has status 200 while this process works, and
-/readyz once it has looked at the nodes; neither says how the nodes are.
+/ is the page, /lock?name=NAME is one lock, and /metrics is for Prometheus. /api/top, /api/locks,
+/api/lock?name=NAME and /api/check have the output of top, list, inspect and check with --json.
+/healthz has status 200 while this process works, and /readyz after the first look at the nodes;
+neither depends on the state of the nodes.
 
-It listens on this machine only, unless --listen says otherwise. Other addresses need a password or client certificates.
-Basic auth does not encrypt the password, so use --https-cert with it, or a proxy that serves HTTPS.`,
+It listens on this machine only, unless --listen has another address. Other addresses need a
+password or client certificates. Basic auth does not encrypt the password, so use it with
+--https-cert, or with a proxy that serves HTTPS.`,
 		environment: environment + "\n" + passwordVariable + "  the password of the page, if --password-file is not given",
-		statuses: `0    a signal ended it
-1    it failed: for example, the address was in use
+		statuses: `0    ended by a signal
+1    it failed: for example, the address is in use
 2    the command line is wrong`,
 		examples: `quorumlock serve --demo
 quorumlock serve 'myapp:lock:*' --listen :8379 --password-file /etc/quorumlock/password \

@@ -20,22 +20,24 @@ import (
 
 type topCommand struct {
 	connection
-	Pattern  string        `arg:"" optional:"" help:"Which names, as Redis matches them."`
-	Interval time.Duration `default:"2s" placeholder:"D" help:"How often to look, at least 200ms."`
-	Rounds   *int          `short:"n" placeholder:"N" help:"End after so many looks. Without it: go on."`
-	Limit    int           `default:"1000" placeholder:"N" help:"Look at so many locks at most."`
-	JSON     bool          `name:"json" help:"Print a line of JSON for each look."`
+	Pattern  string        `arg:"" optional:"" help:"A pattern of names, as in Redis."`
+	Interval time.Duration `default:"2s" placeholder:"D" help:"The interval between looks, at least 200ms."`
+	Rounds   *int          `short:"n" placeholder:"N" help:"End after N looks. Default: continue until interrupted."`
+	Limit    int           `default:"1000" placeholder:"N" help:"The maximum number of locks."`
+	JSON     bool          `name:"json" help:"Print one line of JSON for each look."`
 }
 
 func (topCommand) manual() manual {
 	return manual{
 		synopsis: "[PATTERN] [--interval D] [-n N] [--limit N] [--json] [flags]",
-		description: `Shows nodes with their health and round trip, and locks with their holder, for how long it has been seen to hold, the
-length of the queue, who is first in it and for how long. Locks with the longest queue come first.
+		description: `Shows the nodes with their health and round trip, and the locks with their
+holder, the time since the first sight of the holder, the length of the queue, and the first waiter
+with its waiting time. Locks with the longest queue come first.
 
-A time with > was running when top began: the nodes do not know since when a lock is held. On a terminal, q ends it, the
-arrows, j, k and the space bar scroll, Enter shows all about the lock in the first line, and ? shows the keys. Into a pipe it prints a plain line for each node and lock. It changes nothing, and
-looks at a limited number of locks, so it is not a load; see list.`,
+A time with > began before top did: the nodes do not store the time of the grant. On a terminal, q
+quits, the arrows, j, k and the space bar scroll, Enter shows all about the lock in the first line,
+and ? shows the keys. Into a pipe, top prints a plain line for each node and lock. It changes
+nothing, and looks at a limited number of locks, so it is not a load; see list.`,
 		environment: environment,
 		statuses:    statuses,
 		examples: `quorumlock top 'myapp:lock:*'

@@ -15,29 +15,31 @@ import (
 type unlockCommand struct {
 	connection
 	Name  string  `arg:"" help:"The name of the lock, without the prefix."`
-	Force bool    `help:"Free the lock although somebody holds it. Without it, nothing is done."`
-	Owner *string `placeholder:"OWNER" help:"Free only what this owner has: the holder, one reader or one slot. quorumlock inspect shows owners."`
+	Force bool    `help:"Required: the lock is freed even if it is held."`
+	Owner *string `placeholder:"OWNER" help:"Free only the hold of this owner: the holder, one reader or one slot. quorumlock inspect shows owners."`
 	Slot  *int    `placeholder:"N" help:"Free only slot N of a semaphore, from 0."`
-	Token *uint64 `placeholder:"TOKEN" help:"Free only the hold with this fencing token, as quorumlock inspect has shown it. Readers have none of their own."`
+	Token *uint64 `placeholder:"TOKEN" help:"Free only the hold with this fencing token. quorumlock inspect shows tokens. Readers have no tokens of their own."`
 	Yes   bool    `help:"Do not ask."`
-	JSON  bool    `name:"json" help:"Print JSON: the lock as it was, and whether it was freed. It needs --yes."`
+	JSON  bool    `name:"json" help:"Print JSON: the state of the lock before, and whether it was freed. It needs --yes."`
 }
 
 func (unlockCommand) manual() manual {
 	return manual{
 		synopsis: "NAME --force [--owner OWNER] [--slot N] [--token TOKEN] [--yes] [--json] [flags]",
-		description: `Frees a lock, whoever holds it, after it has shown whom that hits and has asked. The next in the queue gets it at once. Of a
-semaphore it frees all slots. A key that is no lock stays as it is.
+		description: `Frees a lock of any holder, after it has shown the effects and has asked. The
+first in the queue gets the lock at once. Of a semaphore it frees all slots. A key that is no lock
+stays unchanged.
 
-With --owner, --slot or --token it frees only the hold that matches all of these, and frees nothing, with status 1, if that one has ended.
-A hold has an owner of its own, so whoever has got the lock since keeps it. (Only a thread of a Java client keeps its owner from hold to hold.)
+With --owner, --slot or --token it frees only the hold that matches all of these. If that hold has
+ended, it frees nothing and has status 1. Each hold has an owner of its own, so a later hold is not
+affected. (Only a thread of a Java client keeps its owner from hold to hold.)
 
-The holder learns of it at its next renewal, within a third of its TTL, and may be at work until then. What it writes in
-that time is stopped only where the resource compares fencing tokens. A holder that is dead needs no unlock: its lock is
-free when its TTL is over, which inspect shows.`,
+The holder learns of it at its next renewal, within a third of its TTL, and may continue its work
+until then. Only a resource that compares fencing tokens refuses its writes in that time. A dead
+holder needs no unlock: its lock is free after its TTL, which inspect shows.`,
 		environment: environment,
-		statuses: `0    the lock is free now, or was
-1    it failed, or the answer was no
+		statuses: `0    freed, or free already
+1    it failed, or was not confirmed
 2    the command line is wrong
 122  no quorum: too few nodes answered, and it may still be held
 130  interrupted`,

@@ -14,9 +14,10 @@ type versionCommand struct{}
 
 func (versionCommand) manual() manual {
 	return manual{
-		description: `Prints the version of quorumlock, with the commit if it was built from a checkout, and that of Go.`,
-		statuses:    "0  all is well",
-		examples:    "quorumlock version",
+		description: `Prints the version of quorumlock, with the commit if it was built from a
+checkout, and the version of Go.`,
+		statuses: "0  all is well",
+		examples: "quorumlock version",
 	}
 }
 
