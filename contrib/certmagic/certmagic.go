@@ -1,8 +1,8 @@
-// Package certmagiclock gives a storage of CertMagic (github.com/caddyserver/certmagic) the locks of quorumlock, so that only
-// one process of a fleet at a time orders a certificate.
+// Package certmagiclock gives a storage of CertMagic (github.com/caddyserver/certmagic) the locks
+// of quorumlock, so that only one process of a fleet at a time orders a certificate.
 //
-// It is for storages that have no locks, or weaker ones than the fleet needs: an object store, a database, a shared file
-// system.
+// It is for storages without locks, or with weaker locks than the fleet needs: an object store, a
+// database, a shared file system.
 package certmagiclock
 
 import (
@@ -17,18 +17,18 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Storage is a [certmagic.Storage] that locks with quorumlock, and leaves the rest to another storage. It is safe for
-// concurrent use; its zero value is not usable.
+// Storage is a [certmagic.Storage] with the locks of quorumlock. Another storage does the rest.
+// Storage is safe for concurrent use; its zero value is not usable.
 //
-// Locks are renewed, so an order that takes long keeps its lock. The lock of a process that died is free when its TTL is over.
-// CertMagic needs no more: its interface cannot say that a lock was lost, and it tolerates that two processes order the same
-// certificate once in a while. quorumlock.WithLogger logs losses.
+// Locks are renewed, so a long order keeps its lock. The lock of a dead process is free after its
+// TTL. CertMagic needs no more: its interface cannot report a lost lock, and it tolerates that two
+// processes order the same certificate once in a while. quorumlock.WithLogger logs losses.
 type Storage struct {
 	certmagic.Storage
 	lock func(name string) quorumlock.Locker
 
 	mu     sync.Mutex
-	leases map[string][]*quorumlock.Lease // by the name of the lock, oldest first; all but the last are lost
+	leases map[string][]*quorumlock.Lease // by lock name, oldest first; all but the last are lost
 }
 
 var (
@@ -36,8 +36,8 @@ var (
 	_ certmagic.TryLocker = (*Storage)(nil)
 )
 
-// New returns a Storage that uses base for everything but locks. lock returns the lock for a name, such as
-// client.Lockers("certmagic:"). New returns an error if base or lock is nil.
+// New returns a Storage that uses base for everything but locks. The lock function returns the lock
+// for a name, such as client.Lockers("certmagic:"). New returns an error if base or lock is nil.
 func New(base certmagic.Storage, lock func(name string) quorumlock.Locker) (*Storage, error) {
 	if isNil(base) {
 		return nil, errors.New("quorumlock: certmagiclock: New: the storage is nil: use the one that keeps the certificates, such as a *certmagic.FileStorage")
@@ -48,8 +48,8 @@ func New(base certmagic.Storage, lock func(name string) quorumlock.Locker) (*Sto
 	return &Storage{Storage: base, lock: lock, leases: make(map[string][]*quorumlock.Lease)}, nil
 }
 
-// Lock waits until it has the lock or ctx is done. Once granted, the lock is kept until Unlock, even if ctx is done earlier. For
-// the errors see Lock of [quorumlock.Locker].
+// Lock acquires the lock. It waits until ctx is done. Once granted, the lock is kept until Unlock,
+// even if ctx is done earlier. The errors are those of Lock of [quorumlock.Locker].
 func (s *Storage) Lock(ctx context.Context, name string) error {
 	lock, err := s.locker(name)
 	if err != nil {
@@ -63,7 +63,8 @@ func (s *Storage) Lock(ctx context.Context, name string) error {
 	return nil
 }
 
-// TryLock does not wait. It returns false and no error if somebody else has the lock. For the errors see TryLock of [quorumlock.Locker].
+// TryLock acquires the lock without waiting. It returns false and no error if the lock has another
+// holder. The other errors are those of TryLock of [quorumlock.Locker].
 func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	lock, err := s.locker(name)
 	if err != nil {
@@ -80,10 +81,11 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// Unlock releases the lock, even if ctx is done. It returns nil if the lock was lost before, because nothing is left to release.
-// It returns a *[quorumlock.QuorumError] if too few nodes confirmed the release; the client sends it to the others
-// again by itself, and they drop the lock when its TTL is over. Then, too, this Storage no longer has the lock. Unlock returns
-// [quorumlock.ErrNotHeld] if the Storage does not have it.
+// Unlock releases the lock, even if ctx is done. It returns nil if the lock was lost before,
+// because nothing is left to release. It returns a *[quorumlock.QuorumError] if too few nodes
+// confirmed the release. The client repeats the release at the others, and they drop the lock after
+// its TTL. In this case, too, this Storage no longer has the lock. Unlock returns
+// [quorumlock.ErrNotHeld] if the Storage does not have the lock.
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	lease := s.oldest(name)
 	if lease == nil {
@@ -108,8 +110,9 @@ func (s *Storage) keep(name string, lease *quorumlock.Lease) {
 	s.leases[name] = append(s.leases[name], lease)
 }
 
-// oldest removes and returns the oldest lease of a name. If there are several, the younger ones were granted because the oldest
-// was lost. To release a younger one for the caller of the oldest would free a lock that is in use.
+// oldest removes and returns the oldest lease of a name. Of several leases, the younger ones were
+// granted because the oldest was lost. A release of a younger one for the caller of the oldest
+// would free a lock that is in use.
 func (s *Storage) oldest(name string) *quorumlock.Lease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -123,7 +126,8 @@ func (s *Storage) oldest(name string) *quorumlock.Lease {
 	return all[0]
 }
 
-// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that was never made.
+// isNil reports whether v is nil, or an interface with a nil pointer, such as an uninitialized
+// *redlock.Mutex.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()

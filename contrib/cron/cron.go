@@ -1,4 +1,4 @@
-// Package cronlock makes jobs of cron (github.com/robfig/cron/v3) run once a tick on a fleet.
+// Package cronlock makes jobs of cron (github.com/robfig/cron/v3) run once per tick on a fleet.
 package cronlock
 
 import (
@@ -13,22 +13,22 @@ import (
 )
 
 // Once returns a wrapper for a job that every process of a fleet schedules, but that must run only
-// once per tick: it runs the job with [quorumlock.Once]. A process skips the tick if another has
-// the lock. Each job needs a wrapper with a lock of its own:
+// once per tick: it runs the job with [quorumlock.Once]. A process skips the tick if another
+// process has the lock. Each job needs a wrapper with a lock of its own:
 //
-//	daily := cron.NewChain(cronlock.Once(ctx, client.Mutex("jobs:report"), 24*time.Hour, log)).Then(report)
-//	c.AddJob("0 3 * * *", daily)
+//	once := cronlock.Once(ctx, client.Mutex("jobs:report"), 24*time.Hour, log)
+//	c.AddJob("0 3 * * *", cron.NewChain(once).Then(report))
 //
-// every is the shortest time between two ticks. The job keeps the lock while it runs, and for nine
-// tenths of that time after the grant, however short the job is; see [quorumlock.Once] for options
-// that change this. After ctx is done, no job starts.
+// The argument every is the shortest time between two ticks. The job keeps the lock while it runs,
+// and for nine tenths of that time after the grant, however short the job is; [quorumlock.Once] has
+// options that change this. After ctx is done, no job starts.
 //
-// The wrapper logs skipped ticks with log.Info, which names the holder, and errors of the lock with
+// The wrapper logs skipped ticks, with the holder, to log.Info, and errors of the lock to
 // log.Error; see [quorumlock.Once] for the errors. A nil log means [cron.DefaultLogger]. A panic of
 // the job is passed on; put cron.Recover before this wrapper.
 //
-// A [cron.Job] can neither learn that its lock is lost, nor fail. Use [OnceFunc] for a job that
-// must, such as with [quorumlock.ReleaseOnError].
+// A [cron.Job] can neither learn of the loss of its lock, nor fail. For a job that must, such as
+// with [quorumlock.ReleaseOnError], use [OnceFunc].
 func Once(ctx context.Context, lock quorumlock.Locker, every time.Duration, log cron.Logger, opts ...quorumlock.OnceOption) cron.JobWrapper {
 	return func(job cron.Job) cron.Job {
 		if job == nil {
@@ -41,12 +41,11 @@ func Once(ctx context.Context, lock quorumlock.Locker, every time.Duration, log 
 	}
 }
 
-// OnceFunc returns a cron.Job that runs job as [Once] does. The context that job gets is cancelled
-// when ctx is done or the lock is lost. If job returns an error, it is logged with log.Error.
+// OnceFunc returns a cron.Job that runs job like [Once]. The context of job is cancelled when ctx
+// is done or the lock is lost. An error of job is logged to log.Error.
 //
-// A job that must not miss a tick because its process is told to stop returns the error of its
-// context, and has the options [quorumlock.ReleaseOnError] and [quorumlock.Standby]: another
-// process runs it then.
+// A stopped process can leave its run to another process: job must return the error of its context,
+// and have the options [quorumlock.ReleaseOnError] and [quorumlock.Standby].
 func OnceFunc(ctx context.Context, lock quorumlock.Locker, every time.Duration, log cron.Logger, job func(ctx context.Context) error, opts ...quorumlock.OnceOption) cron.Job {
 	if log == nil {
 		log = cron.DefaultLogger
@@ -73,8 +72,8 @@ func OnceFunc(ctx context.Context, lock quorumlock.Locker, every time.Duration, 
 	})
 }
 
-// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that
-// was never made.
+// isNil reports whether v is nil, or an interface with a nil pointer, such as an uninitialized
+// *redlock.Mutex.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()

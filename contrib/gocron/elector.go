@@ -19,14 +19,15 @@ type Elector struct {
 
 	mu    sync.Mutex
 	term  *election.Term // the latest; nil if there was none
-	since time.Time      // when it began
+	since time.Time      // the beginning of term
 }
 
 var _ gocron.Elector = (*Elector)(nil)
 
-// NewElector returns an Elector for a candidate. A new leader runs no job until settle after its election, so that it does
-// not repeat what the previous leader has just run. So settle must be longer than the clocks of the processes differ by. A tick may
-// be missed when the leader changes. NewElector returns an error if e is nil or settle is negative.
+// NewElector returns an Elector for a candidate. A new leader runs no job until settle after its
+// election, so that it does not repeat the last runs of the previous leader. So settle must be
+// longer than the difference between the processes' clocks. A change of the leader may skip a tick.
+// NewElector returns an error if e is nil or settle is negative.
 func NewElector(e *election.Election, settle time.Duration) (*Elector, error) {
 	if e == nil {
 		return nil, errors.New("quorumlock: gocronlock: NewElector: the election is nil: use election.New")
@@ -37,9 +38,10 @@ func NewElector(e *election.Election, settle time.Duration) (*Elector, error) {
 	return &Elector{election: e, settle: settle}, nil
 }
 
-// Run makes this process a candidate until ctx is done; then it resigns and returns ctx's error. A process that does not call
-// Run never leads. Run returns other errors as [election.Election.Run] does. To let jobs end before another process leads, shut
-// the scheduler down before you end ctx.
+// Run makes this process a candidate until ctx is done; then it resigns and returns ctx's error. A
+// process that does not call Run never leads. Run returns other errors as [election.Election.Run]
+// does. To let jobs end before another process leads, shut the scheduler down before you cancel
+// ctx.
 func (x *Elector) Run(ctx context.Context) error {
 	return x.election.Run(ctx, func(ctx context.Context) error {
 		term, _ := election.TermOf(ctx)
@@ -51,8 +53,9 @@ func (x *Elector) Run(ctx context.Context) error {
 	})
 }
 
-// IsLeader returns nil if this process leads and has settled, and an error otherwise: gocron runs no job then.
-// The error is [election.ErrNotLeader] if the process does not lead. IsLeader asks no node: it compares the clock with the end of the leadership.
+// IsLeader returns nil if this process leads and has settled. Otherwise it returns an error, and
+// gocron runs no job. The error is [election.ErrNotLeader] if the process does not lead. IsLeader
+// sends no request: it compares the clock with the end of the leadership.
 func (x *Elector) IsLeader(context.Context) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -1,16 +1,16 @@
 // Package gocronlock makes jobs of gocron (github.com/go-co-op/gocron/v2) run on one process of a
 // fleet.
 //
-// With a [Locker], each process asks for the job's lock at each tick, so any process may run the
-// job. With an [Elector], one process, the leader, runs all jobs. Both allow for clocks that
-// differ. gocron itself does not: a process whose clock is late would run a short job again.
+// With a [Locker], each process tries the job's lock at each tick, so any process may run the job.
+// With an [Elector], one process, the leader, runs all jobs. Both allow for clocks that differ.
+// gocron itself does not: a process with a slow clock would run a short job again.
 //
-// A job whose lock cannot be taken is skipped, and only its AfterLockError listeners see it. So
-// give the scheduler one for all jobs:
+// If the lock of a job is refused, the job is skipped, and only its AfterLockError listeners are
+// notified. So add a listener for all jobs:
 //
 //	gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocronlock.LogSkips(logger)))
 //
-// gocron does not give jobs a context that ends when a lock is lost. A job that must stop in that
+// The context of a gocron job is not cancelled when its lock is lost. A job that must stop in that
 // case should call quorumlock.Once or quorumlock.Do itself; it then needs no Locker.
 package gocronlock
 
@@ -36,24 +36,24 @@ type Locker struct {
 	keep time.Duration
 
 	mu   sync.Mutex
-	held map[string]*held // by job, what runs; of several, the last
+	held map[string]*held // the running job of that name; of several, the last
 }
 
 var _ gocron.Locker = (*Locker)(nil)
 
-// NewLocker returns a Locker. lock returns the lock for a job, given the job's name, see
+// NewLocker returns a Locker. The lock function returns the lock for the name of a job, see
 // gocron.WithName; redlock's client.Lockers("jobs:") is such a function.
 //
-// every is the period of the jobs, or the shortest of several. A job keeps its lock while it runs,
-// and for nine tenths of every after the grant, however short the job is: see [quorumlock.Once].
-// Jobs at times of day (CronJob, DailyJob) tick together, so a shorter time would do for them. Jobs by
-// duration (DurationJob) tick from the start of each process, so the ticks of a fleet are spread
-// over the whole period: give jobs of another period a scheduler of their own. If the period varies,
-// use an [Elector].
+// The argument every is the period of the jobs, or the shortest of several. A job keeps its lock
+// while it runs, and for nine tenths of every after the grant, however short the job is: see
+// [quorumlock.Once]. Jobs at times of day (CronJob, DailyJob) tick together, so a shorter time
+// suffices. Jobs by duration (DurationJob) tick from the start of each process, so the ticks of a
+// fleet are spread over the whole period: give jobs of another period a scheduler of their own. If
+// the period varies, use an [Elector].
 //
-// A job that fails keeps its lock, too, unless [Locker.Failed] learns of it. A process that dies
-// during a job keeps the others out for the TTL of the lock. NewLocker returns an error if lock is
-// nil or every is negative.
+// A job that fails keeps its lock, too, unless [Locker.Failed] is its listener. A process that dies
+// during a job blocks the others for the TTL of the lock. NewLocker returns an error if lock is nil
+// or every is negative.
 func NewLocker(lock func(job string) quorumlock.Locker, every time.Duration) (*Locker, error) {
 	if lock == nil {
 		return nil, errors.New("quorumlock: gocronlock: NewLocker: the function is nil: use one that returns the lock for a job, such as client.Lockers(\"jobs:\")")
@@ -64,9 +64,10 @@ func NewLocker(lock func(job string) quorumlock.Locker, every time.Duration) (*L
 	return &Locker{lock: lock, keep: every - every/10, held: make(map[string]*held)}, nil
 }
 
-// Lock does not wait. gocron runs the job if the lock is granted, and skips this tick if Lock
-// returns an error, such as [quorumlock.ErrHeld] when another process runs the job. gocron passes
-// the error to its AfterLockError listeners. For all errors see TryLock of [quorumlock.Locker].
+// Lock acquires the lock of a job without waiting. gocron runs the job if the lock is granted. If
+// Lock returns an error, such as [quorumlock.ErrHeld] when another process runs the job, gocron
+// skips this tick and passes the error to its AfterLockError listeners. The errors are those of
+// TryLock of [quorumlock.Locker].
 //
 // Lock also returns an error for a job without a name of its own: gocron names it after its
 // function, and jobs of one function literal or method would share a lock.
@@ -89,13 +90,15 @@ func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	return h, nil
 }
 
-// Failed is a listener that frees the lock of a job that returns an error, instead of keeping it for
-// the period: it runs again at the next tick of another process. So a process that is told to stop
-// loses no run if the job returns the error of its context, and ticks are spread over the period:
+// Failed is a listener for jobs that return an error. It frees the job's lock instead of keeping it
+// for the period, so that the job runs again at the next tick of another process. A stopped process
+// then costs no run, if the job returns the error of its context, and ticks are spread over the
+// period:
 //
-//	gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocron.AfterJobRunsWithError(locker.Failed)))
+//	failed := gocron.AfterJobRunsWithError(locker.Failed)
+//	gocron.WithGlobalJobOptions(gocron.WithEventListeners(failed))
 //
-// A listener of a job replaces the global one of the same kind: it calls Failed then.
+// A listener of a job replaces the global one of the same kind: it must then call Failed.
 func (l *Locker) Failed(_ uuid.UUID, job string, _ error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,9 +110,9 @@ func (l *Locker) Failed(_ uuid.UUID, job string, _ error) {
 // unnamed matches the names of function literals and of methods as values.
 var unnamed = regexp.MustCompile(`\.func\d+(\.\d+|\.func\d+|\.gowrap\d+|-range\d+)*$|-fm$`)
 
-// LogSkips returns a listener that logs each skipped tick: at the level Info, with the holder, if another
-// process runs the job or has run it, and at the level Error if the lock could not be asked for, such as during an outage
-// of the nodes. A nil log means slog.Default().
+// LogSkips returns a listener that logs each skipped tick. The level is Info, with the holder, if
+// another process runs the job or has run it, and Error if the lock failed otherwise, such as
+// during an outage of the nodes. A nil log means slog.Default().
 func LogSkips(log *slog.Logger) gocron.EventListener {
 	if log == nil {
 		log = slog.Default()
@@ -135,8 +138,8 @@ type held struct {
 	failed bool // guarded by locker.mu
 }
 
-// Unlock keeps the lock for the period, and then lets it expire, or frees it if the job has failed. It
-// does so even if ctx is done.
+// Unlock keeps the lock for the period and then lets it expire. If the job has failed, Unlock frees
+// the lock. It does so even if ctx is done.
 func (h *held) Unlock(ctx context.Context) error {
 	h.locker.mu.Lock()
 	failed := h.failed
@@ -150,8 +153,8 @@ func (h *held) Unlock(ctx context.Context) error {
 	return h.lease.UnlockAfter(ctx, time.Until(h.until))
 }
 
-// isNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that
-// was never made.
+// isNil reports whether v is nil, or an interface with a nil pointer, such as an uninitialized
+// *redlock.Mutex.
 func isNil(v any) bool {
 	r := reflect.ValueOf(v)
 	return !r.IsValid() || r.Kind() == reflect.Pointer && r.IsNil()

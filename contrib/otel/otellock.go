@@ -6,30 +6,35 @@
 //
 // # Traces
 //
-// Each call of Lock, TryLock and Unlock is a span, a child of the span in the call's ctx. A span of Lock has an event for each
-// attempt and each time that it waits, and one if the previous holder handed the lock over. A span of Unlock links to the span
-// that acquired the lease; see [Link] for other spans. The span in the ctx of Lock, which is usually that of the work under the
-// lock, gets an event when a renewal is late and when the lease is lost.
+// Each call of Lock, TryLock and Unlock is a span, a child of the span in the call's ctx. A span of
+// Lock has an event for each attempt and each wait, and one for a handoff by the previous holder. A
+// span of Unlock links to the span that acquired the lease; see [Link] for other spans. The span in
+// the ctx of Lock, which is usually that of the work under the lock, gets an event when a renewal
+// is late and when the lease is lost.
 //
 // # Metrics
 //
 //	quorumlock.acquire.duration           histogram, s    a call of Lock or TryLock
-//	quorumlock.wait.duration              histogram, s    how much of that time somebody else was in the way; only for calls that had to wait
-//	quorumlock.hold.duration              histogram, s    from the grant to the release or the loss
+//	quorumlock.wait.duration              histogram, s    waiting time of calls that had to wait
+//	quorumlock.hold.duration              histogram, s    from the grant to the release or loss
 //	quorumlock.acquiring                  up-down counter calls of Lock and TryLock in progress
 //	quorumlock.held                       up-down counter locks that are held now
-//	quorumlock.lost                       counter         holds that were lost, by quorumlock.lost.reason
-//	quorumlock.refused                    counter         calls of Lock and TryLock that failed, by error.type
-//	quorumlock.renewal.lag                histogram, s    how much later a renewal was confirmed than it was due
-//	quorumlock.renewal.late               counter         how often the renewals of a hold began to fail
-//	quorumlock.node.up                    gauge           1 if the last round trip to the node was answered, else 0
-//	quorumlock.node.round_trip.duration   histogram, s    a round trip to the node, including the wait in the client's queue
+//	quorumlock.lost                       counter         lost holds, by quorumlock.lost.reason
+//	quorumlock.refused                    counter         failed calls, by error.type
+//	quorumlock.renewal.lag                histogram, s    from the due time to the confirmation
+//	quorumlock.renewal.late               counter         first failures of a hold's renewals
+//	quorumlock.node.up                    gauge           1 if the node answered last time, or 0
+//	quorumlock.node.round_trip.duration   histogram, s    a round trip, with its local queueing
 //
-// The attributes have few values. quorumlock.operation is lock or try_lock. error.type is held, no_quorum, timeout, cancelled,
-// closed, not_a_lock, wrong_kind, misuse, lost (only for Unlock) or _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason].
-// quorumlock.node is the node's address, or the name that node.WithName gave it. So the number of series is bounded. The names of
-// locks are in traces and metrics only with [WithLockNames]. Measurements have the span as an exemplar, if the SDK is set up for
-// exemplars.
+// The waiting time is the part of a call in which another holder, or the lack of a quorum, delayed
+// it. Failed calls are calls of Lock and TryLock.
+//
+// The attributes have few values. quorumlock.operation is lock or try_lock. error.type is held,
+// no_quorum, timeout, cancelled, closed, not_a_lock, wrong_kind, misuse, lost (only for Unlock) or
+// _OTHER. quorumlock.lost.reason is a [quorumlock.LossReason]. quorumlock.node is the node's
+// address, or the name from node.WithName. So the number of series is bounded. The names of locks
+// are in traces and metrics only with [WithLockNames]. Measurements have the span as an exemplar,
+// if the SDK has exemplars on.
 package otellock
 
 import (
@@ -63,7 +68,7 @@ const (
 	keyError     = attribute.Key("error.type")
 )
 
-// An Option changes what an [Observer] does.
+// An Option configures an [Observer].
 type Option func(*Observer)
 
 // WithTracerProvider sets the provider for the spans. The default is the global one.
@@ -76,11 +81,13 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(o *Observer) { o.meters = p }
 }
 
-// WithLockNames puts the names of locks into spans and metrics, as quorumlock.lock.name. Each name adds series of its own, so
-// use it only in programs with few names, and if the names contain nothing private.
+// WithLockNames adds the names of locks to spans and metrics, as quorumlock.lock.name. Each name
+// adds its own series. Use this option only in programs with few names, and without private data in
+// the names.
 func WithLockNames() Option { return func(o *Observer) { o.names = true } }
 
-// Observer is a [quorumlock.Observer]. It is safe for concurrent use, and may serve several clients; its zero value is not usable.
+// Observer is a [quorumlock.Observer]. It is safe for concurrent use, and may serve several
+// clients; its zero value is not usable.
 type Observer struct {
 	traces trace.TracerProvider
 	meters metric.MeterProvider
@@ -94,7 +101,7 @@ type Observer struct {
 	up                  metric.Int64Gauge
 
 	plain metric.MeasurementOption // no attributes
-	nodes sync.Map                 // the options of measurements of a node, []metric.RecordOption, by its name
+	nodes sync.Map                 // the []metric.RecordOption of each node, by its name
 }
 
 var _ quorumlock.Observer = (*Observer)(nil)
@@ -104,11 +111,11 @@ var reasons = []quorumlock.LossReason{
 	quorumlock.LostResigned,
 }
 
-// bounds, in seconds, reach from a lock in one data centre to a wait of minutes.
+// bounds, in seconds, cover a lock in one data centre up to a wait of minutes.
 var bounds = metric.WithExplicitBucketBoundaries(.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-// New returns an Observer for quorumlock.WithObserver. New returns an error if a provider is nil,
-// or else the first error of the meter provider.
+// New returns an Observer for quorumlock.WithObserver. It returns an error if a provider is nil, or
+// else the first error of the meter provider.
 func New(opts ...Option) (*Observer, error) {
 	o := &Observer{traces: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, set := range opts {
@@ -153,13 +160,13 @@ func New(opts ...Option) (*Observer, error) {
 	if err = cmp.Or(append(errs, err)...); err != nil {
 		return nil, fmt.Errorf("quorumlock: otellock.New: %w", err)
 	}
-	for _, reason := range reasons { // a rate over a counter does not see the first loss if the counter begins with it
+	for _, reason := range reasons { // a rate misses the first loss if the counter begins with it
 		o.lost.Add(context.Background(), 0, metric.WithAttributes(keyReason.String(string(reason))))
 	}
 	return o, nil
 }
 
-// acquisition is what a lease's context has of the call that acquired it.
+// acquisition is the data of the call of Lock, in the context of its lease.
 type acquisition struct {
 	span  trace.Span
 	began context.Context // with the span
@@ -172,8 +179,9 @@ func acquisitionOf(ctx context.Context) (acquisition, bool) {
 	return a, ok
 }
 
-// Link returns a link to the span that acquired the lease. It is for the spans of work under the lease that is done elsewhere,
-// such as in a queue or in another goroutine. The link is not valid if no Observer has seen the call.
+// Link returns a link to the span that acquired the lease. It is for spans of work under the lease
+// elsewhere, such as in a queue or in another goroutine. The link is invalid if no Observer has
+// seen the call.
 func Link(lease *quorumlock.Lease) trace.Link {
 	if lease == nil {
 		return trace.Link{}
@@ -185,8 +193,8 @@ func Link(lease *quorumlock.Lease) trace.Link {
 	return trace.Link{SpanContext: a.span.SpanContext(), Attributes: []attribute.KeyValue{keyToken.Int64(int64(lease.Token()))}}
 }
 
-// Begin implements quorumlock.Observer. The context that it returns has the span for Observe, but not as its current span: that
-// is still the caller's span, for the work under the lock.
+// Begin implements quorumlock.Observer. The context that it returns has the span for Observe, but
+// its current span is still the caller's span, for the work under the lock.
 func (o *Observer) Begin(ctx context.Context, lock string) context.Context {
 	began, span := o.tracer.Start(ctx, "quorumlock Lock", trace.WithAttributes(o.common(lock)...))
 	o.acquiring.Add(ctx, 1, o.measured(lock))
@@ -224,7 +232,7 @@ func (o *Observer) Observe(ctx context.Context, e quorumlock.Event) {
 	}
 }
 
-// ofNode returns the options of measurements of a node. There are few nodes.
+// ofNode returns the options of measurements of a node. It caches them, since there are few nodes.
 func (o *Observer) ofNode(node string) []metric.RecordOption {
 	if of, ok := o.nodes.Load(node); ok {
 		return of.([]metric.RecordOption)
@@ -233,7 +241,7 @@ func (o *Observer) ofNode(node string) []metric.RecordOption {
 	return of.([]metric.RecordOption)
 }
 
-// ended takes the end of a call of Lock or TryLock.
+// ended handles the end of a call of Lock or TryLock.
 func (o *Observer) ended(ctx context.Context, e quorumlock.Event) {
 	a, ok := acquisitionOf(ctx)
 	if !ok {
@@ -277,7 +285,7 @@ var steps = map[quorumlock.StepKind]string{
 	quorumlock.StepAttempt: "attempt", quorumlock.StepWaiting: "waiting", quorumlock.StepQueued: "waiting in the process",
 }
 
-// released takes the end of a call of Unlock.
+// released handles the end of a call of Unlock.
 func (o *Observer) released(ctx context.Context, e quorumlock.Event) {
 	now := time.Now()
 	ctx, span := o.tracer.Start(ctx, "quorumlock Unlock", trace.WithTimestamp(now.Add(-e.Took)), trace.WithLinks(Link(e.Lease)), trace.WithAttributes(o.common(e.Lock)...))
@@ -292,7 +300,7 @@ func (o *Observer) released(ctx context.Context, e quorumlock.Event) {
 	span.End(trace.WithTimestamp(now))
 }
 
-// common returns the attributes that everything about a lock has.
+// common returns the attributes of all spans and measurements of a lock.
 func (o *Observer) common(lock string) []attribute.KeyValue {
 	if !o.names || lock == "" {
 		return nil
@@ -300,7 +308,7 @@ func (o *Observer) common(lock string) []attribute.KeyValue {
 	return []attribute.KeyValue{keyLock.String(lock)}
 }
 
-// measured returns the attributes that every measurement of a lock has.
+// measured returns the attributes of all measurements of a lock.
 func (o *Observer) measured(lock string) metric.MeasurementOption {
 	if common := o.common(lock); common != nil {
 		return metric.WithAttributes(common...)
@@ -308,7 +316,8 @@ func (o *Observer) measured(lock string) metric.MeasurementOption {
 	return o.plain
 }
 
-// fail says in a span why a call failed. If somebody else has the lock, the span is not marked as an error: nothing went wrong.
+// fail records the failure of a call in its span. A refusal by another holder is not marked as an
+// error.
 func (o *Observer) fail(span trace.Span, err error) {
 	kind := errorType(err)
 	span.SetAttributes(keyError.String(kind))
@@ -317,7 +326,7 @@ func (o *Observer) fail(span trace.Span, err error) {
 	}
 }
 
-// failure returns why something failed, as attributes of an event.
+// failure returns the attributes of an event for a failure.
 func (o *Observer) failure(e quorumlock.Event) []attribute.KeyValue {
 	if e.Err == nil {
 		return nil
@@ -325,7 +334,7 @@ func (o *Observer) failure(e quorumlock.Event) []attribute.KeyValue {
 	return []attribute.KeyValue{keyError.String(e.ErrorType()), attribute.String("exception.message", o.text(e.Err))}
 }
 
-// text is the text of an error. It may have the lock's name and its holder in it.
+// text returns the text of an error. It may contain the names of the lock and its holder.
 func (o *Observer) text(err error) string {
 	if !o.names {
 		return errorType(err)
@@ -333,5 +342,5 @@ func (o *Observer) text(err error) string {
 	return err.Error()
 }
 
-// errorType says in one word why a call failed.
+// errorType returns the type of the error in one word.
 func errorType(err error) string { return quorumlock.Event{Err: err}.ErrorType() }

@@ -1,5 +1,5 @@
 // Package pgxfence keeps fencing tokens in PostgreSQL with pgx (github.com/jackc/pgx/v5), without
-// database/sql. It is package fence for programs whose transactions are a pgx.Tx, such as those
+// database/sql. It is package fence for programs with transactions of type pgx.Tx, such as those
 // with code of sqlc for pgx:
 //
 //	table, err := pgxfence.NewSQL("") // table.Migration() is one of your migrations
@@ -12,11 +12,11 @@
 //		if err := table.Check(lease.Context(), tx, "invoice:1042", lease.Token()); err != nil {
 //			return err // errors.Is(err, fence.ErrStale): a later holder has the lock
 //		}
-//		return queries.WithTx(tx).PayInvoice(lease.Context(), 1042) // of sqlc, or a statement of yours
+//		return queries.WithTx(tx).PayInvoice(lease.Context(), 1042) // or your own statement
 //	})
 //
-// The errors, the promise and what is said of isolation levels are those of package fence. At
-// REPEATABLE READ and SERIALIZABLE, run the transaction again after an error with the code 40001.
+// The errors, the promise and the isolation levels are those of package fence. At REPEATABLE READ
+// and SERIALIZABLE, run the transaction again after an error with the code 40001.
 //
 // For a pgx.Batch, package fence has the statements as text: see the methods of [fence.SQL] and
 // [fence.Rows] that return a [fence.Statement].
@@ -43,8 +43,8 @@ type DB interface {
 // SQL is [fence.SQL] with pgx. It is safe for concurrent use; its zero value is not usable.
 type SQL struct{ fence *fence.SQL }
 
-// NewSQL returns a fence over a table, fence.DefaultTable if the name is empty. A schema may go
-// before it, with a dot. NewSQL does no I/O.
+// NewSQL returns a fence over a table; an empty name means fence.DefaultTable. The name may begin
+// with a schema and a dot. NewSQL does no I/O.
 func NewSQL(table string) (*SQL, error) {
 	f, err := fence.NewSQL(fence.Postgres, table)
 	if err != nil {
@@ -53,11 +53,11 @@ func NewSQL(table string) (*SQL, error) {
 	return &SQL{f}, nil
 }
 
-// Migration returns the statement that creates the table, unless it is there.
+// Migration returns the statement that creates the table if it does not exist.
 func (s *SQL) Migration() string { return s.fence.Migration() }
 
-// Mark records the token of a new holder: see [fence.SQL.Mark]. Every lower token is refused from
-// the time it is committed: at once, unless db is a transaction.
+// Mark records the token of a new holder: see [fence.SQL.Mark]. From its commit on, every lower
+// token is refused: at once, unless db is a transaction.
 func (s *SQL) Mark(ctx context.Context, db DB, resource string, token uint64) error {
 	st, err := s.fence.MarkStatement(resource, token)
 	return run(ctx, db, st, err)
@@ -73,7 +73,7 @@ func (s *SQL) Check(ctx context.Context, tx pgx.Tx, resource string, token uint6
 // Rows is [fence.Rows] with pgx. It is safe for concurrent use; its zero value is not usable.
 type Rows struct{ fence *fence.Rows }
 
-// NewRows returns a fence over the rows of a table of yours. NewRows does no I/O.
+// NewRows returns a fence over the rows of a table of your program. NewRows does no I/O.
 func NewRows(c fence.Columns) (*Rows, error) {
 	f, err := fence.NewRows(fence.Postgres, c)
 	if err != nil {
@@ -97,14 +97,14 @@ func (r *Rows) Check(ctx context.Context, tx pgx.Tx, key any, token uint64) erro
 	return run(ctx, tx, st, err)
 }
 
-// Set writes columns of a row unless the token is stale, without a transaction around it: see
+// Set writes columns of a row unless the token is stale. It needs no transaction: see
 // [fence.Rows.Set].
 func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
 	st, err := r.fence.SetStatement(key, token, columns)
 	return run(ctx, db, st, err)
 }
 
-// run runs a statement, unless err says that there is none.
+// run runs a statement, or returns err if it is not nil.
 func run(ctx context.Context, db DB, s fence.Statement, err error) error {
 	switch {
 	case ctx == nil:
@@ -121,7 +121,7 @@ func run(ctx context.Context, db DB, s fence.Statement, err error) error {
 	return s.Judge(seen)
 }
 
-// misuse is an error of wrong use.
+// misuse is an error that matches quorumlock.ErrMisuse.
 type misuse string
 
 func (m misuse) Error() string { return string(m) }

@@ -1,29 +1,32 @@
 // Package promlock makes metrics of locks for Prometheus, with github.com/prometheus/client_golang.
-// Beside it are alerts, in rules.yaml, and a dashboard for Grafana, in dashboard.json.
+// Its folder has alerts, in rules.yaml, and a dashboard for Grafana, in dashboard.json.
 //
 //	observer, err := promlock.New(prometheus.DefaultRegisterer)
 //	...
 //	client, err := redlock.New(nodes, quorumlock.WithObserver(observer))
 //
-// The metrics have the names, labels and buckets that those of contrib/otel have behind
-// OpenTelemetry's exporter for Prometheus, so the alerts and the dashboard work with either:
+// The names, labels and buckets are those of contrib/otel with OpenTelemetry's exporter for
+// Prometheus, so the alerts and the dashboard work with either:
 //
 //	quorumlock_acquire_duration_seconds          histogram  a call of Lock or TryLock
-//	quorumlock_wait_duration_seconds             histogram  how much of that time somebody else was in the way; only for calls that had to wait
-//	quorumlock_hold_duration_seconds             histogram  from the grant to the release or the loss
+//	quorumlock_wait_duration_seconds             histogram  waiting time of calls that had to wait
+//	quorumlock_hold_duration_seconds             histogram  from the grant to the release or loss
 //	quorumlock_acquiring                         gauge      calls of Lock and TryLock in progress
 //	quorumlock_held                              gauge      locks that are held now
-//	quorumlock_lost_total                        counter    holds that were lost, by quorumlock_lost_reason
-//	quorumlock_refused_total                     counter    calls of Lock and TryLock that failed, by error_type
-//	quorumlock_renewal_lag_seconds               histogram  how much later a renewal was confirmed than it was due
-//	quorumlock_renewal_late_total                counter    how often the renewals of a hold began to fail
-//	quorumlock_node_up                           gauge      1 if the last round trip to the node was answered, else 0
-//	quorumlock_node_round_trip_duration_seconds  histogram  a round trip to the node, including the wait in the client's queue
+//	quorumlock_lost_total                        counter    lost holds, by quorumlock_lost_reason
+//	quorumlock_refused_total                     counter    failed calls, by error_type
+//	quorumlock_renewal_lag_seconds               histogram  from the due time to the confirmation
+//	quorumlock_renewal_late_total                counter    first failures of a hold's renewals
+//	quorumlock_node_up                           gauge      1 if the node answered last time, or 0
+//	quorumlock_node_round_trip_duration_seconds  histogram  a round trip, with its local queueing
+//
+// The waiting time is the part of a call in which another holder, or the lack of a quorum, delayed
+// it. Failed calls are calls of Lock and TryLock.
 //
 // The labels have few values: quorumlock_operation is lock or try_lock, error_type is that of
 // quorumlock.Event.ErrorType, quorumlock_lost_reason is a [quorumlock.LossReason], and
-// quorumlock_node is the node's address, or the name that node.WithName gave it. The names of locks
-// are in quorumlock_lock_name only with [WithLockNames].
+// quorumlock_node is the node's address, or the name from node.WithName. The names of locks are in
+// quorumlock_lock_name only with [WithLockNames].
 package promlock
 
 import (
@@ -37,11 +40,11 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// An Option changes what an [Observer] does.
+// An Option configures an [Observer].
 type Option func(*Observer)
 
-// WithLockNames adds the label quorumlock_lock_name. Each name adds series of its own, so use it
-// only in programs with few names, and if the names contain nothing private.
+// WithLockNames adds the label quorumlock_lock_name. Each name adds its own series. Use this option
+// only in programs with few names, and without private data in the names.
 func WithLockNames() Option { return func(o *Observer) { o.names = true } }
 
 // Observer is a [quorumlock.Observer]. It is safe for concurrent use, and may serve several
@@ -61,7 +64,7 @@ var reasons = []quorumlock.LossReason{
 	quorumlock.LostResigned,
 }
 
-// buckets, in seconds, reach from a lock in one data centre to a wait of minutes.
+// buckets, in seconds, cover a lock in one data centre up to a wait of minutes.
 var buckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
 // The labels.
@@ -73,9 +76,9 @@ const (
 	labelError     = "error_type"
 )
 
-// New returns an Observer for quorumlock.WithObserver, whose metrics it registers with r, such as
-// [prometheus.DefaultRegisterer]. It returns an error if r is nil, or has metrics of that name:
-// give one Observer to all clients.
+// New returns an Observer for quorumlock.WithObserver, and registers its metrics with r, such as
+// [prometheus.DefaultRegisterer]. It returns an error if r is nil, or has metrics of the same
+// names: use one Observer for all clients.
 func New(r prometheus.Registerer, opts ...Option) (*Observer, error) {
 	if r == nil {
 		return nil, errors.New("quorumlock: promlock.New: the Registerer is nil: use prometheus.DefaultRegisterer, or a Registry")
@@ -128,7 +131,7 @@ func New(r prometheus.Registerer, opts ...Option) (*Observer, error) {
 			return nil, fmt.Errorf("quorumlock: promlock.New: %s: give one Observer to all clients, or a Registerer to each", oneLine(err))
 		}
 	}
-	for _, reason := range reasons { // a rate over a counter does not see the first loss if the counter begins with it
+	for _, reason := range reasons { // a rate misses the first loss if the counter begins with it
 		o.lost.WithLabelValues(o.labels("", string(reason))...)
 	}
 	return o, nil
@@ -137,7 +140,7 @@ func New(r prometheus.Registerer, opts ...Option) (*Observer, error) {
 // oneLine returns the text of an error without its line breaks.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// labels appends the name of a lock to the values of labels, if it is wanted.
+// labels appends the name of a lock to the values of labels, with WithLockNames.
 func (o *Observer) labels(lock string, values ...string) []string {
 	if o.names {
 		values = append(values, strings.ToValidUTF8(lock, "\ufffd"))
@@ -179,7 +182,7 @@ func (o *Observer) Observe(_ context.Context, e quorumlock.Event) {
 	}
 }
 
-// ended takes the end of a call of Lock or TryLock.
+// ended handles the end of a call of Lock or TryLock.
 func (o *Observer) ended(e quorumlock.Event) {
 	operation := "lock"
 	if e.Try {

@@ -7,7 +7,7 @@ import (
 
 // copies reports leases that are copied, or declared by value.
 func (c checker) copies(file *ast.File) {
-	if c.Pkg.Path() == module { // which implements the copies
+	if c.Pkg.Path() == module { // the root package implements the copies
 		return
 	}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -25,7 +25,7 @@ func (c checker) copies(file *ast.File) {
 	})
 }
 
-// isSelected reports whether an expression is only used to reach a method.
+// isSelected reports whether an expression is only the operand of a selector.
 func (c checker) isSelected(n ast.Node) bool {
 	p := c.parents[n]
 	for {
@@ -39,7 +39,7 @@ func (c checker) isSelected(n ast.Node) bool {
 	return ok
 }
 
-// byValue reports whether the type is used neither as a pointer's nor as a type argument.
+// byValue reports whether the type is used neither in a pointer type nor as a type argument.
 func (c checker) byValue(n ast.Node) bool {
 	p := c.parents[n]
 	if s, ok := p.(*ast.SelectorExpr); ok {

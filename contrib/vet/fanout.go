@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// fanOuts reports goroutines that take a lock with a context that holds it already.
+// fanOuts reports goroutines that acquire a lock with a context that already holds it.
 func (c checker) fanOuts(file *ast.File) {
 	holds := c.contextsOf(file)
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -32,8 +32,8 @@ func (c checker) fanOuts(file *ast.File) {
 	})
 }
 
-// goroutine returns what a statement runs in a goroutine of its own: of a go statement, and of the
-// method Go of a group.
+// goroutine returns the functions that a statement runs in a goroutine of its own: of a go
+// statement, and of the method Go of a group.
 func (c checker) goroutine(n ast.Node) (bodies []ast.Node) {
 	switch n := n.(type) {
 	case *ast.GoStmt:
@@ -50,7 +50,7 @@ func (c checker) goroutine(n ast.Node) (bodies []ast.Node) {
 	return bodies
 }
 
-// takes returns the ctx and the lock of a call that takes a lock.
+// takes returns the ctx and the lock of a call that acquires a lock.
 func (c checker) takes(call *ast.CallExpr) (ctx, lock ast.Expr) {
 	if c.is(call, module, "Do", "Once") && len(call.Args) > 1 {
 		return call.Args[0], call.Args[1]
@@ -105,7 +105,7 @@ func (w work) params() []*ast.Ident {
 	return w.body.Type.Params.List[0].Names
 }
 
-// heldBy returns the key of the lock that a context holds, or "". A call returns a context that
+// heldBy returns the key of the lock that a context holds, or "". A call counts as a context that
 // descends from its first argument.
 func (c checker) heldBy(ctx ast.Expr, holds map[*types.Var]string) string {
 	switch e := ast.Unparen(ctx).(type) {
@@ -122,7 +122,7 @@ func (c checker) heldBy(ctx ast.Expr, holds map[*types.Var]string) string {
 	return ""
 }
 
-// lockKey returns a text that two expressions share only if they name the same lock.
+// lockKey returns a text that two expressions share only if they are the same lock.
 func (c checker) lockKey(e ast.Expr) string {
 	switch e := ast.Unparen(e).(type) {
 	case *ast.Ident:

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// noticing are the methods of a lease by which its holder, or the resource, notices a loss.
+// noticing are the methods of a lease through which its holder, or the resource, learns of a loss.
 var noticing = []string{"Context", "Token", "ValidUntil", "Extend"}
 
-// unnoticed reports a lease of which the error of Unlock is discarded, and which nothing asks
-// whether it is lost.
+// unnoticed reports a lease with a discarded error of Unlock and without another check for its
+// loss.
 func (c checker) unnoticed(body *ast.BlockStmt, a acquisition) {
 	var discarded ast.Node
 	noticed := false
@@ -33,7 +33,7 @@ func (c checker) unnoticed(body *ast.BlockStmt, a acquisition) {
 			default:
 				noticed = true
 			}
-			for _, arg := range n.Args { // Unlock(lease.Context()) notices nothing
+			for _, arg := range n.Args { // Unlock(lease.Context()) checks nothing
 				noticed = noticed || !isContext(c.TypesInfo.TypeOf(arg)) && c.uses(arg, a.lease)
 			}
 			return false
@@ -67,10 +67,11 @@ func (c checker) isAssigned(id *ast.Ident) bool {
 	return ok && slices.Contains(a.Lhs, ast.Expr(id))
 }
 
-// hidden reports errors of Unlock that hide other errors, or are hidden by others. It does not look
-// into functions inside, but for those that are deferred.
+// hidden reports errors of Unlock that hide other errors, or are hidden by others. Of functions
+// inside, it analyzes only deferred ones.
 func (c checker) hidden(body *ast.BlockStmt) {
-	from := make(map[*types.Var]token.Pos) // the variables with an error of Unlock, from where on
+	// the variables with an error of Unlock, with the position of the assignment
+	from := make(map[*types.Var]token.Pos)
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.FuncLit:
@@ -103,8 +104,7 @@ func (c checker) hidden(body *ast.BlockStmt) {
 	})
 }
 
-// replaced reports a deferred function that sets a result to the error of Unlock, whatever error it
-// had.
+// replaced reports a deferred function that overwrites a result with the error of Unlock.
 func (c checker) replaced(d *ast.DeferStmt) {
 	lit, ok := d.Call.Fun.(*ast.FuncLit)
 	if !ok {
@@ -121,7 +121,7 @@ func (c checker) replaced(d *ast.DeferStmt) {
 	}
 }
 
-// comparisons reports sentinels that are compared by == or !=, except in the method by which errors.Is compares them.
+// comparisons reports sentinels that are compared by == or !=, except in a method Is for errors.Is.
 func (c checker) comparisons(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		if d, ok := n.(*ast.FuncDecl); ok && d.Recv != nil && d.Name.Name == "Is" {
@@ -141,7 +141,7 @@ func (c checker) comparisons(file *ast.File) {
 	})
 }
 
-// sentinel returns the name of an error variable of the library.
+// sentinel returns the name of an error variable of the library, or "".
 func (c checker) sentinel(e ast.Expr) string {
 	s, ok := ast.Unparen(e).(*ast.SelectorExpr)
 	if !ok {

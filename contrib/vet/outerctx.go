@@ -13,7 +13,7 @@ type work struct {
 	body *ast.FuncLit
 }
 
-// workOf returns what a call of Do, Once or Election.Run runs.
+// workOf returns the function literal in a call of Do, Once or Election.Run.
 func (c checker) workOf(call *ast.CallExpr) (w work, ok bool) {
 	f := c.callee(call)
 	if f == nil || !ours(f.Pkg()) || len(call.Args) < 2 || !isContext(c.TypesInfo.TypeOf(call.Args[0])) {
@@ -37,8 +37,8 @@ func isContext(t types.Type) bool {
 	return ok && n.Obj().Name() == "Context" && n.Obj().Pkg() != nil && n.Obj().Pkg().Path() == "context"
 }
 
-// outerContexts reports the ctx of a call of Do that the function inside passes on. A look at the
-// outer ctx is no mistake: it tells whether the caller has given up.
+// outerContexts reports the ctx of a call of Do that the function inside passes on. A check of the
+// outer ctx itself is allowed: it tells whether the caller has cancelled.
 func (c checker) outerContexts(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)

@@ -1,5 +1,5 @@
-// Package quorumvet finds mistakes in the use of locks that the compiler cannot see, as an analyzer
-// for go vet and golangci-lint.
+// Package quorumvet is an analyzer for go vet and golangci-lint. It finds mistakes in the use of
+// locks that the compiler cannot find.
 //
 //	go install github.com/quorumlock/quorumlock/contrib/vet/cmd/quorumvet@latest
 //	go vet -vettool=$(which quorumvet) ./...
@@ -10,14 +10,14 @@
 //     lease that is discarded;
 //   - the ctx given to [quorumlock.Do], [quorumlock.Once] or Election.Run of package election, used
 //     inside the function: it survives the loss of the lock;
-//   - a lease's context handed to goroutines that take the same lock: the lock is re-entrant, so it
+//   - a lease's context in goroutines that acquire the same lock: the lock is re-entrant, so it
 //     excludes none of them;
 //   - a [quorumlock.Lease] that is copied or declared by value: the zero value is not usable;
-//   - a loss that goes unnoticed: Unlock's error is discarded and nothing else asks the lease,
-//     Unlock's error replaces that of the function, it is formatted without %w, or a sentinel is
-//     compared with == though the errors of the library wrap it.
+//   - a loss without notice: Unlock's error is discarded and no other code checks the lease,
+//     Unlock's error replaces that of the function or is formatted without %w, or a sentinel is
+//     compared with == although the errors of the library wrap it.
 //
-// It looks at one function at a time. A lease that is returned, stored or passed to another
+// It analyzes one function at a time. A lease that is returned, stored or passed to another
 // function counts as unlocked.
 package quorumvet
 
@@ -42,7 +42,7 @@ a copied Lease, and a loss of the lock that nobody notices.`,
 	Run:      run,
 }
 
-// module is the path of the library, and of its root package.
+// module is the path of the library and of its root package.
 const module = "github.com/quorumlock/quorumlock"
 
 func run(pass *analysis.Pass) (any, error) {
@@ -70,7 +70,7 @@ func run(pass *analysis.Pass) (any, error) {
 	return nil, nil
 }
 
-// function makes the checks that follow the variables of one function.
+// function runs the checks that follow the variables of one function.
 func (c checker) function(f ast.Node, sig *ast.FuncType, body *ast.BlockStmt) {
 	for _, a := range c.acquisitions(sig, body) {
 		c.unreleased(f, sig, a)
@@ -97,7 +97,7 @@ func ours(p *types.Package) bool {
 	return p != nil && (p.Path() == module || strings.HasPrefix(p.Path(), module+"/"))
 }
 
-// checker makes the checks of a file.
+// checker runs the checks of one file.
 type checker struct {
 	*analysis.Pass
 	parents map[ast.Node]ast.Node
@@ -121,7 +121,7 @@ func parentsOf(file *ast.File) map[ast.Node]ast.Node {
 	return parents
 }
 
-// object returns the variable that an identifier names, or nil.
+// object returns the variable of an identifier, or nil.
 func (c checker) object(e ast.Node) *types.Var {
 	id, ok := e.(*ast.Ident)
 	if !ok {
@@ -131,7 +131,7 @@ func (c checker) object(e ast.Node) *types.Var {
 	return v
 }
 
-// callee returns the function or method that a call names, or nil.
+// callee returns the function or method of a call, or nil.
 func (c checker) callee(call *ast.CallExpr) *types.Func {
 	var id *ast.Ident
 	switch f := ast.Unparen(call.Fun).(type) {
@@ -148,7 +148,7 @@ func (c checker) callee(call *ast.CallExpr) *types.Func {
 	return f
 }
 
-// is reports whether a call calls the function of that package and name.
+// is reports whether a call is one of those functions of the package at path.
 func (c checker) is(call *ast.CallExpr, path string, names ...string) bool {
 	f := c.callee(call)
 	if f == nil || f.Pkg() == nil || f.Pkg().Path() != path {

@@ -11,19 +11,20 @@ import (
 	"golang.org/x/tools/go/cfg"
 )
 
-// acquisition is a statement that takes a lock.
+// acquisition is a statement that acquires a lock.
 type acquisition struct {
 	stmt  ast.Node   // the assignment or declaration
 	lease *types.Var // a variable of the function
 	err   *types.Var // nil if the error is discarded
 }
 
-// acquisitions returns the statements of a function, without those of the functions inside it, that
-// take a lock. It reports leases that are discarded.
+// acquisitions returns the statements of a function that acquire a lock, except those in functions
+// inside. It reports leases that are discarded.
 func (c checker) acquisitions(sig *ast.FuncType, body *ast.BlockStmt) (all []acquisition) {
 	scope := c.TypesInfo.Scopes[sig]
 	discarded := func(n ast.Node) {
-		if !strings.HasSuffix(c.Fset.Position(n.Pos()).Filename, "_test.go") { // tests expect a refusal, or close the client soon
+		// tests expect a refusal, or close the client soon
+		if !strings.HasSuffix(c.Fset.Position(n.Pos()).Filename, "_test.go") {
 			c.Reportf(n.Pos(), "the lease is discarded: nothing can unlock it before its client is closed")
 		}
 	}
@@ -61,7 +62,7 @@ func (c checker) acquisitions(sig *ast.FuncType, body *ast.BlockStmt) (all []acq
 	return all
 }
 
-// unreleased reports an acquisition after which a path ends without an Unlock.
+// unreleased reports an acquisition if a path after it ends without an Unlock.
 func (c checker) unreleased(f ast.Node, sig *ast.FuncType, a acquisition) {
 	cfgs := c.ResultOf[ctrlflow.Analyzer].(*ctrlflow.CFGs)
 	var g *cfg.CFG
@@ -88,7 +89,7 @@ func (c checker) unreleased(f ast.Node, sig *ast.FuncType, a acquisition) {
 	}
 }
 
-// path looks for one from an acquisition to a return on which the lease is held.
+// path searches for a path from an acquisition to a return on which the lease is held.
 type path struct {
 	checker
 	acquisition
@@ -98,7 +99,7 @@ type path struct {
 
 type state struct {
 	block *cfg.Block
-	known bool // whether the error variable is still that of the acquisition
+	known bool // whether the error variable still has the error of the acquisition
 }
 
 // walk returns the position of the end of the first path that keeps the lease.
@@ -138,7 +139,7 @@ func (p *path) follow(blocks []*cfg.Block, known bool) token.Pos {
 	return token.NoPos
 }
 
-// branch follows those branches of a condition in which there can be a lease.
+// branch follows the branches of a condition on which a lease is possible.
 func (p *path) branch(b *cfg.Block, cond ast.Expr, known bool) token.Pos {
 	if p.passesOn(cond) || known && p.err != nil && !p.understands(cond) {
 		return token.NoPos
@@ -178,7 +179,7 @@ func (p *path) excludes(cond ast.Expr, value, known bool) bool {
 			case v == p.lease:
 				return isNil && equal
 			case v == p.err && known:
-				return isNil != equal // not nil, or equal to some error
+				return isNil != equal // not nil, or equal to an error
 			}
 		}
 	case *ast.CallExpr:
@@ -189,7 +190,7 @@ func (p *path) excludes(cond ast.Expr, value, known bool) bool {
 	return false
 }
 
-// understands reports whether excludes knows everything that a condition says of the error.
+// understands reports whether a condition tests the error only in ways that excludes knows.
 func (p *path) understands(cond ast.Expr) bool {
 	switch e := ast.Unparen(cond).(type) {
 	case *ast.UnaryExpr:
@@ -205,7 +206,7 @@ func (p *path) understands(cond ast.Expr) bool {
 	return !p.mentions(cond, p.err) || p.excludes(cond, true, true)
 }
 
-// foundIn reports whether ok is what errors.AsType says of the error.
+// foundIn reports whether ok is the second result of errors.AsType for the error.
 func (p *path) foundIn(ok *ast.Ident) bool {
 	def, _ := p.defining(p.object(ok)).(*ast.AssignStmt)
 	return def != nil && len(def.Lhs) == 2 && len(def.Rhs) == 1 && p.excludes(def.Rhs[0], true, true)
@@ -226,8 +227,8 @@ func (c checker) defining(v *types.Var) ast.Node {
 
 func (c checker) isNil(e ast.Expr) bool { return c.TypesInfo.Types[e].IsNil() }
 
-// judges reports whether a statement makes something else of the error, on which later conditions
-// may depend.
+// judges reports whether a statement derives a value from the error, on which later conditions may
+// depend.
 func (p *path) judges(n ast.Node) bool {
 	a, ok := n.(*ast.AssignStmt)
 	if !ok {
@@ -244,7 +245,7 @@ func (p *path) mentions(n ast.Node, v *types.Var) (found bool) {
 	return found
 }
 
-// assigns reports whether a statement gives a variable another value.
+// assigns reports whether a statement assigns to a variable.
 func (p *path) assigns(n ast.Node, v *types.Var) bool {
 	a, ok := n.(*ast.AssignStmt)
 	return ok && slices.ContainsFunc(a.Lhs, func(e ast.Expr) bool { return p.object(e) == v })
@@ -253,7 +254,7 @@ func (p *path) assigns(n ast.Node, v *types.Var) bool {
 // asking are the methods of a lease that leave it held.
 var asking = []string{"Name", "Owner", "Token", "ValidUntil", "Slot", "HoldCount", "Context", "Extend", "String", "LogValue"}
 
-// passesOn reports whether a statement unlocks the lease, or lets other code do it.
+// passesOn reports whether a statement unlocks the lease, or passes it to other code.
 func (p *path) passesOn(n ast.Node) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		switch n := n.(type) {

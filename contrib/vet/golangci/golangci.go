@@ -13,7 +13,7 @@
 //	    custom:
 //	      quorumvet: {type: module}
 //
-// Then golangci-lint custom builds a golangci-lint that has it.
+// Then golangci-lint custom builds a golangci-lint with the plugin.
 package golangci
 
 import (

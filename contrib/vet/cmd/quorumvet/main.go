@@ -1,4 +1,5 @@
-// Command quorumvet runs the analyzer of package quorumvet: quorumvet ./..., or go vet -vettool=$(which quorumvet) ./...
+// Command quorumvet runs the analyzer of package quorumvet: quorumvet ./..., or go vet
+// -vettool=$(which quorumvet) ./...
 package main
 
 import (
