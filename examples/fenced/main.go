@@ -1,5 +1,5 @@
-// Fenced writes to Postgres so that a holder that was paused past its lease does no harm. Its arguments are the URL of the
-// database, and URLs of Redis servers.
+// Fenced writes to Postgres. A holder that was paused past its lease does no harm. Its arguments
+// are the URL of the database, and URLs of Redis servers.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	lease, err := client.Mutex("example:invoice:1042").Lock(context.Background())
 	check(err)
 	ctx, token := lease.Context(), lease.Token()
-	check(table.Mark(ctx, db, "invoice:1042", token)) // from here on, all earlier holders are out
+	check(table.Mark(ctx, db, "invoice:1042", token)) // from here on, earlier holders are refused
 	tx, err := db.BeginTx(ctx, nil)
 	check(err)
 	check(table.Check(ctx, tx, "invoice:1042", token)) // fence.ErrStale: a later holder is at work

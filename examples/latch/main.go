@@ -1,4 +1,4 @@
-// Latch goes on when all parts of a job are done. Its arguments are URLs of Redis servers.
+// Latch continues when all parts of a job are done. Its arguments are URLs of Redis servers.
 package main
 
 import (
@@ -14,7 +14,8 @@ func main() {
 	client, err := redlock.Dial(os.Args[1:])
 	check(err)
 	ctx, parts := context.Background(), []string{"download", "convert", "verify"}
-	latch := client.Latch(fmt.Sprintf("example:job:%d", os.Getpid()), len(parts)) // a name for each job
+	// a new name per job
+	latch := client.Latch(fmt.Sprintf("example:job:%d", os.Getpid()), len(parts))
 	for _, part := range parts {
 		go func() { check(latch.Done(ctx, part)) }() // a part that is done twice counts once
 	}

@@ -1,5 +1,5 @@
-// Leader runs a job in one process of many, and finishes what is under way before the next one leads. Its arguments are
-// URLs of Redis servers. Start it several times, and stop the one that leads with Ctrl-C.
+// Leader runs a job in one process of many, and ends its step before the next leader begins. Its
+// arguments are URLs of Redis servers. Start it several times, and stop the leader with Ctrl-C.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 	err = e.Run(ctx, func(ctx context.Context) error {
 		fmt.Println("I lead")
 		for ctx.Err() == nil {
-			step() // in steps that are shorter than a TTL, 10 s
+			step() // each step is shorter than a TTL, 10 s
 		}
 		fmt.Println("drained") // the lock is held until this function returns
 		return nil

@@ -1,4 +1,4 @@
-// Mixed reads one thing, writes another, and uses one of two printers, all at once. Its arguments are URLs of Redis servers.
+// Mixed locks a reader, a writer and a slot at once. Its arguments are URLs of Redis servers.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Nightly runs a job at 3 o'clock on one process of a fleet. Its arguments are URLs of Redis servers.
+// Nightly runs a job at 3 o'clock on one process of a fleet. Its arguments are URLs of Redis
+// servers.
 package main
 
 import (
@@ -18,8 +19,9 @@ func main() {
 		log.Fatal(err)
 	}
 	defer client.Close() //nolint:errcheck // the program ends
-	for range 2 {        // as if two processes had a cron that starts this at 3 o'clock
-		// The lock is kept for most of the day, however fast the job is: a process whose clock is late does not run it again.
+	for range 2 {        // stands for two processes with a cron that starts this at 3 o'clock
+		// The lock is kept for most of the day, however fast the job is: a process with a slow
+		// clock does not run the job again.
 		ran, err := quorumlock.Once(context.Background(), client.Mutex("example:nightly"), 24*time.Hour, job)
 		if err != nil {
 			log.Fatal(err)
@@ -28,7 +30,7 @@ func main() {
 	}
 }
 
-func job(ctx context.Context) error { // ctx is cancelled if the lock is lost
+func job(ctx context.Context) error { // cancelled if the lock is lost
 	fmt.Println("the nightly job")
 	return ctx.Err()
 }

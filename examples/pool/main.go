@@ -1,4 +1,5 @@
-// Pool lets ten jobs use two connections, on a whole fleet. Its arguments are URLs of Redis servers.
+// Pool lets ten jobs use two connections, on a whole fleet. Its arguments are URLs of Redis
+// servers.
 package main
 
 import (
@@ -14,14 +15,14 @@ import (
 func main() {
 	client, err := redlock.Dial(os.Args[1:])
 	check(err)
-	connections := []int{0, 0} // how often each was used
+	connections := []int{0, 0} // the number of uses of each
 	semaphore := client.Semaphore("example:connections", len(connections))
 	var jobs sync.WaitGroup
 	for range 10 {
 		jobs.Go(func() {
 			lease, err := semaphore.Lock(context.Background())
 			check(err)
-			connections[lease.Slot()]++ // nobody else has this slot
+			connections[lease.Slot()]++ // no other job has this slot
 			check(lease.Unlock(context.Background()))
 		})
 	}

@@ -1,4 +1,4 @@
-// Readers share a lock that a writer has alone. Its arguments are URLs of Redis servers.
+// Readers share a lock that a writer holds alone. Its arguments are URLs of Redis servers.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Redisson takes over a lock that Java services have with Redisson, while they are still running. Its arguments are the
-// servers that Redisson uses: one, or those of its RedLock.
+// Redisson acquires a lock of Java services that use Redisson, while they are running. Its
+// arguments are the servers of Redisson: one, or those of its RedLock.
 package main
 
 import (
@@ -26,8 +26,8 @@ func main() {
 		err = lease.Unlock(context.Background()) // lock.unlock()
 	}
 	fmt.Println("a Java client has it:", errors.Is(err, quorumlock.ErrHeld))
-	err = quorumlock.Do(context.Background(), lock, func(context.Context) error { // lock.lock() ... lock.unlock()
-		fmt.Println("then this client")
+	err = quorumlock.Do(context.Background(), lock, func(context.Context) error {
+		fmt.Println("then this client") // between lock.lock() and lock.unlock()
 		return nil
 	})
 	check(err)

@@ -1,4 +1,5 @@
-// Request serves one request a customer at a time, on a whole fleet. Its arguments are URLs of Redis servers.
+// Request serves one request per customer at a time, on a whole fleet. Its arguments are URLs of
+// Redis servers.
 package main
 
 import (
@@ -30,8 +31,8 @@ func serve(client *redlock.Client, work func(context.Context) error) http.Handle
 		} else if err != nil {
 			http.Error(w, "no lock can be had now", http.StatusServiceUnavailable)
 		} else {
-			defer lease.Unlock(r.Context())                    //nolint:errcheck // the keys are gone at their TTL
-			fmt.Fprintln(w, "charged:", work(lease.Context())) //nolint:errcheck // the customer may have gone
+			defer lease.Unlock(r.Context())                    //nolint:errcheck // the keys expire
+			fmt.Fprintln(w, "charged:", work(lease.Context())) //nolint:errcheck // the client may be gone
 		}
 	}
 }

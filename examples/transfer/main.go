@@ -1,4 +1,4 @@
-// Transfer moves money between two accounts, which it locks as one. Its arguments are URLs of Redis servers.
+// Transfer moves money under one lock of two accounts. Its arguments are URLs of Redis servers.
 package main
 
 import (
@@ -26,7 +26,7 @@ func main() {
 			return nil
 		}))
 	}
-	var transfers sync.WaitGroup // opposite orders, and yet no deadlock
+	var transfers sync.WaitGroup // opposite orders, without deadlock
 	transfers.Go(func() { transfer("alice", "bob", 30) })
 	transfers.Go(func() { transfer("bob", "alice", 10) })
 	transfers.Wait()

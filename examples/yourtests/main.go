@@ -1,5 +1,5 @@
-// Yourtests shows how to test code that uses locks, without Redis: main_test.go is the example. Its arguments are URLs
-// of Redis servers.
+// Yourtests tests code that uses locks, without Redis: main_test.go is the example. Its arguments
+// are URLs of Redis servers.
 package main
 
 import (
@@ -22,7 +22,7 @@ func main() {
 	fmt.Println(bill(context.Background(), client.Mutex("example:billing"), func(context.Context) error { return nil }))
 }
 
-// bill takes a Locker, so that a test can give it another one.
+// bill takes a Locker, so that a test can replace it.
 func bill(ctx context.Context, lock quorumlock.Locker, charge func(context.Context) error) string {
 	lease, err := lock.TryLock(ctx)
 	if errors.Is(err, quorumlock.ErrHeld) {

@@ -1,4 +1,4 @@
-// Package try runs the examples as their readers would: with the URLs of three nodes as arguments.
+// Package try runs the examples like a user: with the URLs of three nodes as arguments.
 package try
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// Main runs an example's main with further arguments, and those of three nodes in this process, behind them.
+// Main runs an example's main with args, followed by the URLs of three nodes in this process.
 func Main(main func(), args ...string) {
 	os.Args = append([]string{"example"}, args...)
 	for i := range 3 {
