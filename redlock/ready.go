@@ -19,9 +19,7 @@ type Readiness struct {
 type NodeReadiness struct {
 	Node      string
 	RoundTrip time.Duration // the time to the answer, including a new connection
-
-	// the reason why not: a *quorumlock.NodeError; nil if the node would grant a lock
-	Err error
+	Err       error         // a *quorumlock.NodeError; nil if the node would grant a lock
 }
 
 // Ready returns the number of nodes that would grant a lock.

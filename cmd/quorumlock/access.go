@@ -96,14 +96,11 @@ type gate struct {
 }
 
 const (
-	maxRequests = 64 // requests in progress; the gate refuses further ones
-
-	// from one address, so that a slow reader leaves room for others
-	maxRequestsOf = maxRequests / 4
-
-	maxWrong     = 10     // wrong passwords from one address in forgiveAfter
-	maxWrongFrom = 10_000 // addresses with wrong passwords in forgiveAfter
-	forgiveAfter = time.Minute
+	maxRequests   = 64              // requests in progress; the gate refuses further ones
+	maxRequestsOf = maxRequests / 4 // from one address, so that slow readers leave room for others
+	maxWrong      = 10              // wrong passwords from one address in forgiveAfter
+	maxWrongFrom  = 10_000          // addresses with wrong passwords in forgiveAfter
+	forgiveAfter  = time.Minute
 )
 
 func newGate(next http.Handler, user, password string, localOnly bool) *gate {

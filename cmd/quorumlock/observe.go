@@ -49,11 +49,8 @@ type checkSeen struct {
 	at     time.Time
 	health redlock.Report
 	count  int
-
-	// findings that only checks with a list of clients can have, from the latest such check
-	kept []redlock.Finding
-
-	again bool // some of kept are older, from nodes that have not answered since
+	kept   []redlock.Finding // of the latest check with clients; other checks cannot have these
+	again  bool              // some of kept are older, from nodes that have not answered since
 }
 
 // locksSeen is the latest survey. It is zero before the first.

@@ -74,10 +74,8 @@ type dueSignal struct {
 }
 
 const (
-	// the watchdog gets a signal for all at most that much later than run
-	ownSoon = int64(50 * time.Millisecond)
-
-	ownBefore = int64(time.Second) // or earlier
+	ownSoon   = int64(50 * time.Millisecond) // after run: limit for the same signal at the watchdog
+	ownBefore = int64(time.Second)           // before run: the same limit
 )
 
 // watch is the watchdog's program. It returns the exit status.
