@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Drift is the allowance of a lease for clocks that run at different rates: the client measures the
-// validity of the lease on its own clock, the nodes expire the key on theirs.
+// Drift is the allowance of a lease for clocks that run at different rates. The client measures the
+// validity of the lease on its own clock, and the nodes expire the key on theirs.
 //
 //	drift    = Rate × TTL + Floor
 //	validity = TTL − elapsed − drift

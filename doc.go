@@ -39,16 +39,16 @@
 //     second later.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and
 //     node failures. Tokens keep rising after a name was idle for days. The clients' clocks cannot
-//     break this while the nodes' clocks agree within hours: a node accepts no client's hint that
-//     is more than an hour ahead of its own clock. Readers of a read-write lock share tokens: a
+//     break this while the nodes' clocks agree within hours: a node ignores hints of clients that
+//     are more than an hour ahead of its own clock. Readers of a read-write lock share tokens: a
 //     reader's token is at least that of the last writer before it, and lower than that of the
 //     next. Each slot of a semaphore has its own tokens. If too many nodes lose their counters,
 //     token order depends on clocks: keep NTP running.
-//  5. A call that failed, was cancelled or timed out leaves only token counters, which are kept for
+//  5. A call that failed, was cancelled or timed out leaves only token counters. These are kept for
 //     about a day, or for years if Redisson clients use the lock, too. A node that was frozen, cut
-//     off, restarted or failed over is clean within two seconds after it answers, however long it
-//     was away. If the client has died or was closed, its keys expire with their TTL, and its
-//     entries in the queue expire without refreshes.
+//     off, restarted or failed over is clean within two seconds after it answers, after any time
+//     away. If the client has died or was closed, its keys expire with their TTL, and its entries
+//     in the queue expire without refreshes.
 //  6. No script takes effect twice because its reply was lost.
 //  7. No client can release, extend or shorten another owner's hold. The one exception is
 //     ForceUnlock, which frees a lock of any holder, but never deletes a key that is not a lock.
@@ -56,16 +56,16 @@
 //     the owners of leases.)
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays no caller, waiters
 //     included. A node that was frozen, cut off, restarted or failed over counts again within two
-//     seconds after it answers, whatever requests were sent to it before, and however long it was
-//     away. A failed release stays pending until the node has confirmed it. A client keeps up to
-//     16,384 pending releases for each node.
+//     seconds after it answers. Neither earlier requests to the node nor its time away change this.
+//     A failed release stays pending until the node has confirmed it. A client keeps up to 16,384
+//     pending releases for each node.
 //  9. Waiters are served in the order of their calls of Lock, across processes. Between processes,
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
 //     most nodes agree. A handoff costs the same for 4 waiters and for 256. A lock that becomes
 //     free by expiry is passed on within two seconds, however many dead waiters are queued.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
-//  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option:
-//     while both wait, each side gets at least about a third of the grants. See docs/redisson.md.
+//  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
+//     While both wait, each side gets at least about a third of the grants. See docs/redisson.md.
 //
 // # Limits
 //

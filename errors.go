@@ -58,8 +58,8 @@ var (
 	ErrLatchMismatch = errors.New("quorumlock: the latch opens with another number of ids")
 
 	// ErrLatchForgotten is the error of a latch that too many nodes have forgotten, in whole or in
-	// part: it was idle for longer than [WithRetention], or more nodes than allowed lost their
-	// data. Its count is unreliable: use another name.
+	// part. The latch was idle for longer than [WithRetention], or more nodes than allowed lost
+	// their data. Its count is unreliable: use another name.
 	ErrLatchForgotten = errors.New("quorumlock: the latch is forgotten")
 
 	// ErrMisuse is the error of a wrong call, argument or option: for example, an invalid name, a
@@ -68,9 +68,9 @@ var (
 	// depend on the contents of the nodes, such as ErrNotALock, do not.
 	ErrMisuse = errs.ErrMisuse
 
-	// ErrDeadlock is the error of a call that would wait for a lease of its own context: a lease of
-	// another lock with the same name at the same node, or of the same lock under [WithoutReentry].
-	// It matches ErrMisuse.
+	// ErrDeadlock is the error of a call that would wait for a lease of its own context. The lease
+	// is of another lock with the same name at the same node, or of the same lock under
+	// [WithoutReentry]. It matches ErrMisuse.
 	ErrDeadlock = errs.Misuse("quorumlock: deadlock")
 
 	// ErrUpgrade is the error of Lock with a context or an owner that shares the same RWMutex. The

@@ -22,18 +22,18 @@ type Locker interface {
 	// Lock acquires the lock. It waits for its turn, also during an outage of the nodes, until ctx
 	// is done. The lease's context descends from ctx.
 	//
-	// When ctx is done, Lock returns ctx's error joined with the error of the last failed attempt:
-	// a *HeldError or a *QuorumError, or neither if too few nodes have answered so far. Lock
-	// returns ErrNotALock at once. When nodes are slow and another call in this process has just
-	// given up, a Lock with less than 250 ms left may send no request. It then waits until ctx is
-	// done, and returns the reason of the other call.
+	// When ctx is done, Lock returns ctx's error joined with the error of the last failed attempt.
+	// That is a *HeldError or a *QuorumError, or neither if too few nodes have answered so far.
+	// Lock returns ErrNotALock at once. When nodes are slow and another call in this process has
+	// just given up, a Lock with less than 250 ms left may send no request. It then waits until ctx
+	// is done, and returns the reason of the other call.
 	//
 	// A failed Lock leaves only token counters on the nodes. An unreachable node is sent the
 	// release as soon as it answers. If the client ends first, the key expires with its TTL.
 	Lock(ctx context.Context) (*Lease, error)
 
 	// TryLock acquires the lock without waiting for its turn. Of several callers that try a free
-	// lock at the same time, one acquires it; that may take a few round trips, and three node
+	// lock at the same time, one acquires it. That may take a few round trips, and three node
 	// timeouts at most.
 	//
 	// TryLock returns a *HeldError (errors.Is ErrHeld) if a quorum of the nodes answered and
@@ -124,9 +124,10 @@ func (l *Lease) Name() string { return l.hold.Name() }
 func (l *Lease) Owner() Owner { return l.hold.Owner() }
 
 // Token returns the fencing token: a number that is unique among the grants of a lock and higher
-// than the token of every earlier grant. It is constant for the whole lease. Send it with every
-// write, and let the resource that the lock protects refuse a write with a lower token than the
-// highest so far: see package fence. (Kleppmann, "How to do distributed locking", 2016.)
+// than the token of every earlier grant. It is constant for the whole lease. Send the token with
+// every write to the resource that the lock protects. The resource must refuse a write with a lower
+// token than the highest so far: see package fence. (Kleppmann, "How to do distributed locking",
+// 2016.)
 func (l *Lease) Token() uint64 { return l.hold.Token() }
 
 // ValidUntil returns the end of the lease's validity without further renewals, on this process's
@@ -155,9 +156,10 @@ func (l *Lease) HoldCount() int { return l.hold.HoldCount() }
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Extend gives the lease a new TTL at a quorum of the nodes. It returns [ErrLost] if the lease is
-// lost, [ErrNotHeld] if it was unlocked, and a *[QuorumError] if too few nodes answered: then the
-// lease lasts until its old deadline. If ctx is done first, Extend returns ctx's error, and the TTL
-// may or may not be extended. With a nil ctx it returns [ErrNilContext], and extends nothing.
+// lost, and [ErrNotHeld] if it was unlocked. It returns a *[QuorumError] if too few nodes answered:
+// then the lease lasts until its old deadline. If ctx is done first, Extend returns ctx's error,
+// and the TTL may or may not be extended. With a nil ctx it returns [ErrNilContext], and extends
+// nothing.
 func (l *Lease) Extend(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNilContext
@@ -173,10 +175,10 @@ func (l *Lease) Extend(ctx context.Context) error {
 // node that was never sent a request counts as released if it answered the last call. A ctx that is
 // done does not stop Unlock, so it is safe to defer.
 //
-// Unlock returns [ErrLost] if the lease was lost before, [ErrNotHeld] if it was unlocked before,
-// and a *[QuorumError] if fewer nodes than the quorum confirmed: the others expire the key with its
-// TTL. With a nil ctx, Unlock releases the lock and returns [ErrNilContext], joined with the error
-// of the release, if any.
+// Unlock returns [ErrLost] if the lease was lost before, and [ErrNotHeld] if it was unlocked
+// before. It returns a *[QuorumError] if fewer nodes than the quorum confirmed: the others expire
+// the key with its TTL. With a nil ctx, Unlock releases the lock and returns [ErrNilContext],
+// joined with the error of the release, if any.
 func (l *Lease) Unlock(ctx context.Context) error { return l.UnlockAfter(ctx, 0) }
 
 // UnlockAfter is [Lease.Unlock], but the nodes keep the lock taken, without a holder, for another

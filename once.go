@@ -103,10 +103,10 @@ type once struct {
 func KeepFor(d time.Duration) OnceOption { return func(o *once) { o.keep = d } }
 
 // ReleaseOnError frees the lock at once if the job returns an error or panics, so that the job may
-// run again within the period. The next run may be in a process with a later tick, in a process
-// that waits with [Standby], or in the same process when it tries again. So a process that is
-// stopped during its run does not cost the run, if the job returns its ctx's error. A job that
-// always fails runs once in every process.
+// run again within the period. The next run may be in a process with a later tick or with
+// [Standby], or in the same process when it tries again. So a process that is stopped during its
+// run does not cost the run, if the job returns its ctx's error. A job that always fails runs once
+// in every process.
 func ReleaseOnError() OnceOption { return func(o *once) { o.onlyDone = true } }
 
 // Standby makes Once wait up to d for a lock of another process, in case that process dies, or

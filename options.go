@@ -126,8 +126,13 @@ func WithMaxHold(d time.Duration) Option { return func(s *resolved) { s.MaxHold 
 // Locks ignore it. Default [DefaultRetention]; at least [MinRetention].
 func WithRetention(d time.Duration) Option { return func(s *resolved) { s.Retention = d } }
 
-// WithLogger sets the logger for events, one line each: a node is down, with the reason; a node is
-// up; a renewal is late; a lease is lost, with the reason and the nodes; a call waits for a quorum.
+// WithLogger sets the logger for events, one line each:
+//
+//   - a node is down, with the reason, or up again;
+//   - a renewal is late;
+//   - a lease is lost, with the reason and the nodes;
+//   - a call waits for a quorum.
+//
 // Lines about nodes go to the logger of the client, if it has one, and not to that of a single
 // lock. Default: no logging.
 func WithLogger(l *slog.Logger) Option { return func(s *resolved) { s.Logger = l } }
@@ -136,7 +141,7 @@ func WithLogger(l *slog.Logger) Option { return func(s *resolved) { s.Logger = l
 // for OpenTelemetry. Latches report only the events of nodes.
 //
 // The Observer of a client gets all events of its nodes. The Observer of a single lock gets events
-// of nodes only if the client has no Observer, and not all: locks share round trips, and one of
-// these locks reports. A MultiLock reports events of nodes to the Observer of its first member's
-// client. Default, also for nil: no Observer, at no cost.
+// of nodes only if the client has no Observer. It does not get all of them: locks share round
+// trips, and one of these locks reports. A MultiLock reports events of nodes to the Observer of its
+// first member's client. Default, also for nil: no Observer, at no cost.
 func WithObserver(o Observer) Option { return func(s *resolved) { s.Observer = o } }

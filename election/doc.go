@@ -3,7 +3,7 @@
 //
 //	e := election.New(client.Mutex("myapp:leader"), "10.0.0.7:8080")
 //	err := e.Run(ctx, func(ctx context.Context) error {
-//		return serve(ctx) // ctx is cancelled before anybody else can lead
+//		return serve(ctx) // ctx is cancelled before another candidate can lead
 //	})
 //
 //	for leader, err := range e.Observe(ctx) { ... } // at each change

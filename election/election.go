@@ -84,8 +84,8 @@ func (e *Election) Name() string {
 // joined with the last error of writing the value, if any. It also returns the errors of Lock, see
 // [quorumlock.Locker]. It returns [quorumlock.ErrDeadlock] if ctx descends from a term of this
 // election or a lease of its lock. It returns a *[quorumlock.QuorumError] if too many nodes refuse
-// the value for good, because the user may not write the value or its key has a value of another
-// program.
+// the value for good. The user then lacks the permission to write the value, or its key has a value
+// of another program.
 //
 // A failed Campaign leaves only token counters on the nodes. An unreachable node expires the other
 // keys within the TTL.

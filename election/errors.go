@@ -23,9 +23,9 @@ var (
 	// the client's Shutdown. Later calls of the term return it.
 	ErrResigned = errors.New("quorumlock: the leader has resigned")
 
-	// ErrNotDrained is the error of a release before the end of the leader's work. Within a TTL
-	// after the end of the term's context, the lead function of Run did not return, or the holder
-	// of the term did not call Resign.
+	// ErrNotDrained is the error of a release before the end of the leader's work. The lead
+	// function of Run did not return, or the holder of the term did not call Resign, within a TTL
+	// after the end of the term's context.
 	ErrNotDrained = errors.New("quorumlock: released before the end of the leader's work")
 )
 
@@ -56,8 +56,8 @@ func isFinal(err error, need, cells int) bool {
 	return refused > cells-need
 }
 
-// isIncurable reports whether a node's error is permanent: the user has no permission for the key
-// of the value, or the key has a value of another program.
+// isIncurable reports whether a node's error is permanent. The user lacks the permission for the
+// key of the value, or the key has a value of another program.
 func isIncurable(err error) bool {
 	said, ok := errors.AsType[redis.Error](err)
 	return errors.Is(err, quorumlock.ErrNotALock) || ok && isForbidden(said.Error())

@@ -46,9 +46,13 @@ func (l Leader) String() string {
 // Leader reads the leader from the nodes. It returns as soon as a quorum agrees. Otherwise it waits
 // until ctx is done, for the node timeout at most. It changes nothing on the nodes.
 //
-// With a nil error there is a leader; see [Leader.Sure]. Leader returns [ErrNoLeader] if there is
-// no leader; a *[quorumlock.QuorumError], along with the best guess, if fewer nodes than the quorum
-// answered; ctx's error if ctx is done first; and [quorumlock.ErrClosed] after Close of the client.
+// With a nil error there is a leader; see [Leader.Sure]. The errors are:
+//
+//   - [ErrNoLeader] if there is no leader;
+//   - a *[quorumlock.QuorumError], along with the best guess, if fewer nodes than the quorum
+//     answered;
+//   - ctx's error if ctx is done first;
+//   - [quorumlock.ErrClosed] after Close of the client.
 //
 // A dead leader is returned until its keys expire. In the last part of that time, the drift, it is
 // not sure, because its lease is over.
@@ -177,7 +181,7 @@ func (e *Election) best(said []answer, mute int) Leader {
 	return best
 }
 
-// lasts reports whether the lease of a holder may still be valid, if its key expires in ttl: a
+// lasts reports whether the lease of a holder may still be valid, if its key expires in ttl. A
 // lease ends earlier than its keys by the drift.
 func (e *Election) lasts(ttl time.Duration) bool {
 	return ttl > e.set.TTL-e.set.Drift.Validity(e.set.TTL, 0)

@@ -28,8 +28,8 @@ const (
 // The nodes publish a new leader, a new value and a Resign, so Observe yields these at once. It
 // yields the end of a dead leader at the expiry of its keys, and an unpublished change, such as a
 // ForceUnlock, within a TTL. It yields an uncertain state, such as an outage, if the state lasts
-// for longer than the node timeout after the next read, which may come a TTL later. It yields an
-// outage once, and continues.
+// for longer than the node timeout after the next read. That read may come a TTL later. Observe
+// yields an outage once, and continues.
 //
 // The iteration ends when ctx is done, or with a permanent error, which comes last:
 // [quorumlock.ErrClosed], [quorumlock.ErrNilContext], or the error of invalid arguments of [New].

@@ -93,7 +93,7 @@ func (t *Term) serve(ctx context.Context, lead func(ctx context.Context) error) 
 }
 
 // Health returns an error if the work of a leader continues more than grace after the end of its
-// leadership: the lead function of Run does not return, or the Term of Campaign was not resigned.
+// leadership. The lead function of Run has not returned, or the Term of Campaign was not resigned.
 // It is for the health check of a process: restart a process that fails it. Health sends no
 // request.
 func (e *Election) Health(grace time.Duration) error {

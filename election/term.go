@@ -65,17 +65,17 @@ func TermOf(ctx context.Context) (t *Term, ok bool) {
 }
 
 // Context returns the context for the leader's work. It is cancelled before another candidate can
-// lead: at the deadline of the lease or its earlier loss, with Resign or the client's Shutdown, or
-// with the ctx of Campaign or Run. Its [context.Cause] is a *[quorumlock.LostError], [ErrResigned],
-// or the cause of ctx.
+// lead. The causes are the deadline of the lease or its earlier loss, Resign, the client's
+// Shutdown, and the ctx of Campaign or Run. Its [context.Cause] is a *[quorumlock.LostError],
+// [ErrResigned], or the cause of ctx.
 func (t *Term) Context() context.Context {
 	t.look()
 	return t.ctx
 }
 
 // Err returns nil while the term lasts, and then the cause of the term's context. Like every call
-// of the term, it compares the clock with the deadline of the lease: after a pause of the process,
-// the timer of the context may be late.
+// of the term, it compares the clock with the deadline of the lease. The timer of the context may
+// be late after a pause of the process.
 func (t *Term) Err() error {
 	t.look()
 	return context.Cause(t.ctx)
@@ -109,14 +109,14 @@ func (t *Term) Value() string {
 // Resign ends the term. It cancels the term's context, waits until the lead function of Run has
 // returned, and releases the lock, so that the next candidate leads at once. If the lead function
 // does not return within a TTL, the lock is released all the same and Resign returns
-// [ErrNotDrained]: the next leader begins, and only the fencing token separates the two. Without a
+// [ErrNotDrained]. The next leader begins, and only the fencing token separates the two. Without a
 // Run, end the work first: Resign releases at once. It also releases leases of the lock that the
 // work acquired with the term's context and did not unlock.
 //
 // A ctx that is done does not stop Resign, so Resign is safe to defer. If ctx is done while the
 // lead function runs, Resign returns ctx's error, and the release follows without it. If ctx
-// descends from the term's own context, the caller is part of the work: Resign returns nil at once,
-// and the lock is released when the lead function has returned.
+// descends from the term's own context, the caller is part of the work. Then Resign returns nil at
+// once, and the lock is released when the lead function has returned.
 //
 // Resign returns [quorumlock.ErrLost] if the leadership was lost before, and a
 // *[quorumlock.QuorumError] if too few nodes confirmed the release: the others expire the lock with
@@ -235,8 +235,8 @@ func (t *Term) release() error {
 }
 
 // loss returns the reason of a lost leadership, or nil. If the context descends from a lease of
-// another lock, the loss of that lock also ends the work, but not the leadership: the work may
-// finish first.
+// another lock, the loss of that lock also ends the work. It does not end the leadership: the work
+// may finish first.
 func (t *Term) loss() error {
 	if e, ok := errors.AsType[*quorumlock.LostError](context.Cause(t.ctx)); ok && e.Owner == t.Owner() {
 		return e

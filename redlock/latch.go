@@ -38,7 +38,7 @@ import (
 // The nodes keep a latch until [quorumlock.WithRetention] after the last Done or Wait, 24 hours by
 // default. Then they forget it, one shortly after the other. A waiting Wait keeps it. If a Latch
 // value has seen the latch, and the latch is gone or has lost ids, the methods of that value return
-// [quorumlock.ErrLatchForgotten], and add nothing to a latch that is gone. But a Done or Wait of a
+// [quorumlock.ErrLatchForgotten]. They add nothing to a latch that is gone. But a Done or Wait of a
 // Latch value that has not seen it makes a new latch without ids. So use a name once: include its
 // purpose, such as the number of the job.
 //
@@ -52,7 +52,7 @@ type Latch struct{ latch *quorum.Latch }
 //
 // All users of a latch must pass the same n. Calls with another n return
 // [quorumlock.ErrLatchMismatch]. If the name was that of a mutex within the last day, or belongs to
-// another kind, calls return [quorumlock.ErrWrongKind]; so does a mutex with the name of a latch.
+// another kind, calls return [quorumlock.ErrWrongKind]. So does a mutex with the name of a latch.
 // In all of these cases a quorum of the nodes is unchanged. The error names the first node that
 // refused.
 func (c *Client) Latch(name string, n int, opts ...quorumlock.Option) *Latch {

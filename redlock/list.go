@@ -57,11 +57,11 @@ func parseList(name string) (client string, l list, ok bool) {
 	return parts[0], l, bad == nil && worse == nil && parts[0] != ""
 }
 
-// judge finds clients with another list. An address has several notations. So a client with the
-// same number of nodes and the same quorum that is connected to all of our nodes counts as having
-// the same list. judge cannot see a client that is connected to none of them. Clients with another
-// prefix share no lock with us, unless a lock has a prefix of its own or one prefix begins with the
-// other: then the finding is advice.
+// judge finds clients with another list. An address has several notations. So a client counts as
+// having the same list if it has the same number of nodes and the same quorum, and is connected to
+// all of our nodes. judge cannot see a client that is connected to none of them. Clients with
+// another prefix share no lock with us, unless a lock has a prefix of its own or one prefix begins
+// with the other. So this finding is only advice.
 func (l list) judge(nodes []NodeReport) (found []Finding) {
 	type other struct {
 		client string

@@ -26,7 +26,7 @@
 //  4. A renewal is a new grant: the validity moves only if Q nodes renewed, and counts from before
 //     the renewal was sent.
 //  5. A release names its owner, which is used once. So a late release ends no other hold.
-//  6. A handoff is a vote of the nodes on an attempt without a request: its owner and its validity
+//  6. A handoff is a vote of the nodes on an attempt without a request. Its owner and its validity
 //     are those of an earlier attempt of the waiter.
 //  7. The token is the highest counter among the nodes that granted, and Q nodes store it before
 //     Lock returns. The next quorum shares a node with these, which continues from that token.
@@ -135,8 +135,7 @@ func (c *Client) resolve(opts []quorumlock.Option) (options.Settings, error) {
 }
 
 // Mutex returns the lock of that name. It does no I/O and starts no goroutine. If the name or an
-// option is invalid, the methods of the Mutex return an error that matches
-// [quorumlock.ErrMisuse].
+// option is invalid, the methods of the Mutex return an error that matches [quorumlock.ErrMisuse].
 func (c *Client) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	return c.mutex(name, quorum.Cell{}, nil, opts)
 }

@@ -84,10 +84,13 @@ func (m *RWMutex) RLocker() quorumlock.Locker { return m.reader }
 // could acquire the lock. The lease and its token stay the same. From the call on, other readers
 // may have the lock, too. Waiting readers acquire it at once.
 //
-// These errors change nothing: [quorumlock.ErrNotHeld] if the lease was unlocked,
-// [quorumlock.ErrLost] if it is lost, [quorumlock.ErrNilContext] for a nil ctx, ctx's error if ctx
-// was already done, and an error that matches [quorumlock.ErrMisuse] if the lease is a reader's, is
-// of another lock, or is not the only lease of its hold.
+// These errors change nothing:
+//
+//   - [quorumlock.ErrNotHeld] if the lease was unlocked;
+//   - [quorumlock.ErrLost] if the lease is lost;
+//   - [quorumlock.ErrNilContext] for a nil ctx, and ctx's error if ctx was already done;
+//   - an error that matches [quorumlock.ErrMisuse] if the lease is a reader's, is of another lock,
+//     or is not the only lease of its hold.
 //
 // Downgrade returns a *[quorumlock.QuorumError] if too few nodes answered, and ctx's error if ctx
 // is done during the call. The lease is then a reader's, too, but the nodes may learn of it only

@@ -240,8 +240,8 @@ func (o *observer) view() topView {
 	return v
 }
 
-// stalled returns the look that is overdue, or "". Looks end whatever the nodes do, so an overdue
-// look is a failure of this process.
+// stalled returns the look that is overdue, or "". Looks end in any state of the nodes, so an
+// overdue look is a failure of this process.
 func (o *observer) stalled(now time.Time) string {
 	nodes, check, _, _ := o.seen()
 	const patience = time.Minute // beyond any sensible timeout of a node

@@ -48,7 +48,7 @@ var _ gocron.Locker = (*Locker)(nil)
 // while it runs, and for nine tenths of every after the grant, however short the job is: see
 // [quorumlock.Once]. Jobs at times of day (CronJob, DailyJob) tick together, so a shorter time
 // suffices. Jobs by duration (DurationJob) tick from the start of each process, so the ticks of a
-// fleet are spread over the whole period: give jobs of another period a scheduler of their own. If
+// fleet are spread over the whole period. Give jobs of another period a scheduler of their own. If
 // the period varies, use an [Elector].
 //
 // A job that fails keeps its lock, too, unless [Locker.Failed] is its listener. A process that dies
@@ -69,8 +69,8 @@ func NewLocker(lock func(job string) quorumlock.Locker, every time.Duration) (*L
 // skips this tick and passes the error to its AfterLockError listeners. The errors are those of
 // TryLock of [quorumlock.Locker].
 //
-// Lock also returns an error for a job without a name of its own: gocron names it after its
-// function, and jobs of one function literal or method would share a lock.
+// Lock also returns an error for a job without a name of its own. gocron names it after its
+// function, so jobs of one function literal or method would share a lock.
 func (l *Locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if job == "" || unnamed.MatchString(job) {
 		return nil, fmt.Errorf("quorumlock: gocronlock: a job has no name but that of its function, %q, which jobs of the same code share: name it with gocron.WithName", job)
@@ -111,8 +111,8 @@ func (l *Locker) Failed(_ uuid.UUID, job string, _ error) {
 var unnamed = regexp.MustCompile(`\.func\d+(\.\d+|\.func\d+|\.gowrap\d+|-range\d+)*$|-fm$`)
 
 // LogSkips returns a listener that logs each skipped tick. The level is Info, with the holder, if
-// another process runs the job or has run it, and Error if the lock failed otherwise, such as
-// during an outage of the nodes. A nil log means slog.Default().
+// another process runs the job or has run it. For other failures of the lock, such as an outage of
+// the nodes, it is Error. A nil log means slog.Default().
 func LogSkips(log *slog.Logger) gocron.EventListener {
 	if log == nil {
 		log = slog.Default()

@@ -9,8 +9,8 @@
 // Each call of Lock, TryLock and Unlock is a span, a child of the span in the call's ctx. A span of
 // Lock has an event for each attempt and each wait, and one for a handoff by the previous holder. A
 // span of Unlock links to the span that acquired the lease; see [Link] for other spans. The span in
-// the ctx of Lock, which is usually that of the work under the lock, gets an event when a renewal
-// is late and when the lease is lost.
+// the ctx of Lock is usually that of the work under the lock. It gets an event when a renewal is
+// late and when the lease is lost.
 //
 // # Metrics
 //
