@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// Close loses the lease, so there is no drain that it could wait for.
+// Close loses the lease, so there is no drain to wait for.
 func TestCloseDoesNotWaitForADrain(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)
@@ -34,7 +34,7 @@ func TestCloseDoesNotWaitForADrain(t *testing.T) {
 	})
 }
 
-// What the lead function takes to end is its own time then.
+// After that, the lead function may take its own time.
 func TestCloseWhileTheLeadFunctionDrains(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)

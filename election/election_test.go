@@ -58,7 +58,7 @@ func TestALeaderIsKnownWithItsValueFromCampaignToResign(t *testing.T) {
 	})
 }
 
-// The lock is handed over by the release, and the value of the next leader is told one round trip later.
+// The release hands the lock over, and the next leader's value is known one round trip later.
 func TestResignHandsOverAtOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
@@ -80,14 +80,15 @@ func TestResignHandsOverAtOnce(t *testing.T) {
 	})
 }
 
-// A leader that is cut off learns it by the lease's own deadline, and the next one leads after that, not before.
+// A leader that is cut off learns it by the lease's own deadline, and the next leader begins after
+// that, not before.
 func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
 		first := c[0].leads(t)
 		locktest.Each(c[0].paths, (*embedded.Server).Stall)
 		late := make(chan error, 1)
-		go func() { late <- first.Proclaim(t.Context(), "late") }() // it is under way until the end
+		go func() { late <- first.Proclaim(t.Context(), "late") }() // in progress until the end
 		second := c[1].leads(t)
 		if err := <-late; err == nil {
 			t.Error("a proclaim that no node has taken has succeeded")
@@ -103,7 +104,7 @@ func TestLeadershipEndsForTheLeaderBeforeTheNextLeads(t *testing.T) {
 		if err := first.Proclaim(t.Context(), "stale"); !errors.Is(err, quorumlock.ErrLost) {
 			t.Errorf("Proclaim: %v, want ErrLost", err)
 		}
-		locktest.Each(c[0].paths, (*embedded.Server).Resume) // what was sent meanwhile runs now
+		locktest.Each(c[0].paths, (*embedded.Server).Resume) // earlier requests run now
 		time.Sleep(time.Second)
 		c[0].told(t, "1", second.Token())
 		if err := c[0].Resign(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
@@ -135,7 +136,8 @@ func TestResignAnswersOnceForATermThatIsOver(t *testing.T) {
 	})
 }
 
-// The nodes keep the keys for the drift longer than the lease: nobody must take that for a leader.
+// The nodes keep the keys for the drift longer than the lease: a read in that time must not return
+// a leader.
 func TestADeadLeaderIsNotSureAfterItsLease(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
@@ -178,7 +180,7 @@ func TestAMinorityIsNeverSure(t *testing.T) {
 			t.Errorf("Leader: %v, want the guess", l)
 		}
 		locktest.Each(c[1].paths[2:], func(s *embedded.Server) { s.Restart(true) })
-		// The value is gone where a minority is left with it, though all have the lock.
+		// A minority has lost the value, though all have the lock.
 		for _, s := range servers[:3] {
 			s.Redis.Del(wire.LeaderKey("job"))
 		}
@@ -251,7 +253,7 @@ func TestTheLastOfSeveralProclaimsWins(t *testing.T) {
 	})
 }
 
-// A candidate that gives up leaves nothing, wherever it was.
+// A cancelled candidate leaves nothing behind, at any stage.
 func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 	for _, after := range []time.Duration{time.Millisecond, 15 * time.Millisecond, 25 * time.Millisecond, 35 * time.Millisecond, 45 * time.Millisecond, 200 * time.Millisecond} {
 		locktest.Run(t, after.String(), func(t *testing.T) {
@@ -271,7 +273,7 @@ func TestACampaignThatIsCancelledLeavesNothing(t *testing.T) {
 	}
 }
 
-// A term whose context is done and that nobody resigns does not keep the others out for good.
+// A term that ends without a Resign does not block the others forever.
 func TestATermThatNobodyResignsEndsATTLAfterItsContext(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
@@ -288,7 +290,7 @@ func TestATermThatNobodyResignsEndsATTLAfterItsContext(t *testing.T) {
 			t.Errorf("the next leads after %v, want a TTL", took)
 		}
 		if err := c[0].Health(time.Second); err != nil {
-			// The lock was released, but the holder never said that its work has ended.
+			// The lock was released, but the holder never reported the end of its work.
 			if !strings.Contains(err.Error(), "still at work") {
 				t.Errorf("Health: %v", err)
 			}
@@ -338,7 +340,7 @@ func TestOptionsOfTheMutexApply(t *testing.T) {
 	})
 }
 
-// A client of the program's own, as for a cluster, orders its calls otherwise.
+// A client that the caller passes, as for a cluster, orders its calls differently.
 func TestAnElectionOverClientsOfTheProgram(t *testing.T) {
 	c, _, err := embedded.Nodes(1)
 	if err != nil {
@@ -382,7 +384,7 @@ func TestAnElectionOverClientsOfTheProgram(t *testing.T) {
 	}
 }
 
-// A plain holder of the lock keeps candidates out, and is no leader.
+// A plain holder of the lock blocks candidates, and is no leader.
 func TestAHolderOfTheLockIsNoLeader(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
@@ -437,7 +439,7 @@ func TestALateProclaimChangesNothing(t *testing.T) {
 	})
 }
 
-// What a leader that died has left beside the lock is not the next holder's.
+// The keys of a dead leader beside the lock do not count for the next holder.
 func TestAValueOfAFormerLeaderIsNotTheHolders(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)

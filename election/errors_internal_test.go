@@ -14,7 +14,7 @@ type said string
 func (e said) Error() string { return string(e) }
 func (said) RedisError()     {}
 
-// Each version of Redis has words of its own for a command that a script may not use.
+// Each version of Redis has its own text for a command without permission in a script.
 func TestForbiddenCommandsAndWrongKeysAreIncurable(t *testing.T) {
 	for _, err := range []error{
 		said("NOPERM this user has no permissions to run the 'evalsha' command"),

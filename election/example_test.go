@@ -17,7 +17,8 @@ import (
 func connect() (client *redlock.Client, stop func()) {
 	servers, nodes, err := embedded.Nodes(5)
 	exitOn(err)
-	client, err = redlock.New(nodes, quorumlock.WithNodeTimeout(5*time.Second)) // on a busy machine, they may take longer than the default
+	slow := quorumlock.WithNodeTimeout(5 * time.Second) // for a busy machine
+	client, err = redlock.New(nodes, slow)
 	exitOn(err)
 	return client, func() {
 		exitOn(client.Close())
@@ -43,7 +44,7 @@ func Example() {
 	err := e.Run(ctx, func(ctx context.Context) error {
 		leader, err := e.Leader(ctx)
 		fmt.Println("leader:", leader.Value, "sure:", leader.Sure)
-		return err // it leaves: the lock is free when Run returns
+		return err // the lock is free when Run returns
 	})
 	fmt.Println(err)
 
@@ -66,7 +67,7 @@ func ExampleElection_Campaign() {
 	defer term.Resign(ctx) //nolint:errcheck // the keys are gone at their TTL
 
 	exitOn(term.Proclaim(ctx, "10.0.0.7:8080"))
-	mine, leading := e.Leading() // asks no node
+	mine, leading := e.Leading() // sends no request
 	fmt.Println(leading, mine.Value())
 	leader, err := e.Leader(ctx)
 	exitOn(err)

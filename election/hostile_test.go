@@ -23,8 +23,8 @@ var (
 	seed  = flag.Int64("seed", 0, "play the schedule of this seed alone")
 )
 
-// Whatever the nodes and the network do, there is one leader at a time, values are the leader's, and observers end up at the
-// truth. Each seed is a schedule of half a minute.
+// Under any faults of nodes and network, there is one leader at a time, values are the leader's,
+// and observers end at the truth. Each seed is a schedule of half a minute.
 func TestHostileSchedules(t *testing.T) {
 	t.Parallel()
 	from, to := int64(1), int64(*seeds)
@@ -48,7 +48,7 @@ func TestHostileSchedules(t *testing.T) {
 	}
 }
 
-// tally is what has happened, over all schedules.
+// tally counts the events of all schedules.
 type tally struct{ Terms, Lost, Resigned, Late, Sure, Unsure, Told int }
 
 func (s *tally) add(h *hostile) {
@@ -76,7 +76,7 @@ const (
 	longestHalt = 2500 * time.Millisecond
 )
 
-// reign is one run of a lead function, as the test knows it.
+// reign is one run of a lead function, as known to the test.
 type reign struct {
 	token   uint64
 	term    *election.Term
@@ -86,7 +86,7 @@ type reign struct {
 	left    time.Time // when the lead function returned; zero while it runs
 	cause   error
 	values  []string // proclaimed, in order, the first included
-	known   int      // how many of them were confirmed
+	known   int      // the number of confirmed values
 	careful bool     // it returns well within a TTL
 }
 
@@ -125,7 +125,7 @@ func (h *hostile) forgets() bool { return h.seed%3 == 0 }
 
 func (h *hostile) roll(n int) int { return h.dice.IntN(n) }
 
-// play runs three candidates and two readers through faults, then heals all and looks at the end.
+// play runs three candidates and two readers through faults, then heals all and checks the end.
 func (h *hostile) play() {
 	ctx, cancel := context.WithCancel(h.Context())
 	var running sync.WaitGroup
@@ -165,8 +165,9 @@ func (h *hostile) play() {
 	locktest.NoLocks(h, h.servers)
 }
 
-// noise publishes what means nothing. It makes observers look, and keeps go-redis from testing the subscriptions: it does
-// so with a mutex held, for which a bubble cannot wait if the node is frozen.
+// noise publishes messages without meaning. It makes observers look. It also keeps go-redis from
+// testing the subscriptions: go-redis would hold a mutex during the test, and a bubble cannot wait
+// for a mutex if the node is frozen.
 func (h *hostile) noise(ctx context.Context) {
 	for i := 0; ctx.Err() == nil; i++ {
 		h.servers[i%5].Redis.Publish(wire.LeaderKey("job"), "noise")
@@ -174,7 +175,8 @@ func (h *hostile) noise(ctx context.Context) {
 	}
 }
 
-// runs is one candidate. Some of its lead functions proclaim, some are slow to return, some too slow, some leave.
+// runs is one candidate. Some of its lead functions proclaim, some are slow to return, some too
+// slow, some leave.
 func (h *hostile) runs(ctx context.Context, c *candidate, dice *rand.Rand) {
 	first := fmt.Sprintf("candidate %d", index(h.all, c))
 	for ctx.Err() == nil {
@@ -251,7 +253,7 @@ func (h *hostile) lead(ctx context.Context, c *candidate, first string, dice *ra
 	}
 }
 
-// begins checks what must be over when somebody leads.
+// begins checks the conditions for a new leader.
 func (h *hostile) begins(r *reign) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -270,7 +272,7 @@ func (h *hostile) begins(r *reign) {
 	h.reigns = append(h.reigns, r)
 }
 
-// reads asks again and again who leads.
+// reads reads the leader repeatedly.
 func (h *hostile) reads(ctx context.Context, c *candidate) {
 	for ctx.Err() == nil {
 		called, known := time.Now(), h.known()
@@ -291,7 +293,8 @@ func (h *hostile) known() map[uint64]int {
 	return known
 }
 
-// check checks what somebody was told who called then, when these values were confirmed, if that is known.
+// check checks the result of a call at that time, and whether its value was confirmed, if that is
+// known.
 func (h *hostile) check(l election.Leader, err error, called time.Time, known map[uint64]int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -312,7 +315,7 @@ func (h *hostile) check(l election.Leader, err error, called time.Time, known ma
 			h.Errorf("seed %d: sure of %v, though token %d led before the call", h.seed, l, r.token)
 		}
 	}
-	if of == nil { // its value is at a quorum a moment before it knows, or its campaign was cancelled in that moment
+	if of == nil { // at a quorum before its Campaign returned, or its campaign was cancelled then
 		return
 	}
 	at := -1
@@ -336,9 +339,9 @@ func (h *hostile) check(l election.Leader, err error, called time.Time, known ma
 	}
 }
 
-// settled checks that observers and readers know the truth once nothing is wrong.
+// settled checks that observers and readers know the truth after all faults.
 func (h *hostile) settled(ctx context.Context) {
-	// Somebody leads, for longer than a moment: another schedule step would change it.
+	// There is a leader for longer than a moment: another schedule step would change it.
 	for range 100 {
 		synctest.Wait()
 		h.mu.Lock()
@@ -371,8 +374,8 @@ func (h *hostile) settled(ctx context.Context) {
 	h.Errorf("seed %d: nobody leads for long once nothing is wrong", h.seed)
 }
 
-// fault does something to a node, or to the way of a candidate to it. No way is slow: a connection that is half made when
-// a node freezes would be another one that go-redis makes with a mutex held.
+// fault breaks a node, or a candidate's path to it. No path is slow: when a node freezes, go-redis
+// would complete a half-made connection with a mutex held.
 func (h *hostile) fault() {
 	from, what := h.servers, "node"
 	if h.roll(2) == 0 {
@@ -395,7 +398,7 @@ func (h *hostile) fault() {
 	case 5:
 		some.LoseMessages(true)
 		time.AfterFunc(halt, func() { some.LoseMessages(false) })
-	case 6, 9, 10: // a candidate is cut off from all, as when its process is stopped
+	case 6, 9, 10: // a candidate is cut off from all nodes, like a stopped process
 		for _, p := range h.all[h.roll(3)].paths {
 			p.Stall()
 			time.AfterFunc(longestHalt, p.Resume)

@@ -17,7 +17,8 @@ import (
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
-// candidate is one process: a client with paths of its own to the servers, and its part in the election "job".
+// candidate is one process: a client with paths of its own to the servers, and its part in the
+// election "job".
 type candidate struct {
 	*election.Election
 	client *redlock.Client
@@ -74,7 +75,7 @@ func resign(t *testing.T, term *election.Term) {
 	synctest.Wait()
 }
 
-// told checks what Leader says.
+// told checks the result of Leader.
 func (c *candidate) told(t *testing.T, value string, token uint64) {
 	t.Helper()
 	l, err := c.Leader(t.Context())

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// The ctx of Run descends from a lease of another lock. If that lock is lost, the work's ctx ends at once, and the leadership ends when
-// the work has returned.
+// The ctx of Run descends from a lease of another lock. If that lock is lost, the work's ctx ends
+// at once, and the leadership ends when the work has returned.
 func TestTheLossOfAnotherLockEndsTheWorkFirst(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
@@ -92,7 +92,7 @@ func TestTheWorkOfAnInnerElectionMayResignFromTheOuter(t *testing.T) {
 	}
 }
 
-// Work that has entered the lock of its election, and hangs, does not keep the lock for ever.
+// Work that has entered the lock of its election, and hangs, does not keep the lock forever.
 func TestAHungLeadThatEnteredItsLockAgainCostsATTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		lost := make(chan quorumlock.LossReason, 10)

@@ -17,10 +17,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// seen is what an iteration told.
+// seen has the results of an iteration.
 type seen struct {
 	mu       sync.Mutex
-	all      []string // the value of the leader, or what else it said
+	all      []string // the value of the leader, or a word for the error
 	at       []time.Time
 	leaders  []election.Leader
 	tops     []uint64 // tokens of the sure leaders
@@ -67,7 +67,7 @@ func (s *seen) add(l election.Leader, err error) {
 	s.all, s.at, s.leaders = append(s.all, what), append(s.at, time.Now()), append(s.leaders, l)
 }
 
-// saw checks what was told so far, and that the last of it was told within limit of since.
+// saw checks the results so far, and that the last one came within limit of since.
 func (s *seen) saw(t *testing.T, since time.Time, limit time.Duration, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -109,13 +109,14 @@ func TestObserveTellsEachChangeAtOnce(t *testing.T) {
 		now = time.Now()
 		resign(t, second)
 		time.Sleep(50 * time.Millisecond)
-		o.saw(t, now, 50*time.Millisecond, "-", "0", "0b", "1", "-") // it looks after 5, 10 and 20 ms more, until all nodes agree
+		// looks after 5, 10 and 20 ms, until all nodes agree
+		o.saw(t, now, 50*time.Millisecond, "-", "0", "0b", "1", "-")
 		o.end()
 		locktest.Nothing(t, servers)
 	})
 }
 
-// No message tells of a death: the observer looks when the keys expire.
+// There is no message for a death: the observer looks when the keys expire.
 func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
@@ -130,11 +131,12 @@ func TestObserveTellsOfADeadLeaderWhenItsKeysExpire(t *testing.T) {
 		}
 		now := time.Now()
 		time.Sleep(100 * time.Millisecond)
-		o.saw(t, now, 3*time.Millisecond+quorumlock.DefaultTTL/1000, "-", "0", "-") // the nodes were sent the last renewal in turns
+		// the last renewal was sent to one node after the other
+		o.saw(t, now, 3*time.Millisecond+quorumlock.DefaultTTL/1000, "-", "0", "-")
 	})
 }
 
-// Without any message Observe still finds out.
+// Observe finds the change without any message.
 func TestObserveFindsOutWithoutMessages(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
@@ -158,7 +160,7 @@ func TestObserveFindsOutWithoutMessages(t *testing.T) {
 func TestObserveRidesOutAnOutage(t *testing.T) {
 	for name, outage := range map[string]struct {
 		begin, end func(*embedded.Server)
-		lasts      time.Duration // the frozen ones end before go-redis writes to them a second time, with a mutex held that no bubble can wait for
+		lasts      time.Duration // shorter than go-redis's second write, which holds a mutex
 	}{
 		"down":   {(*embedded.Server).Kill, func(s *embedded.Server) { s.Restart(true) }, 5 * time.Minute},
 		"frozen": {(*embedded.Server).Stall, (*embedded.Server).Resume, 2 * time.Second},
@@ -187,7 +189,7 @@ func TestObserveRidesOutAnOutage(t *testing.T) {
 	}
 }
 
-// A node that comes and goes meanwhile makes no second outage of it.
+// A node that fails and returns meanwhile is part of the same outage.
 func TestAnOutageIsToldOnceThoughANodeComesAndGoes(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
@@ -209,7 +211,7 @@ func TestAnOutageIsToldOnceThoughANodeComesAndGoes(t *testing.T) {
 	})
 }
 
-// A loop that is slow skips what has passed, and never the latest.
+// A slow loop skips past states, and never the latest.
 func TestObserveSkipsWhatHasPassedAndNeverTheLatest(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 2)
@@ -263,7 +265,7 @@ func TestObserveEndsWithItsLoopItsContextOrItsClient(t *testing.T) {
 	})
 }
 
-// What comes while nodes lose the value, and the term brings it back, is no change of leader.
+// While nodes lose the value, and the term restores it, there is no change of leader.
 func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
@@ -279,7 +281,7 @@ func TestObserveTellsNothingOfAValueThatIsBroughtBack(t *testing.T) {
 	})
 }
 
-// What is published while Observe reads the nodes may be too late for that read. It causes another one.
+// A message during a read may be too late for that read. It causes another one.
 func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 2)
@@ -292,7 +294,7 @@ func TestObserveReadsAgainAfterAMessageThatCameWhileItRead(t *testing.T) {
 		o.saw(t, time.Now(), 0, "-", "0")
 		slow.Mute()
 		servers[0].Redis.Publish(wire.LeaderKey("job"), "noise")
-		time.Sleep(time.Millisecond) // the nodes have read the old value, and one reply is under way
+		time.Sleep(time.Millisecond) // the nodes have answered, with one reply in transit
 		now := time.Now()
 		if err := term.Proclaim(t.Context(), "0b"); err != nil {
 			t.Fatal(err)

@@ -11,13 +11,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// pausedHold is a hold that is over, in a process whose timers have not fired since: it has just woken up.
+// pausedHold is a hold that is over, in a process that was paused and has fired no timer since.
 type pausedHold struct{ quorumlock.Hold }
 
 func (pausedHold) ValidUntil() time.Time { return time.Now().Add(-time.Second) }
 
-// The timer of the lease fires late in a process that was paused. Each call of the term looks at the clock first, so
-// the leader learns before the call returns.
+// The timer of the lease fires late in a process that was paused. Each call of the term looks at
+// the clock first, so the leader learns before the call returns.
 func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 	for name, call := range map[string]func(ctx context.Context, e *Election, term *Term) error{
 		"Err":      func(_ context.Context, _ *Election, term *Term) error { return term.Err() },

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// all returns what every call of an election says to ctx.
+// all returns the error of each call of an election with ctx.
 func all(ctx context.Context, e *election.Election) map[string]error {
 	errs := make(map[string]error)
 	_, errs["Campaign"] = e.Campaign(ctx)
@@ -105,7 +105,7 @@ func TestTheLongestValueIsTold(t *testing.T) {
 	})
 }
 
-// A campaign within the leader's own work would wait for itself, or lead twice.
+// A campaign within the leader's own work would deadlock, or lead twice.
 func TestACampaignWithinATermIsRefused(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
@@ -125,7 +125,8 @@ func TestACampaignWithinATermIsRefused(t *testing.T) {
 	})
 }
 
-// Where the key of the value is something else, waiting does not help: Campaign says what to do, and keeps nothing.
+// If the key of the value has a value of another program, waiting does not help: Campaign returns
+// the fix, and keeps nothing.
 func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)
@@ -174,12 +175,12 @@ func TestAKeyThatIsSomethingElseIsNamedAndNotTouched(t *testing.T) {
 	})
 }
 
-// A wrong permission, or a key that is something else, at fewer nodes than can be done without does not end a campaign when
-// another node is down: that one may come back.
+// A minority with a wrong permission, or with another value under the key, does not end a campaign
+// when another node is down: that node may come back.
 func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 	for name, tt := range map[string]struct {
 		refuse func(t *testing.T, s *embedded.Server)
-		said   string // if one node more refuses
+		said   string // the error if one more node refuses
 	}{
 		"a permission is missing": {func(_ *testing.T, s *embedded.Server) {
 			s.Before(func(r embedded.Run) {
@@ -215,7 +216,7 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 			}
 			c[0].told(t, "0", term.Token())
 			resign(t, term)
-			time.Sleep(quorumlock.DefaultTTL) // for what the nodes that refuse have kept
+			time.Sleep(quorumlock.DefaultTTL) // until the keys at the nodes that refuse expire
 
 			tt.refuse(t, servers[2])
 			locktest.Each(servers[:2], func(s *embedded.Server) { s.Deny() })
@@ -231,7 +232,8 @@ func TestCampaignRidesOutAnOutageBesideNodesThatRefuseTheValue(t *testing.T) {
 	}
 }
 
-// Nodes that are down when the value is to be written do not make Campaign fail: it goes on while the lease lasts.
+// Nodes that are down during the write of the value do not make Campaign fail: it continues while
+// the lease lasts.
 func TestCampaignRidesOutNodesThatFailAfterTheGrant(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := start(t, 1)

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// background runs Run until stop, which returns what Run returned.
+// background runs Run until stop, which returns Run's result.
 func (c *candidate) background(t *testing.T, lead func(ctx context.Context) error) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -29,12 +29,12 @@ func (c *candidate) background(t *testing.T, lead func(ctx context.Context) erro
 	})
 }
 
-// work leads until its context ends, and notes the leaders in order.
+// work leads until its context ends, and records the leaders in order.
 type work struct {
 	mu     sync.Mutex
 	tokens []uint64
 	inside int
-	winds  time.Duration // what it takes to wind up
+	winds  time.Duration // the time to wind up
 }
 
 func (w *work) lead(ctx context.Context) error {
@@ -75,7 +75,8 @@ func TestRunReturnsWhatLeadReturnsByItself(t *testing.T) {
 	}
 }
 
-// Drain first: while lead winds up nobody else leads, and the lock is renewed; it is free as soon as lead has returned.
+// Drain first: while lead winds up, no other candidate leads, and the lock is renewed. The lock is
+// free as soon as lead has returned.
 func TestTheLockIsReleasedWhenLeadHasReturnedAndNotBefore(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, c *candidate, stop func() error){
 		"Resign": func(t *testing.T, c *candidate, _ func() error) {
@@ -243,7 +244,7 @@ func TestWhatLeadReturnsAfterALossIsLogged(t *testing.T) {
 	})
 }
 
-// An error that is joined with that of the context says more than that the context is done.
+// An error that is joined with that of the context is not only the end of the context.
 func TestRunReturnsWhatLeadJoinedWithTheEndOfItsContext(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, _ := start(t, 1)

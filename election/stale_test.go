@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A node that is behind is no reason to tell an older value, nor to keep an outage back.
+// A node that is behind causes no older value, and hides no outage.
 func TestAnOutageIsToldWithoutAGuessThatIsOlderThanWhatWasTold(t *testing.T) {
 	for what, change := range map[string]func(t *testing.T, c []*candidate, term *election.Term){
 		"value": func(t *testing.T, _ []*candidate, term *election.Term) {

@@ -33,7 +33,7 @@ func ExampleHealth() {
 	servers[0].Kill()
 	fmt.Println("without one node:", probe())
 	servers[1].Kill()
-	time.Sleep(200 * time.Millisecond) // until then, the answer is used again
+	time.Sleep(200 * time.Millisecond) // until then, the answer is reused
 	fmt.Println("without two nodes:", probe())
 	_ = client.Close()
 	for _, s := range servers {
@@ -66,7 +66,7 @@ func ExampleExclusive() {
 		return w.Code
 	}
 	mux.Handle("POST /orders/{customer}", one(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.PathValue("customer") == "7" { // while this request is at work
+		if r.PathValue("customer") == "7" { // during this request
 			fmt.Println("another of customer 7:", order("7"))
 			fmt.Println("one of customer 8:", order("8"))
 		}
@@ -84,7 +84,7 @@ func ExampleExclusive() {
 
 func ExampleRefuseAfter() {
 	lock := locktest.New("report")
-	defer lock.Hold()() // another request is at work
+	defer lock.Hold()() // another request is in progress
 	one := redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, redlockhttp.RefuseAfter(2*time.Second))
 	w := httptest.NewRecorder()
 	one(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest("POST", "/report", nil))

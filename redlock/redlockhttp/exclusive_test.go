@@ -65,7 +65,7 @@ func TestOneRequestOfACustomerIsLetInAtATime(t *testing.T) {
 		<-leave
 		_, _ = io.WriteString(w, "done")
 	})
-	lock := func(name string) quorumlock.Locker { // on a busy machine a node may take long
+	lock := func(name string) quorumlock.Locker { // for a busy machine
 		return c.Mutex(name, quorumlock.WithNodeTimeout(20*time.Second), quorumlock.WithTTL(time.Minute))
 	}
 	var urls []string
@@ -92,7 +92,7 @@ func TestOneRequestOfACustomerIsLetInAtATime(t *testing.T) {
 				t.Errorf("status %d", status)
 			}
 			if refused.Add(1) == 19 {
-				end() // the others have been refused while one was at work
+				end() // the others were refused during the first
 			}
 		})
 	}
@@ -102,7 +102,7 @@ func TestOneRequestOfACustomerIsLetInAtATime(t *testing.T) {
 	}
 }
 
-// nodes are the errors of as many nodes.
+// nodes returns an error of each of that many nodes.
 func nodes(errs ...error) (failed []*quorumlock.NodeError) {
 	for _, err := range errs {
 		failed = append(failed, &quorumlock.NodeError{Node: "n", Err: err})
@@ -142,8 +142,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What is at the key does not go away by itself, so 503 would have the caller come back for ever. Where a node is down as well,
-// it may be all that is missing.
+// A foreign value at the key is permanent: after a 503 the caller would retry forever. If a node is
+// down as well, that node may be the only obstacle.
 func TestANameThatIsNoLockIsAnErrorOfTheServer(t *testing.T) {
 	for name, test := range map[string]struct {
 		foreign, down int // nodes
@@ -233,7 +233,7 @@ func TestTheLockIsFreeWhenAHandlerPanics(t *testing.T) {
 	_ = lease.Unlock(t.Context())
 }
 
-// Requests without a lock, functions that answer by themselves, and arguments that are nil.
+// Requests without a lock, refuse functions, and nil arguments.
 func TestWhatElseExclusiveIsGiven(t *testing.T) {
 	lock := public.New("x")
 	defer lock.Hold()()
@@ -265,7 +265,8 @@ func TestWhatElseExclusiveIsGiven(t *testing.T) {
 	}
 }
 
-// A BaseContext that descends from a lease of the lock, or a common owner, would let in every request.
+// A BaseContext that descends from a lease of the lock, or a common owner, would admit every
+// request.
 func TestExclusiveRefusesToEnterAHold(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -344,7 +345,8 @@ func TestRefuseAfterSetsTheDelayOfALockThatIsHeld(t *testing.T) {
 	}
 }
 
-// A timeout answers while the handler goes on. The lock must be held until the handler returns: so the timeout goes around Exclusive.
+// A timeout answers while the handler goes on. The lock must be held until the handler returns, so
+// the timeout goes around Exclusive.
 func TestATimeoutGoesAroundExclusive(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrap func(exclusive func(http.Handler) http.Handler, h http.Handler) http.Handler
@@ -363,7 +365,7 @@ func TestATimeoutGoesAroundExclusive(t *testing.T) {
 			h := test.wrap(redlockhttp.Exclusive(func(*http.Request) quorumlock.Locker { return lock }, nil),
 				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 					if calls.Add(1) == 1 {
-						time.Sleep(time.Minute) // it does not look at its context
+						time.Sleep(time.Minute) // it ignores its context
 					}
 					w.WriteHeader(http.StatusNoContent)
 				}))

@@ -47,7 +47,7 @@ func TestHealthIs200WithAQuorumAnd503Without(t *testing.T) {
 		for down, status := range []int{200, 200, 503} {
 			if down > 0 {
 				servers[down-1].Kill()
-				time.Sleep(time.Second) // an answer is used again for a while
+				time.Sleep(time.Second) // an answer is reused for a while
 			}
 			w, a := ask(t, h, http.MethodGet)
 			if w.Code != status || a.OK != (status == 200) || a.Quorum != 2 || a.Ready != 3-down || a.MayFail != 1-down || len(a.Nodes) != 3 {
@@ -106,8 +106,7 @@ func TestProbesAtTheSameTimeShareOneLookAtTheNodes(t *testing.T) {
 	})
 }
 
-// A flood of probes one after the other drives no more scripts at the nodes than five a second. Good and bad news are as old
-// as that at most.
+// A flood of probes runs at most five scripts a second at the nodes. No answer is older than that.
 func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -140,7 +139,8 @@ func TestProbesOneAfterTheOtherUseAnAnswerAgain(t *testing.T) {
 	})
 }
 
-// A handler that returns without a word says 200: a wrapper that bounds the request, such as a TimeoutHandler, would pass that on.
+// A handler that returns without an answer sends 200: a wrapper that bounds the request, such as a
+// TimeoutHandler, would pass that on.
 func TestHealthIs503WhenTheRequestEndsFirst(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
