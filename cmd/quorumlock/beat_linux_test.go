@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// The test binary is also a command that writes the time into a file for as long as it lives, so that a test knows when it
-// died.
+// The test binary is also a command that writes the time into a file for as long as it lives, so
+// that a test knows the time of its death.
 
 const (
 	beatFile = "QUORUMLOCK_TEST_BEAT"
 	beatMode = "QUORUMLOCK_TEST_MODE"
 )
 
-// beat is that command. The mode has words: stubborn ignores SIGTERM, fork starts another in the process group, setsid starts one in
-// a session of its own, leave ends when these beat.
+// beat is that command. The mode has words: stubborn ignores SIGTERM, fork starts another in the
+// process group, setsid starts one in a session of its own, leave ends when these beat.
 func beat(file, mode string) {
 	has := func(word string) bool { return strings.Contains(mode, word) }
 	if has("stubborn") {
@@ -64,7 +64,7 @@ func beat(file, mode string) {
 	}
 }
 
-// lastBeat returns when the beat of a file was last alive, or the zero time.
+// lastBeat returns the last time in a beat's file, or the zero time.
 func lastBeat(file string) time.Time {
 	b, err := os.ReadFile(file)
 	if err != nil || len(b) < 8 {
@@ -73,7 +73,7 @@ func lastBeat(file string) time.Time {
 	return time.Unix(0, int64(binary.LittleEndian.Uint64(b)))
 }
 
-// heart is a beat and those that it starts.
+// heart is a beat and its descendants.
 type heart struct {
 	mode  string
 	files []string
@@ -101,7 +101,7 @@ func (h heart) beating() bool {
 	return true
 }
 
-// last is when the last of it was alive.
+// last returns the last time at which any of them was alive.
 func (h heart) last() (last time.Time) {
 	for _, f := range h.files {
 		if at := lastBeat(f); at.After(last) {

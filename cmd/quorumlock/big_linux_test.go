@@ -11,10 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxMemory is how much memory the tool may take, in KB, however much there is on the nodes.
+// maxMemory is the limit of the tool's memory, in KB, for any number of locks.
 const maxMemory = 150_000
 
-// At 100,000 locks and a queue of 10,000 every command answers, in little memory. It logs how soon.
+// With 100,000 locks and a queue of 10,000 every command answers, in little memory. The test logs
+// the times.
 func TestManyLocksAndALongQueueTakeLittleMemory(t *testing.T) {
 	needRedis(t)
 	const locks, waiters = 100_000, 10_000

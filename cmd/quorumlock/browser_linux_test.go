@@ -30,8 +30,8 @@ func needBrowser(t *testing.T) {
 	}
 }
 
-// The page in a real browser: it updates by itself, a frozen node turns red, all of it can be reached by the keyboard, and
-// nothing is asked of any other server.
+// The page in a real browser: it updates by itself, a frozen node turns red, all controls can be
+// reached by the keyboard, and no request goes to another server.
 func TestThePageInABrowser(t *testing.T) {
 	t.Parallel()
 	needBrowser(t)
@@ -47,7 +47,7 @@ func TestThePageInABrowser(t *testing.T) {
 	c := startChromium(t)
 	run := func(name string, test func(t *testing.T)) {
 		t.Run(name, func(own *testing.T) {
-			c.t = own // whose test it is that fails
+			c.t = own // failures belong to this test
 			defer func() { c.t = t }()
 			test(own)
 		})
@@ -67,7 +67,8 @@ func TestThePageInABrowser(t *testing.T) {
 		_ = h.Process.Signal(os.Interrupt)
 		h.end(130)
 		p.shows(`![...document.querySelectorAll("#locks tbody tr")].some(r => r.innerText.includes("a-lock"))`)
-		p.shows(`[...document.querySelectorAll("svg.timeline title")].some(t => t.textContent.startsWith("a-lock: holder-1, "))`) // it was
+		// in the past
+		p.shows(`[...document.querySelectorAll("svg.timeline title")].some(t => t.textContent.startsWith("a-lock: holder-1, "))`)
 	})
 	run("names and labels are only text", func(t *testing.T) {
 		if got := p.eval(`typeof window.owned + document.querySelectorAll("#locks script, #locks img, #timeline img").length`); got != "undefined0" {
@@ -104,7 +105,7 @@ func TestThePageInABrowser(t *testing.T) {
 		servers[0].thaw()
 		servers[1].thaw()
 		p.shows(`document.getElementById("status").className === "good" && document.getElementById("survey-error") === null`)
-		p.shows(`document.querySelectorAll("svg.timeline rect.failed").length >= 2`) // they were
+		p.shows(`document.querySelectorAll("svg.timeline rect.failed").length >= 2`) // in the past
 	})
 	run("dark and light", func(t *testing.T) {
 		var seen []string
@@ -171,7 +172,7 @@ func TestThePageInABrowser(t *testing.T) {
 	})
 }
 
-// broken is an expression for the words in a table that go on in a second line. A long owner may.
+// broken is an expression for the words in a table that wrap. A long owner may.
 func broken(parts string) string {
 	return `[...document.querySelectorAll("` + parts + `")].flatMap(part => [...part.querySelectorAll("td, th")]).filter(c => c.className !== "owner").flatMap(cell => {
 		const walk = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), words = [];
@@ -195,7 +196,7 @@ func rgb(t *testing.T, hex string) string {
 	return fmt.Sprintf("rgb(%d, %d, %d)", r, g, b)
 }
 
-// reachesAllByKeyboard presses the tab key until everything that can be used was reached, and uses some of it.
+// reachesAllByKeyboard presses the tab key until every control was reached, and uses some of them.
 func reachesAllByKeyboard(t *testing.T, p *tab) {
 	reached := make(map[string]bool)
 	p.eval(`document.activeElement.blur(); window.getSelection().removeAllRanges()`)
@@ -261,7 +262,7 @@ func hasNamesForAll(t *testing.T, p *tab) {
 	}
 }
 
-// quietAndAlone checks that there was no error on the console, and that nothing was asked of another server.
+// quietAndAlone checks that the console has no error, and that no request went to another server.
 func quietAndAlone(t *testing.T, c *chromium, url string) {
 	t.Helper()
 	for _, e := range c.heard("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded", "Network.loadingFailed") {
@@ -282,7 +283,7 @@ func quietAndAlone(t *testing.T, c *chromium, url string) {
 	}
 }
 
-// The demo shows life with no server at all. With QUORUMLOCK_SCREENSHOT=docs/serve.png it is where the picture comes from.
+// The demo runs without a server. With QUORUMLOCK_SCREENSHOT=docs/serve.png it makes that picture.
 func TestServeDemoInABrowser(t *testing.T) {
 	t.Parallel()
 	needBrowser(t)
@@ -309,7 +310,7 @@ func (p *tab) screenshot(file string) {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	// 255 colours are enough: those that are there most often.
+	// The 255 most frequent colours are enough.
 	count := make(map[color.Color]int)
 	for y := range full.Bounds().Dy() {
 		for x := range full.Bounds().Dx() {

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// chromium is a headless browser, which is driven over a pipe by the Chrome DevTools Protocol: JSON that ends with a zero byte,
-// see https://chromedevtools.github.io/devtools-protocol/. So it takes no library.
+// chromium is a headless browser, driven over a pipe by the Chrome DevTools Protocol: JSON messages
+// that end with a zero byte, see https://chromedevtools.github.io/devtools-protocol/. So it needs
+// no library.
 type chromium struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -37,7 +38,7 @@ type devtoolsMessage struct {
 	} `json:"error,omitempty"`
 }
 
-// browserVariable names the browser, if it is not one of those that are looked for.
+// browserVariable is the variable with the browser, if its name is unusual.
 const browserVariable = "QUORUMLOCK_BROWSER"
 
 // browserBinary returns the path of Chromium.
@@ -72,7 +73,7 @@ func startChromium(t *testing.T) *chromium {
 	c := &chromium{t: t, in: in, answers: make(map[int]chan devtoolsMessage), gone: make(chan struct{})}
 	c.cmd = exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(),
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank") // no test reaches the internet
+		"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank") // offline
 	c.cmd.ExtraFiles = []*os.File{toBrowser, fromBrowser} // 3 and 4
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.cmd.Start(); err != nil {
@@ -180,7 +181,7 @@ func (p *tab) call(method string, params map[string]any, result any) {
 	p.do(p.session, method, params, result)
 }
 
-// eval returns what an expression of JavaScript is, as text.
+// eval returns the value of an expression of JavaScript, as text.
 func (p *tab) eval(expression string) string {
 	p.t.Helper()
 	var r struct {
@@ -218,7 +219,7 @@ func (p *tab) key(name, text string) {
 	p.call("Input.dispatchKeyEvent", key, nil)
 }
 
-// heard are the events of the browser whose method is one of those, so far.
+// heard returns the events of the browser with one of these methods, so far.
 func (c *chromium) heard(methods ...string) (events []devtoolsMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

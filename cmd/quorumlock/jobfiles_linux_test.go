@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// output is what a process has printed so far.
+// output is the output of a process so far.
 type output struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -31,7 +31,7 @@ func (o *output) String() string {
 	return o.all.String()
 }
 
-// commandOf returns the command line of a file in contrib/jobs, with another program behind the --.
+// commandOf returns the command line of a file in contrib/jobs, with another program after the --.
 func commandOf(t *testing.T, file string, program ...string) []string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("../../contrib/jobs", file))
@@ -49,7 +49,7 @@ func commandOf(t *testing.T, file string, program ...string) []string {
 	for i, a := range args {
 		args[i] = strings.ReplaceAll(a, "$(POD)", "worker-7") // as Kubernetes does
 		if i > 0 && args[i-1] == "--wait" {
-			args[i] = "2s" // a test does not wait for minutes
+			args[i] = "2s" // instead of minutes
 		}
 	}
 	own, _, dashes := split(args)
@@ -59,7 +59,8 @@ func commandOf(t *testing.T, file string, program ...string) []string {
 	return append(append(own[1:], "--"), program...)
 }
 
-// The command of the CronJob and of the systemd service runs a job once, and is a success where another has run it.
+// The command of the CronJob and of the systemd service runs a job once, and succeeds if another
+// host has run it.
 func TestTheFilesOfJobsRunAJobOnce(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"cronjob.yaml", "quorumlock-job.service"} {
@@ -75,7 +76,8 @@ func TestTheFilesOfJobsRunAJobOnce(t *testing.T) {
 	}
 }
 
-// Of two pods of the Deployment one works. At SIGTERM its command ends in its own time, and the other pod's takes over.
+// Of two pods of the Deployment one works. At SIGTERM its command ends in its own time, and the
+// other pod's takes over.
 func TestTheDeploymentHandsOverAtSIGTERM(t *testing.T) {
 	t.Parallel()
 	_, nodes := startServers(t, 3)

@@ -36,10 +36,11 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // under nohup, a command of a test would ignore it
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // otherwise ignored under nohup
 	redis.SetLogger(silent{})
-	_ = flag.Set("test.parallel", "16") // most of the time the tests wait; -parallel comes after this
-	// go-redis's redial of a dead node looks once a second whether the client is closed, and ends then.
+	_ = flag.Set("test.parallel", "16") // the tests mostly wait; -parallel overrides this
+	// go-redis's redial of a dead node looks once a second whether the client is closed, and ends
+	// then.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"), goleak.Cleanup(func(status int) {
 		clean()
 		os.Exit(status)

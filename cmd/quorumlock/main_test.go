@@ -21,7 +21,7 @@ func main1(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 const password = "s3cret"
 
-// tcpNodes starts servers that want a password, and returns the value of --nodes for them.
+// tcpNodes starts servers with a password, and returns the value of --nodes for them.
 func tcpNodes(t *testing.T, n int) ([]*embedded.Server, string) {
 	t.Helper()
 	servers := make([]*embedded.Server, n)
@@ -38,7 +38,7 @@ func tcpNodes(t *testing.T, n int) ([]*embedded.Server, string) {
 	return servers, strings.Join(urls, ",")
 }
 
-// cue is an output that does something when a line with some text is printed.
+// cue is an output that calls a function when a line with some text is printed.
 type cue struct {
 	bytes.Buffer
 	text string
@@ -76,7 +76,7 @@ func TestDemoNeedsNothing(t *testing.T) {
 		if strings.Contains(stdout.String(), "\x1b") {
 			t.Error("colours, and no terminal")
 		}
-		time.Sleep(2 * time.Second) // go-redis looks once a second whether to stop redialling a dead node
+		time.Sleep(2 * time.Second) // go-redis redials a dead node for up to a second
 	})
 }
 
@@ -224,13 +224,14 @@ func TestBadUseIsToldByTheExitStatusAndNamesTheFix(t *testing.T) {
 		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "1"}, exitUsage, "check -h"},
 		{[]string{"check", "--nodes", "redis://:s3cret@h", "--restart-guard", "-1s"}, exitUsage, "WithRestartGuard(-1s)"},
 
-		// A 0 on the command line is a value like others. It is not taken as a flag that was left out. Nothing listens at the node.
+		// A 0 on the command line is a value, and not a missing flag. The node does not exist.
 		{nobody("run", "a", "--slots", "0"), exitRunFailed, "--slots 0: use 1 to 1000"},
 		{nobody("run", "a", "--slots", "1001"), exitRunFailed, "--slots 1001: use 1 to 1000"},
 		{nobody("run", "a", "--slots", "0", "--read"), exitRunFailed, "--slots 0"},
 		{nobody("run", "a", "--grace", "-1s"), exitRunFailed, "--grace -1s is negative"},
 		{nobody("run", "a", "--wait", "0s"), exitNoQuorum, "no quorum"},
-		{nobody("run", "a", "--wait", "-1s"), exitNoQuorum, "no quorum"}, // a script's budget of time is used up
+		// a script has no time left
+		{nobody("run", "a", "--wait", "-1s"), exitNoQuorum, "no quorum"},
 		{nobody("run", "a", "--wait", "0s", "--try"), exitNoQuorum, "no quorum"},
 		{nobody("list", "--quorum", "0"), exitUsage, "WithQuorum(0)"},
 		{nobody("list", "--restart-guard", "0s"), exitUsage, "WithRestartGuard(0s)"},

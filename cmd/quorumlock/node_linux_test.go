@@ -20,8 +20,8 @@ import (
 // requireRedis is the variable that makes it a failure if there is no redis-server.
 const requireRedis = "QUORUMLOCK_REQUIRE_REDIS"
 
-// needRedis skips a test without redis-server. Embedded nodes would be too slow for it: each command takes time in
-// proportion to the keys, and SCAN returns all keys at once.
+// needRedis skips a test without redis-server. Embedded nodes would be too slow for it: each
+// command takes time in proportion to the keys, and SCAN returns all keys at once.
 func needRedis(t testing.TB) {
 	t.Helper()
 	if !hasRedis() {
@@ -34,7 +34,8 @@ func hasRedis() bool {
 	return err == nil
 }
 
-// The test binary is also a node, as a process that can be stopped and killed, for machines without redis-server.
+// The test binary is also a node, as a process that can be stopped and killed, for machines without
+// redis-server.
 
 // nodeDir is the variable with the directory of such a node.
 const nodeDir = "QUORUMLOCK_TEST_NODE"
@@ -42,7 +43,8 @@ const nodeDir = "QUORUMLOCK_TEST_NODE"
 // expiryLog is the file in that directory that LogExpiry writes.
 const expiryLog = "expiry.log"
 
-// embeddedNode is that process: it prints its address, and runs until stdin closes at the end of the test binary.
+// embeddedNode is that process: it prints its address, and runs until stdin closes at the end of
+// the test binary.
 func embeddedNode(dir string) error {
 	log, err := os.OpenFile(filepath.Join(dir, expiryLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

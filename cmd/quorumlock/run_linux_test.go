@@ -22,7 +22,7 @@ import (
 
 var trials = flag.Int("trials", 2, "how often to try each fault of run at a random moment")
 
-// lanes is how many trials of a fault run at the same time, each with nodes of its own.
+// lanes is the number of concurrent trials of a fault, each with nodes of its own.
 const lanes = 2
 
 // running is a quorumlock run with a beating command.
@@ -35,7 +35,7 @@ type running struct {
 	stderr bytes.Buffer
 	ended  chan struct{}
 	dog    int   // the process ID of the watchdog
-	pids   []int // of the command and what it started
+	pids   []int // of the command and its descendants
 }
 
 // begin starts quorumlock run, and returns when its command beats.
@@ -82,7 +82,7 @@ func (r *running) start() {
 	}
 }
 
-// dead reports whether all of the command is.
+// dead reports whether the command and its descendants have ended.
 func (r *running) dead() bool { return !slices.ContainsFunc(r.pids, isAlive) }
 
 // end waits for the program, and checks its exit status and that no command is left.
@@ -96,7 +96,7 @@ func (r *running) end(status int) {
 			state, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 			left = append(left, string(state))
 		}
-		_ = r.Process.Signal(syscall.SIGABRT) // it says where it hangs
+		_ = r.Process.Signal(syscall.SIGABRT) // it prints where it hangs
 		time.Sleep(time.Second)
 		r.t.Fatalf("quorumlock run does not end: %s\nprocesses: %q", r.stderr.String(), left)
 	}
@@ -108,8 +108,8 @@ func (r *running) end(status int) {
 	}
 }
 
-// bound is a moment before which the lease is over: servers keep the lock of a lease for the drift longer. n is how many of the
-// servers have renewed as late as that.
+// bound is a moment before which the lease is over: servers keep the lock of a lease for the drift
+// longer. n is how many of the servers have renewed as late as that.
 func (r *running) bound(servers []*nodeProcess, n int) time.Time {
 	var ends []time.Time
 	for _, s := range servers {
@@ -120,7 +120,7 @@ func (r *running) bound(servers []*nodeProcess, n int) time.Time {
 	return ends[n-1].Add(drift.Validity(r.ttl, 0) - r.ttl + time.Millisecond)
 }
 
-// A fault is what befalls a run. It returns a moment when the lease is over at the latest.
+// A fault is an event during a run. It returns a time at which the lease is over at the latest.
 type fault func(r *running, servers []*nodeProcess) time.Time
 
 func freezeMajority(r *running, servers []*nodeProcess) time.Time {
@@ -134,7 +134,8 @@ func freezeMajority(r *running, servers []*nodeProcess) time.Time {
 	return r.bound(frozen, 1)
 }
 
-// A node logs the end of a lock before it answers. So a stopped node has logged every grant known to the tool.
+// A node logs the end of a lock before it answers. So a stopped node has logged every grant known
+// to the tool.
 func stopTool(r *running, servers []*nodeProcess) time.Time {
 	_ = stop(r.Process.Pid)
 	return r.bound(servers, 2)
@@ -146,7 +147,8 @@ func killTool(r *running, servers []*nodeProcess) time.Time {
 	return r.bound(servers, 2)
 }
 
-// stopWatchdog stops the watchdog, and freezes a majority: the program itself has to end the command.
+// stopWatchdog stops the watchdog, and freezes a majority: the program itself has to end the
+// command.
 func stopWatchdog(r *running, servers []*nodeProcess) time.Time {
 	_ = stop(r.dog)
 	return freezeMajority(r, servers)
@@ -199,17 +201,18 @@ func TestRunTheCommandIsDeadBeforeTheLeaseEnds(t *testing.T) {
 	}
 }
 
-// try plays a fault once, at a random moment of a random command, and returns how long before the end of the lease
-// all of the command was dead.
+// try plays a fault once, at a random moment of a random command, and returns how long before the
+// end of the lease all of the command was dead.
 func try(t *testing.T, servers []*nodeProcess, nodes, name string, f fault, status int) time.Duration {
 	modes := []string{"", "stubborn", "stubborn fork", "stubborn setsid", "fork setsid", "stubborn fork setsid"}
 	mode := modes[rand.IntN(len(modes))]
-	ttl := 8*time.Second + rand.N(2*time.Second) // killed a tenth before the end: enough time for a busy machine
+	// The kill is a tenth of the TTL before the end: enough time for a busy machine.
+	ttl := 8*time.Second + rand.N(2*time.Second)
 	r := begin(t, nodes, name, mode, ttl)
 	wait := rand.N(ttl / 2) // renewed after a third
 	time.Sleep(wait)
 	select {
-	case <-r.ended: // on a busy machine a node may be too late for a short lease: then nothing is left to try
+	case <-r.ended: // a busy machine was too late for a short lease: nothing to try
 		r.end(exitLost)
 		return try(t, servers, nodes, name+"-again", f, status)
 	default:
@@ -280,7 +283,8 @@ func TestRunTheLockIsTakenAway(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	r.end(exitLost)
-	if late := r.last().Sub(r.bound(servers, 2).Add(-margin)); late >= 0 { // a third of the TTL until the next renewal, and the grace
+	// The limit is a third of the TTL, until the next renewal, and the grace.
+	if late := r.last().Sub(r.bound(servers, 2).Add(-margin)); late >= 0 {
 		t.Errorf("the command was killed %v after the time at which it would have been anyway", late)
 	}
 	noHolder(t, servers, "x")
@@ -301,7 +305,7 @@ func TestRunIsNotHeldUpByAFullPipe(t *testing.T) {
 	}
 }
 
-// fullPipe returns the end of a pipe that takes nothing any more.
+// fullPipe returns the end of a full pipe.
 func fullPipe(t *testing.T) *os.File {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -340,12 +344,13 @@ func TestRunPassesSignalsOn(t *testing.T) {
 	}
 }
 
-// systemd, and a shutdown, send a signal to all processes. The command gets it from them, and not from the tool as well.
+// systemd, and a shutdown, send a signal to all processes. The command gets it from them, and must
+// not get it from the tool as well.
 func TestRunDoesNotPassOnWhatTheCommandGetsItself(t *testing.T) {
 	t.Parallel()
 	_, nodes := startServers(t, 1)
 	for name, test := range map[string]struct {
-		order []string // who gets the signal
+		order []string // the processes that get the signal
 		want  int      // how often the command does
 	}{
 		"the tool alone":                  {[]string{"tool"}, 1},
@@ -414,7 +419,7 @@ func TestRunShowsNoPasswordInProcessListings(t *testing.T) {
 	h := newHeart(t, "")
 	c := exec.Command(tool, "run", "x", "--nodes", nodes, "--", testBinary)
 	c.Env = append(os.Environ(), h.env()...)
-	c.Stderr = os.Stderr // says why, if the command does not run
+	c.Stderr = os.Stderr // has the reason if the command does not run
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +453,7 @@ func command(nodes string, args ...string) *exec.Cmd {
 	return c
 }
 
-// noHolder checks that nobody holds a lock.
+// noHolder checks that a lock has no holder.
 func noHolder(t *testing.T, servers []*nodeProcess, name string) {
 	t.Helper()
 	for _, s := range servers {

@@ -42,7 +42,8 @@ func TestScripts(t *testing.T) {
 
 func serversOf(ts *testscript.TestScript) []*nodeProcess { return ts.Value("servers").([]*nodeProcess) }
 
-// askRedis sends a command to all servers, or to one with -node: its arguments are quoted as in Go, such as '"\x1b"'.
+// askRedis sends a command to all servers, or to one with -node: its arguments are quoted as in Go,
+// such as '"\x1b"'.
 func askRedis(ts *testscript.TestScript, neg bool, args []string) {
 	servers := serversOf(ts)
 	if args[0] == "-node" {
@@ -64,7 +65,7 @@ func askRedis(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// freeze stops the servers whose numbers are given.
+// freeze stops the servers with the given numbers.
 func freeze(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv("QUORUMLOCK_NODE_TIMEOUT", "1s")
 	for _, a := range args {
@@ -74,7 +75,7 @@ func freeze(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// held waits until somebody holds the lock, or, negated, until nobody does.
+// held waits until the lock is held, or, negated, until it is free.
 func held(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(patiently(func() bool {
 		for _, s := range serversOf(ts) {
@@ -86,14 +87,14 @@ func held(ts *testscript.TestScript, neg bool, args []string) {
 	}))
 }
 
-// waiting waits until somebody is in the queue.
+// waiting waits until the queue has a waiter.
 func waiting(ts *testscript.TestScript, _ bool, args []string) {
 	for _, s := range serversOf(ts) {
 		ts.Check(patiently(func() bool { return s.admin.ZCard(context.Background(), wire.QueueKey(args[0])).Val() > 0 }))
 	}
 }
 
-// noKeysAt checks that no server has a key, or none of those whose numbers are given.
+// noKeysAt checks that no server, or none with the given numbers, has a key.
 func noKeysAt(ts *testscript.TestScript, _ bool, args []string) {
 	for i, s := range serversOf(ts) {
 		if len(args) > 0 && !slices.Contains(args, strconv.Itoa(i+1)) {

@@ -28,7 +28,7 @@ type serving struct {
 	stderr bytes.Buffer
 }
 
-// startServing runs serve on a free port, unless args say otherwise.
+// startServing runs serve on a free port, unless args set another.
 func startServing(dir string, env []string, args ...string) (*serving, error) {
 	s := &serving{Cmd: exec.Command(tool, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)}
 	s.Dir, s.Env, s.Stderr = dir, env, &s.stderr
@@ -49,7 +49,7 @@ func startServing(dir string, env []string, args ...string) (*serving, error) {
 	return s, nil
 }
 
-// stop ends it as a service manager would. It has to end by itself, with status 0.
+// stop ends the process like a service manager. It must end with status 0.
 func (s *serving) stop() error {
 	_ = s.Process.Signal(os.Interrupt)
 	ended := make(chan error, 1)
@@ -106,8 +106,8 @@ func serveInScript(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Defer(func() { ts.Check(s.stop()) })
 }
 
-// getInScript is the command get [-X METHOD] [-u USER:PASSWORD] [-host NAME] [-until REGEXP] PATH: what is served is on stdout. Negated, it
-// is refused.
+// getInScript is the command get [-X METHOD] [-u USER:PASSWORD] [-host NAME] [-until REGEXP] PATH.
+// It writes the body to stdout. Negated, it expects a refusal.
 func getInScript(ts *testscript.TestScript, neg bool, args []string) {
 	f := flag.NewFlagSet("get", flag.ContinueOnError)
 	method, user, host, until := f.String("X", "GET", ""), f.String("u", "", ""), f.String("host", "", ""), f.String("until", "", "")
@@ -138,7 +138,8 @@ func getInScript(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// serveMany serves nodes with 100,000 locks and a queue of 10,000: the page and the metrics answer, in little memory.
+// serveMany serves nodes with 100,000 locks and a queue of 10,000: the page and the metrics answer,
+// in little memory.
 func serveMany(t *testing.T, nodes string) {
 	began := time.Now()
 	s := serveNodes(t, nodes)
@@ -148,7 +149,7 @@ func serveMany(t *testing.T, nodes string) {
 	})
 	t.Logf("the first survey: %v", time.Since(began).Round(time.Millisecond))
 	for path, want := range map[string]string{
-		"/":                    ">long<",                             // first, though it is found last
+		"/":                    ">long<",                             // first, though found last
 		"/?page=2":             "101 to 200 of 100",                  // 1000 or 1001
 		"/?match=long":         "1 to 1 of 1",                        //
 		"/metrics":             "\nquorumlock_longest_queue 10000\n", //
@@ -172,7 +173,7 @@ func serveMany(t *testing.T, nodes string) {
 	}
 }
 
-// peak is how much memory a process had at most, in KB.
+// peak is the highest memory of a process, in KB.
 func peak(t *testing.T, pid int) (kb int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -44,7 +44,7 @@ func embeddedCluster(t *testing.T, n int) ([]*embedded.Server, *cluster) {
 		for _, s := range servers {
 			s.Close()
 		}
-		time.Sleep(2 * time.Second) // go-redis looks once a second whether to stop redialling a dead node
+		time.Sleep(2 * time.Second) // go-redis redials a dead node for up to a second
 	})
 	return servers, &cluster{client, nodes, n/2 + 1, ""}
 }
@@ -68,7 +68,7 @@ func (o *observer) lookOnce(ctx context.Context) {
 	o.checkNodes(ctx)
 }
 
-// get is what the site answers.
+// get returns the answer of the site.
 func get(t *testing.T, h http.Handler, path string) (status int, body string) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -76,7 +76,8 @@ func get(t *testing.T, h http.Handler, path string) (status int, body string) {
 	return w.Code, w.Body.String()
 }
 
-// A survey waits for a node that is frozen once to search it, and once to inspect the locks, however many there are.
+// A survey waits for a frozen node once to search it, and once to inspect the locks, for any number
+// of locks.
 func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestAFrozenNodeDelaysASurveyByItsTimeoutTwice(t *testing.T) {
 	})
 }
 
-// A lock that is waited for is found, however many there are.
+// A lock with waiters is found among any number of locks.
 func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -134,7 +135,7 @@ func TestASurveyFindsTheQueuesBeyondItsLimit(t *testing.T) {
 	})
 }
 
-// Whatever a name or an owner holds, the page shows it as text.
+// The page shows any name or owner as text.
 func TestThePageShowsHostileNamesAsText(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -179,7 +180,7 @@ func links(t *testing.T, site http.Handler) (paths []string) {
 	return paths
 }
 
-// What is not known is not 0.
+// An unknown value is not 0.
 func TestMetricsOfLocksAreAbsentWhileTheyAreNotKnown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -298,7 +299,7 @@ func TestTheTimelineKeepsWhoHeldWhat(t *testing.T) {
 	}
 	h.noteLocks([]*topLock{mutex("x", "a"), mutex("y", "b")}, true, at(0))
 	h.noteLocks([]*topLock{mutex("x", "a")}, true, at(2))
-	h.noteLocks(nil, false, at(4)) // nobody knows
+	h.noteLocks(nil, false, at(4)) // the holders are unknown
 	h.noteLocks([]*topLock{mutex("x", "c")}, true, at(6))
 	rows, left := h.rows([]string{"x"}, "", 10)
 	if len(rows) != 2 || left != 0 || rows[0].name != "x" || rows[1].name != "y" {
@@ -314,7 +315,7 @@ func TestTheTimelineKeepsWhoHeldWhat(t *testing.T) {
 	if w := h.window(at(90)); w != 2*time.Minute {
 		t.Errorf("a window of %v", w)
 	}
-	h.noteLocks([]*topLock{mutex("x", "c")}, true, at(700)) // y is long over, and a ended before what is kept
+	h.noteLocks([]*topLock{mutex("x", "c")}, true, at(700)) // y and a are too old to keep
 	if rows, _ := h.rows(nil, "", 10); len(rows) != 1 || len(rows[0].spans) != 1 {
 		t.Errorf("it keeps %+v", rows)
 	}
@@ -343,7 +344,7 @@ func TestTheTimelineIsBounded(t *testing.T) {
 
 func TestTheTimelineForgetsWhileNothingIsKnown(t *testing.T) {
 	h := newHistory(time.Minute)
-	for look := range 1000 { // a node comes and goes, and no survey succeeds
+	for look := range 1000 { // a node fails and returns, and no survey succeeds
 		at := h.began.Add(time.Duration(look) * time.Second)
 		h.noteNodes([]topNode{{Node: "a", OK: look%2 == 0}}, at)
 		h.noteLocks(nil, false, at)
@@ -421,7 +422,7 @@ func TestOnlyNamesOfThisMachineAreLocal(t *testing.T) {
 	}
 }
 
-// from is what a gate answers to a request from an address.
+// from returns the answer of a gate to a request from an address.
 func from(g *gate, address, path, password string) (status int) {
 	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", path, nil)
 	r.RemoteAddr = address + ":1234"
@@ -432,7 +433,7 @@ func from(g *gate, address, path, password string) (status int) {
 	return w.Code
 }
 
-// One address cannot take all the room, and all together have no more than there is.
+// One address cannot use all the capacity, and all together are bounded.
 func TestMoreRequestsThanCanBeAnsweredAreTurnedAway(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	g := newGate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -562,7 +563,7 @@ func TestFewChecksAskForTheClientsOfTheNodes(t *testing.T) {
 	})
 }
 
-// With --https-client-ca only those whose certificate it has signed come in.
+// With --https-client-ca only clients with a certificate of that authority are admitted.
 func TestOnlyClientsWithACertificateComeIn(t *testing.T) {
 	dir := t.TempDir()
 	ca, caKey := locktest.Certificate(t, dir, "ca", nil, nil)

@@ -29,7 +29,8 @@ type nodeProcess struct {
 	admin *redis.Client
 }
 
-// startServers starts nodes that end with the test, and returns them with their URLs. args are for redis-server.
+// startServers starts nodes that end with the test, and returns them with their URLs. args are for
+// redis-server.
 func startServers(t testing.TB, n int, args ...string) ([]*nodeProcess, string) {
 	t.Helper()
 	start := startEmbedded
@@ -82,8 +83,8 @@ func stop(pid int) error {
 	})
 }
 
-// expiry returns the end of a key, from the append-only file of the node or the log of an embedded node. A frozen node's can
-// be read, too. The result is the zero time for an unknown key.
+// expiry returns the end of a key, from the append-only file of the node or the log of an embedded
+// node. A frozen node's can be read, too. The result is the zero time for an unknown key.
 func (s *nodeProcess) expiry(t testing.TB, key string) time.Time {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(s.dir, "appendonlydir", "*.incr.aof"))

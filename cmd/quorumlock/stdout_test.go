@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// brokenPipe is a stdout that nobody reads any more.
+// brokenPipe is a stdout without a reader.
 type brokenPipe struct{}
 
 func (brokenPipe) Write([]byte) (int, error) {

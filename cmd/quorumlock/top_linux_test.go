@@ -149,7 +149,8 @@ func TestTopOnATerminal(t *testing.T) {
 	h.end(130)
 }
 
-// At a terminal the command is in the foreground: it can read, Ctrl-C is its, and Ctrl-Z does not stop it.
+// At a terminal the command is in the foreground: it can read, Ctrl-C is its, and Ctrl-Z does not
+// stop it.
 func TestRunAtATerminal(t *testing.T) {
 	t.Parallel()
 	_, nodes := startServers(t, 1)
