@@ -27,7 +27,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// issuer signs what it is asked for, slowly, and counts.
+// issuer signs every request, slowly, and counts.
 type issuer struct {
 	key    *ecdsa.PrivateKey
 	issued atomic.Int64
@@ -72,7 +72,7 @@ func mutexes(client *redlock.Client) func(string) quorumlock.Locker {
 	return client.Lockers("certmagic:")
 }
 
-// without is a storage whose locks exclude nobody.
+// without is a storage without mutual exclusion.
 type without struct{ certmagic.Storage }
 
 func (without) Lock(context.Context, string) error   { return nil }
@@ -163,7 +163,7 @@ func TestOneProcessHasTheLockOfAName(t *testing.T) {
 	})
 }
 
-// In one process, too: the one that lost the lock unlocks while another is at work.
+// The same in one process: the caller that lost the lock unlocks while another is at work.
 func TestTheUnlockOfALostLockDoesNotFreeTheNext(t *testing.T) {
 	lock := locktest.New("x")
 	s := newStorage(t, func(string) quorumlock.Locker { return lock })

@@ -25,7 +25,7 @@ func ExampleNew() {
 	}
 	certmagic.Default.Storage = storage // before the first certificate
 
-	// What CertMagic does around an order:
+	// CertMagic makes these calls around an order:
 	ctx := context.Background()
 	if err := certmagic.Default.Storage.Lock(ctx, "issue_cert_example.com"); err != nil {
 		panic(err)

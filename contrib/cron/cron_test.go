@@ -19,14 +19,14 @@ import (
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
 
-// late is the schedule of a process whose clock is late.
+// late is the schedule of a process with a slow clock.
 type late struct{ by time.Duration }
 
 func (l late) Next(t time.Time) time.Time {
 	return t.Add(-l.by).Truncate(time.Second).Add(time.Second + l.by)
 }
 
-// Three processes whose clocks differ by 30 ms run a job for 200 ticks.
+// Three processes with clocks that differ by 30 ms run a job for 200 ticks.
 func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
 	t.Parallel()
 	const ticks, skew = 200, 30 * time.Millisecond
@@ -77,7 +77,7 @@ func TestAJobRunsOnceATickThoughClocksDiffer(t *testing.T) {
 	}
 }
 
-// log keeps what a cron.Logger is told.
+// log keeps the messages to a cron.Logger.
 type log struct{ infos, errors []string }
 
 func (l *log) Info(msg string, more ...any)          { l.infos = append(l.infos, fmt.Sprint(msg, more)) }
@@ -121,7 +121,7 @@ func TestTheContextOfAFuncEndsWithTheLock(t *testing.T) {
 	}
 }
 
-// The process with the lock is told to stop at the tick, and its job returns the error of its ctx.
+// The process with the lock is stopped at the tick, and its job returns the error of its ctx.
 func TestAProcessThatStopsLosesNoRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes, l := nodetest.Start(t, 3), &log{}

@@ -16,7 +16,7 @@ func ExampleOnce() {
 	ctx := context.Background()
 
 	c := cron.New()
-	for range 2 { // as if two processes had a cron with this job
+	for range 2 { // stands for two processes with a cron of this job
 		once := cronlock.Once(ctx, client.Mutex("jobs:report"), 24*time.Hour, cron.DiscardLogger)
 		job := cron.NewChain(once).Then(cron.FuncJob(func() { fmt.Println("the report") }))
 		if _, err := c.AddJob("0 3 * * *", job); err != nil {

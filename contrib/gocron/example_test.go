@@ -32,7 +32,8 @@ func ExampleNewLocker() {
 		fmt.Println(job, "failed:", err)
 	})
 	scheduler, err := gocron.NewScheduler(gocron.WithDistributedLocker(locker),
-		gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocronlock.LogSkips(nil), failed))) // an outage is seen
+		// logs an outage
+		gocron.WithGlobalJobOptions(gocron.WithEventListeners(gocronlock.LogSkips(nil), failed)))
 	if err != nil {
 		panic(err)
 	}

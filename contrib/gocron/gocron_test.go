@@ -28,8 +28,8 @@ const (
 	margin = 200 * time.Millisecond
 )
 
-// fleet is three schedulers with clocks that differ, which run one job. closest is the shortest time between the starts of two
-// runs.
+// fleet is three schedulers with clocks that differ, which run one job. closest is the shortest
+// time between the starts of two runs.
 type fleet struct {
 	schedulers []gocron.Scheduler
 	start      time.Time
@@ -49,7 +49,7 @@ func newFleet(t *testing.T, job func(process int), opts ...gocron.SchedulerOptio
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Shutdown() }) // it was shut down already, unless the test has failed
+		t.Cleanup(func() { _ = s.Shutdown() }) // for a test that failed before
 		_, err = s.NewJob(gocron.DurationJob(period), gocron.NewTask(func() {
 			f.mu.Lock()
 			now := time.Now()
@@ -271,8 +271,8 @@ func TestBadArgumentsAreRefused(t *testing.T) {
 	}
 }
 
-// Processes that start at different times have other ticks of a job by duration. Only if the lock is kept for nearly the period
-// does one process run the job.
+// Processes that start at different times have different ticks of a job by duration. One process
+// runs the job only if the lock is kept for nearly the period.
 func TestJobsByDurationTickOutOfPhase(t *testing.T) {
 	for name, test := range map[string]struct {
 		every     time.Duration
@@ -390,7 +390,8 @@ func TestSkipsAreLogged(t *testing.T) {
 	})
 }
 
-// A job that fails runs again at the next tick of another process, if the locker learns of the failure.
+// A job that fails runs again at the next tick of another process, if the locker is notified of the
+// failure.
 func TestAFailedJobRunsAgainWithinThePeriod(t *testing.T) {
 	for name, learns := range map[string]bool{"it learns": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {

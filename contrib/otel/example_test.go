@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A program gives the Observer to its client, and the locks are in its traces and metrics. Here these stay in memory, and the
-// nodes are embedded.
+// A program gives the Observer to its client, and the locks are in its traces and metrics. Here
+// these stay in memory, and the nodes are embedded.
 func Example() {
 	spans := tracetest.NewSpanRecorder()
 	observer, err := otellock.New(
@@ -45,7 +45,8 @@ func Example() {
 	// quorumlock Unlock invoices 1
 }
 
-// Work that is done elsewhere under the lease has a span of its own, with a link to the one that acquired the lease.
+// Work elsewhere under the lease has a span of its own, with a link to the span that acquired the
+// lease.
 func ExampleLink() {
 	observer, err := otellock.New()
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/locktest/nodetest"
 )
 
-// sdk has what an Observer has made of events.
+// sdk has the spans and metrics that an Observer has made.
 type sdk struct {
 	t      *testing.T
 	spans  *tracetest.SpanRecorder
@@ -116,7 +116,8 @@ func (s *sdk) wantNumber(want int64, name string, attrs ...string) {
 	}
 }
 
-// wantDurations fails the test if a histogram has another count, or if its sum is not within 50 ms of sum.
+// wantDurations fails the test if a histogram has another count, or if its sum is not within 50 ms
+// of sum.
 func (s *sdk) wantDurations(count uint64, sum time.Duration, name string, attrs ...string) {
 	s.t.Helper()
 	if n, d := s.durations(name, attrs...); n != count || (d-sum).Abs() > 50*time.Millisecond {
@@ -155,7 +156,7 @@ func attr(s sdktrace.ReadOnlySpan, key string) string {
 	return ""
 }
 
-// A lock that is waited for and handed over: what the spans say, and how long it took.
+// A lock with a wait and a handoff: the spans, and their durations.
 func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +203,7 @@ func TestWaiterIsSeenFromItsCallToItsUnlock(t *testing.T) {
 	})
 }
 
-// Callers of one process wait for each other without asking a node: that is waiting, too.
+// Callers of one process wait for each other without a request: that is waiting, too.
 func TestWaitingInTheProcessCounts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +273,7 @@ func TestLossIsCountedByReason(t *testing.T) {
 				if got := events(work.(sdktrace.ReadOnlySpan)); !slices.Contains(got, "quorumlock: lease lost") || slices.Contains(got, "quorumlock: renewal late") != (tt.late > 0) {
 					t.Errorf("events of the work: %q", got)
 				}
-				if reason == quorumlock.LostClosed { // Unlock asks nothing of a client that is closed
+				if reason == quorumlock.LostClosed { // Unlock of a closed client sends no request
 					return
 				}
 				if u := s.span("quorumlock Unlock", ctx); attr(u, "error.type") != "lost" || u.Status().Code != codes.Error {
@@ -467,7 +468,7 @@ func TestMeasurementsHaveTheirSpanAsExemplar(t *testing.T) {
 	})
 }
 
-// All kinds of locks are seen, each as one lock.
+// All kinds of locks have events, each as one lock.
 func TestEveryKindOfLockIsSeen(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -499,7 +500,7 @@ func TestBadProvidersAreRefused(t *testing.T) {
 	}
 }
 
-// failing is a MeterProvider whose counters fail.
+// failing is a MeterProvider that fails to make counters.
 type failing struct{ noop.MeterProvider }
 
 type failingMeter struct{ noop.Meter }
@@ -517,7 +518,7 @@ func TestTheErrorOfAMeterProviderIsOneLine(t *testing.T) {
 	}
 }
 
-// Somebody has overwritten the keys of a lock that is held.
+// Another program has overwritten the keys of a lock that is held.
 func TestALossIsCalledSoWhateverTheNodesSay(t *testing.T) {
 	for _, why := range []error{quorumlock.ErrNotALock, quorumlock.ErrClosed, context.Canceled} {
 		s := observe(t)

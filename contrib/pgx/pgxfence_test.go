@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// connect returns a pool whose connections run statements in a mode, and the fences.
+// connect returns a pool with connections that run statements in a mode, and the fences.
 func connect(t *testing.T, mode pgx.QueryExecMode) (*pgxpool.Pool, *pgxfence.SQL, *pgxfence.Rows) {
 	t.Helper()
 	s, err := postgres()

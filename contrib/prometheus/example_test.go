@@ -13,7 +13,8 @@ import (
 // A program gives the Observer to its client, and serves the registry with promhttp. Here
 // connect stands for redlock.Dial.
 func Example() {
-	registry := prometheus.NewRegistry()                              // or prometheus.DefaultRegisterer
+	// or prometheus.DefaultRegisterer
+	registry := prometheus.NewRegistry()
 	observer, err := promlock.New(registry, promlock.WithLockNames()) // this program has few locks
 	if err != nil {
 		fmt.Println(err)

@@ -33,8 +33,9 @@ import (
 // patience bounds every wait for something that is bound to happen.
 const patience = 30 * time.Second
 
-// A real Prometheus scrapes quorumlock serve and a service while nodes are killed. The right alerts fire, and no others. The rules
-// are those of rules.yaml, but for how long an alert must last before it fires: rules_test.yaml checks that.
+// A real Prometheus scrapes quorumlock serve and a service while nodes are killed. The right alerts
+// fire, and no others. The rules are those of rules.yaml, except for the durations before an alert
+// fires: rules_test.yaml checks these.
 func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
 	need(t, "prometheus", "redis-server")
 	servers, urls := nodes(t)
@@ -51,7 +52,7 @@ func TestAlertsFireWhenNodesAreKilled(t *testing.T) {
 	for name := range services {
 		p.eventually("renewals are seen", func() bool { return p.value(`sum(rate(quorumlock_renewal_lag_seconds_count{job="`+name+`"}[1m]))`) > 0 })
 	}
-	p.fires() // nothing: before the first scrape, nobody looks at the nodes
+	p.fires() // nothing: before the first scrape, there is no look at the nodes
 	p.staysAt()
 	for name := range services {
 		p.answersTheDashboard(t, name)
@@ -134,8 +135,8 @@ func startServe(t *testing.T, urls []string) (addr string) {
 	return addr
 }
 
-// startService runs a service that has a lock all the time, and takes another again and again, with an Observer. It
-// returns the lease and the address of its metrics.
+// startService runs a service that holds a lock all the time, and acquires another repeatedly, with
+// an Observer. It returns the lease and the address of its metrics.
 func startService(t *testing.T, urls []string, name string, observe func(*client.Registry) (quorumlock.Observer, error)) (*quorumlock.Lease, string) {
 	t.Helper()
 	registry := client.NewRegistry()
@@ -276,8 +277,8 @@ func (p *server) fires(want ...string) {
 	p.eventually(fmt.Sprint(want, " fire"), func() bool { return slices.Equal(p.alerts(), want) })
 }
 
-// staysAt looks for a while whether these alerts fire, and no others. On a busy machine, one look at the nodes may come too late, so
-// that an alert is pending for a moment.
+// staysAt checks for a while that these alerts fire, and no others. On a busy machine, one look at
+// the nodes may be too late, so that an alert is pending for a moment.
 func (p *server) staysAt(want ...string) {
 	p.t.Helper()
 	for range 20 {
@@ -299,13 +300,14 @@ func (p *server) answersTheDashboard(t *testing.T, job string) {
 	t.Helper()
 	for _, q := range queries(t, job) {
 		values, err := p.query(q)
-		if err != nil || len(values) == 0 && !strings.Contains(q, "quorumlock_finding") { // all is well
+		// no problems
+		if err != nil || len(values) == 0 && !strings.Contains(q, "quorumlock_finding") {
 			t.Errorf("%s: %q, %v", q, values, err)
 		}
 	}
 }
 
-// start starts a process that ends with the test, whose output is in the test's.
+// start starts a process that ends with the test. The output of the process goes to the test.
 func start(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out strings.Builder

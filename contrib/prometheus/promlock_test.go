@@ -70,8 +70,8 @@ func value(m *dto.Metric) string {
 	return text
 }
 
-// Both Observers see the same grants, refusals, waits, losses and dead nodes, and must export the same series with the same values:
-// the alerts and the dashboard work with either.
+// Both Observers see the same grants, refusals, waits, losses and dead nodes, and must export the
+// same series with the same values: the alerts and the dashboard work with either.
 func TestTheMetricsAreThoseOfOpenTelemetry(t *testing.T) {
 	for _, names := range []bool{false, true} {
 		t.Run(fmt.Sprint("names of locks: ", names), func(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	quorumvet "github.com/quorumlock/quorumlock/contrib/vet"
 )
 
-// A program of your own, such as a multichecker, takes the analyzer along with others.
+// Your own program, such as a multichecker, can run the analyzer along with others.
 func Example() {
 	fmt.Println(quorumvet.Analyzer.Name)
 	// Output: quorumvet

@@ -8,8 +8,8 @@ import (
 	quorumvet "github.com/quorumlock/quorumlock/contrib/vet"
 )
 
-// Each package of testdata has the mistakes of one check, with the findings wanted, and code that
-// looks like them but is right.
+// Each package of testdata has the mistakes of one check, with the expected findings, and similar
+// code that is right.
 func TestAnalyzer(t *testing.T) {
 	analysistest.Run(t, analysistest.TestData(), quorumvet.Analyzer, "./...")
 }

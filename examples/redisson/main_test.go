@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The test plays a Java client that holds the lock until this client waits: it writes the owner's hash, and
-// publishes the release.
+// The test plays a Java client that holds the lock until this client waits: it writes the owner's
+// hash, and publishes the release.
 func Example() {
 	try.Main(func() {
 		ctx := context.Background()

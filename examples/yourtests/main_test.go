@@ -37,7 +37,7 @@ func TestBillingOnNodesThatDie(t *testing.T) {
 		lock := nodes.Client().Mutex("billing")
 		expect(t, "stopped: true", bill(t.Context(), lock, func(ctx context.Context) error {
 			nodes.Kill(1, 2, 3)
-			<-ctx.Done() // it ends by the lease's deadline
+			<-ctx.Done() // cancelled by the lease's deadline
 			return ctx.Err()
 		}))
 		expect(t, "try again later", bill(t.Context(), lock, nil))
