@@ -21,8 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write what the packages export to api/")
 
-// The files of api/ are what the packages export, without comments. A change of them is a change for users, which a review
-// must see: a line that is gone or differs breaks their code.
+// The files of api/ list the exports of the packages, without comments. A change of them is a
+// change for users, which a review must see: a removed or changed line breaks their code.
 func TestAPIIsAsCommitted(t *testing.T) {
 	files := make(map[string]bool)
 	for _, p := range publicPackages(t) {
@@ -106,12 +106,12 @@ func TestEveryExportedNameHasADocComment(t *testing.T) {
 	}
 }
 
-// isOfAnInterface reports whether everybody knows what a method of that name does.
+// isOfAnInterface reports whether a method of that name implements a well-known interface.
 func isOfAnInterface(name string) bool {
 	return slices.Contains([]string{"Error", "Is", "Unwrap", "String", "LogValue"}, name)
 }
 
-// What no example uses, nobody finds, or nobody needs.
+// A function without an example is hard to find, or unnecessary.
 func TestEveryExportedFunctionIsInAnExample(t *testing.T) {
 	var all strings.Builder
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
@@ -149,7 +149,7 @@ func TestEveryExportedFunctionIsInAnExample(t *testing.T) {
 	}
 }
 
-// TestPublicPackagesHaveExamples: those that users start from.
+// TestPublicPackagesHaveExamples: users start from examples.
 func TestPublicPackagesHaveExamples(t *testing.T) {
 	for _, p := range publicPackages(t) {
 		if p.dir == "scripts" { // programs need not use it
@@ -172,7 +172,8 @@ type publicPackage struct {
 	doc   *doc.Package
 }
 
-// publicPackages are the packages of all modules that a program can import, other than those that are made for this repository.
+// publicPackages returns the packages of all modules that a program can import, except those made
+// for this repository.
 func publicPackages(t *testing.T) []publicPackage {
 	t.Helper()
 	var all []publicPackage
@@ -217,7 +218,7 @@ func publicPackages(t *testing.T) []publicPackage {
 	return all
 }
 
-// exported returns the declarations that users see, one a line where they are short.
+// exported returns the declarations that users see, one per line where they are short.
 func exported(t *testing.T, p publicPackage) string {
 	t.Helper()
 	var out strings.Builder
@@ -248,7 +249,8 @@ func exported(t *testing.T, p publicPackage) string {
 	return out.String()
 }
 
-// bare takes out of a declaration what is not promised: comments, the values of variables and the bodies of functions.
+// bare removes the parts of a declaration that are not promised: comments, the values of variables
+// and the bodies of functions.
 func bare(d ast.Decl) ast.Decl {
 	ast.Inspect(d, func(n ast.Node) bool {
 		switch n := n.(type) {

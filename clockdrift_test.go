@@ -96,7 +96,7 @@ func TestValidateRejectsWhatCannotWorkAndSaysWhatWould(t *testing.T) {
 	}
 }
 
-// edges are the durations at which arithmetic goes wrong.
+// edges are the durations at which arithmetic may fail.
 var edges = []int64{
 	math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 5, int64(quorumlock.MinTTL), int64(quorumlock.DefaultTTL),
 	1<<53 - 1, 1 << 53, 1<<53 + 1, math.MaxInt64 / 2, math.MaxInt64 - 1, math.MaxInt64,
@@ -135,8 +135,8 @@ func FuzzValidityIsPessimistic(f *testing.F) {
 	})
 }
 
-// checkAgainstExact compares a validity with the formula in arithmetic that neither rounds nor ends. A
-// Rate is only known as well as a float64 can tell: two roundings, each of half a unit in the last place.
+// checkAgainstExact compares a validity with the formula in exact arithmetic. A float64 limits the
+// precision of a Rate: two roundings, each of half a unit in the last place.
 func checkAgainstExact(t *testing.T, got, ttl, elapsed int64, rate float64, floor int64) {
 	t.Helper()
 	const precision = 4096 // bits: enough for the product of any float64 and any int64

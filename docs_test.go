@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// maxReadme is how many words README.md may have, with its code and tables, as wc -w counts them.
+// maxReadme is the maximum number of words in README.md, with its code and tables, as wc -w counts
+// them.
 const maxReadme = 1000
 
 func TestDocsReadmeIsShort(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// alwaysFree is a Locker for the tests of a program: it grants to everybody at once.
+// alwaysFree is a Locker for the tests of a program: it grants at once to every caller.
 type alwaysFree struct{ grants uint64 }
 
 func (f *alwaysFree) Name() string { return "fake" }

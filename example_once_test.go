@@ -17,7 +17,7 @@ func ExampleOnce() {
 		fmt.Println("the report")
 		return nil
 	}
-	for range 2 { // as if two processes had a ticker
+	for range 2 { // stands for two processes with a ticker
 		ran, err := quorumlock.Once(context.Background(), client.Mutex("myapp:lock:report"), time.Hour, report,
 			quorumlock.OnSkip(func(refusal error) {
 				if held, ok := errors.AsType[*quorumlock.HeldError](refusal); ok {
@@ -33,7 +33,8 @@ func ExampleOnce() {
 	// false <nil>
 }
 
-// A process that is told to stop at the tick loses no run: its job returns the error of its ctx, and a process that stands by takes over.
+// A process that is stopped at the tick loses no run: its job returns the error of its ctx, and a
+// process on standby takes over.
 func ExampleReleaseOnError() {
 	client, nodes := connect()
 	defer nodes.Close()

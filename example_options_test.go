@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// What a refusal, Inspect and the logs show of a client is its label.
+// The label identifies a client in refusals, Inspect and the logs.
 func ExampleWithLabel() {
 	client, nodes := connect(quorumlock.WithLabel("billing-7")) // redlock.New with this option
 	defer nodes.Close()
@@ -20,14 +20,15 @@ func ExampleWithLabel() {
 	lease, err := client.Mutex("invoice:1042").TryLock(context.Background())
 	exitOn(err)
 	fmt.Println(lease.Owner().Label())
-	fmt.Println("without the option:", strings.Contains(quorumlock.DefaultLabel(), "-")) // <hostname>-<pid>
+	// <hostname>-<pid>
+	fmt.Println("without the option:", strings.Contains(quorumlock.DefaultLabel(), "-"))
 	exitOn(lease.Unlock(context.Background()))
 	// Output:
 	// billing-7
 	// without the option: true
 }
 
-// Two services that share servers have prefixes of their own, and so locks of their own.
+// Two services that share servers have prefixes, and so locks, of their own.
 func ExampleWithPrefix() {
 	client, nodes := connect()
 	defer nodes.Close()
@@ -43,7 +44,7 @@ func ExampleWithPrefix() {
 	// Output: both are held
 }
 
-// A program that takes names from its users checks them as soon as it has them.
+// A program that takes names from its users checks them at once.
 func ExampleCheckName() {
 	fmt.Println(quorumlock.CheckName("myapp:lock:invoice:1042"))
 	fmt.Println(quorumlock.CheckName(""))
@@ -52,7 +53,8 @@ func ExampleCheckName() {
 	// quorumlock: the name of the lock is empty: use a name
 }
 
-// Nodes that may restart without their data are kept out until no lease that they have forgotten can still be valid.
+// Nodes that may restart without their data are quarantined until all leases that they forgot have
+// ended.
 func ExampleWithRestartGuard() {
 	const longest = 30 * time.Second // no client uses a longer TTL
 	client, nodes := connect(quorumlock.WithRestartGuard(longest))
@@ -63,7 +65,7 @@ func ExampleWithRestartGuard() {
 	// Output: true
 }
 
-// A holder that hangs loses the lock after an hour, and whoever waits gets it.
+// A holder that hangs loses the lock after an hour, and the next waiter acquires it.
 func ExampleWithMaxHold() {
 	client, nodes := connect()
 	defer nodes.Close()
@@ -78,14 +80,16 @@ func ExampleWithRetention() {
 	client, nodes := connect()
 	defer nodes.Close()
 	ctx := context.Background()
-	shards := client.Latch("import:2026-11", 2, quorumlock.WithRetention(7*24*time.Hour)) // it is asked about for a week
+	// read for a week
+	shards := client.Latch("import:2026-11", 2, quorumlock.WithRetention(7*24*time.Hour))
 	exitOn(shards.Done(ctx, "a"))
 	exitOn(shards.Done(ctx, "b"))
 	fmt.Println(shards.Wait(ctx))
 	// Output: <nil>
 }
 
-// A job that runs once an hour keeps its lock for a while, so that a host whose clock is late does not run it again.
+// A job that runs once an hour keeps its lock for a while, so that a host with a slow clock does
+// not run it again.
 func ExampleLease_UnlockAfter() {
 	client, nodes := connect()
 	defer nodes.Close()
@@ -115,7 +119,7 @@ func ExampleDrift_Validate() {
 	// quorumlock: Drift.Rate is 2: use a rate of at least 0 and below 1, such as 0.01
 }
 
-// Goroutines with a lease's context would all get in: the lock is re-entrant by context.
+// Goroutines with a lease's context would all enter: the lock is re-entrant by context.
 func ExampleWithoutReentry() {
 	client, nodes := connect()
 	defer nodes.Close()
@@ -131,7 +135,7 @@ func ExampleWithoutReentry() {
 	// Output: true
 }
 
-// audit is an Observer that prints what happens to locks.
+// audit is an Observer that prints the events of locks.
 type audit struct{}
 
 func (audit) Begin(ctx context.Context, _ string) context.Context { return ctx }

@@ -53,7 +53,7 @@ func ExampleLocker() {
 	client, nodes := connect()
 	defer nodes.Close()
 
-	// Code that is given a Locker works alike with a node's lock, a RedLock and a MultiLock.
+	// Code with a Locker works for a lock of one node, a RedLock and a MultiLock.
 	nightly := func(ctx context.Context, lock quorumlock.Locker) error {
 		lease, err := lock.TryLock(ctx)
 		if errors.Is(err, quorumlock.ErrHeld) {
@@ -92,8 +92,8 @@ func ExampleLease() {
 	ctx := context.Background()
 	lock := client.Mutex("stock:17")
 
-	// The store remembers the highest token it has seen and refuses a write with a lower one, so a
-	// holder that was paused for too long can do no harm when it wakes.
+	// The store remembers the highest token and refuses a write with a lower one, so a holder that
+	// was paused for too long does no harm when it wakes.
 	var highest uint64
 	write := func(token uint64, what string) {
 		if token < highest {
@@ -131,11 +131,11 @@ func ExampleLease_Context() {
 	exitOn(err)
 	defer lease.Unlock(context.Background()) //nolint:errcheck // it is lost
 
-	nodes.Kill(1, 3) // three of five: nobody can renew now, nor acquire
+	nodes.Kill(1, 3) // three of five are dead: no renewal and no acquisition
 
 	<-lease.Context().Done() // by the deadline of the lease
 	if lost, ok := errors.AsType[*quorumlock.LostError](context.Cause(lease.Context())); ok {
-		fmt.Println("lost:", lost.Name) // lost.Reason says why
+		fmt.Println("lost:", lost.Name) // lost.Reason has the reason
 	}
 	// Output:
 	// lost: leader
@@ -221,13 +221,13 @@ func ExampleOption() {
 
 	// Options given to a Mutex override those given to redlock.New.
 	migration := client.Mutex("migration",
-		quorumlock.WithTTL(30*time.Second),  // a dead holder keeps others out for this long
-		quorumlock.WithWait(10*time.Second), // Lock gives up after this long
+		quorumlock.WithTTL(30*time.Second),  // how long a dead holder blocks others
+		quorumlock.WithWait(10*time.Second), // how long Lock waits
 		quorumlock.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 	)
 	fmt.Println(quorumlock.Do(context.Background(), migration, func(context.Context) error { return nil }))
 
-	// What cannot work is told before anything is sent.
+	// Invalid options are refused before any request.
 	_, err := client.Mutex("migration", quorumlock.WithTTL(time.Millisecond)).TryLock(context.Background())
 	fmt.Println(err)
 	// Output:
@@ -239,7 +239,8 @@ func ExampleOwner() {
 	client, nodes := connect()
 	defer nodes.Close()
 
-	// Two calls that share no context, but are one owner: such as the steps of a job on one host.
+	// Two calls without a common context, but with one owner: such as the steps of a job on one
+	// host.
 	job := quorumlock.NewOwner()
 	lock := client.Mutex("job:7", quorumlock.WithOwner(job))
 

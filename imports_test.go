@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a program builds that imports the library: go-redis, what that needs, and x/sync.
+// The packages in a program that imports the library: go-redis, its dependencies, and x/sync.
 func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 	allowed := []string{
 		"github.com/quorumlock/quorumlock", "github.com/redis/go-redis/v9", "golang.org/x/sync",
@@ -17,7 +17,8 @@ func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}")
 	for _, p := range publicPackages(t) {
 		dir := filepath.ToSlash(p.dir)
-		if dir == "locktest/nodetest" || strings.HasPrefix(dir, "contrib/") { // nodes in the process, for tests; modules of their own
+		// for tests, and modules of their own
+		if dir == "locktest/nodetest" || strings.HasPrefix(dir, "contrib/") {
 			continue
 		}
 		cmd.Args = append(cmd.Args, "./"+dir)
@@ -40,7 +41,7 @@ func TestImportersBuildGoRedisAndSyncAlone(t *testing.T) {
 	}
 }
 
-// An example that no test runs is soon wrong, and a long one is not taken in at a glance.
+// An untested example is soon wrong, and a long one is not readable at a glance.
 func TestEveryExampleIsShortAndHasATest(t *testing.T) {
 	examples, err := filepath.Glob("examples/*/main.go")
 	if err != nil || len(examples) < 10 {

@@ -16,11 +16,11 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// fakeLock is a Locker in the process, and the Hold of the one lease it gives.
+// fakeLock is a Locker in the process, and the Hold of its one lease.
 type fakeLock struct {
-	lockErr   error // what Lock returns
-	extendErr error // what Extend returns
-	leaveErr  error // what Leave returns
+	lockErr   error // the error of Lock
+	extendErr error // the error of Extend
+	leaveErr  error // the error of Leave
 
 	lease    *quorumlock.Lease
 	lose     context.CancelCauseFunc
@@ -196,7 +196,7 @@ func TestDo(t *testing.T) {
 		name  string
 		leave error
 		fn    error
-		want  []error // all of what Do's error is; none: it is nil
+		want  []error // all errors that Do's error matches; empty if it is nil
 	}{
 		{"success", nil, nil, nil},
 		{"the error of fn", nil, io.EOF, []error{io.EOF}},
@@ -280,7 +280,7 @@ func TestDoUnlocksWithTheCallersContextEvenIfItIsDone(t *testing.T) {
 	}
 }
 
-// noContext is what a program gives by mistake.
+// noContext is a nil context, as passed by mistake.
 var noContext context.Context
 
 func TestUnlockWithoutAContextReleasesAndSaysSo(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 func TestCheckNameRefusesKeysThatStandBesideLocks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		want []string // what the error says: why, and what to do
+		want []string // the error has the reason and the fix
 	}{
 		{"", []string{"is empty", "use a name"}},
 		{wire.TokenKey("x"), []string{`"redisson_lock_token:"`, "fencing tokens", "another beginning"}},

@@ -47,7 +47,7 @@ func TestValidateTakesOwnersOfTheGrammarOnly(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		owner quorumlock.Owner
-		want  []string // what the error says; none: it is valid
+		want  []string // parts of the error; empty if the owner is valid
 	}{
 		{"a new one", quorumlock.NewOwner(), nil},
 		{"this library's", labelled, nil},
