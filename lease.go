@@ -192,7 +192,7 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // for the writer of its RWMutex, if the hold has one lease. For other leases, a bad d or a nil ctx it returns an error that matches
 // [ErrMisuse], and the lease goes on: defer [Lease.Unlock] as ever, which does nothing after a Detach but return [ErrNotHeld].
 //
-// Detach waits for a quorum of the nodes, for the node timeout at most, even if ctx is done. After any other error the lease is over
+// Detach needs a quorum of the nodes, and waits for all of them, for the node timeout at most, even if ctx is done. After any other error the lease is over
 // and nobody can attach. The lock is released, as by [Lease.Unlock], or ends with d if this process ends first. It returns [ErrLost] if
 // the lease was lost before or while it was detached, [ErrNotHeld] if it was unlocked or detached before, and a *[QuorumError] if
 // fewer nodes confirmed than the quorum.

@@ -23,10 +23,10 @@ func (m *Machine) ask(now Time) {
 		if c.Handed > 0 {
 			former = m.attempt - 1
 		}
-		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure}
+		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure, of: int32(i)}
 		call := Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
 		if s := m.cfg.Source; s != nil {
-			call.Do, call.Token = Attach, s.Counts[i]
+			call.Do, call.Of, call.Token = Attach, int32(i), s.Counts[i]
 		}
 		m.call(call)
 	}

@@ -269,9 +269,8 @@ func (m *Machine) schedule(now Time, at time.Duration) {
 // restore asks a cell to grant again what it has lost, or to pass on what it has parked.
 func (m *Machine) restore(i int) {
 	m.Cells[i].restored = true
-	if s := m.cfg.Source; s != nil {
-		m.Cells[i].pending++
-		m.call(Call{Do: Attach, Cell: int32(i), Attempt: m.attempt, Token: s.Counts[i]})
+	if m.cfg.Source != nil {
+		m.attach(i)
 	}
 	m.call(Call{Do: Restore, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Token: m.token})
 }

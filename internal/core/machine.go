@@ -94,6 +94,7 @@ type Cell struct {
 	vote    Vote   // on what is being asked: the raise, or the release
 	counted uint64 // the last token that it has counted, if it has parked the hold
 	gone    bool   // it did not have the key when it was released
+	of      int32  // of an Attach: which cell the former owner has the hold as
 }
 
 // Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
@@ -152,6 +153,7 @@ type Machine struct {
 
 	keep     bool          // Unlock left the key for a while
 	park     bool          // it was a Detach
+	parked   bool          // a quorum has confirmed it while the hold was valid
 	returns  bool          // an Attach has failed, and another one may take the hold over
 	kept     time.Duration // until when, by the monotonic clock
 	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
@@ -240,6 +242,8 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.unlock(now, e.Keep)
 	case Detach:
 		m.detach(now, e.Keep)
+	case GiveBack:
+		m.giveBackHold(now)
 	case Close:
 		if m.phase == Holding {
 			m.lose(Closed)

@@ -40,7 +40,7 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
 		if m.cfg.Source != nil && c.State != Granted { // it may be parked there since
-			m.call(Call{Do: Release, Whose: Former, Cell: int32(i), Attempt: m.attempt})
+			m.call(Call{Do: Release, Whose: Former, Cell: int32(i), Of: c.of, Attempt: m.attempt})
 		}
 	}
 	m.changed++
@@ -89,12 +89,15 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 	}
 	t := m.tallies()
 	result := t.result(saidYes, maySayYes)
-	if result == VotePending || result == VoteLost && (t.undecided > 0 || m.keeps() && t.total[maySayYes] > t.total[saidYes]) {
+	missing := t.total[maySayYes] > t.total[saidYes]
+	m.parked = m.parked || m.park && result == VoteWon && m.Remaining(now) > 0
+	// A Detach waits for all nodes: who attaches, and unlocks, before a Park has arrived, would leave it there for its whole time.
+	if result == VotePending || m.park && missing || result == VoteLost && (t.undecided > 0 || m.keeps() && missing) {
 		return
 	}
 	m.phase, m.fx.Released = Over, true
 	m.released = Vote(result)
-	if m.park && (result == VoteLost || m.Remaining(now) <= 0) {
+	if m.park && !m.parked {
 		m.unpark()
 	}
 	for i := range m.Cells {

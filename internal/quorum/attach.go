@@ -79,6 +79,8 @@ func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
 		return quorumlock.ErrNotHeld
 	case c.hold.kept > c.lock.client.time().Mono:
 		return errs.Misusef("quorumlock: Detach: UnlockAfter of another lease of this hold of %q keeps the lock: unlock that one with Unlock", c.lock.name)
+	case len(c.hold.leases) > 1 && c.hold.loss != nil:
+		return c.hold.loss
 	case len(c.hold.leases) > 1:
 		return errs.Misusef("quorumlock: Detach: %d leases of this hold of %q are entered: unlock the others first, they would lose it", len(c.hold.leases), c.lock.name)
 	}
@@ -91,6 +93,7 @@ const maxParked = 365 * 24 * time.Hour
 const (
 	maxSplits  = 8                     // attempts of an Attach while others attach, too
 	splitPause = 10 * time.Millisecond // before the second one, on average; it doubles
+	splitTime  = time.Second           // in which the last one begins; or in three node timeouts, if that is more
 )
 
 // Attach takes over a detached hold of l.
@@ -109,9 +112,13 @@ func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error)
 	})
 }
 
+// attach tries until it is decided who has the hold. If another owner has a quorum, he may be about to pass it back. So that is final only if
+// he still has one after a node timeout, when his Attach is over.
 func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lease, error) {
 	config := l.lock
 	config.Source = &p.Source
+	last := time.Now().Add(max(splitTime, 3*l.set.NodeTimeout))
+	var other quorumlock.Owner
 	for try := 1; ; try++ {
 		c := l.newCall(&config, l.client.nextTicket(), nil, w)
 		c.caller.Former = p.Owner
@@ -122,19 +129,27 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 			return lease, nil
 		}
 		c.mu.Lock()
-		split := c.split
+		split, taker := c.split, c.machine.TakenOver()
 		pause := splitPause<<min(try, 6)/4 + time.Duration(c.machine.Draw(int(splitPause<<min(try, 6)/2)))
 		c.mu.Unlock()
 		if err == nil { // its time was over before anybody had it
 			err = l.gone(p, nil)
 		}
-		if !split || try == maxSplits {
+		switch {
+		case !split:
 			return nil, err
+		case taker != "" && (taker == other || l.client.find(taker, l) != nil):
+			return nil, l.gone(p, nil)
+		case taker == "" && try >= maxSplits || time.Now().After(last):
+			return nil, err
+		case taker != "":
+			pause = l.set.NodeTimeout
 		}
+		other = taker
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, errs.Join(ctx.Err(), err)
 		case <-l.client.stopping:
 			return nil, quorumlock.ErrClosed
 		}
@@ -152,6 +167,10 @@ func (c *call) attachFailure(why core.Reason) error {
 		return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
 	case core.Held:
 		c.split = true
+		if len(c.nodeErrors()) == 0 {
+			return c.heldError()
+		}
+		return errs.Join(c.heldError(), c.quorumError(c.machine.Granted()))
 	}
 	return c.quorumError(c.machine.Granted())
 }

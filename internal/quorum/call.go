@@ -53,7 +53,7 @@ type call struct {
 	taken    int           // cells that took the unsure ticket of the first attempt as it is
 	first    *stranger     // the last cell that was handed over before the others: see firstmember.go
 	parked   *Parked       // what an Attach takes over; nil for other calls
-	split    bool          // an Attach failed because others attach, too
+	split    bool          // an Attach failed because others attach, or have attached
 	failures int           // consecutive attempts without a quorum or granted too late; for the log
 	hold     hold
 

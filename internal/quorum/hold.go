@@ -139,8 +139,11 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	var lease *quorumlock.Lease
 	if err == nil && c.isAlive() {
 		lease = c.lease(ctx)
+		if c.parked != nil { // until its first renewal, a node keeps the hold for as long as it was to be parked
+			c.take(core.Event{Kind: core.Extend})
+		}
 	}
-	c.mu.Unlock()
+	c.flush()
 	if lease == nil {
 		c.giveUp()
 	}
@@ -261,14 +264,18 @@ func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duratio
 	return held, ended, err
 }
 
-// giveUp releases a hold that nobody has.
+// giveUp releases a hold that nobody has. That of an Attach goes back to where it was.
 func (c *call) giveUp() {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
 		return
 	}
-	c.unlock(0)
+	if c.parked != nil {
+		c.endHold(core.Event{Kind: core.GiveBack})
+	} else {
+		c.unlock(0)
+	}
 	c.flush()
 	_ = c.confirmed()
 }

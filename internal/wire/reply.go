@@ -134,8 +134,9 @@ func (r Reply) Released() (left int, held bool, err error) {
 type Passed struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
+	Late  bool             // a later token was counted there than the limit of an Attach; set with Other
 	Token uint64           // with OK: the last one that was counted at the node
-	Rival quorumlock.Owner // who has it instead, since the last Park; empty if nobody is known to
+	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 
 // Passed reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined] if the restart guard kept the node from
@@ -156,7 +157,7 @@ func (r Reply) Passed() (Passed, error) {
 	}
 	if values, isList := r.Value.([]any); isList && len(values) == 3 && values[0] == int64(3) {
 		if who, ok := values[2].(string); ok && who != "" {
-			return Passed{Rival: quorumlock.Owner(who)}, nil
+			return Passed{Late: values[1] != int64(0), Other: quorumlock.Owner(who)}, nil
 		}
 	}
 	return Passed{}, r.unexpected()

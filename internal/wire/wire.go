@@ -199,6 +199,12 @@ func Base(owner quorumlock.Owner) quorumlock.Owner {
 	return base
 }
 
+// cellOf returns the cell of an owner that is not its own base.
+func cellOf(owner quorumlock.Owner) int32 {
+	n, _ := strconv.ParseInt(string(owner[strings.LastIndexByte(string(owner), '.')+1:]), 10, 32)
+	return int32(n)
+}
+
 // OwnerOf returns the owner of a waiter's attempt.
 func OwnerOf(waiter quorumlock.Owner, attempt int) quorumlock.Owner {
 	return waiter + "." + quorumlock.Owner(strconv.Itoa(attempt))
@@ -331,22 +337,22 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 
 // Park passes the hold of owner to another one, for ttl.
 func Park(name string, owner, other quorumlock.Owner, ttl time.Duration, cell int) Call {
-	return passAs(text("park"), name, owner, other, ttl, cell)
+	return passAs(text("park"), name, owner, other, ttl, cell, cell)
 }
 
-// Attach passes the hold of another owner to owner, for ttl at least, unless the node has counted a token after last.
-func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell int) Call {
-	return passAs(number(last), name, owner, other, ttl, cell)
+// Attach passes the hold of another owner, as his cell of has it, to owner, for ttl at least, unless the node has counted a token after last.
+func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell, of int) Call {
+	return passAs(number(last), name, owner, other, ttl, cell, of)
 }
 
-// Return passes the hold of owner to another one. The key expires when it would have.
-func Return(name string, owner, other quorumlock.Owner, cell int) Call {
-	return passAs(text("back"), name, owner, other, 0, cell)
+// Return passes the hold of owner to another one, at his cell of. The key expires when it would have.
+func Return(name string, owner, other quorumlock.Owner, cell, of int) Call {
+	return passAs(text("back"), name, owner, other, 0, cell, of)
 }
 
 // passAs is a call for a cell: see Call.At.
-func passAs(how arg, name string, owner, other quorumlock.Owner, ttl time.Duration, cell int) Call {
-	return newCall(pass, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(cell)}, ms(ttl), how).At(cell)
+func passAs(how arg, name string, owner, other quorumlock.Owner, ttl time.Duration, cell, of int) Call {
+	return newCall(pass, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(of)}, ms(ttl), how).At(cell)
 }
 
 // Downgrade lets others share a lock that owner holds, and gives its share a fresh ttl. It is Renew if owner shares the lock.
