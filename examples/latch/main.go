@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"sync"
 
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -15,11 +16,13 @@ func main() {
 	check(err)
 	ctx, parts := context.Background(), []string{"download", "convert", "verify"}
 	latch := client.Latch(fmt.Sprintf("example:job:%d", os.Getpid()), len(parts)) // a name for each job
+	var workers sync.WaitGroup
 	for _, part := range parts {
-		go func() { check(latch.Done(ctx, part)) }() // a part that is done twice counts once
+		workers.Go(func() { check(latch.Done(ctx, part)) }) // a part that is done twice counts once
 	}
 	check(latch.Wait(ctx))
 	fmt.Println("all parts are done")
+	workers.Wait() // a Done returns after the quorum that opened the latch
 	check(client.Shutdown(ctx))
 }
 
