@@ -160,8 +160,8 @@ func (m *Machine) TakenOver() quorumlock.Owner {
 	return ""
 }
 
-// giveBackHold passes back a hold that was just attached: nobody wants it here.
-func (m *Machine) giveBackHold(now Time) {
+// returnHold passes back a hold that was just attached: nobody wants it here.
+func (m *Machine) returnHold(now Time) {
 	if m.phase != Holding {
 		m.unlock(now, 0)
 		return
@@ -170,12 +170,12 @@ func (m *Machine) giveBackHold(now Time) {
 	m.endRounds()
 	m.changed++
 	for i := range m.Cells {
-		m.giveBackAttached(i, Cancelled)
+		m.undoAttach(i, Cancelled)
 	}
 }
 
-// giveBackAttached gives back what an Attach that fails has got at a cell, or may have.
-func (m *Machine) giveBackAttached(i int, why Reason) {
+// undoAttach gives back what an Attach that fails has got at a cell, or may have.
+func (m *Machine) undoAttach(i int, why Reason) {
 	m.returns = why != Gone
 	if c := &m.Cells[i]; c.State == Granted || c.State == Unknown || c.pending > 0 {
 		m.call(Call{Do: m.undo(), Cell: int32(i), Of: c.of, Attempt: m.attempt})

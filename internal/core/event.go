@@ -37,9 +37,9 @@ const (
 	Return                        // pass the hold back to the former owner
 )
 
-// GivesBack reports whether the call takes away something that would stay at the node until its TTL. If such a call
+// IsRelease reports whether the call takes away something that would stay at the node until its TTL. If such a call
 // fails, the shell sends it again as soon as the node answers: see Machine.Retry.
-func (d Do) GivesBack() bool {
+func (d Do) IsRelease() bool {
 	return d == Yield || d == Release || d == ReleaseAndLeave || d == Leave || d == Park || d == Return
 }
 
