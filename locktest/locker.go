@@ -49,7 +49,7 @@ type outcome struct {
 }
 
 // New returns a lock of that name. Two locks are independent, even if they have the same name: pass
-// one to all that share it. New does no I/O.
+// one to all that share it.
 //
 // The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift, WithLabel and
 // WithoutReentry have the same effect as for real locks. The observer of WithObserver gets
