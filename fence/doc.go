@@ -37,9 +37,9 @@
 // # What is promised
 //
 // Once Mark has returned nil for a token, no write with a lower token takes effect on that
-// resource, whenever it was sent and however long it was under way. That holds as long as the mark
-// is kept. The mark must not be deleted, evicted, restored from an older backup, or lost in a
-// failover that the data survives.
+// resource, however long it was under way. That holds as long as the mark is kept. The mark must
+// not be deleted, evicted, restored from an older backup, or lost in a failover that the data
+// survives.
 //
 // One lock guards a resource. Tokens of different locks, and of different slots of a semaphore,
 // cannot be compared.

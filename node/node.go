@@ -98,9 +98,9 @@ func configure(opts []Option) func(*config) {
 // [quorumlock.ErrSeveralServers]. Calls work again once the connections have led to one server for
 // a second.
 //
-// A server cannot make the process allocate without limit. A reply of more than 16 MiB or 1,048,576
-// elements, a line of more than 64 KiB, or a reply that violates the protocol ends the connection
-// with an error.
+// A server cannot make the process allocate without limit. The limits are 16 MiB and 1,048,576
+// elements for a reply, and 64 KiB for a line. A reply beyond them, or one that violates the
+// protocol, ends the connection with an error.
 func Dial(rawURL string, opts ...Option) (*Node, error) {
 	n, err := transport.Dial(rawURL, configure(opts))
 	if err != nil {
@@ -115,12 +115,12 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 //
 // Calls of a node from Dial share pipelines. They also share scripts, unless the server is part of
 // a cluster or behind a proxy. Calls of a node from New go one by one over the client's
-// connections, like its other commands, and those for one waiter one after the other. The client's
-// hooks see each call, with the values of the waiting caller's ctx. A cluster client sends each
-// call to the server of the key.
+// connections, like its other commands; calls for one waiter are sent in order. The client's hooks
+// see each call, with the values of the waiting caller's ctx. A cluster client sends each call to
+// the server of the key.
 //
-// If the client applies the deadlines of its calls (ContextTimeoutEnabled), and connecting takes
-// longer than a call may take, the node opens the connection with a PING of its own. The limits of
+// A client may apply the deadlines of its calls (ContextTimeoutEnabled). If connecting then takes
+// longer than a call may, the node opens the connection with a PING of its own. The limits of
 // [Dial] on replies do not apply. The node does not detect an address that leads to several
 // servers; only redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr:
 // see redis.SetLogger.

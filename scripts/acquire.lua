@@ -78,9 +78,9 @@ end
 -- include counter.lua
 local token, ttl = asked, tonumber(ARGV[2])
 -- Fast path, for most grants: the hint is above the last token, in the same minute, and becomes the
--- token. Neither the clock nor the counter's expiry is read, because an earlier grant of that
--- minute read both, here or at the node from which a 'keep' took its token. Each grant that finds a
--- token of the first two seconds of a minute reads both, and counting past those takes two million
+-- token. Neither the clock nor the counter's expiry is read. An earlier grant of that minute read
+-- both, here or at the node from which a 'keep' took its token. Every grant that finds a token of
+-- the first two seconds of a minute reads both, and counting past those seconds takes two million
 -- grants. INCRBY keeps the expiry.
 if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 < 2000000 or asked > 9007199254740991 or
   ttl > 3600000 or ARGV[4] == 'keep' or

@@ -103,9 +103,10 @@ end
 -- wake serves the queue of a free lock. It hands the lock to the first waiter if hands is set and
 -- that is possible, and calls that waiter otherwise. If I am first, it does neither, and returns
 -- true. It tells the second waiter that it is next, unless that one refreshes soon. If the first
--- waiter wants a share, the sharers right behind it count as first, too: see admit. If the first
--- entry is a window's (see open.lua) and the waiter behind it has just left (stood), wake calls the
--- next one, which then asks and learns when the window ends.
+-- waiter wants a share, the sharers right behind it count as first, too: see admit.
+--
+-- The first entry may be a window's: see open.lua. If the waiter behind it has just left (stood),
+-- wake calls the next one, which then asks and learns when the window ends.
 local function wake(me, now, hands, stood, lends)
   local two, stored = front(me, now)
   if not two[1] then

@@ -10,9 +10,9 @@
 --
 -- Reply    1 raised, 0 not: the owner does not hold, or the counter has changed since
 --
--- Without the check of the token, a late raise could run while another owner holds the lock, and
--- the next grant could get the token of that owner. Sharers have one token, and may all raise to
--- it: no other token is counted while they have the lock.
+-- The check of the token stops a late raise that runs while another owner holds the lock: the next
+-- grant could get the token of that owner. Sharers have one token, and may all raise to it: no
+-- other token is counted while they have the lock.
 local held = redis.call('hget', KEYS[1], ARGV[1])
 local now = redis.call('time')
 if not held or ARGV[5] and tonumber(held) < now[1] * 1000 + math.floor(now[2] / 1000) then

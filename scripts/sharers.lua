@@ -20,9 +20,9 @@ local function hasten(waiter, stored, now)
   end
 end
 
--- sharers calls visit for each living waiter that wants a share, up to the first waiter that wants
--- none, and returns that one and its stored entry. visit returns whether the waiter has left the
--- queue. Without a visit, sharers looks only before me. It drops the dead, except me.
+-- sharers calls visit for each living waiter that wants a share. It stops at the first waiter that
+-- wants none, and returns that one and its stored entry. visit returns whether the waiter has left
+-- the queue. Without a visit, sharers looks only before me. It drops the dead, except me.
 local function sharers(me, now, visit)
   local from, count = 0, 4 -- most queues have few sharers at the front
   while true do

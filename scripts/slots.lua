@@ -120,8 +120,8 @@ local function take(owner, slot, token, now, ttl)
   lengthen(KEYS[5], ttl)
 end
 
--- wants reads from an entry the number of slots that the waiter knows, its preferred slot, and, if
--- it takes no other, the slot from which on it is told a free one.
+-- wants reads an entry: the number of slots that the waiter knows, and its preferred slot. If the
+-- waiter takes no other, wants also returns the slot from which on it is told a free one.
 local function wants(stored)
   local k, wish, other = string.match(stored or '', ' %d+k(%d+)p(%d+)o?(%d*)')
   return tonumber(k), tonumber(wish), tonumber(other)

@@ -20,8 +20,8 @@ type Resource struct {
 	grants  int
 }
 
-// Enter must be called with a new lease. It fails the test if a holder is inside with a lease that
-// has not ended, or if the token is not higher than all earlier ones.
+// Enter must be called with a new lease. It fails the test if the token is not higher than all
+// earlier ones, or if another lease is inside that has not ended.
 func (r *Resource) Enter(l *quorumlock.Lease) {
 	r.T.Helper()
 	r.mu.Lock()

@@ -286,8 +286,8 @@ func (c *Call) Begins() bool {
 	return c.entry != nil
 }
 
-// ErrRecalled is the error of an attempt that was cancelled before it was sent, and of the release
-// that cancelled it, which was not sent either.
+// ErrRecalled is the error of an attempt that was cancelled before it was sent. The release that
+// cancelled it was not sent either, and has the same error.
 var ErrRecalled = errors.New("not sent: the attempt was given back before the node's turn came")
 
 // IsFirst reports whether the call is the first attempt of its waiter, which has nothing at the

@@ -267,9 +267,9 @@ func (h Handoff) ProvenBy(secret string) bool {
 // String returns the entry in the form that the scripts take.
 func (e Entry) String() string { return string(e.appendAt(nil, &arg{number: int64(e.Successor.Cell)})) }
 
-// appendAt appends the entry for the cell in a.number. a.text is empty, "s" for a share, or
-// `k<permits>p<slot>` for a slot. The range of cells that may lead to the same server follows, if
-// there is one, and "m" for a share of a waiter for several locks. See queue.lua.
+// appendAt appends the entry for the cell in a.number: see queue.lua. a.text is empty, "s" for a
+// share, or `k<permits>p<slot>` for a slot. Then follow the range of cells that may lead to the
+// same server, if there are several, and "m" for a share of a waiter for several locks.
 func (e *Entry) appendAt(b []byte, a *arg) []byte {
 	cell, first, last := a.number&cellMask, a.number>>cellBits&cellMask, a.number>>(2*cellBits)
 	b = append(append(b, e.Waiter...), ' ')
@@ -300,8 +300,8 @@ func (e *Entry) appendAt(b []byte, a *arg) []byte {
 	return b
 }
 
-// Acquire makes owner the holder of the lock name for ttl if nobody is queued (hold 1), or
-// re-enters it (hold n, from a count of n−1). The token of a new grant is at least hint.
+// Acquire makes owner the holder of the lock name for ttl, if nobody is queued (hold 1). Hold n
+// re-enters it from a count of n−1. The token of a new grant is at least hint.
 func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
 	how := text("try")
 	if hold > 1 {
