@@ -20,8 +20,7 @@
 //	...
 //	err = table.Mark(lease.Context(), db, "invoice:1042", lease.Token())
 //
-// Each write then checks its token in the step that writes. In SQL that is the caller's
-// transaction:
+// Each write then checks its token in the step that writes. In SQL that is your transaction:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -37,9 +36,8 @@
 // # What is promised
 //
 // Once Mark has returned nil for a token, no write with a lower token takes effect on that
-// resource, however long it was under way. That holds as long as the mark is kept. The mark must
-// not be deleted, evicted, restored from an older backup, or lost in a failover that the data
-// survives.
+// resource, however long it was under way. That holds as long as the mark is kept: it must not be
+// deleted, evicted, restored from an older backup, or lost in a failover that the data survives.
 //
 // One lock guards a resource. Tokens of different locks, and of different slots of a semaphore,
 // cannot be compared.

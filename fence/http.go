@@ -127,8 +127,7 @@ func Middleware(store Store, resource func(*http.Request) string) func(http.Hand
 	}
 }
 
-// enter returns the token of an admitted request. If there is an error, status is that of the
-// response.
+// enter returns the token of an admitted request, or an error and the status of the response.
 func enter(r *http.Request, store Store, resource func(*http.Request) string, sent []string) (token uint64, leave func(), status int, err error) {
 	if len(sent) == 0 {
 		return 0, nil, http.StatusPreconditionRequired, fmt.Errorf("quorumlock: fence: the request has no %s header: send the token of the lease", HeaderToken)

@@ -15,9 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Redis keeps the token of a resource in a key beside the data of the resource, on the Redis that
-// has the data: not on the nodes of the lock. It is safe for concurrent use; its zero value is not
-// usable.
+// Redis keeps the token of a resource in a key beside the resource's data, on the same Redis, and
+// not on the nodes of the lock. It is safe for concurrent use; its zero value is not usable.
 //
 // The key is `quorumlock_fence:{resource}`, so that a cluster keeps it with the key of the
 // resource's name. If the name contains a {, the key is `quorumlock_fence*:resource`.

@@ -24,8 +24,8 @@ type Rows struct {
 	columns Columns
 }
 
-// NewRows returns a fence over the rows of your table. The error names the wrong argument. NewRows
-// does no I/O.
+// NewRows returns a fence over the rows of your table. The error names the wrong argument. It does
+// no I/O.
 func NewRows(d Dialect, c Columns) (*Rows, error) {
 	col, err := newColumn(d, c.Table, c.Key, c.Token)
 	if err != nil {

@@ -57,8 +57,7 @@ func NewSQL(d Dialect, table string) (*SQL, error) {
 	return &SQL{c, table}, nil
 }
 
-// Migration returns the statement that creates the table unless it exists. Add it to your
-// migrations.
+// Migration returns the statement that creates the table unless it exists.
 func (s *SQL) Migration() string {
 	kind, end := "TEXT", ""
 	if s.column.dialect == MySQL {
@@ -70,8 +69,8 @@ func (s *SQL) Migration() string {
 }
 
 // Mark records the token of a new holder, in one statement. Every lower token is refused from the
-// commit on: at once if db is a *sql.DB. Call it at the start of the term, before anything is read
-// or written.
+// commit on: at once if db is a *sql.DB. Call it at the start of the term, before the first read or
+// write.
 //
 // If a higher token was marked, it returns a *[StaleError], which matches [ErrStale]; other errors
 // are the driver's. A repeated call with the same token succeeds. When ctx is done first, the token

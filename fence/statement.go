@@ -24,9 +24,8 @@ type Statement struct {
 func (s Statement) String() string { return s.does }
 
 // Judge returns a *[StaleError] if the token is stale, [ErrMissing] if there is none to compare
-// with, and nil otherwise. seen is the number in the only row that the statement returned, or 0
-// without a row. With MySQL it is the LastInsertId. After an error of a Check, roll the transaction
-// back.
+// with, and nil otherwise. seen is the number in the only row that the statement returned, 0
+// without a row; with MySQL the LastInsertId. After an error of a Check, roll the transaction back.
 func (s Statement) Judge(seen int64) error {
 	if s.inserts {
 		seen = max(seen, int64(s.token)) // 0: MySQL has inserted the row

@@ -19,8 +19,8 @@ type Conformance struct {
 	// called for each check. It must register a Cleanup of t for everything that it starts.
 	New func(t *testing.T) (a, b quorumlock.Locker)
 
-	// Bubble runs each check in a testing/synctest bubble: without waiting, and with the same
-	// outcome each time. Leave it false for a Locker that uses sockets. A run then takes some
+	// Bubble runs each check in a testing/synctest bubble: without waiting, with the same outcome
+	// each time. Leave it false for a Locker that uses sockets, with which a run takes some
 	// seconds.
 	Bubble bool
 }
@@ -97,8 +97,8 @@ func (c *conformance) lock(ctx context.Context, l quorumlock.Locker) *quorumlock
 	return lease
 }
 
-// patient bounds how long Lock waits, but not the lease: its context is not cancelled after Lock
-// has returned.
+// patient bounds how long Lock waits, but not the lease: its context stays alive after Lock
+// returns.
 func patient(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(soon, func() { cancel(errors.New("locktest: it took too long")) })

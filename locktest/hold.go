@@ -11,8 +11,7 @@ import (
 // key is the key of a lock's hold in the context of a lease.
 type key struct{ locker *Locker }
 
-// hold is one owner's time with a Locker. Its fields are guarded by the Locker's mutex, or
-// immutable.
+// hold is one owner's time with a Locker. The Locker's mutex guards fields that change.
 type hold struct {
 	locker   *Locker
 	owner    quorumlock.Owner
@@ -178,8 +177,8 @@ func (h *hold) freeKept() {
 }
 
 // Hold makes another owner take the lock: at once if it is free, or else after the present holder,
-// before all waiters. It does not wait for that. release ends the hold or the wait; repeated calls
-// do nothing.
+// before all waiters. It does not wait. release ends the hold or the wait; repeated calls do
+// nothing.
 func (l *Locker) Hold() (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -14,8 +14,7 @@ import (
 )
 
 // Locker is a lock in the memory of this process: a [quorumlock.Locker] that is fair, re-entrant by
-// context and has fencing tokens from 1. It is safe for concurrent use; its zero value is not
-// usable.
+// context, with fencing tokens from 1. It is safe for concurrent use; its zero value is not usable.
 //
 // It starts no goroutine and needs no closing. Renewal always succeeds, without any work. An option
 // may turn it off or limit it; a timer then ends leases at their deadline.

@@ -12,9 +12,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// AllUnlocked returns an Observer that fails t, at its end, for each lease that was not unlocked.
-// The failure names the line that called Lock or TryLock. A lost lease counts, too: the code has no
-// Unlock for it.
+// AllUnlocked returns an Observer that fails t, at its end, for each lease that was not unlocked,
+// with the line that called Lock or TryLock. A lost lease counts, too: the code has no Unlock for
+// it.
 //
 //	client := nodetest.Start(t, 3, quorumlock.WithObserver(locktest.AllUnlocked(t))).Client()
 //

@@ -43,17 +43,15 @@ import (
 // Mutex is a lock of all its members. It is a [quorumlock.Locker], safe for concurrent use; its
 // zero value is not usable. It needs no closing.
 //
-// All members are acquired in parallel, under one owner and one TTL. They have one fencing token,
-// which is higher than that of any earlier grant of any member; of a reader's side, than that of
-// any earlier writer. If one member is lost, the whole lease is lost, and Unlock still releases the
-// others.
+// All members are acquired in parallel, under one owner and one TTL. Their one fencing token is
+// higher than that of any earlier grant of any member; of a reader's side, than that of any earlier
+// writer. If one member is lost, the whole lease is lost, and Unlock still releases the others.
 type Mutex struct {
 	inner
 	lock *quorum.Lock
 }
 
-// inner hides the method Member, by which a MultiLock is a member of another, from the
-// documentation.
+// inner hides the method Member, which makes a MultiLock a member of another, from godoc.
 type inner = quorum.Member
 
 var _ quorumlock.Locker = (*Mutex)(nil)
@@ -143,6 +141,5 @@ func (m *Mutex) Name() string { return m.lock.Name() }
 // its errors, and for the state of the nodes after a failure.
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock acquires all members without waiting for its turn. See [quorumlock.Locker] for its
-// errors.
+// TryLock acquires all members without waiting for its turn. See [quorumlock.Locker].
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }

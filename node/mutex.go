@@ -82,7 +82,7 @@ func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
 }
 
 // ForceUnlock releases the lock for all its owners. An owner loses its lease when it next renews.
-// It returns when ctx is done, or after the node's timeout; after an error, the lock may have been
+// The call returns when ctx is done, or after the node's timeout. After an error, the lock may be
 // released.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	if err := m.lock.Err(); err != nil {
@@ -92,9 +92,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	return err
 }
 
-// ForceUnlockOwner releases the lock only if that owner holds or shares it, and returns
-// [quorumlock.ErrNotHeld] otherwise. Inspect shows the owner. The rules are those of the method in
-// package redlock.
+// ForceUnlockOwner releases the lock only if that owner, as Inspect shows it, holds or shares it,
+// and returns [quorumlock.ErrNotHeld] otherwise. The rules are those of package redlock.
 func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
 	return m.forceOwner(ctx, owner, false)
 }

@@ -24,8 +24,8 @@ import (
 const DefaultTimeout = time.Second
 
 // Node is one Redis server, or a sentinel group or cluster that counts as one. It does no I/O
-// before its first call. It is safe for concurrent use. Its zero value is not usable: see [Dial]
-// and [New].
+// before its first call. It is safe for concurrent use. Its zero value is unusable: see [Dial] and
+// [New].
 type Node struct {
 	_ noCopy // locks know a node by its address
 	inner
@@ -135,6 +135,5 @@ func (n *Node) String() string { return transport.Of(n).String() }
 func (n *Node) Client() redis.UniversalClient { return transport.Of(n).Client() }
 
 // Close ends the node's goroutines and connections, and returns when all are gone. Leases of the
-// node's own locks that are still held are lost: unlock first. A client that was given to New stays
-// open.
+// node's own locks that are still held are lost: unlock first. A client given to New stays open.
 func (n *Node) Close() error { return transport.Of(n).Close() }

@@ -91,8 +91,7 @@ if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 
   if not again or last == 0 then
     -- The token of a new grant is at least the hint, so that the nodes agree at once. A hint more
     -- than 59 minutes from this node's clock is ignored; without a counter, the clock replaces it.
-    -- Grants on the fast path stay within their minute, so no hint in use is more than an hour
-    -- ahead.
+    -- Grants on the fast path stay within their minute, so no hint in use is ahead by over an hour.
     local hint = asked
     if math.abs(hint - now) > 3540000000 and ARGV[4] ~= 'keep' then
       hint = last == 0 and now or 0

@@ -3,8 +3,8 @@
 --
 -- key, ms  the key, and its time to live in milliseconds
 --
--- Without the permission for PEXPIRE, a new key would stay forever. It is then deleted, and the
--- script fails.
+-- A key without an expiry would stay forever. If the user may not set one, the new key is deleted,
+-- and the script fails.
 if type(redis.pcall('pexpire', key, ms)) == 'table' then
   if redis.call('pttl', key) == -1 then
     redis.call('del', key)

@@ -1,5 +1,5 @@
--- Releases the lock for all who hold or share it, and wakes the first in the queue. A key that is
--- no lock stays.
+-- Releases the lock for all its owners, and wakes the first in the queue. A key that is no lock
+-- stays.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- ARGV[1]  the channel on which Redisson's waiters hear of a release

@@ -76,10 +76,11 @@ end
 
 -- admit serves the sharers at the front of the queue, up to the first waiter that wants the lock
 -- for itself. If hands is set, it hands each of them a share. It calls those that it hands none,
--- unless they were called before. It skips me, and returns whether I am among them. A waiter for
--- several locks may lack the others, and would then release the share. So only the first of these
--- is handed one, and only if lends is set: the owner that releases had other locks, too, or held
--- this one alone.
+-- unless they were called before. It skips me, and returns whether I am among them.
+--
+-- A waiter for several locks may lack the others, and would then release the share. So only the
+-- first of these is handed one, and only if lends is set: the owner that releases had other locks,
+-- too, or held this one alone.
 local function admit(me, now, hands, lends)
   -- Included here, so that only calls for shared locks pay for it.
   -- include sharers.lua

@@ -71,9 +71,8 @@ local function look()
   return held, false
 end
 
--- looks tells whether a call should read all fields of a shared lock that has so many. Every call
--- reads a few fields; many are read by some calls, chosen by the clock: FEW fields a call on
--- average.
+-- looks tells whether a call should read all fields of a shared lock that has so many: always if
+-- they are few, and else in some calls, chosen by the clock, so that a call reads FEW on average.
 local function looks(fields)
   return redis.call('time')[2] % fields < FEW
 end

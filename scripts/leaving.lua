@@ -54,8 +54,8 @@ local function pass(me, now, hands, stood, lends)
     return wake(me, now, hands, stood, lends)
   end
   if redis.call('hget', KEYS[1], 'mode') == 'shared' then
-    -- If many share the lock, some of them are alive. If not, the first waiter finds out at its
-    -- next refresh.
+    -- If many share the lock, some of them are alive; or else the next refresh of the first waiter
+    -- shows it.
     local held = redis.call('hlen', KEYS[1]) <= FEW and look()
     if held and not held[1] then
       return wake(me, now, hands, stood, lends)

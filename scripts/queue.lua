@@ -59,8 +59,7 @@ local function deadline(stored)
   return tonumber(string.match(stored or '', '^%S+') or 0)
 end
 
--- isNobody tells whether an entry is a window's, which keeps the lock from all waiters: see
--- open.lua.
+-- isNobody tells whether an entry is a window's, which keeps out all waiters: see open.lua.
 local function isNobody(stored)
   return string.find(stored or '', '^%S+ 0') ~= nil
 end

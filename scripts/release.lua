@@ -68,8 +68,8 @@ if there == 0 or there == 2 then -- nobody waits
     freed()
     return left
   elseif fields ~= 16 then -- 16 is FEW in queue.lua
-    -- The key ends with the last share, and the one that was released may have been that: see looks
-    -- in holds.lua.
+    -- The key ends with the last share, which may be the one that was released: see looks in
+    -- holds.lua.
     local time, over = redis.call('time'), false
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     if time[2] % fields < 16 and share + 1 >= now + redis.call('pttl', KEYS[1]) then
@@ -103,7 +103,7 @@ end
 -- include join.lua
 -- include leaving.lua
 if share then
-  -- The key ends with the last share, and the one that was released may have been that.
+  -- The key ends with the last share, which may be the one that was released.
   local fields = redis.call('hlen', KEYS[1])
   local ended = fields > 1 and share + 1 >= now + redis.call('pttl', KEYS[1])
   if fields == FEW or ended and looks(fields) then
@@ -130,7 +130,7 @@ elseif waiter then
     takeBack(waiter, ARGV[3], ARGV[1])
   end
 end
--- A waiter that yields is not called by its own yield: it would come back at once, to the same
+-- A waiter that yields is not called by its own yield: it would return at once, to the same
 -- outcome.
 local open = pass(waiter, now, hands, stood, lends) and rejoins and 1 or 0
 if released and redis.call('exists', KEYS[1]) == 0 then

@@ -1,5 +1,4 @@
--- Acquires a share of a lock for an owner. Any number of owners share a lock, while nobody holds it
--- alone.
+-- Acquires a share of a lock for an owner. Any number of owners share a lock; nobody holds it then.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer

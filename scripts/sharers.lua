@@ -11,8 +11,7 @@ local function gathers(stored)
 end
 
 -- hasten tells a waiter that blocks sharers that it is next, unless it refreshes soon. It also
--- shortens the waiter's deadline: a dead one is dropped by the time at which a living one would
--- come.
+-- shortens the waiter's deadline, so that a dead one is dropped when a living one would have come.
 local function hasten(waiter, stored, now)
   if deadline(stored) > now + STRETCHED then
     redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + STRETCHED) .. string.match(stored, '^%S+(.*)$'))

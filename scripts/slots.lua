@@ -33,8 +33,7 @@ local function give(owner)
 end
 
 -- prune removes the holds that are over. A hold lasts as long as a key would: until the clock is
--- past its end. If KEYS[1] was evicted, the ends are unknown: the holders get their slots back when
--- they renew.
+-- past its end. If KEYS[1] was evicted, the ends are unknown: renewals then restore the slots.
 local function prune(now)
   if redis.call('exists', KEYS[1]) == 0 then
     redis.call('del', KEYS[5])
@@ -156,8 +155,7 @@ local function handSlot(waiter, stored, slot, now)
   return true
 end
 
--- serve serves the queue after a release, or after a waiter has left. It returns whether I could
--- have a slot now.
+-- serve serves the queue after a release or a leave. It returns whether I could have a slot now.
 --
 -- If one slot is free, serve hands it to the first waiter, if hands is set. Otherwise it calls the
 -- first; if that one was called before, the next, as long as there are free slots. While several

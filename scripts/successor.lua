@@ -1,8 +1,7 @@
 -- Parses the names of successors: see queue.lua. Not a script of its own: scripts include it.
 
--- isSuccessor tells whether an owner is a successor of a waiter. If before is given, the owner must
--- also be of an attempt before that one: a late attempt takes nothing from a later attempt's
--- successor.
+-- isSuccessor tells whether an owner is a successor of a waiter; if before is given, of an attempt
+-- before that one. So a late attempt takes nothing from a later attempt's successor.
 local function isSuccessor(owner, waiter, before)
   if string.sub(owner, 1, #waiter + 1) ~= waiter .. '/' then
     return false

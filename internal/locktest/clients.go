@@ -79,9 +79,8 @@ func Multi(t testing.TB, members ...quorumlock.Locker) *multilock.Mutex {
 	return m
 }
 
-// Twin returns one more client of the servers, with two addresses for the first of them: the nodes
-// "a" and "again". The nodes of the others are between these. The paths are in the order of the
-// nodes.
+// Twin returns one more client of the servers, with two addresses for the first: nodes "a" and
+// "again", the first and the last. The paths are in the order of the nodes.
 func Twin(t testing.TB, servers []*embedded.Server, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	paths := []*embedded.Server{servers[0].Path("a")}

@@ -32,7 +32,7 @@ const hub = "internal/transport.(*hub)."
 // does not wait for it.
 const dial = "internal/transport.(*Node).startDial"
 
-// Goroutines returns the stacks of the library's goroutines, except idle lanes, subscriptions and
+// Goroutines returns the stacks of the library's goroutines but idle lanes, subscriptions and
 // dials.
 func Goroutines() []string {
 	return goroutines(func(inner, outer string) bool {

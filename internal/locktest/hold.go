@@ -33,8 +33,7 @@ func Paths(t testing.TB, servers []*embedded.Server, opts ...node.Option) ([]*em
 }
 
 // Lock acquires l, or ends the test. In a synctest bubble it returns after all nodes have answered,
-// also those outside the quorum, unless the test delays them. Only the test's goroutine may call
-// it.
+// unless the test delays them. Only the test's goroutine may call it.
 func Lock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	t.Helper()
 	lease, err := l.Lock(t.Context())

@@ -20,7 +20,7 @@ import (
 // Main runs the tests of a package, and fails if goroutines of the library are left after them.
 func Main(m *testing.M) {
 	if os.Getenv("GOGC") == "" {
-		// Few objects live, many are allocated: by default the collector would take a fifth of the
+		// Few objects live, many are allocated: the default would give the collector a fifth of the
 		// time.
 		debug.SetGCPercent(400)
 	}
@@ -37,10 +37,9 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Nodes starts n embedded servers and a node for each. The end of the test closes all of them. A
-// client of these nodes is closed before, by a Cleanup that it registers later. Outside a synctest
-// bubble, the default timeout of a node is a minute, because a busy machine may exceed the usual
-// one.
+// Nodes starts n embedded servers and a node for each. The end of the test closes all of them,
+// after any client that registers its Cleanup later. Outside a synctest bubble, the default timeout
+// of a node is a minute, because a busy machine may exceed the usual one.
 func Nodes(t testing.TB, n int, opts ...node.Option) ([]*embedded.Server, []*node.Node) {
 	t.Helper()
 	if !inBubble() {

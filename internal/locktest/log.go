@@ -54,8 +54,7 @@ func (Observer) Begin(context.Context, string) context.Context { return nil }
 // Observe implements [quorumlock.Observer].
 func (o Observer) Observe(_ context.Context, e quorumlock.Event) { o(e) }
 
-// Events is a [quorumlock.Observer] that counts events. Its zero value is ready, and safe for
-// concurrent use.
+// Events is a [quorumlock.Observer] that counts events. Its zero value is ready for concurrent use.
 type Events struct {
 	mu    sync.Mutex
 	kinds map[quorumlock.EventKind]int

@@ -52,8 +52,7 @@ func (r *Resource) Leave(l *quorumlock.Lease) {
 	delete(r.inside, l)
 }
 
-// Write reports whether the resource takes a write with that token: it refuses tokens below the
-// highest.
+// Write reports whether the resource takes a write with that token: none below the highest.
 func (r *Resource) Write(token uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

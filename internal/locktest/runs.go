@@ -8,8 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// Ran returns the number of runs of the named scripts at the servers, or of all scripts if none is
-// named.
+// Ran returns the number of runs of the named scripts at the servers, or of all without names.
 func Ran(servers []*embedded.Server, scripts ...string) (n int) {
 	for _, s := range servers {
 		n += s.Ran(scripts...)

@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Ahead returns a token that is above the clock's hint by an hour and n µs: the counters then
-// decide.
+// Ahead returns a token above the clock's hint by an hour and n µs: the counters then decide.
 func Ahead(n int) uint64 { return uint64(time.Now().Add(time.Hour).UnixMicro()) + uint64(n) }
 
 // SetCounters sets the token counters of a lock, one for each server; 0 leaves none.

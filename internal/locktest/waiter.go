@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// MustLock acquires l, or ends the test. Unlike [Lock], any goroutine of a bubble may call it.
+// MustLock acquires l, or ends the test. Any goroutine of a bubble may call it, unlike [Lock].
 func MustLock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	t.Helper()
 	lease, err := l.Lock(t.Context())
@@ -18,8 +18,7 @@ func MustLock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	return lease
 }
 
-// MustUnlock unlocks the lease, or fails the test. Unlike [Unlock], any goroutine of a bubble may
-// call it.
+// MustUnlock unlocks the lease, or fails the test. Any goroutine of a bubble may call it.
 func MustUnlock(t testing.TB, lease *quorumlock.Lease) {
 	t.Helper()
 	if err := lease.Unlock(t.Context()); err != nil {
@@ -43,7 +42,7 @@ func Waiter(t testing.TB, l quorumlock.Locker) <-chan *quorumlock.Lease {
 	return got
 }
 
-// Served checks that a waiter gets the lock soon after the previous holder, with a token near the
+// Served checks that a waiter gets the lock soon after its previous holder, with a token near the
 // clock.
 func Served(t testing.TB, got <-chan *quorumlock.Lease, before *quorumlock.Lease) *quorumlock.Lease {
 	t.Helper()

@@ -1,5 +1,4 @@
-// Package options resolves the options of a lock: it applies them to the defaults and checks the
-// result.
+// Package options resolves the options of a lock: it applies them to the defaults, and checks them.
 package options
 
 import (
@@ -16,8 +15,7 @@ import (
 // maxDuration keeps the arithmetic of leases, of the restart guard and of nodes from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// unset marks a missing option, which gets its default. An explicit 0 is checked like any other
-// value.
+// unset marks a missing option, which gets its default. An explicit 0 is checked like other values.
 const unset = math.MinInt
 
 // Settings has the resolved options of a lock.

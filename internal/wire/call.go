@@ -14,7 +14,7 @@ import (
 // Call is one run of a script: the script, its keys and its arguments. If [SameSlot] is true for
 // the name of the lock, all keys are in one cluster slot.
 //
-// It has no slices of its own: keys and arguments are appended to the request, so a call costs no
+// It has no slices of its own, and encodes keys and arguments on demand: a call costs no
 // allocation.
 type Call struct {
 	Script *Script
@@ -68,8 +68,7 @@ const (
 	aLeader  // the channel of the leader's value
 )
 
-// NewCall returns a run of a script from outside this package. Arguments are formatted by
-// fmt.Append.
+// NewCall returns a run of a script from outside this package. fmt.Append formats its arguments.
 func NewCall(s *Script, keys []string, args ...any) Call {
 	return Call{Script: s, own: &own{keys, args}}
 }
@@ -132,9 +131,8 @@ func (c Call) Among(first, last int) Call {
 	return c
 }
 
-// Lends marks the Release of an owner that shares the lock and has other locks as well. The node
-// may then hand a share to a waiter for several locks, since this owner may release the others,
-// too.
+// Lends marks the Release of an owner that shares the lock and also has other locks. The node may
+// then hand a share to a waiter for several locks, to which this owner may release the others.
 func (c Call) Lends() Call {
 	c.add(text(""))
 	return c
@@ -259,9 +257,8 @@ func channel() arg { return arg{kind: aChannel} }
 
 func leaderChannel() arg { return arg{kind: aLeader} }
 
-// Waiter returns the client and the number of the owner or waiter in the call. Calls with the same
-// Waiter must run in the order in which they were made. It is empty if the first argument is no
-// owner.
+// Waiter returns the client and the number of the owner or waiter in the call, "" if the first
+// argument is no owner. Calls with the same Waiter must run in the order in which they were made.
 func (c *Call) Waiter() string {
 	if c.count == 0 || c.args[0].kind != aText && c.args[0].kind != aOwner {
 		return ""
@@ -290,8 +287,8 @@ func (c *Call) Begins() bool {
 // cancelled it was not sent either, and has the same error.
 var ErrRecalled = errors.New("not sent: the attempt was given back before the node's turn came")
 
-// IsFirst reports whether the call is the first attempt of its waiter, which has nothing at the
-// node before it.
+// IsFirst reports whether the call is the first attempt of its waiter, with nothing before it
+// there.
 func (c *Call) IsFirst() bool {
 	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != pass && c.Script != guardedPass && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
 }

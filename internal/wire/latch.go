@@ -58,7 +58,7 @@ func latchCall(name string, n int, mode LatchMode, retention time.Duration, serv
 	return NewCall(latch, []string{name, LatchKey(name), TokenKey(name)}, args...)
 }
 
-// LatchState is the state of a latch at one node. Two nodes with the same Count and Digest have the
+// LatchState is the state of a latch at one node. Nodes with the same Count and Digest have the
 // same ids.
 type LatchState struct {
 	There bool
@@ -129,8 +129,7 @@ func latchRefusal(said string, n int) error {
 	return wrongKind{"latch", "another type of value"}
 }
 
-// wrongKind is [quorumlock.ErrWrongKind] with the kind that the caller used and the kind at the
-// node.
+// wrongKind is [quorumlock.ErrWrongKind] with the kind of the call and the kind at the node.
 type wrongKind struct{ used, has string }
 
 func (e wrongKind) Error() string {

@@ -64,8 +64,7 @@ type Answer struct {
 	Free      bool // refused: the lock is free, but others are queued before the caller
 	// If refused: the holder, or the first in the queue if the lock is free.
 	Holder quorumlock.Owner
-	// If refused: until the holder's key expires, or until the caller should ask again; 0 if
-	// unknown.
+	// If refused: until the holder's key expires, or the caller should ask again; 0 if unknown.
 	TTL      time.Duration
 	Position int // if refused: position in the queue, from 0; -1 if not queued
 }
@@ -126,8 +125,7 @@ func (r Reply) Done() (bool, error) {
 	return n == 1, err
 }
 
-// Released reads the reply to Release: the count that is left, and whether the owner held the
-// entry.
+// Released reads the reply to Release: the count that is left, and whether the entry was held.
 func (r Reply) Released() (left int, held bool, err error) {
 	n, err := r.integer()
 	if err != nil {

@@ -38,8 +38,7 @@ func SlotsKey(name string) string {
 }
 
 // OfSemaphore turns the call into one for a semaphore with that many permits. slot is the preferred
-// slot of an Acquire or Yield, and the owner's slot in a Restore or Renew. Re-entry calls have no
-// counterpart.
+// slot of an Acquire or Yield, and the owner's in a Restore or Renew. Re-entry has no counterpart.
 func (c Call) OfSemaphore(permits, slot int) Call {
 	c.keys = lockSlots
 	switch c.Script {
@@ -153,8 +152,7 @@ func asNumber(v any) (float64, bool) {
 	return n, ok && err == nil
 }
 
-// noSemaphore returns the error for keys that a semaphore should have, and that hold something
-// else.
+// noSemaphore returns the error for keys of a semaphore that hold something else.
 func noSemaphore(what string) error {
 	switch {
 	case what == "token":

@@ -5,13 +5,11 @@ import (
 	"time"
 )
 
-// SameClock is the largest difference between a client's clock and the nodes' clocks that is not
-// corrected. Clocks under NTP agree more closely than a round trip can measure. join.lua has the
-// same number.
+// SameClock is the largest difference between a client's clock and the nodes' that is not
+// corrected. NTP keeps clocks closer than a round trip can measure. join.lua has the same number.
 const SameClock = time.Second
 
-// FreshClock is how long a client relies on a reading of the nodes' clocks: clocks run at different
-// rates.
+// FreshClock is how long a client relies on a reading of the nodes' clocks, since rates differ.
 const FreshClock = time.Minute
 
 // Ahead returns how far a node's clock is ahead of the client's, from one answer. late is how far

@@ -32,8 +32,8 @@ var (
 	inspect        = newScript("inspect", lua("inspect"))
 )
 
-// Scripts returns all scripts of this package. A guarded script has the name of the one without
-// guard.
+// Scripts returns all scripts of this package. A script with a guard has the name of the one
+// without.
 func Scripts() []*Script {
 	return []*Script{
 		acquire, guardedAcquire, share, guardedShare, downgrade, raise, renew, pass, guardedPass, release, forceRelease, open, leave, inspect,
@@ -146,8 +146,8 @@ func appendPrefixed(b []byte, prefix, suffix, name string) []byte {
 }
 
 // SameSlot reports whether a cluster keeps all keys of the lock name at one server. It does not if
-// the name has braces that form no hash tag, as in "a{b" or "a}b": keys have Redisson's form, which
-// expects a tag.
+// the name has braces that form no hash tag, as in "a{b" or "a}b": Redisson's form of keys expects
+// one.
 func SameSlot(name string) bool {
 	_, tag, braced := strings.Cut(name, "{")
 	if !braced {
@@ -373,8 +373,8 @@ func Release(name string, owner quorumlock.Owner, hold int) Call {
 	return newCall(release, name, lockAll, who(owner), number(hold), channel())
 }
 
-// ReleaseAndLeave is Release and Leave in one. If all is true, it also releases what the waiter's
-// successors hold.
+// ReleaseAndLeave is Release and Leave in one. If all is true, it also releases the holds of the
+// waiter's successors.
 func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call {
 	if all {
 		return newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""), text("all"))
@@ -415,8 +415,7 @@ func IsTheirs(message string) (theirs bool, window time.Duration) {
 	return false, time.Duration(max(len(message)-3, 0)) * time.Millisecond
 }
 
-// GivesUp reports whether such a message announces that an attempt was abandoned: no hold has
-// ended.
+// GivesUp reports whether such a message announces an abandoned attempt: no hold has ended.
 func GivesUp(message string) bool { return message == "00" }
 
 // IsStranger reports whether an owner is not this library's, and so most likely Redisson's.
@@ -431,8 +430,8 @@ func Yield(name string, owner quorumlock.Owner, e Entry) Call {
 	return c
 }
 
-// Leave takes waiter out of the queue. If all is true, it also releases what the waiter's
-// successors hold.
+// Leave takes waiter out of the queue. If all is true, it also releases the holds of its
+// successors.
 func Leave(name string, waiter quorumlock.Owner, all bool) Call {
 	which := "none"
 	if all {

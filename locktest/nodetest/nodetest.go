@@ -86,8 +86,8 @@ func (n *Nodes) NewClient(opts ...quorumlock.Option) *redlock.Client {
 	return client
 }
 
-// Node returns another connection to the first node, for locks on a single node. The end of the
-// test closes it.
+// Node returns another connection to the first node, for locks on it. The end of the test closes
+// it.
 func (n *Nodes) Node() *node.Node {
 	n.t.Helper()
 	one, err := n.servers[0].Node()

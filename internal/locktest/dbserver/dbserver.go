@@ -1,8 +1,7 @@
 //go:build unix
 
-// Package dbserver starts database servers for tests: separate processes, with empty data that is
-// removed at the end. It needs no driver. A server may need a moment before it answers: see
-// [Server.Await].
+// Package dbserver starts database servers for tests: processes with empty data, removed at the
+// end. It needs no driver. A server may need a moment before it answers: see [Server.Await].
 package dbserver
 
 import (
@@ -38,8 +37,7 @@ func (e *MissingError) Error() string {
 	return fmt.Sprintf("%s is not installed: on Debian, apt-get install %s", e.Program, e.Package)
 }
 
-// Postgres starts a PostgreSQL server with the user fence, without password, and the database
-// postgres.
+// Postgres starts a PostgreSQL server with the user fence, no password, and the database postgres.
 func Postgres() (*Server, error) {
 	initdb, err := find("initdb", "postgresql", "/usr/lib/postgresql/*/bin/initdb")
 	if err != nil {
@@ -61,7 +59,7 @@ func Postgres() (*Server, error) {
 			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off"))
 }
 
-// MariaDB starts a MariaDB server with the user root, without password, and the database test.
+// MariaDB starts a MariaDB server with the user root, no password, and the database test.
 func MariaDB() (*Server, error) {
 	install, err := find("mariadb-install-db", "mariadb-server-core")
 	if err != nil {
@@ -97,8 +95,7 @@ func Redis() (*Server, error) {
 	return s.start(nil, exec.Command(program, "--bind", host, "--port", port, "--save", "", "--appendonly", "no"))
 }
 
-// find returns the path of a program: from PATH, or else the last match of the first pattern with
-// matches.
+// find returns the path of a program: from PATH, or else the last match of a pattern.
 func find(program, pkg string, patterns ...string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil

@@ -25,9 +25,8 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// requests forwards the client's requests to the server. It forwards them even after the client has
-// gone: they were on their way. It never blocks the client: go-redis holds a mutex while it writes
-// a subscription.
+// requests forwards the client's requests to the server, even after the client has gone: they were
+// on their way. It never blocks the client: go-redis holds a mutex while it writes a subscription.
 func (l *link) requests() {
 	defer l.s.running.Done()
 	under := newQueue()

@@ -27,8 +27,7 @@ func Instant(t time.Time) time.Time {
 // realTime has a monotonic reading, because it is read outside a bubble.
 var realTime = time.Now()
 
-// parts returns the fields of a time.Time: ext is the monotonic reading if wall has the flag for
-// it.
+// parts returns the fields of a time.Time: ext is the monotonic reading if wall has its flag.
 func parts(t *time.Time) *struct {
 	wall uint64
 	ext  int64

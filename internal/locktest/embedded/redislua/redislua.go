@@ -2,8 +2,7 @@
 // redis.call. miniredis has the same Lua, but makes a new state with all libraries for every run,
 // which takes ten times as long as the script.
 //
-// It is for tests and the simulation. The model in proof/scriptmodel agrees with it, and with real
-// servers.
+// It is for tests and the simulation. proof/scriptmodel and real servers agree with it.
 package redislua
 
 import (
