@@ -2,7 +2,7 @@
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
--- ARGV[1]  how many waiters to return
+-- ARGV[1]  how many waiters to return; 0: all
 --
 -- Reply    {held, pttl, token, length, waiters, entries, now}: held has the fields of the lock's
 --          hash, each followed by its value, and is empty if the lock is free; pttl is negative if

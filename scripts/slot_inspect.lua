@@ -1,7 +1,7 @@
 -- Reads the state of a semaphore at one instant.
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
--- ARGV[1]  how many waiters to return
+-- ARGV[1]  how many waiters to return; 0: all
 --
 -- Reply    {owners, ends, tokens, length, waiters, entries, now}: owners are in the order of their
 --          slots, each followed by its slot; ends are the ends of their holds in ms of the node's

@@ -323,7 +323,7 @@ func AcquireQueued(name string, owner quorumlock.Owner, ttl time.Duration, hint 
 	return c
 }
 
-// Restore is Acquire for a holder whose key the node has lost. It passes the queue.
+// Restore is Acquire for a holder after the node has lost its key. It passes the queue.
 func Restore(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
 	return acquireAs(text("keep"), name, owner, ttl, token)
 }
@@ -452,7 +452,7 @@ func ForceRelease(name string) Call {
 	return newCall(forceRelease, name, lockQueue, channel())
 }
 
-// Inspect reads the state of a lock and its first waiters, at most waiters of them.
+// Inspect reads the state of a lock and its first waiters, at most waiters of them; 0 means all.
 func Inspect(name string, waiters int) Call {
 	return newCall(inspect, name, lockAll, number(waiters))
 }
