@@ -1,11 +1,11 @@
 -- Reads the state of a semaphore at one instant.
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
--- ARGV[1]  how many waiters to name
+-- ARGV[1]  how many waiters to return; 0: all
 --
--- Reply    {owners, ends, tokens, length, waiters, entries, now}: owners are in the order of their slots, each followed by its slot;
---          ends are when their holds end, in ms of the node's clock, which may be past; tokens are their fencing tokens; the
---          rest is as that of inspect.lua
+-- Reply    {owners, ends, tokens, length, waiters, entries, now}: owners are in the order of their
+--          slots, each followed by its slot; ends are the ends of their holds in ms of the node's
+--          clock, and may be past; tokens are their fencing tokens; the rest is as in inspect.lua
 -- include queue.lua
 -- include holds.lua
 -- include slots.lua
