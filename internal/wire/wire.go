@@ -419,7 +419,7 @@ func IsTheirs(message string) (theirs bool, window time.Duration) {
 func GivesUp(message string) bool { return message == "00" }
 
 // IsStranger reports whether an owner is not this library's, and so most likely Redisson's.
-func IsStranger(owner quorumlock.Owner) bool {
+func IsRedisson(owner quorumlock.Owner) bool {
 	return owner != "" && !strings.Contains(string(owner), "~")
 }
 

@@ -27,7 +27,7 @@ var bugs = []mutation.Bug{
 	bug("validity starts after the replies", "internal/core Machine.hold", "m.asked", "now", wire(400), core(4000)),
 	bug("a handoff's validity starts when the waiter hears of it", "internal/core Machine.hold", "m.ttl = m.cfg.HandTTL", "m.start, m.ttl = now, m.cfg.HandTTL", wire(400), core(4000)),
 	bug("a late renewal resurrects a lost hold", "internal/core Machine.checkDeadline", "m.Remaining(now) > 0", "m.Remaining(now) > -m.cfg.TTL", core(4000)),
-	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.ahead, m.renew)", "m.renew", wire(400), core(4000)),
+	bug("only a failed renewal reveals a loss", "internal/core Machine.Wake", "earlier(m.Until()-m.suspended, m.renew)", "m.renew", wire(400), core(4000)),
 	bug("elapsed time comes from the wall clock alone", "internal/quorum Client.clocks", "mono := now.Sub(c.base)", "mono := now.Round(0).Sub(c.base.Round(0))", wire(4000)),
 	bug("a step of the wall clock counts as a suspend", "internal/quorum Client.clocks", "c.boot == nil", "true", wire(4000)),
 
@@ -101,7 +101,7 @@ var bugs = []mutation.Bug{
 	bug("one node less than a quorum agrees on a latch", "internal/quorum latchRound.agreed", "same >= r.latch.need", "same >= max(r.latch.need-1, 1)", wire(8000)),
 	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400)),
 	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000)),
-	bug("waiters do not listen to Redisson", "internal/quorum call.listen", "c.lock.client.strangers.some.Load() > 0", "false", tests("proof/redisson", "TestReleaseByRedissonIsNoticed|TestOnlyThoseWhoMeet")),
+	bug("waiters do not listen to Redisson", "internal/quorum call.listen", "c.lock.client.peers.some.Load() > 0", "false", tests("proof/redisson", "TestReleaseByRedissonIsNoticed|TestOnlyThoseWhoMeet")),
 	bug("a member that Java has again counts as free", "internal/quorum call.handedOver", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
 	bug("a leader is told late of the end of its lease", "election newTerm", "lease.Context()", "context.WithoutCancel(ctx)", tests("election", "TestLeadershipEnds|TestHostile")),
 	bug("a leader of a minority is sure", "election Election.best", "lasting >= need", "lasting >= need-1", tests("election", "TestAMinority")),
