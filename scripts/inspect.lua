@@ -2,7 +2,7 @@
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
--- ARGV[1]  how many waiters to return; 0: all
+-- ARGV[1]  how many waiters to return
 --
 -- Reply    {held, pttl, token, length, waiters, entries, now}: held has the fields of the lock's
 --          hash, each followed by its value, and is empty if the lock is free; pttl is negative if
@@ -20,7 +20,7 @@ elseif type(token) == 'table' and type(redis.pcall('hlen', KEYS[4])) == 'number'
 elseif type(token) == 'table' then
   return string.find(token.err, 'WRONGTYPE', 1, true) and redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4]) or token
 end
-local waiters = redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores')
+local waiters = ARGV[1] ~= '0' and redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores') or {}
 local entries = {}
 for i = 1, #waiters, 2 do
   entries[#entries + 1] = redis.call('hget', KEYS[3], waiters[i]) or ''

@@ -452,7 +452,7 @@ func ForceRelease(name string) Call {
 	return newCall(forceRelease, name, lockQueue, channel())
 }
 
-// Inspect reads the state of a lock and its first waiters, at most waiters of them; 0 means all.
+// Inspect reads the state of a lock and its first waiters, at most waiters of them.
 func Inspect(name string, waiters int) Call {
 	return newCall(inspect, name, lockAll, number(waiters))
 }

@@ -115,10 +115,7 @@ func (n *Node) inspect() wire.Reply {
 		token = n.counter()
 	}
 	all := n.queue.ranked()
-	queue := all
-	if count := int(n.number(1)); count > 0 {
-		queue = all[:min(len(all), count)]
-	}
+	queue := all[:min(len(all), int(n.number(1)))]
 	entries := make([]any, len(queue))
 	for i, m := range queue {
 		entries[i] = n.stored(m.Name).stored
