@@ -17,12 +17,11 @@ func (l *Lock) AllowDetach() { l.detaches = !l.shared && l.cells[0].Permits == 0
 
 // Detach is that of Lease: leave ends the lease, and reports false if it was unlocked before.
 func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Duration, leave func() bool) (string, error) {
-	client := c.lock.client
+	client, began := c.lock.client, time.Now()
 	if client.Begin() != nil {
-		return "", quorumlock.ErrLost // Close has told the lease so
+		return "", c.released(ctx, lease, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
 	}
 	defer client.End()
-	began := time.Now()
 	parked := &Parked{Key: c.lock.cells[0].Name, Need: c.needed(), Until: began.Add(c.lock.set.Drift.Validity(d, 0))}
 	c.mu.Lock()
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
@@ -53,11 +52,7 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 	}
 	ended := c.hold.loss == nil
 	c.mu.Unlock()
-	if c.watch != nil {
-		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
-			Lease: lease, Ended: ended, Held: held, Err: err})
-	}
-	if err != nil {
+	if c.released(ctx, lease, began, held, ended, err) != nil {
 		return "", err
 	}
 	return parked.String(), nil

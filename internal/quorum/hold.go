@@ -216,18 +216,21 @@ func (c *call) log(f func(log *slog.Logger)) {
 
 // Leave is quorumlock.Hold's.
 func (c *call) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
+	began := time.Now()
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has told the lease so
+		return c.released(ctx, l, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
 	}
 	defer c.lock.client.End()
-	if c.watch == nil {
-		_, _, err := c.leave(ctx, l, keep)
-		return err
-	}
-	began := time.Now()
 	held, ended, err := c.leave(ctx, l, keep)
-	c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
-		Lease: l, Ended: ended, Held: held, Err: err})
+	return c.released(ctx, l, began, held, ended, err)
+}
+
+// released tells the observer that an Unlock or a Detach has ended with err, which it returns.
+func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Time, held time.Duration, ended bool, err error) error {
+	if c.watch != nil {
+		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
+			Lease: l, Ended: ended, Held: held, Err: err})
+	}
 	return err
 }
 
