@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Dialect is the kind of a database. Its zero value is none, and refused.
+// Dialect is the kind of a database. The zero value is invalid.
 type Dialect int
 
 // The dialects.
@@ -46,7 +46,7 @@ type DB interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// column is where tokens are kept: one for each key of a table. The names are quoted.
+// column is the column with the token of each key of a table. The names are quoted.
 type column struct {
 	dialect           Dialect
 	table, key, token string
@@ -90,7 +90,7 @@ func (d Dialect) quote(name string) string {
 	return `"` + name + `"`
 }
 
-// statement is one that is being written.
+// statement builds a statement.
 type statement struct {
 	dialect Dialect
 	text    strings.Builder
@@ -113,16 +113,17 @@ func (s *statement) add(text string, args ...any) {
 	s.text.WriteString(text)
 }
 
-// raised sets the token column to the maximum of the stored token and the caller's. Only a mark sets a column without a
-// token. The resulting token shows whether the caller is stale. The statement locks the row until the end of the transaction,
-// even without a change.
+// raised sets the token column to the maximum of the stored token and the caller's. Only a mark
+// sets a column without a token. The resulting token shows whether the caller is stale. The
+// statement locks the row until the end of the transaction, even if it changes nothing.
 func (s *statement) raised(stored string, token int64, mark bool) {
 	before, greatest, after := "", "GREATEST", ""
 	switch s.dialect {
 	case SQLite:
 		greatest = "max"
 	case MySQL:
-		// There is no RETURNING. LAST_INSERT_ID(x) is x, and has the server return it beside the count of rows.
+		// MySQL has no RETURNING. LAST_INSERT_ID(x) returns x, and makes the server report it with
+		// the count of rows.
 		before, after = "LAST_INSERT_ID(", ")"
 	}
 	if mark {
@@ -179,7 +180,7 @@ type assignment struct {
 	value  any
 }
 
-// done returns the statement, to be run by what does says.
+// done returns the statement. does describes it in errors.
 func (s *statement) done(does, resource string, token uint64) Statement {
 	return Statement{Text: s.text.String(), Args: s.args, dialect: s.dialect, does: does, resource: resource, token: token}
 }

@@ -1,8 +1,9 @@
-// Package fence is the resource's half of a fencing token: it refuses the write of a holder that was paused until after
-// its lease, and has not noticed yet.
+// Package fence checks fencing tokens at the resource: it refuses the write of a holder that was
+// paused past the end of its lease and has not noticed.
 //
-// A lock cannot stop such a holder. The resource can, if it remembers the highest token it has seen and refuses a lower
-// one. (Kleppmann, "How to do distributed locking", 2016.) This package keeps that token where the data is:
+// A lock cannot stop such a holder. The resource can, if it keeps the highest token that it has
+// seen and refuses lower ones. (Kleppmann, "How to do distributed locking", 2016.) This package
+// keeps the token beside the data:
 //
 //   - [SQL] in a table of its own, in Postgres, MySQL, MariaDB or SQLite, over database/sql;
 //   - [Rows] in a column of the rows that are written;
@@ -11,14 +12,15 @@
 //
 // # Mark first, then check each write
 //
-// A holder calls Mark at the start of its term, and begins to work when Mark has returned nil. From then on every
-// earlier holder is refused, though the new one has not written yet: what it reads now can no longer change under it.
+// A holder calls Mark at the start of its term, and begins to work when Mark has returned nil. From
+// then on every earlier holder is refused, even before the new one writes: the data that it reads
+// can no longer change under it.
 //
 //	lease, err := lock.Lock(ctx)
 //	...
 //	err = table.Mark(lease.Context(), db, "invoice:1042", lease.Token())
 //
-// Then each write checks its token in the same step that writes. In SQL that is the caller's own transaction:
+// Each write then checks its token in the step that writes. In SQL that is your transaction:
 //
 //	tx, err := db.BeginTx(ctx, nil)
 //	...
@@ -28,14 +30,15 @@
 //	... // the writes
 //	return tx.Commit()
 //
-// A write whose resource was never marked is refused with [ErrMissing]. So a table that lost its marks takes no write
-// until the present holder has marked it again.
+// A write to a resource that was never marked is refused with [ErrMissing]. So a table that lost
+// its marks takes no write until the present holder marks it again.
 //
 // # What is promised
 //
-// Once Mark has returned nil for a token, no write with a lower token takes effect on that resource, whenever it was
-// sent and however long it was under way. That holds as long as the mark is kept: it is data like the data it
-// guards, and must not be deleted, evicted, restored from an older backup, or lost in a failover that the data survives.
+// Once Mark has returned nil for a token, no write with a lower token takes effect on that
+// resource, however long it was under way. That holds as long as the mark is kept: it must not be
+// deleted, evicted, restored from an older backup, or lost in a failover that the data survives.
 //
-// A resource is guarded by one lock. Tokens of different locks, and of different slots of a semaphore, cannot be compared.
+// One lock guards a resource. Tokens of different locks, and of different slots of a semaphore,
+// cannot be compared.
 package fence

@@ -9,16 +9,16 @@ import (
 )
 
 var (
-	// ErrStale says that the resource has seen a higher token: the caller no longer has the lock. Nothing was written, and
-	// trying again is of no use. A *[StaleError] says which token.
+	// ErrStale is the error of a caller that no longer has the lock: the resource has seen a higher
+	// token. Nothing was written, and a retry does not help. A *[StaleError] has the tokens.
 	ErrStale = errors.New("quorumlock: fence: the fencing token is stale: a later holder has the lock")
 
-	// ErrMissing says that there is no token to compare with: the resource was not marked, or the row does not exist.
-	// Nothing was written. Call Mark at the start of the term.
+	// ErrMissing is the error of a check without a token to compare with: the resource was not
+	// marked, or the row does not exist. Nothing was written. Call Mark at the start of the term.
 	ErrMissing = errors.New("quorumlock: fence: the resource has no fencing token: call Mark at the start of the term")
 )
 
-// StaleError says which token was refused, and because of which. errors.Is(err, [ErrStale]) is true for it.
+// StaleError is [ErrStale] with the refused token and the higher token that was seen.
 type StaleError struct {
 	Resource string
 	Token    uint64 // the caller's
@@ -32,7 +32,7 @@ func (e *StaleError) Error() string {
 // Unwrap returns [ErrStale].
 func (e *StaleError) Unwrap() error { return ErrStale }
 
-// maxResource is the longest name of a resource, in bytes: what the key of a table may have.
+// maxResource is the longest name of a resource, in bytes: the size of the table's key.
 const maxResource = 255
 
 func checkResource(resource string) error {

@@ -1,8 +1,8 @@
 -- The head of every guarded script.
 --
--- KEYS[1]  where the resource's highest token is kept
+-- KEYS[1]  the key of the resource's highest token
 -- ARGV[1]  the caller's token, in decimal
--- ARGV[2]  for how long the token is kept from now on, in milliseconds; 0: for ever
+-- ARGV[2]  how long the token is kept from now on, in milliseconds; 0: forever
 -- ARGV[3]  1 if a resource without a token is marked, 0 if it is refused
 --
 -- Tokens are compared as text: a Lua number is exact only up to 2^53.

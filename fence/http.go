@@ -12,29 +12,31 @@ import (
 
 // The headers of a fenced request and of its refusal.
 const (
-	HeaderToken = "Fencing-Token"      // of a request: the token, in decimal
-	HeaderSeen  = "Fencing-Token-Seen" // of a response with status 412: the highest token that the resource has seen
+	HeaderToken = "Fencing-Token"      // in a request: the token, in decimal
+	HeaderSeen  = "Fencing-Token-Seen" // in a response with status 412: the highest token seen
 )
 
 type contextKey struct{}
 
-// NewContext returns a context that carries a fencing token: in a client, for [Transport]. Its parent is usually the
-// context of the lease, so that the request ends with it.
+// NewContext returns a context with a fencing token, for [Transport] in a client. Its parent is
+// usually the context of the lease, so that the request ends with the lease.
 //
 //	ctx := fence.NewContext(lease.Context(), lease.Token())
 func NewContext(parent context.Context, token uint64) context.Context {
 	return context.WithValue(parent, contextKey{}, token)
 }
 
-// FromContext returns the token that ctx carries, if any. [Middleware] puts the token of a request into its context.
+// FromContext returns the token of ctx, if it has one. [Middleware] puts the token of a request
+// into the request's context.
 func FromContext(ctx context.Context) (token uint64, ok bool) {
 	token, ok = ctx.Value(contextKey{}).(uint64)
 	return token, ok
 }
 
-// Transport returns a RoundTripper that sends the token of a request's context, see [NewContext], as [HeaderToken]. A
-// request without a token goes as it is: the service refuses it if it needs one. base does the rest; nil means
-// [http.DefaultTransport]. It is safe for concurrent use if base is.
+// Transport returns a RoundTripper that sends the token of a request's context, see [NewContext],
+// as [HeaderToken]. It sends a request without a token unchanged: the service refuses it if a token
+// is needed. base sends the requests; nil means [http.DefaultTransport]. A Transport is safe for
+// concurrent use if base is.
 func Transport(base http.RoundTripper) http.RoundTripper {
 	if base == nil {
 		base = http.DefaultTransport
@@ -52,8 +54,8 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// CheckResponse returns a *[StaleError] (errors.Is [ErrStale]) if a response says that [Middleware] has refused a stale
-// token, and nil otherwise. It does not read the body.
+// CheckResponse returns a *[StaleError], which matches [ErrStale], if [Middleware] refused the
+// request for a stale token, and nil otherwise. It does not read the body.
 func CheckResponse(r *http.Response) error {
 	if r == nil || r.StatusCode != http.StatusPreconditionFailed {
 		return nil
@@ -70,31 +72,35 @@ func CheckResponse(r *http.Response) error {
 	return stale
 }
 
-// Middleware returns a wrapper for handlers that refuses requests with a stale token. resource says what a request writes
-// to: one name for all that one lock protects. The handler finds the token with [FromContext].
+// Middleware returns a wrapper for handlers that refuses requests with a stale token. resource
+// returns the name of the resource that a request writes to: one name for everything that one lock
+// protects. The handler finds the token with [FromContext].
 //
-// It answers in place of the handler
+// In place of the handler, it answers
 //
 //   - 412 Precondition Failed, with [HeaderSeen], if the token is lower than one that was seen;
 //   - 428 Precondition Required if there is no token; a GET, HEAD or OPTIONS needs none;
 //   - 400 Bad Request if the token or the name of the resource is malformed;
 //   - 503 Service Unavailable if the store fails: nothing was compared.
 //
-// The first request of a holder marks its token. So a holder that reads before it writes sends the token with the read.
+// The first request of a holder marks its token. So a holder that reads before it writes sends the
+// token with the read.
 //
-// The middleware believes every token, and marks it whatever the method is: a GET with a token is marked, too. Whoever may send
-// a token can send a huge one, and lock out the real holders for good. So authenticate and authorize requests outside the
-// middleware:
+// The middleware trusts every token, and marks it for every method, GET included. A client that may
+// send tokens can send a huge one, and lock out the real holders for good. So authenticate and
+// authorize requests outside the middleware:
 //
 //	http.Handle("/invoices/", authenticated(fence.Middleware(store, resource)(handler)))
 //
-// A store keeps a row, a key or a few bytes for each name that it has seen, usually forever. Return "" for what does not
-// exist: a request with a token is then answered with 400, and the store is not asked. A GET, HEAD or OPTIONS without a token
-// goes to the handler without resource being called.
+// A store keeps a row, a key or a few bytes for each name that it has seen, usually forever.
+// resource should return "" for a name that does not exist: a request with a token then gets a 400,
+// and the store is not called. A GET, HEAD or OPTIONS without a token goes to the handler without a
+// call of resource.
 //
-// A request that was let in may be overtaken by one with a higher token before its handler writes. [Memory] excludes
-// that: it lets one request in at a time. With other stores the handler must check the token in the step that writes, with
-// [SQL.Check], [Rows.Set] or [Redis.Run]; the middleware then only keeps out what is late already.
+// An admitted request may be overtaken by one with a higher token before its handler writes.
+// [Memory] excludes that: it admits one request at a time. With other stores the handler must check
+// the token in the step that writes, with [SQL.Check], [Rows.Set] or [Redis.Run]; the middleware
+// then only refuses requests that arrive too late.
 func Middleware(store Store, resource func(*http.Request) string) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +127,7 @@ func Middleware(store Store, resource func(*http.Request) string) func(http.Hand
 	}
 }
 
-// enter returns the token of a request that may go on. If there is an error, status is what to answer.
+// enter returns the token of an admitted request, or an error and the status of the response.
 func enter(r *http.Request, store Store, resource func(*http.Request) string, sent []string) (token uint64, leave func(), status int, err error) {
 	if len(sent) == 0 {
 		return 0, nil, http.StatusPreconditionRequired, fmt.Errorf("quorumlock: fence: the request has no %s header: send the token of the lease", HeaderToken)
@@ -139,7 +145,7 @@ func enter(r *http.Request, store Store, resource func(*http.Request) string, se
 	case errors.Is(err, ErrStale):
 		return 0, nil, http.StatusPreconditionFailed, err
 	case err != nil:
-		// The store's own words may name hosts and users: they are not for the client.
+		// The store's error may name hosts and users, which must not reach the client.
 		return 0, nil, http.StatusServiceUnavailable, errors.New("quorumlock: fence: the store of fencing tokens failed: try again")
 	}
 	return token, leave, 0, nil

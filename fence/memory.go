@@ -9,18 +9,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Store remembers the highest token of each resource, for [Middleware]. [Memory] and [Redis] are stores; [SQL.Store]
-// returns one. A Store is safe for concurrent use.
+// Store keeps the highest token of each resource, for [Middleware]. [Memory] and [Redis] are
+// stores; [SQL.Store] returns one. A Store is safe for concurrent use.
 type Store interface {
-	// Enter records the token, or returns an error that is [ErrStale] if a higher one was recorded. Otherwise it returns a
-	// function that is called when the request is done, once. A store that can keeps later holders waiting until then.
+	// Enter records the token. If a higher one was recorded, it returns an error that matches
+	// [ErrStale]. Otherwise it returns a function that is called once, when the request is done. A
+	// store that is able to keeps later holders waiting until then.
 	Enter(ctx context.Context, resource string, token uint64) (leave func(), err error)
 }
 
-// Memory is a [Store] in the memory of this process, for a resource that one process serves: when it restarts, it has
-// forgotten. It lets one request for a resource in at a time. So a request that was let in is done before one with a
-// higher token is let in, and the handler's write cannot come late. It keeps a few bytes for each resource for ever. Its
-// zero value is ready for use.
+// Memory is a [Store] in the memory of this process, for a resource that one process serves. A
+// restart loses the tokens. It admits one request for a resource at a time. An admitted request is
+// therefore done before one with a higher token is admitted, and its write cannot come late. It
+// keeps a few bytes for each resource, forever. The zero value is ready for use.
 type Memory struct {
 	mu        sync.Mutex
 	resources map[string]*remembered
@@ -28,11 +29,12 @@ type Memory struct {
 
 type remembered struct {
 	seen uint64        // guarded by Memory.mu
-	turn chan struct{} // has a value while a request is in
+	turn chan struct{} // full while a request is in
 }
 
-// Enter implements [Store]. It waits until no other request for the resource is in, or until ctx is done, and then returns
-// ctx's error. Lower tokens are refused from the time of the call on.
+// Enter implements [Store]. It waits until no other request for the resource is in. If ctx is done
+// first, it returns ctx's error, and the token stays recorded. Lower tokens are refused from the
+// time of the call on.
 func (m *Memory) Enter(ctx context.Context, resource string, token uint64) (func(), error) {
 	if ctx == nil {
 		return nil, fmt.Errorf("quorumlock: fence: %w", quorumlock.ErrNilContext)
@@ -49,7 +51,7 @@ func (m *Memory) Enter(ctx context.Context, resource string, token uint64) (func
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if _, err := m.mark(resource, token); err != nil { // a later holder has come meanwhile
+	if _, err := m.mark(resource, token); err != nil { // a later holder came while this one waited
 		<-r.turn
 		return nil, err
 	}

@@ -15,25 +15,26 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Redis keeps the token of a resource in a key beside the data of the resource, on the Redis that has the data: not on
-// the nodes of the lock. It is safe for concurrent use; its zero value is not usable.
+// Redis keeps the token of a resource in a key beside the resource's data, on the same Redis, and
+// not on the nodes of the lock. It is safe for concurrent use; its zero value is not usable.
 //
-// The key is `quorumlock_fence:{resource}`, so that a cluster keeps it with the key that has the resource's name. If
-// the name has a { itself, the key is `quorumlock_fence*:resource`.
+// The key is `quorumlock_fence:{resource}`, so that a cluster keeps it with the key of the
+// resource's name. If the name contains a {, the key is `quorumlock_fence*:resource`.
 //
-// Each call is one script, so that nothing comes between the check and the write. The server must not evict the key
-// (maxmemory-policy noeviction), nor lose it in a failover that the data survives; what replication loses, it loses together
-// with the write of the same script.
+// Each call is one script, so that nothing runs between the check and the write. The server must
+// not evict the key (maxmemory-policy noeviction), nor lose it in a failover that the data
+// survives. Replication loses it only together with the write of the same script.
 type Redis struct {
 	client redis.Scripter
 	keep   time.Duration
 }
 
-// NewRedis returns a fence over the data of client, a client of go-redis. A pipeline is refused, because it answers
-// before the comparison of tokens.
+// NewRedis returns a fence over the data of client, a client of go-redis. It refuses a pipeline,
+// which returns before the tokens are compared. It does no I/O.
 //
-// keep is for how long a token is kept after its last use. It must be longer than any holder can be paused, and longer than
-// a resource is without writes. With 0 a token is kept for ever, in one small key for each resource.
+// keep is how long a token is kept after its last use. It must be longer than any pause of a holder
+// and any time without writes to the resource. With 0 a token is kept forever, in one small key for
+// each resource.
 func NewRedis(client redis.Scripter, keep time.Duration) (*Redis, error) {
 	switch {
 	case settings.IsNil(client):
@@ -54,15 +55,16 @@ func queues(client redis.Scripter) bool {
 	return ok
 }
 
-// Mark records the token of a new holder. Every lower token is refused from then on. Call it at the start of the term. It
-// returns a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, and the error of go-redis otherwise. It may be
-// called again with the same token. When ctx is done first, the token may or may not be marked.
+// Mark records the token of a new holder; from then on, every lower token is refused. Call it at
+// the start of the term. If a higher token was marked, it returns a *[StaleError], which matches
+// [ErrStale]; other errors are those of go-redis. A repeated call with the same token succeeds.
+// When ctx is done first, the token may or may not be marked.
 func (r *Redis) Mark(ctx context.Context, resource string, token uint64) error {
 	return r.run(ctx, mark, "1", resource, token, nil, nil).Err()
 }
 
-// Set writes value to the key, and lets it expire after ttl, or never if that is 0, unless the token is stale: a SET that is
-// guarded. The resource is the key itself. It returns what [Redis.Run] does.
+// Set writes value to the key unless the token is stale: a guarded SET. The key expires after ttl,
+// or never if ttl is 0. The resource is the key itself. Errors are those of [Redis.Run].
 func (r *Redis) Set(ctx context.Context, key string, token uint64, value any, ttl time.Duration) error {
 	if ttl < 0 || ttl > 0 && ttl < time.Millisecond {
 		return errs.Misusef("quorumlock: fence: the TTL is %v: use a millisecond or more, or 0 for none", ttl)
@@ -70,17 +72,22 @@ func (r *Redis) Set(ctx context.Context, key string, token uint64, value any, tt
 	return r.run(ctx, set, "0", key, token, []string{key}, []any{value, ttl.Milliseconds()}).Err()
 }
 
-// Run runs a guarded script of yours, unless the token is stale. keys and args are the script's KEYS and ARGV. In a
-// cluster, keys must have the hash tag of the resource. The result is that of your script, or its error is
-// a *[StaleError] (errors.Is [ErrStale]) if a higher token was marked, [ErrMissing] if none was, or that of go-redis. After
-// these two, nothing of your script has run. A token that is higher than the marked one is marked. When ctx is done
-// first, the script may or may not run. If a reply is lost, go-redis sends the call again, so that the script may run twice:
-// write it so that this does no harm, or set MaxRetries to -1 in the client's options.
+// Run runs a guarded script unless the token is stale. keys and args are the script's KEYS and
+// ARGV. In a cluster, keys must have the hash tag of the resource. A token that is higher than the
+// marked one is marked.
+//
+// The result is that of your script. If a higher token was marked, the error is a *[StaleError],
+// which matches [ErrStale]; if none was, it is [ErrMissing]. In both cases your script did not run.
+// Other errors are those of go-redis.
+//
+// When ctx is done first, the script may or may not run. After a lost reply, go-redis sends the
+// call again, so the script may run twice: write it so that this does no harm, or set MaxRetries to
+// -1 in the client's options.
 func (r *Redis) Run(ctx context.Context, s *Script, resource string, token uint64, keys []string, args ...any) *redis.Cmd {
 	return r.run(ctx, s, "0", resource, token, keys, args)
 }
 
-// Enter marks the token, for [Middleware]. It makes a Redis a [Store].
+// Enter implements [Store] for [Middleware]: it marks the token.
 func (r *Redis) Enter(ctx context.Context, resource string, token uint64) (func(), error) {
 	return func() {}, r.Mark(ctx, resource, token)
 }
@@ -109,11 +116,11 @@ func (r *Redis) run(ctx context.Context, s *Script, create, resource string, tok
 	return cmd
 }
 
-// redisError returns the error of this package that a guarded script's error stands for, if any.
+// redisError returns the error of a refusal by the script.
 func redisError(err error, resource string, token uint64) error {
 	text := err.Error()
 	if seen, ok := strings.CutPrefix(text, "FENCESTALE "); ok {
-		n, _ := strconv.ParseUint(seen, 10, 64) // the script has looked
+		n, _ := strconv.ParseUint(seen, 10, 64) // the script has checked the number
 		return &StaleError{Resource: resource, Token: token, Seen: n}
 	}
 	switch {
@@ -125,7 +132,7 @@ func redisError(err error, resource string, token uint64) error {
 	return err
 }
 
-// fenceKey is where the token of a resource is kept.
+// fenceKey returns the key of a resource's token.
 func fenceKey(resource string) string {
 	if strings.Contains(resource, "{") {
 		return "quorumlock_fence*:" + resource
@@ -133,15 +140,17 @@ func fenceKey(resource string) string {
 	return "quorumlock_fence:{" + resource + "}"
 }
 
-// Script is a guarded Lua script, for [Redis.Run]. It is safe for concurrent use; its zero value is not usable.
+// Script is a guarded Lua script, for [Redis.Run]. It is safe for concurrent use; its zero value is
+// not usable.
 type Script struct{ script *redis.Script }
 
 //go:embed guard.lua
 var head string
 
-// Guard returns your script with the check of a fencing token before it. KEYS and ARGV are what [Redis.Run] is given: your
-// script does not see the key of the token. If the token is stale, your script does not run. If your script fails, the
-// token is marked, and what it has written until then stays written, as Redis does it. It costs nothing and does no I/O.
+// Guard returns your script with the check of a fencing token before it. Its KEYS and ARGV are the
+// keys and args of [Redis.Run]: the key of the token is hidden. If the token is stale, your script
+// does not run. If your script fails, the token stays marked, and its writes before the failure
+// stay written, as always in Redis. Guard does no I/O.
 func Guard(lua string) *Script {
 	return &Script{redis.NewScript(head + `
 local refusal = stale()

@@ -9,22 +9,23 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Columns says where rows carry their own token. Names are as the database stores them; Postgres stores a name in lower
-// case unless it was quoted.
+// Columns names the table and columns of rows that carry their own token. Names are as the database
+// stores them; Postgres stores a name in lower case unless it was quoted.
 type Columns struct {
 	Table string // with or without its schema: "accounts", "bank.accounts"
 	Key   string // the column that identifies a row: its primary key
 	Token string // a BIGINT for the fencing token; see [Rows.Migration]
 }
 
-// Rows keeps the token of a row in the row itself, and refuses stale writes to it. It is safe for concurrent use; its
-// zero value is not usable. What [SQL] says of isolation levels holds for Rows as well.
+// Rows keeps the token of a row in the row itself, and refuses stale writes to it. It is safe for
+// concurrent use; its zero value is not usable. The isolation levels of [SQL] apply to Rows, too.
 type Rows struct {
 	column  column
 	columns Columns
 }
 
-// NewRows returns a fence over the rows of a table of yours. The error says which argument is wrong. NewRows does no I/O.
+// NewRows returns a fence over the rows of your table. The error names the wrong argument. It does
+// no I/O.
 func NewRows(d Dialect, c Columns) (*Rows, error) {
 	col, err := newColumn(d, c.Table, c.Key, c.Token)
 	if err != nil {
@@ -33,14 +34,14 @@ func NewRows(d Dialect, c Columns) (*Rows, error) {
 	return &Rows{col, c}, nil
 }
 
-// Migration returns the statement that adds the column to the table. It fails if the column exists. Existing rows then
-// have no token, and accept writes only after a Mark.
+// Migration returns the statement that adds the column to the table. It fails if the column exists.
+// Existing rows then have no token, and accept writes only after a Mark.
 func (r *Rows) Migration() string {
 	return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s BIGINT NOT NULL DEFAULT 0", r.column.table, r.column.token)
 }
 
-// Mark records the token of a new holder in the row, in one statement: see [SQL.Mark]. It returns [ErrMissing] if there is
-// no such row: insert the row with the token of its lease, then.
+// Mark records the token of a new holder in the row, in one statement: see [SQL.Mark]. It returns
+// [ErrMissing] if there is no such row: insert the row with the token of its lease instead.
 func (r *Rows) Mark(ctx context.Context, db DB, key any, token uint64) error {
 	mark, err := r.MarkStatement(key, token)
 	if err := errs.Join(usable(ctx, db), err); err != nil {
@@ -54,8 +55,8 @@ func (r *Rows) MarkStatement(key any, token uint64) (Statement, error) {
 	return r.statement("Mark", key, token, r.column.mark(key, int64(token)))
 }
 
-// Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns [ErrMissing] if the row
-// does not exist or was never marked.
+// Check refuses the transaction of a stale holder, in one statement: see [SQL.Check]. It returns
+// [ErrMissing] if the row does not exist or was never marked.
 func (r *Rows) Check(ctx context.Context, tx DB, key any, token uint64) error {
 	check, err := r.CheckStatement(key, token)
 	if err := errs.Join(transaction(ctx, tx), err); err != nil {
@@ -69,10 +70,11 @@ func (r *Rows) CheckStatement(key any, token uint64) (Statement, error) {
 	return r.statement("Check", key, token, r.column.check(key, int64(token), nil))
 }
 
-// Set writes columns of a row unless the token is stale, in one statement, which needs no transaction around it. It
-// returns a *[StaleError] if the row has a higher token, and [ErrMissing] if the row does not exist or was never marked.
-// The row's triggers run even then. For a new value that depends on the old one, use [Rows.Check] and a statement of your
-// own.
+// Set writes columns of a row unless the token is stale, in one statement, which needs no
+// transaction. It returns a *[StaleError] if the row has a higher token, and [ErrMissing] if the
+// row does not exist or was never marked. Even then, the row's triggers run. For a new value that
+// depends on the old one, use [Rows.Check] and a statement of your own. When ctx is done first, the
+// columns may or may not be written.
 func (r *Rows) Set(ctx context.Context, db DB, key any, token uint64, columns map[string]any) error {
 	set, err := r.SetStatement(key, token, columns)
 	if err := errs.Join(usable(ctx, db), err); err != nil {

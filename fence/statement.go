@@ -7,25 +7,25 @@ import (
 	"fmt"
 )
 
-// Statement is what Mark, Check or Set runs, as text: for drivers and mappers that do not run under
-// database/sql, and for batches. Run Text with Args, and give what it returns to Judge.
+// Statement is the statement of a Mark, Check or Set as text: for drivers and mappers outside
+// database/sql, and for batches. Run Text with Args, and pass the result to Judge.
 type Statement struct {
 	Text string // one statement, with the placeholders of the dialect
-	Args []any  // int64, string, and the values that the caller gave
+	Args []any  // int64, string, and the caller's own values
 
 	dialect  Dialect
 	does     string // "Mark of ..."
 	resource string
 	token    uint64
-	inserts  bool // it leaves a token wherever there was none
+	inserts  bool // it sets a token if there is none
 }
 
-// String returns what the statement does, for errors.
+// String returns a description of the statement, for errors.
 func (s Statement) String() string { return s.does }
 
-// Judge returns nil unless the token is stale or missing. seen is what the statement returned: the
-// number in its only row, or 0 if it returned no row. With MySQL it is the LastInsertId. After an
-// error of a Check, roll the transaction back.
+// Judge returns a *[StaleError] if the token is stale, [ErrMissing] if there is none to compare
+// with, and nil otherwise. seen is the number in the only row that the statement returned, 0
+// without a row; with MySQL the LastInsertId. After an error of a Check, roll the transaction back.
 func (s Statement) Judge(seen int64) error {
 	if s.inserts {
 		seen = max(seen, int64(s.token)) // 0: MySQL has inserted the row

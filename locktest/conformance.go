@@ -12,19 +12,20 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Conformance checks that a Locker does what [quorumlock.Locker], [quorumlock.Lease] and the package say. Its zero value
-// lacks New.
+// Conformance checks an implementation of [quorumlock.Locker] and its leases against their
+// documentation. New must be set.
 type Conformance struct {
-	// New returns two handles on one lock that nobody holds, as two processes have them. It is called for each check; what
-	// it starts, it ends in a Cleanup of t.
+	// New returns two handles on one lock that nobody holds, as two processes have them. It is
+	// called for each check. It must register a Cleanup of t for everything that it starts.
 	New func(t *testing.T) (a, b quorumlock.Locker)
 
-	// Bubble runs each check in a testing/synctest bubble: without waiting, and with the same outcome each time. Leave it
-	// out for a Locker that uses sockets. Then a run takes some seconds.
+	// Bubble runs each check in a testing/synctest bubble: without waiting, with the same outcome
+	// each time. Leave it false for a Locker that uses sockets, with which a run takes some
+	// seconds.
 	Bubble bool
 }
 
-// Run runs each check as a subtest of t, named for what it checks.
+// Run runs each check as a subtest of t, named for the property that it checks.
 func (c Conformance) Run(t *testing.T) {
 	t.Helper()
 	if c.New == nil {
@@ -53,7 +54,8 @@ type conformance struct {
 	a, b quorumlock.Locker
 }
 
-// soon is how long something may take that is bound to happen, and brief how long nothing must happen.
+// soon bounds how long an event may take that must happen; brief is how long a check waits to see
+// that nothing happens.
 const (
 	soon  = 20 * time.Second
 	brief = 100 * time.Millisecond
@@ -90,11 +92,13 @@ func (c *conformance) lock(ctx context.Context, l quorumlock.Locker) *quorumlock
 	if err != nil {
 		c.Fatalf("Lock: %v", err)
 	}
-	c.Cleanup(func() { _ = lease.Unlock(context.Background()) }) // so that a check that failed leaves nothing
+	// Releases the lock if the check fails.
+	c.Cleanup(func() { _ = lease.Unlock(context.Background()) })
 	return lease
 }
 
-// patient bounds how long Lock waits, but not the lease: its context is not cancelled when Lock has returned.
+// patient bounds how long Lock waits, but not the lease: its context stays alive after Lock
+// returns.
 func patient(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(soon, func() { cancel(errors.New("locktest: it took too long")) })
@@ -121,7 +125,8 @@ func (c *conformance) refused(l quorumlock.Locker) error {
 	return err
 }
 
-// waits starts a call of Lock and returns when it has had time to queue. A call that a check leaves behind is ended.
+// waits starts a call of Lock, and returns when the call has had time to queue. It ends a call that
+// the check leaves behind.
 func (c *conformance) waits(ctx context.Context, l quorumlock.Locker) <-chan outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done, over := make(chan outcome, 1), make(chan struct{})
@@ -382,7 +387,7 @@ func secondUnlock(c *conformance) {
 	if err := lease.Extend(c.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
 		c.Errorf("Extend after Unlock: %v, want ErrNotHeld", err)
 	}
-	c.refused(c.a) // it was not released for its holder
+	c.refused(c.a) // the second Unlock has not released the other hold
 	c.unlock(other)
 }
 

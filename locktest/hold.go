@@ -8,21 +8,22 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// key finds the hold of a lock in the context of a lease.
+// key is the key of a lock's hold in the context of a lease.
 type key struct{ locker *Locker }
 
-// hold is one owner's time with a Locker. Its fields are guarded by the Locker's mutex, or do not change.
+// hold is one owner's time with a Locker. The Locker's mutex guards fields that change.
 type hold struct {
 	locker   *Locker
 	owner    quorumlock.Owner
 	token    uint64
 	granted  time.Time
-	extended time.Time // when it was granted or extended last
+	extended time.Time // the last grant or Extend
 	leases   map[*quorumlock.Lease]context.CancelCauseFunc
-	lost     *quorumlock.LostError // not nil once it is lost
-	ended    time.Time             // when it was lost or left
-	keep     time.Time             // until when the lock stays taken, though everybody has left
-	timer    *time.Timer           // loses the hold at its deadline, or ends the keep
+	lost     *quorumlock.LostError // not nil after a loss
+	ended    time.Time             // the time of the loss, or of the last Unlock; zero before
+	// Until then the lock stays taken, although all leases were unlocked; zero without UnlockAfter.
+	keep  time.Time
+	timer *time.Timer // loses the hold at its deadline, or ends keep
 }
 
 var _ quorumlock.Hold = (*hold)(nil)
@@ -34,7 +35,7 @@ func (h *hold) lease(ctx context.Context) *quorumlock.Lease {
 	return lease
 }
 
-// deadline is until when the hold is valid. The Locker's mutex is held.
+// deadline returns the end of the hold's validity. The Locker's mutex is held.
 func (h *hold) deadline() time.Time {
 	set := h.locker.set
 	validity := set.Drift.Validity(set.TTL, 0)
@@ -57,7 +58,7 @@ func (h *hold) deadline() time.Time {
 	return end
 }
 
-// schedule sets the timer for a hold that is not renewed for ever. The Locker's mutex is held.
+// schedule sets the timer of a hold that is not renewed forever. The Locker's mutex is held.
 func (h *hold) schedule() {
 	h.stop()
 	set := h.locker.set
@@ -84,12 +85,12 @@ func (h *hold) expire() {
 	h.locker.mu.Lock()
 	defer h.locker.mu.Unlock()
 	if h.locker.held != h || len(h.leases) == 0 || time.Now().Before(h.deadline()) {
-		return // it is over, or was extended as the timer fired
+		return // the hold has ended, or was extended as the timer fired
 	}
 	h.lose("it was not renewed in time")
 }
 
-// lose ends the hold and tells its leases. The Locker's mutex is held.
+// lose ends the hold and cancels its leases. The Locker's mutex is held.
 func (h *hold) lose(reason string) {
 	h.lost = &quorumlock.LostError{Name: h.locker.name, Owner: h.owner, Reason: reason}
 	h.ended = time.Now()
@@ -141,7 +142,7 @@ func (h *hold) Leave(ctx context.Context, lease *quorumlock.Lease, keep time.Dur
 	return err
 }
 
-// leave returns whether the hold was lost before, and how many leases are left in it.
+// leave returns whether the hold was lost before, and the number of leases left in it.
 func (h *hold) leave(lease *quorumlock.Lease, keep time.Duration) (lost bool, left int, err error) {
 	l := h.locker
 	l.mu.Lock()
@@ -166,7 +167,7 @@ func (h *hold) leave(lease *quorumlock.Lease, keep time.Duration) (lost bool, le
 	return false, 0, l.fail
 }
 
-// freeKept frees a lock that was kept after its holder had left.
+// freeKept releases a lock that was kept after its holder had left.
 func (h *hold) freeKept() {
 	h.locker.mu.Lock()
 	defer h.locker.mu.Unlock()
@@ -175,8 +176,9 @@ func (h *hold) freeKept() {
 	}
 }
 
-// Hold has somebody else take the lock: at once if it is free, or else as soon as the present holder has left, before all
-// who wait. It does not wait for that. release gives the lock back; call it once or more often.
+// Hold makes another owner take the lock: at once if it is free, or else after the present holder,
+// before all waiters. It does not wait. release ends the hold or the wait; repeated calls do
+// nothing.
 func (l *Locker) Hold() (release func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,8 +200,9 @@ func (l *Locker) Hold() (release func()) {
 	}
 }
 
-// Lose has the present holder lose its lease, as if the nodes had forgotten it: the lease's context ends with a
-// *[quorumlock.LostError], and the first in the queue gets the lock. It reports whether there was a lease to lose.
+// Lose makes the present holder lose its lease, as if the nodes had lost it. The lease's context
+// ends with a *[quorumlock.LostError], and the first in the queue gets the lock. It returns false
+// if there is no lease.
 func (l *Locker) Lose() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,15 +213,17 @@ func (l *Locker) Lose() bool {
 	return true
 }
 
-// Delay makes every call of Lock and TryLock that begins from now on take d longer, or until its ctx is done. 0 ends that.
+// Delay makes every call of Lock and TryLock that begins from now on take d longer, or until its
+// ctx is done. 0 ends the delay.
 func (l *Locker) Delay(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delay = d
 }
 
-// Fail makes Lock, TryLock, Extend and Unlock return err from now on, and the calls of Lock that wait: a
-// *[quorumlock.QuorumError], for example. Unlock releases the lock all the same, and leases stay valid: see [Locker.Lose]. Nil ends that.
+// Fail makes Lock, TryLock, Extend and Unlock return err from now on, and also the calls of Lock
+// that already wait. A *[quorumlock.QuorumError] is an example. Unlock still releases the lock, and
+// leases stay valid: see [Locker.Lose]. Nil ends the failure.
 func (l *Locker) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +239,7 @@ func (l *Locker) Fail(err error) {
 	})
 }
 
-// Waiting returns how many calls of Lock wait for their turn.
+// Waiting returns the number of waiting calls of Lock.
 func (l *Locker) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

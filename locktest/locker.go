@@ -13,33 +13,33 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// Locker is a lock in the memory of this process: a [quorumlock.Locker] that is fair, re-entrant by context and has
-// fencing tokens from 1. It is safe for concurrent use; its zero value is not usable.
+// Locker is a lock in the memory of this process: a [quorumlock.Locker] that is fair, re-entrant by
+// context, with fencing tokens from 1. It is safe for concurrent use; its zero value is not usable.
 //
-// It starts no goroutine and needs no closing. Leases are renewed without doing anything, unless an option says
-// otherwise, and end at their deadline by a timer.
+// It starts no goroutine and needs no closing. Renewal always succeeds, without any work. An option
+// may turn it off or limit it; a timer then ends leases at their deadline.
 type Locker struct {
 	name   string
 	set    options.Settings
-	err    error  // what is wrong with the name or an option
-	client string // the first part of the owners
+	err    error  // error of the name or an option; nil if all are valid
+	client string // first part of the owners
 
 	mu     sync.Mutex
 	delay  time.Duration
 	fail   error
-	token  uint64    // the last one given out
+	token  uint64    // last token granted
 	held   *hold     // nil if the lock is free
-	queue  []*waiter // not empty only while the lock is held
-	owners int       // given out
+	queue  []*waiter // empty while the lock is free
+	owners int       // number of owners made
 }
 
 var _ quorumlock.Locker = (*Locker)(nil)
 
-// waiter is a call of Lock that waits, or a Hold that does.
+// waiter is a waiting Lock or Hold.
 type waiter struct {
 	ctx   context.Context // for the lease; nil for a Hold
 	owner quorumlock.Owner
-	done  chan outcome // has a value once the wait is over
+	done  chan outcome // receives the result of a Lock
 }
 
 type outcome struct {
@@ -47,12 +47,13 @@ type outcome struct {
 	err   error
 }
 
-// New returns a lock of that name. Two locks are two locks, even if they have the same name: give one to all that
-// share it.
+// New returns a lock of that name. Two locks are independent, even if they have the same name: pass
+// one to all that share it.
 //
-// The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift, WithLabel and WithoutReentry mean what they mean for real locks.
-// WithObserver's gets Acquired, Refused and Released, see [AllUnlocked].
-// WithOwner is refused. The others mean nothing here. If the name or an option is bad, the calls return an error that says so.
+// The options WithTTL, WithoutRenewal, WithMaxHold, WithWait, WithDrift, WithLabel and
+// WithoutReentry have the same effect as for real locks. The observer of WithObserver gets
+// Acquired, Refused and Released: see [AllUnlocked]. WithOwner is an error. The others have no
+// effect. If the name or an option is invalid, the methods return an error.
 func New(name string, opts ...quorumlock.Option) *Locker {
 	set, err := options.Resolve(opts...)
 	if err == nil && set.Owner != "" {
@@ -64,11 +65,12 @@ func New(name string, opts ...quorumlock.Option) *Locker {
 	return &Locker{name: name, set: set, err: err, client: set.Label + "~" + settings.NewID()}
 }
 
-// Name returns the name the lock was made with.
+// Name returns the name of the lock.
 func (l *Locker) Name() string { return l.name }
 
-// Lock acquires the lock, as [quorumlock.Locker] says. While [Locker.Fail] has an error, Lock returns it at once: unlike a real lock, which
-// rides out an outage until ctx is done.
+// Lock acquires the lock. It waits for its turn until ctx is done. See [quorumlock.Locker] for its
+// errors. While [Locker.Fail] has an error, Lock returns it at once; a real lock would ride out an
+// outage until ctx is done.
 func (l *Locker) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	return l.observed(ctx, l.set.Wait == 0, func(ctx context.Context) (*quorumlock.Lease, error) {
 		lease, err := l.acquire(ctx, l.set.Wait != 0)
@@ -79,12 +81,12 @@ func (l *Locker) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	})
 }
 
-// TryLock acquires the lock without waiting for its turn, as [quorumlock.Locker] says.
+// TryLock acquires the lock without waiting for its turn. See [quorumlock.Locker] for its errors.
 func (l *Locker) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	return l.observed(ctx, true, func(ctx context.Context) (*quorumlock.Lease, error) { return l.acquire(ctx, false) })
 }
 
-// observed calls acquire, and tells the Observer of it.
+// observed calls acquire, and reports it to the Observer.
 func (l *Locker) observed(ctx context.Context, try bool, acquire func(context.Context) (*quorumlock.Lease, error)) (*quorumlock.Lease, error) {
 	if ctx == nil {
 		return nil, quorumlock.ErrNilContext
@@ -110,7 +112,7 @@ func (l *Locker) observed(ctx context.Context, try bool, acquire func(context.Co
 }
 
 func (l *Locker) acquire(ctx context.Context, wait bool) (*quorumlock.Lease, error) {
-	patience := ctx // for how long this call waits; the lease is of ctx
+	patience := ctx // bounds the wait of this call; the lease descends from ctx
 	if l.set.Wait > 0 && wait {
 		var cancel context.CancelFunc
 		patience, cancel = context.WithTimeout(ctx, l.set.Wait)
@@ -136,7 +138,7 @@ func (l *Locker) acquire(ctx context.Context, wait bool) (*quorumlock.Lease, err
 	}
 }
 
-// pause waits for the delay of the test.
+// pause waits for the delay that the test has set.
 func (l *Locker) pause(ctx context.Context) error {
 	l.mu.Lock()
 	d := l.delay
@@ -152,7 +154,7 @@ func (l *Locker) pause(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// enter is all that does not wait. It returns false if the call has to.
+// enter is the part of acquire that does not wait. over is false if the call must wait.
 func (l *Locker) enter(ctx context.Context, wait bool) (lease *quorumlock.Lease, err error, over bool) {
 	if h, ok := ctx.Value(key{l}).(*hold); ok && h == l.held && len(h.leases) > 0 {
 		if l.set.NoReentry {
@@ -172,14 +174,15 @@ func (l *Locker) enter(ctx context.Context, wait bool) (lease *quorumlock.Lease,
 	return nil, nil, false
 }
 
-// leave takes a waiter whose time is over out of the queue, and returns its error.
+// leave removes a waiter at the end of its wait from the queue, and returns its error.
 func (l *Locker) leave(w *waiter, err error) error {
 	l.mu.Lock()
 	i := slices.Index(l.queue, w)
-	if i < 0 { // its turn has come at the same time
+	if i < 0 { // it was granted the lock at the same time
 		l.mu.Unlock()
 		if o := <-w.done; o.lease != nil {
-			_ = o.lease.Unlock(context.Background()) // nobody else has it, so nothing can go wrong
+			// Nobody else has this lease, so this cannot fail.
+			_ = o.lease.Unlock(context.Background())
 		}
 		return err
 	}
@@ -198,7 +201,7 @@ func (l *Locker) owner() quorumlock.Owner {
 	return quorumlock.Owner(fmt.Sprintf("%s:%d", l.client, l.owners))
 }
 
-// grant makes the lock the owner's. l.mu is held, and the lock is free.
+// grant grants the lock to an owner. l.mu is held, and the lock is free.
 func (l *Locker) grant(ctx context.Context, owner quorumlock.Owner) *quorumlock.Lease {
 	h := l.take(owner)
 	h.schedule()

@@ -7,7 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Locks are locks in memory by name, for code that takes a function such as redlock's client.Lockers("jobs:"):
+// Locks has locks in memory by name, for code that takes a function such as redlock's
+// client.Lockers("jobs:"):
 //
 //	locks := locktest.NewLocks()
 //	release := locks.Get("report").Hold()
@@ -21,10 +22,10 @@ type Locks struct {
 	locks map[string]*Locker
 }
 
-// NewLocks returns Locks with the options of each lock, see [New].
+// NewLocks returns Locks that makes each lock with opts, see [New].
 func NewLocks(opts ...quorumlock.Option) *Locks { return &Locks{opts: slices.Clone(opts)} }
 
-// Get returns the lock of a name, and always the same for one name.
+// Get returns the lock of a name: always the same one for one name.
 func (l *Locks) Get(name string) *Locker {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,5 +40,5 @@ func (l *Locks) Get(name string) *Locker {
 	return lock
 }
 
-// Locker is [Locks.Get] with the result as a [quorumlock.Locker]: the function that the code under test is given.
+// Locker is [Locks.Get] as a [quorumlock.Locker]: the function to pass to the code under test.
 func (l *Locks) Locker(name string) quorumlock.Locker { return l.Get(name) }

@@ -12,13 +12,15 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// AllUnlocked returns an Observer that fails t, at its end, for each lease that was not unlocked, with the line that called Lock or
-// TryLock. A lease that was lost counts, too: the code has no Unlock for it.
+// AllUnlocked returns an Observer that fails t, at its end, for each lease that was not unlocked,
+// with the line that called Lock or TryLock. A lost lease counts, too: the code has no Unlock for
+// it.
 //
 //	client := nodetest.Start(t, 3, quorumlock.WithObserver(locktest.AllUnlocked(t))).Client()
 //
-// It is an option of [New] as well. Make it before the client that a Cleanup of t closes. In production, an alert on the longest hold and
-// [quorumlock.WithMaxHold] do the same.
+// It is an option of [New] as well. Call AllUnlocked before the client is made, so that t closes
+// the client first. In production, an alert on the longest hold and [quorumlock.WithMaxHold] have
+// the same purpose.
 func AllUnlocked(t testing.TB) quorumlock.Observer {
 	u := &unlocked{leases: make(map[*quorumlock.Lease]string)}
 	t.Cleanup(func() {
@@ -32,10 +34,10 @@ func AllUnlocked(t testing.TB) quorumlock.Observer {
 
 type unlocked struct {
 	mu     sync.Mutex
-	leases map[*quorumlock.Lease]string // where they were acquired
+	leases map[*quorumlock.Lease]string // the line that acquired each lease
 }
 
-// left returns where the leases were acquired that are not unlocked.
+// left describes the leases that are not unlocked, with the lines that acquired them.
 func (u *unlocked) left() []string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -47,7 +49,7 @@ func (u *unlocked) left() []string {
 	return all
 }
 
-// whereKey is the key of the line that called Lock or TryLock.
+// whereKey is the context key of the line that called Lock or TryLock.
 type whereKey struct{ of *unlocked }
 
 func (u *unlocked) Begin(ctx context.Context, _ string) context.Context {

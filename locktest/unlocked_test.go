@@ -2,6 +2,7 @@ package locktest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -74,10 +75,30 @@ func TestAllUnlockedNamesTheLineOfALeaseThatIsNot(t *testing.T) {
 				i := &inner{TB: t}
 				forgets(t, lock(t, locktest.AllUnlocked(i)))
 				errors := i.end()
-				if len(errors) != 1 || !strings.Contains(errors[0], `the lease of "x"`) || !strings.Contains(errors[0], "unlocked_test.go:55,") || !strings.Contains(errors[0], "defer lease.Unlock(ctx)") {
+				if len(errors) != 1 || !strings.Contains(errors[0], `the lease of "x"`) || !strings.Contains(errors[0], "unlocked_test.go:56,") || !strings.Contains(errors[0], "defer lease.Unlock(ctx)") {
 					t.Errorf("%q, want one error with the line of the second TryLock", errors)
 				}
 			})
 		})
 	}
+}
+
+func TestAllUnlockedCountsAnUnlockAfterClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := &inner{TB: t}
+		client := nodetest.Start(t, 3, quorumlock.WithObserver(locktest.AllUnlocked(i))).Client()
+		lease, err := client.Mutex("x").Lock(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
+			t.Errorf("Unlock: %v, want ErrLost", err)
+		}
+		if errs := i.end(); len(errs) > 0 {
+			t.Errorf("%q", errs)
+		}
+	})
 }

@@ -6,25 +6,28 @@
 //	})
 //	lease, err := both.Lock(ctx)
 //
-// A member may be a Mutex, an RWMutex or a Semaphore of packages node and redlock, the reader's side of an RWMutex, or
-// another MultiLock. Members may be on different nodes.
+// A member may be a Mutex, an RWMutex or a Semaphore of packages node and redlock, the reader's
+// side of an RWMutex, or another MultiLock. Members may be on different nodes.
 //
-// A MultiLock waits in the queues of all its members with one ticket, so MultiLocks that share members do not
-// block each other for ever. While it waits for one member, it keeps its position in the queues of the others:
-// callers that ask for a free member later wait behind it, in the order of their tickets. So take together only
-// what must be held together.
+// A MultiLock waits in the queues of all its members with one ticket, so MultiLocks that share
+// members do not block each other forever. While it waits for one member, it keeps its position in
+// the queues of the others: later callers for a free member wait behind it, in the order of their
+// tickets. So combine only locks that must be held together.
 //
 // # Why it is sound
 //
-// A MultiLock holds when every member has a quorum of its nodes for one owner; its validity counts from before the first request to any
-// of them. So each member is held as if it was alone, and whatever excludes others from the member, be it a writer, a reader
-// or a slot, excludes them from the whole. If one member is lost, the lease is. The token is raised at a quorum of every
-// member, so it is above all earlier ones of each. Among those who wait for each other, one has the lowest ticket. It is the
-// first in the queue of every member that it lacks, keeps none from itself, and gets each as it becomes free: so there is
-// no deadlock, in whatever order members are named and whatever kinds are mixed. That holds for what is taken in one call, and
-// not for nested calls.
+// A MultiLock is held when every member has a quorum of its nodes for one owner. Its validity
+// counts from before the first request to any of them. So each member is held as if it were alone,
+// and its own rules exclude writers, readers or holders of the slot from the whole. If one member
+// is lost, the lease is lost. The token is raised at a quorum of every member, so it is above all
+// earlier tokens of each.
 //
-// See package quorumlock for what is promised.
+// There is no deadlock among calls of Lock, in whatever order members are named and kinds are
+// mixed. Among the callers that wait for each other, one has the lowest ticket. It is first in the
+// queue of every member that it lacks, keeps none from itself, and gets each as it becomes free.
+// Nested calls have no such guarantee.
+//
+// See package quorumlock for its promises.
 package multilock
 
 import (
@@ -37,43 +40,47 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Mutex is a lock of all its members. It is a [quorumlock.Locker], safe for concurrent use; its zero
-// value is not usable. It needs no closing.
+// Mutex is a lock of all its members. It is a [quorumlock.Locker], safe for concurrent use; its
+// zero value is not usable. It needs no closing.
 //
-// All members are acquired in parallel, under one owner and one TTL, and have one fencing token, which
-// is higher than that of any earlier grant of any member. Of a reader's side, that holds for the grants of its
-// writers. If one member is lost, the whole lease is, and Unlock frees the others still.
+// All members are acquired in parallel, under one owner and one TTL. Their one fencing token is
+// higher than that of any earlier grant of any member; of a reader's side, than that of any earlier
+// writer. If one member is lost, the whole lease is lost, and Unlock still releases the others.
 type Mutex struct {
 	inner
 	lock *quorum.Lock
 }
 
-// inner hides the method Member, by which a MultiLock is a member of another, from the documentation.
+// inner hides the method Member, which makes a MultiLock a member of another, from godoc.
 type inner = quorum.Member
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
-// The limits of a MultiLock, including the locks of nested MultiLocks. A MultiLock sends all requests for a node at once, so
-// each further lock makes its calls slower.
+// The limits of a MultiLock, including the locks of nested MultiLocks. A MultiLock sends all
+// requests for a node at once, so each further lock slows its calls.
 const (
 	MaxMembers   = quorum.MaxLocks // locks
-	MaxNameBytes = quorum.MaxNames // bytes of all their names, with their prefixes
+	MaxNameBytes = quorum.MaxNames // total bytes of names, with prefixes
 )
 
-// New returns the lock of all members, which are locks of packages node, redlock and multilock, each with nodes or names
-// of its own: a Mutex, an RWMutex, its RLocker, or a Semaphore.
+// New returns the lock of all members, which are locks of packages node, redlock and multilock with
+// different nodes or names: a Mutex, an RWMutex, its RLocker, a Semaphore, or a MultiLock. It does
+// no I/O.
 //
-// Its defaults are those of its first member's client, such as the TTL, the wait, the Logger and the Observer; opts override
-// them. If another member's client has a conflicting default, such as another TTL, New returns an error with the name of the
-// option: give the option to New. Of the options of a single member, only the quorum and the prefix apply; New refuses a
-// restart guard of one member alone.
+// The defaults are those of the first member's client, such as the TTL, the wait, the Logger and
+// the Observer; opts override them. If another member's client has a conflicting default, such as
+// another TTL, New returns an error with the name of the option: give the option to New. Of the
+// options of a single member, only the quorum and the prefix apply; New refuses a restart guard of
+// one member alone.
 //
-// It belongs to the client of its first member, and is closed with it. If other members are of other clients, shut those clients down
-// after it: once their nodes are closed, a lease of the MultiLock can be neither renewed nor given back there.
+// The MultiLock belongs to the client of its first member, and is closed with it. Shut down the
+// clients of other members later: once their nodes are closed, a lease of the MultiLock can be
+// neither renewed nor released there.
 //
-// New also returns an error for a repeated lock, as in a transfer from an account to itself; for more than [MaxMembers]
-// locks; for names of more than [MaxNameBytes] bytes in all; and for more locks at one node than it may have to answer within the node
-// timeout, which is one lock for each 100 µs. With the default TTL that is more than MaxMembers, and with a TTL of 1 s it is 500.
+// New also returns an error for a repeated lock, as in a transfer from an account to itself; for
+// more than [MaxMembers] locks; for names of more than [MaxNameBytes] bytes in all; and for more
+// locks at one node than the node can answer within its timeout, at 100 µs each. With the default
+// TTL that limit is above MaxMembers; with a TTL of 1 s it is 500 locks.
 func New(members []quorumlock.Locker, opts ...quorumlock.Option) (*Mutex, error) {
 	if len(members) == 0 {
 		return nil, errs.Misuse("quorumlock: multilock.New: no members: give at least one lock")
@@ -130,8 +137,9 @@ func inherit(locks []*quorum.Lock, opts []quorumlock.Option) (options.Settings, 
 // Name returns the names of the members, joined by " + ".
 func (m *Mutex) Name() string { return m.lock.Name() }
 
-// Lock acquires all members, as [quorumlock.Locker] says.
+// Lock acquires all members. It waits for its turn until ctx is done. See [quorumlock.Locker] for
+// its errors, and for the state of the nodes after a failure.
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock acquires all members without waiting, as [quorumlock.Locker] says.
+// TryLock acquires all members without waiting for its turn. See [quorumlock.Locker].
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }

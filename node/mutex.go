@@ -14,11 +14,11 @@ import (
 // member makes a lock known to package multilock.
 type member = quorum.Member
 
-// Mutex is a lock on a single node: as safe as that node is. It is a [quorumlock.Locker], safe for
+// Mutex is a lock on a single node, and as safe as that node. It is a [quorumlock.Locker], safe for
 // concurrent use; its zero value is not usable.
 //
-// An RLock of Redisson, the Java client, with the same name on the same server is the same lock. docs/redisson.md says which
-// call replaces which.
+// An RLock of Redisson, the Java client, with the same name on the same server is the same lock.
+// docs/redisson.md maps its calls.
 type Mutex struct {
 	member
 	node *Node
@@ -28,12 +28,14 @@ type Mutex struct {
 
 var _ quorumlock.Locker = (*Mutex)(nil)
 
-// Mutex returns the lock of that name. If the name or an option is bad, its calls return an error that says so.
+// Mutex returns the lock of that name. It does no I/O. If the name or an option is invalid, the
+// methods of the Mutex return an error.
 func (n *Node) Mutex(name string, opts ...quorumlock.Option) *Mutex {
 	return n.mutex(name, quorum.Cell{}, nil, opts)
 }
 
-// mutex returns a lock over a cell that is like cell. A non-nil bad is what is wrong with it.
+// mutex returns a lock over a copy of cell with the node and name filled in. A non-nil bad is the
+// error of all its calls, unless the options have one.
 func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock.Option) *Mutex {
 	set, err := n.resolve(opts)
 	if err == nil {
@@ -44,7 +46,7 @@ func (n *Node) mutex(name string, cell quorum.Cell, bad error, opts []quorumlock
 	return &Mutex{quorum.NewMember(lock), n, cell.Name, lock}
 }
 
-// resolve returns what the options of a Mutex or a Latch come to, and what is wrong with them or with the node.
+// resolve returns the settings of a Mutex or a Latch, and the error of its options or of the node.
 func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
 	set, err := options.Resolve(opts...)
 	switch {
@@ -62,13 +64,16 @@ func (n *Node) resolve(opts []quorumlock.Option) (options.Settings, error) {
 // Name returns the name of the lock.
 func (m *Mutex) Name() string { return m.lock.Name() }
 
-// Lock acquires the lock, as [quorumlock.Locker] says.
+// Lock acquires the lock. It waits for its turn until ctx is done. See [quorumlock.Locker] for its
+// errors, and for the state of the node after a failure.
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock acquires the lock without waiting, as [quorumlock.Locker] says.
+// TryLock acquires the lock without waiting for its turn. See [quorumlock.Locker] for its errors.
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }
 
-// Inspect returns who holds the lock.
+// Inspect returns the state of the lock: the owner, the remaining TTL, the last fencing token, and
+// the queue with its first 100 waiters. It changes nothing. It returns when ctx is done, or after
+// the node's timeout.
 func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
 	if err := m.lock.Err(); err != nil {
 		return quorumlock.State{}, err
@@ -76,7 +81,9 @@ func (m *Mutex) Inspect(ctx context.Context) (quorumlock.State, error) {
 	return transport.Of(m.node).Inspect(ctx, m.key)
 }
 
-// ForceUnlock frees the lock, whoever holds it. The holder learns of it when it next renews.
+// ForceUnlock releases the lock for all its owners. An owner loses its lease when it next renews.
+// The call returns when ctx is done, or after the node's timeout. After an error, the lock may be
+// released.
 func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	if err := m.lock.Err(); err != nil {
 		return err
@@ -85,8 +92,8 @@ func (m *Mutex) ForceUnlock(ctx context.Context) error {
 	return err
 }
 
-// ForceUnlockOwner frees the lock only if that owner holds or shares it, as Inspect shows the owner, and returns
-// [quorumlock.ErrNotHeld] otherwise. Its rules are those of redlock's.
+// ForceUnlockOwner releases the lock only if that owner, as Inspect shows it, holds or shares it,
+// and returns [quorumlock.ErrNotHeld] otherwise. The rules are those of package redlock.
 func (m *Mutex) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
 	return m.forceOwner(ctx, owner, false)
 }

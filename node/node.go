@@ -1,11 +1,11 @@
-// Package node is one Redis node, and the locks of those who have one Redis:
+// Package node is one Redis node, and locks on it:
 //
 //	n, err := node.Dial("redis://10.0.0.1")
 //	lease, err := n.Mutex("myapp:lock:invoice:1042").Lock(ctx)
 //
-// Packages redlock and multilock make locks of several nodes. Each script is sent to a node exactly once, because one whose
-// reply was lost may have run. Every call has its own deadline. A call that fails at the node returns a
-// *[quorumlock.NodeError].
+// Packages redlock and multilock make locks of several nodes. A script is sent to a node exactly
+// once, because a script may have run even if its reply was lost. Every call has its own deadline.
+// A call that fails at the node returns a *[quorumlock.NodeError].
 package node
 
 import (
@@ -19,18 +19,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// DefaultTimeout bounds a call of a Node's own methods when no [WithTimeout] is given. Locks are bound
-// by [quorumlock.WithNodeTimeout] instead.
+// DefaultTimeout bounds a call of a Node's own methods without [WithTimeout]. Locks are bounded by
+// [quorumlock.WithNodeTimeout] instead.
 const DefaultTimeout = time.Second
 
-// Node is one Redis server, or a sentinel group or cluster that counts as one. It does no I/O before
-// it is used, and is safe for concurrent use. Its zero value is not usable: see [Dial] and [New].
+// Node is one Redis server, or a sentinel group or cluster that counts as one. It does no I/O
+// before its first call. It is safe for concurrent use. Its zero value is unusable: see [Dial] and
+// [New].
 type Node struct {
 	_ noCopy // locks know a node by its address
 	inner
 }
 
-// noCopy has go vet report copies.
+// noCopy makes go vet report copies.
 type noCopy struct{}
 
 func (*noCopy) Lock()   {}
@@ -39,7 +40,7 @@ func (*noCopy) Unlock() {}
 // inner makes a node known to package redlock.
 type inner = transport.Inner
 
-// An Option changes how a Node is reached.
+// An Option changes how a Node connects to its server.
 type Option func(*config)
 
 type config = transport.Config
@@ -50,25 +51,25 @@ func WithName(name string) Option { return func(c *config) { c.Name = name } }
 // WithTimeout bounds each call of the Node's own methods. Default [DefaultTimeout].
 func WithTimeout(limit time.Duration) Option { return func(c *config) { c.Timeout = limit } }
 
-// WithTLSConfig sets the TLS configuration of a node dialled as rediss://, such as the authorities it
-// trusts or a client certificate.
+// WithTLSConfig sets the TLS configuration for a rediss:// URL, such as trusted authorities or a
+// client certificate.
 func WithTLSConfig(t *tls.Config) Option { return func(c *config) { c.TLS = t } }
 
-// A Dialer opens a connection to a node. Close must end the connection's reads and writes. On a connection without deadlines, such
-// as an SSH channel, the methods that set deadlines must return an error. A connection that is returned after the end of ctx may be
-// used or closed.
+// A Dialer opens a connection to a node. Close must end the connection's reads and writes. A
+// connection without deadlines, such as an SSH channel, must return errors from the methods that
+// set deadlines. A connection that is returned after the end of ctx may be used or closed.
 type Dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// WithDialer sets how a dialled node is connected to, for instance through a tunnel. Each new
-// connection for locks is dialled twice: the second connection only tests whether the address leads
-// to several servers, see [quorumlock.ErrSeveralServers]. It is not used for TLS: a dialer given
-// for a rediss:// node returns a connection that has it.
+// WithDialer sets the function that opens connections to a dialled node, for instance through a
+// tunnel. Each new connection for locks is dialled twice: the second one only tests whether the
+// address leads to several servers, see [quorumlock.ErrSeveralServers]. For a rediss:// URL the
+// dialer must return a connection with TLS.
 func WithDialer(d Dialer) Option { return func(c *config) { c.Dialer = d } }
 
 // WithCredentials sets a function that returns the user and the password of a new connection, for
-// credentials that change. The user may be empty. The function is called for each new connection, also
-// concurrently, and must return when ctx is done. Its error is the error of the calls that need the
-// connection. A connection that is open keeps its user.
+// credentials that change. The user may be empty. The function is called for each new connection,
+// also concurrently, and must return when ctx is done. If it fails, the calls that need the
+// connection return its error. Open connections keep their user.
 func WithCredentials(f func(ctx context.Context) (user, password string, err error)) Option {
 	return func(c *config) { c.Credentials = f }
 }
@@ -84,21 +85,22 @@ func configure(opts []Option) func(*config) {
 	}
 }
 
-// Dial returns the node at a URL, without connecting to it yet:
+// Dial returns the node at a URL. It does not connect yet.
 //
 //	redis://user:password@host:6379/0      plain
 //	rediss://user:password@host:6379/0     TLS
 //	unix://user:password@/run/redis.sock?db=0
 //
 // Characters such as / and @ in a password are percent-encoded. Parameters of go-redis's ParseURL,
-// such as pool_size, may follow. No error holds the password.
+// such as pool_size, may follow. No error contains the password.
 //
 // While the connections lead to several servers, every call fails with
 // [quorumlock.ErrSeveralServers]. Calls work again once the connections have led to one server for
 // a second.
 //
-// A server cannot make the process allocate without limit. A reply of more than 16 MiB or 1,048,576 elements, a line of
-// more than 64 KiB, or bytes that no Redis sends, end the connection with an error that says so.
+// A server cannot make the process allocate without limit. The limits are 16 MiB and 1,048,576
+// elements for a reply, and 64 KiB for a line. A reply beyond them, or one that violates the
+// protocol, ends the connection with an error.
 func Dial(rawURL string, opts ...Option) (*Node, error) {
 	n, err := transport.Dial(rawURL, configure(opts))
 	if err != nil {
@@ -107,20 +109,21 @@ func Dial(rawURL string, opts ...Option) (*Node, error) {
 	return &Node{inner: transport.NewInner(n)}, nil
 }
 
-// New returns a node over the caller's own client, which may be one of a sentinel group or a cluster.
-// The client's retries do not apply to locks. Close leaves the client open. If the node cannot work,
-// for example without a client, every call of the node, and redlock.New, say so.
+// New returns a node over the caller's client, which may be one of a sentinel group or a cluster.
+// Close leaves that client open. The client's retries do not apply to locks. If the node cannot
+// work, for example without a client, every call of the node and redlock.New return an error.
 //
-// The calls of a node from Dial share pipelines. They also share scripts, unless the server is part of a cluster or behind a proxy.
-// The calls of a node from New go one by one over the client's connections, like its other commands. The client's hooks see each
-// call, with the values of the waiting caller's ctx, and a cluster client sends each call to the server of the key. Calls for one
-// waiter go one after the other.
+// Calls of a node from Dial share pipelines. They also share scripts, unless the server is part of
+// a cluster or behind a proxy. Calls of a node from New go one by one over the client's
+// connections, like its other commands; calls for one waiter are sent in order. The client's hooks
+// see each call, with the values of the waiting caller's ctx. A cluster client sends each call to
+// the server of the key.
 //
-// If the client heeds the deadlines of its calls (ContextTimeoutEnabled), and connecting takes
-// longer than a call may take, the node makes the connection with a PING of its own. The limits
-// that [Dial] sets on replies do not apply. The node does not detect an address that leads to
-// several servers; only redlock.Client.Diagnose does. go-redis writes the client's failed dials to
-// stderr: see redis.SetLogger.
+// A client may apply the deadlines of its calls (ContextTimeoutEnabled). If connecting then takes
+// longer than a call may, the node opens the connection with a PING of its own. The limits of
+// [Dial] on replies do not apply. The node does not detect an address that leads to several
+// servers; only redlock.Client.Diagnose does. go-redis logs the client's failed dials to stderr:
+// see redis.SetLogger.
 func New(client redis.UniversalClient, opts ...Option) *Node {
 	return &Node{inner: transport.NewInner(transport.New(client, configure(opts)))}
 }
@@ -128,9 +131,9 @@ func New(client redis.UniversalClient, opts ...Option) *Node {
 // String returns the node's name: its address and database, without user and password.
 func (n *Node) String() string { return transport.Of(n).String() }
 
-// Client returns the go-redis client the node uses.
+// Client returns the node's go-redis client.
 func (n *Node) Client() redis.UniversalClient { return transport.Of(n).Client() }
 
-// Close ends what runs for the node and returns when all of it is gone. Leases of the node's own
-// Mutexes that are still held are lost: unlock first. A client that New was given stays open.
+// Close ends the node's goroutines and connections, and returns when all are gone. Leases of the
+// node's own locks that are still held are lost: unlock first. A client given to New stays open.
 func (n *Node) Close() error { return transport.Of(n).Close() }

@@ -8,8 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// Semaphore is a semaphore on a single node: as safe as that node is. Its rules are those of redlock.Semaphore. It is a
-// [quorumlock.Locker], safe for concurrent use; its zero value is not usable.
+// Semaphore is a semaphore on a single node, and as safe as that node. Its rules are those of
+// redlock.Semaphore. It is a [quorumlock.Locker], safe for concurrent use; its zero value is not
+// usable.
 type Semaphore struct {
 	member
 	mutex *Mutex
@@ -17,8 +18,9 @@ type Semaphore struct {
 
 var _ quorumlock.Locker = (*Semaphore)(nil)
 
-// Semaphore returns the semaphore of that name, with 1 to [quorumlock.MaxPermits] permits. If the name, permits or an option is bad,
-// its calls return an error that says so.
+// Semaphore returns the semaphore of that name, with 1 to [quorumlock.MaxPermits] permits. It does
+// no I/O. If the name, permits or an option is invalid, the methods of the Semaphore return an
+// error.
 func (n *Node) Semaphore(name string, permits int, opts ...quorumlock.Option) *Semaphore {
 	cell, err := quorum.SlotsOf(permits)
 	m := n.mutex(name, cell, err, opts)
@@ -28,15 +30,15 @@ func (n *Node) Semaphore(name string, permits int, opts ...quorumlock.Option) *S
 // Name returns the name of the semaphore.
 func (s *Semaphore) Name() string { return s.mutex.Name() }
 
-// Lock acquires a slot, as [quorumlock.Locker] says.
+// Lock acquires a slot. See [Mutex.Lock].
 func (s *Semaphore) Lock(ctx context.Context) (*quorumlock.Lease, error) { return s.mutex.Lock(ctx) }
 
-// TryLock acquires a slot without waiting, as [quorumlock.Locker] says.
+// TryLock acquires a slot without waiting for its turn. See [Mutex.TryLock].
 func (s *Semaphore) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	return s.mutex.TryLock(ctx)
 }
 
-// Inspect returns who has which slot.
+// Inspect returns the state of the semaphore, with the owner of each slot. See [Mutex.Inspect].
 func (s *Semaphore) Inspect(ctx context.Context) (quorumlock.State, error) {
 	if err := s.mutex.lock.Err(); err != nil {
 		return quorumlock.State{}, err
@@ -44,7 +46,7 @@ func (s *Semaphore) Inspect(ctx context.Context) (quorumlock.State, error) {
 	return transport.Of(s.mutex.node).InspectSemaphore(ctx, s.mutex.key)
 }
 
-// ForceUnlock frees all slots. Their holders learn of it when they next renew.
+// ForceUnlock releases all slots. See [Mutex.ForceUnlock].
 func (s *Semaphore) ForceUnlock(ctx context.Context) error {
 	if err := s.mutex.lock.Err(); err != nil {
 		return err
@@ -53,7 +55,7 @@ func (s *Semaphore) ForceUnlock(ctx context.Context) error {
 	return err
 }
 
-// ForceUnlockOwner is [Mutex.ForceUnlockOwner]: it frees the slot of that owner.
+// ForceUnlockOwner releases the slot of one owner. See [Mutex.ForceUnlockOwner].
 func (s *Semaphore) ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error {
 	return s.mutex.forceOwner(ctx, owner, true)
 }

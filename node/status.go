@@ -15,33 +15,34 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// Status is what a server says of itself, as far as locks depend on it. A string is empty, and a number
-// 0, where the server does not tell: see Untold.
+// Status is the state of a server, as far as locks depend on it. A string is empty and a number 0
+// if the server does not report it: see Untold.
 type Status struct {
 	Version string
 	Role    string        // master, replica or sentinel
-	Shard   bool          // the server is part of a cluster, but the node's client is not a cluster client
-	RunID   string        // another one after every start: two nodes that share it are one server
+	Shard   bool          // the server is part of a cluster; the client is none for clusters
+	RunID   string        // changes at every start: two nodes with one RunID are one server
 	Uptime  time.Duration // in whole seconds
 
-	AppendFsync string // of the append-only file: always, everysec or no; "off" if there is none
-	Save        string // when snapshots are made, as the server is configured; "off" if never
+	// The appendfsync setting: always, everysec or no; "off" without an append-only file.
+	AppendFsync string
+	Save        string // the save setting; "off" without snapshots
 
 	MaxMemory int64  // bytes; 0: no limit
-	Eviction  string // maxmemory-policy: which keys are dropped at the limit
+	Eviction  string // maxmemory-policy: which keys are evicted at the limit
 
-	Clients []string // the names of the connections that have one, each name once
+	Clients []string // names of connections, each once
 
 	RoundTrip   time.Duration // of one small command
-	ClockOffset time.Duration // how far the server's clock is ahead of this process's, give or take half the round trip
+	ClockOffset time.Duration // server's clock minus this process's, to within half the round trip
 
-	Untold []error // what the server refused to tell, such as for want of a permission
+	Untold []error // refusals of the server, for example for lack of a permission
 }
 
-// Status asks the server about itself. It returns when ctx is done, or after the node's timeout, with a
-// *[quorumlock.NodeError] if the server cannot be asked at all. Of a cluster it asks one server. It
-// needs the permissions for TIME, INFO, CONFIG GET and CLIENT LIST; without the latter three it leaves out what they
-// tell.
+// Status reads the state of the server. It returns when ctx is done, or after the node's timeout,
+// with a *[quorumlock.NodeError] if the server does not answer at all. Of a cluster it asks one
+// server. It needs the permissions for TIME, INFO, CONFIG GET and CLIENT LIST. A refused INFO,
+// CONFIG GET or CLIENT LIST is no error: its fields are missing, and Untold has the refusal.
 func (n *Node) Status(ctx context.Context) (Status, error) {
 	type answer struct {
 		s   Status
@@ -70,7 +71,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	a := answer{err: context.DeadlineExceeded}
 	select {
 	case a = <-answered:
-	case <-ctx.Done(): // the goroutine lasts for as long as the client's own timeouts let it
+	case <-ctx.Done(): // the goroutine ends by the client's own timeouts
 		a.err = ctx.Err()
 	}
 	if a.err != nil {
@@ -79,11 +80,12 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	return a.s, nil
 }
 
-// status asks a server. single is whether the node is not a cluster.
+// status reads the state of a server. single reports whether the node is not a cluster.
 func status(ctx context.Context, client redis.Cmdable, single bool) (Status, error) {
 	pipe := client.Pipeline()
 	info := pipe.Info(ctx)
-	fsync := pipe.ConfigGet(ctx, "appendfsync") // one each: before Redis 7 there is no more to a command
+	// One call each: before Redis 7, CONFIG GET takes one name.
+	fsync := pipe.ConfigGet(ctx, "appendfsync")
 	save := pipe.ConfigGet(ctx, "save")
 	if _, err := pipe.Exec(ctx); err != nil && !answered(err) {
 		return Status{}, err
@@ -104,7 +106,8 @@ func status(ctx context.Context, client redis.Cmdable, single bool) (Status, err
 	} else {
 		said := fields(info.Val())
 		s.read(said)
-		s.Shard = single && (said["redis_mode"] == "cluster" || said["server_mode"] == "cluster") // the latter is Valkey's
+		// server_mode is Valkey's.
+		s.Shard = single && (said["redis_mode"] == "cluster" || said["server_mode"] == "cluster")
 	}
 	if err := fsync.Err(); err != nil {
 		s.Untold = append(s.Untold, err)
@@ -117,9 +120,9 @@ func status(ctx context.Context, client redis.Cmdable, single bool) (Status, err
 	return s, nil
 }
 
-// clock compares the server's clock with this process's, over the quickest of a few round trips: it says
-// most about the clocks, and is none that had to connect. (Cristian, "Probabilistic
-// clock synchronization", 1989.)
+// clock measures the offset of the server's clock over the quickest of a few round trips: that one
+// bounds the error best, and did not have to connect. (Cristian, "Probabilistic clock
+// synchronization", 1989.)
 func clock(ctx context.Context, client redis.Cmdable) (Status, error) {
 	var s Status
 	for i := range 3 {
@@ -141,7 +144,7 @@ func answered(err error) bool {
 	return ok
 }
 
-// read takes what INFO says.
+// read takes the fields of INFO.
 func (s *Status) read(info map[string]string) {
 	s.Version = info["redis_version"]
 	if v := info["valkey_version"]; v != "" {
@@ -159,7 +162,7 @@ func (s *Status) read(info map[string]string) {
 	s.Eviction = info["maxmemory_policy"]
 }
 
-// names are those in an answer to CLIENT LIST.
+// names returns the connection names in a reply to CLIENT LIST.
 func names(list string) (all []string) {
 	for line := range strings.Lines(list) {
 		for field := range strings.FieldsSeq(line) {
@@ -179,7 +182,7 @@ func orOff(s string) string {
 	return s
 }
 
-// fields takes apart what INFO returns: a line for each field, and headings.
+// fields parses a reply to INFO, which has headings and one line for each field.
 func fields(info string) map[string]string {
 	m := make(map[string]string)
 	for line := range strings.Lines(info) {

@@ -11,15 +11,17 @@ import (
 )
 
 // Attach takes over the hold of a text from [quorumlock.Lease.Detach], usually in another process. The lease has the same fencing token and
-// is renewed here. Its options are the client's and opts; its context descends from ctx. The client must have the same nodes, in the same
-// order, with the same quorum and prefix as the client that detached. Another number of nodes, quorum or prefix, and a damaged text, match
-// [quorumlock.ErrMisuse]. With other nodes, or in another order, Attach returns ErrLost and may end the hold.
+// is renewed here. Its options are the client's and opts; its context descends from ctx. The client must have the same nodes, in any order,
+// and the same quorum and prefix as the client that detached. Another number of nodes, quorum or prefix, and a damaged text, match
+// [quorumlock.ErrMisuse]. With other nodes, Attach returns ErrLost and may end the hold.
 //
 // At most one caller gets the lease. Everyone else, and anyone whose text has expired or whose lock was freed by ForceUnlock, gets a
 // *[quorumlock.LostError], which matches ErrLost, and the present holder keeps the lock. If too few nodes answer, Attach returns a
-// *[quorumlock.QuorumError]. If ctx is done first, it returns ctx's error. In both cases the text stays valid until its time is over, which a
-// failed Attach may prolong by the TTL of this client. Attach waits for no holder: it takes a round trip to a quorum, and one node timeout at
-// most. While others attach the same text, or have died while attaching, it makes up to eight attempts.
+// *[quorumlock.QuorumError]; if others that attach have the missing nodes, or have died with them, a *[quorumlock.HeldError]; if ctx is done
+// first, ctx's error. After these errors the text stays valid until its time is over, which a failed Attach may prolong by the TTL of this client.
+//
+// Attach waits for no holder. It takes a round trip to a quorum, or two if the nodes are in another order. It takes two node timeouts if the
+// hold was attached before, and a second or four node timeouts at most if others attach at the same time.
 //
 // To release the lock from here, attach and unlock:
 //

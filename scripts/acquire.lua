@@ -1,30 +1,30 @@
--- Acquires a lock for an owner, or enters it again.
+-- Acquires a lock for an owner, or re-enters it.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  token hint, in µs of the client's clock: see below
--- ARGV[4]  how the queue is met:
+-- ARGV[4]  mode:
 --          'try'   acquires if nobody is queued
---          <n>     enters again: the owner's count becomes n, if it is n - 1
---          'keep'  acquires past the queue: a holder gets back what this node has lost
---          <entry> acquires for a waiter if it is the first, and queues it otherwise. What was granted
---                  to a successor of an earlier attempt becomes the owner's
+--          <n>     re-enters: the owner's count becomes n, from n - 1
+--          'keep'  acquires past the queue: restores a hold that this node has lost
+--          <entry> acquires for a waiter if it is first in the queue, and queues it otherwise. A
+--                  hold of a successor of an earlier attempt becomes the owner's
 --
 -- Reply    token       granted; the owner did not have the lock before
 --          {2, token}  granted; the owner had the lock already
---          {0, ms, position, who, now}  refused: who holds it, and ms until its key expires, negative if
---                      unknown; the waiter's position in the queue from 0, -1 if it has none; the ms of the node's clock, for
---                      waiters only
---          {7, ms, position, who, now}  refused: some share it, one of whom is named
---          {4, ms, position, who, now}  refused: the lock is free, and who is the first in the queue; the
---                      waiter should come again in ms
+--          {0, ms, position, who, now}  refused: who holds it; ms until its key expires, negative
+--                      if unknown; the waiter's position in the queue, from 0, -1 if it has none;
+--                      for waiters only, the node's clock in ms
+--          {7, ms, position, who, now}  refused: the lock is shared, and who is one of the sharers
+--          {4, ms, position, who, now}  refused: the lock is free, and who is first in the queue;
+--                      the waiter should ask again after ms
 --
--- The count is set, not added to: the same call twice changes nothing the second time.
+-- The count is set, not added to, so a repeated call changes nothing.
 local hold = tonumber(ARGV[4]) or 1
 local again = false
-local former -- a successor of the waiter that has the lock
+local former -- the successor of the waiter, if it holds the lock
 
 -- Most locks are free and have no queue. They skip this part.
 if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
@@ -32,7 +32,7 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
   -- include holds.lua
   -- include join.lua
   -- include successor.lua
-  local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
+  local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil in other modes
   local held, shared = look()
   if not held then
     return shared -- the error
@@ -51,9 +51,10 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
     local mine = free and (former or ARGV[4] == 'keep' or redis.call('zrange', KEYS[2], 0, 0)[1] == waiter)
     if not mine then
       local now = clock()
-      -- Joining comes before looking: a lower ticket that comes to a free lock is the first.
+      -- Join first, then look: a waiter with the lowest ticket is first at once.
       local stood = waiter and join(waiter, entry, now)
-      -- A refresh looks while somebody holds the lock, too. Otherwise the dead would pile up, and keep the living far back.
+      -- A refresh looks at the front even while somebody holds the lock. Otherwise dead waiters
+      -- would pile up before the living ones.
       local first
       if free or stood then
         first = front(waiter, now)[1]
@@ -76,10 +77,11 @@ end
 
 -- include counter.lua
 local token, ttl = asked, tonumber(ARGV[2])
--- Most grants take the hint as it is: it is in the minute of the last token, and later. They look neither at the clock nor at the
--- counter's expiry, because a grant before them in that minute did, here or where a 'keep' has its token from: whoever finds a token
--- of the minute's first two seconds looks, and to get past those by counting takes two million grants. INCRBY leaves the expiry as
--- it is.
+-- Fast path, for most grants: the hint is above the last token, in the same minute, and becomes the
+-- token. Neither the clock nor the counter's expiry is read. An earlier grant of that minute read
+-- both, here or at the node from which a 'keep' took its token. Every grant that finds a token of
+-- the first two seconds of a minute reads both, and counting past those seconds takes two million
+-- grants. INCRBY keeps the expiry.
 if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 < 2000000 or asked > 9007199254740991 or
   ttl > 3600000 or ARGV[4] == 'keep' or
   type(redis.pcall('incrby', KEYS[4], asked - last)) ~= 'number' then
@@ -87,9 +89,9 @@ if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 
   local now = time[1] * 1000000 + time[2]
   token = last
   if not again or last == 0 then
-    -- A new grant's token is at least the hint, so that the nodes agree at once. The hint of a client whose
-    -- clock is wrong by more than 59 minutes counts for nothing: this node's clock takes its place, if there is no counter to go on
-    -- from. Grants that do not look stay within that minute, so no hint that counts is ahead by more than an hour.
+    -- The token of a new grant is at least the hint, so that the nodes agree at once. A hint more
+    -- than 59 minutes from this node's clock is ignored; without a counter, the clock replaces it.
+    -- Grants on the fast path stay within their minute, so no hint in use is ahead by over an hour.
     local hint = asked
     if math.abs(hint - now) > 3540000000 and ARGV[4] ~= 'keep' then
       hint = last == 0 and now or 0
@@ -99,16 +101,18 @@ if again or last >= asked or last < asked - asked % 60000000 or last % 60000000 
       return redis.error_reply('ERR the fencing token is exhausted: use another lock name')
     end
   end
-  -- The counter is kept until the clock is a day past the token: the next token may come from the clock alone. It is also kept for a
-  -- day longer than the lock, unless the client's clock is far behind. The first grant of each hour makes the expiry
-  -- long enough for an hour more, and for TTLs of up to an hour; longer ones always look. It never becomes shorter, and a counter
-  -- without an expiry, as Redisson makes them, gets none.
+  -- The counter is kept until the clock is a day past the token, since the next token may come from
+  -- the clock alone. It is also kept for a day longer than the lock, unless the client's clock is
+  -- far behind. The first grant of each hour makes the expiry long enough for another hour and for
+  -- TTLs of up to an hour. Longer TTLs always check it. It never becomes shorter. A counter without
+  -- an expiry, as Redisson makes them, gets none.
   local ahead, hour = math.max(0, (token - now) / 1000), now - now % 3600000000
   local keep = math.max(ttl, 3600000) + 90000000 + ahead
   if last == 0 and token == asked and ahead <= 3540000 and ttl <= 3600000 then
-    redis.call('set', KEYS[4], ARGV[3], 'px', '97200000') -- most new counters: Lua saves the time to format the numbers
+    -- Most new counters: Lua need not format the numbers.
+    redis.call('set', KEYS[4], ARGV[3], 'px', '97200000')
   elseif last == 0 or token > last and type(redis.pcall('incrby', KEYS[4], token - last)) ~= 'number' then
-    -- The counter is new, or is no integer, or the user may not count.
+    -- The counter is new or no integer, or the user lacks the permission for INCRBY.
     local left = redis.call('pttl', KEYS[4])
     if left == -1 then
       redis.call('set', KEYS[4], string.format('%.0f', token))

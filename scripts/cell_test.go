@@ -100,6 +100,7 @@ func TestInspectShowsForHowManyCallersAnEntryStands(t *testing.T) {
 	}
 	check("c:1.1", 1, ttl, 256, 1, 3, 1, 1)
 	check("c:1.1", 1, ttl, 256)
+	check("c:1.1", 1, ttl)
 	c.data.Del("x")
 	c.queue(wire.Entry{Waiter: "bob:2", Ticket: 1_700_000_000_000_003, TTL: life, Callers: 4}) // which calls alice
 	c.checkHeard("turn alice:1 x")

@@ -1,5 +1,4 @@
--- Lets others share a lock that the owner holds, and gives its share a fresh TTL. An owner that shares the lock already gets a
--- fresh TTL, too.
+-- Turns an owner's hold into a share with a fresh TTL. A share gets a fresh TTL, too.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer; kept for a day longer than the lock

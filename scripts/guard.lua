@@ -1,18 +1,20 @@
--- The restart guard. This is not a script: it is put before acquire.lua and share.lua for clients that ask for it.
+-- The restart guard. Not a script of its own: it stands before acquire.lua, share.lua, pass.lua,
+-- ready.lua and slot_acquire.lua for clients that ask for it.
 --
 -- KEYS[1]  the lock
--- ARGV[#ARGV]  quarantine, ms: for this long after its start a server grants no lock that it does not have,
---              since it may have lost one that is still held
+-- ARGV[#ARGV]  quarantine, ms: for this long after its start, a server grants no lock that it does
+--              not have, since it may have lost one that is still held
 --
--- Reply    {3, ms, -1}  refused, for that many ms more; otherwise the reply of acquire.lua
+-- Reply    {3, left, -1}  refused for left ms more; otherwise the reply of the script that follows
 --
--- The guard asks only if the lock is not there, or is shared. A lock that is there and is not shared was not lost, or has been
--- held since by somebody else, to whom alone acquire.lua grants it. But whoever shares it may have left before what was lost.
--- Before slot_acquire.lua it always asks: a semaphore that is there may lack slots.
+-- The guard applies only if the lock does not exist or is shared. A lock that exists and is not
+-- shared was not lost, or has been held by another owner since; acquire.lua grants it to that owner
+-- alone. The sharers of a shared lock may have left before a hold that was lost. Before
+-- slot_acquire.lua and pass.lua the guard always applies: an existing semaphore may lack slots.
 --
--- A replica that takes over may lack its master's last writes, however long it has been up. INFO does
--- not say when it took over. So the quarantine begins with the first call after that; its time is kept in
--- the key quorumlock_promoted, with the replication ID.
+-- A replica that takes over may lack its master's last writes, whatever its uptime. INFO does not
+-- show when it took over, so the quarantine begins with the first call after that. The key
+-- quorumlock_promoted keeps the time of that call and the replication ID.
 if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then
   local function field(info, name)
     local _, last = string.find(info, '\n' .. name .. ':', 1, true)
@@ -29,7 +31,7 @@ if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS
   end
 
   local quarantine = tonumber(ARGV[#ARGV])
-  local left = quarantine - (uptime - 1) * 1000 -- the clock's seconds are whole, at both ends
+  local left = quarantine - (uptime - 1) * 1000 -- both ends are in whole seconds
   if string.find(former, '[^0]') then
     local t = redis.call('time')
     local now = t[1] * 1000 + math.floor(t[2] / 1000)

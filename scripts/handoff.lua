@@ -1,11 +1,13 @@
--- Hands a lock to the next waiter. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
+-- Hands a lock to the next waiter. Not a script of its own: scripts include it after queue.lua,
+-- with the keys named there.
 --
--- KEYS[4]  the fencing token: integer. A script that is called without this key hands nothing over.
+-- KEYS[4]  the fencing token: integer. Without this key, nothing is handed over
 
--- hand grants the lock to a waiter's successor, but only if the waiter came a moment ago: it counts the TTL
--- from then on, and is most likely alive. Without a counter, KEYS[4], nobody knows which token is next. Those who
--- share the lock have the token of the last hold before; but one more if they wait for other locks, too, which have one more most likely:
--- then all agree at once.
+-- hand grants the lock to a waiter's successor, and returns whether it did. It does so only if the
+-- waiter refreshed its entry a moment ago: the waiter counts the TTL from then, and is most likely
+-- alive. Without a counter in KEYS[4] the next token is unknown, and nothing is granted. A sharer
+-- gets the token of the last hold. A sharer that waits for other locks, too, gets one more: the
+-- others most likely have one more, so that all agree at once.
 local function hand(waiter, stored, now)
   local came, ttl, cell, attempt, secret = string.match(stored or '', '^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$')
   if not secret or not KEYS[4] or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
@@ -21,7 +23,7 @@ local function hand(waiter, stored, now)
   end
   if type(token) ~= 'number' or token ~= token then
     return false
-  elseif counts and token < 2 then -- there was no counter, or it had counted nothing
+  elseif counts and token < 2 then -- there was no counter, or it was 0
     redis.call('del', KEYS[4])
     return false
   elseif token > 9007199254740991 then
@@ -47,7 +49,8 @@ local function hand(waiter, stored, now)
         return true
       end
     end
-    -- A yield that comes late queues a waiter whose successor shares the lock. What that has renewed must not become shorter.
+    -- A late yield queues a waiter whose successor shares the lock already. A share that it has
+    -- renewed must not become shorter.
     if redis.call('hexists', KEYS[1], owner) == 0 then
       redis.call('hset', KEYS[1], owner, string.format('%013.0f', now + ttl), 'mode', 'shared')
       if redis.call('pttl', KEYS[1]) < tonumber(ttl) then
@@ -71,12 +74,15 @@ local function hand(waiter, stored, now)
   return true
 end
 
--- admit hands the lock to all who want to share it and are before everybody else in the queue, if that is allowed, or calls
--- those that have not been called. If I am among them, it does neither for me. It returns whether I am. Those that wait for other
--- locks, too, may have no use for a share yet, and would give it back. So only the first of them is handed one, and only if this may
--- be the moment (lends): when an owner releases that had other locks, too, or had this one for itself.
+-- admit serves the sharers at the front of the queue, up to the first waiter that wants the lock
+-- for itself. If hands is set, it hands each of them a share. It calls those that it hands none,
+-- unless they were called before. It skips me, and returns whether I am among them.
+--
+-- A waiter for several locks may lack the others, and would then release the share. So only the
+-- first of these is handed one, and only if lends is set: the owner that releases had other locks,
+-- too, or held this one alone.
 local function admit(me, now, hands, lends)
-  -- Here, only calls for shared locks pay for this.
+  -- Included here, so that only calls for shared locks pay for it.
   -- include sharers.lua
   local mine = false
   local first, stored = sharers(me, now, function(waiter, entry)
@@ -95,11 +101,13 @@ local function admit(me, now, hands, lends)
   return mine
 end
 
--- wake is called when the lock is free. It hands the lock to the first in the queue, if that is allowed, or
--- calls that waiter; if I am the first, it does neither. It tells the second that it is next, if the second
--- would not look by itself soon. It returns whether I am the first. If the first wants to share the lock, those
--- right behind it that want to share it count as first, too. If the first is nobody (see open.lua), and the waiter behind it
--- has just left (stood), the next one is called: it asks, and hears when the window is over.
+-- wake serves the queue of a free lock. It hands the lock to the first waiter if hands is set and
+-- that is possible, and calls that waiter otherwise. If I am first, it does neither, and returns
+-- true. It tells the second waiter that it is next, unless that one refreshes soon. If the first
+-- waiter wants a share, the sharers right behind it count as first, too: see admit.
+--
+-- The first entry may be a window's: see open.lua. If the waiter behind it has just left (stood),
+-- wake calls the next one, which then asks and learns when the window ends.
 local function wake(me, now, hands, stood, lends)
   local two, stored = front(me, now)
   if not two[1] then
@@ -109,7 +117,7 @@ local function wake(me, now, hands, stood, lends)
   elseif two[1] == me then
     return true
   elseif isNobody(stored[1]) then
-    if not two[2] then -- nobody waits any more: what is left of the queue goes when the window is over
+    if not two[2] then -- nobody waits: the keys of the queue expire with the window
       local left = string.format('%.0f', deadline(stored[1]) - now)
       redis.call('pexpire', KEYS[2], left)
       redis.call('pexpire', KEYS[3], left)

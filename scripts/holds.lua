@@ -1,6 +1,7 @@
--- Reads who has a lock, and for how long. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
+-- Reads the owners of a lock, and the ends of their holds. Not a script of its own: scripts include
+-- it after queue.lua, with the keys named there.
 
--- least returns one of the owners of a lock: the same at every node that has the same ones.
+-- least returns one of a lock's owners: nodes with the same owners return the same one.
 local function least(held)
   local who = held[1]
   for i = 3, #held, 2 do
@@ -9,8 +10,8 @@ local function least(held)
   return who
 end
 
--- culprit returns the field that shows best what a hash is that is no lock: a latch, a read-write lock of Redisson's, or something
--- else with this field.
+-- culprit returns the field that best shows the kind of a hash that is no lock: that of a latch or
+-- of Redisson's read-write lock, or else the given field.
 local function culprit(field)
   local mode = redis.call('hget', KEYS[1], 'mode')
   if not mode or mode == 'mutex' or mode == 'shared' then
@@ -19,12 +20,14 @@ local function culprit(field)
   return mode == 'latch' and 'quorumlock_latch' or 'mode'
 end
 
--- look reads the lock. A hold is `<owner>` -> how often it was entered, beside `mode` -> 'mutex'. A hold of Redisson's has no
--- mode, and its owner is `<uuid>:<thread>`. A lock that is shared has
--- `mode` -> 'shared', and for each owner until when it shares, in ms of the node's clock: a number of at least 13 digits, as
--- no hold has. (Redisson's read-write lock looks at the mode, and stays out.) look returns the owners, each followed by its
--- value, and whether they share; or nil and an error. It drops those whose share is over. A share lasts as long as a key
--- would: until the clock shows more than its end.
+-- look reads the lock. It returns the owners, each followed by its value, and whether they share;
+-- or nil and an error. It drops shares that are over.
+--
+-- A held lock has the field `<owner>` -> hold count, beside `mode` -> 'mutex'. A hold of Redisson's
+-- has no mode, and its owner is `<uuid>:<thread>`. A shared lock has `mode` -> 'shared', and for
+-- each owner the end of its share, in ms of the node's clock: a number of 13 digits or more, as no
+-- hold count has. (Redisson's read-write lock checks the mode, and stays out.) A share lasts as
+-- long as a key would: until the clock is past its end.
 local function look()
   local all = redis.pcall('hgetall', KEYS[1])
   if all.err then
@@ -57,7 +60,7 @@ local function look()
     if not living[1] then
       redis.call('del', KEYS[1])
     else
-      for i = 1, #over, 1000 do -- Lua can unpack some thousands
+      for i = 1, #over, 1000 do -- unpack is limited to some thousands
         redis.call('hdel', KEYS[1], unpack(over, i, math.min(i + 999, #over)))
       end
     end
@@ -68,14 +71,14 @@ local function look()
   return held, false
 end
 
--- looks tells whether a caller looks at all who share the lock, which has so many fields. While they are few, every caller does;
--- otherwise some do, by the clock, so that a caller looks at FEW on average.
+-- looks tells whether a call should read all fields of a shared lock that has so many: always if
+-- they are few, and else in some calls, chosen by the clock, so that a call reads FEW on average.
 local function looks(fields)
   return redis.call('time')[2] % fields < FEW
 end
 
--- expiry returns after how many ms those that look has found will have lost the lock, if they do not renew it; negative if
--- unknown.
+-- expiry returns in how many ms the owners that look has found lose the lock unless they renew it;
+-- negative if unknown.
 local function expiry(held, shared)
   if not shared then
     return redis.call('pttl', KEYS[1])

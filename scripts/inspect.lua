@@ -2,13 +2,13 @@
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
--- ARGV[1]  how many waiters to name
+-- ARGV[1]  how many waiters to return
 --
--- Reply    {held, pttl, token, length, waiters, entries, now}: held is empty if the lock is free, and otherwise what is
---          stored at it, each field followed by its value; pttl is negative if the key has no expiry; token is '0'
---          if none was given out lately; length is the length of the queue; waiters are the first in the queue,
---          in order, each followed by its ticket; entries are what is stored of them; now is the time in ms of the
---          node's clock
+-- Reply    {held, pttl, token, length, waiters, entries, now}: held has the fields of the lock's
+--          hash, each followed by its value, and is empty if the lock is free; pttl is negative if
+--          the key has no expiry; token is '0' if there is no counter; length is that of the queue;
+--          waiters are the first in the queue, in order, each followed by its ticket; entries are
+--          their stored entries; now is the node's clock in ms
 local held, token = redis.pcall('hgetall', KEYS[1]), redis.pcall('get', KEYS[4]) or '0'
 if held.err then
   if type(redis.pcall('zscore', KEYS[1], 'quorumlock_semaphore')) == 'string' then
@@ -20,7 +20,7 @@ elseif type(token) == 'table' and type(redis.pcall('hlen', KEYS[4])) == 'number'
 elseif type(token) == 'table' then
   return string.find(token.err, 'WRONGTYPE', 1, true) and redis.error_reply('ERR the fencing token is not a number: delete ' .. KEYS[4]) or token
 end
-local waiters = redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores')
+local waiters = ARGV[1] ~= '0' and redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores') or {}
 local entries = {}
 for i = 1, #waiters, 2 do
   entries[#entries + 1] = redis.call('hget', KEYS[3], waiters[i]) or ''

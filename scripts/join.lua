@@ -1,8 +1,9 @@
--- Queues a waiter. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
+-- Queues a waiter. Not a script of its own: scripts include it after queue.lua, with the keys named
+-- there.
 
--- join queues a waiter, or refreshes its entry. It tells whether the waiter was queued before. An unsure ticket counts
--- if it is within a second of this node's clock. Otherwise the clock takes its place. An unsure ticket does not move a
--- waiter that is queued.
+-- join queues a waiter, or refreshes its entry. It returns whether the waiter was queued before. An
+-- unsure ticket that is more than a second from this node's clock is replaced by the clock. An
+-- unsure ticket does not move a waiter that is queued.
 local function join(waiter, entry, now)
   local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
   ms = tonumber(ms)
@@ -30,10 +31,10 @@ local function join(waiter, entry, now)
   return stood
 end
 
--- call is for a caller that finds the lock free and is not the first in the queue. The first may not know, or may
--- be dead. So it is called. If it was called before and has not come, all waiters that are queued before me are
--- called at once: however many are dead, their time is up together. It returns after how many ms I should come
--- again.
+-- call is for a caller that finds the lock free and is not first in the queue. The first waiter may
+-- not know that, or may be dead, so it is called. If it was called before and has not come, all
+-- waiters queued before me are called at once. So the time of all dead ones ends together, however
+-- many there are. call returns after how many ms I should ask again.
 local function call(me, now)
   local two, stored = front(me, now)
   local left = deadline(stored[1]) - now
@@ -44,7 +45,7 @@ local function call(me, now)
   if left > CLAIM - PATIENCE then
     return left - (CLAIM - PATIENCE)
   elseif isNobody(stored[1]) then
-    return left -- it is nobody who could come
+    return left -- a window's entry: nobody can come
   end
   local last = me and redis.call('zrank', KEYS[2], me) or 0
   for from = 0, last - 1, 100 do

@@ -1,27 +1,30 @@
--- Adds ids to a latch, and reads it. Nothing is ever taken out of a latch, so the same call twice changes nothing the
--- second time.
+-- Adds ids to a latch, and reads it. Nothing is ever removed from a latch, so a repeated call
+-- changes nothing.
 --
--- KEYS[1]  the latch: hash, 'quorumlock_latch' -> '<n> <server>', or '<n> <server> open' once it is open; and 'mode' -> 'latch',
---          which keeps out Redisson's read-write locks
--- KEYS[2]  its ids, until it is open: zset, each with its number in the order of arrival, from 1; and '' with -1 - the
---          digest: the sum of the ids' hashes modulo 2^52. A hash is the first 13 hexadecimal digits of the SHA-1.
+-- KEYS[1]  the latch: hash, 'quorumlock_latch' -> '<n> <server>', or '<n> <server> open' once it is
+--          open; and 'mode' -> 'latch', which keeps out Redisson's read-write locks
+-- KEYS[2]  its ids, until it is open: zset, each scored by its number in the order of arrival, from
+--          1; and '' scored by -1 - digest. The digest is the sum of the ids' hashes modulo 2^52. A
+--          hash is the first 13 hexadecimal digits of the SHA-1.
 -- KEYS[3]  the fencing token of a lock of that name
 -- ARGV[1]  n: how many ids open the latch
--- ARGV[2]  what to do:
---          'read'     change nothing
---          'keep'     add the ids if the latch is there: the caller has seen it before
---          'make'     add the ids, and make the latch if it is not there
---          'restore'  the same, for a latch that another node has
---          'open'     the same, and open it, however many ids it has
--- ARGV[3]  retention, ms: for how long the latch is kept from now on
--- ARGV[4]  a name for this server, for a latch that is made: two addresses of one server give the same one then
--- ARGV[5]  the channel on which it is told that the latch opens
+-- ARGV[2]  mode:
+--          'read'     changes nothing
+--          'keep'     adds the ids if the latch exists: the caller has seen it before
+--          'make'     adds the ids, and creates the latch if it does not exist
+--          'restore'  like 'make', for a latch that exists at another node
+--          'open'     like 'restore', and opens it, however many ids it has
+-- ARGV[3]  retention, ms: how long the latch is kept from now on
+-- ARGV[4]  a name for this server, stored if the latch is created: two addresses of one server then
+--          return the same name
+-- ARGV[5]  the channel on which the opening is published
 -- ARGV[6]  tail: how many of the latest ids the reply has
 -- ARGV[7]  cut: -1, or how many of its first ids the node compares, without those given here
 -- ARGV[8...]  the ids, each once
 --
--- Reply    {state, server, count, digest, ids}: state is 0 if the latch is not there, 1 if it is closed, 2 if it is open.
---          count and digest are of all ids, or of those compared; both are 0 if the latch is open.
+-- Reply    {state, server, count, digest, ids}: state is 0 if the latch does not exist, 1 if it is
+--          closed, 2 if it is open. count and digest are of all ids, or of those compared; both are
+--          0 if the latch is open.
 local n, what = ARGV[1], ARGV[2]
 local stored = redis.pcall('hget', KEYS[1], 'quorumlock_latch')
 if type(stored) == 'table' then
@@ -37,8 +40,10 @@ end
 if not stored then
   local held, field = redis.call('hgetall', KEYS[1]), nil
   for i = 1, #held, 2 do
-    local own = held[i] == 'mode' and (held[i + 1] == 'mutex' or held[i + 1] == 'shared') -- beside the owners of a lock
-    -- A field that no lock has says more, and the mode of a read-write lock of Redisson's most.
+    -- A lock of this library has a mode beside its owners.
+    local own = held[i] == 'mode' and (held[i + 1] == 'mutex' or held[i + 1] == 'shared')
+    -- A field that no lock has is more telling than an owner; the mode of a read-write lock of
+    -- Redisson's is most telling.
     if not own and field ~= 'mode' and (not field or not string.find(held[i], '^%S+:%d[%d/.]*$')) then
       field = held[i]
     end
@@ -53,7 +58,7 @@ local needed, server, open = string.match(stored or '', '^(%d+) (%S+)(.*)$')
 if stored and needed ~= n then
   return redis.error_reply('LATCH ' .. stored)
 end
--- Everything that can fail is checked before anything is written.
+-- Everything that can fail is checked before the first write.
 local digest = redis.pcall('zscore', KEYS[2], '')
 if type(digest) == 'table' then
   return string.find(digest.err, 'WRONGTYPE', 1, true) and redis.error_reply('WRONGKIND ids') or digest
@@ -72,7 +77,8 @@ if what ~= 'read' and (stored or what ~= 'keep') then
   if open == '' then
     local had = count
     for i = 8, #ARGV do
-      if redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i]) == 1 then -- the first write: a full server refuses it
+      -- The first write: a full server refuses it.
+      if redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i]) == 1 then
         count, digest = count + 1, (digest + hash(ARGV[i])) % 4503599627370496
       end
     end
@@ -88,13 +94,13 @@ if what ~= 'read' and (stored or what ~= 'keep') then
     redis.call('hset', KEYS[1], 'quorumlock_latch', stored, 'mode', 'latch')
     if open ~= '' then
       redis.call('del', KEYS[2])
-      redis.pcall('publish', ARGV[5], 'open') -- it is open even if the user may not publish
+      redis.pcall('publish', ARGV[5], 'open') -- open even if the user may not publish
     end
   end
   if redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
     redis.call('pexpire', KEYS[1], ARGV[3])
   end
-  -- The ids last as long as the latch, which somebody may keep for longer than the caller does.
+  -- The ids last as long as the latch, which another caller may keep for longer.
   redis.call('pexpire', KEYS[2], redis.call('pttl', KEYS[1]))
 end
 if stored and open ~= '' then

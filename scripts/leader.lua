@@ -1,13 +1,13 @@
--- Reads who leads, at one instant: who holds the lock, and the value that this owner has written.
+-- Reads the leader at one instant: the holder of the lock, and the value that this owner published.
 --
 -- KEYS[1]  the lock: hash, see holds.lua
 -- KEYS[2]  the leader's value: see proclaim.lua
 --
--- Reply    {held, pttl, leader}: held is empty if the lock is free, and otherwise its fields and values; pttl is
---          negative if the key has no expiry; leader is {token, version, value}, or empty if the owner who holds
---          the lock has written none
+-- Reply    {held, pttl, leader}: held has the fields and values of the lock's hash, and is empty if
+--          the lock is free; pttl is negative if the key has no expiry; leader is {token, version,
+--          value}, and empty if the holder has published no value
 --
--- A value whose owner does not hold the lock is nobody's, however long its key lasts.
+-- A value whose owner does not hold the lock has no leader, however long its key lasts.
 local held = redis.pcall('hgetall', KEYS[1])
 if held.err then
   return string.find(held.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or held

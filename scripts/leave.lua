@@ -1,9 +1,9 @@
--- Takes a waiter out of the queue, and passes its turn on.
+-- Takes a waiter out of the queue, and calls the next one if its turn has come.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- ARGV[1]  waiter
--- ARGV[2]  'all' to release what its successors have, too; otherwise 'none'
--- ARGV[3]  the channel that tells Redisson's waiters of a release
+-- ARGV[2]  'all' to release the holds of its successors, too; otherwise 'none'
+-- ARGV[3]  the channel on which Redisson's waiters hear of a release
 -- ARGV[4]  `<attempt> <cell>`: the number of the waiter's last attempt, and the cell; may be absent
 --
 -- Reply    1 it was queued, 0 it was not

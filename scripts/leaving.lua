@@ -1,24 +1,26 @@
--- Leaves a lock or its queue. This is not a script. Scripts include it after queue.lua, holds.lua and handoff.lua, and have the keys
--- that are named there.
+-- Releases a lock, or leaves its queue. Not a script of its own: scripts include it after
+-- queue.lua, holds.lua and handoff.lua, with the keys named there.
 -- include successor.lua
 
--- giveBack takes an owner out of the lock, whether it shares it or not. It returns whether the lock is free.
+-- giveBack removes an owner's hold or share. It returns whether the lock is free.
 local function giveBack(owner)
   redis.call('hdel', KEYS[1], owner)
-  return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0 -- what may be left is the mode
+  -- Only the mode may be left.
+  return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0
 end
 
--- tellFair tells those who are next at a fair lock of Redisson's that the lock may be free. Each has a channel of its own. The first may
--- be dead, so the second looks, too.
+-- tellFair notifies the next waiters of a fair lock of Redisson's that the lock may be free. Each
+-- has a channel of its own. The first may be dead, so the second is notified, too.
 local function tellFair(channel)
   for _, thread in ipairs(redis.pcall('lrange', 'redisson_lock_queue' .. string.sub(channel, 23), 0, 1)) do
     redis.pcall('publish', channel .. ':' .. thread, '0')
   end
 end
 
--- takeBack releases what the successors of a waiter have. Where many share the lock, it looks for those by name: the last
--- ends in the number of the waiter's last attempt and the cell. If the last is a successor itself, which has released, those of
--- its own attempt keep what they have: they are other cells that lead here, and have releases of their own.
+-- takeBack releases the holds of a waiter's successors. last ends in the number of the waiter's
+-- last attempt and the cell; where many share the lock, the successors are found by these names. If
+-- last is itself a successor, which has released, only those of earlier attempts are released. The
+-- others of its attempt are cells that lead to this server, and have releases of their own.
 local function takeBack(waiter, channel, last)
   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$')
   attempts = tonumber(attempts or '')
@@ -37,21 +39,23 @@ local function takeBack(waiter, channel, last)
   end
 end
 
--- leads tells whether a waiter is the first in the queue, or the first behind nobody.
+-- leads tells whether a waiter is first in the queue, or first behind a window's entry.
 local function leads(waiter)
   local two = redis.call('zrange', KEYS[2], 0, 1)
   return two[1] == waiter or two[2] == waiter and isNobody(redis.call('hget', KEYS[3], two[1]))
 end
 
--- pass is called when an owner has released the lock, or a waiter has left the queue. stood tells whether that waiter led it.
--- If the lock is free, or can be shared, pass hands it on. Otherwise, if the waiter led the queue, pass tells the new first that
--- it is next, unless that one looks by itself soon. It returns whether I could have the lock now.
+-- pass serves the queue after a release, or after a waiter has left. stood tells whether that
+-- waiter led the queue. A free lock goes to wake, and a shared one to admit. Otherwise, if stood,
+-- pass tells the new first waiter that it is next, unless that one refreshes soon. It returns
+-- whether I could have the lock now.
 local function pass(me, now, hands, stood, lends)
   if redis.call('exists', KEYS[1]) == 0 then
     return wake(me, now, hands, stood, lends)
   end
   if redis.call('hget', KEYS[1], 'mode') == 'shared' then
-    -- If many share the lock, some of them are alive. If not, the first waiter finds that out when it next refreshes.
+    -- If many share the lock, some of them are alive; or else the next refresh of the first waiter
+    -- shows it.
     local held = redis.call('hlen', KEYS[1]) <= FEW and look()
     if held and not held[1] then
       return wake(me, now, hands, stood, lends)

@@ -41,18 +41,20 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	again := wire.Passed{OK: true, Again: true, Token: 100}
 	step("somebody else parks", wire.Park("x", bob, parked, time.Hour, 0), no, alice, ttl)
 	step("another cell parks", wire.Park("x", alice, parked, time.Hour, 1), no, alice, ttl)
-	step("attach to what is not parked", wire.Attach("x", carol, parked, ttl, 100, 0), wire.Passed{Rival: at(alice)}, alice, ttl)
+	step("attach to what is not parked", wire.Attach("x", carol, parked, ttl, 100, 0, 0), wire.Passed{Other: at(alice)}, alice, ttl)
 	step("park", wire.Park("x", alice, parked, time.Hour, 0), yes, parked, time.Hour)
 	step("park again", wire.Park("x", alice, parked, time.Minute, 0), again, parked, time.Hour)
-	step("another text", wire.Attach("x", carol, "p:8.1", ttl, 100, 0), wire.Passed{Rival: at(parked)}, parked, time.Hour)
-	step("a text of before a token", wire.Attach("x", carol, parked, ttl, 99, 0), no, parked, time.Hour)
-	step("attach", wire.Attach("x", carol, parked, ttl, 100, 0), yes, carol, time.Hour)
-	step("attach again", wire.Attach("x", carol, parked, ttl, 100, 0), again, carol, time.Hour)
-	step("another one", wire.Attach("x", dave, parked, ttl, 100, 0), wire.Passed{Rival: at(carol)}, carol, time.Hour)
-	step("another one returns", wire.Return("x", dave, parked, 0), no, carol, time.Hour)
-	step("return", wire.Return("x", carol, parked, 0), yes, parked, time.Hour)
+	step("another text", wire.Attach("x", carol, "p:8.1", ttl, 100, 0, 0), wire.Passed{Other: at(parked)}, parked, time.Hour)
+	step("a text of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 0), no, parked, time.Hour)
+	step("as another cell", wire.Attach("x", carol, parked, ttl, 100, 0, 1), wire.Passed{Other: at(parked)}, parked, time.Hour)
+	step("as another cell, of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 1), wire.Passed{Late: true, Other: at(parked)}, parked, time.Hour)
+	step("attach", wire.Attach("x", carol, parked, ttl, 100, 0, 0), yes, carol, time.Hour)
+	step("attach again", wire.Attach("x", carol, parked, ttl, 100, 0, 0), again, carol, time.Hour)
+	step("another one", wire.Attach("x", dave, parked, ttl, 100, 0, 0), wire.Passed{Other: at(carol)}, carol, time.Hour)
+	step("another one returns", wire.Return("x", dave, parked, 0, 0), no, carol, time.Hour)
+	step("return", wire.Return("x", carol, parked, 0, 0), yes, parked, time.Hour)
 	s.data.SetTTL("x", time.Second)
-	step("attach late", wire.Attach("x", dave, parked, ttl, 100, 0), yes, dave, ttl)
+	step("attach late", wire.Attach("x", dave, parked, ttl, 100, 0, 0), yes, dave, ttl)
 	if s.done(wire.Renew("x", at(alice), time.Hour)) {
 		t.Error("a late renewal of the holder")
 	}
@@ -61,7 +63,7 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	}
 	s.checkHold("x", at(dave), "1")
 	s.release("x", at(dave), 1)
-	if got := s.passed(wire.Attach("x", carol, parked, ttl, 100, 0)); got != no {
+	if got := s.passed(wire.Attach("x", carol, parked, ttl, 100, 0, 0)); got != no {
 		t.Errorf("attach to a free lock: %+v", got)
 	}
 	s.checkHold("x", "", "")

@@ -1,4 +1,4 @@
--- Writes the value of a leader beside the lock, or keeps it for another TTL.
+-- Publishes the value of a leader beside the lock, or renews its TTL.
 --
 -- KEYS[1]  the lock: hash, owner -> hold count
 -- KEYS[2]  the leader's value: hash with the fields owner, token, version and value
@@ -6,15 +6,15 @@
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  the fencing token of the leader
 -- ARGV[4]  version: counts the values of this leader, from 1
--- ARGV[5]  the channel that tells of a new leader or value
--- ARGV[6]  the value; absent if only what is there is kept
+-- ARGV[5]  the channel on which a new leader or value is published
+-- ARGV[6]  the value; absent for a renewal
 --
 -- Reply    1 the node has that version, for another TTL
---          0 the owner does not hold the lock, or has written a later version
+--          0 the owner does not hold the lock, or has published a later version
 --          2 the node does not have that version: send the value
---          3 a higher token has written
+--          3 an owner with a higher token has published a value
 --
--- The same call twice changes nothing the second time but the TTL.
+-- A repeated call changes nothing but the TTL.
 local holds = redis.pcall('hexists', KEYS[1], ARGV[1])
 if type(holds) == 'table' then
   return string.find(holds.err, 'WRONGTYPE', 1, true) and redis.error_reply('NOTALOCK WRONGTYPE') or holds
@@ -33,10 +33,12 @@ if was[1] ~= ARGV[1] or version < tonumber(ARGV[4]) then
   if not ARGV[6] then
     return 2
   end
-  redis.call('hset', KEYS[2], 'owner', ARGV[1], 'token', ARGV[3], 'version', ARGV[4], 'value', ARGV[6]) -- the first write: a full server refuses it
+  -- The first write: a full server refuses it.
+  redis.call('hset', KEYS[2], 'owner', ARGV[1], 'token', ARGV[3], 'version', ARGV[4], 'value', ARGV[6])
   local key, ms = KEYS[2], ARGV[2]
   -- include expire.lua
-  redis.pcall('publish', ARGV[5], ARGV[3] .. ' ' .. ARGV[4]) -- it is written even if the user may not publish
+  -- Published even if the user may not publish.
+  redis.pcall('publish', ARGV[5], ARGV[3] .. ' ' .. ARGV[4])
 elseif version > tonumber(ARGV[4]) then
   return 0
 end

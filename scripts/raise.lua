@@ -8,11 +8,11 @@
 -- ARGV[4]  the token to raise to
 -- ARGV[5]  'share' if the owner shares the lock; otherwise absent
 --
--- Reply    1 raised, 0 not: the owner does not hold, or somebody else has counted since
+-- Reply    1 raised, 0 not: the owner does not hold, or the counter has changed since
 --
--- Without the check of the token a late raise could run while another owner holds the lock, and the next
--- grant could get the same token as that owner. Those who share the lock have one token, and may all raise to it; nobody
--- else has counted while they have the lock.
+-- The check of the token stops a late raise that runs while another owner holds the lock: the next
+-- grant could get the token of that owner. Sharers have one token, and may all raise to it: no
+-- other token is counted while they have the lock.
 local held = redis.call('hget', KEYS[1], ARGV[1])
 local now = redis.call('time')
 if not held or ARGV[5] and tonumber(held) < now[1] * 1000 + math.floor(now[2] / 1000) then
@@ -26,7 +26,7 @@ if ARGV[5] then
 elseif last ~= tonumber(ARGV[3]) then
   return 0
 end
--- It is kept for as long as acquire.lua would keep it, and never for less than before.
+-- Kept for as long as acquire.lua would keep it, and never for less than before.
 local left, ahead = redis.call('pttl', KEYS[2]), math.max(0, ARGV[4] / 1000 - now[1] * 1000)
 if left == -1 then
   redis.call('set', KEYS[2], ARGV[4])

@@ -1,12 +1,14 @@
--- Tries each command of a Mutex, on keys of a lock that no caller uses. No client sees a change: most commands change nothing
--- without a key, and the one field written is deleted in the same run. The commands without a change come first, DEL included: a
--- field is written only if it can be deleted.
+-- Tries each command of a Mutex, on keys of a lock that no caller uses. No client sees a change:
+-- most commands change nothing without a key, and the one field that is written is deleted in the
+-- same run. Commands without an effect come first, DEL included, so the field is written only if
+-- DEL may run.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token
 --
--- Reply    1; the error of the first command that the server refuses, followed by the command: the user has no permission, the
---          server is a replica, its memory is full, its disk failed
+-- Reply    1; or the error of the first command that the server refuses, followed by the command:
+--          the user lacks a permission, the server is a replica, its memory is full, or its disk
+--          failed
 if redis.call('exists', KEYS[1], KEYS[2], KEYS[3], KEYS[4]) == 0 then
   for _, command in ipairs({
     {'time'},

@@ -3,23 +3,28 @@
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
--- ARGV[2]  hold: the entry to leave; the count becomes hold - 1; 1 for an owner that shares the lock
--- ARGV[3]  the channel that tells Redisson's waiters of a release
--- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none; '' if the owner shares the lock and has others, too
+-- ARGV[2]  hold: the entry to leave; the count becomes hold - 1; 1 for an owner that shares the
+--          lock
+-- ARGV[3]  the channel on which Redisson's waiters hear of a release
+-- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none; '' if the owner
+--          shares the lock and also has other locks
 -- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
--- ARGV[6]  'all' to release what the waiter's successors have, too; only of earlier attempts if the owner is a successor
+-- ARGV[6]  'all' to release the holds of the waiter's successors, too; only those of earlier
+--          attempts if the owner is a successor
 --
 -- Reply    left: the count that is left, or -1 if the owner did not hold that entry
---          {left, open} if the waiter is queued again: open is 1 if the waiter could have the lock now, because it is
---          free and the waiter is the first in the queue; 0 if not
+--          {left, open}  if the waiter is queued again: open is 1 if the waiter could have the lock
+--                        now, because the lock is free and the waiter is first in the queue;
+--                        otherwise 0
 --
--- The count is set, not subtracted from: the same call twice changes nothing the second time. The
--- last entry deletes at once, without a write that a node out of memory would refuse.
+-- The count is set, not subtracted from, so a repeated call changes nothing. The last entry deletes
+-- at once, without a write that a node out of memory would refuse.
 local left, hands, released = 0, false, false
-local share -- when the owner's share would have ended
+local share -- the end of the owner's share
 
--- freed tells Redisson's waiters, and returns whether the lock may be handed over. It is released even if the user may not
--- publish. If Redisson's clients wait as well, whoever comes first gets it.
+-- freed notifies Redisson's waiters. It returns whether the lock may be handed over: only if none
+-- of them listens. If one does, it races for the lock with the first waiter. The lock is released
+-- even if the user may not publish.
 local function freed()
   released = true
   return redis.pcall('publish', ARGV[3], '00') == 0
@@ -45,8 +50,9 @@ else
   end
 end
 
--- Those who wait for a fair lock of Redisson's do not hear its channel. Their queue is another key, to which a user may have no
--- access. EXISTS counts a key once for each time it is named, so the sum tells which are there: 1 the queue, 2 the lock, 4 that key.
+-- Waiters for a fair lock of Redisson's do not listen to its channel. Their queue is another key,
+-- to which a user may have no access. EXISTS counts a key once for each time it is named, so the
+-- sum tells which keys exist: 1 the queue, 2 the lock, 4 Redisson's queue.
 local waiter, fair = ARGV[4] ~= '' and ARGV[4], 'redisson_lock_queue' .. string.sub(ARGV[3], 23)
 local there = not waiter and redis.pcall('exists', KEYS[2], KEYS[1], KEYS[1], fair, fair, fair, fair)
 if type(there) == 'table' then
@@ -62,7 +68,8 @@ if there == 0 or there == 2 then -- nobody waits
     freed()
     return left
   elseif fields ~= 16 then -- 16 is FEW in queue.lua
-    -- The key ends with the last share. Whoever has left may have been that one: see looks in holds.lua.
+    -- The key ends with the last share, which may be the one that was released: see looks in
+    -- holds.lua.
     local time, over = redis.call('time'), false
     local now = time[1] * 1000 + math.floor(time[2] / 1000)
     if time[2] % fields < 16 and share + 1 >= now + redis.call('pttl', KEYS[1]) then
@@ -77,7 +84,7 @@ if there == 0 or there == 2 then -- nobody waits
         redis.call('pexpire', KEYS[1], math.max(last - now, 1))
       end
     end
-    if not over then -- otherwise look drops those whose share is over
+    if not over then -- otherwise look drops the shares that are over
       return left
     end
   end
@@ -96,7 +103,7 @@ end
 -- include join.lua
 -- include leaving.lua
 if share then
-  -- The key ends with the last share. Whoever has left may have been that one.
+  -- The key ends with the last share, which may be the one that was released.
   local fields = redis.call('hlen', KEYS[1])
   local ended = fields > 1 and share + 1 >= now + redis.call('pttl', KEYS[1])
   if fields == FEW or ended and looks(fields) then
@@ -109,7 +116,7 @@ if share then
     redis.call('del', KEYS[1])
     hands = freed()
   elseif not waiter and redis.call('hlen', KEYS[1]) > FEW then
-    return left -- whoever may share the lock knows that already
+    return left -- waiters that may share the lock know that already
   end
 end
 local rejoins = waiter and ARGV[5] ~= ''
@@ -123,7 +130,8 @@ elseif waiter then
     takeBack(waiter, ARGV[3], ARGV[1])
   end
 end
--- A waiter that yields is not woken by its own yield: it would come back at once, for the same outcome.
+-- A waiter that yields is not called by its own yield: it would return at once, to the same
+-- outcome.
 local open = pass(waiter, now, hands, stood, lends) and rejoins and 1 or 0
 if released and redis.call('exists', KEYS[1]) == 0 then
   tellFair(ARGV[3])

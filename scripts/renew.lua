@@ -24,6 +24,7 @@ if not shares or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
 end
 local left = redis.call('pttl', KEYS[2])
 if left >= 0 and left < ARGV[2] + 86400000 then
-  redis.call('pexpire', KEYS[2], string.format('%.0f', ARGV[2] + 93600000)) -- two hours longer than needed, so that this is seldom done
+  -- Two hours longer than needed, so that this is seldom done.
+  redis.call('pexpire', KEYS[2], string.format('%.0f', ARGV[2] + 93600000))
 end
 return 1

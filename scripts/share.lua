@@ -1,24 +1,24 @@
--- Acquires a share of a lock for an owner. Any number of owners share a lock; nobody holds it meanwhile.
+-- Acquires a share of a lock for an owner. Any number of owners share a lock; nobody holds it then.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  token hint, in µs of the client's clock: see acquire.lua
--- ARGV[4]  how the queue is met:
---          'try'   acquires if nobody who wants to hold the lock alone is queued
---          'keep'  acquires past the queue: a sharer gets back what this node has lost
---          <entry> acquires for a waiter if nobody before it wants to hold the lock alone, and queues it otherwise. What
---                  was granted to a successor of an earlier attempt becomes the owner's
+-- ARGV[4]  mode:
+--          'try'   acquires if no waiter that wants the lock alone is queued
+--          'keep'  acquires past the queue: restores a share that this node has lost
+--          <entry> acquires for a waiter if no waiter before it wants the lock alone, and queues it
+--                  otherwise. Shares of successors of earlier attempts become the owner's
+-- ARGV[5]  the cells of the owner that have this lock's name, as `<first> <last>`, or empty: a
+--          server with two addresses counts once
 --
--- ARGV[5]  the cells of the owner that have this lock's name, as `<first> <last>`, or empty: a server with two addresses counts once
---
--- Reply    as that of acquire.lua. The token is that of the last hold before: a later one has a higher token. Where many share
---          the lock, a refusal names nobody
-local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil for the others
+-- Reply    as that of acquire.lua. The token is that of the last hold; a later hold has a higher
+--          one. Where many share the lock, a refusal names nobody
+local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$') -- nil in other modes
 local queued = redis.call('exists', KEYS[2]) > 0
 
--- One command reads the mode, and the shares that the owner may have from other addresses of this server.
+-- One command reads the mode, and any shares of the owner from other addresses of this server.
 local first, last = string.match(ARGV[5], '(%d+) (%d+)')
 local base, own = string.match(ARGV[1], '^(.*%.)(%d+)$')
 local names = {'mode'}
@@ -39,7 +39,7 @@ for i = 2, mode == 'shared' and #names or 0 do
   end
 end
 
--- Most who share a lock find no queue and are at their first attempt. They skip this part.
+-- Most sharers find no queue and are at their first attempt. They skip this part.
 local number = entry and tonumber(string.match(entry, ' (%d+) %S+$') or '')
 if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('exists', KEYS[1]) > 0) then
   -- include queue.lua
@@ -51,7 +51,7 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
   local fields = mode == 'shared' and first and redis.call('hlen', KEYS[1]) or 0
   local many = fields > (number or 0) and not looks(fields)
   local held, shared = {''}, true
-  local former = {} -- successors of the waiter's earlier attempts: it was served in its turn
+  local former = {} -- successors of earlier attempts: the waiter has been served
   if many then
     local now = clock()
     for attempt = 1, (number or 1) - 1 do
@@ -84,7 +84,7 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
         hasten(blocked, stored, now)
       end
     elseif stood then
-      front(waiter, now) -- which drops the dead before it
+      front(waiter, now) -- drops the dead before it
     end
     if blocked and not held[1] then
       return {4, call(waiter, now), waiter and redis.call('zrank', KEYS[2], waiter) or -1, blocked, waiter and now or nil}
@@ -100,7 +100,8 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
     end
     local now = clock()
     local two, stored = front(nil, now)
-    if two[1] and wantsShare(stored[1]) and deadline(stored[1]) > now + CLAIM then -- otherwise they have been called
+    -- Later deadlines are those of waiters that have not been called.
+    if two[1] and wantsShare(stored[1]) and deadline(stored[1]) > now + CLAIM then
       admit(nil, now)
     end
   end
@@ -122,7 +123,8 @@ if token == 0 or ARGV[4] == 'keep' and asked > token then
 else
   local left = redis.call('pttl', KEYS[4])
   if left >= 0 and left < ARGV[2] + 86400000 then
-    redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000)) -- two hours longer than needed, so that this is seldom done
+    -- Two hours longer than needed, so that this is seldom done.
+    redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000))
   end
 end
 local ends = string.format('%013.0f', math.floor(now / 1000) + ARGV[2])

@@ -1,16 +1,17 @@
--- Finds the waiters that want to share a lock. This is not a script. Scripts include it after queue.lua, and have the keys that are named there.
+-- Finds the waiters that want to share a lock. Not a script of its own: scripts include it after
+-- queue.lua, with the keys named there.
 
 local function tries(stored)
   return string.find(stored or '', '^%S+ %d+t') ~= nil
 end
 
--- gathers tells whether a waiter that wants to share the lock waits for other locks, too.
+-- gathers tells whether a waiter that wants a share also waits for other locks.
 local function gathers(stored)
   return string.find(stored or '', '^%S+ %d+s[%d-]*m') ~= nil
 end
 
--- hasten tells a waiter that keeps others out of a shared lock that it is next, if it would not look by itself soon. If it is
--- dead, its time is up when it would have come.
+-- hasten tells a waiter that blocks sharers that it is next, unless it refreshes soon. It also
+-- shortens the waiter's deadline, so that a dead one is dropped when a living one would have come.
 local function hasten(waiter, stored, now)
   if deadline(stored) > now + STRETCHED then
     redis.call('hset', KEYS[3], waiter, string.format('%.0f', now + STRETCHED) .. string.match(stored, '^%S+(.*)$'))
@@ -18,11 +19,11 @@ local function hasten(waiter, stored, now)
   end
 end
 
--- sharers calls visit for every living waiter that wants to share the lock, up to the first waiter that does not, and returns
--- that one, with what is stored of it. visit tells whether the waiter has left the queue; without a visit, sharers looks only
--- before me. It drops the dead, except me.
+-- sharers calls visit for each living waiter that wants a share. It stops at the first waiter that
+-- wants none, and returns that one and its stored entry. visit returns whether the waiter has left
+-- the queue. Without a visit, sharers looks only before me. It drops the dead, except me.
 local function sharers(me, now, visit)
-  local from, count = 0, 4 -- most queues have few of them at the front
+  local from, count = 0, 4 -- most queues have few sharers at the front
   while true do
     local some = redis.call('zrange', KEYS[2], from, from + count - 1)
     if not some[1] then

@@ -4,19 +4,23 @@
 -- ARGV[1]  owner
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  token hint, in µs of the client's clock: see acquire.lua
--- ARGV[4]  how the queue is met:
---          'keep'  acquires past the queue: a holder gets back what this node has lost. If it has another slot here, it
---                  gives that back, and so does an earlier successor of the same waiter
---          <entry> acquires for a waiter if fewer are before it than there are free slots, and queues it otherwise. What was
---                  handed to a successor of an earlier attempt becomes the owner's, unless it would like another slot. If that
---                  is not free, the successor's goes back, and the waiter is queued
+-- ARGV[4]  mode:
+--          'keep'  acquires past the queue: restores a hold that this node has lost. Another slot
+--                  of the owner here is released, and so is that of an earlier successor of its
+--                  waiter
+--          <entry> acquires for a waiter if fewer waiters are before it than slots are free, and
+--                  queues it otherwise. The slot of a successor of an earlier attempt becomes the
+--                  owner's, unless the waiter prefers another slot. If the preferred slot is taken,
+--                  the successor's is released, and the waiter is queued
 -- ARGV[5]  the slot, for 'keep'
 --
 -- Reply    {5, token, slot}  granted; the owner had no slot before
 --          {6, token, slot}  granted; the owner had the slot already
---          {0, ms, position, who, now}, {4, ms, position, who, now}  refused: as acquire.lua. ms is until the first hold ends, and who has
---                            the lowest slot, or the one that was asked for
---          {8, slot, position, who, now}  refused: who has the slot, the waiter takes no other, and this one is free
+--          {0, ms, position, who, now}
+--          {4, ms, position, who, now}  refused, as in acquire.lua. ms is until the first hold
+--                  ends, and who has the lowest slot, or the one that was asked for
+--          {8, slot, position, who, now}  refused: who has the preferred slot, the waiter takes no
+--                  other, and this slot is free
 -- include queue.lua
 -- include holds.lua
 -- include join.lua
@@ -35,7 +39,7 @@ local waiter, entry = string.match(ARGV[4], '^(%S+) (.*)$')
 local slot = tonumber(redis.call('zscore', KEYS[5], owner) or nil)
 local again = slot ~= nil
 local former
-local gone -- the slot that the caller has given back, if any
+local gone -- the slot that was released, if any
 
 local function refuse(status, who, ms)
   local first = redis.call('zrange', KEYS[1], 0, 0, 'withscores')
@@ -74,7 +78,8 @@ elseif not again then
       if redis.call('zcount', KEYS[5], wish, wish) > 0 then
         give(former)
         join(waiter, entry, now)
-        serve(nil, now, false) -- perhaps this very waiter, which may have at its next attempt what it gives back now
+        -- Perhaps this very waiter: its next attempt may get the slot that is released now.
+        serve(nil, now, false)
         return refuse(0, lowest())
       end
       slot = wish
@@ -118,7 +123,8 @@ if waiter then
   drop(waiter)
 end
 take(owner, slot, token, now, tonumber(ARGV[2]))
-if gone and gone ~= slot then -- as after a yield, waiters are only called: they ask for the slot that they would like
+-- As after a yield, waiters are only called: they ask for their preferred slot.
+if gone and gone ~= slot then
   serve(nil, now, false)
 end
 return {again and 6 or 5, token, slot}

@@ -1,4 +1,4 @@
--- Frees all slots of a semaphore, whoever has them, and calls the first in the queue.
+-- Releases all slots of a semaphore for all their owners, and calls the first waiters.
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
 --
@@ -16,7 +16,7 @@ local owners = redis.call('zrangebyscore', KEYS[5], 0, '+inf')
 for i = 1, #owners do
   give(owners[i])
 end
-for _ = 1, math.min(#owners, 100) do -- the others look by themselves
+for _ = 1, math.min(#owners, 100) do -- the others refresh by themselves
   serve(nil, now, false)
 end
 return #owners > 0 and 1 or 0

@@ -1,11 +1,11 @@
 -- Reads the state of a semaphore at one instant.
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
--- ARGV[1]  how many waiters to name
+-- ARGV[1]  how many waiters to return
 --
--- Reply    {owners, ends, tokens, length, waiters, entries, now}: owners are in the order of their slots, each followed by its slot;
---          ends are when their holds end, in ms of the node's clock, which may be past; tokens are their fencing tokens; the
---          rest is as that of inspect.lua
+-- Reply    {owners, ends, tokens, length, waiters, entries, now}: owners are in the order of their
+--          slots, each followed by its slot; ends are the ends of their holds in ms of the node's
+--          clock, and may be past; tokens are their fencing tokens; the rest is as in inspect.lua
 -- include queue.lua
 -- include holds.lua
 -- include slots.lua
@@ -18,7 +18,7 @@ for i = 1, #owners, 2 do
   ends[#ends + 1] = redis.call('zscore', KEYS[1], owners[i]) or '0'
   tokens[#tokens + 1] = redis.call('hget', KEYS[4], string.format('%.0f', tonumber(owners[i + 1]))) or '0'
 end
-local waiters, entries = redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores'), {}
+local waiters, entries = ARGV[1] ~= '0' and redis.call('zrange', KEYS[2], 0, ARGV[1] - 1, 'withscores') or {}, {}
 for i = 1, #waiters, 2 do
   entries[#entries + 1] = redis.call('hget', KEYS[3], waiters[i]) or ''
 end

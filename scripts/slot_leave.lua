@@ -1,4 +1,4 @@
--- Takes a waiter out of the queue of a semaphore, and passes its turn on.
+-- Takes a waiter out of the queue of a semaphore, and calls the next one if its turn has come.
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
 -- ARGV[1]  waiter

@@ -1,4 +1,5 @@
--- Raises the fencing token of a slot to that of the quorum, for a holder that got a lower one here: see raise.lua.
+-- Raises the fencing token of a slot to that of the quorum, for a holder that got a lower one here:
+-- see raise.lua.
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
 -- ARGV[1]  owner
@@ -6,7 +7,7 @@
 -- ARGV[3]  the token that the owner got at this node
 -- ARGV[4]  the token to raise to
 --
--- Reply    1 raised, 0 not: the owner has no slot, or its hold is over, or somebody else has counted since
+-- Reply    1 raised, 0 not: the owner has no slot, its hold is over, or the token has changed since
 local slot, ends = redis.call('zscore', KEYS[5], ARGV[1]), redis.call('zscore', KEYS[1], ARGV[1])
 local now = redis.call('time')
 if not slot or not ends or tonumber(ends) < now[1] * 1000 + math.floor(now[2] / 1000) then

@@ -1,14 +1,16 @@
--- Gives back a slot of a semaphore.
+-- Releases a slot of a semaphore.
 --
 -- KEYS[1] to KEYS[5]  the semaphore: see slots.lua
 -- ARGV[1]  owner
 -- ARGV[2], ARGV[3]  not used: see release.lua
 -- ARGV[4]  the owner's waiter, which leaves the queue; absent if it has none
 -- ARGV[5]  the waiter's entry, if it is queued again instead; '' if it is not
--- ARGV[6]  'all' to release the slot of the waiter's successor, too; only of an earlier attempt's if the owner is a successor
+-- ARGV[6]  'all' to release the slot of the waiter's successor, too; only that of an earlier
+--          attempt if the owner is a successor
 --
 -- Reply    0, or -1 if the owner had no slot
---          {0 or -1, open} if the waiter is queued again: open is 0, or one more than a free slot if the waiter could have it now
+--          {0 or -1, open} if the waiter is queued again: open is 0, or one more than a free slot
+--          if the waiter could have it now
 -- include queue.lua
 -- include holds.lua
 -- include join.lua
@@ -27,7 +29,7 @@ if waiter and ARGV[5] ~= '' then
     return wrong
   end
   join(waiter, string.match(ARGV[5], ' (.*)$'), now)
-  -- Others are called and not handed the slot: they come for the one that they would like at every node.
+  -- Other waiters are called, and not handed the slot: each asks every node for its preferred slot.
   if not serve(waiter, now, false) then
     return {left, 0}
   end

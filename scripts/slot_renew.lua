@@ -5,7 +5,7 @@
 -- ARGV[2]  TTL, ms
 -- ARGV[3]  slot
 --
--- Reply    1 renewed, 0 the owner does not have the slot: it may have another one
+-- Reply    1 renewed, 0 the owner does not have this slot
 local slot, ends = redis.call('zscore', KEYS[5], ARGV[1]), redis.call('zscore', KEYS[1], ARGV[1])
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,16 +1,20 @@
--- The slots of a semaphore. This is not a script: scripts with these keys include it, after queue.lua and holds.lua.
+-- The slots of a semaphore. Not a script of its own: scripts with these keys include it, after
+-- queue.lua and holds.lua.
 --
--- KEYS[1]  the holds: zset, owner scored by the end of its hold, in ms of the node's clock; and 'quorumlock_semaphore', scored +inf
+-- KEYS[1]  the holds: zset, owner scored by the end of its hold, in ms of the node's clock; and
+--          'quorumlock_semaphore', scored +inf
 -- KEYS[2], KEYS[3]  the queue and its entries: see queue.lua
 -- KEYS[4]  the fencing tokens: hash, slot -> token
--- KEYS[5]  the slots: zset, owner scored by its slot; and `<waiter>/` of a waiter whose successor has a slot, scored by -1 - slot
+-- KEYS[5]  the slots: zset, owner scored by its slot; and `<waiter>/` of a waiter with a successor
+--          that has a slot, scored by -1 - slot
 --
--- The callers in a waiter's entry are followed by `k<permits>p<slot>`: how many slots the waiter knows, and which it would
--- like. `o<slot>` follows if it takes no other. Then the node names a free slot, if the one that it would like is taken: the first
--- from this one on. A slot has one owner at most. A handoff's message has `<token>@<slot>` where that of a mutex has the token.
+-- In a waiter's entry, `k<permits>p<slot>` follows the callers: the number of slots that the waiter
+-- knows, and its preferred slot. `o<slot>` follows if it takes no other. If the preferred slot is
+-- taken, the node then names a free one, the first from that slot on. A slot has one owner at most.
+-- In the message of a handoff, `<token>@<slot>` stands where that of a mutex has the token.
 local MARK = 'quorumlock_semaphore'
 
--- give takes the slot of an owner back, and returns it; nil if the owner has none.
+-- give releases the slot of an owner, and returns it; nil if the owner has none.
 local function give(owner)
   local slot = redis.call('zscore', KEYS[5], owner)
   if not slot then
@@ -28,8 +32,8 @@ local function give(owner)
   return tonumber(slot)
 end
 
--- prune ends the holds whose time is over. A hold lasts as long as a key would: until the clock shows more than its end. If
--- KEYS[1] was evicted, nobody knows the ends: the holders get their slots back when they renew.
+-- prune removes the holds that are over. A hold lasts as long as a key would: until the clock is
+-- past its end. If KEYS[1] was evicted, the ends are unknown: renewals then restore the slots.
 local function prune(now)
   if redis.call('exists', KEYS[1]) == 0 then
     redis.call('del', KEYS[5])
@@ -43,7 +47,7 @@ local function prune(now)
   end
 end
 
--- check returns an error if the name belongs to something else.
+-- check returns an error if the name belongs to another kind of lock.
 local function check()
   local mark = redis.pcall('zscore', KEYS[1], MARK)
   if type(mark) == 'table' then
@@ -71,7 +75,7 @@ local function vacancies(k)
   return k - redis.call('zcount', KEYS[5], 0, k - 1)
 end
 
--- vacant returns a free slot below k, the first one from a slot on. There is one.
+-- vacant returns the first free slot below k, from a slot on and around. There must be one.
 local function vacant(k, from)
   local low, high = from % k, k
   if redis.call('zcount', KEYS[5], low, high - 1) == high - low then
@@ -81,7 +85,7 @@ local function vacant(k, from)
   if redis.call('zcount', KEYS[5], low, low) == 0 then
     return low
   end
-  while high - low > 1 do -- one from low on and below high is free
+  while high - low > 1 do -- a slot in [low, high) is free
     local middle = math.floor((low + high) / 2)
     if redis.call('zcount', KEYS[5], low, middle - 1) < middle - low then
       high = middle
@@ -92,7 +96,7 @@ local function vacant(k, from)
   return low
 end
 
--- lengthen has a key last for that many ms at least.
+-- lengthen makes a key last for at least ms.
 local function lengthen(key, ms)
   if redis.call('pttl', key) < ms then
     ms = string.format('%.0f', ms)
@@ -100,8 +104,8 @@ local function lengthen(key, ms)
   end
 end
 
--- take gives a free slot to an owner, with a token. The tokens are kept for a day longer than the hold, and until the clock is a
--- day past the token.
+-- take gives a free slot to an owner, with a token. The tokens are kept for a day longer than the
+-- hold, and until the clock is a day past the token.
 local function take(owner, slot, token, now, ttl)
   redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
   lengthen(KEYS[4], ttl + 86400000 + math.max(0, math.floor(token / 1000) - now))
@@ -115,7 +119,8 @@ local function take(owner, slot, token, now, ttl)
   lengthen(KEYS[5], ttl)
 end
 
--- wants reads how many slots a waiter knows, which it would like, and from where on it is told a free one if it takes no other.
+-- wants reads an entry: the number of slots that the waiter knows, and its preferred slot. If the
+-- waiter takes no other, wants also returns the slot from which on it is told a free one.
 local function wants(stored)
   local k, wish, other = string.match(stored or '', ' %d+k(%d+)p(%d+)o?(%d*)')
   return tonumber(k), tonumber(wish), tonumber(other)
@@ -133,7 +138,8 @@ local function handSlot(waiter, stored, slot, now)
   if not secret or now < tonumber(came) or now - came > math.min(FRESH, ttl / 2) then
     return false
   end
-  -- A yield that comes late queues a waiter whose successor has a slot. That must not move to another one, nor end earlier.
+  -- A late yield queues a waiter whose successor has a slot already. That hold must not move to
+  -- another slot, nor end earlier.
   if successorOf(waiter) then
     return false
   end
@@ -149,13 +155,18 @@ local function handSlot(waiter, stored, slot, now)
   return true
 end
 
--- serve is called when an owner has released a slot, or a waiter has left the queue. If a slot is free, serve hands it to
--- the first in the queue, provided that this is allowed and no other slot is free. Otherwise serve calls the first. If the first was called
--- before, serve turns to the next, as long as there are free slots. While others are free, waiters are on their way to them. Each asks
--- every node for the same slot; if they were handed slots, they would get different ones at different nodes. A waiter that is called by a
--- release is told which slot was released: that slot will soon be free at every node. The first waiter for whom there is no slot is told
--- that it is next, unless it would look by itself soon. If many slots are free, serve looks at the first FEW waiters, and then at the last
--- one for whom there is a slot: those between were called before that one. serve returns whether I could have a slot now.
+-- serve serves the queue after a release or a leave. It returns whether I could have a slot now.
+--
+-- If one slot is free, serve hands it to the first waiter, if hands is set. Otherwise it calls the
+-- first; if that one was called before, the next, as long as there are free slots. While several
+-- slots are free, waiters are on their way to them. Each asks every node for the same slot, but
+-- handoffs would give it different slots at different nodes.
+--
+-- A waiter that is called by a release is told which slot was released: that slot will soon be free
+-- at every node. The first waiter without a slot is told that it is next, unless it refreshes soon.
+--
+-- If many slots are free, serve looks at the first FEW waiters, and then at the last one with a
+-- slot: those between were called before that one.
 local function serve(me, now, hands, released)
   if check() then -- the queue is of another kind of lock
     return false

@@ -1,7 +1,7 @@
--- Reads the names of successors and their attempts, whose form is in queue.lua. This is not a script. Scripts include it.
+-- Parses the names of successors: see queue.lua. Not a script of its own: scripts include it.
 
--- isSuccessor tells whether an owner is a successor of a waiter. If before is given, the owner must also be of an attempt
--- before that one: a late attempt takes nothing away from a later attempt's successor.
+-- isSuccessor tells whether an owner is a successor of a waiter; if before is given, of an attempt
+-- before that one. So a late attempt takes nothing from a later attempt's successor.
 local function isSuccessor(owner, waiter, before)
   if string.sub(owner, 1, #waiter + 1) ~= waiter .. '/' then
     return false
@@ -10,12 +10,12 @@ local function isSuccessor(owner, waiter, before)
   return attempt ~= nil and (not before or attempt < before)
 end
 
--- attemptIn reads the number of the attempt in an entry: 0 if it has no successor.
+-- attemptIn returns the number of the attempt in an entry: 0 if it has no successor.
 local function attemptIn(entry)
   return tonumber(string.match(entry, ' (%d+) %S+$') or '') or 0
 end
 
--- attemptOf reads the number of the attempt in the name of a successor. It is nil for other owners.
+-- attemptOf returns the number of the attempt in the name of a successor, nil for other owners.
 local function attemptOf(owner)
   return tonumber(string.match(owner or '', '/(%d+)%.%d+$') or '')
 end

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"sync"
 
 	"github.com/quorumlock/quorumlock/redlock"
 )
@@ -16,11 +17,13 @@ func main() {
 	ctx, parts := context.Background(), []string{"download", "convert", "verify"}
 	// a new name per job
 	latch := client.Latch(fmt.Sprintf("example:job:%d", os.Getpid()), len(parts))
+	var workers sync.WaitGroup
 	for _, part := range parts {
-		go func() { check(latch.Done(ctx, part)) }() // a part that is done twice counts once
+		workers.Go(func() { check(latch.Done(ctx, part)) }) // a part that is done twice counts once
 	}
 	check(latch.Wait(ctx))
 	fmt.Println("all parts are done")
+	workers.Wait() // a Done returns after the quorum that opened the latch
 	check(client.Shutdown(ctx))
 }
 

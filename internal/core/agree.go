@@ -8,7 +8,7 @@ package core
 // that granted are raised, and only while the owner has the lock there: a late raise could set the counter to a token
 // that another holder has.
 func (m *Machine) agree(now Time) {
-	m.phase, m.token, m.silence = Agreeing, 0, 0
+	m.phase, m.token, m.giveUpAt = Agreeing, 0, 0
 	for i := range m.Cells {
 		m.token = max(m.token, m.tokenAt(i))
 	}
@@ -66,8 +66,8 @@ func (m *Machine) decide(now Time) {
 	case VoteLost:
 		m.disagree(now)
 	default:
-		if m.silence == 0 && !t.holds(mayTakeToken) { // every quorum needs a cell that has yet to answer the attempt
-			m.silence = now.Mono + m.tolerance()
+		if m.giveUpAt == 0 && !t.holds(mayTakeToken) { // every quorum needs a cell that has yet to answer the attempt
+			m.giveUpAt = now.Mono + m.tolerance()
 		}
 	}
 }
@@ -119,5 +119,5 @@ func (m *Machine) disagree(now Time) {
 	if why == HeldOrNone && m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 { // the keys may have expired before the raise
 		why = TooLate
 	}
-	m.giveWay(now, why)
+	m.abandonAttempt(now, why)
 }

@@ -46,7 +46,7 @@ func (m *Machine) unpark() {
 // Parked returns the hold that a Detach has parked, if a quorum has confirmed it. A cell that has not confirmed may have it, too: then it
 // has counted no token since it granted the hold.
 func (m *Machine) Parked() (s Source, ok bool) {
-	if !m.park || m.released != Yes {
+	if !m.parked || m.released != Yes {
 		return s, false
 	}
 	s = Source{Token: m.token, Counts: make([]uint64, len(m.Cells))}
@@ -56,10 +56,23 @@ func (m *Machine) Parked() (s Source, ok bool) {
 	return s, true
 }
 
+// attach asks a cell to pass the hold on.
+func (m *Machine) attach(cell int) {
+	c := &m.Cells[cell]
+	c.pending++
+	m.call(Call{Do: Attach, Cell: int32(cell), Of: c.of, Attempt: m.attempt, Token: m.cfg.Source.Counts[c.of]})
+}
+
 // attached takes a cell's answer to an Attach.
 func (m *Machine) attached(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
+	// The process that has detached the hold may have its nodes in another order.
+	if r.Moved && c.of == call.Cell && r.Of != c.of && int(r.Of) < len(m.Cells) && m.phase <= Holding {
+		c.of = r.Of
+		m.attach(int(call.Cell))
+		return
+	}
 	if c.State == Asked || m.phase == Holding {
 		m.noteAttached(c, r)
 	}
@@ -67,8 +80,10 @@ func (m *Machine) attached(now Time, call Call, r Reply) {
 	switch {
 	case m.phase == Asking:
 		m.countAttach(now)
+	case r.Moved && m.phase >= Releasing && m.token > 0: // the hold has ended since
+		m.call(Call{Do: Release, Whose: Former, Cell: call.Cell, Of: r.Of, Attempt: call.Attempt})
 	case m.phase >= Releasing && (lost || c.overtaken && r.Err == nil && r.OK):
-		m.call(Call{Do: m.undo(), Cell: call.Cell, Attempt: call.Attempt})
+		m.call(Call{Do: m.undo(), Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
 	}
 }
 
@@ -107,11 +122,11 @@ func (m *Machine) countAttach(now Time) {
 		for i := range m.Cells {
 			m.Cells[i].gone = false
 		}
-		if m.hold(now); m.phase == Holding {
-			m.renewAll(now) // until then, a node keeps the hold for as long as it was to be parked
-		}
-	case !t.holds(mayAttach), m.takenOver():
+		m.hold(now)
+	case !t.holds(mayAttach):
 		m.fail(Gone)
+	case m.TakenOver() != "":
+		m.fail(Held)
 	case m.unanswered() > 0:
 	case !t.holds(isLock):
 		m.fail(NotALock)
@@ -131,23 +146,38 @@ func (m *Machine) hasRivals() bool {
 	return false
 }
 
-// takenOver reports whether another owner has taken the hold over at a quorum.
-func (m *Machine) takenOver() bool {
+// TakenOver returns the other owner who has taken the hold over at a quorum, as the answers say: he may have passed it back at one node
+// before he got it at another.
+func (m *Machine) TakenOver() quorumlock.Owner {
 	cells := make(map[quorumlock.Owner]int)
 	for i := range m.Cells {
 		if r := &m.Cells[i].Refusal; r.Rival {
 			if cells[r.Holder]++; cells[r.Holder] >= m.cfg.Tree.Need() {
-				return true
+				return r.Holder
 			}
 		}
 	}
-	return false
+	return ""
 }
 
-// giveBackAttached gives back what an Attach that fails has got at a cell, or may have.
-func (m *Machine) giveBackAttached(i int, why Reason) {
+// returnHold passes back a hold that was just attached: nobody wants it here.
+func (m *Machine) returnHold(now Time) {
+	if m.phase != Holding {
+		m.unlock(now, 0)
+		return
+	}
+	m.phase, m.released, m.fx.Released = Over, Yes, true
+	m.endRounds()
+	m.changed++
+	for i := range m.Cells {
+		m.undoAttach(i, Cancelled)
+	}
+}
+
+// undoAttach gives back what an Attach that fails has got at a cell, or may have.
+func (m *Machine) undoAttach(i int, why Reason) {
 	m.returns = why != Gone
 	if c := &m.Cells[i]; c.State == Granted || c.State == Unknown || c.pending > 0 {
-		m.call(Call{Do: m.undo(), Cell: int32(i), Attempt: m.attempt})
+		m.call(Call{Do: m.undo(), Cell: int32(i), Of: c.of, Attempt: m.attempt})
 	}
 }

@@ -14,23 +14,23 @@ import (
 func (m *Machine) ask(now Time) {
 	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
 	m.asked = now
-	m.silence, m.due, m.grace = 0, 0, 0
+	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline = 0, 0, 0
 	m.refresh = m.refreshAfter()
-	m.like()
+	m.chooseSlot()
 	for i := range m.Cells {
 		c := &m.Cells[i]
 		former := c.former
 		if c.Handed > 0 {
 			former = m.attempt - 1
 		}
-		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure}
+		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure, of: int32(i)}
 		call := Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
 		if s := m.cfg.Source; s != nil {
-			call.Do, call.Token = Attach, s.Counts[i]
+			call.Do, call.Of, call.Token = Attach, int32(i), s.Counts[i]
 		}
 		m.call(call)
 	}
-	m.ownRefused, m.lookAt = false, len(m.Cells)
+	m.ownRefused, m.nextLook = false, len(m.Cells)
 	m.changed++
 }
 
@@ -43,7 +43,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	if call.Attempt != m.attempt {
 		if m.outdated(call, got, r.Err != nil); r.Err != nil && c.State == Asked {
 			c.failed = true
-			m.learn()
+			m.learnReason()
 		}
 		return
 	}
@@ -56,8 +56,8 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	}
 	switch m.phase {
 	case Asking:
-		if c.State == Queued && m.silence == 0 {
-			m.silence = now.Mono + m.tolerance()
+		if c.State == Queued && m.giveUpAt == 0 {
+			m.giveUpAt = now.Mono + m.tolerance()
 		}
 		m.count(now)
 	case Agreeing, Holding, Losing:
@@ -80,14 +80,14 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			c.State = Unknown // until the yield is answered
 			m.yield(int(call.Cell))
 		}
-		m.learn()
+		m.learnReason()
 		if m.phase == Waiting && m.reason.isHeld() && c.State == Queued && m.looksAgain() { // this refusal may tell when a quorum of the keys will have expired
-			m.due = min(m.due, now.Mono+m.pause(now))
+			m.nextAttemptAt = min(m.nextAttemptAt, now.Mono+m.pause(now))
 		}
 		m.review(now)
 	case Releasing, Over: // a release is on its way behind it, or neither has been sent
 		if c.awaited {
-			m.giveBackAwaited(call, got, r.Err != nil)
+			m.releaseAwaited(call, got, r.Err != nil)
 			return
 		}
 		restored := c.State == Granted && !r.OK && !r.Unsent  // the key, but the waiter may be queued
@@ -103,8 +103,8 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	}
 }
 
-// giveBackAwaited releases the certain or possible grant of a cell whose answer was awaited.
-func (m *Machine) giveBackAwaited(call Call, got, lost bool) {
+// releaseAwaited releases the certain or possible grant of a cell whose answer was awaited.
+func (m *Machine) releaseAwaited(call Call, got, lost bool) {
 	switch {
 	case got:
 		m.straggled(call, lost)
@@ -161,19 +161,19 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
 		c.slot = r.Slot
 	default:
-		if r.Position >= m.furthest {
-			m.furthest = r.Position
-		} else if c.Position == m.furthest {
-			m.furthest = -1
+		if r.Position >= m.lastPosition {
+			m.lastPosition = r.Position
+		} else if c.Position == m.lastPosition {
+			m.lastPosition = -1
 		}
-		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.others = Queued, true, r, r.Position, nil, m.others || !r.Ended
+		c.State, c.Refused, c.Refusal, c.Position, c.Err, m.refusedByOthers = Queued, true, r, r.Position, nil, m.refusedByOthers || !r.Ended
 		if r.TTL > 0 {
 			c.expires = now.Mono + r.TTL
 		}
 		if r.Elsewhere {
 			c.State = Free
 		}
-		if own := m.cfg.Tries && !m.others; own != m.ownRefused {
+		if own := m.cfg.Tries && !m.refusedByOthers; own != m.ownRefused {
 			m.ownRefused = own
 			m.changed++
 		}
@@ -190,25 +190,25 @@ func (m *Machine) count(now Time) {
 		m.inherit(now)
 		return
 	}
-	m.align(slotGranted)
+	m.majoritySlot(slotGranted)
 	result := m.tallies().result(hasGranted, mayGrant)
 	switch {
 	case result == VoteWon:
 		m.agree(now)
 	case result == VoteLost && !m.isUnclear():
-		m.giveWay(now, m.refusal())
-	case m.together():
-		m.giveWay(now, m.refusal())
+		m.abandonAttempt(now, m.refusal())
+	case m.nextAttemptWins():
+		m.abandonAttempt(now, m.refusal())
 	// It was granted different slots, and perhaps its contenders were, too. They must not all wait for silent nodes. But what a dead
 	// caller left also makes slots differ, and a TryLock has no time for many attempts: from its second on it waits.
 	case m.isElsewhere() && m.tallies().holds(hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
-		m.hurry(now)
+		m.limitWait(now)
 	}
 }
 
 // together reports whether the cells of the attempt, those of its successor, and those that have called the waiter since
 // they refused, would win the lock. Then the next attempt has it, and a node that is silent is not waited for.
-func (m *Machine) together() bool {
+func (m *Machine) nextAttemptWins() bool {
 	t := m.tallies()
 	return (t.some(hasHanded) || t.some(hasCalled)) && t.holds(comesNext)
 }
@@ -228,11 +228,11 @@ func (m *Machine) tolerance() time.Duration {
 			longest = max(longest, 3*m.trip(i))
 		}
 	}
-	doublings := m.contests
+	doublings := m.contestedAttempts
 	if m.hasSlots() {
 		doublings /= 4
 	}
-	m.contests++
+	m.contestedAttempts++
 	return min(longest<<min(doublings, 10), limit)
 }
 
@@ -240,15 +240,15 @@ func (m *Machine) tolerance() time.Duration {
 // and this one is not, contenders most likely have the other slots, and keep them until they give way. So the first few such attempts
 // of a Lock wait for a few round trips to the nearest quorum only. Later attempts wait for slower nodes as well: a dead holder keeps its
 // slots until the TTL is over, and then those nodes are needed.
-func (m *Machine) hurry(now Time) {
+func (m *Machine) limitWait(now Time) {
 	const few = 4
-	if m.silence == 0 {
-		m.silence = now.Mono + m.tolerance()
+	if m.giveUpAt == 0 {
+		m.giveUpAt = now.Mono + m.tolerance()
 	}
 	short := now.Mono + 3*m.patience()
-	if m.others && !m.cfg.Tries && short < m.silence && m.hurried < few && !m.tallies().some(keepsOut) {
-		m.silence = short
-		m.hurried++
+	if m.refusedByOthers && !m.cfg.Tries && short < m.giveUpAt && m.shortWaits < few && !m.tallies().some(keepsOut) {
+		m.giveUpAt = short
+		m.shortWaits++
 	}
 }
 
@@ -286,7 +286,7 @@ func (m *Machine) mayBeBoth() bool {
 }
 
 // learn notes the reason of the abandoned attempt, once a later answer decides it.
-func (m *Machine) learn() {
+func (m *Machine) learnReason() {
 	if m.phase != Yielding && m.phase != Waiting || m.reason == TooLate {
 		return
 	}
@@ -354,7 +354,7 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 			case wins:
 				return false, who, true
 			case who == "", !part && !blocks:
-			case who == m.met && (part || m.meetings > 1):
+			case who == m.lastHolder && (part || m.sameHolderCount > 1):
 				return false, who, whole
 			default:
 				their.met = true
@@ -402,9 +402,9 @@ func (m *Machine) unanswered() int { return len(m.Cells) - int(m.tallies().total
 // sixteenth of them has come. So the looks of an attempt cost a few steps a cell.
 func (m *Machine) looksAgain() bool {
 	missing := m.unanswered()
-	if missing > m.lookAt {
+	if missing > m.nextLook {
 		return false
 	}
-	m.lookAt = missing - 1 - missing/16
+	m.nextLook = missing - 1 - missing/16
 	return true
 }

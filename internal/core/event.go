@@ -37,9 +37,9 @@ const (
 	Return                        // pass the hold back to the former owner
 )
 
-// GivesBack reports whether the call takes away something that would stay at the node until its TTL. If such a call
+// IsRelease reports whether the call takes away something that would stay at the node until its TTL. If such a call
 // fails, the shell sends it again as soon as the node answers: see Machine.Retry.
-func (d Do) GivesBack() bool {
+func (d Do) IsRelease() bool {
 	return d == Yield || d == Release || d == ReleaseAndLeave || d == Leave || d == Park || d == Return
 }
 
@@ -59,6 +59,7 @@ type Call struct {
 	Whose     Whose
 	Cell      int32
 	Attempt   int32         // whose owner it is
+	Of        int32         // of an Attach, a Return, and what is about the former owner: which cell he has the hold as
 	Round     int32         // of a Renew
 	Slot      int32         // of a semaphore: which one the hold has, or the machine would like
 	Other     int32         // of an Acquire or a Yield of a semaphore: one more than the slot from which on the node looks for a free one to name; 0 if it may grant another one than Slot
@@ -74,9 +75,11 @@ type Reply struct {
 	NotALock    bool  // with Err: the key is something else
 	Quarantined bool  // with Err: the restart guard keeps the node from granting
 
-	OK    bool   // granted, raised, renewed, passed on; for a release: the owner had it
-	Again bool   // the owner had the lock before the call; set for grants and refusals
-	Rival bool   // of an Attach: another owner has taken the hold over
+	OK    bool // granted, raised, renewed, passed on; for a release: the owner had it
+	Again bool // the owner had the lock before the call; set for grants and refusals
+	Rival bool // of an Attach: another owner has taken the hold over
+	Moved bool // of an Attach: the former owner has the hold there, but as the cell Of
+	Of    int32
 	Token uint64 // granted: its token; of a Park: the last one that the cell has counted
 	Slot  int32  // of a semaphore: the slot that was granted; or one that is free, if Elsewhere or First
 	First bool   // of a Yield: the lock is free there and the waiter is the first
@@ -143,6 +146,7 @@ const (
 	Downgrade                        // from now on the hold is shared with others: renew it so, at once
 	Unlock                           // the holder is done
 	Detach                           // the holder is done, and another process will go on with the hold
+	GiveBack                         // nobody wants the hold that an Attach has won just now: pass it back
 	Close                            // the client is closed: a hold counts as lost
 )
 

@@ -36,7 +36,7 @@ func (m *Machine) hold(now Time) {
 		case m.successor:
 			m.disagree(now)
 		default:
-			m.giveWay(now, TooLate)
+			m.abandonAttempt(now, TooLate)
 		}
 		return
 	}
@@ -48,7 +48,7 @@ func (m *Machine) hold(now Time) {
 	} else if m.isElsewhere() { // others take the cells that lack the slot for free ones
 		m.renew = min(m.renew, now.Mono+renewHanded)
 	}
-	m.owed = m.renew
+	m.renewalDue = m.renew
 	if !m.cfg.Renew {
 		m.renew = 0
 	}
@@ -122,7 +122,7 @@ func (m *Machine) checkDeadline(now Time) {
 	if m.Remaining(now) > 0 {
 		return
 	}
-	if m.overheld(now) {
+	if m.isOverMaxHold(now) {
 		m.lose(OverMaxHold)
 	} else {
 		m.lose(NotRenewed)
@@ -131,10 +131,12 @@ func (m *Machine) checkDeadline(now Time) {
 
 // compareClocks notes the lead of Boot over Mono since start. Mono may have stood still during a
 // suspend; by Mono, the validity then ends earlier by the lead.
-func (m *Machine) compareClocks(now Time) { m.ahead = now.Since(m.start) - (now.Mono - m.start.Mono) }
+func (m *Machine) compareClocks(now Time) {
+	m.suspended = now.Since(m.start) - (now.Mono - m.start.Mono)
+}
 
 // overheld reports whether the hold has lasted for its MaxHold, and is not renewed any more.
-func (m *Machine) overheld(now Time) bool {
+func (m *Machine) isOverMaxHold(now Time) bool {
 	return m.cfg.MaxHold > 0 && now.Since(m.since) >= m.cfg.MaxHold
 }
 
@@ -182,7 +184,7 @@ func (m *Machine) renewAll(now Time) {
 // owner of this very cell.
 func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	if m.keep && m.phase >= Releasing && !reply.Unsent && (reply.Err != nil || reply.OK) {
-		m.keepNoLonger(now, call.Cell)
+		m.restartKeep(now, call.Cell)
 	}
 	i := slices.IndexFunc(m.rounds, func(r *round) bool { return r.id == call.Round })
 	if i < 0 {
@@ -231,7 +233,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		return
 	}
 	r.decided = true
-	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, int(t.root[saidYes]), max(now.Mono-m.owed, 0)})
+	m.fx.Rounds = append(m.fx.Rounds, Round{r.id, result == VoteWon, int(t.root[saidYes]), max(now.Mono-m.renewalDue, 0)})
 	if result == VoteWon {
 		m.extend(r)
 	} else {
@@ -255,13 +257,13 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 func (m *Machine) extend(r *round) {
 	if r.start.Mono > m.start.Mono {
 		m.start, m.ttl, m.late = r.start, m.cfg.TTL, false
-		m.owed = r.start.Mono + m.renewAfter()
+		m.renewalDue = r.start.Mono + m.renewAfter()
 	}
 }
 
 // schedule sets when the next renewal is due.
 func (m *Machine) schedule(now Time, at time.Duration) {
-	if m.cfg.Renew && !m.overheld(now) {
+	if m.cfg.Renew && !m.isOverMaxHold(now) {
 		m.renew = at
 	}
 }
@@ -269,9 +271,8 @@ func (m *Machine) schedule(now Time, at time.Duration) {
 // restore asks a cell to grant again what it has lost, or to pass on what it has parked.
 func (m *Machine) restore(i int) {
 	m.Cells[i].restored = true
-	if s := m.cfg.Source; s != nil {
-		m.Cells[i].pending++
-		m.call(Call{Do: Attach, Cell: int32(i), Attempt: m.attempt, Token: s.Counts[i]})
+	if m.cfg.Source != nil {
+		m.attach(i)
 	}
 	m.call(Call{Do: Restore, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Token: m.token})
 }
@@ -289,7 +290,7 @@ func (m *Machine) restored(now Time, call Call, r Reply) {
 		c.Duplicate = true
 	case m.phase < Releasing || r.Unsent || r.Err == nil && !r.OK:
 	case m.keep:
-		m.keepNoLonger(now, call.Cell)
+		m.restartKeep(now, call.Cell)
 	default:
 		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt, Successor: call.Successor})
 	}

@@ -94,6 +94,7 @@ type Cell struct {
 	vote    Vote   // on what is being asked: the raise, or the release
 	counted uint64 // the last token that it has counted, if it has parked the hold
 	gone    bool   // it did not have the key when it was released
+	of      int32  // of an Attach: which cell the former owner has the hold as
 }
 
 // Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
@@ -109,49 +110,50 @@ type Machine struct {
 	current    int32 // the cell that the step is about, whose facts may have changed; -1 if none
 	changed    int   // how often the facts of other cells may have changed, too
 	counted    int   // the same, when the facts of all cells were counted last
-	lookAt     int   // when at most so many cells have yet to answer the attempt, it is time to look at all: see looksAgain
+	nextLook   int   // when at most so many cells have yet to answer the attempt, it is time to look at all: see looksAgain
 	ownRefused bool  // a TryLock was refused only for the sake of holds of this client that have ended
 
-	attempt   int32
-	began     Time // the call
-	asked     Time // before the last attempt was sent: what the validity counts from
-	successor bool // the hold, or what is about to be one, is the successor's of the last attempt
-	contests  int  // attempts that were refused somewhere, or granted different slots
-	hurried   int  // attempts that did not wait for slow nodes
-	met       quorumlock.Owner
-	meetings  int    // consecutive meetings with the same owner
-	undecided bool   // a TryLock: it is not certain that somebody has the lock
-	others    bool   // a cell has refused in favor of a holder or of an earlier waiter
-	contends  bool   // a TryLock: the last contender that it met has no whole lock, or member, either
-	serial    bool   // some other client takes and releases the cells one after another: see Taken
-	soon      bool   // the waiter is second in a queue, and refreshes as often as the first
-	furthest  int    // the last position in a queue; negative: it has to be looked for
-	reason    Reason // of the last attempt's failure
-	yields    int    // cells with a grant whose release is unconfirmed
+	attempt           int32
+	began             Time // the call
+	asked             Time // before the last attempt was sent: what the validity counts from
+	successor         bool // the hold, or what is about to be one, is the successor's of the last attempt
+	contestedAttempts int  // attempts that were refused somewhere, or granted different slots
+	shortWaits        int  // attempts that did not wait for slow nodes
+	lastHolder        quorumlock.Owner
+	sameHolderCount   int    // consecutive meetings with the same owner
+	undecided         bool   // a TryLock: it is not certain that somebody has the lock
+	refusedByOthers   bool   // a cell has refused in favor of a holder or of an earlier waiter
+	contends          bool   // a TryLock: the last contender that it met has no whole lock, or member, either
+	takenInOrder      bool   // some other client takes and releases the cells one after another: see Taken
+	refreshOften      bool   // the waiter is second in a queue, and refreshes as often as the first
+	lastPosition      int    // the last position in a queue; negative: it has to be looked for
+	reason            Reason // of the last attempt's failure
+	unconfirmedYields int    // cells with a grant whose release is unconfirmed
 
-	silence time.Duration // when nodes that do not answer are no longer waited for; 0 if there is no such moment
-	due     time.Duration // of the next attempt
-	grace   time.Duration // when missing wake-ups are no longer waited for; 0 if none is
-	from    time.Duration // when waiting began
-	refresh time.Duration // how soon the entries of the last attempt need a refresh, as the machine told the nodes
+	giveUpAt        time.Duration // when nodes that do not answer are no longer waited for; 0 if there is no such moment
+	nextAttemptAt   time.Duration // of the next attempt
+	handoffDeadline time.Duration // when missing wake-ups are no longer waited for; 0 if none is
+	waitingSince    time.Duration // when waiting began
+	refresh         time.Duration // how soon the entries of the last attempt need a refresh, as the machine told the nodes
 
-	token  uint64
-	since  Time          // when the hold began
-	start  Time          // before the attempt or renewal was sent that the validity counts from
-	ahead  time.Duration // how much more time had passed since start by Boot, when the clocks were last compared
-	ttl    time.Duration
-	renew  time.Duration // when the next renewal is due
-	owed   time.Duration // when the renewal was due that is not won yet
-	late   bool          // the last renewal found no quorum
-	shared bool          // by a Downgrade
-	slots  []int32       // of each semaphore, the slot of the hold, or that the machine would like
-	only   bool          // the attempt takes these slots and no other
-	other  uint64        // random, of each attempt: from which slot on the cells look for a free one
-	rounds []*round
-	last   int32 // the number of the last round
+	token      uint64
+	since      Time          // when the hold began
+	start      Time          // before the attempt or renewal was sent that the validity counts from
+	suspended  time.Duration // how much more time had passed since start by Boot, when the clocks were last compared
+	ttl        time.Duration
+	renew      time.Duration // when the next renewal is due
+	renewalDue time.Duration // when the renewal was due that is not won yet
+	late       bool          // the last renewal found no quorum
+	shared     bool          // by a Downgrade
+	slots      []int32       // of each semaphore, the slot of the hold, or that the machine would like
+	oneSlot    bool          // the attempt takes these slots and no other
+	searchFrom uint64        // random, of each attempt: from which slot on the cells look for a free one
+	rounds     []*round
+	last       int32 // the number of the last round
 
 	keep     bool          // Unlock left the key for a while
 	park     bool          // it was a Detach
+	parked   bool          // a quorum has confirmed it while the hold was valid
 	returns  bool          // an Attach has failed, and another one may take the hold over
 	kept     time.Duration // until when, by the monotonic clock
 	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
@@ -209,8 +211,8 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.replied(now, e.Call, e.Reply)
 	case Turn:
 		m.Cells[e.Cell].Called = true
-		if m.serial {
-			m.grace = 0 // another cell may follow
+		if m.takenInOrder {
+			m.handoffDeadline = 0 // another cell may follow
 		}
 		m.review(now)
 	case TurnForSlot:
@@ -219,7 +221,7 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.name(int(e.Cell), e.Slot)
 		m.review(now)
 	case Taken:
-		m.serial = true
+		m.takenInOrder = true
 		if c := &m.Cells[e.Cell]; c.State == Free || c.State == Queued {
 			c.State, c.Called = Queued, false
 		}
@@ -240,6 +242,8 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 		m.unlock(now, e.Keep)
 	case Detach:
 		m.detach(now, e.Keep)
+	case GiveBack:
+		m.returnHold(now)
 	case Close:
 		if m.phase == Holding {
 			m.lose(Closed)
@@ -254,13 +258,13 @@ func (m *Machine) Step(now Time, e Event) *Effects {
 func (m *Machine) Wake() time.Duration {
 	switch m.phase {
 	case Asking:
-		return earlier(m.silence, m.lastTry())
+		return earlier(m.giveUpAt, m.lastTry())
 	case Agreeing:
-		return m.silence
+		return m.giveUpAt
 	case Waiting:
-		return earlier(m.due, m.grace)
+		return earlier(m.nextAttemptAt, m.handoffDeadline)
 	case Holding:
-		return earlier(m.Until()-m.ahead, m.renew)
+		return earlier(m.Until()-m.suspended, m.renew)
 	}
 	return 0
 }
@@ -277,10 +281,10 @@ func (m *Machine) tick(now Time) {
 	switch m.phase {
 	case Asking:
 		if at := m.Wake(); at != 0 && now.Mono >= at {
-			m.giveWay(now, m.refusal())
+			m.abandonAttempt(now, m.refusal())
 		}
 	case Agreeing:
-		if m.silence != 0 && now.Mono >= m.silence {
+		if m.giveUpAt != 0 && now.Mono >= m.giveUpAt {
 			m.disagree(now)
 		}
 	case Waiting:
@@ -290,7 +294,7 @@ func (m *Machine) tick(now Time) {
 	case Holding:
 		if m.renew != 0 && now.Mono >= m.renew {
 			m.renew = 0
-			if !m.overheld(now) {
+			if !m.isOverMaxHold(now) {
 				m.renewAll(now)
 			}
 		}
@@ -307,7 +311,7 @@ func (m *Machine) review(now Time) {
 			m.inherit(now)
 		}
 	case Waiting:
-		m.look(now)
+		m.lookAround(now)
 	}
 }
 
@@ -330,7 +334,7 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 	case Attach:
 		m.attached(now, c, r)
 	case Release, ReleaseAndLeave, Keep, Park, Return:
-		m.gaveBack(now, c, r)
+		m.releaseReplied(now, c, r)
 	}
 }
 

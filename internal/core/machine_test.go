@@ -152,7 +152,11 @@ func (d *driver) any() {
 		d.step(Event{Kind: Extend})
 	case n < 96 && d.outcome == Acquired && !d.unlocked:
 		d.unlocked = true
-		d.step(Event{Kind: []EventKind{Unlock, Unlock, Detach}[d.rng.IntN(3)], Keep: time.Duration(d.rng.IntN(2)) * time.Second})
+		kind := []EventKind{Unlock, Unlock, Detach}[d.rng.IntN(3)]
+		if d.m.cfg.Source != nil && d.rng.IntN(2) == 0 {
+			kind = GiveBack
+		}
+		d.step(Event{Kind: kind, Keep: time.Duration(d.rng.IntN(2)) * time.Second})
 	case n == 96:
 		d.step(Event{Kind: Cancel})
 	case n == 97 && d.rng.IntN(4) == 0:

@@ -30,9 +30,9 @@ func newMany(members int, tries bool) *many {
 }
 
 func (m *many) step(e Event) []Call {
-	before := m.lookAt
+	before := m.nextLook
 	fx := m.Step(m.now, e)
-	if m.lookAt != before {
+	if m.nextLook != before {
 		m.looks++
 	}
 	return append([]Call(nil), fx.Calls...)

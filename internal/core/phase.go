@@ -41,6 +41,7 @@ var follow = [...][]Phase{
 	Holding: {
 		Losing,    // the validity is over, or the keys are gone
 		Releasing, // Unlock
+		Over,      // GiveBack
 	},
 	Losing:    {Releasing}, // Unlock
 	Releasing: {Over},      // a quorum of every member has confirmed, or cannot

@@ -82,7 +82,7 @@ func TestATryLockThatIsCutShortKeepsItsReason(t *testing.T) {
 			func(int) time.Duration { return time.Millisecond }, 1)
 		m.Step(Time{}, Event{Kind: Start})
 		m.reason, m.Cells[0].failed = tt.before, tt.failed
-		m.giveWay(Time{Mono: 2 * time.Second}, HeldOrNone)
+		m.abandonAttempt(Time{Mono: 2 * time.Second}, HeldOrNone)
 		if m.fx.Outcome != Failed || m.fx.Reason != tt.want {
 			t.Errorf("after reason %d, a failure %v: outcome %d and reason %d, want %d and %d", tt.before, tt.failed, m.fx.Outcome, m.fx.Reason, Failed, tt.want)
 		}

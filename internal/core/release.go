@@ -40,16 +40,16 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
 		if m.cfg.Source != nil && c.State != Granted { // it may be parked there since
-			m.call(Call{Do: Release, Whose: Former, Cell: int32(i), Attempt: m.attempt})
+			m.call(Call{Do: Release, Whose: Former, Cell: int32(i), Of: c.of, Attempt: m.attempt})
 		}
 	}
 	m.changed++
 }
 
-// keepNoLonger gives the key that Unlock left for a while its time once more: a renewal may have overtaken the Keep, and
+// restartKeep gives the key that Unlock left for a while its time once more: a renewal may have overtaken the Keep, and
 // would leave it for the whole TTL. While it is open whether the lock is kept, that waits. If it is not, only the cells keep the key
 // that have said so.
-func (m *Machine) keepNoLonger(now Time, cell int32) {
+func (m *Machine) restartKeep(now Time, cell int32) {
 	again := Call{Do: Keep, Cell: cell, Attempt: m.attempt, Successor: m.successor, For: m.kept - now.Mono}
 	switch {
 	case again.For <= 0:
@@ -62,9 +62,9 @@ func (m *Machine) keepNoLonger(now Time, cell int32) {
 	m.call(again)
 }
 
-// gaveBack takes the answer to a release, or to a Keep. That the lock is not kept is decided with the last answer: a Keep that is yet
+// releaseReplied takes the answer to a release, or to a Keep. That the lock is not kept is decided with the last answer: a Keep that is yet
 // to be sent could reach a node that comes back after the holder was told, and leave the key there beyond its TTL.
-func (m *Machine) gaveBack(now Time, call Call, r Reply) {
+func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	if call.Whose != Own {
 		return
 	}
@@ -89,17 +89,20 @@ func (m *Machine) gaveBack(now Time, call Call, r Reply) {
 	}
 	t := m.tallies()
 	result := t.result(saidYes, maySayYes)
-	if result == VotePending || result == VoteLost && (t.undecided > 0 || m.keeps() && t.total[maySayYes] > t.total[saidYes]) {
+	missing := t.total[maySayYes] > t.total[saidYes]
+	m.parked = m.parked || m.park && result == VoteWon && m.Remaining(now) > 0
+	// A Detach waits for all nodes: who attaches, and unlocks, before a Park has arrived, would leave it there for its whole time.
+	if result == VotePending || m.park && missing || result == VoteLost && (t.undecided > 0 || m.keeps() && missing) {
 		return
 	}
 	m.phase, m.fx.Released = Over, true
 	m.released = Vote(result)
-	if m.park && (result == VoteLost || m.Remaining(now) <= 0) {
+	if m.park && !m.parked {
 		m.unpark()
 	}
 	for i := range m.Cells {
 		if m.Cells[i].renewed {
-			m.keepNoLonger(now, int32(i))
+			m.restartKeep(now, int32(i))
 		}
 	}
 }
@@ -148,7 +151,7 @@ func (m *Machine) fail(why Reason) {
 	m.changed++
 	for i := range m.Cells {
 		if m.cfg.Source != nil {
-			m.giveBackAttached(i, why)
+			m.undoAttach(i, why)
 			continue
 		}
 		c := &m.Cells[i]
@@ -166,7 +169,7 @@ func (m *Machine) fail(why Reason) {
 }
 
 // awaits reports whether the release at a cell must wait for the answer to its attempt: after a Foreign answer, a copy may have the
-// lock here, too. See giveBackAwaited.
+// lock here, too. See releaseAwaited.
 func (m *Machine) awaits(c *Cell) bool {
 	c.awaited = c.State == Asked && m.tallies().some(isForeign)
 	return c.awaited
@@ -180,7 +183,7 @@ func (m *Machine) awaits(c *Cell) bool {
 // in its way. If there is no next attempt, a Yield that runs late must leave no entry in a queue.
 func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	c := &m.Cells[k.Cell]
-	if !k.Do.GivesBack() {
+	if !k.Do.IsRelease() {
 		return k, 0
 	}
 	if failed && !c.isClear() {

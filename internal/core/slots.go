@@ -60,7 +60,7 @@ func (m *Machine) slotAt(cell int) int32 {
 }
 
 // align chooses the slot that most of the cells have for which has says so, and notes which of these have another one.
-func (m *Machine) align(has func(*Cell) (slot int32, ok bool)) {
+func (m *Machine) majoritySlot(has func(*Cell) (slot int32, ok bool)) {
 	for i := range m.slots {
 		s := &m.cfg.Slots[i]
 		cells := m.Cells[s.First : s.First+s.Cells]
@@ -95,7 +95,7 @@ func slotGranted(c *Cell) (int32, bool) { return c.slot, c.State == Granted }
 func slotHanded(c *Cell) (int32, bool) { return c.handedSlot, c.Handed > 0 }
 
 // like chooses the slot that the next attempt asks for.
-func (m *Machine) like() {
+func (m *Machine) chooseSlot() {
 	switch {
 	case len(m.cfg.Slots) == 0:
 		return
@@ -105,14 +105,14 @@ func (m *Machine) like() {
 			m.slots[i] = int32(m.random() % uint64(m.cfg.Slots[i].Permits))
 		}
 	default:
-		m.only = m.isElsewhere()
-		m.align(func(c *Cell) (int32, bool) { return c.vacant, c.named })
-		if !m.only {
-			m.align(func(c *Cell) (int32, bool) { return c.slot, c.Won })
+		m.oneSlot = m.isElsewhere()
+		m.majoritySlot(func(c *Cell) (int32, bool) { return c.vacant, c.named })
+		if !m.oneSlot {
+			m.majoritySlot(func(c *Cell) (int32, bool) { return c.slot, c.Won })
 		}
-		m.align(slotHanded)
+		m.majoritySlot(slotHanded)
 	}
-	m.other = m.random()
+	m.searchFrom = m.random()
 }
 
 // name notes a slot that is free at a cell.
@@ -124,9 +124,9 @@ func (m *Machine) name(cell int, slot int32) {
 
 // otherAt is Call.Other of a call to a cell.
 func (m *Machine) otherAt(do Do, cell int) int32 {
-	if do == Yield || do == Acquire && m.only {
+	if do == Yield || do == Acquire && m.oneSlot {
 		if i, is := m.semaphoreOf(cell); is {
-			return 1 + int32(m.other%uint64(m.cfg.Slots[i].Permits))
+			return 1 + int32(m.searchFrom%uint64(m.cfg.Slots[i].Permits))
 		}
 	}
 	return 0

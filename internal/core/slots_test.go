@@ -280,8 +280,8 @@ func mixed(t *testing.T, m *Machine, now Time, asked []Call) time.Duration {
 	return m.Wake() - now.Mono
 }
 
-// giveWay plays what follows when a machine gives way. It returns the time of the next attempt and its calls.
-func giveWay(m *Machine) (now Time, asked []Call) {
+// abandonAttempt plays what follows when a machine gives way. It returns the time of the next attempt and its calls.
+func abandonAttempt(m *Machine) (now Time, asked []Call) {
 	now = Time{m.Wake(), m.Wake()}
 	for _, y := range callsOf(m.Step(now, Event{Kind: Tick})) {
 		if y.Do == Yield {
@@ -307,7 +307,7 @@ func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 				t.Fatalf("TryLock %v, attempt %d: phase %v, waits for %v; waits for the others: want %v", tries, attempt, m.Phase(), waits, want)
 			}
 			if attempt == 1 {
-				now, asked = giveWay(m)
+				now, asked = abandonAttempt(m)
 			}
 		}
 	}
@@ -328,7 +328,7 @@ func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
 		if waits := mixed(t, m, now, asked); waits != 3*grace {
 			t.Fatalf("attempt %d waits for %v, want three round trips to the nearest quorum, or %v", attempt, waits, 3*grace)
 		}
-		now, asked = giveWay(m)
+		now, asked = abandonAttempt(m)
 	}
 	if waits := mixed(t, m, now, asked); waits < 3*slowMinority(4) {
 		t.Errorf("after that it waits for %v, want three round trips to the slow nodes", waits)

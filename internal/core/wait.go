@@ -51,17 +51,17 @@ var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this 
 // ErrForeign is the error of a cell where a copy of the attempt has the lock under the same owner.
 var ErrForeign = errors.New("the lock was acquired here under the same owner before: is a proxy sending commands twice, or was this process restored twice from one image?")
 
-// giveWay ends an attempt that has failed. What it has got goes back, and the waiter is queued again with its ticket: after
+// abandonAttempt ends an attempt that has failed. What it has got goes back, and the waiter is queued again with its ticket: after
 // a split vote every node has the lowest ticket first. The next attempt waits until the cells that granted have the lock
 // back, so that the waiter knows where it is queued.
-func (m *Machine) giveWay(now Time, why Reason) {
+func (m *Machine) abandonAttempt(now Time, why Reason) {
 	if why == HeldOrNone && m.cfg.Tries && m.reason.isHeld() && !slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.failed }) {
 		why = Held // lastTry has cut this attempt short, and somebody else was in the way of the one before
 	}
 	m.reason = why
 	m.undecide()
-	m.phase, m.yields = Yielding, 0
-	m.silence = 0
+	m.phase, m.unconfirmedYields = Yielding, 0
+	m.giveUpAt = 0
 	if m.isFinal(now) {
 		m.fail(why)
 		return
@@ -69,7 +69,7 @@ func (m *Machine) giveWay(now Time, why Reason) {
 	for i := range m.Cells {
 		switch m.Cells[i].State {
 		case Granted:
-			m.yields++
+			m.unconfirmedYields++
 			m.yield(i)
 		case Unknown:
 			m.yield(i)
@@ -79,7 +79,7 @@ func (m *Machine) giveWay(now Time, why Reason) {
 		m.fx.Listen = true
 		m.fx.Waiting, m.fx.Reason = true, why
 	}
-	if m.yields == 0 {
+	if m.unconfirmedYields == 0 {
 		m.wait(now)
 	}
 }
@@ -114,11 +114,11 @@ func (m *Machine) undecide() {
 	var whole bool
 	m.undecided, met, whole = m.isUndecided()
 	m.undecided = m.undecided || m.phase == Agreeing && m.reason != TooLate // a quorum granted, but did not take the token
-	if met != m.met {
-		m.meetings = 0
+	if met != m.lastHolder {
+		m.sameHolderCount = 0
 	}
-	m.met, m.contends = met, !whole
-	m.meetings++
+	m.lastHolder, m.contends = met, !whole
+	m.sameHolderCount++
 }
 
 func (m *Machine) yield(i int) {
@@ -146,17 +146,17 @@ func (m *Machine) yielded(now Time, call Call, r Reply) {
 	default:
 		c.State = Queued
 	}
-	if m.learn(); m.phase != Yielding {
+	if m.learnReason(); m.phase != Yielding {
 		m.review(now)
 		return
 	}
 	if granted {
-		m.yields--
+		m.unconfirmedYields--
 	}
 	switch {
 	case m.handedOver():
 		m.inherit(now)
-	case m.yields == 0:
+	case m.unconfirmedYields == 0:
 		m.wait(now)
 	}
 }
@@ -168,16 +168,16 @@ func (m *Machine) wait(now Time) {
 		return
 	}
 	if m.cfg.Tries {
-		m.phase, m.due = Waiting, now.Mono+betweenTries<<min(max(m.attempt-eagerTries, 0), maxDoublings)
+		m.phase, m.nextAttemptAt = Waiting, now.Mono+betweenTries<<min(max(m.attempt-eagerTries, 0), maxDoublings)
 		return
 	}
-	m.phase, m.from = Waiting, now.Mono
-	m.due = now.Mono + m.pause(now)
-	m.look(now)
+	m.phase, m.waitingSince = Waiting, now.Mono
+	m.nextAttemptAt = now.Mono + m.pause(now)
+	m.lookAround(now)
 }
 
 // look begins the next attempt, or takes the lock, if the messages of the nodes say that it is time.
-func (m *Machine) look(now Time) {
+func (m *Machine) lookAround(now Time) {
 	if m.cfg.Tries {
 		return
 	}
@@ -191,14 +191,14 @@ func (m *Machine) look(now Time) {
 		m.ask(now)
 		return
 	}
-	if m.grace != 0 {
+	if m.handoffDeadline != 0 {
 		return
 	}
 	switch {
 	case handed || called && t.holds(isPromised): // handoffs that make no quorum must not be kept: somebody else may have the rest
-		m.grace = now.Mono + m.patience()
+		m.handoffDeadline = now.Mono + m.patience()
 	case ready: // free cells alone make a quorum: the attempt met leftovers of the one before, which are gone by then
-		m.grace = now.Mono + grace
+		m.handoffDeadline = now.Mono + grace
 	}
 }
 
@@ -207,7 +207,7 @@ func (m *Machine) look(now Time) {
 // messages have arrived by then. If no quorum has ever answered, it is the longest round trip known.
 func (m *Machine) patience() time.Duration {
 	trips := time.Duration(1)
-	if m.serial {
+	if m.takenInOrder {
 		trips = 3
 	}
 	longest, _ := m.earliest(func(i int) (time.Duration, bool) {
@@ -252,9 +252,9 @@ func isOpen(c *Cell) bool {
 
 // next notes that the waiter is the second in a queue: it refreshes as often as the first.
 func (m *Machine) next(now Time) {
-	m.soon = true
+	m.refreshOften = true
 	if m.phase == Waiting {
-		m.due = min(m.due, max(now.Mono, m.from+refresh))
+		m.nextAttemptAt = min(m.nextAttemptAt, max(now.Mono, m.waitingSince+refresh))
 	}
 }
 
@@ -266,15 +266,15 @@ func (m *Machine) refreshAfter() time.Duration {
 	if m.tallies().some(isFree) { // it is the first there, and would be taken for dead
 		return refresh
 	}
-	if m.furthest < 0 {
+	if m.lastPosition < 0 {
 		for i := range m.Cells {
-			m.furthest = max(m.furthest, m.Cells[i].Position)
+			m.lastPosition = max(m.lastPosition, m.Cells[i].Position)
 		}
 	}
-	if m.furthest <= nearPositions || m.soon {
+	if m.lastPosition <= nearPositions || m.refreshOften {
 		return refresh
 	}
-	return min(refresh*time.Duration(m.furthest)/nearPositions, maxRefresh)
+	return min(refresh*time.Duration(m.lastPosition)/nearPositions, maxRefresh)
 }
 
 // pause is the longest time to wait: until the entry is due for a refresh, or until the holder's keys expire if they are
@@ -353,7 +353,7 @@ func (m *Machine) handedOver() bool {
 	if !m.tallies().some(hasHanded) {
 		return false
 	}
-	m.align(slotHanded)
+	m.majoritySlot(slotHanded)
 	return m.tallies().holds(hasInherited)
 }
 
@@ -366,8 +366,8 @@ func (m *Machine) inherit(now Time) {
 		case m.phase == Waiting:
 			m.ask(now)
 		case m.phase == Asking:
-			m.giveWay(now, Held)
-		case m.phase == Yielding && m.yields == 0:
+			m.abandonAttempt(now, Held)
+		case m.phase == Yielding && m.unconfirmedYields == 0:
 			m.wait(now)
 		}
 		return

@@ -2,12 +2,12 @@ package errs
 
 import "strings"
 
-// Line returns the text of an error with all line breaks replaced.
+// Line returns the text of an error in one line: "; " replaces line breaks.
 func Line(err error) string {
 	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; ")
 }
 
-// Join is errors.Join with a text of one line. A single error is returned unchanged.
+// Join is errors.Join with a text of one line. It returns a single error unchanged.
 func Join(errs ...error) error {
 	var all joined
 	for _, err := range errs {

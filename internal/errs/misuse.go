@@ -1,4 +1,4 @@
-// Package errs makes the errors of the library: those of wrong use, and texts of one line.
+// Package errs makes errors of wrong use, and error texts of one line.
 package errs
 
 import (
@@ -15,7 +15,7 @@ func Misuse(text string) error { return &wrong{errors.New(text)} }
 // Misusef is fmt.Errorf for an error that matches ErrMisuse.
 func Misusef(format string, args ...any) error { return &wrong{fmt.Errorf(format, args...)} }
 
-// wrong adds nothing to the text of its error.
+// wrong matches ErrMisuse, and has the text of its error.
 type wrong struct{ error }
 
 func (w *wrong) Is(target error) bool { return target == ErrMisuse }

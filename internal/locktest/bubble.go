@@ -5,8 +5,8 @@ import (
 	"testing/synctest"
 )
 
-// Bubble runs a test in a bubble of virtual time, in parallel with other tests. It is called once for a T: where a test has
-// several bubbles, each is a subtest of [Run].
+// Bubble runs a test in a bubble of virtual time, in parallel with other tests. It may be called
+// once for a T: a test with several bubbles makes each a subtest with [Run].
 func Bubble(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()

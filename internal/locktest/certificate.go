@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Certificate makes a certificate for 127.0.0.1, signed by an authority or by itself, and writes it and its key into dir, as name.pem and
-// name.key.
+// Certificate makes a certificate for 127.0.0.1, signed by ca or, if that is nil, by itself. It
+// writes the certificate and its key to name.pem and name.key in dir.
 func Certificate(t testing.TB, dir, name string, ca *x509.Certificate, caKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -10,21 +10,21 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Client returns a client of n new servers. It is closed at the end of the test.
+// Client returns a client of n new servers. The end of the test closes it.
 func Client(t testing.TB, n int, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	servers, nodes := Nodes(t, n)
 	return Of(t, nodes, opts...), servers
 }
 
-// Another returns one more client of the servers, with paths to them that fail on their own.
+// Another returns one more client of the servers. Its paths to them fail independently.
 func Another(t testing.TB, servers []*embedded.Server, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	paths, nodes := Paths(t, servers)
 	return Of(t, nodes, opts...), paths
 }
 
-// Of returns a client of the nodes. It is closed at the end of the test.
+// Of returns a client of the nodes. The end of the test closes it.
 func Of(t testing.TB, nodes []*node.Node, opts ...quorumlock.Option) *redlock.Client {
 	t.Helper()
 	c, err := redlock.New(nodes, opts...)
@@ -45,7 +45,7 @@ func Fleet(t testing.TB, clients, n int, opts ...quorumlock.Option) ([]*redlock.
 	return FleetOver(t, (*embedded.Server).Node, clients, n, opts...)
 }
 
-// FleetOver is Fleet, with the nodes of all clients but the first from connect.
+// FleetOver is Fleet with connect as the source of nodes for all clients but the first.
 func FleetOver(t testing.TB, connect func(*embedded.Server, ...node.Option) (*node.Node, error), clients, n int, opts ...quorumlock.Option) ([]*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	c, servers := Client(t, n, opts...)
@@ -63,13 +63,13 @@ func FleetOver(t testing.TB, connect func(*embedded.Server, ...node.Option) (*no
 	return all, servers
 }
 
-// Warm makes the client connect, so that what follows takes round trips only.
+// Warm makes the client connect, so that later calls take round trips only.
 func Warm(t testing.TB, c *redlock.Client) {
 	t.Helper()
 	Unlock(t, Lock(t, c.Mutex("warm")))
 }
 
-// Multi returns the lock of all members.
+// Multi returns the MultiLock of all members.
 func Multi(t testing.TB, members ...quorumlock.Locker) *multilock.Mutex {
 	t.Helper()
 	m, err := multilock.New(members)
@@ -79,8 +79,8 @@ func Multi(t testing.TB, members ...quorumlock.Locker) *multilock.Mutex {
 	return m
 }
 
-// Twin returns one more client of the servers, which goes to the first of them by two addresses: nodes "a" and "again" and,
-// between them, those of the others. The paths are in the order of the nodes.
+// Twin returns one more client of the servers, with two addresses for the first: nodes "a" and
+// "again", the first and the last. The paths are in the order of the nodes.
 func Twin(t testing.TB, servers []*embedded.Server, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	paths := []*embedded.Server{servers[0].Path("a")}
@@ -99,16 +99,16 @@ func Twin(t testing.TB, servers []*embedded.Server, opts ...quorumlock.Option) (
 	return Of(t, nodes, opts...), paths
 }
 
-// Roomy is Another with room for as many calls at a time as there are.
+// Roomy is Another with RoomyPaths.
 func Roomy(t testing.TB, servers []*embedded.Server, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	paths, nodes := RoomyPaths(t, servers)
 	return Of(t, nodes, opts...), paths
 }
 
-// RoomyPaths is Paths with so many connections a node that no call waits for one. A call to a silent node has one for as
-// long as the node timeout; and go-redis keeps the timers with which it waits for one beyond the bubble, where they break
-// the next test.
+// RoomyPaths is Paths with so many connections for each node that no call waits for one. A call to
+// a silent node occupies one for the node timeout. Calls that wait for one make go-redis keep
+// timers that outlive the bubble and break the next test.
 func RoomyPaths(t testing.TB, servers []*embedded.Server) ([]*embedded.Server, []*node.Node) {
 	t.Helper()
 	paths, nodes := make([]*embedded.Server, len(servers)), make([]*node.Node, len(servers))
@@ -124,15 +124,15 @@ func RoomyPaths(t testing.TB, servers []*embedded.Server) ([]*embedded.Server, [
 	return paths, nodes
 }
 
-// Kill cuts servers, or paths to them, off.
+// Kill cuts off servers, or paths to them.
 func Kill(servers ...*embedded.Server) { Each(servers, (*embedded.Server).Kill) }
 
-// Restart ends that; what they knew is there.
+// Restart ends a Kill. The data is kept.
 func Restart(servers ...*embedded.Server) {
 	Each(servers, func(s *embedded.Server) { s.Restart(true) })
 }
 
-// Each calls f for all of the servers.
+// Each calls f for each of the servers.
 func Each(servers []*embedded.Server, f func(s *embedded.Server)) {
 	for _, s := range servers {
 		f(s)

@@ -8,8 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Connect stands in for redlock.Dial(urls) in examples: it returns a client of n servers in the process, the servers, and what
-// ends both. On a busy machine, they may take longer to answer than the default node timeout.
+// Connect replaces redlock.Dial(urls) in examples. It returns a client of n servers in the process,
+// the servers, and a function that closes both. On a busy machine, servers may take longer to
+// answer than the default node timeout, so Connect sets a longer one.
 func Connect(n int, opts ...quorumlock.Option) (client *redlock.Client, servers []*embedded.Server, stop func()) {
 	servers, nodes, err := embedded.Nodes(n)
 	if err != nil {

@@ -13,25 +13,27 @@ import (
 // module is the prefix of the library's function names.
 var module = reflect.TypeFor[quorumlock.Lease]().PkgPath()
 
-// helpers are the packages that stand for servers and other clients: their goroutines are not the
-// library's. Every other package belongs to the library.
+// helpers are the packages that simulate servers and other clients: their goroutines are not the
+// library's. All other packages are.
 var helpers = []string{
 	"cmd/quorumlock/internal/demo", "internal/locktest/embedded", "internal/locktest", "internal/locktest/embedded/redislua", "proof/redisson", "internal/locktest/wallclock",
 	"locktest",
 }
 
-// waits are the functions in which the worker and the reader of a lane wait until its node is closed. If
-// they are renamed, Goroutines returns too many, and tests fail.
+// waits are the functions in which the worker and the reader of a lane wait until its node is
+// closed. If they are renamed, Goroutines returns too many, and tests fail.
 var waits = []string{"internal/transport.(*lane).wait", "internal/transport.(*reader).fill"}
 
 // hub is the prefix of a subscription's function names. A subscription is kept for ten seconds. If
 // these functions are renamed, Goroutines returns too many, and tests fail.
 const hub = "internal/transport.(*hub)."
 
-// dial is the prefix of the names of functions that run a dialer: it ends with its ctx, and Close does not wait for it.
+// dial is the prefix of the names of functions that run a dialer: it ends with its ctx, and Close
+// does not wait for it.
 const dial = "internal/transport.(*Node).startDial"
 
-// Goroutines returns the stacks of the library's goroutines, except idle lanes, subscriptions and dials.
+// Goroutines returns the stacks of the library's goroutines but idle lanes, subscriptions and
+// dials.
 func Goroutines() []string {
 	return goroutines(func(inner, outer string) bool {
 		return !slices.Contains(waits, inner) && !strings.HasPrefix(outer, hub) && !strings.HasPrefix(outer, dial)
@@ -70,7 +72,7 @@ func everyStack() string {
 	}
 }
 
-// bubbleOf returns the number of a goroutine's synctest bubble, or nothing.
+// bubbleOf returns the number of a goroutine's synctest bubble, "" outside a bubble.
 func bubbleOf(stack string) string {
 	header, _, _ := strings.Cut(stack, "\n")
 	_, bubble, _ := strings.Cut(header, "synctest bubble ")
@@ -88,7 +90,7 @@ func libraryFunctions(stack string) (inner, outer string) {
 		}
 		function := line[:end]
 		if strings.HasPrefix(function, "golang.org/x/sync/errgroup.") || strings.HasPrefix(function, "sync.") {
-			continue // they run the functions of others
+			continue // they run functions of other packages
 		}
 		outer = ""
 		if name, ok := strings.CutPrefix(function, module); ok && isLibrary(name) && !strings.Contains(lines[i+1], "_test.go:") {

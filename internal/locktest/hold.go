@@ -14,8 +14,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Paths returns, for another client, a path to each of the servers and a node behind it. They are
-// closed at the end of the test.
+// Paths returns, for another client, a path to each of the servers and a node behind it. The end of
+// the test closes them.
 func Paths(t testing.TB, servers []*embedded.Server, opts ...node.Option) ([]*embedded.Server, []*node.Node) {
 	t.Helper()
 	paths := make([]*embedded.Server, len(servers))
@@ -32,8 +32,8 @@ func Paths(t testing.TB, servers []*embedded.Server, opts ...node.Option) ([]*em
 	return paths, nodes
 }
 
-// Lock acquires l, or ends the test. In a synctest bubble all nodes have answered when it returns, those
-// that it took no quorum of as well, unless they are made to be late. It is for the test's goroutine.
+// Lock acquires l, or ends the test. In a synctest bubble it returns after all nodes have answered,
+// unless the test delays them. Only the test's goroutine may call it.
 func Lock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	t.Helper()
 	lease, err := l.Lock(t.Context())
@@ -44,7 +44,7 @@ func Lock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	return lease
 }
 
-// LockIn acquires l with a context of a lease's, or ends the test.
+// LockIn acquires l with the context of a lease, or ends the test.
 func LockIn(t testing.TB, ctx context.Context, l quorumlock.Locker) *quorumlock.Lease {
 	t.Helper()
 	lease, err := l.Lock(ctx)
@@ -80,7 +80,7 @@ func answered() {
 	}
 }
 
-// Refused checks that somebody else holds l.
+// Refused checks that another owner holds l.
 func Refused(t testing.TB, l quorumlock.Locker) {
 	t.Helper()
 	lease, err := l.TryLock(t.Context())
@@ -93,7 +93,7 @@ func Refused(t testing.TB, l quorumlock.Locker) {
 	answered()
 }
 
-// Holds returns how many of the servers have the lock name as owner's.
+// Holds returns the number of servers at which owner holds the lock name.
 func Holds(servers []*embedded.Server, name string, owner quorumlock.Owner) int {
 	n := 0
 	for _, s := range servers {
@@ -113,13 +113,13 @@ func HoldsAll(t testing.TB, servers []*embedded.Server, l *quorumlock.Lease) {
 	}
 }
 
-// Lost waits until the lease is lost, for no longer than the limit, and checks that its context says so.
+// Lost waits up to limit for the loss of the lease, and checks its context's cause.
 func Lost(t testing.TB, l *quorumlock.Lease, limit time.Duration) {
 	t.Helper()
 	select {
 	case <-l.Context().Done():
 	case <-time.After(limit):
-		if l.Context().Err() == nil { // both may be ready
+		if l.Context().Err() == nil { // both channels may be ready
 			t.Fatalf("the lease of %q was not lost within %v", l.Name(), limit)
 		}
 	}

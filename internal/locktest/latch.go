@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Latch is what the latches of package redlock and of package node have in common.
+// Latch is the method set of the latches of packages redlock and node.
 type Latch interface {
 	Name() string
 	Done(ctx context.Context, id string) error
@@ -26,7 +26,7 @@ func Done(t *testing.T, l Latch, ids ...string) {
 	}
 }
 
-// Counts checks how many ids a latch has.
+// Counts checks the number of ids in a latch.
 func Counts(t *testing.T, l Latch, want int) {
 	t.Helper()
 	if n, err := l.Count(t.Context()); n != want || err != nil {

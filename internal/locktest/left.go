@@ -8,8 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// Nothing checks that within a second the servers keep only token counters, and that no goroutine of a call is
-// left. In a synctest bubble, it also checks that subscriptions end, and that no key comes back.
+// Nothing checks that within a second the servers keep only token counters, and no goroutine of a
+// call is left. In a synctest bubble, it also checks that subscriptions end, and that no key comes
+// back.
 func Nothing(t testing.TB, servers []*embedded.Server) {
 	t.Helper()
 	start := time.Now()
@@ -18,7 +19,7 @@ func Nothing(t testing.TB, servers []*embedded.Server) {
 		t.Errorf("goroutines are left:\n%s", strings.Join(Goroutines(), "\n\n"))
 	}
 	if inBubble() {
-		// A subscription is kept for ten seconds, for the next who waits.
+		// A subscription is kept for ten seconds, for the next waiter.
 		time.Sleep(11 * time.Second)
 		if left := subscriptions(servers); len(left) > 0 {
 			t.Errorf("subscriptions are left: %q", left)
@@ -41,7 +42,7 @@ func NoLocks(t testing.TB, servers []*embedded.Server) {
 	}
 }
 
-// Keys returns the keys at s that are no token counters.
+// Keys returns the keys at s other than token counters.
 func Keys(s *embedded.Server) []string {
 	var keys []string
 	for _, k := range s.Redis.Keys() {
@@ -72,7 +73,7 @@ func subscriptions(servers []*embedded.Server) []string {
 	return all
 }
 
-// NoGoroutines checks that within a second no goroutine is left that a lock has started.
+// NoGoroutines checks that within a second no goroutine of a lock is left.
 func NoGoroutines(t testing.TB) {
 	t.Helper()
 	if !within(time.Second, func() bool { return len(Goroutines()) == 0 }) {
@@ -80,7 +81,7 @@ func NoGoroutines(t testing.TB) {
 	}
 }
 
-// within reports whether ok becomes true in the time given. In a synctest bubble it takes none.
+// within reports whether ok becomes true within the limit. In a synctest bubble that takes no time.
 func within(limit time.Duration, ok func() bool) bool {
 	deadline := time.Now().Add(limit)
 	for !ok() {

@@ -1,5 +1,5 @@
-// Package locktest is what the tests of several packages share: embedded nodes that are closed behind
-// a test, shorthands, and checks that nothing is left.
+// Package locktest has helpers for the tests of several packages: embedded nodes that end with the
+// test, shorthands, and checks for leaks.
 package locktest
 
 import (
@@ -17,10 +17,12 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// Main runs the tests of a package and fails if goroutines of the library are left after them.
+// Main runs the tests of a package, and fails if goroutines of the library are left after them.
 func Main(m *testing.M) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400) // few objects live, many are allocated: by default the collector would take a fifth of the time
+		// Few objects live, many are allocated: the default would give the collector a fifth of the
+		// time.
+		debug.SetGCPercent(400)
 	}
 	redis.SetLogger(silent{}) // go-redis logs every failed dial, and the tests make many
 	code := m.Run()
@@ -35,9 +37,9 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Nodes starts n embedded servers and a node for each. All are closed at the end of the test; a
-// client that the test makes of them is closed before, by a Cleanup that it registers afterwards.
-// Outside a synctest bubble, the default timeout of a node is a minute, because a busy machine may exceed the usual one.
+// Nodes starts n embedded servers and a node for each. The end of the test closes all of them,
+// after any client that registers its Cleanup later. Outside a synctest bubble, the default timeout
+// of a node is a minute, because a busy machine may exceed the usual one.
 func Nodes(t testing.TB, n int, opts ...node.Option) ([]*embedded.Server, []*node.Node) {
 	t.Helper()
 	if !inBubble() {
@@ -65,8 +67,8 @@ func closeAfter(t testing.TB, servers []*embedded.Server, nodes []*node.Node) {
 	})
 }
 
-// settle lets go-redis's redial of a dead node end: it looks once a second whether its pool is closed.
-// In a synctest bubble it takes no time.
+// settle lets go-redis's redial of a dead node end: it checks once a second whether its pool is
+// closed. In a synctest bubble that takes no time.
 func settle() {
 	if inBubble() {
 		time.Sleep(2 * time.Second)

@@ -10,26 +10,26 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Log is what a logger has written. It is safe for concurrent use.
+// Log records the output of a logger. It is safe for concurrent use.
 type Log struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-// Logger returns a log and the option for its logger.
+// Logger returns a log and the option that makes a client write to it.
 func Logger() (*Log, quorumlock.Option) {
 	l := &Log{}
 	return l, quorumlock.WithLogger(slog.New(slog.NewTextHandler(l, nil)))
 }
 
-// Write is for the logger.
+// Write implements io.Writer, for the logger.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-// Lines returns those with all of the parts.
+// Lines returns the lines that contain all of the parts.
 func (l *Log) Lines(parts ...string) (found []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *Log) Lines(parts ...string) (found []string) {
 	return found
 }
 
-// Observer is an Observer of events alone: it has no context for them.
+// Observer is a [quorumlock.Observer] of events only: it adds no context.
 type Observer func(e quorumlock.Event)
 
 // Begin implements [quorumlock.Observer].
@@ -54,7 +54,7 @@ func (Observer) Begin(context.Context, string) context.Context { return nil }
 // Observe implements [quorumlock.Observer].
 func (o Observer) Observe(_ context.Context, e quorumlock.Event) { o(e) }
 
-// Events is an Observer that counts events, and passes no context on. Its zero value is ready, and safe for concurrent use.
+// Events is a [quorumlock.Observer] that counts events. Its zero value is ready for concurrent use.
 type Events struct {
 	mu    sync.Mutex
 	kinds map[quorumlock.EventKind]int
@@ -73,14 +73,14 @@ func (o *Events) Observe(_ context.Context, e quorumlock.Event) {
 	o.kinds[e.Kind]++
 }
 
-// Of returns how many events of a kind there were.
+// Of returns the number of events of a kind.
 func (o *Events) Of(kind quorumlock.EventKind) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.kinds[kind]
 }
 
-// OfLocks returns how many events there were that are no node's.
+// OfLocks returns the number of events of locks, without those of nodes.
 func (o *Events) OfLocks() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

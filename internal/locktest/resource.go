@@ -7,9 +7,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Resource is what a lock protects in a test. It knows everyone who believes to hold the lock, and
-// takes writes with fencing tokens, as a store would. Its zero value with a T is ready, and safe for
-// concurrent use.
+// Resource is the resource that a lock protects in a test. It knows every goroutine that believes
+// to hold the lock, and takes writes with fencing tokens, as a store would. Its zero value with a T
+// is ready, and safe for concurrent use.
 type Resource struct {
 	T testing.TB
 
@@ -20,8 +20,8 @@ type Resource struct {
 	grants  int
 }
 
-// Enter is called with a new lease. It fails the test if somebody else is inside whose lease has not
-// ended, if the token was given out before, or if a higher one was.
+// Enter must be called with a new lease. It fails the test if the token is not higher than all
+// earlier ones, or if another lease is inside that has not ended.
 func (r *Resource) Enter(l *quorumlock.Lease) {
 	r.T.Helper()
 	r.mu.Lock()
@@ -45,14 +45,14 @@ func (r *Resource) Enter(l *quorumlock.Lease) {
 	r.grants++
 }
 
-// Leave is called before the lease is unlocked.
+// Leave must be called before the lease is unlocked.
 func (r *Resource) Leave(l *quorumlock.Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.inside, l)
 }
 
-// Write reports whether the resource takes a write with that token: none that is lower than one seen.
+// Write reports whether the resource takes a write with that token: none below the highest.
 func (r *Resource) Write(token uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -63,7 +63,7 @@ func (r *Resource) Write(token uint64) bool {
 	return true
 }
 
-// Grants returns how many leases have entered.
+// Grants returns the number of leases that have entered.
 func (r *Resource) Grants() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// Ran returns how often the named scripts have run at the servers, or all scripts if none is named.
+// Ran returns the number of runs of the named scripts at the servers, or of all without names.
 func Ran(servers []*embedded.Server, scripts ...string) (n int) {
 	for _, s := range servers {
 		n += s.Ran(scripts...)
@@ -16,13 +16,13 @@ func Ran(servers []*embedded.Server, scripts ...string) (n int) {
 	return n
 }
 
-// Arrive makes scripts take so long to arrive. Subscriptions are spared: go-redis holds a mutex while it talks to a node,
-// and time stands still in a bubble while somebody waits for a mutex.
+// Arrive delays the arrival of scripts by d. It spares subscriptions: go-redis holds a mutex while
+// it subscribes, and time stands still in a bubble while a goroutine waits for a mutex.
 func Arrive(s *embedded.Server, d time.Duration) {
 	s.Before(func(embedded.Run) { time.Sleep(d) })
 }
 
-// Block holds back one run of a script at a server, counted from 1, until the channel is closed.
+// Block holds back the nth run of a script at a server, from 1, until the channel is closed.
 func Block(s *embedded.Server, script string, nth int32, until <-chan struct{}) {
 	var runs atomic.Int32
 	s.Before(func(r embedded.Run) {

@@ -2,7 +2,8 @@ package locktest
 
 import "os"
 
-// Thorough returns all in a thorough run, with QUORUMLOCK_THOROUGH=1 as in the nightly workflow, and few otherwise.
+// Thorough returns all in a thorough run (QUORUMLOCK_THOROUGH=1, as every night), and few
+// otherwise.
 func Thorough[T any](all, few T) T {
 	if os.Getenv("QUORUMLOCK_THOROUGH") == "1" {
 		return all

@@ -13,10 +13,10 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Ahead is a token that is higher than the clock's hint by an hour and n: the counters decide then.
+// Ahead returns a token above the clock's hint by an hour and n µs: the counters then decide.
 func Ahead(n int) uint64 { return uint64(time.Now().Add(time.Hour).UnixMicro()) + uint64(n) }
 
-// SetCounters sets the token counters of a lock by hand, one for each server; 0 leaves none.
+// SetCounters sets the token counters of a lock, one for each server; 0 leaves none.
 func SetCounters(t testing.TB, servers []*embedded.Server, name string, tokens ...uint64) {
 	t.Helper()
 	for i, s := range servers {
@@ -28,7 +28,7 @@ func SetCounters(t testing.TB, servers []*embedded.Server, name string, tokens .
 	}
 }
 
-// Counters returns the token counters of a lock at the servers; one that is not there is 0.
+// Counters returns the token counters of a lock at the servers, 0 for a missing one.
 func Counters(t testing.TB, servers []*embedded.Server, name string) []uint64 {
 	t.Helper()
 	all := make([]uint64, len(servers))
@@ -42,7 +42,7 @@ func Counters(t testing.TB, servers []*embedded.Server, name string) []uint64 {
 	return all
 }
 
-// AtLeast returns how many servers count on from the token or from above.
+// AtLeast returns the number of servers with a counter of at least token.
 func AtLeast(t testing.TB, servers []*embedded.Server, name string, token uint64) (n int) {
 	t.Helper()
 	for _, c := range Counters(t, servers, name) {
@@ -53,12 +53,13 @@ func AtLeast(t testing.TB, servers []*embedded.Server, name string, token uint64
 	return n
 }
 
-// Skew sets the wall clock of the client of a lock, which has not been used yet. A negative skew is behind the nodes' clocks.
+// Skew puts the wall clock of the client of a lock ahead. The client must not have been used yet. A
+// negative skew puts it behind the nodes' clocks.
 func Skew(l quorumlock.Locker, ahead time.Duration) {
 	quorum.ClientOf(l).Simulate(func() time.Time { return time.Now().Add(ahead) }, nil, func(d time.Duration) time.Duration { return d })
 }
 
-// Skewed is Another, with a wall clock that is off.
+// Skewed is Another with a skewed wall clock: see Skew.
 func Skewed(t testing.TB, servers []*embedded.Server, ahead time.Duration, opts ...quorumlock.Option) (*redlock.Client, []*embedded.Server) {
 	t.Helper()
 	c, paths := Another(t, servers, opts...)
@@ -66,7 +67,7 @@ func Skewed(t testing.TB, servers []*embedded.Server, ahead time.Duration, opts 
 	return c, paths
 }
 
-// Near checks that a token is within about an hour of the nodes' clocks, which are those of the test.
+// Near checks that a token is within about an hour of the nodes' clocks, which are the test's.
 func Near(t testing.TB, what string, token uint64) {
 	t.Helper()
 	if off := time.Until(time.UnixMicro(int64(token))); off.Abs() > 90*time.Minute {
@@ -74,7 +75,7 @@ func Near(t testing.TB, what string, token uint64) {
 	}
 }
 
-// Sane checks the counters of a lock: near the nodes' clocks, and kept for about a day.
+// Sane checks that the counters of a lock are near the nodes' clocks, and kept for about a day.
 func Sane(t testing.TB, servers []*embedded.Server, name string) {
 	t.Helper()
 	for i, c := range Counters(t, servers, name) {

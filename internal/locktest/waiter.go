@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// MustLock acquires l, or ends the test. Unlike [Lock], it may be called by any goroutine of a bubble.
+// MustLock acquires l, or ends the test. Any goroutine of a bubble may call it, unlike [Lock].
 func MustLock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	t.Helper()
 	lease, err := l.Lock(t.Context())
@@ -18,7 +18,7 @@ func MustLock(t testing.TB, l quorumlock.Locker) *quorumlock.Lease {
 	return lease
 }
 
-// MustUnlock unlocks the lease, or fails the test. Unlike [Unlock], it may be called by any goroutine of a bubble.
+// MustUnlock unlocks the lease, or fails the test. Any goroutine of a bubble may call it.
 func MustUnlock(t testing.TB, lease *quorumlock.Lease) {
 	t.Helper()
 	if err := lease.Unlock(t.Context()); err != nil {
@@ -26,10 +26,10 @@ func MustUnlock(t testing.TB, lease *quorumlock.Lease) {
 	}
 }
 
-// Waiter calls Lock, and returns a channel that gets the lease; the call is queued when Waiter returns.
+// Waiter calls Lock, and returns a channel for the lease. The call is queued when Waiter returns.
 func Waiter(t testing.TB, l quorumlock.Locker) <-chan *quorumlock.Lease {
 	t.Helper()
-	time.Sleep(time.Millisecond) // all nodes have granted the lock to its holder
+	time.Sleep(time.Millisecond) // until all nodes have granted the lock to its holder
 	got := make(chan *quorumlock.Lease, 1)
 	go func() {
 		lease, err := l.Lock(t.Context())
@@ -42,7 +42,8 @@ func Waiter(t testing.TB, l quorumlock.Locker) <-chan *quorumlock.Lease {
 	return got
 }
 
-// Served checks that a waiter gets the lock soon after the former holder, and with a token that is near the clock.
+// Served checks that a waiter gets the lock soon after its previous holder, with a token near the
+// clock.
 func Served(t testing.TB, got <-chan *quorumlock.Lease, before *quorumlock.Lease) *quorumlock.Lease {
 	t.Helper()
 	select {
@@ -60,7 +61,8 @@ func Served(t testing.TB, got <-chan *quorumlock.Lease, before *quorumlock.Lease
 	}
 }
 
-// Call begins a call, and returns when it waits or has returned. The channel has its lease, and is closed when it has returned.
+// Call begins a call, and returns when it waits or has returned. The channel receives its lease,
+// and is closed when the call has returned.
 func Call(t testing.TB, ctx context.Context, lock func(context.Context) (*quorumlock.Lease, error)) <-chan *quorumlock.Lease {
 	t.Helper()
 	got := make(chan *quorumlock.Lease, 1)

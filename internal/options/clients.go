@@ -4,11 +4,11 @@ import "context"
 
 type withoutClients struct{}
 
-// WithoutClients returns a context with which a check does not ask servers for their clients. A server with 10,000
-// connections needs milliseconds to list them, in which it does nothing else.
+// WithoutClients returns a context for checks that must not list a server's clients. A server with
+// 10,000 connections needs milliseconds for the list, and does nothing else meanwhile.
 func WithoutClients(ctx context.Context) context.Context {
 	return context.WithValue(ctx, withoutClients{}, true)
 }
 
-// AsksForClients reports whether a check asks servers for their clients.
+// AsksForClients reports whether a check may list a server's clients.
 func AsksForClients(ctx context.Context) bool { return ctx.Value(withoutClients{}) == nil }

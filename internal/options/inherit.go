@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Inherit resolves the options of a MultiLock over the defaults of a client. It leaves out the client's quorum, prefix
-// and label, which belong to the members.
+// Inherit resolves the options of a MultiLock over the defaults of a client. It ignores the
+// client's quorum, prefix and label, which belong to the members.
 func Inherit(defaults, own []quorumlock.Option) (Settings, error) {
 	members := quorumlock.Option(func(s *Settings) {
 		s.Quorum, s.Prefix, s.Label = unset, "", quorumlock.DefaultLabel()
@@ -17,7 +17,8 @@ func Inherit(defaults, own []quorumlock.Option) (Settings, error) {
 	return Resolve(slices.Concat(defaults, []quorumlock.Option{members}, own)...)
 }
 
-// Difference returns the first option, with both values, in which holds of a and b differ; "" if none differs.
+// Difference returns the name and both values of the first option in which holds of a and b differ;
+// "" if none differs.
 func Difference(a, b *Settings) string {
 	for _, o := range []struct {
 		name string

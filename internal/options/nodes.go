@@ -16,8 +16,8 @@ const (
 	NodesFileVariable = "QUORUMLOCK_NODES_FILE"
 )
 
-// NodesFromEnv returns the URLs of nodes that the environment names, and the variable that names them; "" if none does. The
-// errors name the variable, and repeat no URL.
+// NodesFromEnv returns the URLs of nodes from the environment, and the name of the variable that
+// has them; "" if neither is set. Errors name the variable, and contain no URL.
 func NodesFromEnv() (urls []string, variable string, err error) {
 	if list := os.Getenv(NodesVariable); list != "" {
 		urls, err = SplitNodes(NodesVariable, list)
@@ -30,8 +30,8 @@ func NodesFromEnv() (urls []string, variable string, err error) {
 	return nil, "", nil
 }
 
-// SplitNodes returns the URLs of a list. Its errors begin with where, and do not repeat the parts: a comma in a password would
-// make a part of what must not be shown.
+// SplitNodes returns the URLs in a comma-separated list. Its errors begin with where and do not
+// repeat the parts: after a comma in a password, a part may be secret.
 func SplitNodes(where, list string) ([]string, error) {
 	urls := strings.Split(list, ",")
 	for i, u := range urls {
@@ -44,10 +44,11 @@ func SplitNodes(where, list string) ([]string, error) {
 	return urls, nil
 }
 
-// maxNodesFile bounds what is read of a file of nodes, in bytes.
+// maxNodesFile is the largest part of a node file that is read, in bytes.
 const maxNodesFile = 1 << 20
 
-// ReadNodes returns the URLs in a file: one a line, but for empty lines and those that begin with #. Its errors begin with where.
+// ReadNodes returns the URLs in a file, one a line. It skips empty lines and lines that begin with
+// #. Its errors begin with where, and contain no URL.
 func ReadNodes(where, file string) (urls []string, err error) {
 	f, err := os.Open(file)
 	if err != nil {

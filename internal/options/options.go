@@ -1,4 +1,4 @@
-// Package options resolves the options of a lock: it applies them to the defaults and checks the outcome.
+// Package options resolves the options of a lock: it applies them to the defaults, and checks them.
 package options
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// maxDuration keeps the arithmetic of a lease, of the restart guard, and of a node, from overflowing.
+// maxDuration keeps the arithmetic of leases, of the restart guard and of nodes from overflowing.
 const maxDuration = 100 * 365 * 24 * time.Hour
 
-// unset stands for missing options. An explicit 0 is checked like any other value, and means no default.
+// unset marks a missing option, which gets its default. An explicit 0 is checked like other values.
 const unset = math.MinInt
 
-// Settings is what a lock's options come to.
+// Settings has the resolved options of a lock.
 type Settings = settings.Of[quorumlock.Owner, quorumlock.Drift, quorumlock.Observer]
 
-// Resolve applies the options in their order to the defaults and checks the outcome. The error names
-// the option at fault and says what would do.
+// Resolve applies the options in their order to the defaults and checks the result. The error names
+// the wrong option and a valid value.
 func Resolve(opts ...quorumlock.Option) (Settings, error) {
 	s := Settings{
 		TTL: quorumlock.DefaultTTL, Renew: true, Drift: quorumlock.DefaultDrift(),
@@ -53,14 +53,14 @@ func Resolve(opts ...quorumlock.Option) (Settings, error) {
 	return s, err
 }
 
-// Reentry is the error of a call with the context of a lease of its own lock, under WithoutReentry.
+// Reentry is the error of a call under WithoutReentry with the context of a lease of its own lock.
 func Reentry(name string) error {
 	return fmt.Errorf("%w: the context descends from a lease of %q, and WithoutReentry does not enter it again: take the lock once, before the goroutines that share it, or start those that take turns with a context that does not descend from the lease",
 		quorumlock.ErrDeadlock, name)
 }
 
-// Quarantine is for how long after its start a node must not grant: the restart guard's maxTTL and the
-// drift of it, or 0 without a guard.
+// Quarantine is how long after its start a node grants nothing: the restart guard's maxTTL and its
+// drift, or 0 without a guard.
 func Quarantine(s *Settings) time.Duration {
 	if s.MaxTTL == 0 {
 		return 0

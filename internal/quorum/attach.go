@@ -17,12 +17,11 @@ func (l *Lock) AllowDetach() { l.detaches = !l.shared && l.cells[0].Permits == 0
 
 // Detach is that of Lease: leave ends the lease, and reports false if it was unlocked before.
 func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Duration, leave func() bool) (string, error) {
-	client := c.lock.client
+	client, began := c.lock.client, time.Now()
 	if client.Begin() != nil {
-		return "", quorumlock.ErrLost // Close has told the lease so
+		return "", c.released(ctx, lease, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
 	}
 	defer client.End()
-	began := time.Now()
 	parked := &Parked{Key: c.lock.cells[0].Name, Need: c.needed(), Until: began.Add(c.lock.set.Drift.Validity(d, 0))}
 	c.mu.Lock()
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
@@ -53,11 +52,7 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 	}
 	ended := c.hold.loss == nil
 	c.mu.Unlock()
-	if c.watch != nil {
-		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
-			Lease: lease, Ended: ended, Held: held, Err: err})
-	}
-	if err != nil {
+	if c.released(ctx, lease, began, held, ended, err) != nil {
 		return "", err
 	}
 	return parked.String(), nil
@@ -79,6 +74,8 @@ func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
 		return quorumlock.ErrNotHeld
 	case c.hold.kept > c.lock.client.time().Mono:
 		return errs.Misusef("quorumlock: Detach: UnlockAfter of another lease of this hold of %q keeps the lock: unlock that one with Unlock", c.lock.name)
+	case len(c.hold.leases) > 1 && c.hold.loss != nil:
+		return c.hold.loss
 	case len(c.hold.leases) > 1:
 		return errs.Misusef("quorumlock: Detach: %d leases of this hold of %q are entered: unlock the others first, they would lose it", len(c.hold.leases), c.lock.name)
 	}
@@ -91,6 +88,7 @@ const maxParked = 365 * 24 * time.Hour
 const (
 	maxSplits  = 8                     // attempts of an Attach while others attach, too
 	splitPause = 10 * time.Millisecond // before the second one, on average; it doubles
+	splitTime  = time.Second           // in which the last one begins; or in three node timeouts, if that is more
 )
 
 // Attach takes over a detached hold of l.
@@ -109,9 +107,13 @@ func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error)
 	})
 }
 
+// attach tries until it is decided who has the hold. If another owner has a quorum, he may be about to pass it back. So that is final only if
+// he still has one after a node timeout, when his Attach is over.
 func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lease, error) {
 	config := l.lock
 	config.Source = &p.Source
+	last := time.Now().Add(max(splitTime, 3*l.set.NodeTimeout))
+	var other quorumlock.Owner
 	for try := 1; ; try++ {
 		c := l.newCall(&config, l.client.nextTicket(), nil, w)
 		c.caller.Former = p.Owner
@@ -122,19 +124,27 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 			return lease, nil
 		}
 		c.mu.Lock()
-		split := c.split
+		split, taker := c.split, c.machine.TakenOver()
 		pause := splitPause<<min(try, 6)/4 + time.Duration(c.machine.Draw(int(splitPause<<min(try, 6)/2)))
 		c.mu.Unlock()
 		if err == nil { // its time was over before anybody had it
 			err = l.gone(p, nil)
 		}
-		if !split || try == maxSplits {
+		switch {
+		case !split:
 			return nil, err
+		case taker != "" && (taker == other || l.client.find(taker, l) != nil):
+			return nil, l.gone(p, nil)
+		case taker == "" && try >= maxSplits || time.Now().After(last):
+			return nil, err
+		case taker != "":
+			pause = l.set.NodeTimeout
 		}
+		other = taker
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, errs.Join(ctx.Err(), err)
 		case <-l.client.stopping:
 			return nil, quorumlock.ErrClosed
 		}
@@ -152,6 +162,10 @@ func (c *call) attachFailure(why core.Reason) error {
 		return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
 	case core.Held:
 		c.split = true
+		if len(c.nodeErrors()) == 0 {
+			return c.heldError()
+		}
+		return errs.Join(c.heldError(), c.quorumError(c.machine.Granted()))
 	}
 	return c.quorumError(c.machine.Granted())
 }

@@ -51,9 +51,9 @@ type call struct {
 	ticket   int64         // of the last attempt
 	unsure   bool          // the client knew too few of the nodes' clocks
 	taken    int           // cells that took the unsure ticket of the first attempt as it is
-	first    *stranger     // the last cell that was handed over before the others: see firstmember.go
+	first    *redissonPeer // the last cell that was handed over before the others: see firstmember.go
 	parked   *Parked       // what an Attach takes over; nil for other calls
-	split    bool          // an Attach failed because others attach, too
+	split    bool          // an Attach failed because others attach, or have attached
 	failures int           // consecutive attempts without a quorum or granted too late; for the log
 	hold     hold
 
@@ -134,7 +134,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 	if fx.Outcome != core.Undecided {
 		c.outcome, c.ctx = fx.Outcome, context.Background()
 		if fx.Outcome == core.Acquired {
-			c.lock.client.strangers.acquired(c)
+			c.lock.client.peers.acquired(c)
 		}
 		if _, handed := c.machine.Attempt(); c.watch != nil && handed && fx.Outcome == core.Acquired {
 			c.watch.handed = true
@@ -219,7 +219,7 @@ func (c *call) flush() {
 
 // send sends calls, grouped by node. ctx belongs to the caller that waits for the answers, renewals excepted.
 func (c *call) send(ctx context.Context, calls []core.Call) {
-	m := mail{call: c}
+	m := encoder{call: c}
 	renews, asks := false, slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
 	for i := range calls {
 		renews = renews || calls[i].Do.Renews()
@@ -242,7 +242,7 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 		asked = c.lock.client.time()
 	}
 	for _, n := range c.lock.nodes {
-		b := newBatch(c, n, now)
+		b := newRequest(c, n, now)
 		b.entry, b.asked = m.entry, asked
 		for i := range calls {
 			if k := &calls[i]; !k.Do.Renews() && c.lock.cells[k.Cell].Node == n {
@@ -274,7 +274,7 @@ func (c *call) entry(asks bool) wire.Entry {
 }
 
 // mail makes scripts of the calls of one call.
-type mail struct {
+type encoder struct {
 	call  *call
 	hint  uint64
 	entry wire.Entry
@@ -285,7 +285,7 @@ type mail struct {
 }
 
 // script is a call as the nodes know it. It refers to the entry, if the call queues the waiter.
-func (m *mail) script(k *core.Call, e *wire.Entry) wire.Call {
+func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
 	c := m.call
 	if m.owner == "" || k.Attempt != m.attempt || k.Successor != m.successor {
 		m.owner, m.attempt, m.successor = c.ownerOf(k.Attempt, k.Successor), k.Attempt, k.Successor
@@ -310,7 +310,7 @@ func (c *call) ownerOf(attempt int32, successor bool) quorumlock.Owner {
 }
 
 // batch is what a call asks of one node at one time.
-type batch struct {
+type request struct {
 	call     *call
 	node     Node
 	calls    []core.Call
@@ -322,26 +322,26 @@ type batch struct {
 }
 
 // batches are those that are over. A batch keeps its memory for the next.
-var batches sync.Pool
+var requests sync.Pool
 
-func newBatch(c *call, n Node, now time.Time) *batch {
-	b, ok := batches.Get().(*batch)
+func newRequest(c *call, n Node, now time.Time) *request {
+	b, ok := requests.Get().(*request)
 	if !ok {
-		b = &batch{}
+		b = &request{}
 		b.answered = b.take
 	}
 	b.call, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], now
 	return b
 }
 
-func (b *batch) free() {
+func (b *request) free() {
 	b.call, b.node = nil, nil
 	clear(b.scripts)
-	batches.Put(b)
+	requests.Put(b)
 }
 
 // take takes the replies of the node.
-func (b *batch) take(replies []wire.Reply) {
+func (b *request) take(replies []wire.Reply) {
 	c := b.call
 	client := c.lock.client
 	defer client.End()
@@ -376,7 +376,7 @@ var (
 //
 // The machine sees a release that found nothing. If the last call to the node failed, or there was none, it sees an unsent release: the
 // next waiter cannot count on that node.
-func (b *batch) recalled() {
+func (b *request) recalled() {
 	c := b.call
 	answers := c.lock.client.health.answers(b.node)
 	c.mu.Lock()
@@ -416,8 +416,8 @@ func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 	if k.Do == core.Acquire && r.OK {
 		c.lock.saw(r.Token)
 	}
-	if k.Do == core.Acquire && !r.OK && !r.Free && wire.IsStranger(r.Holder) {
-		c.meet(int(k.Cell), r)
+	if k.Do == core.Acquire && !r.OK && !r.Free && wire.IsRedisson(r.Holder) {
+		c.observePeer(int(k.Cell), r)
 	}
 	return r
 }
@@ -432,7 +432,7 @@ func (c *call) keepPending(k *core.Call, err error) {
 	if times == 0 {
 		return
 	}
-	p := pendingRelease{call: (&mail{call: c}).script(&again, nil), twice: times > 1 || err == nil, until: time.Now().Add(max(l.set.TTL, c.machine.Life()))}
+	p := pendingRelease{call: (&encoder{call: c}).script(&again, nil), twice: times > 1 || err == nil, until: time.Now().Add(max(l.set.TTL, c.machine.Life()))}
 	l.client.addPending(l.cells[k.Cell].Node, p, err == nil)
 }
 

@@ -123,7 +123,7 @@ type Client struct {
 	toldAt     int64         // the own time when a node told its clock last
 
 	subscriptions subscriptions
-	strangers     strangers
+	peers         redissonPeers
 	renewals      renewals
 	retries       retryQueue
 	health        health
@@ -223,7 +223,7 @@ func (c *Client) Close() {
 		}
 		c.mu.Unlock()
 		c.subscriptions.close()
-		c.forgetStrangers(true)
+		c.forgetPeers(true)
 		c.dropPending()
 		c.End()
 	}

@@ -64,7 +64,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 		if c.turn != nil {
 			e.Position = max(e.Position, d.Position+1)
 		}
-		if d.Refusal.Free {
+		if d.Refusal.Free || d.Refusal.Holder == "" {
 			continue
 		}
 		h := holders[d.Refusal.Holder]
@@ -73,7 +73,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 		most = max(most, h.cells)
 	}
 	for i := range c.machine.Cells { // the first of those with most cells
-		if d := &c.machine.Cells[i]; d.Refused && !d.Refusal.Free && holders[d.Refusal.Holder].cells == most {
+		if d := &c.machine.Cells[i]; d.Refused && !d.Refusal.Free && most > 0 && holders[d.Refusal.Holder].cells == most {
 			e.Holder, e.TTL = d.Refusal.Holder, holders[d.Refusal.Holder].ttl
 			break
 		}

@@ -22,7 +22,7 @@ const mostUseless = 6
 // freed is called when a Redisson client has released one of the cells.
 func (c *call) freed(cell int) {
 	c.mu.Lock()
-	first, asks := c.lock.client.strangers.freed(c, cell)
+	first, asks := c.lock.client.peers.freed(c, cell)
 	for i := range c.lock.cells {
 		if asks || !first && i == cell {
 			c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
@@ -38,7 +38,7 @@ func (c *call) freed(cell int) {
 // freed notes that a Redisson client has released a cell. It returns whether the waiter should have that cell before the others, and
 // whether by asking for all of them: a node without a token counter hands nothing over, and gets one with the first grant. It is called
 // with the call's mu held.
-func (s *strangers) freed(c *call, cell int) (first, asks bool) {
+func (s *redissonPeers) freed(c *call, cell int) (first, asks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.of[at(c.lock.cells[cell])]
@@ -60,7 +60,7 @@ func (s *strangers) freed(c *call, cell int) (first, asks bool) {
 // handedOver is called before the machine learns of a handoff, with mu held. Where Redisson released another cell more than a round
 // trip earlier, a Redisson client has it again, most likely.
 func (c *call) handedOver(cell int) {
-	s := &c.lock.client.strangers
+	s := &c.lock.client.peers
 	if s.some.Load() == 0 {
 		return
 	}
@@ -89,7 +89,7 @@ func (c *call) handedOver(cell int) {
 }
 
 // acquired is called when the call has the lock, with mu held.
-func (s *strangers) acquired(c *call) {
+func (s *redissonPeers) acquired(c *call) {
 	if c.first != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()

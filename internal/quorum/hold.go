@@ -139,8 +139,11 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	var lease *quorumlock.Lease
 	if err == nil && c.isAlive() {
 		lease = c.lease(ctx)
+		if c.parked != nil { // until its first renewal, a node keeps the hold for as long as it was to be parked
+			c.take(core.Event{Kind: core.Extend})
+		}
 	}
-	c.mu.Unlock()
+	c.flush()
 	if lease == nil {
 		c.giveUp()
 	}
@@ -213,18 +216,21 @@ func (c *call) log(f func(log *slog.Logger)) {
 
 // Leave is quorumlock.Hold's.
 func (c *call) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
+	began := time.Now()
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has told the lease so
+		return c.released(ctx, l, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
 	}
 	defer c.lock.client.End()
-	if c.watch == nil {
-		_, _, err := c.leave(ctx, l, keep)
-		return err
-	}
-	began := time.Now()
 	held, ended, err := c.leave(ctx, l, keep)
-	c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
-		Lease: l, Ended: ended, Held: held, Err: err})
+	return c.released(ctx, l, began, held, ended, err)
+}
+
+// released tells the observer that an Unlock or a Detach has ended with err, which it returns.
+func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Time, held time.Duration, ended bool, err error) error {
+	if c.watch != nil {
+		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
+			Lease: l, Ended: ended, Held: held, Err: err})
+	}
 	return err
 }
 
@@ -261,14 +267,18 @@ func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duratio
 	return held, ended, err
 }
 
-// giveUp releases a hold that nobody has.
+// giveUp releases a hold that nobody has. That of an Attach goes back to where it was.
 func (c *call) giveUp() {
 	c.mu.Lock()
 	if c.hold.over {
 		c.mu.Unlock()
 		return
 	}
-	c.unlock(0)
+	if c.parked != nil {
+		c.endHold(core.Event{Kind: core.GiveBack})
+	} else {
+		c.unlock(0)
+	}
 	c.flush()
 	_ = c.confirmed()
 }

@@ -200,7 +200,7 @@ func (r *renewer) send() {
 				ctx = w.ctx
 			}
 			sent = append(sent, w)
-			calls = append(calls, (&mail{call: w.call}).script(&w.do, nil))
+			calls = append(calls, (&encoder{call: w.call}).script(&w.do, nil))
 		}
 		if len(sent) == 0 {
 			continue

@@ -48,8 +48,8 @@ func (c *call) listen() {
 			c.eachSource(was, c.lock.client.unlisten)
 		}
 	}
-	if c.lock.client.strangers.some.Load() > 0 {
-		c.hearStrangers()
+	if c.lock.client.peers.some.Load() > 0 {
+		c.listenToPeers()
 	}
 }
 
@@ -59,7 +59,7 @@ func (c *call) unlisten() {
 		c.eachSource(c.sources, c.lock.client.unlisten)
 	}
 	if c.hears {
-		c.ignoreStrangers()
+		c.ignorePeers()
 	}
 }
 

@@ -105,7 +105,7 @@ func (c *call) settle(ticket int64) {
 // judged looks at what the nodes did with the unsure ticket of a first attempt. If all took it as it is, the call
 // is settled. A node that took its own clock instead counts as one that has called the waiter: so the next attempt
 // follows soon, with a ticket that is the same at all nodes. judged is called with mu held.
-func (c *call) judged(now core.Time, b *batch, replies []wire.Reply) {
+func (c *call) judged(now core.Time, b *request, replies []wire.Reply) {
 	for i := range replies {
 		at, ok := replies[i].Clock()
 		switch {

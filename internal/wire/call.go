@@ -11,39 +11,40 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Call is one run of a script: what to send to a node. All its keys are in one cluster slot if [SameSlot] is true for
-// the name of the lock.
+// Call is one run of a script: the script, its keys and its arguments. If [SameSlot] is true for
+// the name of the lock, all keys are in one cluster slot.
 //
-// It has no slices of its own: its keys and arguments are appended to what is sent, so a call costs no allocation.
+// It has no slices of its own, and encodes keys and arguments on demand: a call costs no
+// allocation.
 type Call struct {
 	Script *Script
 	name   string // of the lock
 	keys   keys
 	count  uint8 // of args
 	args   [maxArgs]arg
-	entry  *Entry // of the argument that is one
-	own    *own   // of NewCall, instead
+	entry  *Entry // the entry that the aEntry argument encodes; nil without one
+	own    *own   // replaces name, keys and args in a Call from NewCall
 }
 
-// own are the keys and arguments of a script that is none of this package's.
+// own are the keys and arguments of a script from outside this package.
 type own struct {
 	keys []string
 	args []any
 }
 
-// keys says which keys of a lock a script is given.
+// keys is the set of a lock's keys that a script takes, in the order of KEYS.
 type keys uint8
 
 const (
-	ownKeys    keys = iota // those of NewCall
+	ownKeys    keys = iota // the keys given to NewCall
 	lockToken              // the lock, the token
 	lockQueue              // the lock, the queue, its entries
-	lockAll                // the lock, the queue, its entries, the token
+	lockAll                // lockQueue, the token
 	lockLeader             // the lock, the leader's value
-	lockSlots              // those of lockAll, the slots
+	lockSlots              // lockAll, the slots
 )
 
-// maxArgs is how many arguments a script of this package has at most.
+// maxArgs is the largest number of arguments of a script of this package.
 const maxArgs = 6
 
 // arg is one argument of a script.
@@ -56,28 +57,30 @@ type arg struct {
 type argKind uint8
 
 const (
-	aText    argKind = iota // text
-	aNumber                 // number
-	aOwner                  // text, as the cell number has it
-	aEntry                  // the call's entry for the cell in number (see cellBits); text, which says what the waiter wants, follows the callers
-	aRange                  // two numbers, one in the upper 32 bits, with a space between them
-	aChannel                // the channel of the lock
-	aLeader                 // the channel of the leader's value
+	aText   argKind = iota // text
+	aNumber                // number
+	aOwner                 // text as the owner at the cell in number: see OfCell
+	// The call's entry for the cell in number (see cellBits). text follows the callers and is the
+	// kind of request: see appendAt.
+	aEntry
+	aRange   // two numbers, one in the upper 32 bits, with a space between them
+	aChannel // the channel of the lock
+	aLeader  // the channel of the leader's value
 )
 
-// NewCall returns a run of a script that is none of this package's. Its arguments are sent as fmt prints them.
+// NewCall returns a run of a script from outside this package. fmt.Append formats its arguments.
 func NewCall(s *Script, keys []string, args ...any) Call {
 	return Call{Script: s, own: &own{keys, args}}
 }
 
-// At is the call for one cell of a lock, as whose the node knows the owner: see [OfCell].
+// At returns the call for one cell of a lock: the node stores the owner as [OfCell] does.
 func (c Call) At(cell int) Call {
 	c.args[0].kind, c.args[0].number = aOwner, int64(cell)
 	return c
 }
 
-// Guarded makes the server refuse the acquisition for that long after its start, unless it has the lock.
-// With 0 the call does not change.
+// Guarded adds the restart guard to an acquisition: for the quarantine after its start, the server
+// grants no lock that it does not have. A quarantine of 0 adds nothing.
 func (c Call) Guarded(quarantine time.Duration) Call {
 	if quarantine > 0 {
 		switch c.Script {
@@ -95,8 +98,8 @@ func (c Call) Guarded(quarantine time.Duration) Call {
 	return c
 }
 
-// Shared is the call for an owner that shares the lock, or wants to: its Acquire, Restore, Raise or Yield. The others are the
-// same for both.
+// Shared turns an Acquire, Restore, Raise or Yield into one for an owner that shares the lock. The
+// other calls are the same for holders and sharers.
 func (c Call) Shared() Call {
 	switch c.Script {
 	case acquire:
@@ -113,9 +116,9 @@ func (c Call) Shared() Call {
 	return c
 }
 
-// Among makes the server refuse a share if another of the owner's cells from the first to the last has one there: then two
-// addresses lead to one server, which counts once. Likewise, if the call has an entry, the server does
-// not hand its waiter a second share.
+// Among makes the server refuse a share if another of the owner's cells from first to last has a
+// share there: the server then has two addresses, and counts once. If the call has an entry, the
+// server also hands the waiter no second share.
 func (c Call) Among(first, last int) Call {
 	if c.Script == share {
 		c.args[4] = arg{kind: aRange, number: int64(first)<<32 | int64(last)}
@@ -128,15 +131,15 @@ func (c Call) Among(first, last int) Call {
 	return c
 }
 
-// Lends is the Release of an owner that shares the lock and has others, too: the node may hand a share to a waiter for several locks, who
-// may get the others from this owner.
+// Lends marks the Release of an owner that shares the lock and also has other locks. The node may
+// then hand a share to a waiter for several locks, to which this owner may release the others.
 func (c Call) Lends() Call {
 	c.add(text(""))
 	return c
 }
 
-// cellBits is the width of a cell in an entry's number, which holds three: the entry's own, and the first and the last that may
-// lead to the same server (0 if there are no others).
+// cellBits is the width of a cell in an entry's number. The number holds three cells: the entry's
+// own, and the first and the last that may lead to the same server (both 0 if there are no others).
 const (
 	cellBits = 21
 	cellMask = 1<<cellBits - 1
@@ -150,7 +153,7 @@ func (c *Call) Lock() string {
 	return c.name
 }
 
-// KeyCount returns how many keys the script is given.
+// KeyCount returns the number of keys.
 func (c *Call) KeyCount() int {
 	switch c.keys {
 	case lockToken, lockLeader:
@@ -184,7 +187,7 @@ func (c *Call) AppendKey(b []byte, i int) []byte {
 	return appendPrefixed(b, entriesPrefix, braced(c.name), c.name)
 }
 
-// ArgCount returns how many arguments the script is given.
+// ArgCount returns the number of arguments.
 func (c *Call) ArgCount() int {
 	if c.own != nil {
 		return len(c.own.args)
@@ -254,8 +257,8 @@ func channel() arg { return arg{kind: aChannel} }
 
 func leaderChannel() arg { return arg{kind: aLeader} }
 
-// Waiter returns the client and the number of the owner or waiter that the call is for: calls with the same one are to run
-// in the order in which they were asked for. It is empty for a call of somebody else.
+// Waiter returns the client and the number of the owner or waiter in the call, "" if the first
+// argument is no owner. Calls with the same Waiter must run in the order in which they were made.
 func (c *Call) Waiter() string {
 	if c.count == 0 || c.args[0].kind != aText && c.args[0].kind != aOwner {
 		return ""
@@ -268,7 +271,8 @@ func (c *Call) Waiter() string {
 	return owner[:end]
 }
 
-// Begins reports whether the call may give its waiter a hold or a place in the queue. Such a call must not run after a release.
+// Begins reports whether the call may give its waiter a hold or an entry in the queue. Such a call
+// must not run after a release.
 func (c *Call) Begins() bool {
 	switch c.Script {
 	case acquire, guardedAcquire, share, guardedShare, slotAcquire, guardedSlotAcquire:
@@ -279,15 +283,17 @@ func (c *Call) Begins() bool {
 	return c.entry != nil
 }
 
-// ErrRecalled is the error of an attempt that was given back before it was sent, and of the call that gave it back: neither was sent.
+// ErrRecalled is the error of an attempt that was cancelled before it was sent. The release that
+// cancelled it was not sent either, and has the same error.
 var ErrRecalled = errors.New("not sent: the attempt was given back before the node's turn came")
 
-// IsFirst reports whether the call is the first attempt of its waiter: before it, nothing of the waiter is at the node.
+// IsFirst reports whether the call is the first attempt of its waiter, with nothing before it
+// there.
 func (c *Call) IsFirst() bool {
 	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != pass && c.Script != guardedPass && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
 }
 
-// GivesBack reports whether the call gives back what its waiter may have of the lock at the node.
+// GivesBack reports whether the call releases everything that its waiter may have at the node.
 func (c *Call) GivesBack() bool {
 	switch c.Script {
 	case release, slotRelease:
@@ -298,7 +304,7 @@ func (c *Call) GivesBack() bool {
 	return false
 }
 
-// Detached returns the call with a copy of the entry that it refers to.
+// Detached returns the call with a copy of its entry, which no longer changes with the original.
 func (c Call) Detached() Call {
 	if c.entry != nil {
 		e := *c.entry

@@ -91,15 +91,15 @@ func (c *Caller) script(t *Terms, name string, k *core.Call, owner quorumlock.Ow
 	case core.Parked:
 		owner = c.Parked
 	case core.Former:
-		owner = c.Former
+		owner, cell = c.Former, int(k.Of)
 	}
 	switch k.Do {
 	case core.Park:
 		return Park(name, owner, c.Parked, k.For, cell)
 	case core.Attach:
-		return Attach(name, owner, c.Former, t.TTL, k.Token, cell)
+		return Attach(name, owner, c.Former, t.TTL, k.Token, cell, int(k.Of))
 	case core.Return:
-		return Return(name, owner, c.Former, cell)
+		return Return(name, owner, c.Former, cell, int(k.Of))
 	case core.Acquire:
 		return AcquireQueued(name, owner, t.TTL, hint, e, cell).At(cell)
 	case core.Raise:
@@ -154,7 +154,10 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 	case core.Park, core.Attach, core.Return:
 		var p Passed
 		p, r.Err = reply.Passed()
-		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Rival != "", p.Token, Base(p.Rival)
+		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Other != "" && !p.Late, p.Token, Base(p.Other)
+		if r.Moved = r.Holder != "" && r.Holder == c.Former; r.Moved {
+			r.Of = cellOf(p.Other)
+		}
 	case core.Release, core.ReleaseAndLeave:
 		_, r.OK, r.Err = reply.Released()
 	default:

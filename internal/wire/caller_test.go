@@ -13,8 +13,8 @@ func (c oneName) Cells() int        { return c.n }
 func (c oneName) NameOf(int) string { return "x" }
 func (c oneName) Shares(int) bool   { return false }
 
-// A reader need not wait behind a TryLock, but if they contend for the same nodes, both give way to the lowest ticket. Otherwise
-// they would meet until both give up.
+// A reader passes a waiting TryLock. Once they contend for the same nodes, both yield to the lowest
+// ticket: otherwise they would split the votes until both give up.
 func TestReadersPassATryLockUntilItContends(t *testing.T) {
 	terms := &Terms{TTL: 10 * time.Second}
 	for _, tt := range []struct {

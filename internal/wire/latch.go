@@ -12,38 +12,40 @@ var latch = newScript("latch", lua("latch"))
 
 const (
 	latchPrefix = "quorumlock_latch"
-	latchField  = "quorumlock_latch" // of the hash at the name
+	latchField  = "quorumlock_latch" // the field of the hash at the name
 )
 
-// LatchKey returns the key of a latch's ids, which is also the channel on which a node tells that the latch opens.
+// LatchKey returns the key of a latch's ids. The channel on which a node announces that the latch
+// opens has the same name.
 func LatchKey(name string) string {
 	return string(appendPrefixed(nil, latchPrefix, braced(name), name))
 }
 
-// LatchMode says what a call of [Latch] does to the latch.
+// LatchMode is the effect of a [Latch] call.
 type LatchMode string
 
 const (
-	ReadLatch    LatchMode = "read"    // nothing
-	KeepLatch    LatchMode = "keep"    // adds ids, unless the latch is not there
-	MakeLatch    LatchMode = "make"    // adds ids, and makes the latch if it is not there
-	RestoreLatch LatchMode = "restore" // the same, for a latch that another node has
-	OpenLatch    LatchMode = "open"    // the same, and opens it
+	ReadLatch    LatchMode = "read"    // changes nothing
+	KeepLatch    LatchMode = "keep"    // adds ids if the latch exists
+	MakeLatch    LatchMode = "make"    // adds ids, and creates the latch if it does not exist
+	RestoreLatch LatchMode = "restore" // like MakeLatch, for a latch that exists at another node
+	OpenLatch    LatchMode = "open"    // like RestoreLatch, and opens it
 )
 
-// Latch adds ids to the latch name, which n ids open, and reads it. The latch is kept for the retention from then on. A
-// node where it is made knows itself by the name server.
+// Latch adds ids to the latch name, which opens at n ids, and reads its state. The node keeps the
+// latch for the retention from then on. server is a name for the server, which it stores if it
+// creates the latch.
 func Latch(name string, n int, mode LatchMode, retention time.Duration, server string, ids ...string) Call {
 	return latchCall(name, n, mode, retention, server, 0, -1, ids)
 }
 
-// LatchTail reads the latch. The reply has up to tail ids, those that arrived last at the node.
+// LatchTail reads the latch with up to tail ids, those that arrived last at the node.
 func LatchTail(name string, n, tail int) Call {
 	return latchCall(name, n, ReadLatch, 0, "", tail, -1, nil)
 }
 
 // LatchRest is [Latch] with [RestoreLatch]. Count and Digest in the reply cover the first cut ids
-// of the node, without the given ids. Each id may be given only once.
+// of the node, without the given ids. ids must not repeat an id.
 func LatchRest(name string, n int, retention time.Duration, server string, cut int, ids []string) Call {
 	return latchCall(name, n, RestoreLatch, retention, server, 0, cut, ids)
 }
@@ -56,19 +58,22 @@ func latchCall(name string, n int, mode LatchMode, retention time.Duration, serv
 	return NewCall(latch, []string{name, LatchKey(name), TokenKey(name)}, args...)
 }
 
-// LatchState is the state of a latch at one node. Two nodes with the same Count and Digest have the
+// LatchState is the state of a latch at one node. Nodes with the same Count and Digest have the
 // same ids.
 type LatchState struct {
-	There  bool
-	Open   bool
-	Server string // the same for two addresses of one server; empty if the latch is not there
+	There bool
+	Open  bool
+	// The name that the server stored when it created the latch: two addresses with the same name
+	// are one server. Empty if the latch does not exist.
+	Server string
 	Count  int
 	Digest int64
-	IDs    []string // of LatchTail
+	IDs    []string // for LatchTail
 }
 
-// Latched reads the reply to Latch, which was called with n. The error is [quorumlock.ErrLatchMismatch] if the node's
-// latch has another n, and [quorumlock.ErrWrongKind] if the name is no latch's. The node has changed nothing then.
+// Latched reads the reply to Latch, which was called with n. It returns
+// [quorumlock.ErrLatchMismatch] if the node's latch has another n, and [quorumlock.ErrWrongKind] if
+// the key holds something else. In both cases the node changed nothing.
 func (r Reply) Latched(n int) (LatchState, error) {
 	if r.Err != nil {
 		return LatchState{}, r.explain(func(said string) error { return latchRefusal(said, n) })
@@ -94,7 +99,7 @@ func (r Reply) Latched(n int) (LatchState, error) {
 	return s, nil
 }
 
-// latchRefusal is what latch.lua says instead of a reply, or nil if that is none of its own.
+// latchRefusal returns the error for a refusal by latch.lua, or nil for any other text.
 func latchRefusal(said string, n int) error {
 	if stored, ok := strings.CutPrefix(said, "LATCH "); ok {
 		needed, _, _ := strings.Cut(stored, " ")
@@ -124,14 +129,14 @@ func latchRefusal(said string, n int) error {
 	return wrongKind{"latch", "another type of value"}
 }
 
-// wrongKind is [quorumlock.ErrWrongKind], and says what was used and what the name has.
+// wrongKind is [quorumlock.ErrWrongKind] with the kind of the call and the kind at the node.
 type wrongKind struct{ used, has string }
 
 func (e wrongKind) Error() string {
 	return fmt.Sprintf("%v: it was used as a %s, and is %s: use another name", quorumlock.ErrWrongKind, e.used, e.has)
 }
 
-// Is also reports true for ErrNotALock if it was used as a lock.
+// Is also matches ErrNotALock if the name was used as a lock.
 func (e wrongKind) Is(target error) bool {
 	return target == quorumlock.ErrWrongKind || target == quorumlock.ErrNotALock && e.used != "latch"
 }

@@ -17,43 +17,43 @@ var (
 
 const leaderPrefix = "quorumlock_leader"
 
-// LeaderKey returns the key of the value that the holder of a lock has written as the leader. The channel on which
-// its changes are published has the same name.
+// LeaderKey returns the key of the value that the holder of a lock published as leader. The channel
+// on which its changes are published has the same name.
 func LeaderKey(name string) string {
 	return string(appendPrefixed(nil, leaderPrefix, braced(name), name))
 }
 
-// Proclaim writes the value of owner, who holds the lock with that token, and keeps it for ttl. The versions of one
-// owner's values count from 1.
+// Proclaim writes the value of owner, who holds the lock with the given token, and keeps it for
+// ttl. Versions count the values of one owner, from 1.
 func Proclaim(name string, owner quorumlock.Owner, ttl time.Duration, token, version uint64, value string) Call {
 	return newCall(proclaim, name, lockLeader, who(owner), ms(ttl), number(token), number(version), leaderChannel(), text(value))
 }
 
-// KeepProclaimed is Proclaim for a value that the node has already.
+// KeepProclaimed is Proclaim without the value: it renews a version that the node already has.
 func KeepProclaimed(name string, owner quorumlock.Owner, ttl time.Duration, token, version uint64) Call {
 	return newCall(proclaim, name, lockLeader, who(owner), ms(ttl), number(token), number(version), leaderChannel())
 }
 
-// Withdraw deletes the value of owner.
+// Withdraw deletes the value if it is the owner's.
 func Withdraw(name string, owner quorumlock.Owner) Call {
 	return newCall(withdraw, name, lockLeader, who(owner), leaderChannel())
 }
 
-// Leader reads who holds the lock, and the value that this owner has written.
+// Leader reads the holder of the lock and the value that this owner published.
 func Leader(name string) Call { return newCall(leader, name, lockLeader) }
 
 // Proclamation is a node's answer to Proclaim and KeepProclaimed.
 type Proclamation int64
 
 const (
-	NotHeld    Proclamation = iota // the owner does not hold the lock there, or has written a later version
+	NotHeld    Proclamation = iota // the owner lacks the lock there, or published a later version
 	Proclaimed                     // the node has the version
-	NotThere                       // the node has another value: send this one whole
-	Outranked                      // a higher token has written
+	NotThere                       // the node lacks this version: call Proclaim with the value
+	Outranked                      // an owner with a higher token has published a value
 )
 
-// Proclaimed reads the reply to Proclaim and KeepProclaimed. The error is [quorumlock.ErrNotALock] if a key is
-// something else. The node has changed nothing then.
+// Proclaimed reads the reply to Proclaim and KeepProclaimed. It returns [quorumlock.ErrNotALock] if
+// a key holds something else. The node then changed nothing.
 func (r Reply) Proclaimed() (Proclamation, error) {
 	if r.Err != nil {
 		return NotHeld, r.leaderFailure()
@@ -65,12 +65,12 @@ func (r Reply) Proclaimed() (Proclamation, error) {
 	return Proclamation(n), err
 }
 
-// Standing is what one node knows of the leader.
+// Standing is the state of an election at one node.
 type Standing struct {
-	Holder  quorumlock.Owner // who holds the lock, as the node has it; empty if nobody does
+	Holder  quorumlock.Owner // as the node stores it, with its cell; empty if nobody holds the lock
 	TTL     time.Duration    // until the lock's key expires; 0 if nobody holds it
-	Leads   bool             // whether the holder has written a value
-	Token   uint64           // of the holder, if it leads
+	Leads   bool             // whether the holder has published a value
+	Token   uint64           // of the holder; valid if Leads, like Version and Value
 	Version uint64
 	Value   string
 }

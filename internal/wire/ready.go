@@ -12,12 +12,12 @@ var (
 	guardedReady = newScript("ready", lua("guard")+lua("ready"))
 )
 
-// ReadyName is the name of a lock that no caller uses. Every user with the permissions of a lock may write its keys, even a
-// user limited to one prefix.
+// ReadyName is the name of a lock that no caller uses. Under a prefix, a user who may lock names
+// with that prefix may also write its keys.
 const ReadyName = "quorumlock-ready"
 
-// Ready tests whether the server would grant the lock name, which no caller uses. The restart guard refuses for that
-// long after the server's start; with 0 there is no guard.
+// Ready tests whether the server would grant the lock name, which no caller uses. For the
+// quarantine after the server's start, the restart guard refuses; a quarantine of 0 means no guard.
 func Ready(name string, quarantine time.Duration) Call {
 	if quarantine <= 0 {
 		return newCall(ready, name, lockAll)
@@ -25,8 +25,8 @@ func Ready(name string, quarantine time.Duration) Call {
 	return newCall(guardedReady, name, lockAll, ms(quarantine))
 }
 
-// Readied reads the reply to Ready. The error is [quorumlock.ErrQuarantined] if the restart guard keeps the node from
-// granting.
+// Readied reads the reply to Ready. It returns [quorumlock.ErrQuarantined] if the restart guard
+// keeps the node from granting.
 func (r Reply) Readied() error {
 	if r.Err != nil {
 		return r.Err

@@ -12,17 +12,18 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Reply is what came back for one Call: the script's value, or why there is none.
+// Reply is the reply to one Call: the script's value, or the error in its place.
 type Reply struct {
-	Value any // nil in a reply of Integer or Integers: see Boxed
+	Value any // nil if n has the value: see Boxed
 	Err   error
 
-	n       [maxIntegers]int64 // most replies are a few integers, which need no allocation here
-	count   int8               // how many of n there are; 0 if the value is in Value
+	// Most replies are a few integers, which n holds without an allocation.
+	n       [maxIntegers]int64
+	count   int8 // length of n; 0 if the value is in Value
 	isArray bool
 }
 
-// maxIntegers is how many integers a reply has at most that is kept without an allocation.
+// maxIntegers is the largest number of integers that a reply keeps without an allocation.
 const maxIntegers = 3
 
 // Integer returns the reply of a script that returns an integer.
@@ -52,21 +53,25 @@ func (r Reply) Boxed() Reply {
 
 // Answer is a node's answer to Acquire.
 type Answer struct {
-	Granted   bool
-	Again     bool             // granted, and the owner had the lock already
-	Token     uint64           // if granted: the token of this hold at this node
-	Slot      int              // if granted: the slot of a semaphore
-	Shared    bool             // refused by sharing owners; Holder is one of them, perhaps another one at each node
-	Elsewhere bool             // refused, though another slot of a semaphore is free for the waiter: Slot
-	Free      bool             // refused although nobody holds the lock: others are queued before the caller
-	Holder    quorumlock.Owner // if refused: who holds the lock; the first in the queue if it is free
-	TTL       time.Duration    // if refused: until the holder's key expires, or until the caller should come again; 0 if unknown
-	Position  int              // if refused: the waiter's position in the queue, from 0; -1 if it has none
+	Granted bool
+	Again   bool   // granted, and the owner had the lock already
+	Token   uint64 // if granted: the token of this hold at this node
+	Slot    int    // if granted: the slot of a semaphore
+	// Refused because others share the lock. Holder is one of them; nodes may name different ones.
+	Shared bool
+	// Refused: the waiter takes only its preferred slot, which Holder has. Slot is a free one.
+	Elsewhere bool
+	Free      bool // refused: the lock is free, but others are queued before the caller
+	// If refused: the holder, or the first in the queue if the lock is free.
+	Holder quorumlock.Owner
+	// If refused: until the holder's key expires, or the caller should ask again; 0 if unknown.
+	TTL      time.Duration
+	Position int // if refused: position in the queue, from 0; -1 if not queued
 }
 
-// Acquired reads the reply to Acquire. The error is [quorumlock.ErrQuarantined] if the restart guard
-// kept the node from granting, and [quorumlock.ErrNotALock] if the key is something else. The node has changed
-// nothing then.
+// Acquired reads the reply to Acquire. It returns [quorumlock.ErrQuarantined] if the restart guard
+// kept the node from granting, and [quorumlock.ErrNotALock] if the key holds something else. In
+// both cases the node changed nothing.
 func (r Reply) Acquired() (Answer, error) {
 	if r.Err != nil {
 		return Answer{}, r.lookFailure()
@@ -92,7 +97,7 @@ func (r Reply) Acquired() (Answer, error) {
 			return Answer{Elsewhere: true, Slot: int(n[1]), Holder: quorumlock.Owner(who), Position: int(n[2])}, nil
 		}
 		if n[1] == 0 {
-			n[1] = 1 // its last millisecond; unknown is negative
+			n[1] = 1 // the key's last millisecond; unknown is negative
 		}
 		ttl := max(time.Duration(n[1])*time.Millisecond, 0)
 		return Answer{Free: n[0] == 4, Shared: n[0] == 7, Holder: quorumlock.Owner(who), TTL: ttl, Position: int(n[2])}, nil
@@ -104,7 +109,7 @@ func (r Reply) Acquired() (Answer, error) {
 	return Answer{}, r.unexpected()
 }
 
-// Clock returns the node's clock, which the reply to an Acquire tells a waiter that it refuses.
+// Clock returns the node's clock, which a refused Acquire reports to a waiter.
 func (r Reply) Clock() (now time.Time, ok bool) {
 	values, isList := r.Value.([]any)
 	if r.Err != nil || !isList || len(values) != 5 {
@@ -114,14 +119,13 @@ func (r Reply) Clock() (now time.Time, ok bool) {
 	return time.UnixMilli(ms), ok
 }
 
-// Done reads the reply to Raise, Renew, Leave and ForceRelease: whether the script did it.
+// Done reads the reply to Raise, Renew, Leave and ForceRelease: whether the script took effect.
 func (r Reply) Done() (bool, error) {
 	n, err := r.integer()
 	return n == 1, err
 }
 
-// Released reads the reply to Release: the entries that are left, and whether the one to leave was
-// held.
+// Released reads the reply to Release: the count that is left, and whether the entry was held.
 func (r Reply) Released() (left int, held bool, err error) {
 	n, err := r.integer()
 	if err != nil {
@@ -134,8 +138,9 @@ func (r Reply) Released() (left int, held bool, err error) {
 type Passed struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
+	Late  bool             // a later token was counted there than the limit of an Attach; set with Other
 	Token uint64           // with OK: the last one that was counted at the node
-	Rival quorumlock.Owner // who has it instead, since the last Park; empty if nobody is known to
+	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 
 // Passed reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined] if the restart guard kept the node from
@@ -156,14 +161,14 @@ func (r Reply) Passed() (Passed, error) {
 	}
 	if values, isList := r.Value.([]any); isList && len(values) == 3 && values[0] == int64(3) {
 		if who, ok := values[2].(string); ok && who != "" {
-			return Passed{Rival: quorumlock.Owner(who)}, nil
+			return Passed{Late: values[1] != int64(0), Other: quorumlock.Owner(who)}, nil
 		}
 	}
 	return Passed{}, r.unexpected()
 }
 
-// Yielded reads the reply to Yield: whether the lock is free and the yielder the first in the queue; and of a semaphore, a slot that is
-// free then.
+// Yielded reads the reply to Yield: whether the waiter could have the lock now, because the lock is
+// free and the waiter is first in the queue. slot is a free slot of a semaphore, valid if open.
 func (r Reply) Yielded() (open bool, slot int, err error) {
 	_, first, err := r.two()
 	return first > 0, int(first) - 1, err
@@ -200,8 +205,9 @@ func (r Reply) Inspected() (quorumlock.State, error) {
 	return s, err
 }
 
-// Fields returns the owners of an inspection as the node stores them, at any cell, of those that a hold has under this owner: one, as a
-// rule. The reply is one that Inspected or InspectedSlots has read.
+// Fields returns the fields of an inspected lock that belong to a hold of this owner, as the node
+// stores them, with the cell. There is more than one only if cells of the hold share the server.
+// Inspected or InspectedSlots must have accepted the reply.
 func (r Reply) Fields(owner quorumlock.Owner) (fields []quorumlock.Owner) {
 	values, _ := r.values()
 	held, _ := values[0].([]any)
@@ -214,8 +220,8 @@ func (r Reply) Fields(owner quorumlock.Owner) (fields []quorumlock.Owner) {
 	return fields
 }
 
-// leading returns the integers that a reply begins with, three at most, and all of its values if these are more. It
-// reports whether the reply is a list whose first values are integers.
+// leading returns the leading integers of a list, three at most, and all values if the list is
+// boxed. ok reports whether the reply is a list that begins with integers.
 func (r *Reply) leading() (n []int64, values []any, ok bool) {
 	if r.count > 0 {
 		return r.n[:r.count], nil, r.isArray
@@ -230,7 +236,7 @@ func (r *Reply) leading() (n []int64, values []any, ok bool) {
 	return n, values, ok
 }
 
-// holders reads a lock's hash, at the time now of the node, in ms.
+// holders reads a lock's hash into s. now is the node's clock, in ms since 1970.
 func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
 	mode := ""
 	for i := 0; i+1 < len(held); i += 2 {
@@ -269,7 +275,7 @@ func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
 	if mode == "" && owners == 1 && !isRedissons(string(s.Owner)) {
 		return notALock(string(s.Owner))
 	}
-	if mode == "shared" { // the key's own TTL counts for Redisson's clients
+	if mode == "shared" { // Redisson's clients rely on the key's own TTL
 		s.TTL = 0
 		for _, r := range s.Readers {
 			s.TTL = max(s.TTL, r.TTL)
@@ -279,15 +285,16 @@ func (r Reply) holders(s *quorumlock.State, held []any, now int64) error {
 	return nil
 }
 
-// isOwner reports whether a field of a hash may be an owner, of this library or of Redisson's: the scripts ask
-// the same.
+// isOwner reports whether a field of a hash has the form of an owner of this library or of
+// Redisson. holds.lua applies the same rule.
 func isOwner(field string) bool {
 	client, rest, ok := lastCut(field, ':')
 	return ok && client != "" && !strings.ContainsAny(field, " \t\r\n\v\f") && rest != "" &&
 		rest[0] >= '0' && rest[0] <= '9' && strings.Trim(rest, "0123456789/.") == ""
 }
 
-// isRedissons reports whether an owner is of the form that those of Redisson's are, `<uuid>:<thread>`: theirs alone have no mode.
+// isRedissons reports whether an owner has Redisson's form, `<uuid>:<thread>`. Only Redisson's
+// holds have no mode.
 func isRedissons(owner string) bool {
 	client, thread, ok := lastCut(owner, ':')
 	parts := strings.Split(client, "-")
@@ -304,7 +311,7 @@ func lastCut(s string, sep byte) (before, after string, found bool) {
 	return s, "", false
 }
 
-// queue reads waiters, each followed by its ticket, and what is stored of them.
+// queue reads waiters, each followed by its ticket, and their entries.
 func (r Reply) queue(values, entries []any) ([]quorumlock.Waiter, error) {
 	if len(values) != 2*len(entries) {
 		return nil, r.unexpected()
@@ -327,7 +334,8 @@ func (r Reply) queue(values, entries []any) ([]quorumlock.Waiter, error) {
 				w.Callers = n
 			}
 		}
-		if w.Callers > 0 { // the others keep a place: see open.lua
+		// An entry of 0 callers is no waiter: see open.lua.
+		if w.Callers > 0 {
 			queue = append(queue, w)
 		}
 	}
@@ -377,7 +385,8 @@ func (r Reply) two() (first, second int64, err error) {
 	return n[0], n[1], nil
 }
 
-// failure is why there is no value, as an error of this library if it is about the lock's key.
+// failure returns the error of a reply without a value. An error about the lock's key becomes one
+// of this library's.
 func (r Reply) failure() error {
 	return r.explain(func(said string) error {
 		field, ours := strings.CutPrefix(said, "NOTALOCK ")
@@ -394,7 +403,8 @@ func (r Reply) failure() error {
 	})
 }
 
-// lookFailure is failure for the scripts that look at every key, and say NOTALOCK if the lock's own is of another type.
+// lookFailure is failure for the scripts that check the lock's own key first, and return NOTALOCK
+// for it. A WRONGTYPE is then about the queue.
 func (r Reply) lookFailure() error {
 	return r.explain(func(said string) error {
 		if !strings.HasPrefix(said, "WRONGTYPE ") {
@@ -404,7 +414,7 @@ func (r Reply) lookFailure() error {
 	})
 }
 
-// badQueue is [quorumlock.ErrNotALock], but names the keys at fault.
+// badQueue is [quorumlock.ErrNotALock] with the names of the queue's keys.
 type badQueue struct{}
 
 func (badQueue) Error() string {
@@ -413,7 +423,7 @@ func (badQueue) Error() string {
 
 func (badQueue) Is(target error) bool { return target == quorumlock.ErrNotALock }
 
-// explain replaces what a node said, unless explanation returns nil.
+// explain replaces a node's error by the result of explanation, unless that is nil.
 func (r Reply) explain(explanation func(said string) error) error {
 	n, _ := errors.AsType[*quorumlock.NodeError](r.Err)
 	said := r.Err
@@ -436,7 +446,7 @@ func (r Reply) explain(explanation func(said string) error) error {
 // stringAsLock describes the likely value of a key of another type.
 const stringAsLock = "a string, for example, as redsync and redislock write it for a lock, or Redisson for a semaphore or a latch (WRONGTYPE)"
 
-// notALock says what a key is that has a field that no lock has.
+// notALock returns the error for a key with a field that no lock has.
 func notALock(field string) error {
 	switch field {
 	case "mode":
@@ -445,13 +455,13 @@ func notALock(field string) error {
 		return wrongKind{"mutex", "a latch"}
 	case semaphoreField:
 		return wrongKind{"mutex", "a semaphore"}
-	case "WRONGTYPE": // it has no fields
+	case "WRONGTYPE": // not a field: the key is no hash
 		return wrongKind{"mutex", "no hash, but " + stringAsLock}
 	}
 	return fmt.Errorf("%w: it is a hash with the field %.100q", quorumlock.ErrNotALock, field)
 }
 
-// maxShown is how much of an unexpected reply an error repeats, in bytes.
+// maxShown is the largest part of an unexpected reply that an error repeats, in bytes.
 const maxShown = 100
 
 func (r Reply) unexpected() error {
@@ -462,7 +472,7 @@ func (r Reply) unexpected() error {
 	return fmt.Errorf("unexpected reply %q: is another script behind a proxy answering?", said)
 }
 
-// cut returns what of a value can be shown.
+// cut shortens a value for an error, in length and in number of elements.
 func cut(value any) any {
 	switch v := value.(type) {
 	case string:

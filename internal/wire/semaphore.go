@@ -21,23 +21,24 @@ var (
 	slotForceRelease   = newScript("slot_force_release", lua("slot_force_release"))
 )
 
-// alwaysGuarded has the guard ask even if KEYS[1] is there: a replica that took over may have some slots and lack others.
+// alwaysGuarded makes the guard check even if KEYS[1] exists: a replica that took over may have
+// some slots and lack others.
 func alwaysGuarded(guard string) string {
 	return strings.Replace(guard, "if redis.pcall('hget', KEYS[1], 'mode') == 'shared' or redis.call('exists', KEYS[1]) == 0 then", "do", 1)
 }
 
 const (
 	slotsPrefix    = "quorumlock_slots"
-	semaphoreField = "quorumlock_semaphore" // of the sorted set at the name
+	semaphoreField = "quorumlock_semaphore" // a member of the sorted set at the name
 )
 
-// SlotsKey returns the key of who has which slot of a semaphore.
+// SlotsKey returns the key that maps owners of a semaphore to their slots.
 func SlotsKey(name string) string {
 	return string(appendPrefixed(nil, slotsPrefix, braced(name), name))
 }
 
-// OfSemaphore is the call for a semaphore of that many permits: an Acquire or a Yield would like the slot, and a Restore or a
-// Renew is for it. A call that enters a hold again is not for semaphores.
+// OfSemaphore turns the call into one for a semaphore with that many permits. slot is the preferred
+// slot of an Acquire or Yield, and the owner's in a Restore or Renew. Re-entry has no counterpart.
 func (c Call) OfSemaphore(permits, slot int) Call {
 	c.keys = lockSlots
 	switch c.Script {
@@ -73,8 +74,8 @@ func (c Call) OfSemaphore(permits, slot int) Call {
 	return c
 }
 
-// Only has the node grant the slot that is asked for, or none. If that is taken, the node names a free one instead: near other, so that
-// callers are told different ones.
+// Only makes the node grant the preferred slot or none. If that slot is taken, the node names a
+// free one, the first from other on, so that callers are sent to different slots.
 func (c Call) Only(other int) Call {
 	for i := range c.args {
 		if c.args[i].kind == aEntry {
@@ -117,7 +118,7 @@ func (r Reply) InspectedSlots() (quorumlock.State, error) {
 			return s, r.unexpected()
 		}
 		if int64(end) < now {
-			continue // it is over
+			continue // the hold has expired
 		}
 		ttl := time.Duration(max(int64(end)-now, 1)) * time.Millisecond
 		s.Slots = append(s.Slots, quorumlock.Slot{Number: int(slot), Owner: Base(quorumlock.Owner(owner)), TTL: ttl, Token: uint64(token)})
@@ -133,7 +134,7 @@ func (r Reply) InspectedSlots() (quorumlock.State, error) {
 	return s, err
 }
 
-// permitsOf returns how many slots a waiter knows, see slots.lua; 0 if its entry does not say so.
+// permitsOf returns the number of permits in a waiter's entry (see slots.lua), 0 without one.
 func permitsOf(stored string) int {
 	f := strings.Fields(stored)
 	if len(f) < 2 {
@@ -151,7 +152,7 @@ func asNumber(v any) (float64, bool) {
 	return n, ok && err == nil
 }
 
-// noSemaphore says what the keys are that a semaphore was to have.
+// noSemaphore returns the error for keys of a semaphore that hold something else.
 func noSemaphore(what string) error {
 	switch {
 	case what == "token":

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A client counts time as the median of its nodes does, if its own clock is wrong. Nodes with wrong clocks change nothing while they are a
-// minority.
+// A client with a wrong clock follows the median of its nodes. A minority of nodes with wrong
+// clocks changes nothing.
 func TestTheCorrectionIsTheMedianOfTheNodes(t *testing.T) {
 	const s = time.Second
 	for name, tt := range map[string]struct {
@@ -31,7 +31,8 @@ func TestTheCorrectionIsTheMedianOfTheNodes(t *testing.T) {
 	}
 }
 
-// A node reads its clock between the request and the answer. A slow answer corrects a client only as far as it proves it wrong.
+// A node reads its clock between the request and the answer. A slow answer changes the correction
+// no further than it proves it wrong.
 func TestASlowAnswerTellsLess(t *testing.T) {
 	const s = time.Second
 	for name, tt := range map[string]struct{ correction, late, ago, want time.Duration }{

@@ -1,5 +1,5 @@
-// Package wire calls the Lua of package scripts: it has one constructor and one parser for each script, and the names of
-// the keys and channels.
+// Package wire encodes calls of the Lua scripts in package scripts and decodes their replies. It
+// has one constructor and one parser for each script, and the names of keys and channels.
 package wire
 
 import (
@@ -32,7 +32,8 @@ var (
 	inspect        = newScript("inspect", lua("inspect"))
 )
 
-// Scripts are the scripts of this package. A guarded one has the same name as the one without the guard.
+// Scripts returns all scripts of this package. A script with a guard has the name of the one
+// without.
 func Scripts() []*Script {
 	return []*Script{
 		acquire, guardedAcquire, share, guardedShare, downgrade, raise, renew, pass, guardedPass, release, forceRelease, open, leave, inspect,
@@ -41,15 +42,16 @@ func Scripts() []*Script {
 	}
 }
 
-// Script is the source of a script and the SHA-1 by which a node knows it. It is immutable once the program has started.
+// Script is the source of a script and the SHA-1 that EVALSHA takes. It is immutable once the
+// program has started.
 type Script struct {
-	Name   string // of its file in package scripts
+	Name   string // file name in package scripts, without the extension
 	Source string
 	SHA    string
 }
 
-// lua returns the file of that name from package scripts, with each include line replaced by the file that it names. A script may include
-// a file late, so that a run that ends earlier does not pay for it.
+// lua returns a file of package scripts with each include line replaced by the file that it names.
+// A script may include a file late, so that runs that return earlier do not pay for it.
 func lua(name string) string {
 	var b strings.Builder
 	for rest := file(name); ; {
@@ -64,11 +66,11 @@ func lua(name string) string {
 	}
 }
 
-// file returns the file of that name as it is.
+// file returns a file of package scripts, with its include lines.
 func file(name string) string {
 	b, err := scripts.Files.ReadFile(name + ".lua")
 	if err != nil {
-		panic(err) // while the program starts: this package, or an include line, names a file that is not there
+		panic(err) // only at start, for a name that package scripts lacks
 	}
 	return string(b)
 }
@@ -89,11 +91,11 @@ const (
 // TokenKey returns the key of a lock's fencing token.
 func TokenKey(name string) string { return string(appendPrefixed(nil, tokenPrefix, "", name)) }
 
-// UnlockChannel returns the channel on which a release of the lock is published, with a
-// message of zeros: Redisson's clients publish "0", and those of this library at least "00".
+// UnlockChannel returns the channel on which releases of the lock are published. The message is
+// zeros: "0" from Redisson's clients, two or more from this library's.
 func UnlockChannel(name string) string { return string(appendPrefixed(nil, channelPrefix, "", name)) }
 
-// FairQueueKey returns the key of the list in which Redisson keeps who waits for a fair lock. The scripts read it.
+// FairQueueKey returns the key of Redisson's list of waiters for a fair lock. The scripts read it.
 func FairQueueKey(name string) string { return string(appendPrefixed(nil, fairPrefix, "", name)) }
 
 // QueueKey returns the key of a lock's queue of waiters.
@@ -101,7 +103,7 @@ func QueueKey(name string) string {
 	return string(appendPrefixed(nil, queuePrefix, braced(name), name))
 }
 
-// EntriesKey returns the key of what a node stores of a lock's waiters.
+// EntriesKey returns the key of the waiters' entries.
 func EntriesKey(name string) string {
 	return string(appendPrefixed(nil, entriesPrefix, braced(name), name))
 }
@@ -114,16 +116,16 @@ func braced(name string) string {
 	return ""
 }
 
-// WakeChannel returns the channel on which a client's waiters are called.
+// WakeChannel returns the channel on which a node calls a client's waiters.
 func WakeChannel(client string) string { return "quorumlock_wake:" + client }
 
-// ShardWakeChannel returns the channel on which a client's waiters for a lock are called in a cluster with shard channels: it is
-// in the slot of the lock.
+// ShardWakeChannel is WakeChannel in a cluster with shard channels. There is one for each lock, in
+// the cluster slot of the lock.
 func ShardWakeChannel(name, client string) string {
 	return "quorumlock_wake" + QueueKey(name)[len(queuePrefix):] + " " + client
 }
 
-// Sharded returns the script for a cluster with shard channels.
+// Sharded returns the script for a cluster with shard channels: it uses SPUBLISH.
 func (s *Script) Sharded() *Script {
 	return newScript(s.Name, strings.NewReplacer(
 		"redis.pcall('publish', 'quorumlock_wake:' .. client,", "redis.pcall('spublish', 'quorumlock_wake' .. string.sub(KEYS[2], 17) .. ' ' .. client,",
@@ -131,8 +133,9 @@ func (s *Script) Sharded() *Script {
 	).Replace(s.Source))
 }
 
-// appendPrefixed puts name in braces, so that a cluster keeps the key beside the lock's own; a name with
-// braces of its own is used as it is. (Redisson: RedissonObject.prefixName.)
+// appendPrefixed appends the key of name under a prefix. It puts name in braces, so that a cluster
+// keeps the key in the slot of the lock; a name that has braces is used unchanged. (Redisson:
+// RedissonObject.prefixName.)
 func appendPrefixed(b []byte, prefix, suffix, name string) []byte {
 	b = append(append(b, prefix...), suffix...)
 	if strings.Contains(name, "{") {
@@ -142,8 +145,9 @@ func appendPrefixed(b []byte, prefix, suffix, name string) []byte {
 	return append(b, '}')
 }
 
-// SameSlot reports whether a cluster keeps all keys of a lock of that name at one server. It does not if the name has a
-// brace that makes no hash tag, such as "a{b" or "a}b": the keys have Redisson's form, which takes the name for the tag.
+// SameSlot reports whether a cluster keeps all keys of the lock name at one server. It does not if
+// the name has braces that form no hash tag, as in "a{b" or "a}b": Redisson's form of keys expects
+// one.
 func SameSlot(name string) bool {
 	_, tag, braced := strings.Cut(name, "{")
 	if !braced {
@@ -155,25 +159,27 @@ func SameSlot(name string) bool {
 // Entry is a waiter's entry in the queue of a lock at one node.
 type Entry struct {
 	Waiter    quorumlock.Owner
-	Ticket    int64         // µs of the call: the queue is in this order
-	Unsure    bool          // the client knows the clocks of too few nodes: see join.lua
+	Ticket    int64         // time of the call, in µs since 1970: orders the queue
+	Unsure    bool          // the client has read too few nodes' clocks: see join.lua
 	TTL       time.Duration // how long the entry is kept without a refresh
-	Callers   int           // the calls of its process that it stands for
-	Several   bool          // it waits for other locks, too
-	Passable  bool          // those who want to share the lock need not wait behind it: see queue.lua
+	Callers   int           // the number of calls in its process that it stands for
+	Several   bool          // it also waits for other locks
+	Passable  bool          // sharers need not wait behind it: see queue.lua
 	Successor Successor
 }
 
-// Successor is the owner to whom the lock may be handed when a waiter's turn comes. The zero value is nobody.
+// Successor is the owner that receives the lock in a handoff when the waiter's turn comes. The zero
+// value means that nothing is handed over.
 type Successor struct {
 	Attempt int // of the waiter
 	TTL     time.Duration
-	Cell    int    // the message of the handoff repeats it
-	Secret  string // proves that the message comes from the node
+	Cell    int // repeated in the handoff's message
+	// Authenticates the handoff's message.
+	Secret string
 }
 
-// OfCell returns the owner as one cell of a lock stores it. Each cell has its own, so two addresses of one
-// server cannot both say that they granted.
+// OfCell returns the owner as one cell of a lock stores it. Each cell has its own owner, so a
+// server with two addresses cannot count twice.
 func OfCell(owner quorumlock.Owner, cell int) quorumlock.Owner {
 	return quorumlock.Owner(appendOfCell(nil, string(owner), cell))
 }
@@ -183,7 +189,8 @@ func appendOfCell(b []byte, owner string, cell int) []byte {
 	return strconv.AppendInt(b, int64(cell), 10)
 }
 
-// Base returns the owner of a hold, given the owner at one of its cells. An owner without a cell is its own base.
+// Base returns the owner of a hold, given the owner at one of its cells. It returns an owner
+// without a cell unchanged.
 func Base(owner quorumlock.Owner) quorumlock.Owner {
 	end := len(owner)
 	for end > 0 && '0' <= owner[end-1] && owner[end-1] <= '9' {
@@ -194,17 +201,23 @@ func Base(owner quorumlock.Owner) quorumlock.Owner {
 	}
 	base := owner[:end-1]
 	if i := strings.LastIndexByte(string(base), ':'); i < 0 || !strings.ContainsAny(string(base[i:]), "./") {
-		return owner // what ends it is an attempt
+		return owner // the number is the attempt's
 	}
 	return base
 }
 
-// OwnerOf returns the owner of a waiter's attempt.
+// cellOf returns the cell of an owner that is not its own base.
+func cellOf(owner quorumlock.Owner) int32 {
+	n, _ := strconv.ParseInt(string(owner[strings.LastIndexByte(string(owner), '.')+1:]), 10, 32)
+	return int32(n)
+}
+
+// OwnerOf returns the owner for one attempt of a waiter.
 func OwnerOf(waiter quorumlock.Owner, attempt int) quorumlock.Owner {
 	return waiter + "." + quorumlock.Owner(strconv.Itoa(attempt))
 }
 
-// SuccessorOf returns the owner that is the successor of a waiter's attempt.
+// SuccessorOf returns the successor for one attempt of a waiter.
 func SuccessorOf(waiter quorumlock.Owner, attempt int) quorumlock.Owner {
 	return waiter + "/" + quorumlock.Owner(strconv.Itoa(attempt))
 }
@@ -218,10 +231,10 @@ type Handoff struct {
 	Lock    string
 	Slot    int // of a semaphore
 	proof   string
-	token   string // as the message has it, with the slot
+	token   string // as in the message, with the slot
 }
 
-// ParseHandoff reads what follows `handoff ` in a message.
+// ParseHandoff parses a message, without its leading "handoff ".
 func ParseHandoff(rest string) (h Handoff, ok bool) {
 	f := strings.SplitN(rest, " ", 6)
 	if len(f) < 6 {
@@ -243,8 +256,8 @@ func ParseHandoff(rest string) (h Handoff, ok bool) {
 	return h, true
 }
 
-// ProvenBy reports whether the message comes from a node: only the nodes and the waiter know its secret. A call of TryLock has none,
-// and is handed nothing.
+// ProvenBy reports whether the message comes from a node: only the nodes and the waiter know its
+// secret. It is false for an empty secret, that of a TryLock, which gets no handoffs.
 func (h Handoff) ProvenBy(secret string) bool {
 	said := fmt.Sprintf("%s %s %d %d %s %s %s", secret, string(h.Waiter), h.Attempt, h.Cell, h.token, h.Lock, secret)
 	sum := sha1.Sum([]byte(said))
@@ -254,8 +267,9 @@ func (h Handoff) ProvenBy(secret string) bool {
 // String returns the entry in the form that the scripts take.
 func (e Entry) String() string { return string(e.appendAt(nil, &arg{number: int64(e.Successor.Cell)})) }
 
-// appendAt appends the entry for the cell in a.number. a.text is "s" for a share, and `k<permits>p<slot>` for a slot. The
-// cells that may lead to the same server follow, if there are any, and "m" for a share of a waiter for several locks.
+// appendAt appends the entry for the cell in a.number: see queue.lua. a.text is empty, "s" for a
+// share, or `k<permits>p<slot>` for a slot. Then follow the range of cells that may lead to the
+// same server, if there are several, and "m" for a share of a waiter for several locks.
 func (e *Entry) appendAt(b []byte, a *arg) []byte {
 	cell, first, last := a.number&cellMask, a.number>>cellBits&cellMask, a.number>>(2*cellBits)
 	b = append(append(b, e.Waiter...), ' ')
@@ -286,8 +300,8 @@ func (e *Entry) appendAt(b []byte, a *arg) []byte {
 	return b
 }
 
-// Acquire makes owner the holder of the lock name for ttl (hold 1), or enters it once more (hold n
-// when n−1 entries are held), if nobody is queued. A new grant's token is at least hint.
+// Acquire makes owner the holder of the lock name for ttl, if nobody is queued (hold 1). Hold n
+// re-enters it from a count of n−1. The token of a new grant is at least hint.
 func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, hint uint64) Call {
 	how := text("try")
 	if hold > 1 {
@@ -296,20 +310,20 @@ func Acquire(name string, owner quorumlock.Owner, ttl time.Duration, hold int, h
 	return acquireAs(how, name, owner, ttl, hint)
 }
 
-// AcquireInTurn is Acquire for a waiter: if it is not granted, it is queued with that entry.
+// AcquireInTurn is Acquire for a waiter. If the lock is not granted, the waiter is queued with e.
 func AcquireInTurn(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, e Entry) Call {
 	return AcquireQueued(name, owner, ttl, hint, &e, e.Successor.Cell)
 }
 
-// AcquireQueued is AcquireInTurn with the entry as one cell of the lock has it. The entry must not change until
-// the call is sent.
+// AcquireQueued is AcquireInTurn with the entry for one cell of the lock. The entry must not change
+// until the call is sent.
 func AcquireQueued(name string, owner quorumlock.Owner, ttl time.Duration, hint uint64, e *Entry, cell int) Call {
 	c := acquireAs(arg{kind: aEntry, number: int64(cell)}, name, owner, ttl, hint)
 	c.entry = e
 	return c
 }
 
-// Restore is Acquire for a holder whose key the node has lost. It passes the queue.
+// Restore is Acquire for a holder after the node has lost its key. It passes the queue.
 func Restore(name string, owner quorumlock.Owner, ttl time.Duration, token uint64) Call {
 	return acquireAs(text("keep"), name, owner, ttl, token)
 }
@@ -318,8 +332,8 @@ func acquireAs(how arg, name string, owner quorumlock.Owner, ttl time.Duration, 
 	return newCall(acquire, name, lockAll, who(owner), ms(ttl), number(hint), how)
 }
 
-// Raise brings the token counter of a lock that owner holds from own, the token it got at this node,
-// to token.
+// Raise raises the token counter of a lock that owner holds to token. own is the token that owner
+// got at this node; if the counter has another value, nothing changes.
 func Raise(name string, owner quorumlock.Owner, ttl time.Duration, own, token uint64) Call {
 	return newCall(raise, name, lockToken, who(owner), ms(ttl), number(own), number(token))
 }
@@ -331,36 +345,36 @@ func Renew(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 
 // Park passes the hold of owner to another one, for ttl.
 func Park(name string, owner, other quorumlock.Owner, ttl time.Duration, cell int) Call {
-	return passAs(text("park"), name, owner, other, ttl, cell)
+	return passAs(text("park"), name, owner, other, ttl, cell, cell)
 }
 
-// Attach passes the hold of another owner to owner, for ttl at least, unless the node has counted a token after last.
-func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell int) Call {
-	return passAs(number(last), name, owner, other, ttl, cell)
+// Attach passes the hold of another owner, as his cell of has it, to owner, for ttl at least, unless the node has counted a token after last.
+func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell, of int) Call {
+	return passAs(number(last), name, owner, other, ttl, cell, of)
 }
 
-// Return passes the hold of owner to another one. The key expires when it would have.
-func Return(name string, owner, other quorumlock.Owner, cell int) Call {
-	return passAs(text("back"), name, owner, other, 0, cell)
+// Return passes the hold of owner to another one, at his cell of. The key expires when it would have.
+func Return(name string, owner, other quorumlock.Owner, cell, of int) Call {
+	return passAs(text("back"), name, owner, other, 0, cell, of)
 }
 
 // passAs is a call for a cell: see Call.At.
-func passAs(how arg, name string, owner, other quorumlock.Owner, ttl time.Duration, cell int) Call {
-	return newCall(pass, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(cell)}, ms(ttl), how).At(cell)
+func passAs(how arg, name string, owner, other quorumlock.Owner, ttl time.Duration, cell, of int) Call {
+	return newCall(pass, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(of)}, ms(ttl), how).At(cell)
 }
 
-// Downgrade lets others share a lock that owner holds, and gives its share a fresh ttl. It is Renew if owner shares the lock.
+// Downgrade turns a hold of owner into a share with a fresh ttl. It renews an existing share.
 func Downgrade(name string, owner quorumlock.Owner, ttl time.Duration) Call {
 	return newCall(downgrade, name, lockAll, who(owner), ms(ttl))
 }
 
-// Release leaves the entry hold of owner, so that hold−1 are left; hold 1 releases the lock.
+// Release leaves entry number hold of owner, so that hold−1 are left. Hold 1 releases the lock.
 func Release(name string, owner quorumlock.Owner, hold int) Call {
 	return newCall(release, name, lockAll, who(owner), number(hold), channel())
 }
 
-// ReleaseAndLeave is Release and Leave in one. If all is true, it also releases what the waiter's
-// successors have.
+// ReleaseAndLeave is Release and Leave in one. If all is true, it also releases the holds of the
+// waiter's successors.
 func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call {
 	if all {
 		return newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""), text("all"))
@@ -368,10 +382,12 @@ func ReleaseAndLeave(name string, owner, waiter quorumlock.Owner, all bool) Call
 	return newCall(release, name, lockAll, who(owner), number(1), channel(), who(waiter), text(""))
 }
 
-// Open makes a release open to clients of Redisson's, if it is a Release of a whole hold, or a ReleaseAndLeave, of a lock that
-// nobody shares. During the window nobody of this library's gets the lock: place keeps the others out. A release with a window of 0 is
-// for the first in the queue even if somebody listens to Redisson's channel. A negative one is a window in which a client of
-// Redisson's may be met for the first time. Other calls do not change.
+// Open turns a Release of a whole hold, or a ReleaseAndLeave, of a lock that nobody shares into one
+// that allows for Redisson's clients. It returns other calls unchanged.
+//
+// During the window, place has the first entry in the queue, and no client of this library gets the
+// lock. A window of 0 hands the lock to the first in the queue, even if Redisson's clients listen.
+// A negative window of −d is a window of d before any Redisson client has been observed.
 func (c Call) Open(window time.Duration, place quorumlock.Owner) Call {
 	if c.Script != release || c.args[1] != number(1) || c.args[4].kind == aEntry {
 		return c
@@ -386,8 +402,9 @@ func (c Call) Open(window time.Duration, place quorumlock.Owner) Call {
 	return c
 }
 
-// IsTheirs reports whether a message on the channel of a lock says that a client of Redisson's has released it. Otherwise a
-// client of this library's has, or has handed it over; window is for how long it leaves the lock to Redisson's clients.
+// IsTheirs reports whether a message on the channel of a lock announces a release by one of
+// Redisson's clients. Otherwise one of this library's has released the lock or handed it over, and
+// window is how long the lock is left to Redisson's clients.
 func IsTheirs(message string) (theirs bool, window time.Duration) {
 	switch {
 	case message == "2":
@@ -398,22 +415,23 @@ func IsTheirs(message string) (theirs bool, window time.Duration) {
 	return false, time.Duration(max(len(message)-3, 0)) * time.Millisecond
 }
 
-// GivesUp reports whether such a message says that an attempt has given up what it had: no hold has ended.
+// GivesUp reports whether such a message announces an abandoned attempt: no hold has ended.
 func GivesUp(message string) bool { return message == "00" }
 
-// IsStranger reports whether an owner is none of a client of this library's, but of Redisson's, most likely.
-func IsStranger(owner quorumlock.Owner) bool {
+// IsStranger reports whether an owner is not this library's, and so most likely Redisson's.
+func IsRedisson(owner quorumlock.Owner) bool {
 	return owner != "" && !strings.Contains(string(owner), "~")
 }
 
-// Yield releases what an attempt has got of the lock, if anything, and queues its waiter again.
+// Yield releases whatever an attempt has of the lock and queues its waiter again.
 func Yield(name string, owner quorumlock.Owner, e Entry) Call {
 	c := newCall(release, name, lockAll, who(owner), number(1), channel(), who(e.Waiter), arg{kind: aEntry, number: int64(e.Successor.Cell)})
 	c.entry = &e
 	return c
 }
 
-// Leave takes waiter out of the queue. If all is true, it also releases what the waiter's successors have.
+// Leave takes waiter out of the queue. If all is true, it also releases the holds of its
+// successors.
 func Leave(name string, waiter quorumlock.Owner, all bool) Call {
 	which := "none"
 	if all {
@@ -422,19 +440,19 @@ func Leave(name string, waiter quorumlock.Owner, all bool) Call {
 	return newCall(leave, name, lockQueue, who(waiter), text(which), channel())
 }
 
-// Through says which was the last attempt of the waiter of a Leave, and at which cell: then a node finds the waiter's successors by
-// name, where many share the lock.
+// Through adds the waiter's last attempt and the cell to a Leave. Where many share the lock, the
+// node then finds the waiter's successors by name.
 func (c Call) Through(attempt, cell int) Call {
 	c.add(arg{kind: aRange, number: int64(attempt)<<32 | int64(cell)})
 	return c
 }
 
-// ForceRelease releases the lock, whoever holds it.
+// ForceRelease releases the lock for all owners.
 func ForceRelease(name string) Call {
 	return newCall(forceRelease, name, lockQueue, channel())
 }
 
-// Inspect reads the state of a lock and the first of its waiters.
+// Inspect reads the state of a lock and its first waiters, at most waiters of them.
 func Inspect(name string, waiters int) Call {
 	return newCall(inspect, name, lockAll, number(waiters))
 }

@@ -1,5 +1,6 @@
-// Package nodetest starts lock nodes inside a test, with the library's real scripts and a network that the test can
-// break. It is for tests of what a program does when nodes fail; package locktest is enough for the others.
+// Package nodetest starts lock nodes inside a test, with the library's real scripts and a network
+// that the test can break. It is for tests of a program's behaviour when nodes fail; package
+// locktest is enough for other tests.
 //
 // It works inside a testing/synctest bubble, where waiting for a TTL takes no time.
 package nodetest
@@ -18,16 +19,18 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Nodes are lock nodes inside the process. Nodes are numbered from 1; a method that takes numbers acts on all nodes if it
-// is given none, and fails the test if there is no such node. It is safe for concurrent use; its zero value is not usable.
+// Nodes has lock nodes inside the process. They are numbered from 1. A method with numbers acts on
+// all nodes if it gets none, and fails the test for a number without a node. It is safe for
+// concurrent use; its zero value is not usable.
 type Nodes struct {
 	t       testing.TB
 	servers []*embedded.Server
 	client  *redlock.Client
 }
 
-// Start starts n nodes and a client over them, which all end with the test. The options are those of the client. It fails
-// the test if n or an option is bad. From then on go-redis logs nothing in this process: it would log every failed connection.
+// Start starts n nodes and a client over them, all of which end with the test. opts are the
+// client's. It fails the test if n or an option is invalid. It turns off go-redis's log for the
+// whole process, which would have every failed connection.
 func Start(t testing.TB, n int, opts ...quorumlock.Option) *Nodes {
 	t.Helper()
 	if n < 1 || n > 100 {
@@ -40,7 +43,8 @@ func Start(t testing.TB, n int, opts ...quorumlock.Option) *Nodes {
 			s.Close()
 		}
 		if inBubble() {
-			time.Sleep(2 * time.Second) // go-redis looks once a second whether a dead node's pool is closed
+			// go-redis checks once a second whether a dead node's pool is closed.
+			time.Sleep(2 * time.Second)
 		}
 	})
 	for i := range n {
@@ -60,8 +64,8 @@ func inBubble() bool { return time.Now().Year() < 2020 }
 // Client returns the client that Start made.
 func (n *Nodes) Client() *redlock.Client { return n.client }
 
-// NewClient returns another client over the same nodes, as another process has one. It is closed with the test. It fails
-// the test if an option is bad.
+// NewClient returns another client over the same nodes, as another process has one. The end of the
+// test closes it. It fails the test if an option is invalid.
 func (n *Nodes) NewClient(opts ...quorumlock.Option) *redlock.Client {
 	n.t.Helper()
 	nodes := make([]*node.Node, len(n.servers))
@@ -82,8 +86,8 @@ func (n *Nodes) NewClient(opts ...quorumlock.Option) *redlock.Client {
 	return client
 }
 
-// Node returns a connection to the first node, for locks on a single node, as another process has one. It is closed with
-// the test.
+// Node returns another connection to the first node, for locks on it. The end of the test closes
+// it.
 func (n *Nodes) Node() *node.Node {
 	n.t.Helper()
 	one, err := n.servers[0].Node()
@@ -94,15 +98,15 @@ func (n *Nodes) Node() *node.Node {
 	return one
 }
 
-// Kill cuts all connections to the nodes, and refuses new ones until Restart. Their data stays.
+// Kill cuts all connections to the nodes, and refuses new ones until Restart. The data stays.
 func (n *Nodes) Kill(numbers ...int) { n.each(numbers, (*embedded.Server).Kill) }
 
-// Restart starts nodes again, with their data. A node that runs is killed first.
+// Restart starts nodes again, with their data. It kills running nodes first.
 func (n *Nodes) Restart(numbers ...int) {
 	n.each(numbers, func(s *embedded.Server) { s.Restart(true) })
 }
 
-// Forget restarts nodes without their data, as a server that keeps nothing on disk comes back.
+// Forget restarts nodes without their data, like a server that keeps nothing on disk.
 func (n *Nodes) Forget(numbers ...int) {
 	n.each(numbers, func(s *embedded.Server) { s.Restart(false) })
 }
@@ -110,7 +114,7 @@ func (n *Nodes) Forget(numbers ...int) {
 // Freeze holds back all requests to the nodes until Thaw. Then they run, late.
 func (n *Nodes) Freeze(numbers ...int) { n.each(numbers, (*embedded.Server).Stall) }
 
-// Cut makes all requests to the nodes vanish, without an error to the client, until Thaw.
+// Cut drops all requests to the nodes, without an error to the client, until Thaw.
 func (n *Nodes) Cut(numbers ...int) { n.each(numbers, (*embedded.Server).Lose) }
 
 // Mute lets requests to the nodes run and holds back the replies, until Thaw.
@@ -119,12 +123,12 @@ func (n *Nodes) Mute(numbers ...int) { n.each(numbers, (*embedded.Server).Mute) 
 // Thaw ends Freeze, Cut and Mute.
 func (n *Nodes) Thaw(numbers ...int) { n.each(numbers, (*embedded.Server).Resume) }
 
-// Delay makes each way to the nodes and back take d. 0 ends that.
+// Delay delays each request to the nodes by d, and each reply. 0 ends the delay.
 func (n *Nodes) Delay(d time.Duration, numbers ...int) {
 	n.each(numbers, func(s *embedded.Server) { s.Delay(d) })
 }
 
-// each does something to nodes, to all of them if there are no numbers.
+// each calls do for the numbered nodes, or for all nodes without numbers.
 func (n *Nodes) each(numbers []int, do func(*embedded.Server)) {
 	n.t.Helper()
 	if len(numbers) == 0 {

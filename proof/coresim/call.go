@@ -347,7 +347,11 @@ func (c *call) release(keep time.Duration) {
 		c.kept = c.process.now.Mono + keep
 	}
 	c.process.forget(c)
-	c.step(core.Event{Kind: core.Unlock, Keep: keep})
+	e := core.Event{Kind: core.Unlock, Keep: keep}
+	if c.worker.text != nil && c.worker.hold == nil { // it goes back to where it was
+		e.Kind = core.GiveBack
+	}
+	c.step(e)
 }
 
 // extend renews at once, and has done called with the outcome.

@@ -243,7 +243,8 @@ func (t *tier) released(k *worker) {
 	if t.traces {
 		t.note("p%d: w%d has unlocked: confirmed %v, broken %v, lost %v", k.process.number+1, k.number+1, confirmed, broken, h.lost)
 	}
-	if t.plan.Class == calm && !h.lost && (!confirmed || broken) {
+	late := k.step.Detach > 0 && c.machine.Remaining(k.process.now) <= 0 // a Detach that its lease was too short for
+	if t.plan.Class == calm && !h.lost && !late && (!confirmed || broken) {
 		t.violate(nothingFails, "w%d cannot unlock: confirmed %v, broken %v", k.number+1, confirmed, broken)
 	}
 	if confirmed && !h.lost && c.kept > 0 && t.nodesKeepTime() {

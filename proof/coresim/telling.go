@@ -9,7 +9,7 @@ import (
 
 var (
 	phases = [...]string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
-	events = [...]string{"", "start", "reply to", "turn", "turn for slot", "taken", "handoff", "next", "tick", "cancel", "extend", "downgrade", "unlock", "detach", "close"}
+	events = [...]string{"", "start", "reply to", "turn", "turn for slot", "taken", "handoff", "next", "tick", "cancel", "extend", "downgrade", "unlock", "detach", "give back", "close"}
 	does   = [...]string{"", "acquire", "raise", "yield", "release", "release and leave", "leave", "renew", "restore", "keep", "park", "attach", "return"}
 )
 

@@ -321,7 +321,7 @@ func passes(c *call, k *core.Call, who string) bool {
 	case core.Park:
 		return who == string(wire.OfCell(own, cell)) || who == string(wire.OfCell(c.caller.Parked, cell))
 	case core.Attach, core.Return:
-		return who == string(wire.OfCell(own, cell)) || who == string(wire.OfCell(c.caller.Former, cell))
+		return who == string(wire.OfCell(own, cell)) || who == string(wire.OfCell(c.caller.Former, int(k.Of)))
 	}
 	return false
 }

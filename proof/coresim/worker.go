@@ -137,12 +137,14 @@ func (k *worker) decided(c *call) {
 
 func (k *worker) acquired(c *call) {
 	p, t := k.process, k.process.tier
-	if k.text != nil {
-		t.attached(k)
-	}
 	if !p.lives(c) || !c.alive() || p.closed { // nobody has had it
 		c.release(0)
 		return
+	}
+	if k.text != nil {
+		t.attached(k)
+		c.take(core.Event{Kind: core.Extend})
+		c.flush()
 	}
 	t.inTime(k, "Lock", p.now.Mono-k.began)
 	k.id++

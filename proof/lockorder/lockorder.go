@@ -18,7 +18,7 @@ type (
 	Shards        struct{} // the hubs of a cluster
 	Hub           struct{} // a node's subscriptions
 	Call          struct{} // the machine of a call, and its hold
-	Strangers     struct{} // what is known of clients of Redisson's
+	RedissonPeers struct{} // what is known of clients of Redisson's
 	Renewals      struct{} // the renewals that are queued
 	Retries       struct{} // the pending releases
 	Latch         struct{} // the batch of ids that calls join
@@ -36,7 +36,7 @@ var order = []reflect.Type{
 	reflect.TypeFor[Shards](),
 	reflect.TypeFor[Hub](),
 	reflect.TypeFor[Call](),
-	reflect.TypeFor[Strangers](),
+	reflect.TypeFor[RedissonPeers](),
 	reflect.TypeFor[Renewals](),
 	reflect.TypeFor[Retries](),
 	reflect.TypeFor[Latch](),

@@ -23,7 +23,7 @@ var mutexes = map[string]reflect.Type{
 	"internal/quorum/latch.go":         reflect.TypeFor[lockorder.Latch](),
 	"internal/quorum/lock.go":          reflect.TypeFor[lockorder.Seen](),
 	"internal/quorum/renewals.go":      reflect.TypeFor[lockorder.Renewals](),
-	"internal/quorum/strangers.go":     reflect.TypeFor[lockorder.Strangers](),
+	"internal/quorum/peers.go":         reflect.TypeFor[lockorder.RedissonPeers](),
 	"internal/quorum/subscriptions.go": reflect.TypeFor[lockorder.Subscriptions](),
 	"internal/transport/hub.go":        reflect.TypeFor[lockorder.Hub](),
 	"internal/transport/lane.go":       reflect.TypeFor[lockorder.Lane](),

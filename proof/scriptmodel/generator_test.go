@@ -324,14 +324,17 @@ func (g *generator) passed(owner quorumlock.Owner, ttl time.Duration) wire.Call 
 	}
 	cell, _ := strconv.Atoi(end)
 	owner = quorumlock.Owner(base)
-	other := pick(g, owner, wire.Base(g.owner()), "p:1.1", "p:1.1")
+	other, of := pick(g, owner, wire.Base(g.owner()), "p:1.1", "p:1.1"), cell
+	if g.IntN(4) == 0 {
+		of = g.IntN(3)
+	}
 	switch g.IntN(5) {
 	case 0, 1:
 		return wire.Park(g.name, owner, other, ttl, cell)
 	case 2:
-		return wire.Return(g.name, owner, other, cell)
+		return wire.Return(g.name, owner, other, cell, of)
 	default:
-		return g.guarded(wire.Attach(g.name, other, owner, ttl, g.counter()-g.Uint64N(2), cell))
+		return g.guarded(wire.Attach(g.name, other, owner, ttl, g.counter()-g.Uint64N(2), of, cell))
 	}
 }
 

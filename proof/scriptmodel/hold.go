@@ -38,14 +38,13 @@ func (n *Node) passOn() wire.Reply {
 	}
 	held, has := n.lock.hget(from)
 	_, again := n.lock.hget(to)
+	late := takes && last > limit
 	switch {
-	case takes && last > limit:
-		return wire.Integers(0, 0)
-	case again:
+	case again && !late:
 		return wire.Integers(2, int64(last))
-	case !has || len(held) > 12:
+	case late || !has || len(held) > 12:
 		all := n.lock.hgetall()
-		if !takes || len(all) == 0 || len(all) > 2 {
+		if !takes || has || again || len(all) == 0 || len(all) > 2 {
 			return wire.Integers(0, 0)
 		}
 		who := all[0].Name
@@ -55,7 +54,11 @@ func (n *Node) passOn() wire.Reply {
 			}
 			who = all[1].Name
 		}
-		return wire.Reply{Value: []any{int64(3), int64(0), who}}
+		counted := int64(0)
+		if late {
+			counted = 1
+		}
+		return wire.Reply{Value: []any{int64(3), counted, who}}
 	}
 	n.lock.hset(to, held)
 	n.lock.hdel(from)
@@ -112,10 +115,7 @@ func (n *Node) inspect() wire.Reply {
 		token = n.counter()
 	}
 	all := n.queue.ranked()
-	queue := all
-	if count := int(n.number(1)); count > 0 {
-		queue = all[:min(len(all), count)]
-	}
+	queue := all[:min(len(all), int(n.number(1)))]
 	entries := make([]any, len(queue))
 	for i, m := range queue {
 		entries[i] = n.stored(m.Name).stored

@@ -84,7 +84,7 @@ var (
 	raiseScript        = wire.Raise("", "", 0, 0, 0).Script
 	renewScript        = wire.Renew("", "", 0).Script
 	passScript         = wire.Park("", "", "", 0, 0).Script
-	guardedPassScript  = wire.Attach("", "", "", 0, 0, 0).Guarded(1).Script
+	guardedPassScript  = wire.Attach("", "", "", 0, 0, 0, 0).Guarded(1).Script
 	releaseScript      = wire.Release("", "", 0).Script
 	openScript         = wire.Release("", "", 1).Open(0, "").Script
 	leaveScript        = wire.Leave("", "", false).Script

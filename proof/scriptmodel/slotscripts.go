@@ -245,10 +245,7 @@ func (n *Node) slotInspect() wire.Reply {
 		ends, tokens = append(ends, end), append(tokens, token)
 	}
 	all := n.queue.ranked()
-	queue := all
-	if count := int(n.number(1)); count > 0 {
-		queue = all[:min(len(all), count)]
-	}
+	queue := all[:min(len(all), int(n.number(1)))]
 	waiters, entries := []any{}, []any{}
 	for _, m := range queue {
 		waiters = append(waiters, m.Name, score(m.Score))

@@ -99,7 +99,7 @@ func (k *worker) take(text string, taken *bool, from *hold, s Step, i int) {
 	lease, err := k.proc.client.Attach(ctx, text, k.options(Step{NoRenew: s.NoRenew})...)
 	k.world.note("%v: w%d attaches: %s", k.proc, k.number+1, sort(err))
 	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, quorumlock.ErrLost) && !errors.Is(err, quorumlock.ErrNoQuorum) && !errors.Is(err, quorumlock.ErrTooLate) {
+		if ctx.Err() == nil && !errors.Is(err, quorumlock.ErrLost) && !errors.Is(err, quorumlock.ErrHeld) && !errors.Is(err, quorumlock.ErrNoQuorum) && !errors.Is(err, quorumlock.ErrTooLate) {
 			k.world.violate(sound, "w%d cannot attach: %v", k.number+1, k.proc.aliased(err))
 		}
 		return

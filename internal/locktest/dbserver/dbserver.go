@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package dbserver starts database servers for tests: processes of their own, with empty data that is removed at the
-// end. It needs no driver. A server may need a moment before it answers; the caller asks until it does.
+// Package dbserver starts database servers for tests: processes with empty data, removed at the
+// end. It needs no driver. A server may need a moment before it answers: see [Server.Await].
 package dbserver
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
 )
 
-// Server is a server process. It is for one goroutine.
+// Server is a server process. It is not safe for concurrent use.
 type Server struct {
 	Addr string // host:port on this machine
 
@@ -30,14 +30,14 @@ type Server struct {
 	exited chan struct{}
 }
 
-// MissingError says that a server is not installed, and what to install.
+// MissingError is the error for a server that is not installed. It names the package to install.
 type MissingError struct{ Program, Package string }
 
 func (e *MissingError) Error() string {
 	return fmt.Sprintf("%s is not installed: on Debian, apt-get install %s", e.Program, e.Package)
 }
 
-// Postgres starts a PostgreSQL server with a user fence that needs no password, and the database postgres.
+// Postgres starts a PostgreSQL server with the user fence, no password, and the database postgres.
 func Postgres() (*Server, error) {
 	initdb, err := find("initdb", "postgresql", "/usr/lib/postgresql/*/bin/initdb")
 	if err != nil {
@@ -59,7 +59,7 @@ func Postgres() (*Server, error) {
 			"-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off"))
 }
 
-// MariaDB starts a MariaDB server with a user root that needs no password, and the database test.
+// MariaDB starts a MariaDB server with the user root, no password, and the database test.
 func MariaDB() (*Server, error) {
 	install, err := find("mariadb-install-db", "mariadb-server-core")
 	if err != nil {
@@ -69,7 +69,7 @@ func MariaDB() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := prepare(syscall.SIGKILL) // it leaves nothing but its data
+	s, err := prepare(syscall.SIGKILL) // leaves nothing but its data
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,7 @@ func Redis() (*Server, error) {
 	return s.start(nil, exec.Command(program, "--bind", host, "--port", port, "--save", "", "--appendonly", "no"))
 }
 
-// find returns the path of a program: that of the PATH, or the newest that a pattern finds.
+// find returns the path of a program: from PATH, or else the last match of a pattern.
 func find(program, pkg string, patterns ...string) (string, error) {
 	if path, err := exec.LookPath(program); err == nil {
 		return path, nil
@@ -109,7 +109,7 @@ func find(program, pkg string, patterns ...string) (string, error) {
 	return "", &MissingError{program, pkg}
 }
 
-// prepare returns a server that is yet to be started, with a port and a directory.
+// prepare returns a server that is not started yet, with a port and a directory.
 func prepare(quit os.Signal) (*Server, error) {
 	addr, err := freeport.Addr()
 	if err != nil {
@@ -122,7 +122,7 @@ func prepare(quit os.Signal) (*Server, error) {
 	return &Server{Addr: addr, dir: dir, quit: quit, exited: make(chan struct{})}, nil
 }
 
-// start runs a command that makes the data, if there is one, and then the server, which logs to a file.
+// start runs the command initial, if there is one, and then the server, which logs to a file.
 func (s *Server) start(initial, server *exec.Cmd) (*Server, error) {
 	as, err := unprivileged(s.dir)
 	if err != nil {
@@ -145,13 +145,14 @@ func (s *Server) start(initial, server *exec.Cmd) (*Server, error) {
 		return nil, errors.Join(err, os.RemoveAll(s.dir))
 	}
 	go func() {
-		_ = server.Wait() // it is ended by a signal
+		_ = server.Wait() // a signal ends it
 		close(s.exited)
 	}()
 	return s, nil
 }
 
-// unprivileged makes dir the user nobody's if this process runs as root, as which no database server agrees to run.
+// unprivileged gives dir to the user nobody if this process runs as root, as which database servers
+// refuse to run. It returns the attributes for a process of that user.
 func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -172,7 +173,7 @@ func unprivileged(dir string) (*syscall.SysProcAttr, error) {
 	return attr, os.Chown(dir, int(uid), int(gid))
 }
 
-// Log returns what the server has logged, for an error.
+// Log returns the server's log, for an error.
 func (s *Server) Log() string {
 	b, _ := os.ReadFile(filepath.Join(s.dir, "log"))
 	return string(b)

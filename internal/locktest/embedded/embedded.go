@@ -1,5 +1,5 @@
-// Package embedded runs Redis nodes in the process, with the real Lua, over connections that can be
-// made to fail: for tests, also inside a testing/synctest bubble, and for the demo.
+// Package embedded runs Redis nodes in the process, with the real Lua, over connections with
+// injected faults: for tests, also inside a testing/synctest bubble, and for the demo.
 package embedded
 
 import (
@@ -17,46 +17,47 @@ import (
 // Server is one node, or a path to one. It is safe for concurrent use.
 type Server struct {
 	Name  string
-	Redis *miniredis.Miniredis // for looking at the data, past all faults
+	Redis *miniredis.Miniredis // direct access to the data, past all faults
 
-	behind  *Server // of a path: the server it leads to
+	behind  *Server // of a path: its server; nil for a server
 	served  *server.Server
 	mu      sync.Mutex
 	faults  faults
 	hooks   hooks
 	info    info
 	lua     lua
-	names   map[*server.Peer]string // of connections that have given themselves one
+	names   map[*server.Peer]string // names that connections have set
 	ran     map[string]int
 	changed chan struct{} // closed and replaced when the faults change
 	links   map[*link]struct{}
 	running sync.WaitGroup
 
-	dialing sync.Mutex // no connection is begun while the server is closed; never held with mu
+	// Guards closed: no connection begins while the server is being closed. Never held with mu.
+	dialing sync.Mutex
 	closed  bool
 }
 
-// Start returns a running server of that name, whose expiry follows the clock.
+// Start returns a running server of that name. Its keys expire by the clock.
 func Start(name string) *Server {
 	s := newServer(name, miniredis.NewMiniRedis())
 	s.Redis.ClockTTL(true)
 	s.born()
-	if c, err := s.Redis.Dial(); err == nil { // which starts it
+	if c, err := s.Redis.Dial(); err == nil { // the first Dial starts it
 		_ = c.Close()
 	}
 	s.serve()
 	return s
 }
 
-// serve has miniredis ask this server about every command. Its Close and its Server may not be called at the same time, so
-// what Server returns is kept.
+// serve makes miniredis call s.answer for every command. Its Close and Server must not be called at
+// the same time, so the result of Server is kept.
 func (s *Server) serve() {
 	s.served = s.Redis.Server()
 	s.served.SetPreHook(s.answer)
 }
 
-// Listen makes the server one of the network, at a free port of this machine, past all faults. Connections
-// within the process end.
+// Listen makes the server reachable over the network, at a free port of this machine, past all
+// faults. Connections within the process end.
 func (s *Server) Listen() error {
 	s.Redis.Close()
 	if err := s.Redis.Start(); err != nil {
@@ -70,9 +71,9 @@ func newServer(name string, r *miniredis.Miniredis) *Server {
 	return &Server{Name: name, Redis: r, ran: make(map[string]int), changed: make(chan struct{}), links: make(map[*link]struct{})}
 }
 
-// Path returns another way to the same server, with faults and hooks of its own on top of the server's:
-// for a client that is cut off when others are not, and for a second address of one server. It is
-// closed before the server.
+// Path returns another way to the same server, with faults and hooks of its own in addition to the
+// server's. It is for a client that is cut off while others are not, and for a second address of
+// one server. Close it before the server.
 func (s *Server) Path(name string) *Server {
 	p := newServer(name, s.Redis)
 	p.behind = s
@@ -125,7 +126,7 @@ func (s *Server) DialContext(ctx context.Context, network, addr string) (net.Con
 	l := &link{s: s, client: mine, server: server}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.down { // meanwhile
+	if s.faults.down { // killed meanwhile
 		l.close()
 		return nil, errRefused
 	}

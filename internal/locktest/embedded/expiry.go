@@ -6,16 +6,17 @@ import (
 	"time"
 )
 
-// LogExpiry has the server write a line for every key of a script that has run, before the script's reply: when the key
-// expires, in Unix milliseconds, and the quoted key. Keys without an expiry have no line. Like the append-only file of
-// Redis, the log shows the end of a lock even while the process is stopped.
+// LogExpiry makes the server write a line for every key of a script that has run, before the
+// script's reply: the expiry of the key in Unix milliseconds, and the quoted key. Keys without an
+// expiry have no line. Like the append-only file of Redis, the log shows the end of a lock even
+// while the process is stopped.
 func (s *Server) LogExpiry(w io.Writer) {
 	s.lua.mu.Lock()
 	defer s.lua.mu.Unlock()
 	s.lua.expiry = w
 }
 
-// logExpiry needs lua.mu for the order of the lines, which is that of the scripts.
+// logExpiry must be called with lua.mu held, so that lines are in the order of the scripts.
 func (s *Server) logExpiry(keys []string) {
 	if s.lua.expiry == nil {
 		return

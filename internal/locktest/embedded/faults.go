@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// faults is what is wrong with a server, or with a path to one, at present.
+// faults has the present faults of a server, or of a path to one.
 type faults struct {
 	down      bool          // connections are refused
-	stalled   bool          // requests wait, and run once it is over; nothing is answered
-	muted     bool          // requests run; replies wait until it is over
-	lost      bool          // requests vanish; their connections never answer again
+	stalled   bool          // requests wait, and run later; nothing is answered
+	muted     bool          // requests run; replies wait
+	lost      bool          // requests are dropped; their connections never answer again
 	delay     time.Duration // each way
-	loseReply int           // so many replies to scripts are lost, after the script ran
-	deaf      bool          // pub/sub messages vanish on the way back
+	loseReply int           // number of replies to scripts to lose, after the script ran
+	deaf      bool          // pub/sub messages are dropped on the way back
 	refuses   bool          // new connections are refused while requests or replies are held back
 }
 
@@ -25,7 +25,7 @@ func (s *Server) Kill() {
 	s.cut()
 }
 
-// Restart takes a killed server up again, with its data or without. Its script cache is empty.
+// Restart starts a killed server again, with its data or without. Its script cache is empty.
 func (s *Server) Restart(keepData bool) {
 	s.Kill()
 	if !keepData {
@@ -42,7 +42,8 @@ func (s *Server) Stall() { s.set(func(f *faults) { f.stalled = true }) }
 // Mute lets requests run and holds back every reply until Resume: the way back is cut.
 func (s *Server) Mute() { s.set(func(f *faults) { f.muted = true }) }
 
-// Lose makes every request vanish, and connections hang, until Resume; what is sent after that arrives.
+// Lose drops every request until Resume, and lets their connections hang. Requests on new
+// connections after Resume arrive.
 func (s *Server) Lose() { s.set(func(f *faults) { f.lost = true }) }
 
 // Resume ends a Stall, a Mute and a Lose.
@@ -50,17 +51,18 @@ func (s *Server) Resume() {
 	s.set(func(f *faults) { f.stalled, f.muted, f.lost = false, false, false })
 }
 
-// RefuseWhileHeld makes connecting fail at once during a Stall, a Mute and a Lose, from now on. go-redis connects a
-// subscription with a mutex held, for which a synctest bubble cannot wait: its time would stand still.
+// RefuseWhileHeld makes connecting fail at once during a Stall, a Mute and a Lose, from now on.
+// go-redis connects a subscription with a mutex held, for which a synctest bubble cannot wait: its
+// time would stand still.
 func (s *Server) RefuseWhileHeld() { s.set(func(f *faults) { f.refuses = true }) }
 
-// Delay makes the way to the server, and the way back, take that long.
+// Delay delays each request and each reply by d.
 func (s *Server) Delay(d time.Duration) { s.set(func(f *faults) { f.delay = d }) }
 
-// LoseReplies loses the replies to the next n scripts after they ran, and cuts their connections.
+// LoseReplies drops the replies to the next n scripts after they ran, and cuts their connections.
 func (s *Server) LoseReplies(n int) { s.set(func(f *faults) { f.loseReply = n }) }
 
-// StepClock moves the clock by which the server expires its keys: forward makes them expire that much
+// StepClock steps the clock by which the server expires its keys: forward expires them that much
 // earlier, backward later.
 func (s *Server) StepClock(by time.Duration) {
 	if by > 0 {
@@ -120,7 +122,7 @@ func (s *Server) reach(ctx context.Context) error {
 	}
 }
 
-// direction is one way through a link.
+// direction is a direction through a link.
 type direction uint8
 
 const (
@@ -128,7 +130,7 @@ const (
 	back
 )
 
-// pass waits until what was sent at a time may arrive. It returns false if it never will.
+// pass waits until a frame that was sent at a time may arrive. It returns false if it never will.
 func (s *Server) pass(d direction, sent time.Time) bool {
 	for {
 		f, changed := s.now()
@@ -146,7 +148,7 @@ func (s *Server) pass(d direction, sent time.Time) bool {
 	}
 }
 
-// loses reports whether the reply to a script is to be lost.
+// loses reports whether to drop the reply to a script.
 func (s *Server) loses() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ type frame struct {
 	at   time.Time
 }
 
-// push reports whether a reply comes unasked, such as a message on a channel.
+// push reports whether a reply was not requested, such as a message on a channel.
 func (f frame) push() bool { return f.raw[0] == '>' }
 
 // ran reports whether the reply to a script comes from the script.
@@ -86,7 +86,7 @@ func (f *frames) bulk(q *frame, size int) ([]byte, error) {
 	return q.raw[from : from+size], err
 }
 
-// reply reads a value of any kind, of the second or third version of the protocol.
+// reply reads a value of any kind, of version 2 or 3 of the protocol.
 func (f *frames) reply() (frame, error) {
 	var q frame
 	err := f.value(&q)

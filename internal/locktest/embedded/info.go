@@ -12,49 +12,51 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// info is what a server says of itself.
+// info is the server's description of itself.
 type info struct {
-	started         time.Time
-	run             string // another one after every start
-	replid, replid2 string // another history after every start and promotion; the one before, of a replica
+	started time.Time
+	run     string // changes at every start
+	// replid changes at every start and promotion. replid2 is the one before, of a promoted
+	// replica.
+	replid, replid2 string
 	denied          []string
-	refusal         string            // the answer to scripts that are refused; empty if they run
-	settings        map[string]string // what was set by Configure
-	clock           time.Duration     // ahead of the true one
+	refusal         string            // error for all scripts; empty if they run
+	settings        map[string]string // set by Configure
+	clock           time.Duration     // lead over the true clock
 }
 
 const noReplid = "0000000000000000000000000000000000000000"
 
-// born is called when the server starts.
+// born must be called when the server starts.
 func (s *Server) born() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info = info{started: time.Now(), run: newID(), replid: newID(), replid2: noReplid, denied: s.info.denied, refusal: s.info.refusal, settings: s.info.settings, clock: s.info.clock}
 }
 
-// Promote makes the server say that it was a replica and is a master from now on.
+// Promote makes the server report that it was a replica and is a master from now on.
 func (s *Server) Promote() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.replid, s.info.replid2 = newID(), s.info.replid
 }
 
-// Deny refuses commands from now on, within scripts too, as if the user had no permission for them.
+// Deny refuses commands from now on, within scripts too, as for a user without permission.
 func (s *Server) Deny(commands ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.denied = commands
 }
 
-// Refuse answers every script with an error from now on, such as READONLY or MOVED, and runs none. With "" it runs them again.
+// Refuse answers every script with an error from now on, such as READONLY or MOVED, and runs none.
+// With "" it runs them again.
 func (s *Server) Refuse(with string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.refusal = with
 }
 
-// Configure sets what the server says that it is configured with, by the name of the setting. Nothing
-// else changes.
+// Configure sets the reported value of a setting. Nothing else changes.
 func (s *Server) Configure(setting, value string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,14 +67,14 @@ func (s *Server) Configure(setting, value string) {
 	s.info.settings[setting] = value
 }
 
-// TellTime makes the server tell a time that is so far ahead of the true one.
+// TellTime makes the server report a time that is ahead of the true one.
 func (s *Server) TellTime(ahead time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.info.clock = ahead
 }
 
-// answer answers the commands that miniredis has not, or not in full.
+// answer answers the commands that miniredis lacks, or has only in part.
 func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 	s.mu.Lock()
 	i := s.info
@@ -111,7 +113,7 @@ func (s *Server) answer(c *server.Peer, cmd string, args ...string) bool {
 	return true
 }
 
-// name notes the name that a connection gives itself.
+// name records the name that a connection sets.
 func (s *Server) name(c *server.Peer, name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +128,7 @@ func (s *Server) name(c *server.Peer, name string) {
 	})
 }
 
-// clients is the answer to CLIENT LIST, of the connections that have a name.
+// clients returns the reply to CLIENT LIST, with the connections that have a name.
 func (s *Server) clients() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +139,7 @@ func (s *Server) clients() string {
 	return b.String()
 }
 
-// text is the answer to INFO, whole or one section of it.
+// text returns the reply to INFO, whole or one section of it.
 func (i *info) text(section []string) string {
 	var b strings.Builder
 	for _, s := range []struct{ name, fields string }{
@@ -153,7 +155,7 @@ func (i *info) text(section []string) string {
 	return b.String()
 }
 
-// setting is what was set, or what is best for locks.
+// setting returns the configured value, or the best one for locks.
 func (i *info) setting(name string) string {
 	if v, ok := i.settings[name]; ok {
 		return v
@@ -162,7 +164,7 @@ func (i *info) setting(name string) string {
 		"appendonly": "yes", "appendfsync": "always", "save": ""}[name]
 }
 
-// uptime is in whole seconds of a clock that has no parts of them, as in Redis.
+// uptime returns whole seconds of a clock without fractions, as Redis does.
 func uptime(started time.Time) int64 { return time.Now().Unix() - started.Unix() }
 
 // newID returns 40 hexadecimal digits.

@@ -15,9 +15,9 @@ type link struct {
 	server net.Conn
 
 	mu      sync.Mutex
-	pending [][]Run // a place for each request that is not answered yet: its scripts
-	gone    bool    // the client has closed: so does the server, once all is answered
-	listens bool    // to channels: what is not answered by then is a ping
+	pending [][]Run // the scripts of each unanswered request, in order
+	gone    bool    // the client has closed: the server's end closes after the last reply
+	listens bool    // subscribed to channels: any unanswered request is a ping
 }
 
 func (l *link) close() {
@@ -25,8 +25,8 @@ func (l *link) close() {
 	_ = l.server.Close()
 }
 
-// requests brings what the client sends to the server, even if the client has gone meanwhile: it was
-// on its way. It never keeps the client waiting: go-redis holds a mutex while it writes a subscription.
+// requests forwards the client's requests to the server, even after the client has gone: they were
+// on their way. It never blocks the client: go-redis holds a mutex while it writes a subscription.
 func (l *link) requests() {
 	defer l.s.running.Done()
 	under := newQueue()
@@ -48,7 +48,7 @@ func (l *link) requests() {
 			return
 		}
 		if now, _ := l.s.now(); now.lost {
-			break // it looks open from here on, so that the client waits for its own deadline
+			break // the connection stays open, so that the client waits for its own deadline
 		}
 		runs := scriptsOf(l.s, f.args)
 		for _, run := range runs {
@@ -79,8 +79,8 @@ func (l *link) leave() {
 	}
 }
 
-// replies takes what the server sends. It never keeps the server waiting: a message is sent from within
-// the script that publishes it, and everybody else would wait, too.
+// replies receives the server's replies and messages. It never blocks the server: a message is sent
+// from within the script that publishes it, and would block all other connections.
 func (l *link) replies() {
 	defer l.s.running.Done()
 	under := newQueue()
@@ -106,7 +106,7 @@ func (l *link) replies() {
 	}
 }
 
-// deliver brings the client what is under way to it.
+// deliver forwards queued frames to the client.
 func (l *link) deliver(under *queue) {
 	defer func() {
 		l.close()
@@ -122,17 +122,17 @@ func (l *link) deliver(under *queue) {
 		}
 		now, _ := l.s.now()
 		if lost = lost || now.lost; lost {
-			continue // for good: a later reply would be taken for this one
+			continue // for good: the client would match a later reply to this request
 		}
 		if now.deaf && f.message() {
 			continue
 		}
-		// A client that has gone does not keep the server from running what it sent.
+		// A client that has gone does not keep the server from running its requests.
 		_, _ = l.client.Write(f.raw)
 	}
 }
 
-// answered returns the scripts that a reply belongs to, if any.
+// answered returns the scripts of the request that a reply answers, if any.
 func (l *link) answered(f frame) []Run {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func (l *link) answered(f frame) []Run {
 		return nil
 	}
 	runs := l.pending[0]
-	l.pending[0] = nil // the array keeps nothing of it
+	l.pending[0] = nil // release it for the garbage collector
 	l.pending = l.pending[1:]
 	if l.gone && len(l.pending) == 0 {
 		defer l.server.Close() //nolint:errcheck // it is a pipe
@@ -148,7 +148,7 @@ func (l *link) answered(f frame) []Run {
 	return runs
 }
 
-// queue holds the frames that are under way. It has no bound, so that nobody is kept waiting.
+// queue holds the frames that are under way. It has no bound, so that put never blocks.
 type queue struct {
 	mu      sync.Mutex
 	arrived sync.Cond
@@ -169,7 +169,7 @@ func (q *queue) put(f frame) {
 	q.arrived.Signal()
 }
 
-// close ends the queue: nothing is put any more.
+// close ends the queue: put must not be called any more.
 func (q *queue) close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -199,14 +199,14 @@ func (q *queue) next() (frame, bool) {
 		return frame{}, false
 	}
 	f := q.frames[0]
-	q.frames[0] = frame{} // the array keeps nothing that was delivered
+	q.frames[0] = frame{} // release it for the garbage collector
 	if q.frames = q.frames[1:]; len(q.frames) == 0 {
 		q.frames = nil
 	}
 	return f, true
 }
 
-// drain discards what comes, until the queue is closed.
+// drain discards frames until the queue is closed.
 func (q *queue) drain() {
 	for range q.all() {
 	}
@@ -215,7 +215,7 @@ func (q *queue) drain() {
 // frames reads requests or replies one by one.
 type frames struct {
 	r  *bufio.Reader
-	at time.Time // of the last bytes that came
+	at time.Time // time of the last bytes
 }
 
 func newFrames(c net.Conn) *frames {

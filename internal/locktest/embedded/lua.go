@@ -16,16 +16,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded/redislua"
 )
 
-// lua runs the scripts of one server, one at a time, in an interpreter that is reused. miniredis would make a new one for
-// every run, which takes ten times as long as the script does.
+// lua runs the scripts of one server, one at a time, in an interpreter that is reused. miniredis
+// would make a new one for every run, which takes ten times as long as the script.
 type lua struct {
 	mu     sync.Mutex
 	loaded map[string]string // sources by their SHA-1
 	expiry io.Writer         // see LogExpiry; nil without a log
 }
 
-// interpreters are the idle ones, of all servers. There are as many as have ever been at work at once. A sync.Pool would
-// forget some at every garbage collection, and most of them under the race detector, and a new one takes long to make.
+// interpreters has the idle interpreters of all servers: as many as have ever run at once. A
+// sync.Pool would drop some at every garbage collection, and most under the race detector, and a
+// new one takes long to make.
 var interpreters struct {
 	mu   sync.Mutex
 	idle []*redislua.Interpreter
@@ -86,7 +87,8 @@ func (s *Server) script(c *server.Peer, cmd string, args []string) {
 	in.Attach(redislua.Node{})
 	giveBack(in)
 	s.logExpiry(args[2 : 2+keys])
-	if bytes.HasPrefix(reply, []byte("-")) && bytes.Contains(reply, []byte("NOAUTH ")) { // which Redis says before the script runs
+	// Redis returns this before the script runs.
+	if bytes.HasPrefix(reply, []byte("-")) && bytes.Contains(reply, []byte("NOAUTH ")) {
 		reply = []byte("-NOAUTH Authentication required.\r\n")
 	}
 	c.WriteRaw(string(reply))
@@ -144,7 +146,7 @@ func (s *Server) tell(section string) (string, error) {
 	return i.text([]string{section}), nil
 }
 
-// denies returns the error of a command that the user may not use.
+// denies returns the error of a command without permission.
 func (s *Server) denies(command string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,8 +2,8 @@ package embedded
 
 import "bytes"
 
-// LoseMessages makes pub/sub messages vanish on their way to the clients, those that are under way too, until it is
-// called with false. Whoever publishes one sees no difference: it counts as received.
+// LoseMessages drops pub/sub messages on their way to the clients, also those under way, until it
+// is called with false. The publisher sees no difference: the messages count as received.
 func (s *Server) LoseMessages(lose bool) { s.set(func(f *faults) { f.deaf = lose }) }
 
 // message reports whether a reply is a message on a channel, and not the answer to a SUBSCRIBE.

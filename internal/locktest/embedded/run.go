@@ -11,31 +11,31 @@ import (
 // Run is one run of a script at a server.
 type Run struct {
 	Server *Server
-	Script string // such as acquire, see known; empty if it is none of the library's
+	Script string // such as acquire, see known; empty for a script from outside the library
 	Keys   []string
 	Args   []string
 }
 
-// hooks are called as scripts run. They may block: their connection does, then, and no other.
+// hooks are called as scripts run. A hook that blocks holds up its connection, and no other.
 type hooks struct {
 	before, after func(Run)
 }
 
-// Before calls f with every script that is about to run. Nil ends that.
+// Before calls f for every script that is about to run. A nil f ends that.
 func (s *Server) Before(f func(Run)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hooks.before = f
 }
 
-// After calls f with every script that has run, before its reply is on the way. Nil ends that.
+// After calls f for every script that has run, before its reply is sent. A nil f ends that.
 func (s *Server) After(f func(Run)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hooks.after = f
 }
 
-// Ran returns how often the named scripts have run, or all of them if none is named.
+// Ran returns the number of runs of the named scripts, or of all scripts if none is named.
 func (s *Server) Ran(names ...string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *Server) afterRun(r Run) {
 	}
 }
 
-// known names the scripts by their source and by its SHA.
+// known maps the source and the SHA of each script to its name.
 var known = func() map[string]string {
 	names := make(map[string]string)
 	for _, s := range wire.Scripts() {
@@ -77,7 +77,7 @@ var known = func() map[string]string {
 	return names
 }()
 
-// scriptsOf returns the runs that a request asks for: one at most.
+// scriptsOf returns the runs of scripts in a request: one at most.
 func scriptsOf(s *Server, args []string) []Run {
 	if len(args) < 3 || !strings.EqualFold(args[0], "evalsha") && !strings.EqualFold(args[0], "eval") {
 		return nil
@@ -92,7 +92,7 @@ func scriptsOf(s *Server, args []string) []Run {
 	return []Run{{Server: s, Script: known[args[1]], Keys: args[3 : 3+keys], Args: args[3+keys:]}}
 }
 
-// subscribes reports whether a request is answered on the side, as a message is.
+// subscribes reports whether the answer to a request comes as a push, as a message does.
 func subscribes(args []string) bool {
 	return len(args) > 0 && strings.Contains(strings.ToLower(args[0]), "subscribe")
 }

@@ -1,4 +1,4 @@
-// Package freeport finds ports for servers that tests start, and which cannot choose one by themselves.
+// Package freeport finds ports for servers of tests that cannot choose a port themselves.
 package freeport
 
 import (
@@ -12,9 +12,9 @@ import (
 // given has the addresses from earlier calls of Addr: their servers may not listen yet.
 var given sync.Map
 
-// Addr returns an address of this machine at whose port nobody listens. Linux gives ports from 32768 on to connections: this one is
-// below, so that no outgoing connection takes the port before the server listens. It never returns the
-// same address twice.
+// Addr returns an address of this machine with a port on which nobody listens. Linux uses ports
+// from 32768 on for outgoing connections. The returned port is below, so that no connection takes
+// it before the server listens. Addr never returns the same address twice.
 func Addr() (string, error) {
 	var failed error
 	for range 100 {

@@ -1,5 +1,5 @@
-// Package require skips tests of missing programs. The gate sets the variables, so that a missing program is a
-// failure.
+// Package require skips tests of missing programs. The gate sets the variables that turn a missing
+// program into a failure.
 package require
 
 import (
@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Skip skips the test for a reason, such as a program that is not installed. It fails the test instead if the environment
-// variable is 1.
+// Skip skips the test for a reason, such as a program that is not installed. If the environment
+// variable is 1, it fails the test instead.
 func Skip(t testing.TB, variable, reason string) {
 	t.Helper()
 	if os.Getenv(variable) == "1" {

@@ -1,5 +1,6 @@
-// Package wallclock gives simulated processes times with both readings, as outside a testing/synctest bubble, and with a
-// wall clock that may be wrong. In a bubble time.Now has no monotonic reading, and all goroutines have the same wall clock.
+// Package wallclock makes times for simulated processes, with both readings, as outside a
+// testing/synctest bubble, and with a wall clock that may be wrong. In a bubble time.Now has no
+// monotonic reading, and all goroutines share one wall clock.
 package wallclock
 
 import (
@@ -7,7 +8,7 @@ import (
 	"unsafe"
 )
 
-// Now returns a time with the true monotonic reading, and with a wall clock that is ahead of it by that much.
+// Now returns a time with the true monotonic reading, and with a wall clock that is ahead of it.
 func Now(ahead time.Duration) time.Time {
 	now := time.Now()
 	t := realTime.Add(now.Add(ahead).Sub(realTime))
@@ -23,10 +24,10 @@ func Instant(t time.Time) time.Time {
 	return time.Now().Add(t.Sub(Now(0)))
 }
 
-// realTime has a monotonic reading, since it is not read in a bubble.
+// realTime has a monotonic reading, because it is read outside a bubble.
 var realTime = time.Now()
 
-// parts returns the fields of a time.Time: ext is the monotonic reading, if wall has the flag for it.
+// parts returns the fields of a time.Time: ext is the monotonic reading if wall has its flag.
 func parts(t *time.Time) *struct {
 	wall uint64
 	ext  int64

@@ -1,8 +1,8 @@
-// Package redislua runs Lua scripts as Redis does, in the process, with miniredis behind redis.call. miniredis would
-// do it itself, with the same Lua, but makes a new state with all of its libraries for every run, which takes ten
-// times as long as the script does.
+// Package redislua runs Lua scripts as Redis does, in the process, with miniredis behind
+// redis.call. miniredis has the same Lua, but makes a new state with all libraries for every run,
+// which takes ten times as long as the script.
 //
-// It is for tests and the simulation. The model in proof/scriptmodel agrees with it, and with real servers.
+// It is for tests and the simulation. proof/scriptmodel and real servers agree with it.
 package redislua
 
 import (
@@ -22,11 +22,11 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 )
 
-// Interpreter runs the scripts of one node. It is not safe for concurrent use. It may run the scripts of another node
-// after another call of Attach.
+// Interpreter runs the scripts of one node, and those of another node after the next Attach. It is
+// not safe for concurrent use.
 type Interpreter struct {
 	state     *lua.LState
-	functions map[string]*lua.LFunction // by their source
+	functions map[string]*lua.LFunction // by source
 
 	node  Node
 	peer  *server.Peer
@@ -35,16 +35,16 @@ type Interpreter struct {
 	parse *bufio.Reader
 }
 
-// Node is what redis.call reaches.
+// Node is the node that redis.call reaches.
 type Node struct {
 	Redis   *server.Server
-	Peer    *server.Peer // whose database and rights the scripts have; nil for database 0
+	Peer    *server.Peer // database and permissions of the scripts; nil for database 0
 	Publish func(channel, message string) (receivers int, err error)
 	Info    func(section string) (string, error)
 }
 
-// New returns an interpreter. Its Lua knows the libraries that Redis has, as far as the scripts of this library
-// use them.
+// New returns an interpreter. Its Lua has the libraries of Redis, as far as the scripts of this
+// library use them.
 func New() *Interpreter {
 	in := &Interpreter{
 		state:     lua.NewState(lua.Options{SkipOpenLibs: true}),
@@ -72,7 +72,7 @@ func New() *Interpreter {
 		"error_reply": func(l *lua.LState) int { l.Push(failure(l, l.CheckString(1))); return 1 },
 	}))
 	l.SetGlobal("KEYS", lua.LNil)
-	// As in Redis, a script that forgets a local is an error, and leaves nothing for the next.
+	// As in Redis, a script that forgets a local fails, and leaves nothing for the next.
 	strict := l.NewTable()
 	strict.RawSetString("__newindex", l.NewFunction(func(l *lua.LState) int {
 		l.RaiseError("Script attempted to create global variable '%s'", l.CheckString(2))
@@ -82,8 +82,8 @@ func New() *Interpreter {
 	return in
 }
 
-// mendMatch makes string.match return nil if nothing matches, as in Redis. gopher-lua returns no value at all then, which
-// tonumber does not take.
+// mendMatch makes string.match return nil if nothing matches, as in Redis. gopher-lua then returns
+// no value at all, which tonumber rejects.
 func mendMatch(l *lua.LState) {
 	library := l.GetGlobal(lua.StringLibName).(*lua.LTable)
 	match := library.RawGetString("match").(*lua.LFunction).GFunction
@@ -96,7 +96,7 @@ func mendMatch(l *lua.LState) {
 	}))
 }
 
-// Attach says which node the next scripts run at. The zero Node detaches the interpreter.
+// Attach sets the node of the next scripts. The zero Node detaches the interpreter.
 func (in *Interpreter) Attach(n Node) {
 	in.node, in.peer = n, server.NewPeer(in.sent)
 	if n.Peer != nil {
@@ -104,10 +104,10 @@ func (in *Interpreter) Attach(n Node) {
 	}
 }
 
-// SetContext makes scripts fail once ctx is done. They run more slowly then.
+// SetContext makes scripts fail once ctx is done. It makes them slower.
 func (in *Interpreter) SetContext(ctx context.Context) { in.state.SetContext(ctx) }
 
-// Run runs a script and returns its reply as it goes over the wire.
+// Run runs a script and returns its reply in the form of the wire.
 func (in *Interpreter) Run(source string, keys, args []string) []byte {
 	l := in.state
 	f := in.functions[source]
@@ -127,7 +127,7 @@ func (in *Interpreter) Run(source string, keys, args []string) []byte {
 	if err := l.PCall(0, lua.MultRet, nil); err != nil {
 		said := err.Error()
 		if e, ok := errors.AsType[*lua.ApiError](err); ok {
-			if _, ok := e.Object.(*lua.LTable); ok { // of call
+			if _, ok := e.Object.(*lua.LTable); ok { // raised by call
 				return wire(nil, e.Object)
 			}
 			said = e.Object.String()
@@ -140,8 +140,8 @@ func (in *Interpreter) Run(source string, keys, args []string) []byte {
 	return wire(nil, l.Get(1))
 }
 
-// compiled holds the *lua.FunctionProto of each source, which interpreters share: it takes longer to compile a script than to
-// run it.
+// compiled has the *lua.FunctionProto of each source, which interpreters share: it takes longer to
+// compile a script than to run it.
 var compiled sync.Map
 
 func compile(source string) (*lua.FunctionProto, error) {
@@ -156,7 +156,7 @@ func compile(source string) (*lua.FunctionProto, error) {
 	if err != nil {
 		return nil, err
 	}
-	proto.IsVarArg &^= lua.VarArgNeedsArg // no script asks for the table arg, which would be made for each run
+	proto.IsVarArg &^= lua.VarArgNeedsArg // no script uses arg, a table for each run
 	compiled.Store(source, proto)
 	return proto, nil
 }
@@ -175,7 +175,7 @@ func failure(l *lua.LState, message string) *lua.LTable {
 	return t
 }
 
-// call is redis.call, or redis.pcall, which returns what failed instead of raising it.
+// call is redis.call, or redis.pcall, which returns an error instead of raising it.
 func (in *Interpreter) call(l *lua.LState, raise bool) int {
 	args := make([]string, l.GetTop())
 	for i := range args {
@@ -193,7 +193,7 @@ func (in *Interpreter) call(l *lua.LState, raise bool) int {
 	return 1
 }
 
-// answer returns what the node answers to a command.
+// answer returns the node's answer to a command.
 func (in *Interpreter) answer(args []string) (any, error) {
 	if len(args) == 3 && strings.EqualFold(args[0], "publish") {
 		return in.node.Publish(args[1], args[2])
@@ -208,7 +208,7 @@ func (in *Interpreter) answer(args []string) (any, error) {
 	return server.ParseReply(in.parse)
 }
 
-// value is a reply as Lua sees it.
+// value returns a reply as Lua sees it.
 func value(l *lua.LState, v any) lua.LValue {
 	switch v := v.(type) {
 	case nil:
@@ -235,7 +235,7 @@ func value(l *lua.LState, v any) lua.LValue {
 	panic(fmt.Sprintf("a reply of type %T", v))
 }
 
-// wire appends what a script returned, in the Redis serialization protocol.
+// wire appends the result of a script, in the Redis serialization protocol.
 func wire(b []byte, v lua.LValue) []byte {
 	switch v := v.(type) {
 	case lua.LBool:

@@ -18,19 +18,19 @@ import (
 // How often: everybody who listens counts the holds of both sides, from the messages of their releases. While the strangers
 // have had more, the lock is handed over. Otherwise one release in n leaves it to them for a moment, where n is how many are
 // queued here: so those who wait here wait for each other, and not for a stranger each time.
-type strangers struct {
+type redissonPeers struct {
 	some atomic.Int32 // how many cells have strangers
 
-	mu    sync.Mutex
-	of    map[Cell]*stranger
-	tries map[Cell]*trial
-	swept time.Time   // when old trials were last dropped
-	timer *time.Timer // forgets strangers; set while there are some
-	over  bool        // the client is closed
+	mu     sync.Mutex
+	of     map[Cell]*redissonPeer
+	probes map[Cell]*probe
+	swept  time.Time   // when old trials were last dropped
+	timer  *time.Timer // forgets strangers; set while there are some
+	over   bool        // the client is closed
 }
 
 // stranger is what is known of the strangers at one cell.
-type stranger struct {
+type redissonPeer struct {
 	seen    time.Time     // when one was last met or heard
 	balance int           // by how many holds the strangers are ahead
 	queued  int           // how many of this library's wait
@@ -50,54 +50,54 @@ type stranger struct {
 }
 
 // trial is about a cell without known strangers where this client's callers wait.
-type trial struct {
+type probe struct {
 	waits int
 	last  time.Time
 }
 
 const (
 	// remembered is for how long strangers are taken to be there after one was last met or heard.
-	remembered = 10 * time.Second
+	peerMemory = 10 * time.Second
 
 	// A window is first as long as a client takes that has subscribed, or that polls every millisecond. If no stranger comes, the
 	// next is longer, for those who ask seldom; and the lock is left to them for no more than a fifth of the time.
 	firstWindow = 2 * time.Millisecond
 	lastWindow  = 20 * time.Millisecond
-	rest        = 4
+	restFactor  = 4
 
 	// sameMeeting is how long all cells of a lock count as met after one was.
-	sameMeeting = 10 * time.Millisecond
+	sameObservation = 10 * time.Millisecond
 
 	// most is how far one side is ahead at most: what was long ago does not count.
-	most = 100
+	maxBalance = 100
 
 	// Strangers that neither hold the lock nor subscribe are not seen: they poll while the lock is handed from one to the next. So
 	// where callers wait, about two releases a second, in all processes together, leave the lock free: each with the chance that is
 	// its part of that half second. That begins when a client has waited for the lock a few times. A client that asks seldom is met
 	// as often in many short windows as in a few long ones that last as long together. But every waiter is delayed by a whole window.
-	betweenTrials = 500 * time.Millisecond
-	trialWindow   = 6 * time.Millisecond
-	firstTrial    = 4
-	oftenTrial    = 4    // no more than one release in so many is a trial, on average
-	mostTrials    = 1000 // cells of which the waits are counted, at one time
+	probeInterval = 500 * time.Millisecond
+	probeWindow   = 6 * time.Millisecond
+	firstProbe    = 4
+	probeEvery    = 4    // no more than one release in so many is a trial, on average
+	maxProbes     = 1000 // cells of which the waits are counted, at one time
 
 	// Whoever waits for strangers that publish nothing (spin locks, fair locks) asks this often, about.
-	betweenLooks = 5 * time.Millisecond
-	noise        = 20 * time.Millisecond // of a TTL that was read twice
+	pollInterval = 5 * time.Millisecond
+	ttlNoise     = 20 * time.Millisecond // of a TTL that was read twice
 
 	// between is how much later a waiter looks than the one before it in the queue, after a stranger has released the lock.
-	between     = 10 * time.Millisecond
-	betweenLast = 200 * time.Millisecond
+	lookDelay    = 10 * time.Millisecond
+	maxLookDelay = 200 * time.Millisecond
 )
 
 // at is the cell as the key of a map.
 func at(c Cell) Cell { return Cell{Node: c.Node, Name: c.Name} }
 
 // meet notes that a stranger holds the lock at a cell. It is called with the call's mu held.
-func (c *call) meet(cell int, r core.Reply) {
-	silent := c.lock.client.strangers.meet(c.lock, cell, r.TTL)
+func (c *call) observePeer(cell int, r core.Reply) {
+	silent := c.lock.client.peers.observe(c.lock, cell, r.TTL)
 	if silent && c.waits != nil && r.Position <= 1 {
-		time.AfterFunc(betweenLooks/2+time.Duration(c.machine.Draw(int(betweenLooks))), func() {
+		time.AfterFunc(pollInterval/2+time.Duration(c.machine.Draw(int(pollInterval))), func() {
 			if c.lock.client.Begin() != nil {
 				return
 			}
@@ -109,7 +109,7 @@ func (c *call) meet(cell int, r core.Reply) {
 
 // meet notes that strangers want a lock: who has one cell is on the way to the others. The stranger's key lasts for ttl. meet reports
 // whether they release the lock without a message.
-func (s *strangers) meet(l *Lock, i int, ttl time.Duration) (silent bool) {
+func (s *redissonPeers) observe(l *Lock, i int, ttl time.Duration) (silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over {
@@ -117,7 +117,7 @@ func (s *strangers) meet(l *Lock, i int, ttl time.Duration) (silent bool) {
 	}
 	now := time.Now()
 	cells := l.cells
-	if now.Sub(l.metAt) < sameMeeting && s.of[at(l.cells[i])] != nil {
+	if now.Sub(l.metAt) < sameObservation && s.of[at(l.cells[i])] != nil {
 		cells = cells[i : i+1]
 	} else {
 		l.metAt = now
@@ -126,10 +126,10 @@ func (s *strangers) meet(l *Lock, i int, ttl time.Duration) (silent bool) {
 		cell = at(cell)
 		if s.of[cell] == nil {
 			if s.of == nil {
-				s.of = make(map[Cell]*stranger)
+				s.of = make(map[Cell]*redissonPeer)
 			}
-			s.of[cell] = &stranger{used: true, waiters: make(map[*call]int)}
-			delete(s.tries, cell)
+			s.of[cell] = &redissonPeer{used: true, waiters: make(map[*call]int)}
+			delete(s.probes, cell)
 		}
 		s.of[cell].seen = now
 	}
@@ -137,26 +137,26 @@ func (s *strangers) meet(l *Lock, i int, ttl time.Duration) (silent bool) {
 	st, c := s.of[at(l.cells[i])], l.client
 	if !st.used { // not all of them publish their releases
 		st.used, st.counted = true, true
-		st.balance = min(st.balance+1, most)
+		st.balance = min(st.balance+1, maxBalance)
 	}
 	if s.timer == nil {
-		s.timer = time.AfterFunc(remembered, func() { c.forgetStrangers(false) })
+		s.timer = time.AfterFunc(peerMemory, func() { c.forgetPeers(false) })
 	}
 	if until := now.Add(ttl); ttl > 0 {
 		// The key lasts for longer than it did, and nobody was heard: it was acquired again, or renewed, which is seldom.
-		if !st.until.IsZero() && until.Sub(st.until) > noise {
+		if !st.until.IsZero() && until.Sub(st.until) > ttlNoise {
 			st.silent = now
 		}
 		st.until = until
 	}
-	return !st.silent.IsZero() && now.Sub(st.silent) < remembered
+	return !st.silent.IsZero() && now.Sub(st.silent) < peerMemory
 }
 
 // hearStrangers subscribes a call to the releases of the strangers that are known at its cells. It is called by the goroutine
 // of the call.
-func (c *call) hearStrangers() {
+func (c *call) listenToPeers() {
 	client := c.lock.client
-	s := &client.strangers
+	s := &client.peers
 	client.subscriptions.mu.Lock()
 	defer client.subscriptions.mu.Unlock()
 	if client.subscriptions.closed {
@@ -172,14 +172,14 @@ func (c *call) hearStrangers() {
 		}
 		s.mu.Unlock()
 		if st != nil && st.stop == nil {
-			st.stop = cell.Node.Listen(wire.UnlockChannel(cell.Name), func(message string) { client.heardStranger(cell, message) })
+			st.stop = cell.Node.Listen(wire.UnlockChannel(cell.Name), func(message string) { client.heardPeer(cell, message) })
 		}
 	}
 }
 
 // ignoreStrangers ends what hearStrangers began. The subscription stays.
-func (c *call) ignoreStrangers() {
-	s := &c.lock.client.strangers
+func (c *call) ignorePeers() {
+	s := &c.lock.client.peers
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, cell := range c.lock.cells {
@@ -190,8 +190,8 @@ func (c *call) ignoreStrangers() {
 }
 
 // forgetStrangers ends the subscriptions at cells where no stranger has been met or heard for a while, or all of them.
-func (c *Client) forgetStrangers(all bool) {
-	s := &c.strangers
+func (c *Client) forgetPeers(all bool) {
+	s := &c.peers
 	c.subscriptions.mu.Lock()
 	defer c.subscriptions.mu.Unlock()
 	var stops []func()
@@ -199,7 +199,7 @@ func (c *Client) forgetStrangers(all bool) {
 	s.over = s.over || all
 	next := time.Duration(0)
 	for cell, st := range s.of {
-		if left := remembered - time.Since(st.seen); left > 0 && !s.over {
+		if left := peerMemory - time.Since(st.seen); left > 0 && !s.over {
 			if next == 0 || left < next {
 				next = left
 			}
@@ -228,12 +228,12 @@ func (c *Client) forgetStrangers(all bool) {
 
 // heardStranger takes a message on Redisson's channel, or "" when messages may have been missed. Anybody who may publish can
 // send one: it makes waiters look, and no more.
-func (c *Client) heardStranger(cell Cell, message string) {
+func (c *Client) heardPeer(cell Cell, message string) {
 	if c.Begin() != nil {
 		return
 	}
 	defer c.End()
-	s := &c.strangers
+	s := &c.peers
 	s.mu.Lock()
 	st := s.of[cell]
 	if st == nil {
@@ -246,16 +246,16 @@ func (c *Client) heardStranger(cell Cell, message string) {
 	case theirs:
 		st.seen, st.used = time.Now(), true
 		if !st.counted {
-			st.balance = min(st.balance+1, most)
+			st.balance = min(st.balance+1, maxBalance)
 		}
 		st.counted = false
 		st.until, st.silent = time.Time{}, time.Time{}
 	default:
 		if !wire.GivesUp(message) {
-			st.balance = max(st.balance-1, -most)
+			st.balance = max(st.balance-1, -maxBalance)
 		}
 		if window > 0 {
-			st.open(min(window, lastWindow))
+			st.openWindow(min(window, lastWindow))
 		}
 		s.mu.Unlock()
 		return
@@ -285,7 +285,7 @@ func (c *Client) heardStranger(cell Cell, message string) {
 	if st.nudge != nil {
 		return
 	}
-	st.nudge = time.AfterFunc(min(time.Duration(nearest)*between, betweenLast), func() {
+	st.nudge = time.AfterFunc(min(time.Duration(nearest)*lookDelay, maxLookDelay), func() {
 		if c.Begin() != nil {
 			return
 		}
@@ -305,12 +305,12 @@ func (c *call) position(cell int) (n int, waits bool) {
 }
 
 // open notes that the lock is left to the strangers. It is called with the mutex of the strangers held.
-func (st *stranger) open(window time.Duration) {
+func (st *redissonPeer) openWindow(window time.Duration) {
 	st.opened, st.window, st.used, st.counted = time.Now(), window, false, false
 }
 
 // next is the length of the next window, for a lock of so many nodes. Redisson's clients take these one after the other.
-func (st *stranger) next(nodes int) time.Duration {
+func (st *redissonPeer) next(nodes int) time.Duration {
 	first := firstWindow
 	if nodes > 1 {
 		first = min(2*firstWindow*time.Duration(nodes), lastWindow)
@@ -333,20 +333,20 @@ func (c *call) leaveOpen() int64 {
 	if c.turn == nil {
 		waited = 0
 	}
-	s := &client.strangers
+	s := &client.peers
 	if s.some.Load() == 0 && waited == 0 { // nobody is met, and nobody waits
 		return ordinary
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var known *stranger // where they are furthest behind: if they have a part of the lock, they are not behind there
+	var known *redissonPeer // where they are furthest behind: if they have a part of the lock, they are not behind there
 	for _, cell := range c.lock.cells {
 		if st := s.of[at(cell)]; st != nil && (known == nil || st.balance < known.balance) {
 			known = st
 		}
 	}
 	if known == nil {
-		return s.try(at(c.lock.cells[0]), waited/time.Duration(queued+1), c.machine.Draw)
+		return s.probe(at(c.lock.cells[0]), waited/time.Duration(queued+1), c.machine.Draw)
 	}
 	if waited > 0 {
 		known.queued = queued
@@ -354,45 +354,45 @@ func (c *call) leaveOpen() int64 {
 	n := known.queued + 1
 	switch {
 	case known.balance > 0,
-		!known.used && time.Since(known.opened) < known.window*(1+rest),
+		!known.used && time.Since(known.opened) < known.window*(1+restFactor),
 		c.machine.Draw(n*n) >= n-known.balance: // one in n, and more often the further behind the strangers are
 		return 0
 	}
 	window := known.next(len(c.lock.nodes))
 	for _, cell := range c.lock.cells {
 		if st := s.of[at(cell)]; st != nil {
-			st.open(window)
+			st.openWindow(window)
 		}
 	}
 	return window.Milliseconds()
 }
 
 // try decides whether to leave a lock to strangers that nobody has met. It is called with mu held.
-func (s *strangers) try(cell Cell, waited time.Duration, random func(n int) int) int64 {
+func (s *redissonPeers) probe(cell Cell, waited time.Duration, random func(n int) int) int64 {
 	if waited == 0 || s.over {
 		return ordinary
 	}
-	now, t := time.Now(), s.tries[cell]
+	now, t := time.Now(), s.probes[cell]
 	switch {
 	case t == nil:
-		if s.tries == nil {
-			s.tries = make(map[Cell]*trial)
+		if s.probes == nil {
+			s.probes = make(map[Cell]*probe)
 		}
-		if len(s.tries) >= mostTrials && now.Sub(s.swept) > remembered {
+		if len(s.probes) >= maxProbes && now.Sub(s.swept) > peerMemory {
 			s.swept = now
-			maps.DeleteFunc(s.tries, func(_ Cell, t *trial) bool { return now.Sub(t.last) > remembered })
+			maps.DeleteFunc(s.probes, func(_ Cell, t *probe) bool { return now.Sub(t.last) > peerMemory })
 		}
-		if len(s.tries) >= mostTrials {
+		if len(s.probes) >= maxProbes {
 			return ordinary
 		}
-		t = &trial{}
-		s.tries[cell] = t
-	case now.Sub(t.last) > remembered:
-		*t = trial{}
+		t = &probe{}
+		s.probes[cell] = t
+	case now.Sub(t.last) > peerMemory:
+		*t = probe{}
 	}
 	t.last = now
-	if t.waits++; t.waits <= firstTrial || random(int(betweenTrials/time.Microsecond)) >= int(min(waited, betweenTrials/oftenTrial)/time.Microsecond) {
+	if t.waits++; t.waits <= firstProbe || random(int(probeInterval/time.Microsecond)) >= int(min(waited, probeInterval/probeEvery)/time.Microsecond) {
 		return ordinary
 	}
-	return -trialWindow.Milliseconds()
+	return -probeWindow.Milliseconds()
 }
