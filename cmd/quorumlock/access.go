@@ -121,7 +121,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "nothing can be changed here: use GET or HEAD", http.StatusMethodNotAllowed)
-	case r.URL.Path == "/healthz", r.URL.Path == "/readyz": // probes need no password, and get no details
+	case r.URL.Path == "/healthz", r.URL.Path == "/readyz": // for probes, without details
 		g.next.ServeHTTP(w, r)
 	case g.localOnly && !isLocal(r.Host):
 		http.Error(w, "use localhost or the loopback address in the URL; if a proxy in front decides who may look, start serve with --without-auth", http.StatusMisdirectedRequest)
