@@ -61,8 +61,10 @@
 //     pending releases for each node.
 //  9. Waiters are served in the order of their calls of Lock, across processes. Between processes,
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
-//     most nodes agree. A handoff costs the same for 4 waiters and for 256. A lock that becomes
-//     free by expiry is passed on within two seconds, however many dead waiters are queued.
+//     most nodes agree. While nodes are busy, a caller with less than 250 ms left may pause
+//     instead of asking them. A handoff costs the same for 4 waiters and for 256.
+//     A lock that becomes free by expiry is passed on within two seconds, however many dead waiters
+//     are queued.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
 //  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
 //     While both wait, each side gets at least about a third of the grants. See docs/redisson.md.
