@@ -115,21 +115,21 @@ type Machine struct {
 	ownRefused bool  // a TryLock: refused, and only for ended holds of this client
 
 	attempt           int32
-	began             Time // the call
-	asked             Time // before the last attempt was sent: the validity counts from here
-	successor         bool // the successor of the last attempt has the lock, or is about to
-	contestedAttempts int  // calls of tolerance, which doubles with each
-	shortWaits        int  // attempts that did not wait for slow nodes: see limitWait
-	lastHolder        quorumlock.Owner
-	sameHolderCount   int    // consecutive attempts that met lastHolder
-	undecided         bool   // a TryLock: nobody is certain to have the lock
-	refusedByOthers   bool   // a cell refused, and not for an ended hold of this client
-	contends          bool   // a TryLock: the last attempt met no owner of a whole member
-	takenInOrder      bool   // another client takes the cells one after another: see Taken
-	refreshOften      bool   // the waiter is second in a queue, and refreshes like the first
-	lastPosition      int    // the furthest Cell.Position; negative: unknown
-	reason            Reason // of the last failed attempt
-	unconfirmedYields int    // cells that granted and have yet to answer the Yield
+	began             Time             // the call
+	asked             Time             // before the last attempt; the validity counts from here
+	successor         bool             // the last attempt's successor has the lock, or is about to
+	contestedAttempts int              // calls of tolerance, which doubles with each
+	shortWaits        int              // attempts that did not wait for slow nodes: see limitWait
+	lastHolder        quorumlock.Owner // a TryLock: the contender that isUndecided met last
+	sameHolderCount   int              // consecutive attempts that met lastHolder
+	undecided         bool             // a TryLock: nobody is certain to have the lock
+	refusedByOthers   bool             // a cell refused, and not for an ended hold of this client
+	contends          bool             // a TryLock: the last attempt met no owner of a whole member
+	takenInOrder      bool             // another client takes the cells in order: see Taken
+	refreshOften      bool             // the waiter is second in a queue: it refreshes like the first
+	lastPosition      int              // the furthest Cell.Position; negative: unknown
+	reason            Reason           // of the last failed attempt
+	unconfirmedYields int              // cells that granted and have yet to answer the Yield
 
 	giveUpAt        time.Duration // when the attempt ends without the missing answers; 0: never
 	nextAttemptAt   time.Duration // in Waiting: the time of the next attempt
@@ -137,11 +137,11 @@ type Machine struct {
 	waitingSince    time.Duration // when Waiting began
 	refresh         time.Duration // refreshAfter at the last attempt, as the nodes were told
 
-	token      uint64
+	token      uint64        // chosen by agree; valid from then on
 	since      Time          // when the hold began
 	start      Time          // before the attempt or renewal that the validity counts from
 	suspended  time.Duration // the lead of Boot over Mono since start: see compareClocks
-	ttl        time.Duration
+	ttl        time.Duration // counts from start; HandTTL after a handoff, until it is renewed
 	renew      time.Duration // when the next renewal is due; 0: none
 	renewalDue time.Duration // when the first renewal since the last won one was due
 	late       bool          // the last decided renewal found no quorum
@@ -149,14 +149,14 @@ type Machine struct {
 	slots      []int32       // of each semaphore: the slot of the hold, or the preferred one
 	oneSlot    bool          // the attempt takes these slots and no others
 	searchFrom uint64        // random, of each attempt: where cells search for a free slot
-	rounds     []*round
-	last       int32 // the number of the last round
+	rounds     []*round      // renewals with unanswered calls
+	last       int32         // the number of the last round
 
 	keep     bool          // an Unlock for which granted cells keep the key until kept
 	park     bool          // the Unlock was a Detach
 	parked   bool          // a quorum confirmed the Park while the hold was valid
-	returns  bool          // an Attach failed, and another one may take the hold over
-	kept     time.Duration // by the monotonic clock
+	returns  bool          // an Attach failed, or was given back: another may take the hold over
+	kept     time.Duration // when the kept keys expire, by the monotonic clock
 	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
 
 	fx Effects

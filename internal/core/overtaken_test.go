@@ -60,7 +60,7 @@ func TestALateGrantBesideASuccessorIsGivenBack(t *testing.T) {
 	want(t, m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7})), 2, ReleaseAndLeave)
 }
 
-// The release ran before the attempt, at a node whose grant UnlockAfter did not know.
+// The release ran before the attempt, at a node that UnlockAfter did not know to have granted.
 func TestALateGrantBesideAKeepIsGivenBack(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)

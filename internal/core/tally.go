@@ -62,7 +62,7 @@ func (v Vote) facts() facts { return facts(0).with(saidYes, v == Yes).with(maySa
 type counts [numFacts]int32
 
 // tally counts, for each fact, the cells of a tree and the members of its groups. A changed cell
-// changes only the counts on its way to the root: an answer costs the same for any number of cells.
+// changes only the counts on its way to the root: a change costs the same for any number of cells.
 type tally struct {
 	tree  Tree
 	cells []facts

@@ -192,7 +192,7 @@ func TestBrokenExactlyWhenSomebodyElseCouldHoldAPart(t *testing.T) {
 	}
 }
 
-// If a quorum is a majority, the cells that are left and those that are gone are never both enough.
+// If a quorum is a majority, the cells that are left and the others are never both enough.
 func TestAMajorityThatIsHeldIsNotBroken(t *testing.T) {
 	for _, s := range []shape{nodeLock(), redLock(2, 3), redLock(3, 4), redLock(3, 5), redLock(4, 5), multiLock(redLock(2, 3), nodeLock(), redLock(3, 4))} {
 		t.Run(s.String(), func(t *testing.T) {
