@@ -126,7 +126,7 @@ type Machine struct {
 	refusedByOthers   bool             // a cell refused, and not for an ended hold of this client
 	contends          bool             // a TryLock: the last attempt met no owner of a whole member
 	takenInOrder      bool             // another client takes the cells in order: see Taken
-	refreshOften      bool             // the waiter is second in a queue: it refreshes like the first
+	refreshOften      bool             // the waiter is second in a queue: refreshes like the first
 	lastPosition      int              // the furthest Cell.Position; negative: unknown
 	reason            Reason           // of the last failed attempt
 	unconfirmedYields int              // cells that granted and have yet to answer the Yield
