@@ -1,12 +1,12 @@
 package core
 
-// agree sets the token to the highest that a cell granted, and makes sure that a quorum of the cells counts on from
-// there. Usually all agree already.
+// agree sets the token to the highest one granted, and makes sure that a quorum of the cells has
+// counted it. Usually all cells granted the same token.
 //
-// Why tokens rise with every grant: two grants share a node that granted both. Before the first grant was over, the
-// counter of that node was at least at the first grant's token, so the second grant got a higher one there. Only cells
-// that granted are raised, and only while the owner has the lock there: a late raise could set the counter to a token
-// that another holder has.
+// Tokens rise with every grant: the quorums of two grants share a node. Its counter reached the
+// first token before the first grant was decided, so the second grant gets a higher one there. Only
+// cells that granted are raised, and only while the owner has the lock there: a late raise could
+// set the counter to the token of another holder.
 func (m *Machine) agree(now Time) {
 	m.phase, m.token, m.giveUpAt = Agreeing, 0, 0
 	for i := range m.Cells {
@@ -27,8 +27,8 @@ func (m *Machine) agree(now Time) {
 	}
 }
 
-// vote is a cell's vote on the token, by what it granted: its counter may already be higher. It is Unanswered if the cell has to
-// be raised, or has not answered the attempt.
+// vote returns a cell's vote on the token: Yes if it granted that token or a higher one, since it
+// has counted past it; Unanswered if it needs a raise, or has not answered the attempt.
 func (m *Machine) vote(i int) Vote {
 	switch token := m.tokenAt(i); {
 	case token >= m.token:
@@ -43,8 +43,8 @@ func (m *Machine) raise(i int) {
 	m.call(Call{Do: Raise, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, From: m.tokenAt(i), Token: m.token})
 }
 
-// join counts the vote of a cell that answers, or hands over, once the token is chosen. Otherwise one raise that fails would end an
-// attempt that a quorum has granted. After lastTry a TryLock has no time for a raise.
+// join adds the vote of a cell that answers or hands over late. Otherwise one failed raise would
+// end an attempt that a quorum granted. After lastTry a TryLock has no time for a raise.
 func (m *Machine) join(now Time, i int) {
 	c := &m.Cells[i]
 	c.vote = m.vote(i)
@@ -58,7 +58,7 @@ func (m *Machine) join(now Time, i int) {
 	m.decide(now)
 }
 
-// decide ends the agreement as soon as its votes do. It waits for silent cells as long as a refused attempt does.
+// decide ends the agreement as soon as its votes do. Silent cells have as long as after a refusal.
 func (m *Machine) decide(now Time) {
 	switch t := m.tallies(); t.result(saidYes, maySayYes) {
 	case VoteWon:
@@ -66,13 +66,15 @@ func (m *Machine) decide(now Time) {
 	case VoteLost:
 		m.disagree(now)
 	default:
-		if m.giveUpAt == 0 && !t.holds(mayTakeToken) { // every quorum needs a cell that has yet to answer the attempt
+		// Every quorum needs a cell that has not answered the attempt.
+		if m.giveUpAt == 0 && !t.holds(mayTakeToken) {
 			m.giveUpAt = now.Mono + m.tolerance()
 		}
 	}
 }
 
-// tokenAt is the token of the owner that is about to hold, at a cell; 0 if it does not have it.
+// tokenAt returns the token, at a cell, of the owner that is about to hold; 0 if the cell does not
+// count for that owner.
 func (m *Machine) tokenAt(i int) uint64 {
 	c := &m.Cells[i]
 	switch {
@@ -98,25 +100,26 @@ func (m *Machine) raised(now Time, call Call, r Reply) {
 	m.decide(now)
 }
 
-// disagree ends an attempt whose token no quorum has.
+// disagree ends an attempt without a quorum for its token.
 func (m *Machine) disagree(now Time) {
 	if m.successor {
-		for i := range m.Cells { // what the attempt's own owner has got is of no use
+		for i := range m.Cells { // the own owner's grants are of no use
 			if s := m.Cells[i].State; s == Granted || s == Unknown {
 				m.call(Call{Do: Release, Cell: int32(i), Attempt: m.attempt})
 			}
 		}
-		m.ask(now) // the next attempt takes over what the successor has
+		m.ask(now) // the next attempt takes over the successor's cells
 		return
 	}
 	for i := range m.Cells {
 		if c := &m.Cells[i]; c.failed && c.State == Granted {
-			c.State = Unknown // a yield that is not answered must not delay the next attempt
+			c.State = Unknown // the next attempt must not wait for its Yield
 		}
 	}
 	m.changed++
 	why := m.refusal()
-	if why == HeldOrNone && m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 { // the keys may have expired before the raise
+	// The keys may have expired before the raise.
+	if why == HeldOrNone && m.cfg.Drift.Validity(m.cfg.TTL, now.Since(m.asked)) <= 0 {
 		why = TooLate
 	}
 	m.abandonAttempt(now, why)

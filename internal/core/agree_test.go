@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// disagreeing is a machine that two of its three cells have granted, with the tokens 7 and 9: the first cell is asked for a raise.
+// disagreeing returns a machine with grants of two of three cells, with tokens 7 and 9. The first
+// cell is asked for a raise.
 func disagreeing(t *testing.T) *Machine {
 	t.Helper()
 	m := start(2, 3)
@@ -17,13 +18,14 @@ func disagreeing(t *testing.T) *Machine {
 	return m
 }
 
-// The cells that granted first chose the token. A raise that fails at one of them ends no attempt that a quorum has granted.
+// The cells that granted first chose the token. A raise that fails at one of them does not end an
+// attempt that a quorum granted.
 func TestARaiseThatFailsAtAMinorityEndsNoAttempt(t *testing.T) {
 	failed := answer(Raise, 0, Reply{Err: errNoAnswer})
 	for _, tt := range []struct {
 		name   string
 		late   Reply
-		raised bool // the late cell is
+		raised bool // the late cell is raised
 		got    bool
 	}{
 		{"a lower token", Reply{OK: true, Token: 8}, true, true},
@@ -32,7 +34,7 @@ func TestARaiseThatFailsAtAMinorityEndsNoAttempt(t *testing.T) {
 		{"a refusal", Reply{Holder: "other:1", TTL: time.Second}, false, false},
 		{"a failure", Reply{Err: errNoAnswer}, false, false},
 	} {
-		for _, first := range []bool{true, false} { // the late answer comes before the raise has failed
+		for _, first := range []bool{true, false} { // the late answer comes before the failed raise
 			m := disagreeing(t)
 			events := []Event{answer(Acquire, 2, tt.late), failed}
 			if !first {
@@ -57,7 +59,7 @@ func TestARaiseThatFailsAtAMinorityEndsNoAttempt(t *testing.T) {
 	}
 }
 
-// The same for a MultiLock: each of its members needs a quorum of its own.
+// The same for a MultiLock: each member needs a quorum of its own.
 func TestARaiseThatFailsAtAMinorityEndsNoAttemptOfAMultiLock(t *testing.T) {
 	two := Majority(2, 3)
 	m := New(&Config{Tree: Every([]Tree{two, two}), TTL: 10 * time.Second, NodeTimeout: time.Second, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
@@ -78,7 +80,7 @@ func TestARaiseThatFailsAtAMinorityEndsNoAttemptOfAMultiLock(t *testing.T) {
 	}
 }
 
-// A handoff counts that comes once the token is chosen, and once only, however often its message comes.
+// A handoff counts after the token is chosen, but once, however often its message comes.
 func TestARaiseThatFailsAtAMinorityEndsNoHandoff(t *testing.T) {
 	for token, want := range map[uint64]int{8: 1, 9: 0} { // raises
 		m := start(2, 3)
@@ -109,7 +111,7 @@ func TestARaiseThatFailsAtAMinorityEndsNoHandoff(t *testing.T) {
 	}
 }
 
-// Where a silent cell would have to take the token, it is waited for as long as after a refusal.
+// If a quorum for the token needs a silent cell, the wait for it is as long as after a refusal.
 func TestAnAgreementDoesNotWaitLongForASilentCell(t *testing.T) {
 	m := disagreeing(t)
 	if m.Wake() != 0 {
@@ -129,7 +131,7 @@ func TestAnAgreementDoesNotWaitLongForASilentCell(t *testing.T) {
 	}
 }
 
-// A grant of another slot has no vote on the token of the semaphore's hold, however late it comes.
+// A late grant of another slot has no vote on the token of the hold.
 func TestALateGrantOfAnotherSlotIsNotRaised(t *testing.T) {
 	for slot, want := range map[int32]int{0: 0, 1: 1} {
 		m, asked := newSemaphore(t, 5, 3, false)
@@ -143,7 +145,7 @@ func TestALateGrantOfAnotherSlotIsNotRaised(t *testing.T) {
 	}
 }
 
-// A TryLock takes three node timeouts at most, so it begins no raise after two.
+// A TryLock lasts for three node timeouts at most, so it begins no raise after two.
 func TestATryLockBeginsNoRaiseAfterTwoNodeTimeouts(t *testing.T) {
 	for late, want := range map[time.Duration]Do{0: Raise, time.Millisecond: ReleaseAndLeave} {
 		m := try(2, 3, time.Millisecond)
@@ -170,7 +172,7 @@ func TestATryLockBeginsNoRaiseAfterTwoNodeTimeouts(t *testing.T) {
 	}
 }
 
-// A cell takes no token once the key of a slow attempt has expired there. That is no lack of a quorum.
+// A cell takes no token after the key of a slow attempt has expired. That is no lack of a quorum.
 func TestAnAgreementThatEndsAfterTheValidityIsTooLate(t *testing.T) {
 	for late, want := range map[time.Duration]Reason{9 * time.Second: HeldOrNone, 10 * time.Second: TooLate} {
 		m := disagreeing(t)
@@ -181,7 +183,7 @@ func TestAnAgreementThatEndsAfterTheValidityIsTooLate(t *testing.T) {
 	}
 }
 
-// Nodes that have granted were there a moment ago. So a TryLock tries again, even where the raises at most of them fail.
+// Nodes that granted were up a moment ago. So a TryLock tries again, though most raises fail.
 func TestATryLockTriesAgainAfterRaisesThatFail(t *testing.T) {
 	m := try(3, 5, time.Millisecond)
 	m.Step(at(0), Event{Kind: Start})

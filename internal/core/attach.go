@@ -6,22 +6,23 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Source is a hold that an Attach takes over. It is immutable.
+// Source is a parked hold, which an Attach takes over. It is immutable.
 type Source struct {
 	Token  uint64   // of the hold
-	Counts []uint64 // of each cell: the last token that it had counted when the hold was parked; see Parked
+	Counts []uint64 // of each cell: the last token that it had counted at the Park
 }
 
-// Whose says which owner a call is about.
+// Whose selects the owner of a call.
 type Whose uint8
 
 const (
 	Own    Whose = iota // the attempt's own, or its successor
-	Parked              // the owner for whom a Detach parks the hold
-	Former              // the owner from whom an Attach takes it
+	Parked              // the owner of no process, to which a Detach passes the hold
+	Former              // the parked owner, from which an Attach takes the hold
 )
 
-// detach ends the hold here, and parks it for a while: at the cells, an owner has it who is nobody. A hold that is lost is released.
+// detach ends the hold here and parks it: the cells pass it to an owner that belongs to no process.
+// A lost hold is released.
 func (m *Machine) detach(now Time, keep time.Duration) {
 	if m.phase == Holding {
 		m.endHold(now, keep, Park)
@@ -30,10 +31,10 @@ func (m *Machine) detach(now Time, keep time.Duration) {
 	}
 }
 
-// keeps reports whether cells keep the key that the hold leaves.
+// keeps reports whether the cells that granted keep a key after the Unlock.
 func (m *Machine) keeps() bool { return m.keep || m.park }
 
-// unpark releases what a Detach has parked, if no quorum has confirmed it while the hold was valid: nobody will take it over.
+// unpark releases a parked hold that no quorum confirmed in time: nobody will take it over.
 func (m *Machine) unpark() {
 	m.released = No
 	for i := range m.Cells {
@@ -43,8 +44,8 @@ func (m *Machine) unpark() {
 	}
 }
 
-// Parked returns the hold that a Detach has parked, if a quorum has confirmed it. A cell that has not confirmed may have it, too: then it
-// has counted no token since it granted the hold.
+// Parked returns the hold that a Detach has parked, if a quorum has confirmed it. A cell without an
+// answer may have it as well, and then has counted no token since its grant.
 func (m *Machine) Parked() (s Source, ok bool) {
 	if !m.parked || m.released != Yes {
 		return s, false
@@ -56,18 +57,18 @@ func (m *Machine) Parked() (s Source, ok bool) {
 	return s, true
 }
 
-// attach asks a cell to pass the hold on.
+// attach asks a cell to pass the hold to the attempt's owner.
 func (m *Machine) attach(cell int) {
 	c := &m.Cells[cell]
 	c.pending++
 	m.call(Call{Do: Attach, Cell: int32(cell), Of: c.of, Attempt: m.attempt, Token: m.cfg.Source.Counts[c.of]})
 }
 
-// attached takes a cell's answer to an Attach.
+// attached handles a cell's answer to an Attach.
 func (m *Machine) attached(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
-	// The process that has detached the hold may have its nodes in another order.
+	// The process that detached the hold may have its nodes in another order.
 	if r.Moved && c.of == call.Cell && r.Of != c.of && int(r.Of) < len(m.Cells) && m.phase <= Holding {
 		c.of = r.Of
 		m.attach(int(call.Cell))
@@ -87,8 +88,8 @@ func (m *Machine) attached(now Time, call Call, r Reply) {
 	}
 }
 
-// undo is what an Attach that is over asks for at a cell that it has got: it returns the hold to the former owner, so that another Attach may
-// take it over. After a hold, or if no quorum can take it over any more, the key is released.
+// undo returns the call that ends an Attach at a cell. Return passes the hold back, for another
+// Attach. After a hold, or once no quorum can take it over, Release frees the key.
 func (m *Machine) undo() Do {
 	if m.returns {
 		return Return
@@ -113,7 +114,8 @@ func (m *Machine) noteAttached(c *Cell, r Reply) {
 	}
 }
 
-// countAttach decides an Attach, once a quorum has passed the hold on, or cannot any more, or all cells have answered.
+// countAttach decides an Attach: once a quorum has passed the hold on, once no quorum can, once
+// another owner has a quorum, or with the last answer.
 func (m *Machine) countAttach(now Time) {
 	t := m.tallies()
 	switch {
@@ -146,8 +148,8 @@ func (m *Machine) hasRivals() bool {
 	return false
 }
 
-// TakenOver returns the other owner who has taken the hold over at a quorum, as the answers say: he may have passed it back at one node
-// before he got it at another.
+// TakenOver returns the other owner that has taken the hold over at a quorum, "" if none. Answers
+// are of different moments: it may have passed one cell back before it got the next.
 func (m *Machine) TakenOver() quorumlock.Owner {
 	cells := make(map[quorumlock.Owner]int)
 	for i := range m.Cells {
@@ -160,7 +162,7 @@ func (m *Machine) TakenOver() quorumlock.Owner {
 	return ""
 }
 
-// returnHold passes back a hold that was just attached: nobody wants it here.
+// returnHold passes back a hold that was just attached, because nobody wants it here.
 func (m *Machine) returnHold(now Time) {
 	if m.phase != Holding {
 		m.unlock(now, 0)
@@ -174,7 +176,7 @@ func (m *Machine) returnHold(now Time) {
 	}
 }
 
-// undoAttach gives back what an Attach that fails has got at a cell, or may have.
+// undoAttach gives up the certain or possible grant of a failed Attach at a cell.
 func (m *Machine) undoAttach(i int, why Reason) {
 	m.returns = why != Gone
 	if c := &m.Cells[i]; c.State == Granted || c.State == Unknown || c.pending > 0 {

@@ -6,11 +6,11 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// ask begins an attempt: it asks every cell for the lock, for an owner of its own. The attempt also names a successor, an
-// owner to whom a cell hands the lock when the waiter's turn comes. Either may win.
+// ask begins an attempt: it asks each cell for the lock, for an owner of its own. It also names a
+// successor, to which a cell hands the lock in the waiter's turn. Either may win.
 //
-// This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with the nodes asked at the same time, and
-// with a fencing token that a quorum of them agrees on.
+// This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with parallel requests
+// and a fencing token that a quorum agrees on.
 func (m *Machine) ask(now Time) {
 	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
 	m.asked = now
@@ -34,12 +34,13 @@ func (m *Machine) ask(now Time) {
 	m.changed++
 }
 
-// acquired takes an answer to an attempt.
+// acquired handles an answer to an attempt.
 func (m *Machine) acquired(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
 	foreign := r.Again && !c.restored
-	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined // the attempt has the lock there, or may have it
+	// The attempt has the lock there, or may have it.
+	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined
 	if call.Attempt != m.attempt {
 		if m.outdated(call, got, r.Err != nil); r.Err != nil && c.State == Asked {
 			c.failed = true
@@ -47,7 +48,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		}
 		return
 	}
-	renewed := c.State == Granted // a renewal has said so
+	renewed := c.State == Granted // a renewal has shown it
 	if c.State == Asked {
 		if m.note(now, c, r); r.Elsewhere {
 			m.name(int(call.Cell), r.Slot)
@@ -66,7 +67,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			if got {
 				m.straggled(call, r.Err != nil)
 			}
-		case m.shared && c.State == Granted && r.OK: // the Downgrade was before it
+		case m.shared && c.State == Granted && r.OK: // the Downgrade came before the grant
 			m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt})
 		case m.phase == Agreeing:
 			m.join(now, int(call.Cell))
@@ -77,24 +78,25 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 		}
 	case Yielding, Waiting:
 		if got {
-			c.State = Unknown // until the yield is answered
+			c.State = Unknown // until the Yield is answered
 			m.yield(int(call.Cell))
 		}
 		m.learnReason()
-		if m.phase == Waiting && m.reason.isHeld() && c.State == Queued && m.looksAgain() { // this refusal may tell when a quorum of the keys will have expired
+		// This refusal may show when a quorum of the keys expires.
+		if m.phase == Waiting && m.reason.isHeld() && c.State == Queued && m.looksAgain() {
 			m.nextAttemptAt = min(m.nextAttemptAt, now.Mono+m.pause(now))
 		}
 		m.review(now)
-	case Releasing, Over: // a release is on its way behind it, or neither has been sent
+	case Releasing, Over: // a release was sent behind it, or neither was sent
 		if c.awaited {
 			m.releaseAwaited(call, got, r.Err != nil)
 			return
 		}
-		restored := c.State == Granted && !r.OK && !r.Unsent  // the key, but the waiter may be queued
-		if c.bare && (c.Refused || c.Duplicate) || restored { // which does not take the waiter out of the queue
+		restored := c.State == Granted && !r.OK && !r.Unsent  // has the key; may queue the waiter
+		if c.bare && (c.Refused || c.Duplicate) || restored { // the release left the queue as it is
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: !m.successorHolds()})
 		}
-		if m.keep && renewed { // and the key is kept
+		if m.keep && renewed { // the cell keeps the key
 			return
 		}
 		if r.Err != nil && got || c.overtaken && !r.Unsent && !foreign {
@@ -103,7 +105,7 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 	}
 }
 
-// releaseAwaited releases the certain or possible grant of a cell whose answer was awaited.
+// releaseAwaited releases the certain or possible grant of a cell, after its awaited answer.
 func (m *Machine) releaseAwaited(call Call, got, lost bool) {
 	switch {
 	case got:
@@ -113,8 +115,8 @@ func (m *Machine) releaseAwaited(call Call, got, lost bool) {
 	}
 }
 
-// outdated takes an answer to an attempt before the current one. If the current one was answered first, the two have
-// overtaken each other: the waiter may be queued where it should not be.
+// outdated handles an answer to an earlier attempt. If the current attempt was answered first, the
+// order is lost: the earlier one may have queued the waiter once more.
 func (m *Machine) outdated(call Call, got, lost bool) {
 	c := &m.Cells[call.Cell]
 	overtaken := c.State != Asked
@@ -129,14 +131,14 @@ func (m *Machine) outdated(call Call, got, lost bool) {
 	}
 }
 
-// straggled gives back what an attempt has got, or may have, when that is of no use any more. If its answer was lost, the
-// calls may have overtaken each other: an attempt may run yet.
+// straggled releases a late grant, certain or possible, that is of no use. After a lost answer the
+// attempt may still run.
 func (m *Machine) straggled(call Call, lost bool) {
 	c := &m.Cells[call.Cell]
 	c.stray = c.stray || lost
 	switch {
 	case m.phase == Asking, m.phase == Yielding, m.phase == Waiting, m.phase == Agreeing && !m.successor:
-		// The current attempt has queued the waiter. A yield would do so once more, perhaps when the waiter has gone.
+		// The current attempt has queued the waiter. A Yield may queue it again after it has left.
 		m.call(Call{Do: Release, Cell: call.Cell, Attempt: call.Attempt})
 	default:
 		m.call(Call{Do: ReleaseAndLeave, Cell: call.Cell, Attempt: call.Attempt, All: !m.successorHolds()})
@@ -152,10 +154,10 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 	case r.Err != nil:
 		c.State, c.NotALock, c.stray = Unknown, r.NotALock, true
 	case r.Again && !c.restored:
-		// This attempt uses its owner alone, and sends its request once. So a proxy repeats requests, or a copy of this
-		// process runs the same call. The copy's lock must not be released.
+		// An owner is used once, and its request is sent once. So a proxy repeats requests, or a
+		// copy of this process makes the same call. The lock of the copy must not be released.
 		c.State, c.Duplicate, c.Err = Foreign, true, ErrForeign
-	case r.OK && r.Again, !r.OK && r.Ours: // the call has already reached this server at another address
+	case r.OK && r.Again, !r.OK && r.Ours: // the server was asked at another address
 		c.State, c.Duplicate, c.Err = Unknown, true, ErrDuplicate
 	case r.OK:
 		c.State, c.Won, c.Token, c.Err = Granted, true, r.Token, nil
@@ -199,28 +201,30 @@ func (m *Machine) count(now Time) {
 		m.abandonAttempt(now, m.refusal())
 	case m.nextAttemptWins():
 		m.abandonAttempt(now, m.refusal())
-	// It was granted different slots, and perhaps its contenders were, too. They must not all wait for silent nodes. But what a dead
-	// caller left also makes slots differ, and a TryLock has no time for many attempts: from its second on it waits.
+	// Its cells granted different slots, perhaps to its contenders as well. They must not all wait
+	// for silent nodes. But leftovers of a dead caller also make slots differ, and a TryLock has
+	// few attempts: from its second one on it waits.
 	case m.isElsewhere() && m.tallies().holds(hasAnswered) && (!m.cfg.Tries || m.attempt == 1):
 		m.limitWait(now)
 	}
 }
 
-// together reports whether the cells of the attempt, those of its successor, and those that have called the waiter since
-// they refused, would win the lock. Then the next attempt has it, and a node that is silent is not waited for.
+// nextAttemptWins reports whether the cells that granted, handed over or called form a quorum. The
+// next attempt most likely wins them all, so this one does not wait for silent nodes.
 func (m *Machine) nextAttemptWins() bool {
 	t := m.tallies()
 	return (t.some(hasHanded) || t.some(hasCalled)) && t.holds(comesNext)
 }
 
-// tolerance is how long an attempt that was refused somewhere, or was granted different slots, waits for the nodes that have not
-// answered. Otherwise contenders that have some of the living nodes each would all wait for the silent ones. It is a few round trips,
-// as these nodes took lately, and doubles with every attempt: in the end a node that has become slow gets its time. With a
-// semaphore it doubles only with every fourth attempt: several in a row may be granted different slots though no node is slow.
+// tolerance returns how long an attempt waits for missing answers after a refusal, different slots,
+// or a lack of votes for the token. Contenders with some of the living nodes each must not all wait
+// for the silent ones. It is three round trips to the slowest missing node. It doubles each time,
+// up to a NodeTimeout, so a node that has become slow is heard in the end. With semaphores it
+// doubles every fourth time: slots may differ in several attempts though no node is slow.
 func (m *Machine) tolerance() time.Duration {
 	limit := m.cfg.NodeTimeout
 	longest := grace
-	if m.cfg.Tries { // a TryLock has only one attempt if nobody contends
+	if m.cfg.Tries { // without contention a TryLock has one attempt
 		longest = limit / 24
 	}
 	for i := range m.Cells {
@@ -236,10 +240,10 @@ func (m *Machine) tolerance() time.Duration {
 	return min(longest<<min(doublings, 10), limit)
 }
 
-// hurry limits how long an attempt waits once a quorum has answered and granted different slots. If an earlier attempt was refused
-// and this one is not, contenders most likely have the other slots, and keep them until they give way. So the first few such attempts
-// of a Lock wait for a few round trips to the nearest quorum only. Later attempts wait for slower nodes as well: a dead holder keeps its
-// slots until the TTL is over, and then those nodes are needed.
+// limitWait limits the wait of an attempt that a quorum has answered with different slots. If only
+// an earlier attempt was refused, contenders most likely have the other slots until they yield. So
+// the first few such attempts of a Lock wait for three round trips to the nearest quorum. Later
+// ones wait for slower nodes, too: they are needed if a dead holder keeps slots until its TTL.
 func (m *Machine) limitWait(now Time) {
 	const few = 4
 	if m.giveUpAt == 0 {
@@ -252,14 +256,12 @@ func (m *Machine) limitWait(now Time) {
 	}
 }
 
-// refusal returns the reason of a failed or failing attempt, as far as the answers so far decide
-// it.
+// refusal returns the reason of a failed or failing attempt, as far as the answers decide it.
 //
 //   - Held: a quorum of cells answered, and another caller is in the way.
 //   - NoQuorum: too many cells failed for a quorum.
 //   - HeldAndNoQuorum: one member of a MultiLock is held, and another has no quorum.
-//   - HeldOrNone: the missing answers decide; or too few cells took the token, and nobody is in the
-//     way.
+//   - HeldOrNone: missing answers decide; or nobody is in the way, but too few took the token.
 func (m *Machine) refusal() Reason {
 	t := m.tallies()
 	few := !t.holds(mayVote)
@@ -269,7 +271,8 @@ func (m *Machine) refusal() Reason {
 	case t.some(isContended) && t.holds(hasVoted):
 		return Held
 	case t.holds(isTaken):
-		if few || m.reason == HeldAndNoQuorum && !t.holds(hasVoted) { // the other member's nodes have not answered since
+		// Since then the nodes of the other member have not answered.
+		if few || m.reason == HeldAndNoQuorum && !t.holds(hasVoted) {
 			return HeldAndNoQuorum
 		}
 		return Held
@@ -279,13 +282,14 @@ func (m *Machine) refusal() Reason {
 	return HeldOrNone
 }
 
-// mayBeBoth reports whether the missing answers may show that one member of a MultiLock is held and another has no quorum.
+// mayBeBoth reports whether missing answers may show that one member of a MultiLock is held, and
+// another has no quorum.
 func (m *Machine) mayBeBoth() bool {
 	t := m.tallies()
 	return !t.holds(hasVoted) && t.holds(mayBeTaken)
 }
 
-// learn notes the reason of the abandoned attempt, once a later answer decides it.
+// learnReason notes the reason of the abandoned attempt, once late answers decide it.
 func (m *Machine) learnReason() {
 	if m.phase != Yielding && m.phase != Waiting || m.reason == TooLate {
 		return
@@ -302,7 +306,8 @@ func (m *Machine) learnReason() {
 	}
 }
 
-// isUnclear reports whether a refused TryLock should wait for more nodes: the holder, or the existence of a quorum, is unknown.
+// isUnclear reports whether a refused TryLock waits for more answers: the holder, or the existence
+// of a quorum, is unknown.
 func (m *Machine) isUnclear() bool {
 	if !m.cfg.Tries {
 		return false
@@ -321,14 +326,16 @@ func (m *Machine) isUnclear() bool {
 	return undecided
 }
 
-// isUndecided reports whether an attempt of a TryLock was refused although it is not certain that somebody has the
-// lock, or will have it: no single contender has enough of the nodes. A hold of this client that has ended does not
-// count; its release may not have arrived everywhere.
+// isUndecided reports whether a refused TryLock may be a split vote: no single contender has a
+// quorum. A hold of this client that has ended does not count: its release may be under way.
 //
-// Whoever has one member of a MultiLock, or so many nodes that nobody else can win, may be another contender, which lacks what
-// this one has. So such a refusal is final only if this contender has nothing and waits for no answer, or meets the same one
-// again. Whoever has not even a whole member may be giving way: that one is met three times. It returns who was met, and whether
-// anybody has a whole member, or, if this contender has nothing, may have one with the cells that are silent.
+// An owner of a whole member, or of enough cells to block all others, may still be a contender that
+// lacks cells of this call. Its refusal is final in two cases: this call has no grant and no answer
+// is missing, or the same owner refuses again. Without a whole member that owner may be yielding,
+// so it has to be met three times.
+//
+// isUndecided also returns the owner that was met, and whether anybody has a whole member. If this
+// call has no grant, silent cells count as theirs for that.
 func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 	if m.isElsewhere() || m.isSplit() && m.attempt < maxSplits {
 		return true, "", false
@@ -364,18 +371,18 @@ func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
 			met = who
 		}
 	}
-	grants := int(t.total[hasWon]) + m.unanswered() // or what may become one
+	grants := int(t.total[hasWon]) + m.unanswered() // certain and possible
 	return t.some(hasRefused) && (grants > 0 || met == ""), met, whole
 }
 
-// contender is somebody who has cells that refused the attempt.
+// contender is an owner with cells that refused the attempt.
 type contender struct {
 	cells  []int32
 	judged bool
 	met    bool
 }
 
-// contenders returns everybody who has cells that refused the attempt, and who is which.
+// contenders returns all contenders, and the index of each owner.
 func (m *Machine) contenders() ([]contender, map[quorumlock.Owner]int) {
 	var all []contender
 	index := make(map[quorumlock.Owner]int)
@@ -395,11 +402,11 @@ func (m *Machine) contenders() ([]contender, map[quorumlock.Owner]int) {
 	return all, index
 }
 
-// unanswered returns how many cells have yet to answer the attempt.
+// unanswered returns how many cells have not answered the attempt.
 func (m *Machine) unanswered() int { return len(m.Cells) - int(m.tallies().total[hasAnswered]) }
 
-// looksAgain reports whether it is time to look at all cells once more: after every answer if few are missing, and else when a
-// sixteenth of them has come. So the looks of an attempt cost a few steps a cell.
+// looksAgain reports whether it is time for another look at all cells: after each answer while few
+// are missing, else after a sixteenth of them. So the looks of an attempt cost a few steps a cell.
 func (m *Machine) looksAgain() bool {
 	missing := m.unanswered()
 	if missing > m.nextLook {

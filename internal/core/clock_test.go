@@ -24,8 +24,8 @@ func TestElapsedIsWhatTheClockThatSaysMoreSays(t *testing.T) {
 	}
 }
 
-// The machine was suspended, and every timer with it. A renewal's answer comes before the timer of the deadline does: the
-// lease is over all the same.
+// The computer was suspended, with every timer. A renewal is answered before the timer of the
+// deadline fires: the lease is over all the same.
 func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
 	m := New(c, func(int) time.Duration { return 0 }, 1)
@@ -44,7 +44,7 @@ func TestDeadlineThatPassedInSuspendIsNotMovedByALateAnswer(t *testing.T) {
 	}
 }
 
-// The computer was suspended while the nodes were asked. The timer of the deadline runs out that much earlier.
+// The computer was suspended during the attempt. The timer of the deadline fires as much earlier.
 func TestADeadlineCountsASuspendBeforeTheGrant(t *testing.T) {
 	c := &Config{TTL: 10 * time.Second, NodeTimeout: time.Minute, Drift: quorumlock.DefaultDrift()}
 	m := New(c, func(int) time.Duration { return 0 }, 1)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// had is the answer of a cell where a copy already had the lock under the owner of the attempt.
+// had is the answer of a cell where a copy already has the lock, under the owner of the attempt.
 var had = Reply{OK: true, Again: true, Token: 7}
 
-// The same owner appears twice if a copy of this process is restored from the same image, or a proxy repeats commands.
+// An owner appears twice if a process is restored twice from its image, or a proxy repeats calls.
 func TestNothingIsGivenBackWhereTheOwnerHadTheLockBefore(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tries bool
@@ -78,7 +78,7 @@ func answersAcquire(m *Machine, cell int32, r Reply) []Call {
 	return callsOf(m.Step(at(0), answer(Acquire, cell, r)))
 }
 
-// The attempt was overtaken by a Restore of its own hold.
+// A Restore of the hold has overtaken the attempt.
 func TestWhatARestoreHasGotIsReleased(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)

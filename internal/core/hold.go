@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// renewHanded is how long after a handoff the lease is renewed, for its whole TTL; and one that lacks cells because slots were
-// contested, so that these get the slot. Most locks are held for less.
+// renewHanded is the time from a handoff to the first renewal, for the whole TTL. Holds that lack
+// cells because slots were contested are renewed as early, to take them. Most holds are shorter.
 const renewHanded = 50 * time.Millisecond
 
-// minRetry keeps a failed renewal from being tried again in a busy loop.
+// minRetry is the least pause between a failed renewal and the next.
 const minRetry = 2 * time.Millisecond
 
-// round is one renewal at all cells. Several may be under way when an Extend crosses the watchdog's.
+// round is one renewal at all cells. An Extend may begin one while another is under way.
 type round struct {
 	id      int32
-	start   Time  // before it was sent: what the new validity counts from
-	tally   tally // of the votes, and of the cells that did not have the key
+	start   Time  // before it was sent: the new validity counts from here
+	tally   tally // the votes, and the cells without the key
 	decided bool
 	pending int
 }
 
-// hold makes a won attempt a hold, if any validity is left of it.
+// hold makes a won attempt a hold, if it has any validity left.
 func (m *Machine) hold(now Time) {
 	m.start, m.ttl = m.asked, m.cfg.TTL
 	if m.successor {
@@ -45,7 +45,7 @@ func (m *Machine) hold(now Time) {
 	m.renew = m.firstRenewal()
 	if m.successor {
 		m.renew = now.Mono + min(renewHanded, left/3)
-	} else if m.isElsewhere() { // others take the cells that lack the slot for free ones
+	} else if m.isElsewhere() { // others see the slot as free in those cells
 		m.renew = min(m.renew, now.Mono+renewHanded)
 	}
 	m.renewalDue = m.renew
@@ -53,33 +53,33 @@ func (m *Machine) hold(now Time) {
 		m.renew = 0
 	}
 	for i := range m.Cells {
-		if m.cfg.Source == nil { // otherwise it is in no queue
+		if m.cfg.Source == nil { // an Attach is in no queue
 			m.leaveQueue(i)
 		}
 	}
 	m.changed++
 }
 
-// firstRenewal returns when a hold is renewed for the first time: after a half to the whole of the time between two renewals, so
-// that leases which began together are not renewed together. Those that are due at about the same time are still sent to a
-// node in one write.
+// firstRenewal returns when a hold is first renewed: after a half to the whole of renewAfter, which
+// spreads leases that began together. It is rounded, so that those due at about the same time still
+// go to a node in one write.
 func (m *Machine) firstRenewal() time.Duration {
 	d := m.renewAfter()
 	step := d / 2048
 	return (m.start.Mono + d - step*time.Duration(m.Draw(1024))).Truncate(step)
 }
 
-// renewAfter is how long after its start a renewal is followed by the next.
+// renewAfter is the time from the start of a renewal to the next one.
 func (m *Machine) renewAfter() time.Duration { return m.cfg.TTL / 3 }
 
-// leaveQueue takes the waiter of a new hold out of a queue: a holder that is first in a queue would keep the others
-// waiting.
+// leaveQueue takes the waiter of a new hold out of a queue. A holder that is first there would
+// block the others.
 func (m *Machine) leaveQueue(i int) {
 	c := &m.Cells[i]
 	if m.successor {
 		own := c.State == Asked || c.State == Granted || c.State == Unknown
 		switch {
-		case own: // what the attempt's own owner has got there is of no use
+		case own: // the own owner's grant is of no use
 			m.call(Call{Do: ReleaseAndLeave, Cell: int32(i), Attempt: m.attempt})
 		case c.stray, c.pending > 0:
 			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt})
@@ -113,10 +113,11 @@ func (m *Machine) leaveQueue(i int) {
 	}
 }
 
-// isClear reports whether no attempt has reached the cell: it has no key or entry of the waiter's, and gets none.
+// isClear reports whether the cell has no key and no entry of the waiter's, and gets none: no
+// attempt has reached it.
 func (c *Cell) isClear() bool { return !c.reached && c.pending == 0 }
 
-// checkDeadline ends the hold if its validity is over. It needs no node for that.
+// checkDeadline ends the hold when its validity is over. It needs no node for that.
 func (m *Machine) checkDeadline(now Time) {
 	m.compareClocks(now)
 	if m.Remaining(now) > 0 {
@@ -135,7 +136,7 @@ func (m *Machine) compareClocks(now Time) {
 	m.suspended = now.Since(m.start) - (now.Mono - m.start.Mono)
 }
 
-// overheld reports whether the hold has lasted for its MaxHold, and is not renewed any more.
+// isOverMaxHold reports whether the hold has lasted for MaxHold, and is not renewed any more.
 func (m *Machine) isOverMaxHold(now Time) bool {
 	return m.cfg.MaxHold > 0 && now.Since(m.since) >= m.cfg.MaxHold
 }
@@ -146,7 +147,7 @@ func (m *Machine) lose(why Reason) {
 	m.endRounds()
 }
 
-// endRounds tells whoever waits for a renewal that it has failed.
+// endRounds fails all undecided renewals, so that their callers return.
 func (m *Machine) endRounds() {
 	for _, r := range m.rounds {
 		m.endRound(r)
@@ -160,7 +161,7 @@ func (m *Machine) endRound(r *round) {
 	}
 }
 
-// LastRound returns the number of the last renewal that was begun.
+// LastRound returns the number of the last renewal.
 func (m *Machine) LastRound() int32 { return m.last }
 
 // renewAll begins a renewal at all cells.
@@ -180,8 +181,8 @@ func (m *Machine) renewAll(now Time) {
 	}
 }
 
-// renewed takes a cell's answer to a renewal. A cell that says yes counts even if its grant was never heard: it has the
-// owner of this very cell.
+// renewed handles a cell's answer to a renewal. A confirmation counts even if the answer to the
+// attempt was lost: the owner names this very cell.
 func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	if m.keep && m.phase >= Releasing && !reply.Unsent && (reply.Err != nil || reply.OK) {
 		m.restartKeep(now, call.Cell)
@@ -207,11 +208,13 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		}
 		switch {
 		case reply.OK:
-			c.stray = c.stray || c.State != Granted && c.State != Queued // what an earlier attempt left may be there, too
+			// Leftovers of an earlier attempt may be there, too.
+			c.stray = c.stray || c.State != Granted && c.State != Queued
 			vote, c.State = Yes, Granted
-		case c.State == Granted: // a replica that has not heard of the grant may have the waiter in its queue
+		case c.State == Granted: // a replica without the grant may queue the waiter
 			c.stray = true
-		case m.successor && c.State != Left && !c.isClear(): // the cell did not hand over, and a holder must not stay queued
+		// The cell did not hand over, and a holder must not stay queued.
+		case m.successor && c.State != Left && !c.isClear():
 			c.State = Left
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt})
 		}
@@ -241,7 +244,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		m.late = true
 		m.schedule(now, now.Mono+max(m.ttl/50, minRetry))
 	}
-	// The vote of a cell that is asked to grant again counts from the next renewal on: during this one somebody else may
+	// A cell that grants again votes from the next renewal on: before this grant, another owner may
 	// have had the lock there.
 	for i, f := range t.cells {
 		if f>>isGone&1 == 1 {
@@ -253,7 +256,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 	}
 }
 
-// extend moves the deadline. A lost hold stays lost: this is only called while the validity lasts.
+// extend moves the deadline. It is called only while the hold is valid: a lost hold stays lost.
 func (m *Machine) extend(r *round) {
 	if r.start.Mono > m.start.Mono {
 		m.start, m.ttl, m.late = r.start, m.cfg.TTL, false
@@ -261,14 +264,15 @@ func (m *Machine) extend(r *round) {
 	}
 }
 
-// schedule sets when the next renewal is due.
+// schedule sets the time of the next renewal.
 func (m *Machine) schedule(now Time, at time.Duration) {
 	if m.cfg.Renew && !m.isOverMaxHold(now) {
 		m.renew = at
 	}
 }
 
-// restore asks a cell to grant again what it has lost, or to pass on what it has parked.
+// restore asks a cell that has lost the hold to grant it again. After an Attach, the cell may have
+// it parked, and first passes it on.
 func (m *Machine) restore(i int) {
 	m.Cells[i].restored = true
 	if m.cfg.Source != nil {
@@ -277,14 +281,15 @@ func (m *Machine) restore(i int) {
 	m.call(Call{Do: Restore, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Token: m.token})
 }
 
-// restored takes the answer to it. If the hold is over, the restore may have overtaken the release.
+// restored handles the answer to a Restore. After the hold, it may have overtaken the release.
 func (m *Machine) restored(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	if r.Err == nil && r.OK {
 		c.Token = max(c.Token, r.Token)
 	}
 	switch {
-	case r.Err == nil && !r.OK && r.Ours && m.shared && m.phase < Releasing: // it was granted since the Downgrade
+	// The Downgrade came before the grant.
+	case r.Err == nil && !r.OK && r.Ours && m.shared && m.phase < Releasing:
 		m.call(Call{Do: Renew, Cell: call.Cell, Attempt: m.attempt, Successor: m.successor})
 	case r.Err == nil && !r.OK && r.Ours:
 		c.Duplicate = true
@@ -296,8 +301,8 @@ func (m *Machine) restored(now Time, call Call, r Reply) {
 	}
 }
 
-// Waited returns how long ago the call began, if it did not get the lock at once, and the furthest position that it had in a
-// queue.
+// Waited returns the time since the call began, and the furthest position in a queue. Both are 0 if
+// the call got the lock at once.
 func (m *Machine) Waited(now Time) (since time.Duration, furthest int) {
 	refused := m.successor || m.attempt > 1
 	for i := range m.Cells {

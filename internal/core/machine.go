@@ -1,28 +1,28 @@
-// Package core decides everything in the life of one call of Lock: from its first attempt, through waiting in the queues
-// of the nodes, to the hold that it leads to, its renewals, its loss and its release. It is a pure state machine: it has
-// no goroutine, no mutex, no context, no clock and no I/O. The shell, package quorum, tells it what has happened and
-// does what it says.
+// Package core decides everything about one call of Lock: its attempts, its wait in the queues of
+// the nodes, and its hold with the renewals, the loss and the release. It is a pure state machine,
+// without goroutine, mutex, context, clock or I/O. The shell, package quorum, passes events to Step
+// and carries out the effects.
 //
 //	machine.go   the machine, Step
-//	phase.go     its phases, and which follows which
-//	event.go     what goes in and comes out
-//	attempt.go   one attempt: votes, validity, the reason of a failure
-//	agree.go     the fencing token of an attempt that has won
-//	wait.go      giving way, waiting, handoffs
-//	attach.go    taking over a hold that another process has detached
-//	hold.go      renewal, deadline, loss
-//	release.go   giving back
-//	tree.go      which votes win
-//	tally.go     how the cells stand, counted as they change
-//	slots.go     which slot of a semaphore
+//	phase.go     the phases and their transitions
+//	event.go     events, calls, replies, effects
+//	attempt.go   one attempt: votes, the reason of a failure
+//	agree.go     the fencing token of a won attempt
+//	wait.go      waiting, handoffs
+//	attach.go    taking over a detached hold
+//	hold.go      validity, renewal, loss
+//	release.go   release
+//	tree.go      quorums
+//	tally.go     counts of the cells' facts
+//	slots.go     the slots of semaphores
+//	pace.go      pauses of callers with little time left
 //
-// The phases, and the steps from one to another, are in phase.go.
+// A machine that is over still releases the grants that late answers report.
 //
-// A machine that is over still gives back what late answers have got.
-//
-// Calls of one machine to one node are run in the order in which they are sent, but for renewals, as long as its
-// connection stands. So a call can be sent to give back what an unanswered call before it will have got. If the answer is
-// lost, or comes later than those to later calls, the order is lost, too: then the machine gives back once more.
+// While a connection stands, its node runs the calls of one machine in the order in which they are
+// sent, except renewals. So a release may follow an acquire before the acquire is answered. A lost
+// answer, or one that comes after that of a later call, shows that the order is lost. Then the
+// machine releases once more.
 package core
 
 import (
@@ -31,74 +31,75 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Config is what all calls on one lock have in common. It is immutable.
+// Config is what all calls on one lock share. It is immutable.
 type Config struct {
 	Tree        Tree
 	TTL         time.Duration
-	HandTTL     time.Duration // of a handoff; 0 if nothing may be handed over
-	NodeTimeout time.Duration // within which every call is answered, be it with an error
-	MaxHold     time.Duration // how long a hold is renewed; 0 for as long as it lasts
+	HandTTL     time.Duration // of a handoff; 0 if handoffs are off
+	NodeTimeout time.Duration // every call has an outcome within this time
+	MaxHold     time.Duration // renewals stop this long after the grant; 0: no limit
 	Drift       quorumlock.Drift
 	Renew       bool
-	Tries       bool // a TryLock: it waits for nobody
+	Tries       bool // a TryLock: it waits for no release
 	Slots       []Slots
 	Source      *Source // of an Attach; nil for other calls
 }
 
-// State is what a cell last said to the current attempt.
+// State is where a cell stands in the current attempt.
 type State uint8
 
 const (
-	Asked     State = iota // it has not answered
+	Asked     State = iota // no answer yet
 	Granted                // the owner has the lock there
 	Queued                 // it refused, and the waiter is in its queue
-	Free                   // the lock is free there, and the waiter is the first in the queue
-	Unknown                // it failed: the call may have run, or may run later
-	Untouched              // the call was not sent, or the restart guard keeps the cell from granting
-	Left                   // the waiter has left it
-	Foreign                // the owner had the lock there before the call: a copy uses the same owner
+	Free                   // free for the waiter: it is first in the queue, or another slot is free
+	Unknown                // the owner may have the lock there: a call failed, or is unanswered
+	Untouched              // the attempt was not sent, or the restart guard refused it
+	Left                   // not queued there, and nothing granted
+	Foreign                // a copy of the call has the lock there, under the same owner
 )
 
-// Cell is what the machine knows of one cell.
+// Cell is the knowledge about one cell. Each attempt starts anew, but for Position, Err, stray,
+// former, pending, reached and unsure.
 type Cell struct {
 	State     State
-	Won       bool          // it granted the current attempt, though that may be given back since
-	Duplicate bool          // another cell of this lock is on the same server: this one never votes
-	NotALock  bool          // its key is something else
-	Called    bool          // it has called the waiter since the attempt began
-	Handed    uint64        // the token with which the attempt's successor has the lock there; 0 if it has not
-	former    int32         // an earlier attempt whose successor has the lock there; 0 if none is known
-	Token     uint64        // the owner's token there, if granted
-	Refused   bool          // it refused the current attempt
-	Refusal   Reply         // if it refused
-	Position  int           // in its queue
-	Err       error         // what went wrong there last
-	expires   time.Duration // when the key that made it refuse should expire, by the monotonic clock; 0 if unknown
-	bare      bool          // it was released while Asked, without leaving its queue
-	pending   int16         // calls without an answer that may queue the waiter there
-	overtaken bool          // a release may have run before the attempt, or was sent once more for that reason
-	renewed   bool          // a renewal may have overtaken the Keep, before it was decided whether the lock is kept
-	stray     bool          // an answer of an earlier attempt was lost: the waiter may be queued there, or hold a part
+	Won       bool          // granted the current attempt; may have been released since
+	Duplicate bool          // has no vote on the attempt: on another cell's server, or Foreign
+	NotALock  bool          // its key is not a lock
+	Called    bool          // called the waiter since the attempt began
+	Handed    uint64        // the token of the successor's hold there; 0 if it has none
+	former    int32         // an earlier attempt; its successor has the lock there; 0: none known
+	Token     uint64        // of the owner's hold; valid if State is Granted
+	Refused   bool          // refused the current attempt
+	Refusal   Reply         // valid if Refused
+	Position  int           // the last known one in its queue
+	Err       error         // the last failure
+	expires   time.Duration // when the key that refused should expire, by Mono; 0 if unknown
+	bare      bool          // released while Asked, without leaving the queue
+	pending   int16         // unanswered calls of Acquire, Yield and Attach
+	overtaken bool          // a release may have run before the attempt, or was repeated for that
+	renewed   bool          // a renewal may have run after a Keep that was undecided
+	stray     bool          // an answer was lost or out of order: an entry or a grant may be left
 	restored  bool          // a Restore was sent, and may have run before the attempt
 	awaited   bool          // the release waits for the answer to the attempt: see awaits
-	reached   bool          // an attempt has run there, or may have: never reset
-	unsure    bool          // an acquire or a queueing call was lost, and may still run from an old connection: never reset
-	failed    bool          // a call to the cell has failed since the attempt began
+	reached   bool          // an attempt has run there, or may have; never reset
+	unsure    bool          // a lost call may still run, from an old connection; never reset
+	failed    bool          // a call failed; reset by an answer to the attempt or its raise
 
-	slot       int32 // of a semaphore: what it granted
-	handedSlot int32 // which one it handed over
-	vacant     int32 // a slot that was free there, or released, since the attempt began; valid if named
+	slot       int32 // of a semaphore: the granted slot; valid if Won
+	handedSlot int32 // valid if Handed > 0
+	vacant     int32 // a slot that was free there since the attempt began; valid if named
 	named      bool
-	apart      bool // it granted, or handed over, another slot than most
+	apart      bool // granted or handed over another slot than most
 
-	vote    Vote   // on what is being asked: the raise, or the release
-	counted uint64 // the last token that it has counted, if it has parked the hold
-	gone    bool   // it did not have the key when it was released
-	of      int32  // of an Attach: which cell the former owner has the hold as
+	vote    Vote   // on the raise, or on the release
+	counted uint64 // the last token that it had counted when it confirmed the Park
+	gone    bool   // had no key at the release; of an Attach: has nothing to pass on
+	of      int32  // of an Attach: the cell in the former owner's name
 }
 
-// Machine is one call of Lock or TryLock, from its first attempt to its last, and the hold it leads to. Its zero value is
-// not usable: see New. It is not safe for concurrent use.
+// Machine is one call of Lock or TryLock, with all of its attempts, and its hold. The zero value is
+// not usable: see New. A Machine is not safe for concurrent use.
 type Machine struct {
 	cfg   *Config
 	trip  func(cell int) time.Duration
@@ -106,63 +107,63 @@ type Machine struct {
 	phase Phase
 	Cells []Cell
 
-	tally      tally // of the cells, by their facts; see tallies
-	current    int32 // the cell that the step is about, whose facts may have changed; -1 if none
-	changed    int   // how often the facts of other cells may have changed, too
-	counted    int   // the same, when the facts of all cells were counted last
-	nextLook   int   // when at most so many cells have yet to answer the attempt, it is time to look at all: see looksAgain
-	ownRefused bool  // a TryLock was refused only for the sake of holds of this client that have ended
+	tally      tally // the facts of the cells: see tallies
+	current    int32 // the cell of the step: its facts may have changed; -1 if none
+	changed    int   // counts changes to the facts of other cells
+	counted    int   // the value of changed at the last count of all cells
+	nextLook   int   // looksAgain: true once at most so many answers are missing
+	ownRefused bool  // a TryLock: refused, and only for ended holds of this client
 
 	attempt           int32
-	began             Time // the call
-	asked             Time // before the last attempt was sent: what the validity counts from
-	successor         bool // the hold, or what is about to be one, is the successor's of the last attempt
-	contestedAttempts int  // attempts that were refused somewhere, or granted different slots
-	shortWaits        int  // attempts that did not wait for slow nodes
-	lastHolder        quorumlock.Owner
-	sameHolderCount   int    // consecutive meetings with the same owner
-	undecided         bool   // a TryLock: it is not certain that somebody has the lock
-	refusedByOthers   bool   // a cell has refused in favor of a holder or of an earlier waiter
-	contends          bool   // a TryLock: the last contender that it met has no whole lock, or member, either
-	takenInOrder      bool   // some other client takes and releases the cells one after another: see Taken
-	refreshOften      bool   // the waiter is second in a queue, and refreshes as often as the first
-	lastPosition      int    // the last position in a queue; negative: it has to be looked for
-	reason            Reason // of the last attempt's failure
-	unconfirmedYields int    // cells with a grant whose release is unconfirmed
+	began             Time             // the call
+	asked             Time             // before the last attempt; the validity counts from here
+	successor         bool             // the last attempt's successor has the lock, or is about to
+	contestedAttempts int              // calls of tolerance, which doubles with each
+	shortWaits        int              // attempts that did not wait for slow nodes: see limitWait
+	lastHolder        quorumlock.Owner // a TryLock: the contender that isUndecided met last
+	sameHolderCount   int              // consecutive attempts that met lastHolder
+	undecided         bool             // a TryLock: nobody is certain to have the lock
+	refusedByOthers   bool             // a cell refused, and not for an ended hold of this client
+	contends          bool             // a TryLock: the last attempt met no owner of a whole member
+	takenInOrder      bool             // another client takes the cells in order: see Taken
+	refreshOften      bool             // the waiter is second in a queue: refreshes like the first
+	lastPosition      int              // the furthest Cell.Position; negative: unknown
+	reason            Reason           // of the last failed attempt
+	unconfirmedYields int              // cells that granted and have yet to answer the Yield
 
-	giveUpAt        time.Duration // when nodes that do not answer are no longer waited for; 0 if there is no such moment
-	nextAttemptAt   time.Duration // of the next attempt
-	handoffDeadline time.Duration // when missing wake-ups are no longer waited for; 0 if none is
-	waitingSince    time.Duration // when waiting began
-	refresh         time.Duration // how soon the entries of the last attempt need a refresh, as the machine told the nodes
+	giveUpAt        time.Duration // when the attempt ends without the missing answers; 0: never
+	nextAttemptAt   time.Duration // in Waiting: the time of the next attempt
+	handoffDeadline time.Duration // in Waiting: end of the wait for calls and handoffs; 0: none
+	waitingSince    time.Duration // when Waiting began
+	refresh         time.Duration // refreshAfter at the last attempt, as the nodes were told
 
-	token      uint64
+	token      uint64        // chosen by agree; valid from then on
 	since      Time          // when the hold began
-	start      Time          // before the attempt or renewal was sent that the validity counts from
-	suspended  time.Duration // how much more time had passed since start by Boot, when the clocks were last compared
-	ttl        time.Duration
-	renew      time.Duration // when the next renewal is due
-	renewalDue time.Duration // when the renewal was due that is not won yet
-	late       bool          // the last renewal found no quorum
-	shared     bool          // by a Downgrade
-	slots      []int32       // of each semaphore, the slot of the hold, or that the machine would like
-	oneSlot    bool          // the attempt takes these slots and no other
-	searchFrom uint64        // random, of each attempt: from which slot on the cells look for a free one
-	rounds     []*round
-	last       int32 // the number of the last round
+	start      Time          // before the attempt or renewal that the validity counts from
+	suspended  time.Duration // the lead of Boot over Mono since start: see compareClocks
+	ttl        time.Duration // counts from start; HandTTL after a handoff, until it is renewed
+	renew      time.Duration // when the next renewal is due; 0: none
+	renewalDue time.Duration // when the first renewal since the last won one was due
+	late       bool          // the last decided renewal found no quorum
+	shared     bool          // by a Downgrade; never reset
+	slots      []int32       // of each semaphore: the slot of the hold, or the preferred one
+	oneSlot    bool          // the attempt takes these slots and no others
+	searchFrom uint64        // random, of each attempt: where cells search for a free slot
+	rounds     []*round      // renewals with unanswered calls
+	last       int32         // the number of the last round
 
-	keep     bool          // Unlock left the key for a while
-	park     bool          // it was a Detach
-	parked   bool          // a quorum has confirmed it while the hold was valid
-	returns  bool          // an Attach has failed, and another one may take the hold over
-	kept     time.Duration // until when, by the monotonic clock
+	keep     bool          // an Unlock for which granted cells keep the key until kept
+	park     bool          // the Unlock was a Detach
+	parked   bool          // a quorum confirmed the Park while the hold was valid
+	returns  bool          // an Attach failed, or was given back: another may take the hold over
+	kept     time.Duration // when the kept keys expire, by the monotonic clock
 	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
 
 	fx Effects
 }
 
-// New returns a machine that has done nothing yet. trip says how long round trips to a cell's node took lately; seed
-// makes its pauses differ from those of others.
+// New returns an idle machine. trip returns how long round trips to a cell's node took lately, 0 if
+// none succeeded. seed makes the pauses of machines differ.
 func New(c *Config, trip func(cell int) time.Duration, seed uint64) *Machine {
 	m := &Machine{cfg: c, trip: trip, rand: seed | 1, current: -1}
 	m.Cells = make([]Cell, c.Tree.Cells())
@@ -172,7 +173,7 @@ func New(c *Config, trip func(cell int) time.Duration, seed uint64) *Machine {
 	return m
 }
 
-// Phase returns where the machine is.
+// Phase returns the phase of the machine.
 func (m *Machine) Phase() Phase { return m.phase }
 
 // Attempt returns the number of the last attempt, from 1, and whether its successor has the lock.
@@ -184,18 +185,18 @@ func (m *Machine) Token() uint64 { return m.token }
 // Tree returns the tree of the lock.
 func (m *Machine) Tree() Tree { return m.cfg.Tree }
 
-// Remaining is how much validity the hold has left.
+// Remaining is the validity that is left.
 func (m *Machine) Remaining(now Time) time.Duration {
 	return m.cfg.Drift.Validity(m.ttl, now.Since(m.start))
 }
 
-// Held is how long ago the hold began.
+// Held is the time since the hold began.
 func (m *Machine) Held(now Time) time.Duration { return now.Since(m.since) }
 
-// Until is the end of the hold's validity by the monotonic clock, unless that clock stands still before then.
+// Until is the end of the validity by the monotonic clock. A suspend before then makes it earlier.
 func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Validity(m.ttl, 0) }
 
-// Step tells the machine what has happened, and returns what to do. What it returns is valid until the next step.
+// Step applies an event, and returns its effects. They are valid until the next step.
 func (m *Machine) Step(now Time, e Event) *Effects {
 	m.fx = Effects{Calls: m.fx.Calls[:0], Rounds: m.fx.Rounds[:0]}
 	m.tallies()
@@ -269,7 +270,7 @@ func (m *Machine) Wake() time.Duration {
 	return 0
 }
 
-// earlier returns the lesser of two moments, of which 0 is none.
+// earlier returns the lesser of two moments; 0 is none.
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -301,7 +302,7 @@ func (m *Machine) tick(now Time) {
 	}
 }
 
-// review looks whether what the nodes have said makes it time to do something.
+// review acts on new facts: it decides the attempt, or ends the wait.
 func (m *Machine) review(now Time) {
 	switch m.phase {
 	case Asking:
@@ -316,7 +317,8 @@ func (m *Machine) review(now Time) {
 }
 
 func (m *Machine) replied(now Time, c Call, r Reply) {
-	if d := &m.Cells[c.Cell]; r.Err != nil && (c.Do == Acquire || c.Do == Attach || !d.NotALock) { // only an acquire looks at all keys
+	// Only Acquire and Attach read all keys. No other answer shows that the key is a lock again.
+	if d := &m.Cells[c.Cell]; r.Err != nil && (c.Do == Acquire || c.Do == Attach || !d.NotALock) {
 		d.Err = r.Err
 	}
 	m.Cells[c.Cell].track(c.Do, r)
@@ -338,8 +340,8 @@ func (m *Machine) replied(now Time, c Call, r Reply) {
 	}
 }
 
-// track notes whether the cell has, or may still get, a key or an entry of the waiter's. A call that finds a foreign hold adds
-// none.
+// track notes whether the cell has a key or an entry of the waiter's, or may still get one. A call
+// that finds a foreign hold adds none.
 func (c *Cell) track(do Do, r Reply) {
 	if do == Park {
 		c.unsure = c.unsure || r.Err != nil && !r.Unsent
@@ -351,7 +353,7 @@ func (c *Cell) track(do Do, r Reply) {
 	c.unsure = c.unsure || r.Err != nil
 }
 
-// call adds a call to what is to be sent.
+// call adds a call to the effects.
 func (m *Machine) call(c Call) {
 	c.Contends = m.contends
 	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor

@@ -15,7 +15,7 @@ import (
 
 var phases = []string{"Idle", "Asking", "Agreeing", "Yielding", "Waiting", "Holding", "Losing", "Releasing", "Over"}
 
-// driver feeds a machine with whatever could happen to it, sensible or not.
+// driver feeds a machine with any event, sensible or not.
 type driver struct {
 	t     *testing.T
 	rng   *rand.Rand
@@ -27,7 +27,7 @@ type driver struct {
 	unlocked bool
 	released bool
 	lost     bool
-	extends  map[int32]bool // rounds that are not decided
+	extends  map[int32]bool // undecided rounds
 	moves    map[string]bool
 }
 
@@ -35,7 +35,7 @@ func (d *driver) step(e Event) {
 	d.t.Helper()
 	from, round := d.m.Phase(), d.m.LastRound()
 	fx := d.m.Step(d.now, e)
-	for i, f := range d.m.tallies().cells { // nothing has changed unnoticed
+	for i, f := range d.m.tallies().cells { // no change was missed
 		if want := d.m.factsOf(i); f != want {
 			d.t.Fatalf("after event %d in phase %s, the facts of cell %d are %b, want %b", e.Kind, phases[from], i, f, want)
 		}
@@ -81,7 +81,7 @@ func (d *driver) step(e Event) {
 	}
 }
 
-// answer answers one call, the first of its cell more often than not.
+// answer answers one call, mostly the first of its cell.
 func (d *driver) answer(well bool) {
 	i := d.rng.IntN(len(d.calls))
 	if d.rng.IntN(8) > 0 {
@@ -129,7 +129,7 @@ func (d *driver) pass(max time.Duration) {
 	}
 }
 
-// any has something happen.
+// any plays a random event.
 func (d *driver) any() {
 	d.pass(40 * time.Millisecond)
 	cell := int32(d.rng.IntN(len(d.m.Cells)))
@@ -164,7 +164,7 @@ func (d *driver) any() {
 	}
 }
 
-// end cancels, unlocks and answers everything. Then nothing may be left to do.
+// end cancels, unlocks and answers everything. Then nothing may be left.
 func (d *driver) end() {
 	d.step(Event{Kind: Cancel})
 	if d.outcome == Acquired && !d.unlocked {
@@ -191,8 +191,9 @@ func (d *driver) end() {
 	}
 }
 
-// Whatever happens, in whatever order: a machine has one outcome, decides each renewal and each Unlock once, holds nothing
-// past its validity, and ends when everything is answered. Its phases follow each other as in phase.go, and in no other way.
+// After any events in any order, a machine has one outcome, decides each renewal and each Unlock
+// once, and holds nothing past its validity. It ends when every call is answered. Its phases follow
+// each other exactly as in phase.go.
 func TestWhateverHappensAMachineEnds(t *testing.T) {
 	trees := []Tree{{}, Majority(2, 3), Majority(3, 5), Majority(3, 3), Every([]Tree{Majority(2, 3), {}})}
 	moves := make(map[string]bool)
@@ -231,7 +232,7 @@ func TestWhateverHappensAMachineEnds(t *testing.T) {
 	}
 }
 
-// What Unlock leaves for a while stays where the node has lost the key and has just got it back.
+// A kept lock stays at a node that has lost the key and has just got it back.
 func TestRestoreDoesNotEndAKeep(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1, 2)
@@ -245,7 +246,8 @@ func TestRestoreDoesNotEndAKeep(t *testing.T) {
 	}
 }
 
-// A cell that refused an attempt may have the key from a Restore by the time its answer comes: the waiter is queued there.
+// A cell that refused an attempt may have the key from a Restore before its answer comes: the
+// waiter is queued there.
 func TestLateRefusalOfARestoredCellLeavesTheQueue(t *testing.T) {
 	for _, unlocked := range []bool{false, true} {
 		m := start(2, 3)

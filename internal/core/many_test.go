@@ -8,12 +8,12 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// many is a machine of a MultiLock with that many members, and what looks at all of its cells.
+// many is a machine of a MultiLock. It counts the looks at all of its cells.
 type many struct {
 	*Machine
 	now   Time
-	looks int // at all cells that looksAgain allowed
-	trips int // round trips that were asked for
+	looks int // looks at all cells that looksAgain allowed
+	trips int // calls of trip
 }
 
 func newMany(members int, tries bool) *many {
@@ -38,7 +38,7 @@ func (m *many) step(e Event) []Call {
 	return append([]Call(nil), fx.Calls...)
 }
 
-// answers answers calls, and what is asked for then, until nothing is.
+// answers answers calls and the calls that follow, until there are none.
 func (m *many) answers(calls []Call, reply func(Call) Reply) {
 	for len(calls) > 0 {
 		var more []Call
@@ -58,8 +58,8 @@ func (m *many) acquires() []Call {
 	return calls
 }
 
-// How often a call looks at all cells does not depend on how many there are, nor does it count in its answers. A look that is allowed after
-// each sixteenth of the answers costs a few steps a cell.
+// The number of recounts of all cells depends neither on the number of cells nor on that of the
+// answers. Looks after each sixteenth of the answers cost a few steps a cell.
 func TestAnAnswerCostsNoLookAtAllCells(t *testing.T) {
 	yes := func(c Call) Reply { return Reply{OK: true, Token: uint64(1 + c.Cell%3)} }
 	held := func(c Call) Reply {

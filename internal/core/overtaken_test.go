@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Answers that get lost, and calls that overtake each other where a connection breaks.
+// Lost answers, and calls that overtake each other when a connection breaks.
 
 var errNoAnswer = errors.New("no answer")
 
-// reply is an answer to a call of some attempt.
+// reply is an answer to a call of an attempt.
 func reply(do Do, cell, attempt int32, r Reply) Event {
 	e := answer(do, cell, r)
 	e.Call.Attempt = attempt
@@ -20,8 +20,8 @@ func reply(do Do, cell, attempt int32, r Reply) Event {
 
 var heldByOther = Reply{Holder: "other:1", TTL: time.Second}
 
-// again returns a machine whose second attempt has asked three cells: two of them had refused, and called; the third has said
-// what is given, if anything.
+// again returns a machine in its second attempt at three cells. Two of them refused the first one,
+// and called; third is the answer of the third, if any.
 func again(t *testing.T, third *Reply) *Machine {
 	t.Helper()
 	m := start(2, 3)
@@ -47,7 +47,7 @@ func want(t *testing.T, fx *Effects, cell int32, all ...Do) {
 	}
 }
 
-// An attempt's own owner has got something after its successor has the lock.
+// After its successor has the lock, an attempt's own owner gets a grant.
 func TestALateGrantBesideASuccessorIsGivenBack(t *testing.T) {
 	m := start(2, 3)
 	for cell := range int32(2) {
@@ -60,7 +60,7 @@ func TestALateGrantBesideASuccessorIsGivenBack(t *testing.T) {
 	want(t, m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7})), 2, ReleaseAndLeave)
 }
 
-// The release has run before the attempt, at a node that UnlockAfter has not found to have granted.
+// The release ran before the attempt, at a node that UnlockAfter did not know to have granted.
 func TestALateGrantBesideAKeepIsGivenBack(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)
@@ -69,7 +69,7 @@ func TestALateGrantBesideAKeepIsGivenBack(t *testing.T) {
 	want(t, m.Step(at(0), answer(Acquire, 2, Reply{OK: true, Token: 7})), 2, ReleaseAndLeave)
 }
 
-// A Downgrade that came before the grant has not changed it.
+// A Downgrade before the grant did not change the grant.
 func TestALateGrantAfterADowngradeIsShared(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)
@@ -94,8 +94,8 @@ func TestARestoreThatOvertookTheReleaseIsReleased(t *testing.T) {
 	want(t, m.Step(at(0), answer(Restore, 2, Reply{OK: true, Token: 7})), 2, Release)
 }
 
-// A renewal has shown that the cell has the lock, though the answer to the attempt got lost. Unlock leaves the key for a while, and
-// all that is left to do is to leave the queue.
+// A renewal shows that the cell has the lock, though the answer to the attempt was lost. Unlock
+// keeps the key for a while, so the cell only has to leave the queue.
 func TestALostAnswerDoesNotEndAKeep(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)
@@ -138,7 +138,7 @@ func TestAnAttemptThatComesAfterTheNextLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// The answer to an earlier attempt is lost, so that it may run yet, and queue the waiter.
+// The answer to an earlier attempt is lost: the attempt may still run, and queue the waiter.
 func TestAnAttemptWithoutAnAnswerIsLeftOnceMore(t *testing.T) {
 	m := again(t, nil)
 	want(t, m.Step(at(0), reply(Acquire, 2, 1, Reply{Err: errNoAnswer})), 2, Release)
@@ -161,7 +161,8 @@ func TestASuccessorLeavesTheQueueOfACellWhoseAnswerWasLost(t *testing.T) {
 	want(t, fx, 2, Leave)
 }
 
-// A yield without an answer may run after the next attempt. Whoever gives up then gives back what the attempt may have got.
+// A Yield without an answer may run after the next attempt. A call that then gives up releases the
+// possible grant of that attempt.
 func TestAYieldWithoutAnAnswerIsGivenBack(t *testing.T) {
 	for do, answered := range map[Do]bool{Leave: true, ReleaseAndLeave: false} {
 		m := again(t, &Reply{Err: errNoAnswer})
@@ -187,7 +188,7 @@ func TestAHoldLeavesTheQueueOfACellThatDidNotAnswerAYield(t *testing.T) {
 	want(t, m.Step(at(0), reply(Acquire, 0, 2, Reply{OK: true, Token: 7})), 2, Leave)
 }
 
-// A yield that is answered while the waiter waits tells it that the lock is free there.
+// A Yield that is answered in Waiting shows that the lock is free there.
 func TestALateYieldTellsOfAFreeLock(t *testing.T) {
 	m := start(2, 3)
 	for cell := range int32(2) {
@@ -202,7 +203,7 @@ func TestALateYieldTellsOfAFreeLock(t *testing.T) {
 	}
 }
 
-// Cells hand over to the successor of an attempt that the waiter has given up. The next attempt takes that over.
+// Cells hand over to the successor of an abandoned attempt. The next attempt takes over the cells.
 func TestHandoffsToAnEarlierAttemptBeginTheNext(t *testing.T) {
 	m := again(t, nil)
 	for cell := range int32(3) {
@@ -216,7 +217,7 @@ func TestHandoffsToAnEarlierAttemptBeginTheNext(t *testing.T) {
 	}
 }
 
-// Handoffs that come before the other answers, and too late to be renewed in time, begin the next attempt.
+// Handoffs that come before the other answers, and too late for a renewal, begin the next attempt.
 func TestAnAttemptIsOverAtALateHandoff(t *testing.T) {
 	m := start(2, 3)
 	late := at(900 * time.Millisecond)
@@ -229,7 +230,7 @@ func TestAnAttemptIsOverAtALateHandoff(t *testing.T) {
 	}
 }
 
-// A grant of which nothing is left is none.
+// A grant without any validity left is no hold.
 func TestAGrantThatComesAfterItsTTLIsNoHold(t *testing.T) {
 	m := start(2, 3)
 	late := at(11 * time.Second)
@@ -245,7 +246,7 @@ func TestAGrantThatComesAfterItsTTLIsNoHold(t *testing.T) {
 	}
 }
 
-// inheriting is what two of three cells have handed over, with tokens that differ.
+// inheriting returns a machine with handoffs of two of three cells, with different tokens.
 func inheriting() *Machine {
 	m := start(2, 3)
 	for cell := range int32(3) {
@@ -257,12 +258,13 @@ func inheriting() *Machine {
 	return m
 }
 
-// A cell that was out of reach at the last attempt may have handed the lock to the successor of an earlier one, and the message is
-// lost. The release takes that back, too, even if a renewal has shown since that the cell has the hold as well.
+// A cell missed the last attempt. It may have handed the lock to an earlier successor, and the
+// message may be lost. The release covers that handoff, too, even after a renewal has shown that
+// the cell has the hold.
 func TestAReleaseTakesBackWhatEarlierSuccessorsGot(t *testing.T) {
 	for name, test := range map[string]struct {
 		missed Reply
-		early  bool // the attempt was answered before the others hand over
+		early  bool // the attempt is answered before the others hand over
 		shown  bool
 		keep   time.Duration
 	}{
@@ -305,7 +307,7 @@ func TestAReleaseTakesBackWhatEarlierSuccessorsGot(t *testing.T) {
 	}
 }
 
-// A cell grants after the waiter has given way. That this cell has its grant back does not mean that the earlier ones have.
+// A cell grants after the waiter has yielded. The answer to its Yield is not that of earlier ones.
 func TestAWaiterWaitsForThoseThatHadGrantedWhenItGaveWay(t *testing.T) {
 	m := start(3, 5)
 	granted(m, 0)

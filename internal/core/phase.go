@@ -1,6 +1,6 @@
 package core
 
-// Phase is where a machine is in its life.
+// Phase is a stage in the life of a machine.
 type Phase uint8
 
 const (
@@ -15,35 +15,35 @@ const (
 	Over
 )
 
-// follow maps each phase to the other phases in which a step that begins there may end.
+// follow has, for each phase, the other phases in which a step that begins there may end.
 var follow = [...][]Phase{
 	Idle: {Asking}, // Start
 	Asking: {
-		Agreeing, Holding, // a quorum has granted, or handed over
-		Yielding, Waiting, // none can grant, or somebody else must go first
-		Over, // Cancel, or a TryLock has failed
+		Agreeing, Holding, // a quorum granted, or handed over
+		Yielding, Waiting, // no quorum can grant, or others go first
+		Over, // Cancel, or the call fails
 	},
 	Agreeing: {
 		Holding,          // a quorum has the token
-		Yielding, Asking, // it cannot
-		Over, // Cancel, or a TryLock has failed
+		Yielding, Asking, // no quorum has it
+		Over, // Cancel, or the call fails
 	},
 	Yielding: {
-		Waiting,                   // every node that granted has the lock back
-		Agreeing, Holding, Asking, // a quorum has handed over, or it is the waiter's turn
-		Over, // Cancel, or a TryLock has failed
+		Waiting,                   // every cell that granted has answered its Yield
+		Agreeing, Holding, Asking, // a quorum handed over, or the waiter's turn has come
+		Over, // Cancel, or the call fails
 	},
 	Waiting: {
-		Asking,            // it may be the waiter's turn, or time to refresh
-		Agreeing, Holding, // a quorum has handed over
-		Over, // Cancel
+		Asking,            // the waiter's turn may have come, or its entries need a refresh
+		Agreeing, Holding, // a quorum handed over
+		Over, // Cancel, or the key is not a lock
 	},
 	Holding: {
-		Losing,    // the validity is over, or the keys are gone
-		Releasing, // Unlock
+		Losing,    // the validity is over, the keys are gone, or Close
+		Releasing, // Unlock, Detach
 		Over,      // GiveBack
 	},
-	Losing:    {Releasing}, // Unlock
+	Losing:    {Releasing}, // Unlock, Detach
 	Releasing: {Over},      // a quorum of every member has confirmed, or cannot
 	Over:      {},
 }

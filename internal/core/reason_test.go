@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// The reason of a failed attempt follows from the answers of all cells. "h": refused for another owner; "g": granted; "x": failed;
-// "k": the key is no lock; "-": no answer.
+// The reason of a failed attempt follows from the answers of all cells. "h": refused for another
+// owner; "g": granted; "x": failed; "k": the key is no lock; "-": no answer.
 func TestTheReasonIsWhatAllCellsAllow(t *testing.T) {
 	three, five, four := Majority(2, 3), Majority(3, 5), Majority(3, 4)
 	both := Every([]Tree{three, three})
@@ -67,7 +67,8 @@ func TestTheReasonIsWhatAllCellsAllow(t *testing.T) {
 	}
 }
 
-// A TryLock whose time is over has no answer to its last attempt. The reason is that of the attempt before, unless a cell has failed.
+// The last attempt of a TryLock ended without answers. The reason is that of the attempt before,
+// unless a cell has failed.
 func TestATryLockThatIsCutShortKeepsItsReason(t *testing.T) {
 	for _, tt := range []struct {
 		before Reason

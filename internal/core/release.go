@@ -4,13 +4,13 @@ import (
 	"time"
 )
 
-// unlock ends the hold and gives back at every cell. It also ends a hold that was lost: nothing of it may be left. If keep
-// is positive, the cells that have granted keep the key for that long instead.
+// unlock ends a hold, also a lost one, and releases it at every cell: nothing of it may be left. If
+// keep is positive, the cells that granted keep the key for that long instead.
 func (m *Machine) unlock(now Time, keep time.Duration) {
 	m.endHold(now, keep, Keep)
 }
 
-// endHold is unlock. keeper is what the cells are asked for that keep the key.
+// endHold is unlock; keeper is the call to cells that keep the key.
 func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 	if m.phase != Holding && m.phase != Losing {
 		return
@@ -30,25 +30,25 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 		switch {
 		case keep > 0 && c.State == Granted:
 			call.Do, call.For = keeper, keep
-		case m.park && c.State == Asked && !contended && m.attempt == 1: // most likely it has granted
+		case m.park && c.State == Asked && !contended && m.attempt == 1: // most likely granted
 			call.Do, call.For, c.bare = keeper, keep, true
-		case c.State == Asked && !contended && m.attempt == 1: // most likely it has granted
+		case c.State == Asked && !contended && m.attempt == 1: // most likely granted
 			c.bare = true
 		case c.State != Granted || c.stray:
 			call.Do = ReleaseAndLeave
 		}
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
-		if m.cfg.Source != nil && c.State != Granted { // it may be parked there since
+		if m.cfg.Source != nil && c.State != Granted { // it may still be parked there
 			m.call(Call{Do: Release, Whose: Former, Cell: int32(i), Of: c.of, Attempt: m.attempt})
 		}
 	}
 	m.changed++
 }
 
-// restartKeep gives the key that Unlock left for a while its time once more: a renewal may have overtaken the Keep, and
-// would leave it for the whole TTL. While it is open whether the lock is kept, that waits. If it is not, only the cells keep the key
-// that have said so.
+// restartKeep repeats a Keep for the rest of its time: a renewal may have overtaken it, and would
+// leave the key for the whole TTL. While it is open whether the lock is kept, it waits. If the lock
+// is not kept, only the cells that have confirmed keep the key.
 func (m *Machine) restartKeep(now Time, cell int32) {
 	again := Call{Do: Keep, Cell: cell, Attempt: m.attempt, Successor: m.successor, For: m.kept - now.Mono}
 	switch {
@@ -62,14 +62,15 @@ func (m *Machine) restartKeep(now Time, cell int32) {
 	m.call(again)
 }
 
-// releaseReplied takes the answer to a release, or to a Keep. That the lock is not kept is decided with the last answer: a Keep that is yet
-// to be sent could reach a node that comes back after the holder was told, and leave the key there beyond its TTL.
+// releaseReplied handles the answer to a call that ends a hold. That a lock is not kept is decided
+// with the last answer. Otherwise a Keep could still reach a node that comes back, after the holder
+// was told, and leave the key there beyond its TTL.
 func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	if call.Whose != Own {
 		return
 	}
 	c := &m.Cells[call.Cell]
-	if c.pending > 0 { // what was sent before it is yet to be answered
+	if c.pending > 0 { // an earlier call has no answer yet
 		c.overtaken = true
 	} else if call.Attempt == m.attempt && call.Successor == m.successor && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
 		c.overtaken = true
@@ -91,7 +92,8 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	result := t.result(saidYes, maySayYes)
 	missing := t.total[maySayYes] > t.total[saidYes]
 	m.parked = m.parked || m.park && result == VoteWon && m.Remaining(now) > 0
-	// A Detach waits for all nodes: who attaches, and unlocks, before a Park has arrived, would leave it there for its whole time.
+	// A Detach waits for all nodes. A Park that arrives after the attached hold was released would
+	// stay for its whole time.
 	if result == VotePending || m.park && missing || result == VoteLost && (t.undecided > 0 || m.keeps() && missing) {
 		return
 	}
@@ -107,11 +109,13 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	}
 }
 
-// releaseAgain returns what is sent after a release, or a Keep, that has failed, or has not found what the cell granted. It may
-// have run before the attempt, though its answer came later, because the node did not know the script of the attempt at first. Or a
-// replica has taken over that has not heard of the last grant: the waiter may still be in the queue there, or get the lock from it.
-// Before Unlock the waiter may have to stay in the queue. After UnlockAfter a Restore may have acquired the lock there again, so the
-// call only leaves the queue.
+// releaseAgain returns the call to send after a release or Keep that failed, or did not find the
+// grant. It may have run before the attempt, though its answer came later, because the node did not
+// know the attempt's script at first. Or a replica without the grant has taken over: the waiter may
+// still be queued there, and be handed the lock.
+//
+// Before Unlock the release stays as it is, because the waiter may have to stay queued. After a
+// Keep the call only leaves the queue, because a Restore may have acquired the lock again.
 func (m *Machine) releaseAgain(k Call) Call {
 	switch {
 	case m.phase < Releasing, k.Do == Return:
@@ -123,28 +127,28 @@ func (m *Machine) releaseAgain(k Call) Call {
 	return k
 }
 
-// Released returns what came of an Unlock: whether a quorum of every member has confirmed it, and whether somebody had
-// taken the keys away before, and could have held the lock since.
+// Released returns whether a quorum of every member has confirmed the Unlock. broken: so many cells
+// had lost the key that another owner may have held the lock before.
 func (m *Machine) Released() (confirmed, broken bool) {
 	return m.released == Yes, m.tallies().holds(isGone)
 }
 
-// Confirmed returns how many members have confirmed the release.
+// Confirmed returns the number of members that have confirmed the release.
 func (m *Machine) Confirmed() int { return int(m.tallies().root[saidYes]) }
 
-// successorHolds reports whether what the waiter's successors have got must stay.
+// successorHolds reports whether the holds of the waiter's successors must stay.
 func (m *Machine) successorHolds() bool {
 	return m.successor && (m.phase == Agreeing || m.phase == Holding || m.phase == Losing || m.phase == Releasing || m.keep)
 }
 
-// cancel gives up a call that has not got the lock.
+// cancel ends a call that has not got the lock.
 func (m *Machine) cancel() {
 	if m.phase != Idle && m.phase < Holding {
 		m.fail(Cancelled)
 	}
 }
 
-// fail ends a call without the lock: everything that it has got is released, and the waiter leaves every queue.
+// fail ends a call without the lock: it releases every grant, and leaves every queue.
 func (m *Machine) fail(why Reason) {
 	m.fx.Outcome, m.fx.Reason = Failed, why
 	m.phase, m.successor = Over, false
@@ -168,19 +172,20 @@ func (m *Machine) fail(why Reason) {
 	}
 }
 
-// awaits reports whether the release at a cell must wait for the answer to its attempt: after a Foreign answer, a copy may have the
-// lock here, too. See releaseAwaited.
+// awaits reports whether the release at a cell waits for the answer to its attempt: after a Foreign
+// answer, a copy may have the lock here, too. See releaseAwaited.
 func (m *Machine) awaits(c *Cell) bool {
 	c.awaited = c.State == Asked && m.tallies().some(isForeign)
 	return c.awaited
 }
 
-// Retry returns the call to send again after k, a release or leave, and the number of confirmations it still needs. Pass the
-// outcome of k to the machine first. A failed k needs one confirmation, or none at a cell without a key or entry. One more is
-// needed if an earlier call may still run from an old connection.
+// Retry returns the call to send again after k, a release or leave, and the number of confirmations
+// it still needs. Pass the outcome of k to the machine first. A failed k needs one confirmation, or
+// none at a cell without a key or entry. One more is needed if an earlier call may still run from
+// an old connection.
 //
-// A waiter that goes on waiting finds out with its next attempt where it is queued; but what an attempt has got must not be
-// in its way. If there is no next attempt, a Yield that runs late must leave no entry in a queue.
+// A waiter learns from its next attempt where it is queued, so a Yield becomes a Release: only its
+// grant must not stay. If there is no next attempt, a late Yield must leave no entry in a queue.
 func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	c := &m.Cells[k.Cell]
 	if !k.Do.IsRelease() {
@@ -204,5 +209,5 @@ func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	return k, times
 }
 
-// Granted returns how many members the attempt has won.
+// Granted returns the number of members that the attempt has won.
 func (m *Machine) Granted() int { return int(m.tallies().root[hasWon]) }

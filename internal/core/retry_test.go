@@ -2,7 +2,8 @@ package core
 
 import "testing"
 
-// A failed release is repeated, unless no attempt has reached the cell. It is repeated once more if a lost call may still run.
+// A failed release is repeated, unless no attempt has reached the cell. It is repeated once more if
+// a lost call may still run.
 func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
 	lost, unsent := Reply{Err: errNoAnswer}, Reply{Err: errNoAnswer, Unsent: true}
 	for name, tt := range map[string]struct {
@@ -41,7 +42,7 @@ func TestHowOftenAReleaseIsConfirmed(t *testing.T) {
 	}
 }
 
-// The leftovers of an earlier attempt count, even if the last attempt was not sent.
+// Leftovers of an earlier attempt count, even if the last attempt was not sent.
 func TestAReleaseIsSentForEarlierAttempts(t *testing.T) {
 	m := again(t, &Reply{Err: errNoAnswer})
 	m.Step(at(1), reply(Acquire, 2, 2, Reply{Err: errNoAnswer, Unsent: true}))

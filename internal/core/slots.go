@@ -2,24 +2,28 @@ package core
 
 import "slices"
 
-// A semaphore is a number of slots, each of which is a mutex of its own, with tokens of its own, behind one queue. A cell grants
-// the slot that the machine would like, or another one that is free; it hands over the slot that has become free. A hold needs
-// a quorum of cells for the same slot. So at most one machine has a slot, for the reason for which at most one has a mutex.
+// A semaphore is a number of slots behind one queue. Each slot is a mutex, with tokens of its own.
+// A cell grants the preferred slot, or another free one; it hands over the slot that was released.
+// A hold needs a quorum of cells for one slot. So a slot has at most one holder, for the same
+// reason as a mutex.
 //
-// Cells that gave another slot than most count as if they had refused. A machine that wins moves them to its slot, where that is
-// free, and they give the other one back. A machine that does not win gives everything back. If its cells granted different
-// slots, it asks for one slot next and takes no other, so that it contests only this one. Cells where that is taken name a free one
-// instead, each machine another, and the machine asks for the one that most cells named. A waiter that is called because slots
-// were released asks for the slot that most cells named: it will soon be free everywhere. A slot that its last attempt was granted
-// takes precedence, if other cells had none for it; and so does one that it was handed.
+// Cells with another slot than most count as refusals. A winner moves them to its slot, where that
+// is free, and they release the other one. A loser yields everything. If its cells granted
+// different slots, its next attempt takes one slot and no other, and so contests only this one. A
+// cell where that is taken names a free slot instead, to each machine another one. The machine then
+// asks for the slot that most cells named.
+//
+// A waiter that is called for released slots asks for the one that most cells named: it will soon
+// be free everywhere. A slot that the last attempt was granted takes precedence, unless others were
+// free. A slot that was handed over always does.
 
-// Slots are the cells of a semaphore.
+// Slots are the cells of one semaphore in the lock.
 type Slots struct {
-	First, Cells int // which; those of a lock are in this order
-	Permits      int // how many slots it has
+	First, Cells int // the first cell, and how many; Config.Slots is in this order
+	Permits      int // the number of slots
 }
 
-// Slot returns the slot of the hold, of the first semaphore if there are several.
+// Slot returns the slot of the hold; with several semaphores, that of the first.
 func (m *Machine) Slot() int {
 	if len(m.slots) == 0 {
 		return 0
@@ -27,18 +31,18 @@ func (m *Machine) Slot() int {
 	return int(m.slots[0])
 }
 
-// hasSlots reports whether the lock is a semaphore with several slots, or has one as a member.
+// hasSlots reports whether the lock has a semaphore with several slots.
 func (m *Machine) hasSlots() bool {
 	return slices.ContainsFunc(m.cfg.Slots, func(s Slots) bool { return s.Permits > 1 })
 }
 
-// isSlot reports whether the semaphore that a cell belongs to has such a slot. Whoever may publish can send the machine any number.
+// isSlot reports whether the semaphore of a cell has such a slot. A publisher can send any number.
 func (m *Machine) isSlot(cell int, slot int32) bool {
 	i, is := m.semaphoreOf(cell)
 	return is && 0 <= slot && int(slot) < m.cfg.Slots[i].Permits
 }
 
-// semaphoreOf returns which semaphore a cell belongs to, if to any.
+// semaphoreOf returns the semaphore of a cell, if it has one.
 func (m *Machine) semaphoreOf(cell int) (i int, is bool) {
 	return slices.BinarySearchFunc(m.cfg.Slots, cell, func(s Slots, cell int) int {
 		switch {
@@ -51,7 +55,7 @@ func (m *Machine) semaphoreOf(cell int) (i int, is bool) {
 	})
 }
 
-// slotAt is the slot that the hold has, or that the machine would like, of the semaphore that a cell belongs to.
+// slotAt returns the slot of the hold, or the preferred one, of the semaphore of a cell.
 func (m *Machine) slotAt(cell int) int32 {
 	if i, is := m.semaphoreOf(cell); is && m.slots != nil {
 		return m.slots[i]
@@ -59,7 +63,7 @@ func (m *Machine) slotAt(cell int) int32 {
 	return 0
 }
 
-// align chooses the slot that most of the cells have for which has says so, and notes which of these have another one.
+// majoritySlot chooses the slot that most cells have, by has. It marks cells with another as apart.
 func (m *Machine) majoritySlot(has func(*Cell) (slot int32, ok bool)) {
 	for i := range m.slots {
 		s := &m.cfg.Slots[i]
@@ -94,7 +98,7 @@ func slotGranted(c *Cell) (int32, bool) { return c.slot, c.State == Granted }
 
 func slotHanded(c *Cell) (int32, bool) { return c.handedSlot, c.Handed > 0 }
 
-// like chooses the slot that the next attempt asks for.
+// chooseSlot chooses the slot for the next attempt.
 func (m *Machine) chooseSlot() {
 	switch {
 	case len(m.cfg.Slots) == 0:
@@ -122,7 +126,7 @@ func (m *Machine) name(cell int, slot int32) {
 	}
 }
 
-// otherAt is Call.Other of a call to a cell.
+// otherAt returns Call.Other for a call to a cell.
 func (m *Machine) otherAt(do Do, cell int) int32 {
 	if do == Yield || do == Acquire && m.oneSlot {
 		if i, is := m.semaphoreOf(cell); is {
@@ -132,17 +136,18 @@ func (m *Machine) otherAt(do Do, cell int) int32 {
 	return 0
 }
 
-// isElsewhere reports whether slots are free, but the cells have granted different ones, or another one than the attempt takes.
+// isElsewhere reports whether slots are free, but cells granted different ones or refused this one.
 func (m *Machine) isElsewhere() bool {
 	return m.tallies().some(isElsewhere)
 }
 
-// maxSplits is after how many attempts a TryLock no longer takes a refusal for a split vote. It may be none: a node that has
-// lost its data has slots that are taken.
+// maxSplits is the number of attempts after which a TryLock is refused although isSplit. The vote
+// need not be split: a node that has lost its data grants slots that are taken.
 const maxSplits = 8
 
-// isSplit reports whether some cells of a semaphore granted a slot and others had none. Then contenders may have a free slot
-// between them. Who is named by the refusals does not say so: whoever has the lowest slot may have had it for long.
+// isSplit reports whether some cells of a semaphore granted a slot and others had none. Then
+// contenders may have a free slot between them. The holders that refusals name do not show it: the
+// holder of the lowest slot may have had it for long.
 func (m *Machine) isSplit() bool {
 	for _, s := range m.cfg.Slots {
 		granted, refused := false, false
@@ -156,7 +161,7 @@ func (m *Machine) isSplit() bool {
 	return false
 }
 
-// move asks a cell of the hold that has another slot for the one of the hold.
+// move asks a cell with another slot for the slot of the hold.
 func (m *Machine) move(i int) {
 	m.Cells[i].State, m.Cells[i].apart = Unknown, false
 	m.restore(i)

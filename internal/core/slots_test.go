@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// newSemaphore returns a machine over n cells of a semaphore that has begun, and its calls.
+// newSemaphore returns a machine over n cells of a semaphore after Start, and its calls.
 func newSemaphore(t *testing.T, n, permits int, tries bool) (*Machine, []Call) {
 	t.Helper()
 	drift := quorumlock.Drift{}
@@ -34,7 +34,7 @@ func cellsOf(all []Call, do Do) (cells []int32) {
 	return cells
 }
 
-// Who counts the permits that nodes have given lets in three holders of two permits at three nodes.
+// If different slots counted together, three nodes would admit three holders of two permits.
 func TestDifferentSlotsAreNoQuorum(t *testing.T) {
 	m, asked := newSemaphore(t, 3, 3, false)
 	var fx *Effects
@@ -64,8 +64,8 @@ func TestDifferentHandoffsAreNoQuorum(t *testing.T) {
 	}
 }
 
-// If a cell hands over after the successor has the slot already, the waiter is out of the queue there. But if the cell granted another
-// slot, that is not part of the hold, and the release must leave the queue there.
+// If a cell hands over when the successor already has the slot, the waiter has left the queue
+// there. But another slot is not part of the hold, and the release must leave the queue.
 func TestALateHandoffOfAnotherSlotIsNotPartOfTheHold(t *testing.T) {
 	for slot, want := range map[int32]Do{0: Release, 1: ReleaseAndLeave} {
 		m, asked := newSemaphore(t, 3, 3, false)
@@ -86,7 +86,7 @@ func TestALateHandoffOfAnotherSlotIsNotPartOfTheHold(t *testing.T) {
 	}
 }
 
-// A cell that gave another slot is moved to that of the hold, and does not count until it has it.
+// A cell that granted another slot is moved to that of the hold, and does not count before.
 func TestACellWithAnotherSlotIsMoved(t *testing.T) {
 	m, asked := newSemaphore(t, 5, 3, false)
 	var fx *Effects
@@ -115,7 +115,7 @@ func TestACellWithAnotherSlotIsMoved(t *testing.T) {
 	}
 }
 
-// The next attempt asks for the slot that most cells gave; if there are several, for that of the first cell.
+// The next attempt asks for the slot that most cells granted; in a tie, for that of the first cell.
 func TestTheNextAttemptAsksForOneSlot(t *testing.T) {
 	m, asked := newSemaphore(t, 3, 9, true)
 	var fx *Effects
@@ -136,13 +136,13 @@ func TestTheNextAttemptAsksForOneSlot(t *testing.T) {
 	}
 }
 
-// A waiter that is called because slots were released asks every cell for the slot that most of them name. A number that is no slot
-// of the semaphore does not count.
+// A waiter that is called for released slots asks every cell for the slot that most cells named.
+// Numbers that are no slots do not count.
 func TestACalledWaiterAsksForTheSlotThatWasReleased(t *testing.T) {
 	for _, tt := range []struct {
 		what  string
 		named []int32
-		want  int32 // -1 if the slot is the one that it asked for before
+		want  int32 // -1 for the slot of the first attempt
 	}{
 		{"by all", []int32{4, 4, 4}, 4},
 		{"by most", []int32{4, 3, 3}, 3},
@@ -179,8 +179,8 @@ func TestACalledWaiterAsksForTheSlotThatWasReleased(t *testing.T) {
 	}
 }
 
-// A caller that meets others at free slots asks for one of them and no other: the slot that most cells name. It asks at once, and says from
-// where on a cell is to look for another one.
+// A caller that meets others at free slots asks at once for the slot that most cells named, and no
+// other. It also sends the slot from which a cell searches for another one.
 func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
 	for what, meet := range map[string]func(m *Machine, asked []Call) (again []Call){
 		"granted different ones": func(m *Machine, asked []Call) (again []Call) {
@@ -197,7 +197,7 @@ func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
 			return again
 		},
 		"refused": func(m *Machine, asked []Call) (again []Call) {
-			for _, c := range asked[:2] { // two cells decide that it is lost
+			for _, c := range asked[:2] { // two refusals decide
 				again = callsOf(m.Step(Time{}, Event{Kind: Replied, Call: c, Reply: Reply{Elsewhere: true, Holder: "a:1.1", Slot: 4}}))
 			}
 			return again
@@ -223,7 +223,7 @@ func TestACallerThatFindsItsSlotTakenAsksForAnotherOne(t *testing.T) {
 	}
 }
 
-// That another slot is free does not end a TryLock.
+// A TryLock does not end while another slot is free.
 func TestATryLockAsksForAnotherSlot(t *testing.T) {
 	m, asked := newSemaphore(t, 3, 9, true)
 	for _, c := range asked {
@@ -235,7 +235,7 @@ func TestATryLockAsksForAnotherSlot(t *testing.T) {
 	}
 }
 
-// A holder whose slot others have at some cells renews early, so that these cells get the slot.
+// If others have the slot of a holder at some cells, it renews early, to get the slot there.
 func TestAContestedSlotIsRenewedEarly(t *testing.T) {
 	for contested, want := range map[bool]time.Duration{false: time.Second, true: renewHanded} {
 		m, asked := newSemaphore(t, 3, 9, false)
@@ -250,7 +250,7 @@ func TestAContestedSlotIsRenewedEarly(t *testing.T) {
 	}
 }
 
-// A grant that comes late and is for another slot raises no token of it.
+// A late grant of another slot does not raise the token.
 func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 	m, asked := newSemaphore(t, 5, 3, false)
 	m.Step(Time{}, Event{Kind: Replied, Call: asked[0], Reply: Reply{OK: true, Token: 7, Slot: 1}})
@@ -264,8 +264,8 @@ func TestALateGrantOfAnotherSlotHasNoToken(t *testing.T) {
 
 func attemptOf(m *Machine) int32 { n, _ := m.Attempt(); return n }
 
-// mixed grants different slots at the first three cells, and returns how long the machine then waits for the other cells; 0 means until
-// the NodeTimeout.
+// mixed grants different slots at the first three cells. It returns how long the machine then waits
+// for the other cells, 0 for until the NodeTimeout.
 func mixed(t *testing.T, m *Machine, now Time, asked []Call) time.Duration {
 	t.Helper()
 	for slot := range int32(3) {
@@ -280,7 +280,7 @@ func mixed(t *testing.T, m *Machine, now Time, asked []Call) time.Duration {
 	return m.Wake() - now.Mono
 }
 
-// abandonAttempt plays what follows when a machine gives way. It returns the time of the next attempt and its calls.
+// abandonAttempt plays the end of an attempt. It returns the time and the calls of the next one.
 func abandonAttempt(m *Machine) (now Time, asked []Call) {
 	now = Time{m.Wake(), m.Wake()}
 	for _, y := range callsOf(m.Step(now, Event{Kind: Tick})) {
@@ -295,8 +295,8 @@ func abandonAttempt(m *Machine) (now Time, asked []Call) {
 	return now, asked
 }
 
-// Contenders that were granted different slots do not wait for silent nodes. A TryLock does from its second attempt on: slots also
-// differ because of what a dead caller left, and then a slow node must be heard.
+// Contenders that were granted different slots do not wait for silent nodes. A TryLock does from
+// its second attempt on: leftovers of the dead also make slots differ, and then slow nodes count.
 func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 	for _, tries := range []bool{false, true} {
 		m, asked := newSemaphore(t, 5, 3, tries)
@@ -313,7 +313,7 @@ func TestMixedSlotsDoNotWaitForSilentNodes(t *testing.T) {
 	}
 }
 
-// A caller that others made wait does not wait for slow nodes either, unless its slots keep differing.
+// Nor does a caller that was refused before wait for slow nodes, unless its slots keep differing.
 func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
 	m, asked := newSemaphore(t, 5, 3, false)
 	m.trip = slowMinority
@@ -335,8 +335,8 @@ func TestMixedSlotsWaitForSlowNodesInTheEnd(t *testing.T) {
 	}
 }
 
-// If nobody else had the lock, slots differ because of what a dead caller left: only slow nodes help. A TryLock has no time for short
-// attempts.
+// If no other caller had the lock, leftovers of a dead caller make slots differ: only slow nodes
+// help. A TryLock has no time for short attempts.
 func TestMixedSlotsWaitForSlowNodesIfNobodyContends(t *testing.T) {
 	for _, tries := range []bool{false, true} {
 		m, asked := newSemaphore(t, 5, 3, tries)

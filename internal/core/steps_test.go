@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// start returns a machine that has asked a quorum of the cells, at the time 1 s.
+// start returns a machine that has asked all cells, at the time 1 s.
 func start(need, cells int) *Machine {
 	c := &Config{Tree: Majority(need, cells), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second, Drift: quorumlock.DefaultDrift(), Renew: true}
 	m := New(c, func(int) time.Duration { return time.Millisecond }, 1)
@@ -23,7 +23,7 @@ func answer(do Do, cell int32, r Reply) Event {
 	return Event{Kind: Replied, Call: Call{Do: do, Cell: cell, Attempt: 1}, Reply: r}
 }
 
-// calls is what a step asks of a cell.
+// calls returns the operations that a step asks of a cell.
 func calls(fx *Effects, cell int32) (all []Do) {
 	for _, c := range fx.Calls {
 		if c.Cell == cell {
@@ -39,7 +39,7 @@ func granted(m *Machine, cells ...int32) {
 	}
 }
 
-// Extend returns, whichever answer shows that the hold is lost. Once the hold is lost, the machine sends no more calls.
+// Extend returns, whichever answer shows the loss of the hold. After that, no more calls are sent.
 func TestLastAnswerThatEndsTheHoldEndsItsRound(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1, 2)
@@ -54,7 +54,7 @@ func TestLastAnswerThatEndsTheHoldEndsItsRound(t *testing.T) {
 	}
 }
 
-// A cell that turns out to be on the server of another one has queued the waiter.
+// A cell that turns out to share the server of another one has queued the waiter.
 func TestLateDuplicateLeavesTheQueue(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)
@@ -65,11 +65,11 @@ func TestLateDuplicateLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// A handoff that comes too late to be taken does not stop the waiter from asking again.
+// A handoff that comes too late does not stop the waiter from asking again.
 func TestWaiterGoesOnAfterALateHandoff(t *testing.T) {
 	m := start(2, 2)
 	granted(m, 0)
-	late := at(900 * time.Millisecond) // too little is left of the handoff to renew it in time
+	late := at(900 * time.Millisecond) // too late to renew the handoff
 	m.Step(late, answer(Acquire, 1, Reply{Holder: "other:1", TTL: time.Second}))
 	for cell := range int32(2) {
 		m.Step(late, Event{Kind: Handoff, Cell: cell, Attempt: 1, Token: 9})
@@ -83,7 +83,7 @@ func TestWaiterGoesOnAfterALateHandoff(t *testing.T) {
 	}
 }
 
-// A lock that Unlock keeps for a while is not kept for the whole TTL by a renewal that was under way.
+// A renewal that was under way does not extend a kept lock to the whole TTL.
 func TestRenewalDoesNotLengthenAKeep(t *testing.T) {
 	for left, want := range map[time.Duration]Do{time.Second: Keep, -time.Second: Release} {
 		for _, decided := range []bool{true, false} { // when the renewal is answered
@@ -111,8 +111,8 @@ func TestRenewalDoesNotLengthenAKeep(t *testing.T) {
 	}
 }
 
-// A Keep that is not answered may not be sent yet, and reach a node that comes back. Who was told that the lock is not kept relies
-// on the TTL there.
+// An unanswered Keep may still be unsent, and reach a node that comes back. A caller that was told
+// that the lock is not kept relies on the TTL there.
 func TestThatALockIsNotKeptIsDecidedWithTheLastAnswer(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)
@@ -127,7 +127,8 @@ func TestThatALockIsNotKeptIsDecidedWithTheLastAnswer(t *testing.T) {
 	}
 }
 
-// What a renewal has left at a cell that has not said that it keeps the key ends with the TTL, if Unlock has failed.
+// After a failed Unlock, a key that a renewal extended ends with its TTL at cells that have not
+// confirmed the Keep.
 func TestRenewalDoesNotRepeatAKeepThatHasFailed(t *testing.T) {
 	for _, decided := range []bool{true, false} { // when the renewals are answered
 		m := start(2, 3)
@@ -163,7 +164,7 @@ func TestRenewalDoesNotRepeatAKeepThatHasFailed(t *testing.T) {
 	}
 }
 
-// inherited is a hold that two of three cells have handed over, while the waiter is still queued at the third.
+// inherited returns a hold with handoffs of two of three cells. The third still queues the waiter.
 func inherited() *Machine {
 	m := start(2, 3)
 	for cell := range int32(3) {
@@ -186,8 +187,8 @@ func TestKeepLeavesTheQueues(t *testing.T) {
 	}
 }
 
-// If a cell hands over after the successor has the lock already, the waiter is out of the queue there: only the lock has to be released.
-// This holds only if the waiter was known to be queued at that cell.
+// If a cell hands over when the successor already has the lock, the waiter has left the queue
+// there. Then a Release is enough, but only where the waiter was known to be queued.
 func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
 	late := Event{Kind: Handoff, Cell: 2, Attempt: 1, Token: 9}
 	for unlock, want := range map[Event]Do{{Kind: Unlock}: Release, {Kind: Unlock, Keep: time.Second}: Keep} {
@@ -211,7 +212,7 @@ func TestALateHandoffIsReleasedWithoutLeavingTheQueue(t *testing.T) {
 	}
 }
 
-// A replica that takes over may not know of a handoff: there the waiter is still in the queue and does not hold the lock.
+// A replica that takes over may lack a handoff: there the waiter is queued, and does not hold.
 func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
 	for _, keep := range []time.Duration{0, time.Second} {
 		m := inherited()
@@ -237,7 +238,7 @@ func TestAnUnlockAtACellThatForgotItsHandoffLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// The same, if the release itself fails while the replica takes over.
+// The same, if the release itself fails during the failover.
 func TestAReleaseThatIsSentAgainLeavesTheQueue(t *testing.T) {
 	m := inherited()
 	for _, c := range slices.Clone(m.Step(at(1), Event{Kind: Unlock}).Calls) {
@@ -254,7 +255,8 @@ func TestAReleaseThatIsSentAgainLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// The same, if a renewal finds that the key is gone: it is restored, so a plain Release would succeed and leave the waiter queued.
+// The same, if a renewal finds the key gone and restores it: a plain Release would then succeed,
+// and leave the waiter queued.
 func TestAHoldThatWasForgottenLeavesTheQueue(t *testing.T) {
 	m := inherited()
 	m.Step(at(1), Event{Kind: Extend})
@@ -270,7 +272,7 @@ func TestAHoldThatWasForgottenLeavesTheQueue(t *testing.T) {
 	want(t, fx, 1, Release)
 }
 
-// A renewal that found no quorum is tried again long before the next would be due.
+// A renewal without a quorum is repeated long before the next one would be due.
 func TestALateRenewalIsTriedAgainSoon(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)
@@ -285,7 +287,7 @@ func TestALateRenewalIsTriedAgainSoon(t *testing.T) {
 	}
 }
 
-// A release of the attempt's own owner says nothing about what its successor has.
+// A release of the attempt's own owner does not concern its successor.
 func TestOnlyTheReleaseOfTheHoldIsSentAgain(t *testing.T) {
 	m := inherited()
 	want(t, m.Step(at(1), answer(ReleaseAndLeave, 0, Reply{})), 0)
@@ -293,7 +295,7 @@ func TestOnlyTheReleaseOfTheHoldIsSentAgain(t *testing.T) {
 	want(t, m.Step(at(3), Event{Kind: Replied, Call: Call{Do: Release, Attempt: 1, Successor: true}}), 0, ReleaseAndLeave)
 }
 
-// A cell may hand over to the successor of an earlier attempt, since the last one did not reach it.
+// A cell may hand over to the successor of an earlier attempt, if the last one did not reach it.
 func TestSuccessorReleasesEarlierHandoffs(t *testing.T) {
 	m := start(2, 3)
 	m.attempt = 2
@@ -317,7 +319,7 @@ func TestSuccessorReleasesEarlierHandoffs(t *testing.T) {
 	check(m.Step(at(0), late))
 }
 
-// What Unlock leaves for a while is not taken back because a late answer needs a release.
+// A late answer that needs a release does not end a kept lock.
 func TestStragglerDoesNotEndAKeep(t *testing.T) {
 	m := inherited()
 	m.Step(at(0), Event{Kind: Unlock, Keep: time.Second})
@@ -332,7 +334,7 @@ func TestStragglerDoesNotEndAKeep(t *testing.T) {
 	}
 }
 
-// A raise that was asked for the attempt's own owner says nothing about its successor.
+// A raise for the attempt's own owner does not count for its successor.
 func TestALateRaiseOfTheOwnOwnerDoesNotCountForItsSuccessor(t *testing.T) {
 	m := start(3, 5)
 	for i, token := range []uint64{5, 6, 7} {
@@ -355,7 +357,7 @@ func TestALateRaiseOfTheOwnOwnerDoesNotCountForItsSuccessor(t *testing.T) {
 	}
 }
 
-// What the attempt's own owner has got is released if its successor was to hold, and no quorum has the token.
+// The own owner's grant is released if the successor won, and no quorum has the token.
 func TestASuccessorThatCannotAgreeLeavesNothingOfItsAttempt(t *testing.T) {
 	m := start(2, 3)
 	m.Step(at(0), answer(Acquire, 0, Reply{OK: true, Token: 7}))
@@ -371,8 +373,8 @@ func TestASuccessorThatCannotAgreeLeavesNothingOfItsAttempt(t *testing.T) {
 	t.Error("nothing releases the attempt's own owner at the first cell")
 }
 
-// A holder is in no queue. If a cell did not hand over, the renewal finds out, and takes the waiter out of the queue there,
-// whatever the cell said before.
+// A holder is in no queue. A renewal finds cells that did not hand over, and the waiter leaves
+// their queues, whatever they answered before.
 func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 	refused, granted := Reply{Holder: "other:1", TTL: time.Second}, Reply{OK: true, Token: 7}
 	for name, answers := range map[string][]Event{
@@ -382,7 +384,7 @@ func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := start(3, 5)
-			m.attempt = 2 // the first has reached all cells
+			m.attempt = 2 // the first one has reached all cells
 			for i := range m.Cells {
 				m.Cells[i].reached = true
 			}
@@ -416,8 +418,8 @@ func TestASuccessorLeavesTheQueuesOfAllCellsThatDidNotHandOver(t *testing.T) {
 	}
 }
 
-// The next attempt takes over a handoff that made no quorum. If that attempt does not reach the node, but its own successor
-// gets the lock from the others, the earlier handoff is released.
+// The next attempt takes over handoffs without a quorum. If it misses the node, but its own
+// successor gets the lock from the others, the earlier handoff is released.
 func TestAHandoffToThePreviousAttemptIsReleased(t *testing.T) {
 	m := start(2, 3)
 	held := Reply{Holder: "other:1", TTL: time.Second}
@@ -447,8 +449,7 @@ func TestAHandoffToThePreviousAttemptIsReleased(t *testing.T) {
 	t.Errorf("node 1 keeps what it handed to the successor of attempt 1: %+v", fx.Calls)
 }
 
-// Two addresses of one server never make a quorum together, even while the lock is free there. The waiter must not keep
-// asking.
+// Two addresses of one server are never a quorum, even of a free lock. The waiter must ask rarely.
 func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksRarely(t *testing.T) {
 	m := start(2, 2)
 	granted(m, 0)
@@ -461,8 +462,8 @@ func TestAWaiterThatNeedsTwoAddressesOfOneServerAsksRarely(t *testing.T) {
 	}
 }
 
-// The Yield of a TryLock may run at a slow node after the release that the end of the call sent over a new connection. It
-// queues the waiter again, and only what is owed for it can take the waiter out.
+// The Yield of a TryLock may run at a slow node after the call's last release, which used a new
+// connection. It queues the waiter again, and only its pending release can remove the waiter.
 func TestWhatIsSentAgainForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 	for _, tries := range []bool{true, false} {
 		m := start(2, 3)
@@ -497,8 +498,8 @@ func TestWhatIsSentAgainForAYieldLeavesTheQueueIfTheCallIsOver(t *testing.T) {
 	}
 }
 
-// Where many share a lock and somebody waits to have it alone, the nodes refuse a reader without a name. A TryRLock does not ask
-// them again.
+// If many share a lock and a caller waits to have it alone, the nodes refuse a reader without a
+// name. A TryRLock does not ask again.
 func TestATryThatIsRefusedWithoutANameIsOver(t *testing.T) {
 	m := start(2, 3)
 	m.cfg.Tries = true
@@ -509,8 +510,8 @@ func TestATryThatIsRefusedWithoutANameIsOver(t *testing.T) {
 	}
 }
 
-// A node that does not know the script of an attempt is sent it again, and the release behind it has run by then. Their answers may
-// come in the order in which they were asked for.
+// An attempt is sent again to a node that does not know its script, and the release behind it runs
+// first. The answers may still come in the order of the calls.
 func TestAReleaseThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
 	m := start(2, 3)
 	m.Step(at(1), Event{Kind: Cancel})
@@ -539,7 +540,7 @@ func TestAnUnlockThatRanBeforeItsAttemptIsSentAgain(t *testing.T) {
 	}
 }
 
-// Leases that begin together are not renewed together, but some of them in one write.
+// Leases that begin together are not renewed together, but some of them share a write.
 func TestFirstRenewalsAreSpread(t *testing.T) {
 	const third = 10 * time.Second / 3
 	at := make(map[time.Duration]bool)

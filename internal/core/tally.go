@@ -2,52 +2,52 @@ package core
 
 import "math/bits"
 
-// fact is a question about a cell to which the answer is yes or no. The cells of which it holds decide whether it holds of a group, and
-// of the lock: see ruleOf.
+// fact is a yes-or-no question about a cell. By its rule, the cells for which it holds decide
+// whether it holds of a group, and of the lock: see ruleOf.
 type fact uint8
 
-// facts are those that hold of one cell.
+// facts is the set of facts that hold of one cell.
 type facts uint32
 
 const (
-	hasGranted    fact = iota // it granted, and the same slot as most
-	mayGrant                  // or has not answered
-	hasInherited              // it handed over, and the same slot as most
-	comesNext                 // the next attempt has it, most likely
-	hasAnswered               // it answered the attempt, or failed to
-	hasVoted                  // it answered, and neither failed nor refused for the sake of an ended hold of this client
-	mayVote                   // or has not answered yet
-	isLock                    // its key is a lock, as far as is known
-	isWanted                  // the next attempt should have it
-	isPromised                // the same, by the rule for promises
-	hasWon                    // it granted, though it may have been given back
-	willExpire                // it is free, handed over, or refuses until a known moment
-	saidYes                   // it said yes to a raise, a release, or a renewal
-	maySayYes                 // or has not answered
-	mayTakeToken              // the same, but for cells that have not answered the attempt
-	isTaken                   // it refused, and voted
-	mayBeTaken                // or has not answered
-	isGone                    // it did not have the key when it was released, or renewed
-	hasHanded                 // the rest are only counted: it handed over
-	hasCalled                 // it called the queued waiter
-	isContended               // it refused, handed over, or has another slot than most
-	isElsewhere               // it granted another slot than most, or than the attempt takes
-	hasRefused                // it refused the attempt
-	keepsOut                  // it refused the attempt, and has no other free slot
+	hasGranted    fact = iota // granted the same slot as most
+	mayGrant                  // the same, or has not answered
+	hasInherited              // handed over the same slot as most
+	comesNext                 // granted, handed over or called: see nextAttemptWins
+	hasAnswered               // answered the attempt, or failed
+	hasVoted                  // granted, handed over or refused (see ownRefused), and not failed
+	mayVote                   // the same, or has neither answered nor failed
+	isLock                    // its key is a lock, as far as known
+	isWanted                  // the next attempt should win it
+	isPromised                // the same, by the rule promises
+	hasWon                    // granted; may have been released since
+	willExpire                // free, handed over, or refused until a known moment
+	saidYes                   // confirmed the raise, the release or the renewal
+	maySayYes                 // the same, or has not answered
+	mayTakeToken              // the same, without cells that have not answered the attempt
+	isTaken                   // refused, and hasVoted
+	mayBeTaken                // the same, or has not answered
+	isGone                    // had no key at the release or the renewal
+	hasHanded                 // handed over; from here to isFree: for some, not for holds
+	hasCalled                 // called the queued waiter
+	isContended               // refused, handed over, or has another slot than most
+	isElsewhere               // granted another slot than most, or refused with another one free
+	hasRefused                // refused the attempt
+	keepsOut                  // refused the attempt, with no other slot free
 	isForeign                 // a copy of the call has the lock there
 	isFree                    // the lock is free there
-	mayAttach                 // an Attach may have it, now or later
-	mayBeTheirs               // it did not refuse, or is marked
-	isMarked                  // it is one of the cells that a question is about: see mark
-	isPartMarked              // the same, by the rule for breaks
-	isBlockMarked             // the same, by the rule for blocks
+	mayAttach                 // may pass the hold to an Attach, now or later
+	mayBeTheirs               // did not refuse, or is marked
+	isMarked                  // in the set of a question: see mark
+	isPartMarked              // the same, by the rule breaks
+	isBlockMarked             // the same, by the rule blocks
 	numFacts      = iota
 )
 
-// ruleOf says for how many members of a group each fact has to hold.
+// ruleOf is the rule of each fact. The default is wins.
 var ruleOf = [numFacts]rule{isPromised: promises, isTaken: breaks, mayBeTaken: breaks, isGone: breaks, mayBeTheirs: breaks, isPartMarked: breaks, isBlockMarked: blocks}
 
-// with returns f with another fact, if that holds.
+// with returns f with g added, if g holds.
 func (f facts) with(g fact, holds bool) facts {
 	if holds {
 		f |= 1 << g
@@ -55,26 +55,26 @@ func (f facts) with(g fact, holds bool) facts {
 	return f
 }
 
-// facts of a cell with that vote.
+// facts returns the facts of a cell with this vote.
 func (v Vote) facts() facts { return facts(0).with(saidYes, v == Yes).with(maySayYes, v != No) }
 
-// counts are how often each fact holds.
+// counts has, for each fact, of how many cells or members it holds.
 type counts [numFacts]int32
 
-// tally counts the cells of a tree for which facts hold, and the members of each group. When a cell changes, only the counts on its way to
-// the root do. So an answer costs the same however many cells the lock has.
+// tally counts, for each fact, the cells of a tree and the members of its groups. A changed cell
+// changes only the counts on its way to the root: a change costs the same for any number of cells.
 type tally struct {
 	tree  Tree
 	cells []facts
 	total counts   // cells
 	root  counts   // members of the root
 	inner []counts // members of the other groups
-	// undecided counts the groups whose vote is open, of those that can do without some of their cells, and the other cells that have
-	// not voted.
+	// undecided counts open votes: those of the groups that can do without some of their cells, and
+	// those of the cells of all other groups.
 	undecided int
 }
 
-// init makes t the tally of cells for which nothing holds.
+// init makes t the tally of cells without facts.
 func (t *tally) init(tree Tree) {
 	if tree.cells == 0 {
 		tree = Majority(1, 1)
@@ -118,7 +118,8 @@ func (t *tally) group(i int32) (*group, *counts) {
 	return &t.tree.inner[i], &t.inner[i]
 }
 
-// open returns 1 if the vote of a cell's group is open, or, if the group needs all of its members, that of the cell.
+// open returns 1 if the vote of a cell's group is open. In a group that needs all of its members,
+// it returns 1 if the vote of the cell is open.
 func (t *tally) open(cell int) int {
 	g, n := t.group(t.tree.groupOf(cell))
 	least := g.least[wins]
@@ -135,10 +136,11 @@ func (t *tally) open(cell int) int {
 // holds reports whether a fact holds of the lock.
 func (t *tally) holds(f fact) bool { return t.root[f] >= t.tree.root.least[ruleOf[f]] }
 
-// some reports whether a fact holds of a cell.
+// some reports whether a fact holds of any cell.
 func (t *tally) some(f fact) bool { return t.total[f] > 0 }
 
-// result is what the votes come to, given the cells that said yes, and those that did or still may.
+// result returns the result of a vote. yes holds of the cells that voted Yes, maybe of those that
+// did or still may.
 func (t *tally) result(yes, maybe fact) Result {
 	switch {
 	case t.holds(yes):
@@ -149,7 +151,8 @@ func (t *tally) result(yes, maybe fact) Result {
 	return VotePending
 }
 
-// tallies returns the tally of the machine's cells. A step changes one cell, or says that it changes others, too: see Machine.changed.
+// tallies returns the tally of the cells as they are now. A step changes one cell. A step that
+// changes others adds to Machine.changed, and the next call counts all cells again.
 func (m *Machine) tallies() *tally {
 	switch {
 	case m.changed != m.counted:
@@ -198,7 +201,7 @@ func (m *Machine) factsOf(i int) facts {
 		with(mayBeTheirs, !c.Refused)
 }
 
-// mark makes cells those that a question is about, until unmark. There are no other changes meanwhile.
+// mark puts cells in the set of the marked facts, until unmark. Nothing else changes in between.
 func (m *Machine) mark(cells ...int32) {
 	for _, i := range cells {
 		m.tally.set(int(i), m.tally.cells[i]|1<<mayBeTheirs|1<<isMarked|1<<isPartMarked|1<<isBlockMarked)

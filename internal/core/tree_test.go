@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// shape is a second, deliberately dumb description of a lock: what it is, rather than how votes on it
-// are counted. Its methods only ask what holds when everybody has answered.
+// shape is a second, deliberately dumb description of a lock. It has the structure of the lock, and
+// no counts of votes. Its methods are about complete answers only.
 type shape struct {
 	need    int // of cells, if it is a RedLock
 	cells   int
@@ -53,7 +53,7 @@ func (s shape) tree() Tree {
 	return Majority(s.need, s.cells)
 }
 
-// heldBy reports whether whoever has the cells that are true has the lock.
+// heldBy reports whether an owner of the true cells has the lock.
 func (s shape) heldBy(has []bool) bool {
 	if s.members == nil {
 		n := 0
@@ -73,8 +73,8 @@ func (s shape) heldBy(has []bool) bool {
 	return true
 }
 
-// parts are the locks that somebody might take: the lock itself, its members, and theirs. Each comes
-// with the index of its first cell.
+// parts returns the locks that another caller may take: the lock, its members, and theirs. The key
+// is the index of the first cell.
 func (s shape) parts(first int) map[int][]shape {
 	all := map[int][]shape{first: {s}}
 	for _, m := range s.members {
@@ -86,7 +86,7 @@ func (s shape) parts(first int) map[int][]shape {
 	return all
 }
 
-// shapes are all kinds of locks that are small enough to try everything on.
+// shapes returns all kinds of locks that are small enough for every combination of votes.
 func shapes() []shape {
 	all := []shape{nodeLock()}
 	for n := 2; n <= 6; n++ {
@@ -109,7 +109,7 @@ func shapes() []shape {
 	)
 }
 
-// everyVote calls f with every way in which n cells can have voted.
+// everyVote calls f with all possible votes of n cells.
 func everyVote(n int, f func(votes []Vote)) {
 	votes := make([]Vote, n)
 	var next func(i int)
@@ -192,7 +192,7 @@ func TestBrokenExactlyWhenSomebodyElseCouldHoldAPart(t *testing.T) {
 	}
 }
 
-// With a quorum that is a majority, the cells that are left and those that are gone never both suffice.
+// If a quorum is a majority, the cells that are left and the others are never both enough.
 func TestAMajorityThatIsHeldIsNotBroken(t *testing.T) {
 	for _, s := range []shape{nodeLock(), redLock(2, 3), redLock(3, 4), redLock(3, 5), redLock(4, 5), multiLock(redLock(2, 3), nodeLock(), redLock(3, 4))} {
 		t.Run(s.String(), func(t *testing.T) {
@@ -219,7 +219,7 @@ func TestCellsAreCountedAndNumberedAsTheyStand(t *testing.T) {
 	}
 }
 
-// What holds of a lock follows from what holds of its members, by the rule: see rule.
+// By its rule, a fact of a lock follows from the facts of the members: see rule.
 func TestAFactHoldsByItsRule(t *testing.T) {
 	for _, s := range shapes() {
 		tree := s.tree()
@@ -238,7 +238,7 @@ func TestAFactHoldsByItsRule(t *testing.T) {
 	}
 }
 
-// promisedBy reports whether every group that needs all of its members has them, and every other has one.
+// promisedBy reports whether each group that needs all of its members has them, and each other one.
 func (s shape) promisedBy(has []bool) bool {
 	if s.members == nil {
 		n := 0
@@ -258,7 +258,7 @@ func (s shape) promisedBy(has []bool) bool {
 	return true
 }
 
-// A tally that has changed in any order is as one that was made anew, and knows how many votes are open.
+// After changes in any order, a tally equals a new one, and counts the open votes.
 func TestATallyForgetsWhatHasChanged(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, s := range shapes() {
@@ -284,7 +284,7 @@ func TestATallyForgetsWhatHasChanged(t *testing.T) {
 				t.Fatalf("%v: %+v, want %+v", s, old, fresh)
 			}
 			if cells := old.cells[cell]; cells>>saidYes&1 == 1 && cells>>maySayYes&1 == 0 {
-				old.set(cell, cells|1<<maySayYes) // who says yes may say yes
+				old.set(cell, cells|1<<maySayYes) // a cell that said yes may say yes
 			} else if got, want := old.undecided == 0, s.settled(votes); got != want {
 				t.Fatalf("%v: %v is settled: %v, want %v", s, votes, got, want)
 			}
@@ -292,7 +292,7 @@ func TestATallyForgetsWhatHasChanged(t *testing.T) {
 	}
 }
 
-// settled reports whether every member is decided, and every cell has voted of those that a member cannot do without.
+// settled reports whether every member is decided, and every cell of those that need all has voted.
 func (s shape) settled(votes []Vote) bool {
 	if s.members == nil && s.need < s.cells {
 		return dumbTally(s, votes[:s.cells]) != VotePending
@@ -309,7 +309,7 @@ func (s shape) settled(votes []Vote) bool {
 	return true
 }
 
-// holds reports whether a fact holds of a lock if it holds of those of its cells.
+// holds reports whether a fact holds of a lock if it holds of the given cells.
 func holds(tree Tree, f fact, of []bool) bool {
 	var t tally
 	t.init(tree)
@@ -319,7 +319,7 @@ func holds(tree Tree, f fact, of []bool) bool {
 	return t.holds(f)
 }
 
-// A Tree may be a member of several others: making one must not renumber what it is made of.
+// A Tree may be a member of several others: Every must not renumber its members.
 func TestEveryLeavesItsMembersAsTheyAre(t *testing.T) {
 	three := Majority(2, 3)
 	inner := Every([]Tree{three, three})

@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Two contenders have a part each of a lock that needs more than a plain majority, and each hears first where it was refused. If
-// both gave up then, nobody would have the lock.
+// Two contenders have a part each of a lock that needs more than a plain majority, and each hears
+// its refusals first. If both gave up then, nobody would have the lock.
 func TestATryLockThatHearsItsRefusalFirstIsNotRefusedYet(t *testing.T) {
 	for _, tt := range []struct{ need, cells, refused int }{{2, 2, 1}, {3, 3, 1}, {3, 4, 2}, {4, 5, 2}} {
 		config := &Config{Tree: Majority(tt.need, tt.cells), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}
@@ -29,7 +29,7 @@ func TestATryLockThatHearsItsRefusalFirstIsNotRefusedYet(t *testing.T) {
 	}
 }
 
-// Where one other holder may have a whole quorum, the rest of the answers says so.
+// While one other holder may have a whole quorum, the missing answers decide.
 func TestATryLockIsRefusedOnceAHolderHasAQuorum(t *testing.T) {
 	m := New(&Config{Tree: Majority(3, 4), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
 	for i, c := range callsOf(m.Step(Time{}, Event{Kind: Start}))[:3] {
@@ -40,12 +40,12 @@ func TestATryLockIsRefusedOnceAHolderHasAQuorum(t *testing.T) {
 	}
 }
 
-// try returns a TryLock that needs so many of the cells.
+// try returns a TryLock that needs need of the cells.
 func try(need, cells int, trip time.Duration) *Machine {
 	return New(&Config{Tree: Majority(need, cells), TTL: 10 * time.Second, NodeTimeout: 33 * time.Millisecond, Renew: true, Tries: true}, func(int) time.Duration { return trip }, 1)
 }
 
-// play plays a TryLock until it ends, for a minute at most. Each answer takes trip. answer returns none for a call that is not answered.
+// play plays a TryLock to its end, for a minute at most. Answers take trip; a nil one never comes.
 func play(m *Machine, trip time.Duration, answer func(Call) *Reply) *Effects {
 	var now Time
 	fx := m.Step(now, Event{Kind: Start})
@@ -67,7 +67,7 @@ func play(m *Machine, trip time.Duration, answer func(Call) *Reply) *Effects {
 	return fx
 }
 
-// refused plays a TryLock that is always refused by one cell, until it ends. by is who holds the lock there.
+// refused plays a TryLock that one cell always refuses, to its end. by returns the holder there.
 func refused(m *Machine, trip time.Duration, cell int, by func(Call) quorumlock.Owner) *Effects {
 	return play(m, trip, func(c Call) *Reply {
 		if c.Do == Acquire && int(c.Cell) == cell {
@@ -77,11 +77,12 @@ func refused(m *Machine, trip time.Duration, cell int, by func(Call) quorumlock.
 	})
 }
 
-// A hold of this client that has ended is nobody's. But if somebody else had the lock during the call, or was about to take it, that is
-// the reason to tell.
+// An ended hold of this client is not in the way. But if another caller had the lock during the
+// call, or was about to take it, that is the reason.
 func TestATryLockThatMetAnotherHolderSaysSoThoughItMetItsOwnClientLast(t *testing.T) {
-	for others, want := range map[int32]Reason{0: NoQuorum, 1: Held} { // the attempts that somebody else refuses
-		for _, free := range []bool{false, true} { // or that somebody else is before in the queue
+	// others counts the attempts that another caller refuses.
+	for others, want := range map[int32]Reason{0: NoQuorum, 1: Held} {
+		for _, free := range []bool{false, true} { // or has another one first in the queue
 			fx := play(try(3, 3, time.Millisecond), time.Millisecond, func(c Call) *Reply {
 				if c.Do == Acquire && c.Cell == 0 {
 					ended := c.Attempt > others
@@ -96,7 +97,8 @@ func TestATryLockThatMetAnotherHolderSaysSoThoughItMetItsOwnClientLast(t *testin
 	}
 }
 
-// A node that is slow is nobody who has the lock: what refuses the call is only its own client's last hold, whose release is late.
+// A slow node does not hold the lock. Here only the last hold of the same client refuses the call,
+// because its release is late.
 func TestATryLockThatMetItsOwnClientBesideSlowNodesHasNoQuorum(t *testing.T) {
 	fx := play(try(2, 3, time.Millisecond), time.Millisecond, func(c Call) *Reply {
 		switch {
@@ -114,8 +116,8 @@ func TestATryLockThatMetItsOwnClientBesideSlowNodesHasNoQuorum(t *testing.T) {
 	}
 }
 
-// Two round trips to distant nodes may take as long as a NodeTimeout. Whoever gave up after them might leave the lock to nobody. But
-// no attempt of it lasts longer than two NodeTimeouts after the call.
+// Two round trips to distant nodes may take a NodeTimeout. Contenders that give up then may leave
+// the lock to nobody. But no attempt lasts longer than two NodeTimeouts after the call.
 func TestATryLockMakesMoreThanTwoAttemptsWhereNodesAreFar(t *testing.T) {
 	for _, tt := range []struct {
 		trip time.Duration
@@ -131,10 +133,11 @@ func TestATryLockMakesMoreThanTwoAttemptsWhereNodesAreFar(t *testing.T) {
 	}
 }
 
-// The last attempt ends two NodeTimeouts after the call, and the token that it may have to agree on takes one more.
+// The last attempt ends two NodeTimeouts after the call. Agreement on its token may take one more.
 func TestATryLockEndsWithinThreeNodeTimeouts(t *testing.T) {
 	const limit = 33 * time.Millisecond
-	for _, slow := range []time.Duration{14 * time.Millisecond, limit} { // the answers to the last attempt
+	// slow is the round trip of the last attempt.
+	for _, slow := range []time.Duration{14 * time.Millisecond, limit} {
 		m := New(&Config{Tree: Majority(3, 3), TTL: 10 * time.Second, NodeTimeout: limit, Renew: true, Tries: true}, func(int) time.Duration { return 8 * time.Millisecond }, 1)
 		var now Time
 		fx := m.Step(now, Event{Kind: Start})
@@ -173,7 +176,7 @@ func TestATryLockEndsWithinThreeNodeTimeouts(t *testing.T) {
 	}
 }
 
-// Whoever has only a part of a lock may be giving way; whoever has a whole member of a MultiLock most likely holds it.
+// An owner of a part of a lock may be yielding. An owner of a whole member most likely holds it.
 func TestATryLockGivesWhoeverHasAPartTimeToGiveWay(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -200,14 +203,16 @@ func TestATryLockGivesWhoeverHasAPartTimeToGiveWay(t *testing.T) {
 	}
 }
 
-// Whoever has heard one node of three, and has nothing, does not know that nobody has the lock: a reader that comes beside a holder must
-// not be kept out by its next attempt. But whoever has won a node contends, though another one is silent: otherwise a writer and a
-// reader that have one each would meet until both are refused.
+// A call that has heard one node of three, and has no grant, does not know that the lock is free.
+// Its next attempt must not keep out a reader that joins a holder.
+//
+// A call with a grant contends, though another node is silent. Otherwise a writer and a reader with
+// one node each would meet until both are refused.
 func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 	for _, tt := range []struct {
 		nodes    int
-		refused  string // by whom, at the first nodes; - is a lock that is free and whose queue has another first
-		granted  int    // at the next ones; the others are silent
+		refused  string // owners that refuse at the first nodes; -: free, with another first
+		granted  int    // the next nodes; the others are silent
 		contends bool
 	}{{3, "b", 0, false}, {3, "b", 1, true}, {4, "b", 1, true}, {4, "bcd", 0, true}, {5, "bc", 0, false}, {5, "bcde", 0, true}, {5, "bb", 2, true}, {3, "-", 0, false}, {4, "-", 2, true}} {
 		m := New(&Config{Tree: Majority(tt.nodes/2+1, tt.nodes), TTL: 10 * time.Second, NodeTimeout: time.Second, Renew: true, Tries: true}, func(int) time.Duration { return time.Millisecond }, 1)
@@ -236,7 +241,7 @@ func TestATryLockThatHasHeardLittleDoesNotContend(t *testing.T) {
 	}
 }
 
-// Where no node answers, another attempt would not help.
+// If no node answers, another attempt would not help.
 func TestATryLockThatHearsNobodyMakesOneAttempt(t *testing.T) {
 	m := try(2, 3, time.Millisecond)
 	fx := play(m, time.Millisecond, func(Call) *Reply { return &Reply{Err: errNoAnswer} })
@@ -254,8 +259,8 @@ func TestWhatIsNoLockEndsTheCall(t *testing.T) {
 	}
 }
 
-// Two nodes disagree on the token, and the raise at one of them fails, or finds no key. The others
-// are a quorum, and nobody is in the way, so the next attempt of a TryLock gets the lock.
+// Two nodes disagree on the token, and the raise at one fails, or finds no key. The others are a
+// quorum, and nobody is in the way, so the next attempt of a TryLock gets the lock.
 func TestATryLockRidesOutARaiseThatFails(t *testing.T) {
 	for name, raised := range map[string]Reply{"no answer": {Err: errNoAnswer}, "not sent": {Err: errNoAnswer, Unsent: true}, "no key": {}} {
 		t.Run(name, func(t *testing.T) {
@@ -267,7 +272,7 @@ func TestATryLockRidesOutARaiseThatFails(t *testing.T) {
 					down = raised.Err != nil
 					return &raised
 				case c.Cell == 0 && down:
-					return nil // for a while: a TryLock must not wait for it
+					return nil // for a while: a TryLock must not wait
 				case c.Do == Acquire && c.Attempt == 1 && c.Cell == 2:
 					return nil // late
 				case c.Do == Acquire && c.Attempt == 1:

@@ -10,53 +10,54 @@ import (
 )
 
 const (
-	// refresh is how often a waiter refreshes its entry in the queue. Behind nearPositions it does so less often, in
-	// proportion: a long queue must not keep the nodes busy.
+	// refresh is the pause after which a waiter refreshes its entry in a queue. Behind
+	// nearPositions it grows with the position: a long queue must not keep the nodes busy.
 	refresh       = 600 * time.Millisecond
 	nearPositions = 16
 	maxRefresh    = 30 * time.Second
 
-	// entryLife is how many refreshes may fail before an entry is lost.
+	// entryLife is the life of an entry, in refreshes: three may fail.
 	entryLife = 10.0 / 3
 
-	// spread is how much later than the waiter before it a waiter looks when the holder's key should have expired.
+	// spread delays waiters, by position, that ask when the holder's key should have expired.
 	spread    = time.Millisecond
 	maxSpread = 100 * time.Millisecond
 
-	// grace and maxGrace bound how long a waiter waits for the missing votes after the first wake-up: see patience. Where free cells
-	// alone make a quorum, it waits for grace.
+	// grace and maxGrace bound the wait for missing votes after the first wake-up: see patience.
+	// Where free cells alone form a quorum, the wait is grace.
 	grace    = 3 * time.Millisecond
 	maxGrace = 100 * time.Millisecond
 
-	// afterFailure is the average pause while there is no quorum to ask, and after a grant that came too late.
+	// afterFailure is the average pause after an attempt without a quorum or with a late grant.
 	afterFailure = 100 * time.Millisecond
 
-	// betweenTries is how long a TryLock waits for the others to give up what they have. After eagerTries attempts the pause
-	// doubles with every attempt, up to maxDoublings times. By then it is seldom a contender: most likely a node is down.
+	// betweenTries is the pause of a TryLock in which contenders yield. After eagerTries attempts
+	// it doubles with each, up to maxDoublings times: by then, most likely a node is down.
 	betweenTries = time.Millisecond
 	eagerTries   = 4
 	maxDoublings = 3
 
-	// eagerMoves is in how many attempts a waiter that finds a slot taken asks for another one at once. Later ones wait for grace.
+	// eagerMoves is in how many attempts a waiter that finds its slot taken asks for another one at
+	// once. Later it waits for grace.
 	eagerMoves = 16
 
-	// maxTries is after how many attempts a TryLock ends that has taken longer than a NodeTimeout. To nodes that are far away, few
-	// attempts fit into one, and whoever gives up before the others have given way leaves the lock to nobody.
+	// maxTries limits the attempts of a TryLock after a NodeTimeout. Few attempts at distant nodes
+	// fit into one. A contender that gives up before the others yield leaves the lock to nobody.
 	maxTries = 8
 )
 
-// ErrDuplicate is what a cell says that was asked at another address already.
+// ErrDuplicate is the error of a cell on a server that was already asked at another address.
 var ErrDuplicate = errors.New("the lock was acquired here a moment ago: is this the same server as another node?")
 
 // ErrForeign is the error of a cell where a copy of the attempt has the lock under the same owner.
 var ErrForeign = errors.New("the lock was acquired here under the same owner before: is a proxy sending commands twice, or was this process restored twice from one image?")
 
-// abandonAttempt ends an attempt that has failed. What it has got goes back, and the waiter is queued again with its ticket: after
-// a split vote every node has the lowest ticket first. The next attempt waits until the cells that granted have the lock
-// back, so that the waiter knows where it is queued.
+// abandonAttempt ends a failed attempt. Its grants are yielded, and the waiter is queued again with
+// its ticket: after a split vote the lowest ticket is first at every node. The next attempt waits
+// until the cells that granted have answered, so that the waiter knows where it is queued.
 func (m *Machine) abandonAttempt(now Time, why Reason) {
 	if why == HeldOrNone && m.cfg.Tries && m.reason.isHeld() && !slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.failed }) {
-		why = Held // lastTry has cut this attempt short, and somebody else was in the way of the one before
+		why = Held // lastTry cut the attempt short, and the one before was held
 	}
 	m.reason = why
 	m.undecide()
@@ -89,15 +90,16 @@ func (m *Machine) isFinal(now Time) bool {
 	return m.reason == NotALock || m.cfg.Tries && (!m.undecided || !m.triesAgain(now))
 }
 
-// triesAgain reports whether an undecided TryLock may make another attempt: as many as fit into a NodeTimeout, and then up to
-// maxTries of them until lastTry.
+// triesAgain reports whether an undecided TryLock may make another attempt: any number within a
+// NodeTimeout, and then up to maxTries in all until lastTry.
 func (m *Machine) triesAgain(now Time) bool {
 	spent := now.Since(m.began)
 	return spent <= m.cfg.NodeTimeout || m.attempt < maxTries && spent < 2*m.cfg.NodeTimeout
 }
 
-// lastTry is when an attempt of a TryLock ends whatever it lacks, so that its token, which may take a NodeTimeout to agree on, is
-// known within three. It is 0 for a Lock, and for the first attempt, which ends within one anyway: most calls need no timer.
+// lastTry returns when an attempt of a TryLock ends without the missing answers. The agreement on
+// its token may take one more NodeTimeout, so the call ends within three. It is 0 for a Lock, and
+// for the first attempt, which ends within one NodeTimeout anyway: most calls need no timer.
 func (m *Machine) lastTry() time.Duration {
 	if !m.cfg.Tries || m.attempt == 1 {
 		return 0
@@ -105,7 +107,7 @@ func (m *Machine) lastTry() time.Duration {
 	return m.began.Mono + 2*m.cfg.NodeTimeout
 }
 
-// undecide looks, for a TryLock, whether another attempt may help, before the answers are forgotten.
+// undecide decides whether another attempt may help a TryLock, before the answers are forgotten.
 func (m *Machine) undecide() {
 	if !m.cfg.Tries {
 		return
@@ -113,7 +115,8 @@ func (m *Machine) undecide() {
 	var met quorumlock.Owner
 	var whole bool
 	m.undecided, met, whole = m.isUndecided()
-	m.undecided = m.undecided || m.phase == Agreeing && m.reason != TooLate // a quorum granted, but did not take the token
+	// A quorum granted, but did not take the token.
+	m.undecided = m.undecided || m.phase == Agreeing && m.reason != TooLate
 	if met != m.lastHolder {
 		m.sameHolderCount = 0
 	}
@@ -126,11 +129,12 @@ func (m *Machine) yield(i int) {
 	m.call(Call{Do: Yield, Cell: int32(i), Attempt: m.attempt})
 }
 
-// yielded takes the answer to a Yield.
+// yielded handles the answer to a Yield.
 func (m *Machine) yielded(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
-	if r.Err != nil { // the shell sends a release again; the next attempt finds out where it is queued
+	// The shell sends a release. The next attempt shows where the waiter is queued.
+	if r.Err != nil {
 		c.stray = true
 	}
 	if call.Attempt != m.attempt || m.phase != Yielding && m.phase != Waiting {
@@ -161,7 +165,7 @@ func (m *Machine) yielded(now Time, call Call, r Reply) {
 	}
 }
 
-// wait waits for the time of the next attempt.
+// wait begins the wait for the next attempt.
 func (m *Machine) wait(now Time) {
 	if m.isFinal(now) {
 		m.fail(m.reason)
@@ -176,7 +180,7 @@ func (m *Machine) wait(now Time) {
 	m.lookAround(now)
 }
 
-// look begins the next attempt, or takes the lock, if the messages of the nodes say that it is time.
+// lookAround begins the next attempt, or takes the lock, once the messages of the nodes allow it.
 func (m *Machine) lookAround(now Time) {
 	if m.cfg.Tries {
 		return
@@ -195,16 +199,19 @@ func (m *Machine) lookAround(now Time) {
 		return
 	}
 	switch {
-	case handed || called && t.holds(isPromised): // handoffs that make no quorum must not be kept: somebody else may have the rest
+	// Handoffs without a quorum must be given up soon: another waiter may have the rest.
+	case handed || called && t.holds(isPromised):
 		m.handoffDeadline = now.Mono + m.patience()
-	case ready: // free cells alone make a quorum: the attempt met leftovers of the one before, which are gone by then
+	// Free cells alone form a quorum. The attempt met leftovers of the one before, gone by then.
+	case ready:
 		m.handoffDeadline = now.Mono + grace
 	}
 }
 
-// patience is how long a waiter waits for the missing votes after the first wake-up, if the quorum can do without some of them. It is
-// a round trip to the nearest quorum, but at least grace and at most maxGrace. If whoever released the lock is no further away, the
-// messages have arrived by then. If no quorum has ever answered, it is the longest round trip known.
+// patience returns how long a waiter waits for missing votes after the first wake-up. It is a round
+// trip to the nearest quorum, from grace to maxGrace. The messages of a releaser that is no further
+// away have arrived by then. If no quorum has ever answered, the longest known round trip counts.
+// Where a client takes the cells one after another, it is three round trips.
 func (m *Machine) patience() time.Duration {
 	trips := time.Duration(1)
 	if m.takenInOrder {
@@ -217,7 +224,8 @@ func (m *Machine) patience() time.Duration {
 	return min(max(longest, grace), maxGrace)
 }
 
-// earliest returns when the cells that come at certain moments are a quorum, or the last of the moments, and whether they are.
+// earliest returns when the cells that come at given moments form a quorum, or the last of the
+// moments, and whether they do.
 func (m *Machine) earliest(at func(cell int) (time.Duration, bool)) (moment time.Duration, wins bool) {
 	type coming struct {
 		at   time.Duration
@@ -244,13 +252,13 @@ func (m *Machine) earliest(at func(cell int) (time.Duration, bool)) (moment time
 	return moment, wins
 }
 
-// isOpen reports whether the next attempt should have the cell. A cell that turned out to share its server with
-// another one says the same as that one, and does not vote.
+// isOpen reports whether the next attempt should win the cell. A cell on the server of another one
+// repeats the answers of that one, and has no vote.
 func isOpen(c *Cell) bool {
 	return c.Handed > 0 || !c.Duplicate && (c.State == Free || c.State == Queued && c.Called)
 }
 
-// next notes that the waiter is the second in a queue: it refreshes as often as the first.
+// next notes that the waiter is second in a queue: it refreshes as often as the first.
 func (m *Machine) next(now Time) {
 	m.refreshOften = true
 	if m.phase == Waiting {
@@ -258,12 +266,12 @@ func (m *Machine) next(now Time) {
 	}
 }
 
-// Life is how long the entries of the waiter are kept without a refresh.
+// Life returns how long the entries of the waiter live without a refresh.
 func (m *Machine) Life() time.Duration { return time.Duration(entryLife * float64(m.refreshAfter())) }
 
-// refreshAfter is how long after the last attempt the waiter refreshes its entry, by the position it had then.
+// refreshAfter returns how long after the last attempt its entries need a refresh, by position.
 func (m *Machine) refreshAfter() time.Duration {
-	if m.tallies().some(isFree) { // it is the first there, and would be taken for dead
+	if m.tallies().some(isFree) { // as the first it would count as dead
 		return refresh
 	}
 	if m.lastPosition < 0 {
@@ -277,8 +285,8 @@ func (m *Machine) refreshAfter() time.Duration {
 	return min(refresh*time.Duration(m.lastPosition)/nearPositions, maxRefresh)
 }
 
-// pause is the longest time to wait: until the entry is due for a refresh, or until the holder's keys expire if they are
-// not renewed. It is shorter while there is no quorum to ask.
+// pause returns the longest wait: until the entries need a refresh, or the holder's keys should
+// have expired. It is shorter while there is no quorum to ask.
 func (m *Machine) pause(now Time) time.Duration {
 	if m.reason == NoQuorum || m.reason == TooLate {
 		return m.jitter(afterFailure)
@@ -290,8 +298,8 @@ func (m *Machine) pause(now Time) time.Duration {
 	return pause
 }
 
-// expiry returns when the lock may be free at a quorum because keys expire, 0 if unknown, and the furthest position in
-// the queues.
+// expiry returns when enough keys for a quorum should have expired, 0 if unknown, and the furthest
+// position in the queues.
 func (m *Machine) expiry() (at time.Duration, furthest int) {
 	for i := range m.Cells {
 		if c := &m.Cells[i]; c.State == Queued {
@@ -311,9 +319,9 @@ func (m *Machine) expiry() (at time.Duration, furthest int) {
 	return at, furthest
 }
 
-// handed notes that a cell has handed the lock to a successor. That counts if it is the successor of the last attempt;
-// the next attempt takes over earlier handoffs. If there is no next attempt, since the last one's successor has the lock,
-// they are given back. If the waiter has gone, or another owner of its has the lock, leaving has given them back.
+// handed notes a handoff to a successor. It counts if the attempt is the last; the next attempt
+// takes over earlier ones. While the last attempt's successor holds, earlier handoffs are released.
+// If the call is over, or its own owner holds, leaving the queues has released them.
 func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot int32) {
 	if m.phase == Idle || m.cfg.Tries {
 		return
@@ -324,7 +332,8 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 		case !m.successor:
 		case attempt < m.attempt:
 			m.call(Call{Do: Release, Cell: int32(cell), Attempt: attempt, Successor: true})
-		case attempt == m.attempt && m.phase == Holding && c.State == Queued && slot == m.slotAt(cell): // and so no longer, as it has handed over
+		// It was queued, and has handed over: the entry is gone, and the cell is part of the hold.
+		case attempt == m.attempt && m.phase == Holding && c.State == Queued && slot == m.slotAt(cell):
 			c.State = Granted
 		}
 		return
@@ -342,13 +351,13 @@ func (m *Machine) handed(now Time, cell int, attempt int32, token uint64, slot i
 				m.join(now, cell)
 			}
 		}
-	case attempt < m.attempt && c.State == Queued: // the attempt since then did not find this handoff
+	case attempt < m.attempt && c.State == Queued: // the current attempt did not find it
 		c.Called = true
 	}
 	m.review(now)
 }
 
-// handedOver reports whether a quorum of the cells has handed the lock to the successor of the last attempt.
+// handedOver reports whether a quorum has handed the lock to the last attempt's successor.
 func (m *Machine) handedOver() bool {
 	if !m.tallies().some(hasHanded) {
 		return false
@@ -357,11 +366,11 @@ func (m *Machine) handedOver() bool {
 	return m.tallies().holds(hasInherited)
 }
 
-// inherit makes the successor of the last attempt the holder. It is an attempt like any other, except that the nodes have
-// voted without being asked. What makes it safe is the same: the owner is used once, the validity counts from before the
-// owner was sent to any node, and a quorum agrees on the token.
+// inherit makes the last attempt's successor the holder. This is as safe as an attempt: the owner
+// is used once, the validity counts from before any node knew it, and a quorum agrees on the token.
 func (m *Machine) inherit(now Time) {
-	if m.cfg.Drift.Validity(m.cfg.HandTTL, now.Since(m.asked)) < m.cfg.NodeTimeout { // the renewal might come too late
+	// The renewal might come too late.
+	if m.cfg.Drift.Validity(m.cfg.HandTTL, now.Since(m.asked)) < m.cfg.NodeTimeout {
 		switch {
 		case m.phase == Waiting:
 			m.ask(now)

@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// A waiter looks again when the keys that refused it expire, including those that it hears of only after its attempt has failed.
-// A release that leaves the lock to Redisson's clients for a moment calls nobody a second time.
+// A waiter looks again when the keys of its refusals expire, also those of late ones. A release
+// that leaves the lock to Redisson's clients for a moment calls nobody a second time.
 func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	const window = 20 * time.Millisecond
 	for name, tree := range map[string]Tree{
@@ -28,8 +28,8 @@ func TestAWaiterLooksWhenTheKeysOfLateRefusalsExpire(t *testing.T) {
 	}
 }
 
-// The messages of a release arrive within a round trip to the nearest quorum, if the releaser is no further away. A waiter that asks
-// earlier wastes an attempt.
+// The messages of a release arrive within a round trip to the nearest quorum, if the releaser is no
+// further away. A waiter that asks earlier wastes an attempt.
 func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {
 	ms := time.Millisecond
 	for _, tt := range []struct {
@@ -60,7 +60,7 @@ func TestAWaiterIsPatientForARoundTripToTheNearestQuorum(t *testing.T) {
 	}
 }
 
-// Far back in a queue a waiter refreshes seldom. Once it is told that it is next, it does so as often as the first.
+// Far back in a queue, a waiter refreshes rarely. As the next one, it does so like the first.
 func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
 	const ms, far = time.Millisecond, 4
 	m := New(&Config{Tree: Majority(2, 3), TTL: time.Minute, HandTTL: 1800 * ms, NodeTimeout: time.Second, Renew: true}, func(int) time.Duration { return ms }, 1)
@@ -76,7 +76,7 @@ func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
 			t.Errorf("phase %d, it refreshes after %v, want %v", m.Phase(), got, want)
 		}
 	}
-	asks(Start, refresh) // the first attempt does not know the position
+	asks(Start, refresh) // the first attempt has no position
 	now = at(refresh)
 	asks(Tick, far*refresh)
 	now = at(refresh + ms)
@@ -88,7 +88,7 @@ func TestAWaiterThatIsNextRefreshesSooner(t *testing.T) {
 	asks(Tick, refresh)
 }
 
-// More handoffs of a minority do not make a waiter wait longer for the rest.
+// More handoffs of a minority do not prolong the wait for the rest.
 func TestAWaitForMissingVotesIsNotProlonged(t *testing.T) {
 	m := New(&Config{Tree: Majority(3, 5), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second, Renew: true}, func(int) time.Duration { return time.Millisecond }, 1)
 	m.Step(at(0), Event{Kind: Start})
@@ -103,8 +103,8 @@ func TestAWaitForMissingVotesIsNotProlonged(t *testing.T) {
 	}
 }
 
-// Redisson's clients take the cells of a lock one after another, and release them so. A waiter that has one cell waits for each of the
-// others, and asks when the last has called. A call from before does not count.
+// Redisson's clients take and release the cells of a lock one after another. A waiter with one cell
+// waits for each of the others, and asks after the last call. Earlier calls do not count.
 func TestAWaiterWithOneCellWaitsForEachOfTheOthers(t *testing.T) {
 	const ms = time.Millisecond
 	c := &Config{Tree: Majority(3, 3), TTL: 10 * time.Second, HandTTL: 1800 * ms, NodeTimeout: time.Second, Renew: true}
@@ -131,7 +131,7 @@ func TestAWaiterWithOneCellWaitsForEachOfTheOthers(t *testing.T) {
 	}
 }
 
-// A cell that is taken again is no refusal, and no cell of a hold.
+// A cell that is taken again did not refuse, and a cell of a hold is not taken.
 func TestOnlyACellThatWaitsIsTakenAgain(t *testing.T) {
 	m := start(2, 3)
 	granted(m, 0, 1)
