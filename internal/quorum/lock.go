@@ -68,8 +68,7 @@ type Lock struct {
 	metAt time.Time // when peers were last observed at all cells; guarded by redissonPeers.mu
 }
 
-// New returns a lock over cells, all of one kind. If err is not nil, every call on the lock returns
-// it.
+// New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), clients: []*Client{client}, set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
