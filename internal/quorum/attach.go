@@ -89,7 +89,7 @@ const maxParked = 365 * 24 * time.Hour
 const (
 	maxSplits  = 8                     // attempts while several Attaches split the nodes
 	splitPause = 10 * time.Millisecond // mean pause before the second attempt; doubles
-	splitTime  = time.Second           // no new attempt after it, or after three node timeouts
+	splitTime  = time.Second           // no new attempt later; three node timeouts if longer
 )
 
 // Attach takes over a detached hold of l.

@@ -62,9 +62,9 @@ func (c *Client) waiter(o quorumlock.Owner) *call {
 	return c.live[n]
 }
 
-// ended reports whether an owner belongs to a recent call of this client that has ended, and has
-// left no key for a while. place counts as ended. An unknown number belongs to a copy of the
-// process: see newNumber.
+// ended reports whether an owner belongs to a recent call of this client that has ended, and no
+// longer keeps a key by UnlockAfter or Detach. place counts as ended. An unknown number belongs to
+// a copy of the process: see newNumber.
 func (c *Client) ended(o quorumlock.Owner) bool {
 	n, ok := c.numberOf(o)
 	if !ok {

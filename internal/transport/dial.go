@@ -84,7 +84,7 @@ func (n *Node) over(g *guard, ready func()) *redis.Client {
 func sessionOptions(o redis.Options) *redis.Options {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 0, 0, -1
 	o.Protocol, o.ReadTimeout, o.WriteTimeout = laneProtocol, -1, -1 // shakeHands has its own limit
-	o.DisableIdentity = true                                         // shakeHands identifies it
+	o.DisableIdentity = true                                         // shakeHands does that
 	return &o
 }
 

@@ -23,8 +23,7 @@ var (
 	// errOvertaken is the error of a call that would run after a later one. Its node is up.
 	errOvertaken = overtaken{notSent{errors.New("the server did not know its script, and has run a later call of the same waiter")}}
 
-	// errUnasked ends a connection with a reply to no call: other replies may belong to other
-	// calls.
+	// errUnasked ends a connection with a reply to no call: other replies may be misassigned too.
 	errUnasked = errors.New("the server sent a reply to no call: is it Redis?")
 )
 

@@ -54,8 +54,7 @@ func (n *Node) connect(key string) {
 		defer n.connecting.Store(false)
 		ctx, cancel := context.WithTimeout(n.open, n.config.Timeout)
 		defer cancel()
-		// An error is dropped: the next call finds out. In a cluster, the ping goes to key's
-		// server.
+		// An error is dropped: the next call finds out. A cluster has a server for each key.
 		cluster, ok := n.client.(*redis.ClusterClient)
 		if !ok {
 			_ = n.client.Ping(ctx).Err()

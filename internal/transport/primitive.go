@@ -28,7 +28,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 	}
 	r := n.call(ctx, wire.Acquire(name, owner, ttl, hold, n.locks.Hint()), func(r wire.Reply) *wire.Call {
 		if a, err := r.Acquired(); err != nil || !a.Granted || a.Again {
-			return nil // the owner had the lock before this call
+			return nil // the owner keeps its earlier hold
 		}
 		undo := wire.Release(name, owner, hold)
 		return &undo

@@ -18,7 +18,7 @@ import (
 // zero value is for a single server, and for a cluster not known to have shard channels.
 type shards struct {
 	mu     sync.Mutex
-	asked  time.Time // when the server last had none
+	asked  time.Time // time of the last reply
 	has    bool
 	closed bool
 	hubs   map[uint16]*hub               // by slot: a connection leads to one server
@@ -41,7 +41,8 @@ func (n *Node) Sharded() bool {
 // askAgain is how long a cluster counts as one without shard channels: it may be upgraded.
 const askAgain = 10 * time.Second
 
-// askForShards finds out whether the cluster has shard channels, once. Every user may send HELLO.
+// askForShards finds out whether the cluster has shard channels, unless this is known. Every user
+// may send HELLO.
 func (n *Node) askForShards(ctx context.Context) {
 	s := &n.shards
 	s.mu.Lock()

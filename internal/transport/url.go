@@ -30,7 +30,7 @@ func parse(rawURL string) (*redis.Options, error) {
 		return nil, errs.Misusef("quorumlock: node.Dial: %q is not a scheme for a node: %s", u.Scheme, want)
 	}
 	if (u.User != nil) != strings.Contains(rawURL, "@") || strings.Count(rawURL, "@") > 1 {
-		// A password with a / or @ of its own ends early: its rest would be taken for a host, and
+		// A password with a / or @ ends early: its rest would be taken for a host or path, and
 		// shown.
 		return nil, errs.Misuse("quorumlock: node.Dial: the URL has an @ that does not end the password: " + want)
 	}
