@@ -20,7 +20,8 @@ func (l *Lock) AllowDetach() { l.detaches = !l.shared && l.cells[0].Permits == 0
 func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Duration, leave func() bool) (string, error) {
 	client, began := c.lock.client, time.Now()
 	if client.Begin() != nil {
-		return "", c.released(ctx, lease, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
+		// Close has cancelled the lease's context.
+		return "", c.released(ctx, lease, began, 0, false, quorumlock.ErrLost)
 	}
 	defer client.End()
 	parked := &Parked{Key: c.lock.cells[0].Name, Need: c.needed(), Until: began.Add(c.lock.set.Drift.Validity(d, 0))}

@@ -218,14 +218,16 @@ func (c *call) log(f func(log *slog.Logger)) {
 func (c *call) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
 	began := time.Now()
 	if c.lock.client.Begin() != nil {
-		return c.released(ctx, l, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
+		// Close has cancelled the lease's context.
+		return c.released(ctx, l, began, 0, false, quorumlock.ErrLost)
 	}
 	defer c.lock.client.End()
 	held, ended, err := c.leave(ctx, l, keep)
 	return c.released(ctx, l, began, held, ended, err)
 }
 
-// released tells the observer that an Unlock or a Detach has ended with err, which it returns.
+// released notifies the Observer, if there is one, of the end of an Unlock or a Detach, and returns
+// err.
 func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Time, held time.Duration, ended bool, err error) error {
 	if c.watch != nil {
 		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
@@ -356,7 +358,7 @@ func (c *call) confirmed() error {
 // Extend implements [quorumlock.Hold].
 func (c *call) Extend(ctx context.Context) error {
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has told the lease so
+		return quorumlock.ErrLost // Close has notified the lease
 	}
 	defer c.lock.client.End()
 	return c.extend(ctx)
@@ -389,7 +391,7 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 	c := in.call
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has told the lease so
+		return quorumlock.ErrLost // Close has notified the lease
 	}
 	defer c.lock.client.End()
 	c.mu.Lock()
