@@ -309,7 +309,7 @@ func Resign(lease *quorumlock.Lease) error {
 		return nil
 	}
 	if in.call.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has notified the leases
+		return quorumlock.ErrLost // Close has cancelled their contexts
 	}
 	defer in.call.lock.client.End()
 	return in.call.resign(lease.Context())
@@ -358,7 +358,7 @@ func (c *call) confirmed() error {
 // Extend implements [quorumlock.Hold].
 func (c *call) Extend(ctx context.Context) error {
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has notified the lease
+		return quorumlock.ErrLost // Close has cancelled the lease's context
 	}
 	defer c.lock.client.End()
 	return c.extend(ctx)
@@ -391,7 +391,7 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 	c := in.call
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has notified the lease
+		return quorumlock.ErrLost // Close has cancelled the lease's context
 	}
 	defer c.lock.client.End()
 	c.mu.Lock()
