@@ -9,21 +9,21 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// What a package needs that keeps something beside a lock, at each of its cells, such as the value of an election.
+// Methods for packages that keep something beside a lock at each cell, such as an election's value.
 
-// Settings returns what the lock's options come to.
+// Settings returns the lock's resolved options.
 func (l *Lock) Settings() options.Settings { return l.set }
 
-// Quorum returns how many of the lock's cells must agree, and how many there are. It is for a lock that is no MultiLock.
+// Quorum returns the quorum and the number of cells of a lock that is no MultiLock.
 func (l *Lock) Quorum() (need, cells int) { return l.tree.Need(), len(l.cells) }
 
-// Key returns the name of the lock at a cell: its key.
+// Key returns the key of the lock at a cell.
 func (l *Lock) Key(cell int) string { return l.cells[cell].Name }
 
-// Ask sends a script to the node of a cell, within the node timeout. It does not wait: answer is called once, with the
-// reply, perhaps before Ask returns, and must not block. The calls of one owner run in the order of the Asks, and in that
-// of the lock's own calls, unless a connection breaks. It returns ErrClosed, and does not call answer, once the client is
-// closed.
+// Ask sends a script to the node of a cell, and returns at once. The node timeout is the call's
+// limit. answer is called once, perhaps before Ask returns, and must not block. Calls of one owner
+// run in the order of Ask and of the lock's own calls, unless a connection breaks. Once the client
+// is closed, Ask returns ErrClosed and does not call answer.
 func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 	if err := l.client.Begin(); err != nil {
 		return err
@@ -37,8 +37,8 @@ func (l *Lock) Ask(cell int, call wire.Call, answer func(wire.Reply)) error {
 	return nil
 }
 
-// Listen calls heard with every message on a channel of any node, and with "" when some may have been missed. heard is
-// called with a mutex of the node's held, so it must not block and must ask nothing.
+// Listen calls heard with every message on a channel of any node, and with "" when messages may
+// have been missed. A mutex of the node is held then, so heard must not block or send calls.
 func (l *Lock) Listen(channel string, heard func(message string)) (stop func()) {
 	stops := make([]func(), len(l.nodes))
 	for i, n := range l.nodes {
@@ -51,7 +51,7 @@ func (l *Lock) Listen(channel string, heard func(message string)) (stop func()) 
 	}
 }
 
-// NodeError makes what went wrong at a cell an error of its node, unless it is one.
+// NodeError returns err as an error of a cell's node, or unchanged if it is one already.
 func (l *Lock) NodeError(cell int, err error) *quorumlock.NodeError {
 	return nodeError(l.cells[cell].Node, err)
 }

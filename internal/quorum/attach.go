@@ -12,14 +12,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// AllowDetach makes the leases of l, which is over the nodes of one client, ones that can be detached. It is called before l is used.
+// AllowDetach lets leases of l be detached, unless l is shared or a semaphore. All nodes of l must
+// be of one client. Call AllowDetach before l is used.
 func (l *Lock) AllowDetach() { l.detaches = !l.shared && l.cells[0].Permits == 0 }
 
-// Detach is that of Lease: leave ends the lease, and reports false if it was unlocked before.
+// Detach does the work of Lease.Detach. leave ends the lease; it returns false after an Unlock.
 func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Duration, leave func() bool) (string, error) {
 	client, began := c.lock.client, time.Now()
 	if client.Begin() != nil {
-		return "", c.released(ctx, lease, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
+		// Close has cancelled the lease's context.
+		return "", c.released(ctx, lease, began, 0, false, quorumlock.ErrLost)
 	}
 	defer client.End()
 	parked := &Parked{Key: c.lock.cells[0].Name, Need: c.needed(), Until: began.Add(c.lock.set.Drift.Validity(d, 0))}
@@ -58,7 +60,7 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 	return parked.String(), nil
 }
 
-// detachable says why a lease cannot be detached. It is called with mu held.
+// detachable returns the reason why a lease cannot be detached, or nil. The caller holds mu.
 func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
 	set := &c.lock.set
 	switch {
@@ -82,13 +84,13 @@ func (c *call) detachable(lease *quorumlock.Lease, d time.Duration) error {
 	return nil
 }
 
-// maxParked is the longest time of a Detach.
+// maxParked limits the duration of a Detach.
 const maxParked = 365 * 24 * time.Hour
 
 const (
-	maxSplits  = 8                     // attempts of an Attach while others attach, too
-	splitPause = 10 * time.Millisecond // before the second one, on average; it doubles
-	splitTime  = time.Second           // in which the last one begins; or in three node timeouts, if that is more
+	maxSplits  = 8                     // attempts while several Attaches split the nodes
+	splitPause = 10 * time.Millisecond // mean pause before the second attempt; doubles
+	splitTime  = time.Second           // no new attempt later; three node timeouts if longer
 )
 
 // Attach takes over a detached hold of l.
@@ -107,8 +109,8 @@ func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error)
 	})
 }
 
-// attach tries until it is decided who has the hold. If another owner has a quorum, he may be about to pass it back. So that is final only if
-// he still has one after a node timeout, when his Attach is over.
+// attach makes attempts until the new holder is certain. Another owner with a quorum may be about
+// to pass the hold back. If it still has a quorum after a node timeout, its Attach has succeeded.
 func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lease, error) {
 	config := l.lock
 	config.Source = &p.Source
@@ -127,7 +129,7 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 		split, taker := c.split, c.machine.TakenOver()
 		pause := splitPause<<min(try, 6)/4 + time.Duration(c.machine.Draw(int(splitPause<<min(try, 6)/2)))
 		c.mu.Unlock()
-		if err == nil { // its time was over before anybody had it
+		if err == nil { // the hold ended before there was a lease
 			err = l.gone(p, nil)
 		}
 		switch {
@@ -151,7 +153,7 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 	}
 }
 
-// attachFailure is why an Attach failed. It is called with mu held.
+// attachFailure returns the error of a failed Attach. The caller holds mu.
 func (c *call) attachFailure(why core.Reason) error {
 	switch why {
 	case core.Gone:
@@ -170,7 +172,7 @@ func (c *call) attachFailure(why core.Reason) error {
 	return c.quorumError(c.machine.Granted())
 }
 
-// gone is the error of an Attach that comes late.
+// gone returns the error of an Attach that comes too late.
 func (l *Lock) gone(p *Parked, nodes []*quorumlock.NodeError) *quorumlock.LostError {
 	return &quorumlock.LostError{Name: l.name, Owner: p.Owner, Nodes: slices.Clone(nodes),
 		Reason: "it was attached or freed before, or its time, until " + p.Until.UTC().Format(time.RFC3339) + ", was over"}

@@ -17,53 +17,56 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// call is the shell of one machine of the core: a call of Lock or TryLock, and the hold that it leads to. It tells the
-// machine what has happened, sends what the machine asks for, and has its timer.
+// call is the shell of one machine of package core: a call of Lock, TryLock or Attach, and the hold
+// that follows. It gives events to the machine, sends the machine's calls, and runs its timer.
 //
-// Steps may come from any goroutine. What a step asks for is done without the mutex, in the order of the steps, by one
-// goroutine at a time: see step.
+// Steps may come from any goroutine. One goroutine at a time sends the calls of all steps, in the
+// order of the steps and without mu: see flush.
 type call struct {
 	lock    *Lock
-	watch   *watch // nil if nobody observes
-	number  uint64 // part of its owners
-	order   uint64 // the call's position among the client's calls
+	watch   *watch // nil without an Observer
+	number  uint64 // in the call's owners
+	order   uint64 // position among the client's calls, from 1
 	caller  wire.Caller
-	turn    *turn         // in the local queue; nil for a TryLock
-	decided chan struct{} // closed when the call has the lock, or has failed
-	waits   chan struct{} // has a value when the call should listen to the nodes; capacity 1
-	holds   bool          // counted by the client, and of its mutex
-	newer   *call         // that holds at the same first cell: of the client's mutex, as the next
+	turn    *turn         // in the local queue; nil for TryLock and Attach
+	decided chan struct{} // closed when outcome is set
+	waits   chan struct{} // tells run's goroutine to listen; capacity 1; nil without turn
+	holds   bool          // set by Client.hold; guarded by Client.mu, as newer and older
+	newer   *call         // neighbours among the holds at one first cell: see Client.holders
 	older   *call
 
-	downgraded atomic.Bool // others may share what it holds
+	downgraded atomic.Bool // other owners may share the hold; never reset
 
-	mu       sync.Mutex
-	machine  *core.Machine
-	ctx      context.Context // of the caller that waits for the answers; context.Background() without one
-	outcome  core.Outcome
-	last     error // why the last attempt failed
-	over     error // joined to err if a longer wait could have helped; nil for a TryLock
+	mu      sync.Mutex
+	machine *core.Machine
+	ctx     context.Context // of the caller that waits for the replies; Background without one
+	outcome core.Outcome
+	last    error // error of the last attempt with a known reason
+	// Joined to refusals that may end with time: DeadlineExceeded for a Lock without time to wait.
+	over     error
 	timer    *time.Timer
-	armed    time.Duration // when the timer fires; 0 if it does not
-	todo     []core.Call   // to be sent
-	spare    []core.Call   // the memory of what was sent last
-	busy     bool          // somebody does what is to be done
-	ticket   int64         // of the last attempt
-	unsure   bool          // the client knew too few of the nodes' clocks
-	taken    int           // cells that took the unsure ticket of the first attempt as it is
-	first    *redissonPeer // the last cell that was handed over before the others: see firstmember.go
-	parked   *Parked       // what an Attach takes over; nil for other calls
-	split    bool          // an Attach failed because others attach, or have attached
-	failures int           // consecutive attempts without a quorum or granted too late; for the log
+	armed    time.Duration // when timer fires, by the monotonic clock; 0 if not set
+	todo     []core.Call   // not sent yet
+	spare    []core.Call   // memory of the last calls, for reuse
+	busy     bool          // a goroutine is in flush
+	ticket   int64         // of the last attempt: see setTicket
+	unsure   bool          // too few node clocks were known for ticket
+	taken    int           // cells that accepted the unsure ticket of the first attempt
+	first    *redissonPeer // last cell handed over before the others: see firstmember.go
+	parked   *Parked       // the hold that an Attach takes over; nil for other calls
+	split    bool          // an Attach failed because of another Attach
+	failures int           // consecutive attempts without a quorum or too late
 	hold     hold
 
-	window  atomic.Int64 // for how long the release is open to strangers, in ms: see Open in package wire; or ordinary
-	listens bool         // to its client's channel; of the goroutine of the call, as the next
-	hears   bool         // Redisson's channel, at some cell
-	sources []source     // where it listens, if a node has shard channels
+	// Window of the release for Redisson's clients: see leaveOpen.
+	window atomic.Int64
+	// Subscribed to the client's channel. Only the call's goroutine uses it, hears and sources.
+	listens bool
+	hears   bool     // subscribed to Redisson's channel at some cell
+	sources []source // its channels if a node has shard channels; nil otherwise
 }
 
-// newCall returns a call that has not begun.
+// newCall returns a call that has not started.
 func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn, w *watch) *call {
 	c := &call{lock: l, watch: w, turn: turn, decided: make(chan struct{})}
 	if turn != nil {
@@ -77,13 +80,12 @@ func (l *Lock) newCall(config *core.Config, ticket int64, turn *turn, w *watch) 
 	return c
 }
 
-// trip is how long round trips to a cell's node took lately.
+// trip returns the recent round trip to a cell's node, as health.roundTrip does.
 func (c *call) trip(cell int) time.Duration {
 	return c.lock.client.health.roundTrip(c.lock.cells[cell].Node, c.lock.set.NodeTimeout/24)
 }
 
-// step tells the machine what has happened, and does what it asks for. If another goroutine is doing that already, it
-// also does this.
+// step gives events to the machine, and sends its calls unless another goroutine is in flush.
 func (c *call) step(events ...core.Event) {
 	c.mu.Lock()
 	for _, e := range events {
@@ -92,10 +94,10 @@ func (c *call) step(events ...core.Event) {
 	c.flush()
 }
 
-// take is one step. It is called with mu held, and flush follows.
+// take gives one event to the machine. The caller holds mu, and calls flush next.
 func (c *call) take(e core.Event) { c.takeAt(c.lock.client.time(), e) }
 
-// takeAt is take for callers that have read the clock already.
+// takeAt is take for callers that have read the clock.
 func (c *call) takeAt(now core.Time, e core.Event) {
 	attempt, _ := c.machine.Attempt()
 	fx := c.machine.Step(now, e)
@@ -150,7 +152,7 @@ func (c *call) takeAt(now core.Time, e core.Event) {
 	c.arm(now)
 }
 
-// failed notes the reason of the last attempt's failure. While that is undecided, the previous attempt's reason stands.
+// failed records the reason of a failed attempt. An unknown reason leaves the previous one.
 func (c *call) failed(why core.Reason) {
 	if why == core.HeldOrNone {
 		c.watch.note(quorumlock.StepWaiting, nil)
@@ -172,7 +174,7 @@ func (c *call) failed(why core.Reason) {
 	}
 }
 
-// arm sets the timer to when the machine wants to be told the time. It fires too early rather than too late.
+// arm sets the timer to the machine's next wake-up. The timer may fire early, but not late.
 func (c *call) arm(now core.Time) {
 	wake := c.machine.Wake()
 	if wake == 0 || c.armed != 0 && c.armed <= wake {
@@ -198,7 +200,8 @@ func (c *call) tick() {
 	c.flush()
 }
 
-// flush sends what is to be sent, and returns when nothing is left. It is called with mu held and releases it.
+// flush sends the calls in todo until none is left. If another goroutine does so already, flush
+// returns at once. The caller holds mu; flush releases it.
 func (c *call) flush() {
 	if c.busy {
 		c.mu.Unlock()
@@ -217,7 +220,8 @@ func (c *call) flush() {
 	c.mu.Unlock()
 }
 
-// send sends calls, grouped by node. ctx belongs to the caller that waits for the answers, renewals excepted.
+// send sends calls, grouped by node. ctx belongs to the caller that waits for the replies. Renewals
+// have another: see extension.
 func (c *call) send(ctx context.Context, calls []core.Call) {
 	m := encoder{call: c}
 	renews, asks := false, slices.ContainsFunc(calls, func(k core.Call) bool { return k.Do == core.Acquire })
@@ -261,7 +265,8 @@ func (c *call) send(ctx context.Context, calls []core.Call) {
 	}
 }
 
-// entry is what the nodes store of the waiter. asks is whether an attempt begins.
+// entry returns the waiter's entry for the queues of the nodes. asks reports that an attempt
+// begins, which needs a ticket.
 func (c *call) entry(asks bool) wire.Entry {
 	c.mu.Lock()
 	life := c.machine.Life()
@@ -273,18 +278,18 @@ func (c *call) entry(asks bool) wire.Entry {
 	return wire.Entry{Waiter: c.caller.Waiter, Ticket: ticket, Unsure: unsure, TTL: life, Callers: c.callers()}
 }
 
-// mail makes scripts of the calls of one call.
+// encoder makes scripts of a machine's calls.
 type encoder struct {
 	call  *call
 	hint  uint64
 	entry wire.Entry
 
-	owner     quorumlock.Owner // of the last script
+	owner     quorumlock.Owner // of the last script, as the next two fields
 	attempt   int32
 	successor bool
 }
 
-// script is a call as the nodes know it. It refers to the entry, if the call queues the waiter.
+// script returns the script of a machine's call. The script of a call that queues refers to e.
 func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
 	c := m.call
 	if m.owner == "" || k.Attempt != m.attempt || k.Successor != m.successor {
@@ -304,24 +309,24 @@ func (m *encoder) script(k *core.Call, e *wire.Entry) wire.Call {
 	return s
 }
 
-// ownerOf is the owner of an attempt, or its successor.
+// ownerOf returns the owner of an attempt, or of its successor.
 func (c *call) ownerOf(attempt int32, successor bool) quorumlock.Owner {
 	return c.caller.Owner(attempt, successor)
 }
 
-// batch is what a call asks of one node at one time.
+// request is the set of calls that a call sends to one node at one time.
 type request struct {
 	call     *call
 	node     Node
 	calls    []core.Call
-	scripts  []wire.Call // of the calls
-	entry    wire.Entry  // which these refer to
+	scripts  []wire.Call // one for each of calls
+	entry    wire.Entry  // the waiter's entry, to which scripts refer
 	sent     time.Time
-	asked    core.Time // the same, if it may queue the waiter
+	asked    core.Time // the client's time of sent, if calls may queue the waiter; otherwise zero
 	answered func([]wire.Reply)
 }
 
-// batches are those that are over. A batch keeps its memory for the next.
+// requests has finished requests, whose memory is reused.
 var requests sync.Pool
 
 func newRequest(c *call, n Node, now time.Time) *request {
@@ -340,7 +345,7 @@ func (b *request) free() {
 	requests.Put(b)
 }
 
-// take takes the replies of the node.
+// take handles the node's replies.
 func (b *request) take(replies []wire.Reply) {
 	c := b.call
 	client := c.lock.client
@@ -357,25 +362,26 @@ func (b *request) take(replies []wire.Reply) {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
 	}
 	c.judged(now, b, replies)
-	for i := range replies { // after all replies, because a later one may make a release unnecessary
+	// After all replies, because a later one may make a release unnecessary.
+	for i := range replies {
 		c.keepPending(&b.calls[i], replies[i].Err)
 	}
 	b.free()
 	c.flush()
 }
 
-// errRecalled is the error of an attempt that was given back before it was sent, at a healthy node; errSilent is that at a node whose last
-// call failed, or that has not answered any.
+// errRecalled: the attempt was cancelled before it was sent. errSilent: the same at a node that has
+// not answered its last call, or was never called.
 var (
 	errRecalled = wire.ErrRecalled
 	errSilent   = errors.New(errRecalled.Error() + ", and the node has not answered lately")
 )
 
-// recalled takes the answer of a node that was sent neither the first attempt nor its release. Nothing was acquired there, and the
-// waiter is not in the queue. So slow or distant nodes cost short holds and handoffs little.
+// recalled handles a first attempt and its release that were not sent. The node has neither a grant
+// nor an entry. So slow or distant nodes cost short holds and handoffs little.
 //
-// The machine sees a release that found nothing. If the last call to the node failed, or there was none, it sees an unsent release: the
-// next waiter cannot count on that node.
+// For the machine, the release found nothing. If the last call to the node failed, or there was
+// none, the release is unsent: the next waiter cannot count on that node.
 func (b *request) recalled() {
 	c := b.call
 	answers := c.lock.client.health.answers(b.node)
@@ -395,22 +401,22 @@ func (b *request) recalled() {
 	c.flush()
 }
 
-// replied is reply for a single one, without mu.
+// replied is reply, keepPending and flush for a single reply. It takes mu.
 func (c *call) replied(k *core.Call, reply wire.Reply) {
 	c.mu.Lock()
 	c.keepPending(k, c.reply(c.lock.client.time(), k, reply))
 	c.flush()
 }
 
-// reply gives a reply to the machine, and returns the error of a failed call. Call it with mu held, and then
-// keepPending and flush.
+// reply gives a reply to the machine, and returns the error of a failed call. The caller holds mu,
+// and calls keepPending and flush next.
 func (c *call) reply(now core.Time, k *core.Call, reply wire.Reply) error {
 	r := c.read(k, reply)
 	c.takeAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	return r.Err
 }
 
-// read reads a reply.
+// read converts a reply for the machine, and records the token of a grant and a Redisson holder.
 func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 	r := c.caller.Read(k, reply, c.lock.client.ended)
 	if k.Do == core.Acquire && r.OK {
@@ -422,7 +428,8 @@ func (c *call) read(k *core.Call, reply wire.Reply) core.Reply {
 	return r
 }
 
-// keepPending repeats a release or leave after a failure, or if an earlier call may still run.
+// keepPending makes a release or leave pending if it has failed, or if an earlier call may still
+// run. The caller holds mu.
 func (c *call) keepPending(k *core.Call, err error) {
 	if err != nil && !isDown(err) {
 		return
@@ -436,7 +443,7 @@ func (c *call) keepPending(k *core.Call, err error) {
 	l.client.addPending(l.cells[k.Cell].Node, p, err == nil)
 }
 
-// callers is how many calls of this process it stands for.
+// callers returns how many calls of this process the waiter's entry stands for.
 func (c *call) callers() int {
 	if c.turn == nil {
 		return 1
@@ -444,7 +451,7 @@ func (c *call) callers() int {
 	return c.lock.client.callers(c.turn)
 }
 
-// run makes the call. See await.
+// run starts the call, and returns the result of await.
 func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
 	c.ctx = ctx
 	c.lock.client.enlist(c)
@@ -453,8 +460,9 @@ func (c *call) run(ctx, waiting context.Context, entered <-chan struct{}) (*quor
 	return c.await(ctx, waiting, entered)
 }
 
-// await returns a lease when the call has the lock, and an error when it has failed. It gives up when waiting is done.
-// A nil lease without an error means that the call should look again whether it may enter a hold.
+// await returns a lease when the call has the lock, and an error when it has failed. It gives up
+// when waiting is done, or the client stops. Without a lease and an error, the caller looks again
+// for a hold to enter.
 func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*quorumlock.Lease, error) {
 	client := c.lock.client
 	var why error
@@ -470,7 +478,7 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 			why = waiting.Err()
 		case <-client.stopping:
 			why = quorumlock.ErrClosed
-		case <-entered: // for some lock
+		case <-entered: // for any lock of the owner
 			again, entered = client.enters(c.lock)
 			wait = !again
 		}
@@ -500,7 +508,7 @@ func (c *call) await(ctx, waiting context.Context, entered <-chan struct{}) (*qu
 	return nil, c.last
 }
 
-// seed makes the pauses of a machine differ from those of others.
+// seed returns a random seed for a machine, so that the pauses of machines differ.
 func (c *Client) seed() uint64 {
 	if c.jitter != nil {
 		return uint64(c.jitter(time.Duration(1 << 40)))

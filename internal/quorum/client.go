@@ -1,37 +1,42 @@
-// Package quorum is the shell around the engine of all kinds of locks, package core: k of n members, nested, in parallel.
-// A node's Mutex is one cell, a RedLock is a majority of cells, a MultiLock is every one of its members.
+// Package quorum is the shell of package core, the engine of all kinds of locks. A lock is a tree
+// of cells: one cell for a node's Mutex, a majority for a RedLock, every member for a MultiLock.
 //
-// The life of a lease, and where to read it:
+// The life of a lease, by file:
 //
-//	lock.go           Lock, TryLock: re-entrancy, the local queue, one call
+//	lock.go           Lock, TryLock: re-entry, the local queue, one call
 //	multi.go          the lock of several locks: a MultiLock, its limits
-//	call.go           a call: its machine, what it sends, its timer
+//	call.go           a call: its machine, its requests, its timer
 //	hold.go           its leases, Extend, Unlock
 //	attach.go         Detach and Attach; with parked.go, the text of a detached hold
 //	errors.go         its errors
-//	observe.go        what an Observer learns of a call and its hold
+//	observe.go        its events for an Observer
 //	latch.go          a latch, which is no lock: Done, Wait, Count; with latchround.go, latchlook.go
 //	subscriptions.go  the messages that wake waiters
-//	strangers.go      clients of Redisson's at the same locks: hearing their releases, and leaving them their share
+//	peers.go          Redisson's clients at the same locks: their releases, and their share
 //	firstmember.go    the member that a RedissonMultiLock releases first
 //	tickets.go        the tickets of calls, by the clocks of the nodes
 //	localqueue.go     the callers of this process, of which a few go to the nodes
-//	client.go         what the locks of one client share: its identity, its clock, Close
-//	registry.go       the calls of a client: which of them wait or hold, and for which owners
+//	pace.go           pauses of callers with little time, while nodes are busy
+//	client.go         the state that the locks of one client share: its identity, its clock, Close
+//	registry.go       the waiting and holding calls of a client, and their owners
+//	renewals.go       the renewals of a client's holds, grouped by node
 //	retry.go          pending releases: sent again until the node has confirmed them
 //	health.go         which nodes are down; each change is logged once
 //
-// The mutexes are taken in this order. Package lockorder has the same order, and a test of the simulation checks it:
+// The mutexes are taken in this order. Package lockorder has the same order, and a test of the
+// simulation checks it:
 //
 //	subscriptions.mu  while a caller starts or stops listening
-//	hub.mu            of package transport, while a caller starts or stops listening, and while a hub passes on messages
+//	hub.mu            of package transport, while a caller starts or stops listening, and while a
+//	                  hub passes on messages
 //	call.mu           during a step
 //	retryQueue.mu     during a step, after a failed release or leave
-//	Client.mu         and those of the renewals, the strangers, the health, what a lock has seen, and a node's lanes: one at a time
+//	Client.mu         and the mutexes of the renewals, the peers, the health, the tokens of a lock,
+//	                  and a node's lanes: one at a time
 //
-// No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and hub.mu may be
-// held: whoever hears a message sends the calls that it leads to. So a Node's Do must not wait, and must take neither of the two.
-// No answer is delivered while the mutex of a lane is held.
+// No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and
+// hub.mu may be held, since a message may lead to calls. So a Node's Do must not wait, and must
+// take neither of the two. No answer is delivered while the mutex of a lane is held.
 package quorum
 
 import (
@@ -52,75 +57,81 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Node is a server on which locks are kept.
+// Node is a server that keeps locks.
 type Node interface {
 	fmt.Stringer
 
-	// Do runs scripts in this order, each exactly once, and calls answer once with a reply for each, at the deadline at the
-	// latest. It keeps nothing of calls. What several Dos ask for one lock in one lane runs in the order of the Dos, unless
-	// a connection breaks. answer must not block, and must not keep the slice; it may be called before Do returns.
+	// Do runs scripts in this order, none of them twice. It calls answer once, no later than the
+	// deadline, with a reply for each. Do keeps no reference to calls. In one lane, the calls of
+	// one waiter run in the order of Do, unless a connection breaks. answer must not block, and
+	// must not keep the slice. It may be called before Do returns.
 	//
-	// If the calls give back the first attempt of their waiter, and nothing else of the waiter was sent, the node may drop
-	// both Dos and answer them with [wire.ErrRecalled].
+	// If the calls release the first attempt of their waiter, and nothing of that waiter was sent,
+	// the node may drop attempt and release. It then answers both with [wire.ErrRecalled].
 	Do(ctx context.Context, lane Lane, deadline time.Time, calls []wire.Call, answer func(replies []wire.Reply))
 
-	// Listen calls heard with every message on the channel, and with "" when some may have been missed.
+	// Listen calls heard with every message on the channel, and with "" when some may be missing.
 	Listen(channel string, heard func(message string)) (stop func())
 }
 
-// Lane is one of the ways to a node. They do not wait for each other.
+// Lane is one of the ways to a node. Lanes do not wait for each other.
 type Lane uint8
 
 const (
-	Foreground Lane = iota // somebody waits for it
+	Foreground Lane = iota // calls with a waiting caller
 	Background             // renewals, and pending releases
 )
 
-// Client is what the locks of one client share. It is safe for concurrent use.
+// Client is the state that the locks of one client share. It is safe for concurrent use.
 type Client struct {
 	id    string           // `<label>~<uuid>`: the client in its owners
-	wake  string           // the channel on which its waiters are called
-	place quorumlock.Owner // keeps a lock free for Redisson's clients: see Open in package wire
-	calls atomic.Uint64    // the number of calls begun
+	wake  string           // the channel on which nodes call its waiters
+	place quorumlock.Owner // owner of entries that keep a window free: see Open in package wire
+	calls atomic.Uint64    // number of calls begun
 
-	base   time.Time                         // the clocks of the machines count from here
-	now    func() time.Time                  // the monotonic clock and the wall clock
-	boot   func() time.Duration              // a clock that is as the monotonic one, but for suspends: it counts those; nil: there is none
-	booted time.Duration                     // what boot showed at base
-	slept  atomic.Int64                      // ns of suspends since base, by boot
-	jitter func(time.Duration) time.Duration // nil but in simulations
+	base   time.Time                         // zero of the machines' clocks
+	now    func() time.Time                  // reads the monotonic and the wall clock
+	boot   func() time.Duration              // monotonic, but counts suspends; nil if there is none
+	booted time.Duration                     // boot's reading at base
+	slept  atomic.Int64                      // ns of suspends since base, by boot; never falls
+	jitter func(time.Duration) time.Duration // nil except in simulations
 
-	observer quorumlock.Observer // learns of the nodes; nil: that of the lock
-	logger   *slog.Logger        // the same
-	defaults []quorumlock.Option // of its locks
+	observer quorumlock.Observer // gets the events of nodes; nil: the lock's Observer does
+	logger   *slog.Logger        // for events of nodes; nil: the lock's Logger
+	defaults []quorumlock.Option // inherited by a MultiLock
 
-	stopping chan struct{}  // closed by Shutdown, or by Close: from then on nothing is acquired
-	lost     chan struct{}  // closed when Close has made every lease count as lost
-	flight   atomic.Int64   // calls under way, here and at the nodes; none begins once closed
-	gone     chan struct{}  // closed when the client is closed and none is under way
-	group    errgroup.Group // every goroutine; one starts only from a call or from another
+	stopping chan struct{}  // closed by Shutdown or Close; nothing is acquired after
+	lost     chan struct{}  // closed by Close when every lease counts as lost
+	flight   atomic.Int64   // operations between Begin and End; stays 0 once 0 and closed
+	gone     chan struct{}  // closed when closed is set and flight is 0
+	group    errgroup.Group // every goroutine; one starts only while flight > 0
 
-	mu      sync.Mutex
-	closed  bool
-	stops   bool                        // stopping is closed
-	ticket  int64                       // the last given to a call
-	ahead   map[Node]time.Duration      // how far the clock of a node is ahead of the client's own time, as it told last
-	held    int                         // holds that are not over
-	idle    chan struct{}               // closed when nothing is held and nothing under way; made by Shutdown
-	live    map[uint64]*call            // waiting and holding calls, by their numbers
-	recent  []uint64                    // the numbers of the calls that ended last, up to maxRecent
-	oldest  int                         // the index of the next number to replace
-	kept    map[uint64]time.Time        // until when the nodes keep what UnlockAfter has left
-	paces   paces                       // of the locks for which callers wait in vain
-	holders map[Cell]*call              // those that hold, by the first cell of their lock: the last one, with the others behind it
-	named   map[quorumlock.Owner]*named // of each WithOwner that holds or waits
-	sweepAt int                         // how many kept there may be before those that are over are dropped
-	queues  map[Cell][]*localQueue      // the local queues, by the first cell of their lock
-	clock   *time.Timer                 // compares the clocks while something is held
-	seen    core.Time                   // when the clocks were compared last
+	mu     sync.Mutex
+	closed bool
+	stops  bool  // stopping is closed
+	ticket int64 // last ticket of a call, by the client's own clock
+	// Each node's clock minus the client's own time, as last reported. Cleared when stale.
+	ahead  map[Node]time.Duration
+	held   int              // number of calls in live that hold
+	idle   chan struct{}    // closed when live is empty and flight is 0; nil before Shutdown
+	live   map[uint64]*call // waiting and holding calls, by number
+	recent []uint64         // ring of the last maxRecent numbers of ended calls
+	oldest int              // index in recent of the next number to replace
+	// By number: until when the nodes keep the key that UnlockAfter or Detach has left.
+	kept map[uint64]time.Time
+	// The locks with a caller that has given up since the last grant.
+	paces paces
+	// The latest hold at each first cell. Earlier ones follow by call.older.
+	holders map[Cell]*call
+	named   map[quorumlock.Owner]*named // owners of WithOwner that hold or wait
+	sweepAt int                         // length of kept at which ended entries are dropped
+	queues  map[Cell][]*localQueue      // local queues, by the first cell of their lock
+	clock   *time.Timer                 // compares the clocks while held > 0
+	seen    core.Time                   // the clocks at the last comparison
 
-	correction time.Duration // added to the client's own time for tickets
-	toldAt     int64         // the own time when a node told its clock last
+	// Added to the client's own time for tickets: see told.
+	correction time.Duration
+	toldAt     int64 // own time of the last report of a node's clock, in µs
 
 	subscriptions subscriptions
 	peers         redissonPeers
@@ -129,13 +140,13 @@ type Client struct {
 	health        health
 }
 
-// NewClient returns a client with an identity of its own, which begins with the label. It starts nothing.
+// NewClient returns a client with an identity that begins with label. It starts no goroutine.
 func NewClient(label string) *Client {
 	id := label + "~" + settings.NewID()
 	c := &Client{
 		id:       id,
 		wake:     wire.WakeChannel(id),
-		place:    quorumlock.Owner(id + ":0"), // which is no call's
+		place:    quorumlock.Owner(id + ":0"), // numbers of calls are never 0
 		stopping: make(chan struct{}),
 		lost:     make(chan struct{}),
 		gone:     make(chan struct{}),
@@ -147,16 +158,17 @@ func NewClient(label string) *Client {
 		ahead:    make(map[Node]time.Duration),
 	}
 	c.setClocks(time.Now, bootClock())
-	if c.base == c.base.Round(0) { // no monotonic reading: in a bubble of testing/synctest, whose time the kernel does not know
+	// No monotonic reading: a testing/synctest bubble, whose time the kernel does not know.
+	if c.base == c.base.Round(0) {
 		c.boot = nil
 	}
 	return c
 }
 
-// ID is how the client is called in its owners: `<label>~<uuid>`.
+// ID returns the client's name in its owners: `<label>~<uuid>`.
 func (c *Client) ID() string { return c.id }
 
-// SetDefaults sets the options that a MultiLock inherits from the client. It is called before c is used.
+// SetDefaults sets the options that a MultiLock inherits from the client. Call it before c is used.
 func (c *Client) SetDefaults(opts []quorumlock.Option) { c.defaults = opts }
 
 // Defaults returns the options of SetDefaults.
@@ -177,7 +189,7 @@ func (c *Client) setClocks(now func() time.Time, boot func() time.Duration) {
 	}
 }
 
-// time is now, as the machines count it.
+// time returns the current time for machines.
 func (c *Client) time() core.Time {
 	t, _ := c.clocks()
 	return t
@@ -201,8 +213,8 @@ func (c *Client) clocks() (core.Time, time.Time) {
 	return core.Time{Mono: mono, Boot: mono + time.Duration(slept)}, now
 }
 
-// Close makes every lease that is still held count as lost, ends the calls that wait, and returns when
-// no goroutine is left. The keys of those leases stay until their TTL: their holders may still be at work.
+// Close ends waiting calls, makes every held lease count as lost, and returns when no goroutine is
+// left. The keys of those leases stay until their TTL: their holders may still be at work.
 func (c *Client) Close() {
 	c.mu.Lock()
 	first := !c.closed
@@ -231,7 +243,7 @@ func (c *Client) Close() {
 	_ = c.group.Wait() // its functions return no error
 }
 
-// Stopping returns a channel that is closed when Shutdown, or Close, begins.
+// Stopping returns a channel that is closed when Shutdown or Close begins.
 func (c *Client) Stopping() <-chan struct{} { return c.stopping }
 
 func (c *Client) isStopping() bool {
@@ -246,10 +258,10 @@ func (c *Client) isStopping() bool {
 // Closed returns a channel that is closed when Close has made every lease count as lost.
 func (c *Client) Closed() <-chan struct{} { return c.lost }
 
-// all returns the calls that wait or hold.
+// all returns the waiting and holding calls, the oldest first.
 func (c *Client) all() []*call { return c.liveCalls(true) }
 
-// waiting returns the calls that wait.
+// waiting returns the waiting calls, the oldest first.
 func (c *Client) waiting() []*call { return c.liveCalls(false) }
 
 func (c *Client) liveCalls(holding bool) []*call {
@@ -265,7 +277,7 @@ func (c *Client) liveCalls(holding bool) []*call {
 	return all
 }
 
-// stop ends acquiring. It is called with mu held.
+// stop closes stopping. The caller holds mu.
 func (c *Client) stop() {
 	if !c.stops {
 		c.stops = true
@@ -273,9 +285,10 @@ func (c *Client) stop() {
 	}
 }
 
-// Shutdown refuses new calls of Lock and TryLock, and ends waiting calls, with ErrClosed. Stopping notifies the others. Shutdown
-// returns when every lease has been unlocked or lost and all releases are confirmed, or with ctx's error when ctx is done. It
-// closes nothing: call Close after it.
+// Shutdown refuses new calls of Lock and TryLock, and ends waiting calls, with ErrClosed. Stopping
+// notifies the holders. Shutdown returns when every lease has been unlocked or lost, and every
+// release is confirmed or its TTL has passed. It returns ctx's error when ctx is done. It closes
+// nothing: call Close after it.
 func (c *Client) Shutdown(ctx context.Context) error {
 	c.mu.Lock()
 	c.stop()
@@ -293,7 +306,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 	return c.retries.wait(ctx)
 }
 
-// checkIdle is called with mu held.
+// checkIdle closes gone and idle if their conditions hold. The caller holds mu.
 func (c *Client) checkIdle() {
 	if c.flight.Load() > 0 {
 		return
@@ -315,8 +328,8 @@ func closeOnce(ch chan struct{}) {
 	}
 }
 
-// Begin is called before anything that may ask the nodes, and End after it. It returns ErrClosed once the client is closed.
-// Close waits for those that have begun.
+// Begin begins an operation that may call the nodes, and End ends it. Begin returns ErrClosed once
+// the client is closed. Close waits for every End.
 func (c *Client) Begin() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -327,8 +340,8 @@ func (c *Client) Begin() error {
 	return nil
 }
 
-// beginCall is Begin for a call of Lock or TryLock. Once Shutdown has begun, it returns ErrClosed. Shutdown waits for the
-// calls that began before.
+// beginCall is Begin for a call of Lock or TryLock. It returns ErrClosed once Shutdown has begun.
+// Shutdown waits for the calls that began before.
 func (c *Client) beginCall() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -347,13 +360,14 @@ func (c *Client) End() {
 	}
 }
 
-// enter is Begin for those who are between Begin and End already. So once the client is closed and the last call has ended,
-// none is under way again.
+// enter is Begin for callers between Begin and End. So once the client is closed and flight is 0,
+// no operation begins.
 func (c *Client) enter() {
 	c.flight.Add(1)
 }
 
-// send sends a request to a node, between Begin and End. ctx has the values of the waiting caller. answer ends with End.
+// send sends a request to a node. Call it between Begin and End. ctx has the values of the waiting
+// caller. answer must call End.
 func (c *Client) send(ctx context.Context, n Node, lane Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	c.enter()
 	n.Do(ctx, lane, deadline, calls, answer)
@@ -365,7 +379,7 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// Go runs f in a goroutine that Close waits for, or returns ErrClosed.
+// Go runs f in a goroutine that Close waits for. It returns ErrClosed once the client is closed.
 func (c *Client) Go(f func()) error {
 	if err := c.Begin(); err != nil {
 		return err
@@ -375,7 +389,7 @@ func (c *Client) Go(f func()) error {
 	return nil
 }
 
-// start is Go for those who have called begin, or are in a goroutine of the client.
+// start is Go for callers between Begin and End.
 func (c *Client) start(f func()) {
 	c.enter()
 	c.group.Go(func() error {
@@ -385,14 +399,14 @@ func (c *Client) start(f func()) {
 	})
 }
 
-// Hint returns the wall clock in µs, as the least token to ask for.
+// Hint returns the wall clock in µs: the least token to ask for.
 func (c *Client) Hint() uint64 { return uint64(max(c.now().UnixMicro(), 0)) }
 
 // clockCheck is the interval between two comparisons of the clocks while a lock is held. During a
 // suspend, the monotonic clock and all timers may stand still.
 const clockCheck = time.Second
 
-// compareClocks has every hold look at its deadline when the clocks have gone apart.
+// compareClocks makes every call check its deadline if the clocks have moved apart.
 func (c *Client) compareClocks() {
 	if c.Begin() != nil {
 		return

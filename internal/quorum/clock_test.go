@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// machine is the computer of a client under test. It may have a clock that counts suspends and
-// never steps.
+// machine is the computer of a client under test. Its wall clock may step.
 type machine struct{ wall, slept atomic.Int64 }
 
 // newMachine returns a world whose client runs on the machine.
@@ -36,7 +35,7 @@ func (m *machine) now() time.Time {
 // step sets the wall clock forward or back.
 func (m *machine) step(by time.Duration) { m.wall.Add(int64(by)) }
 
-// suspend makes the monotonic clock stand still while the others go on.
+// suspend stops the monotonic clock, while the other clocks go on.
 func (m *machine) suspend(d time.Duration) { m.slept.Add(int64(d)) }
 
 // NTP may set the wall clock while a lock is held. ValidUntil is the time that this clock shows at
@@ -69,8 +68,8 @@ func TestValidUntilFollowsAWallClockThatIsSet(t *testing.T) {
 	}
 }
 
-// If another clock counts suspends, a step of the wall clock does not count as one, and the lease
-// stays. Without such a clock, the two look the same, and the lease ends.
+// A clock that counts suspends tells a step of the wall clock from a suspend: the lease stays.
+// Without such a clock, the lease ends.
 func TestAStepOfTheWallClockLosesNoLeaseWhereItIsNoSuspend(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -100,13 +99,13 @@ func TestAStepOfTheWallClockLosesNoLeaseWhereItIsNoSuspend(t *testing.T) {
 	}
 }
 
-// Timers stand still while the computer is suspended. If the validity is not over when the computer wakes up, it ends that
-// much earlier by the monotonic clock.
+// Timers stand still during a suspend. If the validity ends after the suspend, it ends that much
+// earlier by the monotonic clock.
 func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		asleep  time.Duration
-		through bool // through the end of the validity
+		through bool // beyond the end of the validity
 	}{
 		{"it ends while the computer is suspended", time.Hour, true},
 		{"it ends after the computer woke up", 5 * time.Second, false},
@@ -131,14 +130,14 @@ func TestALossAfterASuspensionIsNoticedWithinASecond(t *testing.T) {
 	}
 }
 
-// A caller with the same owner does not wait for a hold that is over, even if nobody has noticed that yet.
+// A caller with the same owner does not wait for an ended hold with an unnoticed end.
 func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		w, m := newMachine(t, true)
 		l := w.lock(t, "x", quorumlock.WithOwner(quorumlock.NewOwner()))
 		first := locktest.Lock(t, l)
 		time.Sleep(time.Second + 500*time.Millisecond)
-		for _, s := range w.servers { // the keys have expired meanwhile
+		for _, s := range w.servers { // the keys have expired
 			s.StepClock(time.Hour)
 		}
 		m.suspend(time.Hour)
@@ -157,8 +156,8 @@ func TestALockByOwnerDoesNotSpinOnALossThatNobodyHasNoticed(t *testing.T) {
 	})
 }
 
-// A call with the context of a lease that ended while the computer was suspended tells the holder so, and returns at once: it does not
-// wait for a hold of its own that is over.
+// After a suspend, a call with the context of an ended lease notifies the holder and returns at
+// once. It does not wait for the ended hold.
 func TestACallWithTheContextOfALeaseThatIsOverReturnsAtOnce(t *testing.T) {
 	for name, call := range map[string]func(*quorum.Lock, context.Context) (*quorumlock.Lease, error){
 		"Lock": (*quorum.Lock).Lock, "TryLock": (*quorum.Lock).TryLock,

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// copies returns two worlds over the same servers. Their clients were restored from one image.
+// copies returns two worlds over the same servers. Both clients were restored from one image.
 func copies(t *testing.T) (one, two *world) {
 	one = newWorld(t)
 	two = &world{client: quorum.NewClient("test"), servers: one.servers}
@@ -79,7 +79,8 @@ func TestNothingIsGivenBackThatACopyHas(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		one, two := copies(t)
 		for _, w := range []*world{one, two} {
-			w.client.Simulate(time.Now, nil, func(d time.Duration) time.Duration { return d / 2 }) // numbers that count
+			// Simulated clients have sequential numbers.
+			w.client.Simulate(time.Now, nil, func(d time.Duration) time.Duration { return d / 2 })
 		}
 		first := locktest.TryLock(t, one.lock(t, "x"))
 		for range 3 {

@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// The errors of a call, made of what its machine knows of the cells. They are made with the call's mu held.
+// The errors of a call, from the cells of its machine. Callers of call's methods hold its mu.
 
-// failure is why an attempt failed.
+// failure returns the error of a failed attempt.
 func (c *call) failure(why core.Reason) error {
 	if c.parked != nil {
 		return c.attachFailure(why)
@@ -35,8 +35,8 @@ func (c *call) failure(why core.Reason) error {
 	return e
 }
 
-// notALock returns the error of the first node whose key is not a lock: many such nodes are a misuse, not an
-// outage.
+// notALock returns the error of the first node with something else under the key: many such nodes
+// are a misuse, not an outage.
 func (c *call) notALock() error {
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.NotALock && d.Err != nil {
@@ -48,7 +48,7 @@ func (c *call) notALock() error {
 
 func (c *call) needed() int { return c.lock.tree.Need() }
 
-// heldError says who holds the lock, as most of the nodes that refused have it.
+// heldError returns the refusal, with the holder at most of the cells that refused.
 func (c *call) heldError() *quorumlock.HeldError {
 	e := &quorumlock.HeldError{Name: c.lock.name}
 	type tally struct {
@@ -72,7 +72,7 @@ func (c *call) heldError() *quorumlock.HeldError {
 		holders[d.Refusal.Holder] = h
 		most = max(most, h.cells)
 	}
-	for i := range c.machine.Cells { // the first of those with most cells
+	for i := range c.machine.Cells { // the first holder with most cells
 		if d := &c.machine.Cells[i]; d.Refused && !d.Refusal.Free && most > 0 && holders[d.Refusal.Holder].cells == most {
 			e.Holder, e.TTL = d.Refusal.Holder, holders[d.Refusal.Holder].ttl
 			break
@@ -82,18 +82,18 @@ func (c *call) heldError() *quorumlock.HeldError {
 	return e
 }
 
-// heldHere is the refusal of a caller that waits for its own client's other calls.
+// heldHere returns the refusal of a caller that waits for other calls of its client.
 func (l *Lock) heldHere() *quorumlock.HeldError {
 	holder := l.client.holderOf(l)
 	return &quorumlock.HeldError{Name: l.name, Holder: holder, Own: holder != ""}
 }
 
-// quorumError says how many members the call has won, and what went wrong at the nodes that failed.
+// quorumError returns an error with the number of members that agreed, and the nodes' errors.
 func (c *call) quorumError(won int) *quorumlock.QuorumError {
 	return &quorumlock.QuorumError{Granted: won, Needed: c.needed(), Nodes: c.nodeErrors()}
 }
 
-// silentErrors names the silent nodes, except those with an error from the last call.
+// silentErrors returns errors of the silent nodes, except those with an error from the last call.
 func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		if d := &c.machine.Cells[i]; d.State == core.Asked && d.Err == nil {
@@ -103,7 +103,7 @@ func (c *call) silentErrors() (failed []*quorumlock.NodeError) {
 	return c.eachOnce(failed)
 }
 
-// nodeErrors is what went wrong last at each cell.
+// nodeErrors returns the last error of each cell.
 func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 	for i := range c.machine.Cells {
 		d := &c.machine.Cells[i]
@@ -120,7 +120,7 @@ func (c *call) nodeErrors() (failed []*quorumlock.NodeError) {
 	return c.eachOnce(failed)
 }
 
-// eachOnce leaves out what a node has said of another cell already: a MultiLock has many cells at each.
+// eachOnce drops repeated errors of a node: a MultiLock has many cells at each.
 func (c *call) eachOnce(failed []*quorumlock.NodeError) []*quorumlock.NodeError {
 	if len(c.lock.cells) == len(c.lock.nodes) {
 		return failed
@@ -141,7 +141,7 @@ func nodeError(n Node, err error) *quorumlock.NodeError {
 	return &quorumlock.NodeError{Node: n.String(), Err: err}
 }
 
-// lossReason says in a word why a hold is lost.
+// lossReason returns the reason of a loss for events.
 func (c *call) lossReason(why core.Reason) quorumlock.LossReason {
 	switch {
 	case why == core.Closed:
@@ -156,7 +156,7 @@ func (c *call) lossReason(why core.Reason) quorumlock.LossReason {
 	return quorumlock.LostNotRenewed
 }
 
-// lostError says why a hold is lost.
+// lostError returns the error of a lost hold.
 func (c *call) lostError(why core.Reason) *quorumlock.LostError {
 	reason := "it was not renewed in time"
 	switch c.lossReason(why) {

@@ -8,18 +8,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A RedissonMultiLock takes its members one after another, and keeps the first while it waits for the next. Most versions also
-// release them one after another. A waiter that asks for all of them after the last release finds the first one taken again. So a
-// waiter whose lock needs every cell has the node hand over the first cell alone. The machine keeps that cell for some ms, and asks
-// for the others when they are released as well.
+// A RedissonMultiLock takes its members one after another, and keeps the first while it waits for
+// the next. Most versions also release them one after another. A waiter that asks for all members
+// after the last release finds the first one taken again. So if a lock needs every cell, its waiter
+// has the node hand over the first cell alone. The machine keeps that cell for some ms, and asks
+// for the others when they are released.
 //
-// No message tells which cell is Redisson's first, so the waiter tries each. The more often in a row a cell alone led to no grant, the
-// less often the waiter tries that cell.
+// No message names Redisson's first cell, so the waiter tries each. After useless handoffs of a
+// cell in a row, the waiter tries that cell less often.
 
-// mostUseless lets the waiter try a cell at one release in 64 at least.
+// mostUseless limits useless: a waiter tries a cell at one release in 64 at least.
 const mostUseless = 6
 
-// freed is called when a Redisson client has released one of the cells.
+// freed handles the release of a cell by a Redisson client.
 func (c *call) freed(cell int) {
 	c.mu.Lock()
 	first, asks := c.lock.client.peers.freed(c, cell)
@@ -31,13 +32,14 @@ func (c *call) freed(cell int) {
 	c.flush()
 	if first && !asks {
 		handOver := wire.Release(c.lock.cells[cell].Name, c.lock.client.place, 1).Open(0, c.lock.client.place)
-		_ = c.lock.Ask(cell, handOver, func(wire.Reply) {}) // if it fails, the waiter looks at its next refresh
+		// After a failure, the waiter looks at its next refresh.
+		_ = c.lock.Ask(cell, handOver, func(wire.Reply) {})
 	}
 }
 
-// freed notes that a Redisson client has released a cell. It returns whether the waiter should have that cell before the others, and
-// whether by asking for all of them: a node without a token counter hands nothing over, and gets one with the first grant. It is called
-// with the call's mu held.
+// freed records the release of a cell by a Redisson client. first: the waiter should get that cell
+// before the others. asks: the waiter should ask for all cells, because a node without a token
+// counter hands nothing over; the first grant creates the counter. The caller holds the call's mu.
 func (s *redissonPeers) freed(c *call, cell int) (first, asks bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,8 +59,9 @@ func (s *redissonPeers) freed(c *call, cell int) (first, asks bool) {
 	return true, false
 }
 
-// handedOver is called before the machine learns of a handoff, with mu held. Where Redisson released another cell more than a round
-// trip earlier, a Redisson client has it again, most likely.
+// handedOver prepares the machine for a handoff of a cell. It marks cells as taken that Redisson
+// released more than a round trip before this one: most likely, a Redisson client has them again.
+// The caller holds mu.
 func (c *call) handedOver(cell int) {
 	s := &c.lock.client.peers
 	if s.some.Load() == 0 {
@@ -74,7 +77,7 @@ func (c *call) handedOver(cell int) {
 		st.counts = true
 		if st.tries == c {
 			c.first = st
-			st.useless = min(st.useless+1, mostUseless) // unless the lock is acquired
+			st.useless = min(st.useless+1, mostUseless) // until acquired resets it
 		}
 		for i := range c.lock.cells {
 			if other := s.of[at(c.lock.cells[i])]; other != nil && !other.freed.IsZero() && st.freed.Sub(other.freed) > trips[i] {
@@ -88,7 +91,7 @@ func (c *call) handedOver(cell int) {
 	}
 }
 
-// acquired is called when the call has the lock, with mu held.
+// acquired resets useless when the call has the lock. The caller holds the call's mu.
 func (s *redissonPeers) acquired(c *call) {
 	if c.first != nil {
 		s.mu.Lock()

@@ -14,34 +14,34 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// health knows which nodes are up and how fast they answer. The zero value is ready to use.
+// health records which nodes are up, and their round trips. The zero value is ready to use.
 type health struct {
 	mu    sync.Mutex
 	nodes map[Node]*nodeHealth
 }
 
 type nodeHealth struct {
-	trip   time.Duration // the round trip, averaged over the last few
-	best   time.Duration // the shortest round trip since the time in since; 0 if there was none
-	before time.Duration // the shortest in the bestFor before that; 0 if unknown
-	failed bool          // the last round trip
-	at     time.Time     // when one failed last
-	since  time.Time     // when best was last begun
-	down   bool          // the node is logged as down: once, however many round trips fail
+	trip   time.Duration // average of the recent round trips; 0 before the first
+	best   time.Duration // shortest round trip after since; 0 before the first
+	before time.Duration // shortest in the period before since, at least bestFor long; 0 if unknown
+	failed bool          // the last round trip has failed
+	at     time.Time     // time of the last failure
+	since  time.Time     // start of the period of best
+	down   bool          // logged as down; a success upAfter after the last failure resets it
 }
 
-// upAfter is how long a node must not have failed to be said to be up. A server that is out of memory refuses every
-// acquire, and does every release: each lock would be two lines.
+// upAfter is the time without a failure after which a node is reported as up. A server without
+// memory refuses acquires, but runs releases. Without this pause, each lock would log two lines.
 const upAfter = time.Second
 
-// bestFor is for how long the shortest round trip to a node counts, at least.
+// bestFor is the least time for which the shortest round trip to a node counts.
 const bestFor = time.Minute
 
-// Tell sets who learns of the nodes of the client, whichever lock asks them. It is called before c is used. Without an Observer
-// or a Logger that is the one of the lock.
+// Tell sets the Observer and the Logger for the client's nodes, whichever lock calls them. Without
+// one, that of the lock is used. Call Tell before c is used.
 func (c *Client) Tell(o quorumlock.Observer, l *slog.Logger) { c.observer, c.logger = o, l }
 
-// listeners returns who learns of a node that a lock with these options asked.
+// listeners returns the Observer and the Logger for a node that a lock with these options called.
 func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Logger) {
 	o, l := c.observer, c.logger
 	if o == nil {
@@ -53,8 +53,7 @@ func (c *Client) listeners(set *options.Settings) (quorumlock.Observer, *slog.Lo
 	return o, l
 }
 
-// answered takes the outcome of a round trip: it records the node's health, and sends the pending releases of a node that
-// is up.
+// answered records the outcome of a round trip. A success sends the node's pending releases.
 func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set *options.Settings) {
 	var err error
 	for _, r := range replies {
@@ -67,7 +66,8 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set 
 		observer.Observe(context.Background(), quorumlock.Event{Kind: quorumlock.NodeAsked, Node: n.String(), Took: took, Err: err})
 	}
 	if up, down := c.health.change(n, err, took); up || down {
-		c.start(func() { // a log that is slow, or that uses a lock itself, must not hold up the answers of a node
+		// A slow log, or one that uses a lock, must not delay the node's replies.
+		c.start(func() {
 			kind := quorumlock.NodeUp
 			if up {
 				logger.Info("quorumlock: node up", "node", n)
@@ -85,7 +85,7 @@ func (c *Client) answered(n Node, replies []wire.Reply, took time.Duration, set 
 	}
 }
 
-// change reports whether the node is up, or down, from now on, and was not before.
+// change records a round trip, and reports whether the node is newly up or down.
 func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -116,8 +116,7 @@ func (h *health) change(n Node, err error, took time.Duration) (up, down bool) {
 	return false, down
 }
 
-// roundTrip returns how long round trips to a node took lately. It returns 0 if all have failed so far, and unasked if
-// there was none.
+// roundTrip returns the recent round trip to a node: 0 if all have failed, unasked without any.
 func (h *health) roundTrip(n Node, unasked time.Duration) time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +127,8 @@ func (h *health) roundTrip(n Node, unasked time.Duration) time.Duration {
 	return s.trip
 }
 
-// nearest returns the round trip to the nearest majority of some nodes, as it was lately and at its best. Both are 0 if it is unknown.
+// nearest returns the recent and the shortest round trip to the nearest majority of the nodes. Both
+// are 0 if unknown.
 func (h *health) nearest(nodes []Node) (trip, best time.Duration) {
 	var trips, bests []time.Duration
 	h.mu.Lock()
@@ -152,7 +152,7 @@ func (h *health) nearest(nodes []Node) (trip, best time.Duration) {
 	return trips[majority], bests[majority]
 }
 
-// answers reports whether there was a round trip to a node, and the last did well.
+// answers reports whether the last round trip to a node succeeded; false if there was none.
 func (h *health) answers(n Node) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,13 +160,13 @@ func (h *health) answers(n Node) bool {
 	return s != nil && !s.failed
 }
 
-// isDown reports whether a call failed because the node does not serve, rather than for what the call asked: the same
-// call may do well later.
+// isDown reports whether a call failed because the node does not serve: the same call may succeed
+// later. Otherwise the node refused this call.
 func isDown(err error) bool {
 	if errors.Is(err, quorumlock.ErrClosed) || errors.Is(err, quorumlock.ErrNotALock) {
 		return false
 	}
-	said, ok := errors.AsType[interface { // what a server answered, as go-redis has it
+	said, ok := errors.AsType[interface { // go-redis's form of a server's error
 		error
 		RedisError()
 	}](err)
@@ -176,8 +176,8 @@ func isDown(err error) bool {
 	return passing.MatchString(said.Error())
 }
 
-// isOvertaken reports whether the node refused to run a call after a later one of its waiter. It answered, so it is up; the call may
-// have to be repeated all the same.
+// isOvertaken reports whether a call was not run because a later one of its waiter has run. The
+// node answered, so it is up. The call may have to be repeated.
 func isOvertaken(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
@@ -186,6 +186,6 @@ func isOvertaken(err error) bool {
 	return ok
 }
 
-// passing matches the errors of a temporarily unavailable server, by the code at the beginning. The rest of a text may repeat the
-// name of a lock or a user, and is ignored.
+// passing matches the errors of a temporarily unavailable server, by their codes. The rest of a
+// text may contain the name of a lock or a user, and is ignored.
 var passing = regexp.MustCompile(`^((LOADING|READONLY|MASTERDOWN|CLUSTERDOWN|TRYAGAIN|NOREPLICAS|BUSY|OOM|MISCONF)\b|ERR max number of clients)`)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// said is an error that a server has answered.
+// said is an error reply of a server.
 type said string
 
 func (s said) Error() string { return string(s) }
@@ -20,8 +20,8 @@ func (said) RedisError()     {}
 
 var _ redis.Error = said("")
 
-// What a server refuses is no reason to send it again; that it does not serve is. A name in the text of an error says
-// nothing.
+// A refused call is not sent again; a call to a server that does not serve is. Names in the text of
+// an error do not matter.
 func TestANodeIsDownIfItDoesNotServe(t *testing.T) {
 	old := "ERR Error running script (call to f_5b3f): @user_script:71: @user_script: 71: "
 	for err, want := range map[error]bool{

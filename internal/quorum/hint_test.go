@@ -25,7 +25,7 @@ func TestAttemptsInOneMicrosecondHaveDifferentHints(t *testing.T) {
 	}
 }
 
-// A clock that was ahead, and was then set back, is believed.
+// A clock that was ahead and is set back counts again.
 func TestHintFollowsAClockThatIsSetBack(t *testing.T) {
 	now := time.Now()
 	c := NewClient("test")

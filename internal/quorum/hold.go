@@ -14,24 +14,24 @@ import (
 	"github.com/quorumlock/quorumlock/internal/settings"
 )
 
-// hold is what a call has of the lock: its leases. It is guarded by the mutex of its call.
+// hold is the set of leases that share one acquired lock; guarded by call.mu.
 type hold struct {
 	leases   []entered
 	loss     *quorumlock.LostError
-	over     bool          // the last lease was unlocked
-	ended    time.Time     // when that was, or the loss was noticed
-	kept     time.Duration // the nodes keep the lock until then at least, by the monotonic clock
-	released chan struct{} // closed when the release is decided
-	waiting  []extension   // calls of Extend
+	over     bool          // the last lease was unlocked, or the hold was detached or resigned
+	ended    time.Time     // when over or loss was set first; zero before
+	kept     time.Duration // by the monotonic clock; the nodes keep the lock until then
+	released chan struct{} // closed when the release is decided; nil until over
+	waiting  []extension   // calls of Extend and Downgrade
 }
 
-// entered is a lease of a hold.
+// entered is a lease of a hold, and the function that cancels its context.
 type entered struct {
 	lease *quorumlock.Lease
 	lose  context.CancelCauseFunc
 }
 
-// find returns which of its leases a lease is, or -1. It is mostly the one that was entered last.
+// find returns the index of a lease, or -1. Most callers look for the last one.
 func (h *hold) find(l *quorumlock.Lease) int {
 	for i := len(h.leases) - 1; i >= 0; i-- {
 		if *h.leases[i].lease == *l {
@@ -41,14 +41,14 @@ func (h *hold) find(l *quorumlock.Lease) int {
 	return -1
 }
 
-// extension is a call of Extend that waits for a round.
+// extension is a call of Extend or Downgrade that waits for a round.
 type extension struct {
 	round int32
 	done  chan core.Round
 	ctx   context.Context // of the caller
 }
 
-// note notes when the hold ended. Only the first call counts.
+// note records the end of the hold. Only the first call counts.
 func (h *hold) note(now time.Time) {
 	if h.ended.IsZero() {
 		h.ended = now
@@ -81,7 +81,7 @@ func (c *call) Token() uint64 {
 	return c.machine.Token()
 }
 
-// Slot is that of Lease.Slot.
+// Slot does the work of Lease.Slot.
 func (c *call) Slot() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,9 +100,9 @@ func (c *call) ValidUntil() time.Time {
 	return c.validUntil()
 }
 
-// validUntil is called with mu held.
+// validUntil is ValidUntil for callers that hold mu.
 func (c *call) validUntil() time.Time {
-	at, now := c.lock.client.clocks() // the wall clock of now may have been set since the hold began
+	at, now := c.lock.client.clocks() // the wall clock may have been set since the hold began
 	left := c.machine.Remaining(at)
 	if !c.hold.ended.IsZero() {
 		left = min(left, c.hold.ended.Sub(now))
@@ -117,12 +117,12 @@ func (c *call) alive() bool {
 	return c.isAlive()
 }
 
-// isAlive is called with mu held.
+// isAlive is alive for callers that hold mu.
 func (c *call) isAlive() bool {
 	return c.machine.Phase() == core.Holding && c.machine.Remaining(c.lock.client.time()) > 0
 }
 
-// noticeLoss tells the holder at once if the hold is over: timers may be late, as after a suspension.
+// noticeLoss ends the leases if the validity is over: timers may be late, as after a suspend.
 func (c *call) noticeLoss() {
 	c.mu.Lock()
 	if c.machine.Phase() == core.Holding {
@@ -131,15 +131,15 @@ func (c *call) noticeLoss() {
 	c.flush()
 }
 
-// begin returns the first lease of a lock that was acquired. If the hold was lost already, it returns no lease and no
-// error: nobody has had it.
+// begin returns the first lease of an acquired lock. If the hold is lost already, it returns no
+// lease and no error. Without a lease, it releases the hold.
 func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	err := c.lock.client.hold(c)
 	c.mu.Lock()
 	var lease *quorumlock.Lease
 	if err == nil && c.isAlive() {
 		lease = c.lease(ctx)
-		if c.parked != nil { // until its first renewal, a node keeps the hold for as long as it was to be parked
+		if c.parked != nil { // until the first renewal, a node may keep the expiry of the Detach
 			c.take(core.Event{Kind: core.Extend})
 		}
 	}
@@ -150,7 +150,7 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	return lease, err
 }
 
-// lease adds a lease to the hold. It is called with mu held.
+// lease adds a lease to the hold. The caller holds mu.
 func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 	outer, _ := ctx.Value(settings.HeldKey{}).(*holds)
 	lease, lose := quorumlock.NewLease(context.WithValue(ctx, settings.HeldKey{}, &holds{c, outer}), c)
@@ -158,13 +158,13 @@ func (c *call) lease(ctx context.Context) *quorumlock.Lease {
 	return lease
 }
 
-// enter returns another lease of a hold. It costs nothing while at least half of the TTL is left, and tries to extend the
-// hold first otherwise.
+// enter returns another lease of a hold. It costs nothing while at least half of the TTL is left.
+// Otherwise it tries to extend the hold first.
 func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	c.mu.Lock()
 	alive := c.isAlive()
 	extend := alive && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
-	if !alive { // the loss may not have been noticed: the next look must not find the hold again
+	if !alive { // notice the loss, so that the next look does not find this hold again
 		c.take(core.Event{Kind: core.Tick})
 	}
 	c.flush()
@@ -185,13 +185,13 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	switch {
 	case !c.isAlive() || c.hold.over:
 		return nil, quorumlock.ErrLost
-	case !c.includes(l): // since a Downgrade, while it was extended
+	case !c.includes(l): // Downgrade ran during the extension
 		return nil, upgrade(l, c.ownerOf(c.machine.Attempt()))
 	}
 	return c.lease(ctx), nil
 }
 
-// tellLoss ends the leases of a hold that is lost. It is called with mu held: it must wait for nothing.
+// tellLoss ends the leases of a lost hold. The caller holds mu, so it must not block.
 func (c *call) tellLoss(why core.Reason) { c.tellLossOf(c.lostError(why), c.lossReason(why)) }
 
 func (c *call) tellLossOf(loss *quorumlock.LostError, reason quorumlock.LossReason) {
@@ -209,23 +209,25 @@ func (c *call) tellLossOf(loss *quorumlock.LostError, reason quorumlock.LossReas
 	}
 }
 
-// log logs from a goroutine of its own: a log that is slow, or that uses a lock itself, must hold up nothing.
+// log logs from a goroutine of its own: a slow log, or one that uses a lock, delays nothing.
 func (c *call) log(f func(log *slog.Logger)) {
 	c.lock.client.start(func() { f(c.lock.set.Logger) })
 }
 
-// Leave is quorumlock.Hold's.
+// Leave implements [quorumlock.Hold].
 func (c *call) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
 	began := time.Now()
 	if c.lock.client.Begin() != nil {
-		return c.released(ctx, l, began, 0, false, quorumlock.ErrLost) // Close has cancelled the lease's context
+		// Close has cancelled the lease's context.
+		return c.released(ctx, l, began, 0, false, quorumlock.ErrLost)
 	}
 	defer c.lock.client.End()
 	held, ended, err := c.leave(ctx, l, keep)
 	return c.released(ctx, l, began, held, ended, err)
 }
 
-// released tells the observer that an Unlock or a Detach has ended with err, which it returns.
+// released notifies the Observer, if there is one, of the end of an Unlock or a Detach, and returns
+// err.
 func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Time, held time.Duration, ended bool, err error) error {
 	if c.watch != nil {
 		c.lock.set.Observer.Observe(ctx, quorumlock.Event{Kind: quorumlock.Released, Lock: c.lock.name, Took: time.Since(began),
@@ -234,7 +236,8 @@ func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Tim
 	return err
 }
 
-// leave is Leave. It also returns whether that ends the hold, unless it was lost before, and how long it has lasted then.
+// leave does the work of Leave. ended reports whether this call ended a hold that was not lost;
+// held is then the length of the hold.
 func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
 	client := c.lock.client
 	c.mu.Lock()
@@ -243,12 +246,12 @@ func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duratio
 	}
 	at := client.time()
 	now := at.Mono
-	if keep > 0 { // another lease may have asked for longer
+	if keep > 0 { // another lease may have set a later time
 		c.hold.kept = max(c.hold.kept, now+min(keep, math.MaxInt64-now))
 	}
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
 	last := len(c.hold.leases) == 0 && !c.hold.over
-	if last { // before the mutex is let go: nobody may enter a hold that is about to end
+	if last { // with mu still held: no caller may enter a hold that is about to end
 		if ended = c.hold.loss == nil; ended {
 			held = c.machine.Held(at)
 		}
@@ -267,7 +270,7 @@ func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duratio
 	return held, ended, err
 }
 
-// giveUp releases a hold that nobody has. That of an Attach goes back to where it was.
+// giveUp releases a hold that no caller has. The hold of an Attach goes back to the parked owner.
 func (c *call) giveUp() {
 	c.mu.Lock()
 	if c.hold.over {
@@ -283,7 +286,7 @@ func (c *call) giveUp() {
 	_ = c.confirmed()
 }
 
-// resign releases the hold. The leases of it that were not unlocked are lost.
+// resign releases the hold. Leases that were not unlocked are lost.
 func (c *call) resign(ctx context.Context) error {
 	c.mu.Lock()
 	if c.hold.over {
@@ -299,20 +302,20 @@ func (c *call) resign(ctx context.Context) error {
 	return c.confirmed()
 }
 
-// Resign releases the hold of a lease for an election. The leases of it that were not unlocked are lost.
+// Resign releases the hold of a lease for an election. Leases that were not unlocked are lost.
 func Resign(lease *quorumlock.Lease) error {
 	in, _ := lease.Context().Value(settings.HeldKey{}).(*holds)
 	if in == nil {
 		return nil
 	}
 	if in.call.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has told the leases so
+		return quorumlock.ErrLost // Close has cancelled their contexts
 	}
 	defer in.call.lock.client.End()
 	return in.call.resign(lease.Context())
 }
 
-// unlock ends the hold and has it released. It is called with mu held, and flush follows.
+// unlock ends and releases the hold. The key stays for keep. The caller holds mu; flush follows.
 func (c *call) unlock(keep time.Duration) {
 	if keep > 0 {
 		c.lock.client.keeps(c.number, keep)
@@ -320,12 +323,13 @@ func (c *call) unlock(keep time.Duration) {
 	c.endHold(core.Event{Kind: core.Unlock, Keep: keep})
 }
 
-// endHold ends the hold by an Unlock or a Detach. It is called with mu held, and flush follows.
+// endHold ends the hold by an Unlock, a Detach or a GiveBack. The caller holds mu; flush follows.
 func (c *call) endHold(e core.Event) {
 	c.hold.over = true
 	c.hold.note(c.lock.client.now())
 	c.hold.released = make(chan struct{})
-	c.lock.client.forget(c) // before the release is sent: whoever is refused by it knows that it is on its way
+	// Before the release is sent: refusals in favor of this hold then count as about to end.
+	c.lock.client.forget(c)
 	if e.Keep == 0 && !c.lock.shared && !c.downgraded.Load() {
 		c.window.Store(c.leaveOpen())
 	}
@@ -335,15 +339,15 @@ func (c *call) endHold(e core.Event) {
 	}
 }
 
-// confirmed returns when a quorum of each member has confirmed the release. It does not end with a ctx: every node answers
-// by its timeout.
+// confirmed waits until the release is decided. It returns an error unless a quorum of each member
+// has confirmed. No ctx ends the wait: every node answers within its timeout.
 func (c *call) confirmed() error {
 	<-c.hold.released
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	confirmed, broken := c.machine.Released()
 	switch {
-	case broken: // somebody took the keys away, and could have held the lock since
+	case broken: // the keys were gone, so another owner could have held the lock
 		return quorumlock.ErrLost
 	case !confirmed:
 		return c.quorumError(c.machine.Confirmed())
@@ -351,16 +355,16 @@ func (c *call) confirmed() error {
 	return nil
 }
 
-// Extend is quorumlock.Hold's.
+// Extend implements [quorumlock.Hold].
 func (c *call) Extend(ctx context.Context) error {
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has told the lease so
+		return quorumlock.ErrLost // Close has cancelled the lease's context
 	}
 	defer c.lock.client.End()
 	return c.extend(ctx)
 }
 
-// extend renews at once, whatever the watchdog is doing.
+// extend renews at once, independently of the watchdog.
 func (c *call) extend(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -369,7 +373,7 @@ func (c *call) extend(ctx context.Context) error {
 	return c.renewNow(ctx, core.Extend)
 }
 
-// Downgrade lets others share what a lease of l holds.
+// Downgrade lets other owners share the hold of a lease of l.
 func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	switch {
 	case ctx == nil:
@@ -387,7 +391,7 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 	c := in.call
 	if c.lock.client.Begin() != nil {
-		return quorumlock.ErrLost // Close has told the lease so
+		return quorumlock.ErrLost // Close has cancelled the lease's context
 	}
 	defer c.lock.client.End()
 	c.mu.Lock()
@@ -413,7 +417,8 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	return c.renewNow(ctx, core.Downgrade)
 }
 
-// renewNow has the machine renew, and returns when that is decided. It is called with mu held, and releases it.
+// renewNow makes the machine renew, and waits for the outcome or the end of ctx. The caller holds
+// mu; renewNow releases it.
 func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
 	done := make(chan core.Round, 1)
 	before := c.machine.LastRound()

@@ -2,15 +2,15 @@ package quorum
 
 import "github.com/quorumlock/quorumlock/internal/settings"
 
-// Member is what a kind of lock embeds, so that [Of] finds its lock of the engine.
+// Member is embedded in every kind of lock, so that [Of] finds its Lock.
 type Member struct{ lock *Lock }
 
-// NewMember returns what the kind of l embeds.
+// NewMember returns the Member of a kind over l.
 func NewMember(l *Lock) Member { return Member{l} }
 
 func (m Member) member() *Lock { return m.lock }
 
-// Of returns the engine's lock of a kind, which is nil of a nil or zero kind, and false of anything else.
+// Of returns the Lock of a kind: nil for a nil or zero kind. ok is false for other values.
 func Of(kind any) (*Lock, bool) {
 	m, ok := kind.(interface{ member() *Lock })
 	if !ok || settings.IsNil(kind) {
@@ -19,7 +19,7 @@ func Of(kind any) (*Lock, bool) {
 	return m.member(), true
 }
 
-// ClientOf returns the engine's client of a kind, for tests and simulations. It panics if there is none.
+// ClientOf returns the client of a kind, for tests and simulations. It panics without one.
 func ClientOf(kind any) *Client {
 	l, _ := Of(kind)
 	return l.Client()

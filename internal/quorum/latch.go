@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Latch is a set of ids that only grows, on a quorum of cells. It is open once it has n ids. It is safe for concurrent
-// use.
+// Latch is a set of ids that only grows, on a quorum of cells. It is open once it has n ids. It is
+// safe for concurrent use.
 //
 // A call takes one round if a quorum agrees, and otherwise also a repair: see look. This is the
 // algorithm of Attiya, Bar-Noy and Dolev for an atomic register on servers that may fail ("Sharing
@@ -28,22 +28,22 @@ type Latch struct {
 	client *Client
 	name   string
 	n      int
-	need   int // how many cells are a quorum
+	need   int // the quorum
 	cells  []Cell
 	set    options.Settings
-	err    error // what is wrong with the latch's name, n or options: its calls return it
+	err    error // error of the name, n or the options; every call returns it
 
-	found atomic.Int64 // 0 until a quorum had it; then one more than the most ids that a quorum had
-	open  atomic.Bool  // a quorum had n ids
+	found atomic.Int64 // 0 before a quorum has the latch; else 1 + the most ids of a quorum so far
+	open  atomic.Bool  // a quorum has had n ids
 
 	mu     sync.Mutex
-	next   *latchBatch // the batch that a call of Done joins; nil: it begins one
+	next   *latchBatch // the batch that a call of Done joins; nil if the call begins one
 	adding bool        // addBatches runs
 }
 
 // latchBatch is the set of ids that one look adds for several calls of Done.
 type latchBatch struct {
-	ctx  context.Context // has the values of the first caller's
+	ctx  context.Context // with the values of the first caller's ctx
 	ids  []string
 	done chan struct{} // closed when err is set
 	err  error
@@ -55,10 +55,10 @@ const (
 	maxLatchID  = 200 // bytes
 )
 
-// latchRefresh is how often Wait looks, on average, though no node has told it anything: a message may be lost.
+// latchRefresh is the mean interval between looks of Wait without a message: messages may be lost.
 const latchRefresh = 3 * time.Second
 
-// NewLatch returns a latch over cells. A non-nil err is returned by every call on it.
+// NewLatch returns a latch over cells. If err is not nil, every call on the latch returns it.
 func NewLatch(client *Client, name string, n, need int, cells []Cell, set options.Settings, err error) *Latch {
 	l := &Latch{client: client, name: name, n: n, need: need, cells: cells, set: set, err: err}
 	if l.err == nil && (n < 1 || n > maxLatchIDs) {
@@ -76,7 +76,7 @@ func NewLatch(client *Client, name string, n, need int, cells []Cell, set option
 // Name returns the latch's name.
 func (l *Latch) Name() string { return l.name }
 
-// Done adds an id. It asks again until a quorum has the id, or the latch is open.
+// Done adds an id. It tries again until a quorum has the id, or the latch is open.
 func (l *Latch) Done(ctx context.Context, id string) error {
 	if size := len(id); l.err == nil && (size == 0 || size > maxLatchID) {
 		return errs.Misusef("quorumlock: Done of the latch %.80q: the id has %d bytes: use 1 to %d", l.name, size, maxLatchID)
@@ -88,7 +88,7 @@ func (l *Latch) Done(ctx context.Context, id string) error {
 	return l.ask(ctx, id)
 }
 
-// Wait returns when the latch is open. It subscribes before it looks for good, so that it misses no message.
+// Wait returns when the latch is open. It looks again once subscribed, so it misses no message.
 func (l *Latch) Wait(ctx context.Context) error {
 	if err := l.start(ctx); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 	return l.ask(ctx, "")
 }
 
-// Count returns how many ids a quorum has, at most n.
+// Count returns the number of ids at a quorum, at most n.
 func (l *Latch) Count(ctx context.Context) (int, error) {
 	if err := l.start(ctx); err != nil {
 		return 0, err
@@ -112,7 +112,7 @@ func (l *Latch) Count(ctx context.Context) (int, error) {
 	return l.look(ctx, wire.ReadLatch, nil)
 }
 
-// start refuses what cannot work before anything is sent.
+// start refuses calls that cannot succeed, before anything is sent.
 func (l *Latch) start(ctx context.Context) error {
 	if l.err != nil {
 		return l.err
@@ -120,7 +120,7 @@ func (l *Latch) start(ctx context.Context) error {
 	return l.client.admit(ctx)
 }
 
-// ask looks, and adds the id unless it is empty, until that has succeeded; without an id, until the latch is open.
+// ask adds the id if there is one, until that has succeeded, or looks until the latch is open.
 func (l *Latch) ask(ctx context.Context, id string) error {
 	if l.set.Wait > 0 {
 		var stop context.CancelFunc
@@ -129,7 +129,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 	}
 	told := make(chan struct{}, 1)
 	var deafen func() // ends the subscription
-	var last error    // what the last look met
+	var last error    // why the last look did not suffice
 	pause, failures := firstTry, 0
 	for {
 		var size int
@@ -178,7 +178,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 	}
 }
 
-// around returns a pause that differs from one time to the next, by d on average.
+// around returns a random pause, d on average.
 func (c *Client) around(d time.Duration) time.Duration {
 	if c.jitter != nil {
 		return d/2 + c.jitter(d)
@@ -186,23 +186,24 @@ func (c *Client) around(d time.Duration) time.Duration {
 	return d/2 + mathrand.N(d)
 }
 
-// isFinal reports whether asking again would not change an error of look.
+// isFinal reports whether look would return the same error again.
 func (l *Latch) isFinal(err error) bool {
 	return errors.Is(err, quorumlock.ErrLatchForgotten) || isWrongUse(err) && !errors.Is(err, quorumlock.ErrNoQuorum)
 }
 
-// logNoQuorum logs from a goroutine of its own: a log that is slow, or that uses a lock itself, must hold up nothing.
+// logNoQuorum logs from a goroutine of its own, as call.log does.
 func (l *Latch) logNoQuorum(err error) {
 	l.client.start(func() {
 		l.set.Logger.Warn("quorumlock: no quorum, trying again until there is one", "latch", l.name, "error", err)
 	})
 }
 
-// listen subscribes to what the nodes tell of the latch, until stop.
+// listen sends to told at each message about the latch, until stop is called.
 func (l *Latch) listen(told chan struct{}) (stop func()) {
 	stops := make([]func(), len(l.cells))
 	for i, c := range l.cells {
-		stops[i] = c.Node.Listen(wire.LatchKey(c.Name), func(string) { // a hint and no more: whoever may publish can send it
+		// Only a hint: any publisher can send a message.
+		stops[i] = c.Node.Listen(wire.LatchKey(c.Name), func(string) {
 			select {
 			case told <- struct{}{}:
 			default:
@@ -216,8 +217,8 @@ func (l *Latch) listen(told chan struct{}) (stop func()) {
 	}
 }
 
-// add adds an id, together with the ids of other calls that came during the last look. So any
-// number of simultaneous callers takes at most two looks.
+// add adds an id, together with the ids of calls that came during the last look. So any number of
+// simultaneous callers takes at most two looks.
 func (l *Latch) add(ctx context.Context, id string) error {
 	l.mu.Lock()
 	if l.next == nil {

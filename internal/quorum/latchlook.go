@@ -38,14 +38,13 @@ func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (in
 	if !ok {
 		return l.repair(ctx, ids, before)
 	}
-	if mode != wire.ReadLatch || size > 0 || before > 0 { // else perhaps fewer than a quorum have the latch
+	if mode != wire.ReadLatch || size > 0 || before > 0 { // else perhaps less than a quorum has it
 		return l.saw(before, size)
 	}
 	return 0, nil
 }
 
-// saw notes and returns the number of ids at a quorum. The error is ErrLatchForgotten if a quorum
-// had more before.
+// saw records and returns the ids at a quorum. ErrLatchForgotten: a quorum had more before.
 func (l *Latch) saw(before, size int) (int, error) {
 	if size+1 < before {
 		return 0, l.forgotten(before, size)
@@ -88,8 +87,9 @@ func (l *Latch) openAll(ctx context.Context, found *latchRound) (int, error) {
 // the rests differ, the next attempt reads more ids. The last attempt reads all ids, so every rest
 // is empty.
 func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, error) {
-	whole := 0                                        // attempts that read all ids
-	for tail := min(max(1, l.n/8), 64); ; tail *= 8 { // cells that work differ in the last ids, those of the calls under way
+	whole := 0 // attempts that read all ids
+	// Healthy cells differ only in the ids of calls under way.
+	for tail := min(max(1, l.n/8), 64); ; tail *= 8 {
 		read := l.newRound(ctx, func(_ int, c Cell, _ string) wire.Call { return wire.LatchTail(c.Name, l.n, tail) })
 		if err := read.run(ctx, read.quorum); err != nil {
 			return 0, err
@@ -101,7 +101,7 @@ func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, erro
 		union := slices.Clone(ids)
 		cuts := make([]int, len(l.cells))
 		for i := range cuts {
-			cuts[i] = math.MaxInt32 // a cell whose tail is not known compares all of its ids
+			cuts[i] = math.MaxInt32 // a cell without a known tail compares all of its ids
 		}
 		for _, s := range read.states {
 			most = max(most, s.Count)
@@ -113,7 +113,7 @@ func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, erro
 		if len(union) >= l.n {
 			return l.openAll(ctx, read)
 		}
-		if max(most, len(union))+1 < before { // nothing may be added to what remains of a latch
+		if max(most, len(union))+1 < before { // a latch that has lost ids gets no new ones
 			if tail >= most {
 				return 0, l.forgotten(before, len(union))
 			}
@@ -132,7 +132,7 @@ func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, erro
 		if rest, ok := write.agreed(false); ok {
 			return l.saw(before, rest+len(union))
 		}
-		if tail >= most { // a cell failed between the rounds, and another has ids that nobody read
+		if tail >= most { // a cell failed, and another has ids that no round has read
 			whole++
 		}
 		if err != nil && !write.quorum() || whole == 3 {

@@ -13,13 +13,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// latchRound asks cells of a latch one thing, and goes on when a quorum of all cells has answered: a slow node delays
-// nobody.
+// latchRound is one request to every cell of a latch. A quorum of answers suffices, so a slow node
+// delays no caller.
 type latchRound struct {
 	latch   *Latch
 	left    int              // cells yet to answer
-	answers chan latchAnswer // has room for all: a late answer blocks nobody
-	states  []cellState      // of the cells that count
+	answers chan latchAnswer // has room for all cells: a late answer blocks nothing
+	states  []cellState      // valid answers, each of another server
 	errs    []*quorumlock.NodeError
 }
 
@@ -28,7 +28,7 @@ type latchAnswer struct {
 	reply wire.Reply
 }
 
-// cellState is what a cell has of a latch.
+// cellState is the state of a latch at a cell.
 type cellState struct {
 	cell int
 	wire.LatchState
@@ -128,7 +128,8 @@ func (r *latchRound) answered(earlier []cellState) bool {
 	return true
 }
 
-// failure is the reason of a missing quorum. If wrong uses of the name block the quorum, it is the error of the first such node.
+// failure returns the reason of a missing quorum. If wrong uses of the name prevent a quorum, it is
+// the error of the first such node.
 func (r *latchRound) failure() error {
 	var refusals []*quorumlock.NodeError
 	for _, n := range r.errs {

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// hooked is a node that does something before it is next asked.
+// hooked is a node that runs a function before its next request.
 type hooked struct {
 	*transport.Node
 	next atomic.Pointer[func()]
@@ -58,8 +58,8 @@ func (w *world) lock(t *testing.T, name string, opts ...quorumlock.Option) *quor
 	return lockAt(t, w.client, name, w.nodes, opts...)
 }
 
-// The first thing that a node hears of the last Unlock is a renewal, if one is due at that moment, or the release. Whoever
-// comes then, for the same owner or with a context of the lease, gets a hold of its own, and not the one that is being released.
+// The first request of the last Unlock is a renewal if one is due, or the release. A call at that
+// moment, for the same owner or with a context of the lease, gets a hold of its own.
 func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 	owner := quorumlock.WithOwner(quorumlock.NewOwner())
 	for _, tt := range []struct {
@@ -108,7 +108,7 @@ func TestNobodyEntersAHoldWhoseLastLeaseIsBeingUnlocked(t *testing.T) {
 	}
 }
 
-// ending is a context that ends once Err has been called so many times.
+// ending is a context that ends after left calls of Err.
 type ending struct {
 	context.Context
 	left atomic.Int64
@@ -121,7 +121,7 @@ func (e *ending) Err() error {
 	return nil
 }
 
-// Entering a hold with little time left extends it first. The caller's context may end just then.
+// With little time left, entering a hold first extends it. The caller's context may end then.
 func TestACallerThatGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -136,7 +136,7 @@ func TestACallerThatGoesWhileAHoldIsExtendedAsksForNoOther(t *testing.T) {
 			})
 		}
 		ctx := &ending{Context: t.Context()}
-		ctx.left.Store(2) // at the beginning, and before the hold is extended
+		ctx.left.Store(2) // at the begin of the call, and before the extension
 		if _, err := l.TryLock(ctx); !errors.Is(err, context.Canceled) {
 			t.Errorf("TryLock: %v, want context.Canceled", err)
 		}

@@ -8,22 +8,22 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// The callers of one lock at one client wait in a local queue, and only the first few of them go to the nodes: the
-// nodes' queues stay short, however many callers a process has.
+// The callers of one lock at one client wait in a local queue. Only the first few go to the nodes,
+// so the queues of the nodes stay short.
 
-// admitted is how many callers of a local queue are queued at the nodes. With one, the next caller would join the
-// nodes' queues only when the first has the lock, and could be overtaken by others that called later. With three, it
-// is queued long before a short hold is over.
+// admitted is how many callers of a local queue are queued at the nodes. With one, the next caller
+// would join the queues of the nodes only when the first has the lock, behind later calls of other
+// processes. With three, it is queued long before a short hold ends.
 const admitted = 3
 
-// maxSlots is for how many slots of a semaphore callers are admitted beside these.
+// maxSlots limits the slots of a semaphore for which more callers are admitted.
 const maxSlots = 64
 
-// localQueue is the local queue of one lock.
+// localQueue is the local queue of one lock; guarded by Client.mu, as its turns are.
 type localQueue struct {
 	lock  *Lock
-	turns list.List // of *turn, in the order of their calls: first those that are admitted
-	open  int       // how many are
+	turns list.List // of *turn, in the order of their calls; the admitted ones come first
+	open  int       // number of admitted turns
 }
 
 // turn is a caller's entry in a local queue.
@@ -31,14 +31,14 @@ type turn struct {
 	queue  *localQueue
 	place  *list.Element
 	ticket int64         // by the client's own clock
-	sent   int64         // the ticket that all nodes have, or have been sent; 0 until then
+	sent   int64         // the ticket that all nodes have, or were sent; 0 before; never rises
 	come   chan struct{} // closed when the caller is admitted
 	open   bool          // come is closed
 }
 
-// enqueue waits until the caller is admitted from the local queue of l. The caller must end the turn. It returns
-// neither a turn nor an error if the owner of l has got the lock meanwhile: the callers of that owner enter the hold
-// together, past those who wait for its end.
+// enqueue waits until the caller is admitted from the local queue of l. The caller must end the
+// turn. Without a turn and an error, the owner of l has acquired the lock meanwhile: its callers
+// enter that hold together, past the callers that wait for the end of the hold.
 func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) {
 	t := &turn{come: make(chan struct{})}
 	var entered <-chan struct{}
@@ -48,7 +48,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 			c.mu.Unlock()
 			return nil, nil
 		}
-		entered = c.named[l.set.Owner].entered // somebody waits: see waitAndLock
+		entered = c.named[l.set.Owner].entered // not nil: waitAndLock has called awaitOwner
 	}
 	t.ticket = c.newTicket()
 	t.queue = c.localQueueOf(l)
@@ -64,7 +64,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 		select {
 		case <-t.come:
 			return t, nil
-		case <-entered: // for some lock: the turn is kept unless it is this one
+		case <-entered: // for any lock; the turn stays unless the owner has l
 			has, entered = c.enters(l)
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -76,7 +76,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 	return nil, err
 }
 
-// endTurn takes a turn out of its queue, admitted or not, and admits the next.
+// endTurn removes a turn from its queue, admitted or not, and admits the next.
 func (c *Client) endTurn(t *turn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,9 +95,9 @@ func (c *Client) endTurn(t *turn) {
 	}
 }
 
-// admit lets the first few go to the nodes, or all of those who share the lock: no reader waits for another. Nobody
-// goes before the nodes have the ticket of the caller before, since a node may replace an unsure one. It is called with
-// the client's mu held.
+// admit admits the first few turns, or all turns that share the lock: no reader waits for another.
+// A turn is admitted only when the nodes have the ticket of the one before, since a node may
+// replace an unsure ticket. The caller holds Client.mu.
 func (q *localQueue) admit() {
 	e, few := q.turns.Front(), admitted
 	if q.lock.shared {
@@ -113,14 +113,16 @@ func (q *localQueue) admit() {
 			q.open++
 			close(t.come)
 		}
-		if e.Value.(*turn).sent == 0 && q.lock.slots <= 1 { // several callers may get slots in one round trip
+		// Several callers may get slots in one round trip.
+		if e.Value.(*turn).sent == 0 && q.lock.slots <= 1 {
 			return
 		}
 		e = e.Next()
 	}
 }
 
-// callers returns how many calls a turn stands for at the nodes: the last one admitted stands for all behind it.
+// callers returns the number of calls that a turn stands for at the nodes. The last admitted turn
+// stands for all behind it.
 func (c *Client) callers(t *turn) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +132,7 @@ func (c *Client) callers(t *turn) int {
 	return 1 + t.queue.turns.Len() - t.queue.open
 }
 
-// localQueueOf is called with mu held.
+// localQueueOf returns the local queue of l, which it creates if necessary. The caller holds mu.
 func (c *Client) localQueueOf(l *Lock) *localQueue {
 	key := l.cells[0]
 	for _, q := range c.queues[key] {

@@ -18,8 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// crowd is the group of callers of one lock in one process. It notes which callers got the lock,
-// and which failed.
+// crowd is the group of callers of one lock in one process. It records grants and failures.
 type crowd struct {
 	lock   *quorum.Lock
 	mu     sync.Mutex
@@ -32,7 +31,7 @@ func newCrowd(l *quorum.Lock) *crowd {
 	return &crowd{lock: l, leases: make(map[int]*quorumlock.Lease), failed: make(map[int]error)}
 }
 
-// come makes callers call Lock, one after another.
+// come starts calls of Lock, one after another.
 func (c *crowd) come(ctx context.Context, callers ...int) {
 	for _, i := range callers {
 		go func() {
@@ -126,7 +125,7 @@ func TestTheFirstCallersOfALocalQueueGoToTheNodes(t *testing.T) {
 	})
 }
 
-// A node may give the first caller of a client a place of its own. Nobody is sent after it until the nodes have taken its ticket.
+// A node may change the place of a client's first caller. None follows until nodes have its ticket.
 func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
 	for name, ahead := range map[string]time.Duration{"the clock is right": 0, "the clock is wrong": time.Hour} {
 		locktest.Run(t, name, func(t *testing.T) {
@@ -137,13 +136,14 @@ func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
 			for _, s := range w.servers {
 				s.Delay(latency)
 			}
-			for range 5 { // now the lanes know that the nodes are far away, and send calls without waiting for replies
+			// From now on, the lanes know that the nodes are far, and do not wait for replies.
+			for range 5 {
 				locktest.Unlock(t, locktest.Lock(t, c.lock))
 			}
 			holder := locktest.Lock(t, c.lock)
 			time.Sleep(time.Second)
 			c.come(t.Context(), 1, 2, 3, 4)
-			var first, next time.Time // when a node first had one waiter, and more
+			var first, next time.Time // when a node first had one waiter, and when it had more
 			for began := time.Now(); time.Since(began) < time.Second; time.Sleep(time.Millisecond) {
 				for _, s := range w.servers {
 					queue, _ := s.Redis.ZMembers(wire.QueueKey("x")) // an error is no queue
@@ -172,8 +172,8 @@ func TestTheNextCallerWaitsUntilTheNodesKnowThePlaceOfTheFirst(t *testing.T) {
 	}
 }
 
-// A caller whose owner has the lock enters the hold, past all callers in the local queue. The hold
-// begins just before the caller queues, or later.
+// A caller with an owner that has the lock enters the hold, past all callers in the local queue.
+// The hold begins just before the caller queues, or later.
 func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 	for name, early := range map[string]bool{"the hold begins first": true, "the caller comes first": false} {
 		locktest.Run(t, name, func(t *testing.T) {
@@ -209,8 +209,7 @@ func TestACallerEntersTheHoldOfItsOwnerPastTheLocalQueue(t *testing.T) {
 	}
 }
 
-// looking is a context that calls do when a caller looks for a hold in it, just before the caller
-// queues.
+// looking is a context that calls do when a caller looks for a hold in it, before it queues.
 type looking struct {
 	context.Context
 	do func()
@@ -252,7 +251,7 @@ func TestShutdownEndsTheCallsInTheLocalQueue(t *testing.T) {
 	})
 }
 
-// An Observer learns which calls waited in the local queue before they asked a node.
+// Events tell an Observer which calls waited in the local queue before they asked a node.
 func TestAnObserverLearnsOfTheLocalQueue(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -20,12 +20,12 @@ import (
 type Cell struct {
 	Node   Node
 	Name   string
-	Shared bool // with others that share it
+	Shared bool // the lock is shared
 
-	Permits int // of a semaphore: how many slots it has; 0 for other locks
+	Permits int // the slots of a semaphore; 0 for other locks
 }
 
-// SlotsOf returns a cell, as yet of no node and no name, of a semaphore that has so many permits, or says why there is none.
+// SlotsOf returns a cell of a semaphore, without node and name, or an error for wrong permits.
 func SlotsOf(permits int) (Cell, error) {
 	if permits < 1 || permits > quorumlock.MaxPermits {
 		return Cell{Permits: 1}, errs.Misusef("quorumlock: Semaphore: permits is %d: use 1 to %d", permits, quorumlock.MaxPermits)
@@ -33,23 +33,23 @@ func SlotsOf(permits int) (Cell, error) {
 	return Cell{Permits: permits}, nil
 }
 
-// at reports whether two cells are one name at one node.
+// at reports whether two cells have the same name and node.
 func (c Cell) at(d Cell) bool { return c.Node == d.Node && c.Name == d.Name }
 
-// Lock is a lock of any kind: cells, and the tree that says which of them make a quorum. It is
-// immutable, but for what it has seen, and safe for concurrent use.
+// Lock is a lock of any kind: its cells, and the tree that decides which of them make a quorum. It
+// is safe for concurrent use. Only the fields after err change after New and AllowDetach.
 type Lock struct {
 	client   *Client
 	name     string
 	tree     core.Tree
 	cells    []Cell
-	nodes    []Node       // of the cells, each once: what goes to one node goes together
-	shared   bool         // all cells are
-	slots    int          // how many callers can hold it at one time, if it is not shared
-	detaches bool         // its leases can be detached
-	locks    int          // the number of its locks: 1 unless it is a MultiLock
+	nodes    []Node       // of the cells, each once: the calls to one node go together
+	shared   bool         // all cells are shared
+	slots    int          // how many callers can hold the lock at one time, unless it is shared
+	detaches bool         // leases can be detached
+	locks    int          // number of locks; 1 unless it is a MultiLock
 	size     int          // bytes of all their names, with prefixes
-	places   map[Cell]int // of a MultiLock: which cell is where
+	places   map[Cell]int // index of each cell in cells; nil unless it is a MultiLock
 
 	clients []*Client // of all these locks, each once
 	set     options.Settings
@@ -58,17 +58,17 @@ type Lock struct {
 	lock  core.Config // of calls of Lock
 	try   core.Config // of calls of TryLock
 
-	err error // what is wrong with the lock's name or options: its calls return it
+	err error // error of the name or the options; every call returns it
 
 	seenMu sync.Mutex
-	seen   uint64    // the highest token seen
-	seenAt time.Time // when it was seen first
-	hinted uint64    // the last hint
+	seen   uint64    // highest token seen; guarded by seenMu, as seenAt and hinted
+	seenAt time.Time // when seen was set
+	hinted uint64    // the last result of hint
 
-	metAt time.Time // when strangers were last met at all cells; guarded by the mutex of the strangers
+	metAt time.Time // when peers were last observed at all cells; guarded by redissonPeers.mu
 }
 
-// New returns a lock over cells, all of which are of one kind. A non-nil err is returned by every call on it.
+// New returns a lock over cells, all of one kind. If err is not nil, every call on it returns err.
 func New(client *Client, name string, tree core.Tree, cells []Cell, set options.Settings, err error) *Lock {
 	l := &Lock{client: client, name: name, tree: tree, cells: cells, locks: 1, size: len(cells[0].Name), clients: []*Client{client}, set: set, err: err}
 	l.shared = !slices.ContainsFunc(cells, func(c Cell) bool { return !c.Shared })
@@ -103,7 +103,7 @@ func New(client *Client, name string, tree core.Tree, cells []Cell, set options.
 	return l
 }
 
-// indexOf returns which cell of the lock is where c is, or -1.
+// indexOf returns the index of the cell with c's name and node, or -1.
 func (l *Lock) indexOf(c Cell) int {
 	if l.places == nil {
 		return slices.IndexFunc(l.cells, c.at)
@@ -114,42 +114,44 @@ func (l *Lock) indexOf(c Cell) int {
 	return -1
 }
 
-// Client returns the client that the lock belongs to.
+// Client returns the client of the lock.
 func (l *Lock) Client() *Client { return l.client }
 
-// Err returns what is wrong with the lock's name or options.
+// Err returns the error of the lock's name or options, or nil.
 func (l *Lock) Err() error { return l.err }
 
-// Cells returns how many cells the lock has.
+// Cells returns the number of cells.
 func (l *Lock) Cells() int { return len(l.cells) }
 
 // NameOf returns the name of a cell.
 func (l *Lock) NameOf(cell int) string { return l.cells[cell].Name }
 
-// Shares reports whether the lock shares a cell with others.
+// Shares reports whether the lock is shared at a cell.
 func (l *Lock) Shares(cell int) bool { return l.cells[cell].Shared }
 
 // Name returns the lock's name.
 func (l *Lock) Name() string { return l.name }
 
-// same reports whether l and m are one lock: the same names at the same nodes, with the same quorum, and shared alike.
+// same reports whether l and m are one lock: the same names at the same nodes, the same quorum, and
+// equal sharing and permits.
 func (l *Lock) same(m *Lock) bool {
 	return l == m || l.over(m) && slices.Equal(l.cells, m.cells)
 }
 
-// over is same, but for whether they are shared.
+// over is same without the comparison of sharing and permits.
 func (l *Lock) over(m *Lock) bool {
 	return slices.EqualFunc(l.cells, m.cells, Cell.at) && l.tree.Equal(m.tree)
 }
 
-// sameHint is how far, in µs, a hint may be below the last one and still go on from it. A hint further below comes from a clock
-// that was set back.
+// sameHint is how far, in µs, the clock's hint may be below the last one and still continue it. A
+// hint further below comes from a clock that was set back.
 const sameHint = 1000
 
-// hint is the least token that an attempt asks for: the wall clock in µs, or the highest token seen of this lock, which
-// goes on from then as time does, if that is higher. With it the nodes mostly agree at once. One more than the token seen
-// would not do: if the nodes forget their counters, somebody else may have been granted that token since. For the same
-// reason, attempts in one microsecond have different hints. A node takes no hint that is far from its own clock.
+// hint returns the least token that an attempt asks for: the wall clock in µs, or the highest token
+// seen plus the time since, if that is higher. With a hint, the nodes mostly agree at once. The
+// token seen plus 1 is not enough: if the nodes forget their counters, another owner may have been
+// granted it since. For the same reason, attempts in one microsecond have different hints. A node
+// ignores a hint that is far from its own clock.
 func (l *Lock) hint() uint64 {
 	now := l.client.now()
 	l.seenMu.Lock()
@@ -174,9 +176,9 @@ func (l *Lock) saw(token uint64) {
 	}
 }
 
-// TryLock is quorumlock.Locker's. A refusal is final if somebody has the lock at a quorum of the nodes, or is the first
-// in the queue there. If several contenders have some nodes each, they all give these up and are queued by ticket. So
-// one of them wins the next attempt, or one after it.
+// TryLock implements [quorumlock.Locker]. A refusal is final if one owner has the lock at a quorum
+// of the nodes, or is the first in the queue there. Contenders that each have some nodes release
+// these, and are queued by ticket. So one of them wins the next attempt, or one after it.
 func (l *Lock) TryLock(ctx context.Context) (*quorumlock.Lease, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err
@@ -203,7 +205,7 @@ func (l *Lock) tryOnce(ctx context.Context, w *watch, over error) (*quorumlock.L
 	}
 }
 
-// Lock is quorumlock.Locker's.
+// Lock implements [quorumlock.Locker].
 func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	if err := l.start(ctx); err != nil {
 		return nil, err
@@ -215,7 +217,7 @@ func (l *Lock) Lock(ctx context.Context) (*quorumlock.Lease, error) {
 	return l.watched(ctx, false, (*Lock).waitAndLock)
 }
 
-// lockAtOnce is Lock with no time to wait: a refusal is the end of its wait.
+// lockAtOnce is Lock without time to wait: its refusals are timeouts.
 func (l *Lock) lockAtOnce(ctx context.Context, w *watch) (*quorumlock.Lease, error) {
 	return l.tryOnce(ctx, w, context.DeadlineExceeded)
 }
@@ -269,7 +271,7 @@ func (l *Lock) waitAndLock(ctx context.Context, w *watch) (*quorumlock.Lease, er
 	}
 }
 
-// start refuses what cannot work before anything is sent.
+// start refuses calls that cannot succeed, before anything is sent.
 func (l *Lock) start(ctx context.Context) error {
 	if l.err != nil {
 		return l.err
@@ -277,7 +279,7 @@ func (l *Lock) start(ctx context.Context) error {
 	return l.client.admit(ctx)
 }
 
-// admit begins a call, unless it cannot work: its ctx is nil or done, or the client has been stopped.
+// admit begins a call. It refuses a ctx that is nil or done, and calls of a stopped client.
 func (c *Client) admit(ctx context.Context) error {
 	if ctx == nil {
 		return quorumlock.ErrNilContext
@@ -288,17 +290,17 @@ func (c *Client) admit(ctx context.Context) error {
 	return c.beginCall()
 }
 
-// holds is a list of calls that hold, the innermost first. A context that descends from their leases carries it.
+// holds is the list of a context's holding calls, the innermost first. Leases' contexts carry it.
 type holds struct {
 	call  *call
 	outer *holds
 }
 
-// Stopping is that of the innermost hold: see quorumlock.Stopping.
+// Stopping returns the channel of the innermost hold: see [quorumlock.Stopping].
 func (h *holds) Stopping() <-chan struct{} { return h.call.lock.client.stopping }
 
-// reenter enters the hold of the lock that ctx or the lock's owner already has. It returns no lease and
-// no error if there is none. A hold of one's own includes sharing the lock, but not the other way round.
+// reenter enters the hold of l that ctx or the lock's owner already has. It returns no lease and no
+// error if there is none. An exclusive hold includes the shared lock, but not the other way round.
 func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	if l.set.Owner != "" {
 		if t := l.client.find(l.set.Owner, l); t != nil {
@@ -338,12 +340,12 @@ func (l *Lock) reenter(ctx context.Context) (*quorumlock.Lease, error) {
 	return nil, nil
 }
 
-// upgrade is the error of a call that wants to hold what its own hold shares.
+// upgrade returns the error of a call for an exclusive hold by an owner that shares the lock.
 func upgrade(l *Lock, held quorumlock.Owner) error {
 	return fmt.Errorf("%w (lock %q, held as %s)", quorumlock.ErrUpgrade, l.name, held)
 }
 
-// shares reports whether others may share a cell of the hold that l would have for itself.
+// shares reports whether other owners may share a cell of the hold that l would hold alone.
 func (c *call) shares(l *Lock) bool {
 	for _, d := range l.cells {
 		if i := c.lock.indexOf(d); i >= 0 && !d.Shared && c.sharesCell(i) {
@@ -353,7 +355,7 @@ func (c *call) shares(l *Lock) bool {
 	return false
 }
 
-// includes reports whether whoever has the hold of c has l, too.
+// includes reports whether the hold of c includes l.
 func (c *call) includes(l *Lock) bool {
 	if !c.lock.over(l) {
 		return false
@@ -366,11 +368,11 @@ func (c *call) includes(l *Lock) bool {
 	return true
 }
 
-// sharesCell reports whether others may share a cell of the hold.
+// sharesCell reports whether other owners may share a cell of the hold.
 func (c *call) sharesCell(i int) bool { return c.lock.cells[i].Shared || c.downgraded.Load() }
 
-// enterAgain enters a hold. If the hold ends meanwhile, it returns no lease and no error, as if the call had come a
-// moment later.
+// enterAgain enters a hold. If the hold ends meanwhile, it returns no lease and no error, as if the
+// call had come a moment later.
 func enterAgain(ctx context.Context, l *Lock, c *call) (*quorumlock.Lease, error) {
 	lease, err := c.enter(ctx, l)
 	if errors.Is(err, quorumlock.ErrLost) && ctx.Err() == nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// yes is a node that does whatever it is asked, after a millisecond: what is looked at here is how it is asked, when there is
-// more to do than an embedded server could.
+// yes is a node that confirms every request after a millisecond. Its tests are about the number and
+// the order of requests, at a load beyond an embedded server.
 type yes struct {
 	name string
 
@@ -69,14 +69,14 @@ func (n *yes) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.
 
 func (n *yes) Listen(string, func(string)) (stop func()) { return func() {} }
 
-// 10,000 leases of one client cost no goroutine between renewals. However many are due at one time, at most five hundred
-// renewals are under way at a node, and all leases are kept.
+// 10,000 leases of one client need no goroutine between renewals. At most 500 renewals are under
+// way at a node, however many are due. All leases are kept.
 func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
-	// While it frees the stacks of goroutines that are gone, the collector has them counted as alive.
+	// The collector counts the stacks of ended goroutines as alive until they are freed.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	synctest.Test(t, func(t *testing.T) {
 		const leases = 10_000
-		const ending = 100 // goroutines of timers that may not quite have ended, or are the runtime's
+		const ending = 100 // goroutines of timers that are about to end, or of the runtime
 		nodes := yeses(5)
 		c := quorum.NewClient("test")
 		defer c.Close()
@@ -113,8 +113,8 @@ func TestTenThousandLeasesAreRenewedAFewAtATimeWithoutGoroutines(t *testing.T) {
 	})
 }
 
-// Leases that began at different times are renewed together: a write costs more than a renewal. Whoever calls Extend does not wait
-// for others.
+// Leases that began at different times are renewed together: a write costs more than a renewal.
+// Extend does not wait for others.
 func TestRenewalsAreSentTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const leases = 1000
@@ -155,7 +155,7 @@ func TestRenewalsAreSentTogether(t *testing.T) {
 	})
 }
 
-// lags notes how late the renewals of some lock were, at most.
+// lags records the greatest lag of a lock's renewals.
 type lags struct {
 	of   string
 	mu   sync.Mutex
@@ -177,7 +177,7 @@ func (l *lags) Observe(ctx context.Context, e quorumlock.Event) {
 	}
 }
 
-// Leases with a long TTL, whose renewals may wait for 20 ms, do not keep one with a short TTL waiting.
+// Renewals of leases with a long TTL may wait for 20 ms. They do not delay leases with a short TTL.
 func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		l := &lags{of: "short"}
@@ -202,7 +202,7 @@ func TestARenewalDoesNotWaitForThoseThatMayWaitLonger(t *testing.T) {
 	})
 }
 
-// Close ends while renewals wait for others, or for their turns, and nothing is asked once it has returned.
+// Close ends while renewals wait for others, or for their turns. Nothing is sent after Close.
 func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
 	for late := range 12 { // ms
 		locktest.Run(t, fmt.Sprint(late), func(t *testing.T) {
@@ -212,7 +212,8 @@ func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := lease.Extend(t.Context()); err != nil { // the next renewal is due in a third of the TTL
+			// The next renewal is due in a third of the TTL.
+			if err := lease.Extend(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(ttl/3 - time.Millisecond + time.Duration(late)*time.Millisecond)
@@ -230,7 +231,7 @@ func TestCloseWhileRenewalsWaitForOthers(t *testing.T) {
 	}
 }
 
-// frozen is a node that answers nothing for a while: calls fail at their deadline.
+// frozen is a node that answers nothing for a while: calls fail at their deadlines.
 type frozen struct {
 	yes
 	still atomic.Bool
@@ -272,7 +273,8 @@ func TestRenewalsDoNotPileUpForAFrozenNode(t *testing.T) {
 		n.mu.Unlock()
 		time.Sleep(quorumlock.DefaultTTL)
 		n.mu.Lock()
-		if most := 5 * leases; n.asked > most { // those that were due, and three times each since then
+		// The renewals that were due, and three for each lease since then.
+		if most := 5 * leases; n.asked > most {
 			t.Errorf("a node that is back was sent %d renewals of %d leases, want %d at most", n.asked, leases, most)
 		}
 		if n.asked < 2*leases {

@@ -10,17 +10,18 @@ import (
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
-// The limits of a MultiLock. Its simultaneous requests to a node must fit into the node's queue several times, beside
-// other calls.
+// The limits of a MultiLock. The queue of a node must have room for the requests of several
+// MultiLocks, beside other calls.
 const (
 	MaxLocks = 1000
 	MaxNames = 64 << 10 // bytes
 )
 
-// perLock is how long a busy node may take for a call of each lock. All those of a MultiLock are to be answered within a node timeout.
+// perLock is the time that a busy node may take for the call of one lock. The node timeout must
+// suffice for all locks of a MultiLock.
 const perLock = 100 * time.Microsecond
 
-// All returns the lock that holds all of the members, at the client of the first.
+// All returns the lock of all members, at the client of the first.
 func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	trees := make([]core.Tree, len(members))
 	var cells []Cell
@@ -68,7 +69,7 @@ func All(name string, members []*Lock, set options.Settings) (*Lock, error) {
 	return l, l.err
 }
 
-// perNode returns how many cells each node has.
+// perNode returns the number of cells of each node.
 func perNode(cells []Cell) map[Node]int {
 	all := make(map[Node]int)
 	for _, c := range cells {
@@ -77,7 +78,7 @@ func perNode(cells []Cell) map[Node]int {
 	return all
 }
 
-// ClientsOf returns the clients of members, each once, that of the first member first.
+// ClientsOf returns the clients of members, each once, in the order of the members.
 func ClientsOf(members []*Lock) []*Client {
 	var all []*Client
 	for _, m := range members {
@@ -90,7 +91,7 @@ func ClientsOf(members []*Lock) []*Client {
 	return all
 }
 
-// eachOnce returns which cell is where, and refuses members with the same name at the same node.
+// eachOnce returns the index of each cell. It refuses members with the same name at the same node.
 func eachOnce(members []*Lock) (map[Cell]int, error) {
 	places := make(map[Cell]int)
 	for i, m := range members {

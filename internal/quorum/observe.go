@@ -7,20 +7,20 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// watch is what the Observer learns of one call of Lock or TryLock. It is nil if there is no Observer. Until the call is
-// decided, one goroutine at a time notes steps: the caller, or a step of the call with its mu held.
+// watch collects the events of one call for the Observer; nil without an Observer. Until the call
+// is decided, one goroutine at a time uses it: the caller, or a step with the call's mu held.
 type watch struct {
-	ctx      context.Context // of Begin
-	waited   time.Time       // since when; zero if there was no need to wait
+	ctx      context.Context // from Observer.Begin
+	waited   time.Time       // when waiting began; zero if the call did not wait
 	attempts int
 	handed   bool
 	steps    []quorumlock.Step
 }
 
-// maxSteps is how many steps of a call are kept. A call may wait for hours, and makes an attempt more than once a second.
+// maxSteps limits the recorded steps. A call may wait for hours, with an attempt each second.
 const maxSteps = 64
 
-// watched runs f, a call of Lock or TryLock, and tells the Observer, if there is one. ctx is not nil.
+// watched runs f, a call of Lock, TryLock or Attach, and notifies the Observer, if any.
 func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Context, *watch) (*quorumlock.Lease, error)) (*quorumlock.Lease, error) {
 	o := l.set.Observer
 	if o == nil {
@@ -34,7 +34,8 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 	lease, err := f(l, w.ctx, w)
 	told := false
 	defer func() {
-		if !told && lease != nil { // the Observer panics: nobody gets the lease, and the watchdog must not renew it for ever
+		// The Observer panicked: no caller gets the lease, so it must not be renewed for ever.
+		if !told && lease != nil {
 			_ = lease.Unlock(context.WithoutCancel(ctx))
 		}
 	}()
@@ -52,7 +53,7 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 	return lease, err
 }
 
-// note notes a step, if somebody observes.
+// note records a step. A nil w ignores it.
 func (w *watch) note(kind quorumlock.StepKind, why error) {
 	if w == nil {
 		return
@@ -63,14 +64,15 @@ func (w *watch) note(kind quorumlock.StepKind, why error) {
 	} else if w.waited.IsZero() {
 		w.waited = now
 	}
-	if last := len(w.steps) - 1; kind == quorumlock.StepWaiting && last >= 0 && w.steps[last].Kind == kind { // the reason has become known
+	// The reason has become known.
+	if last := len(w.steps) - 1; kind == quorumlock.StepWaiting && last >= 0 && w.steps[last].Kind == kind {
 		w.steps[last].Err = why
 	} else if len(w.steps) < maxSteps {
 		w.steps = append(w.steps, quorumlock.Step{At: now, Kind: kind, Err: why})
 	}
 }
 
-// entered notes that a lease enters a hold that another call has begun, though this call may have asked the nodes before.
+// entered records that a lease enters another call's hold: this call's attempts do not count.
 func (w *watch) entered(lease *quorumlock.Lease) *quorumlock.Lease {
 	if w != nil && lease != nil {
 		w.attempts = 0
@@ -78,7 +80,7 @@ func (w *watch) entered(lease *quorumlock.Lease) *quorumlock.Lease {
 	return lease
 }
 
-// tell tells the Observer of the hold, if there is one, from a goroutine of its own, as log does.
+// tell notifies the Observer of the hold, if any, from a goroutine of its own, as log does.
 func (c *call) tell(e quorumlock.Event) {
 	if c.watch == nil {
 		return

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector makes pools of memory forget, so that there are more allocations.
+// The race detector makes pools drop memory, so there are more allocations.
 
 package quorum_test
 
@@ -36,7 +36,7 @@ var (
 	one, zero = any(int64(1)), any(int64(0))
 )
 
-// pairs are those of a lock of three prompt nodes.
+// pairs locks and unlocks a lock of three prompt nodes.
 func pairs(tb testing.TB, opts ...quorumlock.Option) (pair func()) {
 	nodes := make([]*prompt, 3)
 	for i := range nodes {
@@ -57,7 +57,7 @@ func pairs(tb testing.TB, opts ...quorumlock.Option) (pair func()) {
 	}
 }
 
-// unobserved is how many allocations a Lock and Unlock took before there were Observers, and goes down with them.
+// unobserved is the allocations of a Lock and Unlock before there were Observers. It may only fall.
 const unobserved = 29
 
 func TestNobodyObservingCostsNoAllocation(t *testing.T) {

@@ -12,15 +12,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// paces are the locks for which a caller of a client has waited in vain since the last grant. The zero value is ready to use; it is guarded
-// by the client's mu.
+// paces has the locks with a caller that gave up since the last grant. It is guarded by Client.mu;
+// count may be read without it. The zero value is ready to use.
 type paces struct {
-	count atomic.Int32 // of entries; readable without mu: most clients have none
+	count atomic.Int32 // len(of); most clients have none, and skip mu
 	of    map[paceKey]*pace
-	sweep int // at how many entries those are dropped that no longer matter
+	sweep int // length of of at which ended pauses are dropped
 }
 
-// paceKey is a lock, whichever Lock value its callers use.
+// paceKey identifies a lock, whichever Lock value its callers use.
 type paceKey struct {
 	first Cell
 	name  string
@@ -31,13 +31,13 @@ type pace struct {
 	reason error // a *HeldError or a *QuorumError of the last caller that gave up; nil if unknown
 }
 
-// fewTrips is the number of round trips that a caller needs after a pause, at least, to ask the nodes.
+// fewTrips is the least number of round trips that must be left after a pause.
 const fewTrips = 4
 
 func (l *Lock) paceKey() paceKey { return paceKey{l.cells[0], l.name} }
 
-// mayAsk reports whether a caller whose time ends with waiting asks the nodes: see core.Pace. A caller of a named owner always does,
-// because another call may acquire the lock for that owner meanwhile.
+// mayAsk reports whether a caller that gives up when waiting is done asks the nodes: see core.Pace.
+// A caller of a named owner always does: another call may acquire the lock for that owner.
 func (l *Lock) mayAsk(waiting context.Context) bool {
 	deadline, ends := waiting.Deadline()
 	if !ends || l.set.Owner != "" || l.client.paces.count.Load() == 0 {
@@ -47,7 +47,7 @@ func (l *Lock) mayAsk(waiting context.Context) bool {
 	return l.pace().Admits(l.client.time().Mono, time.Until(deadline), trip, best)
 }
 
-// pace returns the pace of the lock; its zero value if nobody has given up.
+// pace returns the pace of the lock: the zero value if no caller has given up.
 func (l *Lock) pace() pace {
 	l.client.mu.Lock()
 	defer l.client.mu.Unlock()
@@ -57,10 +57,11 @@ func (l *Lock) pace() pace {
 	return pace{}
 }
 
-// asked notes the outcome of a call that asked the nodes.
+// asked records the outcome of a call that asked the nodes.
 func (l *Lock) asked(waiting context.Context, lease *quorumlock.Lease, err error) {
 	all := &l.client.paces
-	if lease != nil && all.count.Load() == 0 || lease == nil && waiting.Err() == nil { // the latter did not give up
+	// Neither a grant that ends a pause, nor a caller that has given up.
+	if lease != nil && all.count.Load() == 0 || lease == nil && waiting.Err() == nil {
 		return
 	}
 	now := l.client.time().Mono
@@ -81,7 +82,7 @@ func (l *Lock) asked(waiting context.Context, lease *quorumlock.Lease, err error
 	all.of[l.paceKey()] = &pace{core.LostAt(now), reasonOf(err)}
 }
 
-// reasonOf returns the refusal or the lack of a quorum in an error; nil if it has neither.
+// reasonOf returns the *QuorumError or the *HeldError in an error; nil if it has neither.
 func reasonOf(err error) error {
 	if few, ok := errors.AsType[*quorumlock.QuorumError](err); ok {
 		return few
@@ -92,8 +93,8 @@ func reasonOf(err error) error {
 	return nil
 }
 
-// sitOut waits for the end of the pause, or until waiting is done if too little time would be left. It returns nil after the pause. The
-// caller has left the local queue.
+// sitOut waits for the end of the pause, and returns nil. If too little time would be left then, it
+// waits until waiting is done, and returns the error. The caller has left the local queue.
 func (l *Lock) sitOut(waiting context.Context) error {
 	p, now := l.pace(), l.client.time().Mono
 	trip, _ := l.client.health.nearest(l.nodes)
@@ -113,7 +114,7 @@ func (l *Lock) sitOut(waiting context.Context) error {
 	}
 }
 
-// reasonAfter returns the reason as it is after some time. The position was that of another caller.
+// reasonAfter returns the reason as of some time later. Its position was that of another caller.
 func (p pace) reasonAfter(passed time.Duration) error {
 	held, ok := p.reason.(*quorumlock.HeldError) //nolint:errorlint // reasonOf unwraps it
 	if !ok {

@@ -12,19 +12,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Parked is what the text of a detached hold says.
+// Parked is the content of a detached hold's text.
 type Parked struct {
-	Key    string           // of the lock, with its prefix
-	Owner  quorumlock.Owner // who has the hold at the nodes
+	Key    string           // the lock's key, with its prefix
+	Owner  quorumlock.Owner // the parked owner, which has the hold at the nodes
 	Need   int              // the quorum
-	Until  time.Time        // by the clock of the process that has detached it
+	Until  time.Time        // by the clock of the detaching process
 	Source core.Source      // Counts has one for each cell
 }
 
-// parkedPrefix begins the text, with its version.
+// parkedPrefix begins the text. It has the version.
 const parkedPrefix = "qlh1."
 
-// String is the text: the prefix, and the fields and their checksum in base64.
+// String returns the text: the prefix, then the fields and their checksum in base64.
 func (p *Parked) String() string {
 	var b []byte
 	add := func(n uint64) { b = binary.AppendUvarint(b, n) }
@@ -41,7 +41,7 @@ func (p *Parked) String() string {
 	return parkedPrefix + base64.RawURLEncoding.EncodeToString(append(b, sum[:4]...))
 }
 
-// ParseParked reads a text. The error is an ErrMisuse.
+// ParseParked parses a text. The error is an ErrMisuse.
 func ParseParked(text string) (*Parked, error) {
 	bad := func(what string) error {
 		return errs.Misusef("quorumlock: Attach: the text %.20q %s: use the whole text that Lease.Detach has returned", text, what)
@@ -86,5 +86,5 @@ func ParseParked(text string) (*Parked, error) {
 	return p, nil
 }
 
-// maxCells is more than the nodes of any client.
+// maxCells is above the number of nodes of any client.
 const maxCells = 1 << 16

@@ -11,89 +11,93 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// strangers are clients of Redisson's at the locks of a client. They do not know the queue. So a waiter that meets one hears
-// the releases of all of them from then on, and a release leaves the lock to them now and then. A client that has met none
-// looks at a single number.
+// redissonPeers are Redisson's clients at the locks of a client. They do not know the queue. So a
+// waiter that observes one hears the releases of all of them from then on. Now and then, a release
+// leaves the lock to them. A client that has observed none reads only some.
 //
-// How often: everybody who listens counts the holds of both sides, from the messages of their releases. While the strangers
-// have had more, the lock is handed over. Otherwise one release in n leaves it to them for a moment, where n is how many are
-// queued here: so those who wait here wait for each other, and not for a stranger each time.
+// The share: all listeners count the holds of both sides, from the messages of their releases.
+// While the peers have had more, the lock is handed over. Otherwise one release in n leaves it to
+// them for a moment, a window; n is how many are queued here. So the waiters here wait for each
+// other, and not for a peer each time.
 type redissonPeers struct {
-	some atomic.Int32 // how many cells have strangers
+	some atomic.Int32 // len(of)
 
 	mu     sync.Mutex
 	of     map[Cell]*redissonPeer
 	probes map[Cell]*probe
-	swept  time.Time   // when old trials were last dropped
-	timer  *time.Timer // forgets strangers; set while there are some
+	swept  time.Time   // when old probes were last dropped
+	timer  *time.Timer // calls forgetPeers; nil while of is empty
 	over   bool        // the client is closed
 }
 
-// stranger is what is known of the strangers at one cell.
+// redissonPeer is the state of the peers at one cell. All fields but stop are guarded by
+// redissonPeers.mu.
 type redissonPeer struct {
-	seen    time.Time     // when one was last met or heard
-	balance int           // by how many holds the strangers are ahead
-	queued  int           // how many of this library's wait
-	opened  time.Time     // when the lock was last left to them
-	window  time.Duration // for how long
-	used    bool          // one has had the lock since
-	counted bool          // that hold is in the balance, though it was not heard to end
-	until   time.Time     // when the key of the one that was met last ends; zero if one was heard since
-	silent  time.Time     // when it was last seen that they release the lock without a message
-	stop    func()        // ends the subscription; nil if there is none. Guarded by subscriptions.mu
-	waiters map[*call]int // those who hear the messages, and as which of their cells
-	freed   time.Time     // when one of them last released the cell: see firstmember.go
-	counts  bool          // the node is known to have a token counter
-	tries   *call         // the waiter that is to have this cell before the others
-	useless int           // consecutive handoffs of this cell alone that led to no grant; at most mostUseless
-	nudge   *time.Timer   // has a waiter look that is not the first in the queue
+	seen    time.Time     // when one was last observed or heard
+	balance int           // holds of the peers minus holds of this library, within ±maxBalance
+	queued  int           // furthest position of our waiters at the last contended release
+	opened  time.Time     // start of the last window
+	window  time.Duration // length of the last window
+	used    bool          // a peer has had the lock since the last window
+	counted bool          // the hold under used is in balance, though its release was not heard
+	until   time.Time     // expiry of the last observed peer's key; zero if a peer was heard since
+	silent  time.Time     // last release without a message; zero after a message
+	stop    func()        // ends the subscription, or nil; guarded by subscriptions.mu
+	waiters map[*call]int // calls that hear the messages, with their index of this cell
+	freed   time.Time     // when a peer last released the cell: see firstmember.go
+	counts  bool          // the node has a token counter of the lock
+	tries   *call         // the waiter that should get this cell before its others
+	useless int           // consecutive handoffs of this cell alone without a grant
+	nudge   *time.Timer   // makes a waiter look that is not the first in the queue; nil if not set
 }
 
-// trial is about a cell without known strangers where this client's callers wait.
+// probe is the state of a cell without known peers where this client's callers wait.
 type probe struct {
 	waits int
 	last  time.Time
 }
 
 const (
-	// remembered is for how long strangers are taken to be there after one was last met or heard.
+	// peerMemory is the time for which peers count as present after the last was observed or heard.
 	peerMemory = 10 * time.Second
 
-	// A window is first as long as a client takes that has subscribed, or that polls every millisecond. If no stranger comes, the
-	// next is longer, for those who ask seldom; and the lock is left to them for no more than a fifth of the time.
+	// The first window suffices for a client that has subscribed, or that polls every millisecond.
+	// If no peer comes, the next is longer, for clients that ask seldom. At most a fifth of the
+	// time is left to the peers.
 	firstWindow = 2 * time.Millisecond
 	lastWindow  = 20 * time.Millisecond
 	restFactor  = 4
 
-	// sameMeeting is how long all cells of a lock count as met after one was.
+	// sameObservation is the time for which one observed cell stands for all cells of a lock.
 	sameObservation = 10 * time.Millisecond
 
-	// most is how far one side is ahead at most: what was long ago does not count.
+	// maxBalance limits the balance: holds of long ago do not count.
 	maxBalance = 100
 
-	// Strangers that neither hold the lock nor subscribe are not seen: they poll while the lock is handed from one to the next. So
-	// where callers wait, about two releases a second, in all processes together, leave the lock free: each with the chance that is
-	// its part of that half second. That begins when a client has waited for the lock a few times. A client that asks seldom is met
-	// as often in many short windows as in a few long ones that last as long together. But every waiter is delayed by a whole window.
+	// Peers that neither hold the lock nor subscribe are not observed: they poll while the lock is
+	// handed over. So where callers wait, about two releases a second, in all processes together,
+	// leave the lock free. The chance of each is its interval's part of probeInterval. Probes begin
+	// when a client has waited for the lock a few times. For a client that asks seldom, many short
+	// windows are as good as a few long ones of the same total. But a window delays every waiter.
 	probeInterval = 500 * time.Millisecond
 	probeWindow   = 6 * time.Millisecond
 	firstProbe    = 4
-	probeEvery    = 4    // no more than one release in so many is a trial, on average
-	maxProbes     = 1000 // cells of which the waits are counted, at one time
+	probeEvery    = 4    // at most one release in so many is a probe, on average
+	maxProbes     = 1000 // limit of len(probes)
 
-	// Whoever waits for strangers that publish nothing (spin locks, fair locks) asks this often, about.
+	// pollInterval is the mean time between looks if peers publish no releases (spin, fair locks).
 	pollInterval = 5 * time.Millisecond
-	ttlNoise     = 20 * time.Millisecond // of a TTL that was read twice
+	ttlNoise     = 20 * time.Millisecond // error of an expiry that is computed from a TTL
 
-	// between is how much later a waiter looks than the one before it in the queue, after a stranger has released the lock.
+	// After a peer's release, a waiter looks lookDelay later for each position in the queue.
 	lookDelay    = 10 * time.Millisecond
 	maxLookDelay = 200 * time.Millisecond
 )
 
-// at is the cell as the key of a map.
+// at returns the cell as the key of a map.
 func at(c Cell) Cell { return Cell{Node: c.Node, Name: c.Name} }
 
-// meet notes that a stranger holds the lock at a cell. It is called with the call's mu held.
+// observePeer records that a peer holds the lock at a cell. The caller holds mu.
 func (c *call) observePeer(cell int, r core.Reply) {
 	silent := c.lock.client.peers.observe(c.lock, cell, r.TTL)
 	if silent && c.waits != nil && r.Position <= 1 {
@@ -107,8 +111,8 @@ func (c *call) observePeer(cell int, r core.Reply) {
 	}
 }
 
-// meet notes that strangers want a lock: who has one cell is on the way to the others. The stranger's key lasts for ttl. meet reports
-// whether they release the lock without a message.
+// observe records that peers want a lock: a peer with one cell is on the way to the others. The
+// observed key lasts for ttl. silent reports whether the peers' releases have no message.
 func (s *redissonPeers) observe(l *Lock, i int, ttl time.Duration) (silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +139,7 @@ func (s *redissonPeers) observe(l *Lock, i int, ttl time.Duration) (silent bool)
 	}
 	s.some.Store(int32(len(s.of)))
 	st, c := s.of[at(l.cells[i])], l.client
-	if !st.used { // not all of them publish their releases
+	if !st.used { // not every release is published
 		st.used, st.counted = true, true
 		st.balance = min(st.balance+1, maxBalance)
 	}
@@ -143,7 +147,7 @@ func (s *redissonPeers) observe(l *Lock, i int, ttl time.Duration) (silent bool)
 		s.timer = time.AfterFunc(peerMemory, func() { c.forgetPeers(false) })
 	}
 	if until := now.Add(ttl); ttl > 0 {
-		// The key lasts for longer than it did, and nobody was heard: it was acquired again, or renewed, which is seldom.
+		// A later expiry, without a message: the lock was acquired again, or (rarely) renewed.
 		if !st.until.IsZero() && until.Sub(st.until) > ttlNoise {
 			st.silent = now
 		}
@@ -152,8 +156,8 @@ func (s *redissonPeers) observe(l *Lock, i int, ttl time.Duration) (silent bool)
 	return !st.silent.IsZero() && now.Sub(st.silent) < peerMemory
 }
 
-// hearStrangers subscribes a call to the releases of the strangers that are known at its cells. It is called by the goroutine
-// of the call.
+// listenToPeers subscribes a call to the releases of the known peers at its cells. Only the call's
+// goroutine calls it.
 func (c *call) listenToPeers() {
 	client := c.lock.client
 	s := &client.peers
@@ -177,7 +181,7 @@ func (c *call) listenToPeers() {
 	}
 }
 
-// ignoreStrangers ends what hearStrangers began. The subscription stays.
+// ignorePeers removes the call from the listeners. The subscriptions stay.
 func (c *call) ignorePeers() {
 	s := &c.lock.client.peers
 	s.mu.Lock()
@@ -189,7 +193,7 @@ func (c *call) ignorePeers() {
 	}
 }
 
-// forgetStrangers ends the subscriptions at cells where no stranger has been met or heard for a while, or all of them.
+// forgetPeers ends the subscriptions at cells without a recent peer, or all of them.
 func (c *Client) forgetPeers(all bool) {
 	s := &c.peers
 	c.subscriptions.mu.Lock()
@@ -226,8 +230,8 @@ func (c *Client) forgetPeers(all bool) {
 	}
 }
 
-// heardStranger takes a message on Redisson's channel, or "" when messages may have been missed. Anybody who may publish can
-// send one: it makes waiters look, and no more.
+// heardPeer handles a message on Redisson's channel, or "" when messages may have been missed. Any
+// publisher can send one, so a message only makes waiters look.
 func (c *Client) heardPeer(cell Cell, message string) {
 	if c.Begin() != nil {
 		return
@@ -275,11 +279,12 @@ func (c *Client) heardPeer(cell Cell, message string) {
 	if foremost == nil {
 		return
 	}
-	if nearest <= 1 { // the place before it may be one that was kept for strangers
+	if nearest <= 1 { // position 0 may be the entry that keeps a window free
 		foremost.freed(at)
 		return
 	}
-	// Redisson's clients call nobody in the queue. The first may have left it, or may not hear this. Whoever looks calls it.
+	// Redisson's clients call no waiter. The first may have left the queue, or may not hear this. A
+	// waiter that looks calls it.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if st.nudge != nil {
@@ -297,19 +302,20 @@ func (c *Client) heardPeer(cell Cell, message string) {
 	})
 }
 
-// position returns where the call is queued at a cell, and whether it waits at all.
+// position returns the call's position in the queue of a cell, and whether the call waits.
 func (c *call) position(cell int) (n int, waits bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.Cells[cell].Position, c.machine.Phase() < core.Holding
 }
 
-// open notes that the lock is left to the strangers. It is called with the mutex of the strangers held.
+// openWindow records the start of a window. The caller holds redissonPeers.mu.
 func (st *redissonPeer) openWindow(window time.Duration) {
 	st.opened, st.window, st.used, st.counted = time.Now(), window, false, false
 }
 
-// next is the length of the next window, for a lock of so many nodes. Redisson's clients take these one after the other.
+// next returns the length of the next window, for a lock of so many nodes. Redisson's clients take
+// the nodes one after another.
 func (st *redissonPeer) next(nodes int) time.Duration {
 	first := firstWindow
 	if nodes > 1 {
@@ -321,12 +327,11 @@ func (st *redissonPeer) next(nodes int) time.Duration {
 	return min(2*max(st.window, first), lastWindow)
 }
 
-// ordinary is the window of a release that is not open to strangers.
+// ordinary is the window of a release that ignores peers.
 const ordinary = math.MinInt64
 
-// leaveOpen decides about the release of a hold: for how long it leaves the lock to strangers, in ms; 0 if it hands it over
-// although strangers may listen; negative to meet strangers that nobody has met; or ordinary. It is called with the call's
-// mu held.
+// leaveOpen returns the window of a hold's release, in ms. 0 hands the lock over, although peers
+// may listen. A negative window is a probe. ordinary ignores peers. The caller holds mu.
 func (c *call) leaveOpen() int64 {
 	client := c.lock.client
 	waited, queued := c.machine.Waited(client.time())
@@ -334,12 +339,13 @@ func (c *call) leaveOpen() int64 {
 		waited = 0
 	}
 	s := &client.peers
-	if s.some.Load() == 0 && waited == 0 { // nobody is met, and nobody waits
+	if s.some.Load() == 0 && waited == 0 { // no known peers, and no contention
 		return ordinary
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var known *redissonPeer // where they are furthest behind: if they have a part of the lock, they are not behind there
+	// The cell where the peers are furthest behind: a part of the lock elsewhere does not count.
+	var known *redissonPeer
 	for _, cell := range c.lock.cells {
 		if st := s.of[at(cell)]; st != nil && (known == nil || st.balance < known.balance) {
 			known = st
@@ -355,7 +361,7 @@ func (c *call) leaveOpen() int64 {
 	switch {
 	case known.balance > 0,
 		!known.used && time.Since(known.opened) < known.window*(1+restFactor),
-		c.machine.Draw(n*n) >= n-known.balance: // one in n, and more often the further behind the strangers are
+		c.machine.Draw(n*n) >= n-known.balance: // one in n, or more if the peers are behind
 		return 0
 	}
 	window := known.next(len(c.lock.nodes))
@@ -367,7 +373,8 @@ func (c *call) leaveOpen() int64 {
 	return window.Milliseconds()
 }
 
-// try decides whether to leave a lock to strangers that nobody has met. It is called with mu held.
+// probe decides whether a release is a probe, and returns its window. waited is about the interval
+// between releases. The caller holds mu.
 func (s *redissonPeers) probe(cell Cell, waited time.Duration, random func(n int) int) int64 {
 	if waited == 0 || s.over {
 		return ordinary

@@ -15,14 +15,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// parked is a node that is behind: what is asked of it in the foreground stays in its queue.
+// parked is a node that is behind: foreground requests stay in its queue.
 type parked struct {
 	yes
-	fails bool // what is asked in the background fails
+	fails bool // background requests fail
 
 	mu     sync.Mutex
 	awake  bool
-	behind int // calls in the background
+	behind int // number of background requests
 	parked []parking
 }
 
@@ -35,13 +35,14 @@ type parking struct {
 func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	replies := make([]wire.Reply, len(calls))
 	for i := range replies {
-		replies[i].Value = int64(0) // it has nothing of the owner's
+		replies[i].Value = int64(0) // the owner has nothing
 		if n.fails {
 			replies[i] = wire.Reply{Err: context.DeadlineExceeded}
 		}
 	}
 	n.mu.Lock()
-	if len(n.parked) == 1 && n.parked[0].call.IsFirst() && calls[0].GivesBack() { // as a lane does
+	// As a lane does.
+	if len(n.parked) == 1 && n.parked[0].call.IsFirst() && calls[0].GivesBack() {
 		both := []func([]wire.Reply){n.parked[0].answer, answer}
 		n.parked = nil
 		n.mu.Unlock()
@@ -61,7 +62,7 @@ func (n *parked) Do(_ context.Context, lane quorum.Lane, _ time.Time, calls []wi
 	n.parked = append(n.parked, parking{calls[0].Detached(), answer, replies})
 }
 
-// scripts are those that wait.
+// scripts returns the waiting scripts.
 func (n *parked) scripts() (names []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,14 +72,14 @@ func (n *parked) scripts() (names []string) {
 	return names
 }
 
-// sleep has what comes from now on stay in the queue.
+// sleep makes new requests stay in the queue.
 func (n *parked) sleep(fails bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.awake, n.fails = false, fails
 }
 
-// answerAll lets the node answer what waits, and whatever comes.
+// answerAll makes the node answer all waiting and later requests.
 func (n *parked) answerAll() {
 	n.mu.Lock()
 	all := n.parked
@@ -89,8 +90,8 @@ func (n *parked) answerAll() {
 	}
 }
 
-// An attempt that has not been sent is recalled by Unlock, and no release is sent; but not if something else waits behind it that
-// could take the lock.
+// Unlock recalls an attempt that is not sent yet, and no release is sent. It does not recall the
+// attempt if a later request could take the lock.
 func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -123,8 +124,8 @@ func TestUnlockRecallsAnUnsentAttempt(t *testing.T) {
 	}
 }
 
-// The next caller cannot count on a node that does not answer, so a recall there does not confirm the release. The third node freezes
-// during the hold.
+// The next caller cannot count on a node that does not answer, so a recall there does not confirm
+// the release. The third node freezes during the hold.
 func TestARecallConfirmsARelease(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
@@ -148,7 +149,8 @@ func TestARecallConfirmsARelease(t *testing.T) {
 					t.Fatal(err)
 				}
 				if tt.fails {
-					if err := lease.Extend(t.Context()); err != nil { // which finds that out
+					// This call detects the freeze.
+					if err := lease.Extend(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 					time.Sleep(10 * time.Millisecond)
@@ -167,8 +169,8 @@ func TestARecallConfirmsARelease(t *testing.T) {
 	}
 }
 
-// When a waiter is handed the lock, it recalls an attempt that is not yet sent to a node. After two
-// attempts, it recalls neither: the other still needs a release.
+// A waiter that is handed the lock recalls an attempt that is not sent yet. After two attempts, it
+// recalls neither: the other still needs a release.
 func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
 	for name, tt := range map[string]struct {
 		attempts int
@@ -194,7 +196,8 @@ func TestAHandoffRecallsAnUnsentAttempt(t *testing.T) {
 			}
 			first := locktest.Lock(t, lockAt(t, holder, "x", []quorum.Node{w.nodes[0], w.nodes[1], &yes{name: "node-3"}}))
 			var second <-chan *quorumlock.Lease
-			if tt.attempts == 1 { // the client listens already, so its next waiter has missed no message
+			// The client listens already, so its next waiter has missed no message.
+			if tt.attempts == 1 {
 				second = wait(&yes{name: "node-3"})
 			}
 			third := wait(far)

@@ -12,16 +12,17 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// waiterOf is the waiter of a call.
+// waiterOf returns the waiter of a call.
 func (c *Client) waiterOf(number uint64) quorumlock.Owner {
 	var memory [128]byte
 	b := append(append(memory[:0], c.id...), ':')
 	return quorumlock.Owner(strconv.AppendUint(b, number, 10))
 }
 
-// newNumber returns the number of a call. Two copies of a process restored from one image share their client's identity and
-// counters, but must have different owners. So the number is random, mixed with the time: even with equal randomness, copies seldom
-// draw in the same nanosecond. Simulations count, because they need the same numbers in every run.
+// newNumber returns the number of a call. Two copies of a process restored from one image share
+// their client's identity and counters, but must have different owners. So the number is random,
+// mixed with the time: even with equal randomness, copies seldom draw in the same nanosecond.
+// Simulations count, because they need the same numbers in every run.
 func (c *Client) newNumber(order uint64) uint64 {
 	if c.jitter != nil {
 		return order
@@ -36,7 +37,7 @@ const (
 	maxRecent = 4096
 )
 
-// numberOf returns the number of the call that an owner belongs to, if it is of this client.
+// numberOf returns the number of the call that an owner of this client belongs to.
 func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
 	rest, ok := strings.CutPrefix(string(o), c.id+":")
 	if !ok {
@@ -50,7 +51,7 @@ func (c *Client) numberOf(o quorumlock.Owner) (number uint64, ok bool) {
 	return number, err == nil
 }
 
-// waiter returns the call that an owner of this client belongs to, if it waits or holds.
+// waiter returns the waiting or holding call of an owner of this client, or nil.
 func (c *Client) waiter(o quorumlock.Owner) *call {
 	n, ok := c.numberOf(o)
 	if !ok {
@@ -61,7 +62,8 @@ func (c *Client) waiter(o quorumlock.Owner) *call {
 	return c.live[n]
 }
 
-// ended reports whether an owner belongs to a recent call of this client that neither holds nor tries. An unknown number belongs to
+// ended reports whether an owner belongs to a recent call of this client that has ended, and no
+// longer keeps a key by UnlockAfter or Detach. place counts as ended. An unknown number belongs to
 // a copy of the process: see newNumber.
 func (c *Client) ended(o quorumlock.Owner) bool {
 	n, ok := c.numberOf(o)
@@ -74,7 +76,7 @@ func (c *Client) ended(o quorumlock.Owner) bool {
 	return over && (o == c.place || slices.Contains(c.recent, n))
 }
 
-// isLive reports whether an owner belongs to a call of this client that holds or tries.
+// isLive reports whether an owner belongs to a waiting or holding call of this client.
 func (c *Client) isLive(o quorumlock.Owner) bool {
 	n, ok := c.numberOf(o)
 	if !ok {
@@ -91,7 +93,7 @@ func (c *Client) nextTicket() int64 {
 	return c.newTicket()
 }
 
-// keeps notes that the nodes keep the lock of a call for that long, though its hold has ended.
+// keeps records that the nodes keep the lock of a call for d after its hold.
 func (c *Client) keeps(number uint64, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,14 +105,14 @@ func (c *Client) keeps(number uint64, d time.Duration) {
 	c.kept[number] = now.Add(d)
 }
 
-// enlist makes a call known: messages reach it.
+// enlist adds a call to live: messages reach it from now on.
 func (c *Client) enlist(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.live[w.number] = w
 }
 
-// hold notes that a call has the lock, unless the client has been stopped.
+// hold records that a call has the lock. It returns ErrClosed once the client has been stopped.
 func (c *Client) hold(w *call) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +145,7 @@ func (c *Client) hold(w *call) error {
 	return nil
 }
 
-// forget is called when a call has failed, or its hold is over or lost. It may be called again.
+// forget removes a call that has failed, or has no hold any more. It may be called again.
 func (c *Client) forget(w *call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +173,7 @@ func (c *Client) forget(w *call) {
 	c.checkIdle()
 }
 
-// unlink takes a call out of those that hold at its first cell. It is called with mu held.
+// unlink removes a call from the holds at its first cell. The caller holds mu.
 func (c *Client) unlink(w *call) {
 	if w.older != nil {
 		w.older.newer = w.newer
@@ -187,14 +189,14 @@ func (c *Client) unlink(w *call) {
 	w.newer, w.older = nil, nil
 }
 
-// named is a WithOwner that holds or waits.
+// named is an owner of WithOwner that holds or waits; guarded by Client.mu.
 type named struct {
 	holds   []*call
-	waits   int           // calls of Lock
-	entered chan struct{} // closed, and replaced, when it acquires a lock
+	waits   int           // number of waiting calls of Lock
+	entered chan struct{} // closed, and replaced, when the owner acquires a lock
 }
 
-// namedOwner is called with mu held.
+// namedOwner returns the entry of an owner, which it creates if necessary. The caller holds mu.
 func (c *Client) namedOwner(o quorumlock.Owner) *named {
 	n := c.named[o]
 	if n == nil {
@@ -204,14 +206,14 @@ func (c *Client) namedOwner(o quorumlock.Owner) *named {
 	return n
 }
 
-// dropOwner forgets an owner that neither holds nor waits. It is called with mu held.
+// dropOwner drops an owner that neither holds nor waits. The caller holds mu.
 func (c *Client) dropOwner(o quorumlock.Owner, n *named) {
 	if len(n.holds) == 0 && n.waits == 0 {
 		delete(c.named, o)
 	}
 }
 
-// awaitOwner is called when a call for an owner begins to wait, and leaveOwner when it ends.
+// awaitOwner records the begin of a wait for an owner, and leaveOwner its end.
 func (c *Client) awaitOwner(o quorumlock.Owner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -226,7 +228,7 @@ func (c *Client) leaveOwner(o quorumlock.Owner) {
 	c.dropOwner(o, n)
 }
 
-// holderOf returns the owner of this client that holds l, if any.
+// holderOf returns the owner of this client that holds l, or "".
 func (c *Client) holderOf(l *Lock) quorumlock.Owner {
 	c.mu.Lock()
 	w := c.holders[l.cells[0]]
@@ -240,8 +242,9 @@ func (c *Client) holderOf(l *Lock) quorumlock.Owner {
 	return w.Owner()
 }
 
-// enters reports whether the named owner of l, which waits, has l, or shares what l would have for itself: then it must not wait. It also
-// returns a channel that is closed when the owner next acquires a lock.
+// enters reports whether the named owner of l has l, or shares a cell that l would hold alone: then
+// the call must not wait. It also returns a channel that is closed when the owner next acquires a
+// lock. awaitOwner must have been called.
 func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,26 +252,26 @@ func (c *Client) enters(l *Lock) (has bool, entered <-chan struct{}) {
 	return c.holdOf(l.set.Owner, is) != nil, c.named[l.set.Owner].entered
 }
 
-// find returns the hold of a lock that an owner has, if any.
+// find returns the hold of an owner that includes l, or nil.
 func (c *Client) find(o quorumlock.Owner, l *Lock) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.has(o, l)
 }
 
-// has is find, called with mu held.
+// has is find for callers that hold mu.
 func (c *Client) has(o quorumlock.Owner, l *Lock) *call {
 	return c.holdOf(o, func(w *call) bool { return w.includes(l) })
 }
 
-// sharer returns the hold in which an owner shares what l would have for itself, if any.
+// sharer returns the hold of an owner that shares a cell that l would hold alone, or nil.
 func (c *Client) sharer(o quorumlock.Owner, l *Lock) *call {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.holdOf(o, func(w *call) bool { return w.shares(l) })
 }
 
-// holdOf returns a hold of an owner for which is says so. It is called with mu held.
+// holdOf returns a hold of an owner for which is returns true, or nil. The caller holds mu.
 func (c *Client) holdOf(o quorumlock.Owner, is func(*call) bool) *call {
 	if n, ok := c.numberOf(o); ok {
 		if w := c.live[n]; w != nil && w.holds && is(w) {

@@ -9,12 +9,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
-// lockOf returns a lock of an owner's.
+// lockOf returns a lock of an owner.
 func lockOf(c *Client, o quorumlock.Owner, name string) *Lock {
 	return New(c, name, core.Majority(1, 1), []Cell{{Name: name}}, options.Settings{Owner: o}, nil)
 }
 
-// Many callers wait, each for an owner of its own: a lock that one of them acquires wakes that one alone.
+// Many callers wait, each for its own owner. A grant wakes the callers of its owner only.
 func TestAnOwnerThatAcquiresWakesNoOther(t *testing.T) {
 	c := NewClient("test")
 	defer c.Close()
@@ -48,7 +48,7 @@ func TestAnOwnerThatAcquiresWakesNoOther(t *testing.T) {
 	}
 }
 
-// Those that hold one name are found, and leave, in any order.
+// Holds of one name are found, and end, in any order.
 func TestHoldersOfOneNameLeaveInAnyOrder(t *testing.T) {
 	for _, order := range [][3]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}} {
 		c := NewClient("test")
@@ -78,7 +78,7 @@ func TestHoldersOfOneNameLeaveInAnyOrder(t *testing.T) {
 	}
 }
 
-// The last caller of a local queue that is admitted stands for all behind it.
+// The last admitted caller of a local queue stands for all behind it.
 func TestTheLastAdmittedCallerStandsForThoseBehind(t *testing.T) {
 	c := NewClient("test")
 	defer c.Close()

@@ -12,54 +12,54 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// errLate is the error of a renewal that was queued for too long.
+// errLate is the error of a renewal that was queued until the next one was due.
 var errLate = fmt.Errorf("not sent: %d other renewals were under way until the next one was due: %w", maxRenewals, context.DeadlineExceeded)
 
-// maxRenewals is how many renewals are under way at a node at one time. More would keep the node's other clients waiting.
+// maxRenewals limits the renewals under way at a node. More would delay the node's other clients.
 const maxRenewals = 500
 
-// renewals are those of a client's holds. The zero value is ready to use.
+// renewals has the renewals of a client's holds. The zero value is ready to use.
 type renewals struct {
 	mu    sync.Mutex
 	of    map[Node]*renewer
-	turns []*renewer  // the same, in the order of their turns: the next one is the first
-	timer *time.Timer // for the next turn; nil if none is needed
-	due   time.Time   // when it fires
+	turns []*renewer  // the values of of, in the order of their turns
+	timer *time.Timer // for the next turn; nil if no turn comes
+	due   time.Time   // when timer fires
 }
 
-// renewer sends the renewals of one node. It is guarded by the mutex of the renewals.
+// renewer sends the renewals of one node. It is guarded by renewals.mu.
 type renewer struct {
 	client *Client
 	node   Node
 	queue  []renewal
-	wait   time.Duration // how long what is queued may wait for others
-	flight int           // under way
-	jammed bool          // some wait until others have landed
+	wait   time.Duration // how long queue may wait for more renewals
+	flight int           // number of renewals under way
+	jammed bool          // a part of queue waits for replies: flight is at its limit
 }
 
-// renewal is one call that renews a hold.
+// renewal is one queued call that renews a hold.
 type renewal struct {
-	ctx  context.Context // of a caller that waits for it
+	ctx  context.Context // of the caller that waits for it; Background without one
 	call *call
 	do   core.Call
 	at   time.Time // when it was queued
 }
 
-// isOver reports whether a renewal has been queued for so long that the next one of its hold is queued as well. Otherwise the
-// renewals for a frozen node would pile up.
+// isOver reports whether the next renewal of the hold is due, and so is queued as well. Otherwise
+// the renewals for a frozen node would pile up.
 func (r *renewal) isOver(now time.Time) bool { return now.Sub(r.at) >= r.call.lock.set.TTL/3 }
 
-// gather is how long a renewal of the watchdog may wait for others to be sent in the same write. With many leases, writes cost far
-// more than what is written.
+// gather returns how long a renewal of the watchdog may wait for others in the same write. With
+// many leases, a write costs far more than its bytes.
 func gather(ttl time.Duration) time.Duration { return min(20*time.Millisecond, ttl/1000) }
 
 // soonest is the shortest pause that is worth a timer: timers may be that late.
 const soonest = time.Millisecond
 
-// renew sends the renewals among the calls, between Begin and End. Renewals with a waiting caller, whose ctx it is, or with a short
-// TTL go at once. Others wait a moment for more renewals.
+// renew sends the renewals among the calls. Call it between Begin and End. Urgent ones, which a
+// caller with ctx waits for, and those with a short TTL go at once. The others wait for more.
 func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, urgent bool) {
-	var now []*renewer // that send at once
+	var now []*renewer // to send at once
 	rs := &c.renewals
 	rs.mu.Lock()
 	at, wait := time.Now(), gather(w.lock.set.TTL)
@@ -95,9 +95,9 @@ func (c *Client) renew(ctx context.Context, w *call, calls []core.Call, urgent b
 	}
 }
 
-// next returns the first whose turn it is, after which pause, and whether all share that turn. It is nil if nobody waits for one. The
-// nodes take turns, so that most calls meet the renewals of one node at most. If turns would follow each other too quickly, all
-// share one. It is called with mu held.
+// next returns the node with the next turn, the pause before that turn, and whether all nodes share
+// it. first is nil if nothing is queued. Nodes take turns, so that most calls meet the renewals of
+// one node at most. If turns would follow too quickly, all nodes share one. The caller holds mu.
 func (rs *renewals) next() (first *renewer, pause time.Duration, all bool) {
 	for _, r := range rs.turns {
 		if !r.waits() {
@@ -116,8 +116,8 @@ func (rs *renewals) next() (first *renewer, pause time.Duration, all bool) {
 
 func (r *renewer) waits() bool { return len(r.queue) > 0 && !r.jammed }
 
-// takeTurns sets the timer for the next turn, if one is needed. It is called with the mutex of the renewals held, for somebody who
-// has begun.
+// takeTurns sets the timer for the next turn, if there is one. The caller holds renewals.mu, and is
+// between Begin and End.
 func (c *Client) takeTurns() {
 	rs := &c.renewals
 	first, pause, _ := rs.next()
@@ -134,7 +134,7 @@ func (c *Client) takeTurns() {
 	rs.due = due
 }
 
-// nextTurn sends what is queued for the node whose turn it is, or for all.
+// nextTurn sends the queue of the node with this turn, or of all nodes.
 func (c *Client) nextTurn() {
 	defer c.End()
 	rs := &c.renewals
@@ -157,7 +157,7 @@ func (c *Client) nextTurn() {
 	rs.mu.Unlock()
 }
 
-// send sends what is queued, of holds that are not over, and answers what has been queued for too long.
+// send sends the queue, except renewals of ended holds and late ones: these have errors at once.
 func (r *renewer) send() {
 	for {
 		rs := &r.client.renewals
@@ -181,7 +181,7 @@ func (r *renewer) send() {
 		sent := some[:0]
 		var calls []wire.Call
 		var limit time.Duration
-		ctx := context.Background() // or that of the first caller that waits
+		ctx := context.Background() // or of the first waiting caller
 		for _, w := range some {
 			var err error
 			switch {
@@ -219,7 +219,7 @@ func (r *renewer) send() {
 	}
 }
 
-// landed notes that so many were answered, and reports whether others wait for that.
+// landed records n replies, and reports whether a part of queue waits for them.
 func (r *renewer) landed(n int) bool {
 	rs := &r.client.renewals
 	rs.mu.Lock()

@@ -10,13 +10,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A failed release or leave may keep a key or an entry at its node, which then refuses a free lock. So the call stays pending, and
-// is repeated until the node has confirmed it, however long the node is away. Running it twice is harmless: its owner is used once,
-// and its waiter has gone.
+// A failed release or leave may keep a key or an entry at its node, which then refuses a free lock.
+// So the call stays pending, and is repeated until the node has confirmed it, however long the node
+// is away. Running it twice is harmless: its owner is used once, and its waiter has gone.
 //
-// No TTL ends it. A frozen server runs its socket buffers when it thaws, and its grants then have a full TTL. It reads the sockets
-// in turn, 16 KB at a time, so a release on a new connection may run before an acquire on an old one, even on a reset one. If an
-// earlier call of unknown outcome may still run, the node confirms the release twice. The pause in between is longer than a server
+// No TTL ends it. A frozen server runs its socket buffers when it thaws, and its grants then have a
+// full TTL. It reads the sockets in turn, 16 KB at a time. So a release on a new connection may run
+// before an acquire on an old one, even a reset one. If an earlier call of unknown outcome may
+// still run, the node confirms the release twice. The pause in between is longer than a server
 // takes to run a full pipeline.
 
 const (
@@ -30,7 +31,7 @@ const (
 
 // retryQueue has a client's pending releases. The zero value has none.
 type retryQueue struct {
-	unconfirmed atomic.Int64 // of all nodes; read before every lock of mu
+	unconfirmed atomic.Int64 // number at all nodes; read without mu, most often 0
 
 	mu   sync.Mutex
 	of   map[Node]*nodeRetries
@@ -40,10 +41,10 @@ type retryQueue struct {
 // nodeRetries are the pending releases of one node, guarded by the mutex of their queue.
 type nodeRetries struct {
 	unconfirmed []pendingRelease
-	confirmed   []pendingRelease // once, in the order of their next turns
+	confirmed   []pendingRelease // confirmed once, by again
 	timer       *time.Timer      // for the next try
-	next        time.Time        // when it fires; zero if it is not set
-	pause       time.Duration    // until the next try of the unconfirmed; longer than firstTry after a failed try
+	next        time.Time        // when timer fires; zero if it is not set
+	pause       time.Duration    // before the next try of unconfirmed; over firstTry after failure
 	busy        bool             // a try is under way
 }
 
@@ -55,7 +56,7 @@ type pendingRelease struct {
 	again time.Time // the next try after the first confirmation; zero before it
 }
 
-// addPending adds a pending release. confirmed: the node has run it once.
+// addPending adds a pending release. confirmed: the node has confirmed it once.
 func (c *Client) addPending(n Node, p pendingRelease, confirmed bool) {
 	q := &c.retries
 	q.mu.Lock()
@@ -90,7 +91,7 @@ func (c *Client) addPending(n Node, p pendingRelease, confirmed bool) {
 	}
 }
 
-// scheduleRetry sets the timer for the next try. It is called with mu held.
+// scheduleRetry sets the timer for the next try. The caller holds mu.
 func (c *Client) scheduleRetry(n Node, r *nodeRetries) {
 	var at time.Time
 	if len(r.confirmed) > 0 {
@@ -110,7 +111,7 @@ func (c *Client) scheduleRetry(n Node, r *nodeRetries) {
 	}
 }
 
-// retry sends the releases of a node whose turn has come.
+// retry sends the pending releases of a node that are due.
 func (c *Client) retry(n Node) {
 	if c.Begin() != nil {
 		return
@@ -216,7 +217,7 @@ func (c *Client) retryNow(n Node) {
 	}
 }
 
-// dropPending ends all tries; for Close.
+// dropPending drops all pending releases; for Close.
 func (c *Client) dropPending() {
 	q := &c.retries
 	q.mu.Lock()
@@ -250,8 +251,8 @@ func (q *retryQueue) wait(ctx context.Context) error {
 	}
 }
 
-// dropOverdue drops the releases for which Shutdown no longer waits, because the tries of dead nodes would block Shutdown for ever.
-// It reports whether any release is left. It is called with mu held.
+// dropOverdue drops the releases for which Shutdown no longer waits, because the tries of dead
+// nodes would block Shutdown for ever. It reports whether any release is left. The caller holds mu.
 func (q *retryQueue) dropOverdue(n Node, r *nodeRetries, now time.Time) bool {
 	overdue := func(p pendingRelease) bool { return !p.until.After(now) }
 	before := len(r.unconfirmed)
@@ -265,7 +266,7 @@ func (q *retryQueue) dropOverdue(n Node, r *nodeRetries, now time.Time) bool {
 	return false
 }
 
-// checkDone closes done if Shutdown has no release to wait for. It is called with mu held.
+// checkDone closes done if Shutdown has no release to wait for. The caller holds mu.
 func (q *retryQueue) checkDone() {
 	if q.done == nil {
 		return

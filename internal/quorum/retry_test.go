@@ -20,9 +20,9 @@ type leaving struct {
 
 	mu       sync.Mutex
 	gone     error // the error of its calls; nil while it is up
-	asked    int   // in the background
-	most     int   // calls at one time, of these
-	released int   // releases that it has run
+	asked    int   // background calls
+	most     int   // most of these calls in one request
+	released int   // releases run
 }
 
 func (n *leaving) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
@@ -90,8 +90,8 @@ func unlockWithout(t *testing.T, far *leaving, locks int) *quorum.Client {
 	return c
 }
 
-// Releases stay pending while their node is away, even for days: one call probes it twice a second. After its return, all of them
-// run within two seconds.
+// Releases stay pending while their node is away, even for days. One call probes it twice a second.
+// After its return, all of them run within two seconds.
 func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const locks = 1200
@@ -114,7 +114,7 @@ func TestPendingReleasesOutlastAnyTTL(t *testing.T) {
 	})
 }
 
-// Shutdown waits for a pending release no longer than for its TTL, and Close not at all.
+// Shutdown waits for a pending release until its TTL at most. Close does not wait.
 func TestShutdownWaitsForPendingReleasesUntilTheirTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		far := &leaving{yes: yes{name: "far"}}

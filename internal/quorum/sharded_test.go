@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// clustered is a node that says itself whether it has shard channels, and knows on which channels somebody listens.
+// clustered is a node that may have shard channels, and records the channels with listeners.
 type clustered struct {
 	*hooked
 	sharded atomic.Bool
@@ -41,15 +41,15 @@ func (n *clustered) Listen(channel string, heard func(string)) (stop func()) {
 	}
 }
 
-// channels returns those on which somebody listens.
+// channels returns the channels with listeners.
 func (n *clustered) channels() map[string]func(string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.heard)
 }
 
-// A cluster that is out of reach at the first attempt of a call turns out to have shard channels later. It calls the waiter there, on a
-// channel of the lock.
+// A cluster that is unreachable at a call's first attempt turns out to have shard channels later.
+// It calls the waiter there, on a channel of the lock.
 func TestAWaiterListensOnTheShardChannelsOfAClusterThatWasOutOfReach(t *testing.T) {
 	for name, known := range map[string]func(w *world, n *clustered){
 		"the next attempt reaches it": func(w *world, _ *clustered) {
@@ -95,7 +95,7 @@ func TestAWaiterListensOnTheShardChannelsOfAClusterThatWasOutOfReach(t *testing.
 				t.Fatal(err)
 			}
 			locktest.Unlock(t, got)
-			time.Sleep(11 * time.Second) // a subscription is kept for ten
+			time.Sleep(11 * time.Second) // a subscription stays for ten
 			if all := n.channels(); len(all) > 0 {
 				t.Errorf("it still listens on %d channels", len(all))
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// counting is a node that counts how often it is asked. Somebody else has every lock there.
+// counting is a node that counts its requests. Another owner has every lock there.
 type counting struct{ asked atomic.Int64 }
 
 func (*counting) String() string                            { return "node" }
@@ -37,7 +37,7 @@ func (n *counting) Do(_ context.Context, _ quorum.Lane, _ time.Time, calls []wir
 	answer(replies)
 }
 
-// A call either begins before Shutdown looks whether anything is under way, or is refused.
+// Either a call begins before Shutdown first looks for operations under way, or it is refused.
 func TestNothingIsAskedOnceShutdownHasReturned(t *testing.T) {
 	for range locktest.Thorough(1000, 100) {
 		n := &counting{}

@@ -12,10 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// subscriptions are a client's, to its wake channel at each node. One is opened when a caller first waits there, and kept
-// for a while after the last has gone, so that callers who come and go find it open.
+// subscriptions are the client's subscriptions to its wake channels at the nodes. The first waiter
+// at a node opens one. It stays open for a while after the last, because callers come and go.
 //
-// A node may call heard while it subscribes. So nobody subscribes with the mutex of a call held.
+// A node may call heard while it subscribes. So the caller of Node.Listen holds no mutex of a call.
 type subscriptions struct {
 	mu     sync.Mutex
 	closed bool
@@ -31,14 +31,15 @@ type source struct {
 type subscription struct {
 	stop    func()
 	waiters int
-	closer  *time.Timer // set while there are no waiters
+	closer  *time.Timer // ends the subscription after linger; nil while there are waiters
 }
 
-// linger is how long a subscription is kept for the next waiter.
+// linger is how long a subscription without waiters stays open.
 const linger = 10 * time.Second
 
-// listen subscribes a call that waits, until unlisten. It is called again when the call goes on waiting, and when a node may have
-// missed messages: it may have turned out since to have shard channels, and to call the waiter there.
+// listen subscribes a waiting call, until unlisten. It is called again when the call goes on
+// waiting, and when messages of a node may have been missed. The node may have turned out since to
+// have shard channels, and to call the waiter there.
 func (c *call) listen() {
 	if now := c.lock.shardSources(); !c.listens || !slices.Equal(now, c.sources) {
 		was, listened := c.sources, c.listens
@@ -53,7 +54,7 @@ func (c *call) listen() {
 	}
 }
 
-// unlisten ends what listen began, when the call returns.
+// unlisten ends the effect of listen, when the call returns.
 func (c *call) unlisten() {
 	if c.listens {
 		c.eachSource(c.sources, c.lock.client.unlisten)
@@ -63,7 +64,7 @@ func (c *call) unlisten() {
 	}
 }
 
-// eachSource calls f with each of the sources; if they are nil, with that of each node.
+// eachSource calls f with each source, or, if sources is nil, with the wake channel of each node.
 func (c *call) eachSource(sources []source, f func(source)) {
 	if sources == nil {
 		for _, n := range c.lock.nodes {
@@ -75,11 +76,11 @@ func (c *call) eachSource(sources []source, f func(source)) {
 	}
 }
 
-// source is where the waiters of the client are called at a node.
+// source returns the client's wake channel at a node.
 func (c *Client) source(n Node) source { return source{n, c.wake} }
 
-// shardSources returns where the waiters for the lock are called if a node has shard channels: there, each lock has a channel of its
-// own. It returns nil if none has.
+// shardSources returns the channels for the lock's waiters if a node has shard channels, and
+// otherwise nil. With shard channels, each lock has a channel of its own.
 func (l *Lock) shardSources() []source {
 	sharded := false
 	for _, n := range l.nodes {
@@ -102,7 +103,7 @@ func (l *Lock) shardSources() []source {
 	return all
 }
 
-// wantListen has the goroutine of a call that waits call listen.
+// wantListen makes the goroutine of a waiting call call listen.
 func (c *call) wantListen() {
 	select {
 	case c.waits <- struct{}{}:
@@ -170,8 +171,8 @@ func (s *subscriptions) close() {
 	}
 }
 
-// heard takes a message of queue.lua, or "" when messages may have been missed. Anybody who may publish can send one. So
-// a handoff counts only with its proof, and other messages only make a waiter look.
+// heard handles a message of queue.lua, or "" when messages may have been missed. Any publisher can
+// send one. So a handoff counts only with its proof, and other messages only make a waiter look.
 func (c *Client) heard(n Node, message string) {
 	if c.Begin() != nil {
 		return
@@ -204,14 +205,14 @@ func (c *Client) heard(n Node, message string) {
 	id, name, _ := strings.Cut(rest, " ")
 	w := c.waiter(quorumlock.Owner(id))
 	switch {
-	case w == nil: // it has its lock already, or has gone
+	case w == nil: // the call has ended
 	case what == "turn":
 		w.told(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name})
 	case what == "slot":
 		number, name, _ := strings.Cut(name, " ")
 		slot, err := strconv.ParseInt(number, 10, 32)
 		if err != nil {
-			slot = -1 // which no semaphore has
+			slot = -1 // no semaphore has this slot
 		}
 		w.told(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name})
 	case what == "next":
@@ -219,7 +220,7 @@ func (c *Client) heard(n Node, message string) {
 	}
 }
 
-// told passes on a message of a cell to the machine.
+// told gives the machine an event of the cell by.
 func (c *call) told(e core.Event, by Cell) {
 	if i := c.lock.indexOf(by); i >= 0 {
 		e.Cell = int32(i)
@@ -227,7 +228,7 @@ func (c *call) told(e core.Event, by Cell) {
 	}
 }
 
-// missed has the machine look at the cells of a node, whose messages may have been missed.
+// missed makes the machine look at the cells of a node after messages may have been missed.
 func (c *call) missed(n Node) {
 	c.mu.Lock()
 	for i := range c.lock.cells {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/wallclock"
 )
 
-// The wall clock of a process may be set while it runs: its callers are served in the order of their calls all the same.
+// The wall clock may step while a process runs. Callers are still served in the order of calls.
 func TestTicketsDoNotFollowAWallClockThatIsSet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -9,15 +9,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// newTicket returns the time of a call by the client's own clock: never the same twice. It is called with
-// mu held.
+// newTicket returns the client's own time, never the same twice. The caller holds mu.
 func (c *Client) newTicket() int64 {
 	c.ticket = max(c.ticket+1, c.ownTime(c.time()))
 	return c.ticket
 }
 
-// ownTime is the time of a moment in µs, by a clock that never steps. It is right if the wall clock was right
-// when the client was made.
+// ownTime returns a time in µs, by a clock that never steps. It is right if the wall clock was
+// right when the client was made.
 func (c *Client) ownTime(t core.Time) int64 {
 	if c.boot == nil {
 		t.Boot = t.Mono
@@ -25,7 +24,7 @@ func (c *Client) ownTime(t core.Time) int64 {
 	return c.base.UnixMicro() + t.Boot.Microseconds()
 }
 
-// told takes the clock of a node from the replies to a batch.
+// told records the clock of a node from the replies to a request.
 func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 	own := c.ownTime(now)
 	ago := time.Duration(own-c.ownTime(asked)) * time.Microsecond
@@ -38,7 +37,7 @@ func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 			c.toldAt = own
 			ahead := wire.Ahead(c.correction, at.Sub(time.UnixMicro(own)), ago)
 			c.ahead[n] = ahead
-			if (ahead - c.correction).Abs() > wire.SameClock { // otherwise the median has come nearer
+			if (ahead - c.correction).Abs() > wire.SameClock { // else the median is nearer
 				c.correction = wire.Correction(c.correction, slices.Collect(maps.Values(c.ahead)))
 			}
 			c.mu.Unlock()
@@ -47,13 +46,13 @@ func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 	}
 }
 
-// isStale reports whether the clocks that the nodes told are too old to rely on. It is called with mu held.
+// isStale reports whether the nodes' clocks are too old to rely on. The caller holds mu.
 func (c *Client) isStale(own int64) bool { return own-c.toldAt > wire.FreshClock.Microseconds() }
 
-// setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes. The ticket of
-// a first attempt is unsure until the client knows half of the clocks. After a first attempt without a quorum it
-// knows as many as there are to know. The ticket of a Lock never rises, and is above that of the call before it in
-// the local queue. setTicket is called with mu held.
+// setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes.
+// The ticket of a first attempt is unsure until the client knows half of the clocks. After a first
+// attempt without a quorum, the client knows all clocks that it can know. The ticket of a Lock
+// never rises, and is above that of the call before it in the local queue. The caller holds mu.
 func (c *call) setTicket() {
 	client, t := c.lock.client, c.turn
 	attempt, _ := c.machine.Attempt()
@@ -72,7 +71,7 @@ func (c *call) setTicket() {
 	switch {
 	case c.unsure:
 		return
-	case known == 0: // the nodes have the last one
+	case known == 0: // the nodes have last
 		c.ticket = last
 		return
 	}
@@ -87,8 +86,8 @@ func (c *call) setTicket() {
 	}
 }
 
-// settle notes that this ticket has been sent to all nodes. From now on, the nodes queue later calls
-// behind it, so the next caller in the local queue is admitted.
+// settle records that all nodes have this ticket, or have been sent it. From now on, the nodes
+// queue later calls behind it, so the next caller in the local queue is admitted.
 func (c *call) settle(ticket int64) {
 	if c.turn == nil {
 		return
@@ -102,14 +101,15 @@ func (c *call) settle(ticket int64) {
 	c.turn.sent = min(c.turn.sent, ticket)
 }
 
-// judged looks at what the nodes did with the unsure ticket of a first attempt. If all took it as it is, the call
-// is settled. A node that took its own clock instead counts as one that has called the waiter: so the next attempt
-// follows soon, with a ticket that is the same at all nodes. judged is called with mu held.
+// judged checks the nodes' use of the unsure ticket of a first attempt. If all nodes accepted it,
+// the call is settled. A node that used its own clock instead counts as one that has called the
+// waiter: the next attempt follows soon, with the same ticket at all nodes. The caller holds mu.
 func (c *call) judged(now core.Time, b *request, replies []wire.Reply) {
 	for i := range replies {
 		at, ok := replies[i].Clock()
 		switch {
-		case b.calls[i].Do == core.Yield && b.entry.Unsure && replies[i].Err == nil: // the reply does not tell the clock
+		// The reply to a Yield has no clock.
+		case b.calls[i].Do == core.Yield && b.entry.Unsure && replies[i].Err == nil:
 			c.takeAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
 		case !ok || !b.entry.Unsure || b.calls[i].Attempt > 1:
 		case at.Sub(time.UnixMicro(b.entry.Ticket)).Abs() <= wire.SameClock:

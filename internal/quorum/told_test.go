@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A client may read a reply after a suspend. The node's time in that reply is old, but its clock is right. Without a clock that
-// counts suspends, a step of the wall clock does not matter either.
+// A client may read a reply after a suspend. The node's time in that reply is old, but its clock is
+// right. Without a clock that counts suspends, a step of the wall clock does not matter either.
 func TestASuspendUnderARequestIsNoWrongClock(t *testing.T) {
 	for name, boot := range map[string]func() time.Duration{"with a boot clock": func() time.Duration { return 0 }, "without": nil} {
 		t.Run(name, func(t *testing.T) {

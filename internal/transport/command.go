@@ -52,7 +52,8 @@ func (c *command) set(t *request, index int, call *wire.Call) {
 	}
 }
 
-// appendArray begins a command of n arguments (redis.io, "Redis serialization protocol specification").
+// appendArray begins a command of n arguments (redis.io, "Redis serialization protocol
+// specification").
 func appendArray(b []byte, n int) []byte {
 	return append(strconv.AppendInt(append(b, '*'), int64(n), 10), "\r\n"...)
 }
@@ -62,8 +63,8 @@ func appendBulk(b []byte, s string) []byte {
 	return closeBulk(append(openBulk(b), s...), at)
 }
 
-// openBulk begins an argument, with room for a length of two digits. The caller appends the argument,
-// and calls closeBulk.
+// openBulk begins an argument, with room for a length of two digits. The caller appends the
+// argument, and calls closeBulk.
 func openBulk(b []byte) []byte { return append(b, "$00\r\n"...) }
 
 // closeBulk ends the argument that begins at b[at].

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Arguments of every length are sent as Redis reads them.
+// Arguments of every length are encoded as Redis reads them.
 func TestACommandIsSentAsRedisReadsIt(t *testing.T) {
 	script := &wire.Script{Source: strings.Repeat("s", 12_345), SHA: strings.Repeat("a", 40)}
 	for _, n := range []int{0, 1, 9, 10, 42, 99, 100, 101, 999, 1000, 123_456} {

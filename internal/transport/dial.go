@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A lane dials, go-redis shakes hands (HELLO, AUTH, SELECT), and then the lane has the connection for
-// itself: go-redis only sees a guard, which the lane takes it from.
+// A lane dials, go-redis shakes hands (HELLO, AUTH, SELECT), and then the lane takes the
+// connection. go-redis sees only a guard.
 
 // connection is the connection of a lane.
 type connection struct {
@@ -21,19 +21,19 @@ type connection struct {
 
 	// Of the lane's mutex.
 	trip  time.Duration // the shortest round trip so far
-	stale bool          // no more pipelines are sent, and the connection ends with those under way
-	cause error         // why it is of no use; nil as long as it is
+	stale bool          // sends no more pipelines, and ends after those under way
+	cause error         // the reason why it is unusable; nil while it is usable
 }
 
-// dialled is what a dialer has returned.
+// dialled is the result of a dialer.
 type dialled struct {
 	conn net.Conn
 	err  error
 }
 
-// startDial dials until ctx is done, and returns the channel of the result. Not every dialer heeds its
-// ctx: a connection that is late can be received until alive is done, and is closed then. An error that
-// is late closes the channel.
+// startDial dials until ctx is done, and returns the channel of the result. Not every dialer heeds
+// its ctx. A late connection can be received until alive is done, and is then closed. A late error
+// closes the channel.
 func (n *Node) startDial(ctx, alive context.Context) <-chan dialled {
 	result := make(chan dialled)
 	go func() {
@@ -83,16 +83,15 @@ func (n *Node) over(g *guard, ready func()) *redis.Client {
 // sessionOptions returns the options of a client for one connection.
 func sessionOptions(o redis.Options) *redis.Options {
 	o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns, o.PipelinePoolSize = 1, 0, 0, 0, -1
-	o.Protocol, o.ReadTimeout, o.WriteTimeout = laneProtocol, -1, -1 // shakeHands has a limit of its own
-	o.DisableIdentity = true                                         // shakeHands tells it, in a pipeline that it needs anyhow
+	o.Protocol, o.ReadTimeout, o.WriteTimeout = laneProtocol, -1, -1 // shakeHands has its own limit
+	o.DisableIdentity = true                                         // shakeHands does that
 	return &o
 }
 
 // laneProtocol is RESP2, which has no push messages.
 const laneProtocol = 2
 
-// With calls f with a go-redis connection that nobody else uses: a new one, or one of the client that
-// New was given.
+// With calls f with a go-redis connection for f alone: a new one, or one of the client of New.
 func (n *Node) With(ctx context.Context, f func(redis.Cmdable)) error {
 	if n.lanes[0] == nil {
 		f(n.client)
@@ -115,8 +114,8 @@ func (n *Node) With(ctx context.Context, f func(redis.Cmdable)) error {
 	}
 }
 
-// infoPause is how long connections do without INFO after it had no reply twice, such as from a proxy that drops it. A connection that
-// breaks in its handshake must not hide a second server.
+// infoPause is how long connections do without INFO after two missing replies, such as from a proxy
+// that drops it. A connection that breaks in its handshake must not hide a second server.
 const infoPause = time.Minute
 
 // shakeHands makes a connection ready for the lane, and returns the run ID of the server, which is
@@ -130,7 +129,8 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 	pipe := client.Conn().Pipeline()
 	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryName(""))
 	_ = pipe.ClientSetInfo(ctx, redis.WithLibraryVersion(redis.Version()))
-	if t := l.node.title.Load(); t != nil && client.Options().ClientName == "" { // the URL may have a name for it
+	// The URL may have a name for the client.
+	if t := l.node.title.Load(); t != nil && client.Options().ClientName == "" {
 		_ = pipe.ClientSetName(ctx, *t)
 	}
 	asked := askServer(ctx, pipe, laneProtocol, l.noInfos < 2 || time.Since(l.noInfo) > infoPause)
@@ -160,7 +160,7 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 }
 
 // broken returns the error of a connection that is unusable after HELLO; nil if it is usable. Other
-// errors of the server mean that it is old, or that the user lacks a permission.
+// errors of the server mean an old server or a missing permission.
 func broken(ctx context.Context, cmds []redis.Cmder) error {
 	for _, cmd := range cmds {
 		switch e := cmd.Err(); {

@@ -14,25 +14,23 @@ import (
 )
 
 var (
-	// errUnsent is the error of a call whose turn did not come before its deadline.
+	// errUnsent is the error of a call that was still queued at its deadline.
 	errUnsent = notSent{errors.New("not sent: the node was not connected to, or busy with earlier calls, until the deadline")}
 
-	// errStale is the error of a call whose script the server did not know, on a connection that
-	// cannot be used any more.
+	// errStale is the error of a call with an unknown script, on a connection that is unusable now.
 	errStale = notSent{errors.New("not sent: the node did not know the script, and the connection to it cannot be used any more")}
 
-	// errOvertaken is the error of a call that would run after a later one. The server answered: its node is up.
+	// errOvertaken is the error of a call that would run after a later one. Its node is up.
 	errOvertaken = overtaken{notSent{errors.New("the server did not know its script, and has run a later call of the same waiter")}}
 
-	// errUnasked is the end of a connection with a reply to no call: others may be replies to other
-	// calls than they seem.
+	// errUnasked ends a connection with a reply to no call: other replies may be misassigned too.
 	errUnasked = errors.New("the server sent a reply to no call: is it Redis?")
 )
 
-// notSent is the error of a call that was not sent, and never will be: there is nothing to undo.
+// notSent is the error of a call that was not sent, and never will be.
 type notSent struct{ error }
 
-// Unwrap returns why.
+// Unwrap returns the reason.
 func (e notSent) Unwrap() error { return e.error }
 
 // NotSent marks the error for package quorum.
@@ -44,7 +42,7 @@ type overtaken struct{ notSent }
 // Overtaken marks the error for package quorum.
 func (overtaken) Overtaken() {}
 
-// Failure says what went wrong at this node. A deadline shows up in several guises.
+// Failure returns err as an error of this node. A deadline has several forms; late marks one.
 func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
 	err = namingPassword(withoutArguments(ofHandshake(err)))
 	if (late || errors.Is(err, os.ErrDeadlineExceeded)) && !errors.Is(err, context.DeadlineExceeded) {
@@ -53,7 +51,7 @@ func (n *Node) Failure(err error, late bool) *quorumlock.NodeError {
 	return &quorumlock.NodeError{Node: n.config.Name, Err: err}
 }
 
-// ofHandshake returns the server's error alone, without go-redis's words around one from the handshake.
+// ofHandshake returns the server's error without go-redis's text around an error of the handshake.
 func ofHandshake(err error) error {
 	if e, ok := errors.AsType[redis.Error](err); ok && strings.HasPrefix(err.Error(), "redis: Conn is in a bad state: ") {
 		return e
@@ -61,8 +59,8 @@ func ofHandshake(err error) error {
 	return err
 }
 
-// namingPassword says what is missing where a server may not: one that wants a password cuts off whoever
-// sends many arguments without it.
+// namingPassword adds a missing password as the reason. A server that requires one may close a
+// connection with many arguments before AUTH.
 func namingPassword(err error) error {
 	if said := err.Error(); strings.Contains(said, "NOAUTH") || strings.Contains(said, "unauthenticated") {
 		return fmt.Errorf("the node wants a password: give it in the URL or the client's options: %w", err)
@@ -73,8 +71,8 @@ func namingPassword(err error) error {
 // repeated precedes the arguments that a server quotes.
 const repeated = ", with args beginning with"
 
-// withoutArguments cuts off what a server repeats of a command that it does not know: those of AUTH
-// and HELLO, which it may have by another name, are the password.
+// withoutArguments removes the arguments that a server repeats of an unknown command. Those of AUTH
+// and HELLO, which a server may have renamed, contain the password.
 func withoutArguments(err error) error {
 	e, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -87,7 +85,7 @@ func withoutArguments(err error) error {
 	return errors.New(said)
 }
 
-// answered is whether the server sent that error: it was reached, and refuses.
+// answered reports whether err is an error reply: the server was reached, and refuses.
 func answered(err error) bool {
 	_, ok := err.(redis.Error)
 	return ok

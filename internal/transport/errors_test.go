@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Servers before Redis 7 wrap the error of a command in a script. A wrapped error without a code stays
-// unchanged.
+// Servers before Redis 7 wrap the error of a command in a script. A wrapped error without a code
+// stays unchanged.
 func TestTheCodeOfAServersErrorComesFirst(t *testing.T) {
 	const script, raised = "ERR Error running script (call to f_5b3f): @user_script:20: ", "@user_script: 20: -"
 	for said, want := range map[string]string{

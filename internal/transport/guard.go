@@ -12,23 +12,24 @@ import (
 	"time"
 )
 
-// guard is a connection for go-redis, which reads a line to its end, and allocates what a length
-// announces. A guard passes on whole replies only, each within the limits of reader. It has
-// deadlines, even over a connection without them.
+// guard is a connection for go-redis, which reads a line to its end, and allocates the announced
+// length. A guard passes on whole replies only, each within the limits of reader. It has deadlines,
+// even over a connection without them.
 //
-// If the server closes a new connection, the guard's errors give the server's reason: with too many
-// clients, in protected mode or for lack of a password, a server sends an error first. go-redis takes
-// it for the answer of an old server without HELLO, and reports only a closed connection.
+// If the server closes a new connection, the guard's errors contain the server's reason. With too
+// many clients, in protected mode or for lack of a password, a server sends an error first.
+// go-redis takes it for the answer of an old server without HELLO, and reports only a closed
+// connection.
 type guard struct {
 	net.Conn
 	replies reader
-	out     []byte // of the current reply, not passed on yet
+	out     []byte // rest of the current reply, not passed on yet
 	err     error  // of the first invalid reply
 
-	reads, writes time.Time              // deadlines that Conn cannot set; zero if there are none
+	reads, writes time.Time              // deadlines that Conn cannot set; otherwise zero
 	accepted      atomic.Bool            // the server has sent a reply other than an error
-	said          atomic.Pointer[string] // the error that the server has sent before that; nil if none
-	taken         atomic.Bool            // by a lane: Close does nothing
+	said          atomic.Pointer[string] // the server's error before that; nil if none
+	taken         atomic.Bool            // taken by a lane: Close does nothing
 }
 
 func newGuard(conn net.Conn) *guard {
@@ -38,7 +39,7 @@ func newGuard(conn net.Conn) *guard {
 // guarded returns a dialer of guards.
 func guarded(dial Dialer) Dialer {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if err := ctx.Err(); err != nil { // not every dialer looks; see hub.read
+		if err := ctx.Err(); err != nil { // not every dialer does this; see hub.read
 			return nil, err
 		}
 		conn, err := dial(ctx, network, addr)
@@ -49,10 +50,10 @@ func guarded(dial Dialer) Dialer {
 	}
 }
 
-// take returns the connection itself. From then on the guard is of no use.
+// take returns the connection. The guard is unusable afterwards.
 func (g *guard) take() (net.Conn, error) {
 	g.taken.Store(true)
-	_ = g.Conn.SetDeadline(time.Time{}) // go-redis has set one, unless the connection cannot have any
+	_ = g.Conn.SetDeadline(time.Time{}) // go-redis may have set one
 	if len(g.out) > 0 || !g.replies.isEmpty() {
 		return g.Conn, errUnasked
 	}
@@ -114,8 +115,7 @@ func (g *guard) Write(p []byte) (n int, err error) {
 // and its beginning is enough.
 const maxSaid = 160
 
-// explain returns the error of a read or write, with the server's reason if it has refused the
-// connection.
+// explain returns the error of a read or write, with the server's reason for a refusal.
 func (g *guard) explain(err error) error {
 	if err == nil || g.accepted.Load() || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 		return err
@@ -141,13 +141,13 @@ func (g *guard) SetDeadline(t time.Time) error {
 	return errors.Join(g.SetReadDeadline(t), g.SetWriteDeadline(t))
 }
 
-// SetReadDeadline implements net.Conn. It does not fail: if the connection is closed, the next read does.
+// SetReadDeadline implements net.Conn. It does not fail: after a close, the next read fails.
 func (g *guard) SetReadDeadline(t time.Time) error {
 	g.reads = limit(t, g.Conn.SetReadDeadline(t))
 	return nil
 }
 
-// SetWriteDeadline implements net.Conn. It does not fail: if the connection is closed, the next write does.
+// SetWriteDeadline implements net.Conn. It does not fail: after a close, the next write fails.
 func (g *guard) SetWriteDeadline(t time.Time) error {
 	g.writes = limit(t, g.Conn.SetWriteDeadline(t))
 	return nil
@@ -174,15 +174,15 @@ func within(conn net.Conn, deadline time.Time, run func() error) error {
 	return err
 }
 
-// abort closes a connection and discards what the server's kernel has not acknowledged. After an
-// ordinary close, the kernel would go on sending that for minutes, and a call that was given up, and
-// undone over another connection, could still run.
+// abort closes a connection, and discards all bytes that the server's kernel has not acknowledged.
+// After an ordinary close, the kernel would send them for minutes. A call could still run after its
+// release over another connection.
 func abort(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
 	if s, ok := conn.(interface{ SetLinger(sec int) error }); ok {
-		_ = s.SetLinger(0) // it fails if the socket is closed already: then it is too late
+		_ = s.SetLinger(0) // if it fails, the socket is closed already
 	}
 	_ = conn.Close()
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// hub shares one pub/sub connection among all that listen at a node. The connection is opened for
-// the first listener and closed behind the last.
+// hub shares one pub/sub connection among all listeners at a node. It opens the connection for the
+// first listener, and closes it after the last.
 type hub struct {
 	client  redis.UniversalClient
-	sharded bool                  // its channels are those of one slot of a cluster
-	before  func(context.Context) // called before each connection is opened, and now and then while it stands; or nil
+	sharded bool // its channels are in one slot of a cluster
+	// Called before each connection is opened, and at each ping; may be nil.
+	before func(context.Context)
 
 	mu       sync.Mutex
 	closed   bool
@@ -31,14 +32,14 @@ type hub struct {
 
 	// Of the present connection.
 	subscribed map[string]bool
-	dropped    map[string]int // by channel, how many UNSUBSCRIBEs are yet to be confirmed
-	last       time.Time      // when something came
+	dropped    map[string]int // by channel: UNSUBSCRIBEs without a confirmation
+	last       time.Time      // time of the last message or reply
 }
 
 // channel is one subscription and its listeners.
 type channel struct {
 	listeners map[*listener]struct{}
-	confirmed bool // by the server, on the present connection
+	confirmed bool // the server has confirmed it on the present connection
 }
 
 type listener struct {
@@ -48,8 +49,8 @@ type listener struct {
 }
 
 const (
-	retrySubscribe = 200 * time.Millisecond // between two connections, at least
-	pingEvery      = 3 * time.Second        // where nothing else comes
+	retrySubscribe = 200 * time.Millisecond // minimum time between two connections
+	pingEvery      = 3 * time.Second        // on a silent connection
 	longestSilence = 2*pingEvery + defaultTimeout
 )
 
@@ -60,17 +61,17 @@ func (h *hub) init(client redis.UniversalClient) {
 	h.open, h.cancel = context.WithCancel(context.Background())
 }
 
-// Listen calls heard with every message on a channel, and with an empty message whenever messages may
-// have been missed: once the subscription is established, and again after a lost connection. heard is called
-// in the order of the messages, one call at a time, and must not block. It may be called once more
-// while stop runs, and never after. Listen itself does no I/O.
+// Listen calls heard with every message on a channel, and with an empty message whenever messages
+// may have been missed: when the subscription begins, and again after a lost connection. heard is
+// called in the order of the messages, one call at a time, and must not block. It may be called
+// once more while stop runs, and never after. Listen itself does no I/O.
 func (n *Node) Listen(name string, heard func(message string)) (stop func()) {
 	if n.err != nil {
 		return func() {}
 	}
 	l := &listener{channel: name, heard: heard}
 	n.hubFor(name).listen(l)
-	if l.hub.Load() == &n.hub && n.Sharded() { // found out meanwhile
+	if l.hub.Load() == &n.hub && n.Sharded() { // the shard channels were detected meanwhile
 		n.moveListeners()
 	}
 	return l.stop
@@ -90,7 +91,7 @@ func (h *hub) listen(l *listener) {
 	}
 	ch.listeners[l] = struct{}{}
 	if ch.confirmed {
-		l.heard("") // it has missed what was published before it came
+		l.heard("") // earlier messages are missing
 	}
 	if !h.running {
 		h.running = true
@@ -116,7 +117,7 @@ func (l *listener) stop() {
 	}
 }
 
-// move gives all listeners to other hubs.
+// move moves the listeners to other hubs.
 func (h *hub) move(to func(channel string) *hub) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,7 +136,7 @@ func (h *hub) move(to func(channel string) *hub) {
 
 func (h *hub) signal() { wake(h.changed) }
 
-// reconnect replaces the present connection: the address leads to another server.
+// reconnect replaces the present connection, because the address leads to another server.
 func (h *hub) reconnect() { wake(h.moved) }
 
 func wake(c chan struct{}) {
@@ -178,17 +179,18 @@ func (h *hub) run() {
 	}
 }
 
-// isWanted reports whether anybody listens. If not, the loop is over.
+// isWanted reports whether there are listeners. If not, the loop ends.
 func (h *hub) isWanted() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.prune()
-	h.running = len(h.channels) > 0 // decided with the listeners in view: one that comes later starts a new loop
+	// With mu held: a later listener starts a new loop.
+	h.running = len(h.channels) > 0
 	return h.running
 }
 
-// prune drops the channels that nobody listens to. It is called with mu held, and what depends on it follows with mu held still: who
-// comes to a channel that is there knows that it is confirmed.
+// prune drops the channels without listeners. The caller adapts its state before it releases mu: a
+// new listener relies on confirmed.
 func (h *hub) prune() {
 	for name, ch := range h.channels {
 		if len(ch.listeners) == 0 {
@@ -197,7 +199,7 @@ func (h *hub) prune() {
 	}
 }
 
-// forget forgets what the server has confirmed on a connection.
+// forget resets the confirmations of the server after a connection.
 func (h *hub) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -207,11 +209,13 @@ func (h *hub) forget() {
 	}
 }
 
-// connect opens a connection. It returns an error when the connection has failed, and nil when nobody listens or the hub is closed.
+// connect opens a connection, and keeps it until it fails, which is an error, or until there is no
+// listener or the hub is closed.
 //
-// A connection ends with its first error. go-redis would open another one by itself, but with its mutex held, so that Close would have
-// to wait, and with one command for all channels, which a server refuses as a whole. (It still does so where a client that [New] was given
-// dials without a look at ctx, as go-redis does with TLS; that connection is dropped.)
+// A connection ends with its first error. go-redis would reconnect, but with its mutex held, so
+// that Close would wait. Its one command for all channels would be refused as a whole. (It still
+// reconnects if the dialer of a client given to [New] ignores ctx, as go-redis's own does with TLS.
+// That connection is dropped.)
 func (h *hub) connect() error {
 	if h.before != nil {
 		h.bounded(h.before)
@@ -221,7 +225,7 @@ func (h *hub) connect() error {
 		open = h.client.SSubscribe
 	}
 	select {
-	case <-h.moved: // of a former connection
+	case <-h.moved: // for a former connection
 	default:
 	}
 	ps := open(h.open)
@@ -256,7 +260,8 @@ func (h *hub) connect() error {
 		case <-h.moved:
 			return errMoved
 		case <-ping.C:
-			if h.before != nil { // it may have had no answer, and nobody else may ask
+			// It may have had no answer, and no call may follow.
+			if h.before != nil {
 				h.bounded(h.before)
 			}
 			if err := h.ping(ps); err != nil {
@@ -266,8 +271,8 @@ func (h *hub) connect() error {
 	}
 }
 
-// ping asks for an answer if nothing has come for a while. If nothing comes then, the way to the server is dead, though the
-// connection stands.
+// ping sends a PING on a silent connection. If the silence goes on, the way to the server is dead,
+// though the connection stands.
 func (h *hub) ping(ps *redis.PubSub) (err error) {
 	h.mu.Lock()
 	silence := time.Since(h.last)
@@ -281,25 +286,26 @@ func (h *hub) ping(ps *redis.PubSub) (err error) {
 	return err
 }
 
-// came notes that the server is there.
+// came records that the server has sent something.
 func (h *hub) came() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last = time.Now()
 }
 
-// errSilent is the end of a connection on which nothing comes.
+// errSilent ends a silent connection.
 var errSilent = errors.New("the server does not answer on a connection of subscriptions")
 
-// bounded calls f with a ctx that ends with the hub, or when f has taken too long.
+// bounded calls f with a ctx that ends with the hub, or after defaultTimeout.
 func (h *hub) bounded(f func(context.Context)) {
 	ctx, cancel := context.WithTimeout(h.open, defaultTimeout)
 	defer cancel()
 	f(ctx)
 }
 
-// subscribe brings the connection's subscriptions in line with the listeners: one command each, since a server refuses a command
-// as a whole if the user may not hear one of its channels. It reports whether there are any listeners.
+// subscribe adapts the connection's subscriptions to the listeners, with one command for each: a
+// server refuses a whole command if the user may not hear one of its channels. wanted reports
+// whether there are listeners.
 func (h *hub) subscribe(ps *redis.PubSub) (wanted bool, err error) {
 	var add, drop []string
 	h.mu.Lock()
@@ -344,15 +350,16 @@ func (h *hub) subscribe(ps *redis.PubSub) (wanted bool, err error) {
 	return true, err
 }
 
-// read gives what comes to the listeners, until the connection is of no use. go-redis panics at what no Redis sends.
+// read passes messages to the listeners, until the connection fails. go-redis panics at replies
+// that no Redis sends.
 func (h *hub) read(ps *redis.PubSub) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("the server sent a message that cannot be read: is it Redis? (%v)", r)
 		}
 	}()
-	// A cancelled ctx without a deadline: it does not interrupt a read, but it keeps go-redis from reconnecting after an error. See
-	// unlessDone.
+	// A cancelled ctx without a deadline does not interrupt a read, but keeps go-redis from
+	// reconnecting after an error. See guarded.
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for {
@@ -370,16 +377,17 @@ func (h *hub) read(ps *redis.PubSub) (err error) {
 	}
 }
 
-// isRefused reports whether an error means that the user may not hear a channel or send a PING, or that the server knows no PING. After
-// any other, such as MOVED or BUSY, the server may not have taken a subscription that it takes later, or that another one takes.
+// isRefused reports whether the user may not hear a channel or send a PING, or the server knows no
+// PING. After other errors, such as MOVED or BUSY, the server may lack a subscription that it, or
+// another server, would accept later.
 func isRefused(err redis.Error) bool {
 	return strings.HasPrefix(err.Error(), "NOPERM") || strings.HasPrefix(err.Error(), "ERR")
 }
 
-// errMoved is the end of a connection to a server that the address has left.
+// errMoved ends a connection to a server that the address has left.
 var errMoved = errors.New("the address leads to another server")
 
-// errEnded is the end of a subscription that the server has ended: its slot has moved.
+// errEnded ends a connection after the server has ended a subscription: its slot has moved.
 var errEnded = errors.New("the server has ended a subscription")
 
 func (h *hub) dispatch(m any) error {

@@ -1,12 +1,12 @@
 package transport
 
-// Inner is what node.Node embeds, so that [Of] finds its Node. The methods of that Node are not for users.
+// Inner is embedded in node.Node, so that [Of] finds its Node, whose methods are not for users.
 type Inner struct{ node *Node }
 
-// NewInner returns what a node.Node over n embeds.
+// NewInner returns the Inner of a node.Node over n.
 func NewInner(n *Node) Inner { return Inner{n} }
 
 func (i Inner) inner() *Node { return i.node }
 
-// Of returns the Node of a *node.Node; nil of a zero node.Node.
+// Of returns the Node of a *node.Node; nil for a zero node.Node.
 func Of(n interface{ inner() *Node }) *Node { return n.inner() }

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// single sends calls through the client that New was given. Each call takes its own connection from the
-// client's pool, so the calls of one waiter are sent one after the other.
+// single sends calls through the client that New was given. Each call takes its own connection from
+// the client's pool, so the calls of one waiter are sent one after the other.
 type single struct {
 	node *Node
 
@@ -71,7 +71,8 @@ func (s *single) leave(l line, over chan struct{}) {
 	close(over)
 }
 
-// run sends a request once the one before it is over, unless its deadline comes first. It returns after that one in any case.
+// run sends a request once the one before it is over, unless its deadline comes first. In both
+// cases it returns after the one before.
 func (s *single) run(r *singleRequest, before <-chan struct{}) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.ctx), r.deadline)
 	defer cancel()

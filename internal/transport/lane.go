@@ -15,30 +15,31 @@ import (
 )
 
 // A lane sends all callers' calls to a node over one connection. All calls in its queue go in one
-// pipeline, and later calls in the next one (group commit). So there are as few
-// reads and writes as the load allows, and calls stay in order. To a node nearby, one pipeline is under
-// way at a time. To a far node, the next pipeline follows after a small part of a round trip.
+// pipeline, and later calls in the next one (group commit). So there are as few reads and writes as
+// the load allows, and calls stay in order. To a node nearby, one pipeline is under way at a time.
+// To a far node, the next pipeline follows after a small part of a round trip.
 //
 // Invariants:
 //
-//   - Every request is answered exactly once: after its last reply, or by the timer at its deadline.
-//   - No call is sent twice. If its connection breaks, a sent call has an unknown outcome. A pipeline is
-//     resent, once, only if none of its bytes was written.
+//   - Every request is answered exactly once: after its last reply, or by the timer at its
+//     deadline.
+//   - No call is sent twice. If its connection breaks, a sent call has an unknown outcome. A
+//     pipeline is resent, once, only if none of its bytes was written.
 //   - No call is sent after its deadline.
 //   - The release of a queued attempt recalls the attempt: neither is sent.
-//   - A connection with overdue replies is closed: the limit of a pipeline is the longest limit of its
-//     requests. It is closed earlier if a queued request times out, and nothing was read for the time
-//     that connecting may take.
+//   - A connection with overdue replies is closed: the limit of a pipeline is the longest limit of
+//     its requests. It is closed earlier if a queued request times out, and nothing was read for
+//     the time that connecting may take.
 //   - The queue, with the pipelines under way, is bounded in calls and bytes.
 //
 // The worker connects, and sends to an idle or far node. For each connection, a goroutine reads the
 // replies, and sends the next pipeline after the last reply. So the lane notices the end of an idle
-// connection at once. The worker starts with the first call. Both end with close. Nothing blocks while
-// holding mu.
+// connection at once. The worker starts with the first call. Both end with close. Nothing blocks
+// while holding mu.
 type lane struct {
 	node   *Node
 	number int           // a quorum.Lane
-	wake   chan struct{} // the worker has something to do; capacity 1
+	wake   chan struct{} // wakes the worker; capacity 1
 
 	mu        sync.Mutex
 	closed    bool
@@ -46,9 +47,9 @@ type lane struct {
 	conn      *connection         // nil if there is none
 	busy      bool                // a pipeline is being sent, or is about to be
 	queue     queue               // not sent
-	attempts  map[string]*request // the requests of the queue that a release may recall, by their waiters
+	attempts  map[string]*request // queued requests that a release may recall, by waiter
 	last      time.Time           // the latest deadline in the queue
-	unordered bool                // a deadline in the queue may be before that of an earlier request
+	unordered bool                // a queued deadline may be before an earlier request's
 	underWay  []*pipeline         // sent, oldest first
 	spare     *pipeline           // for reuse; nil if there is none
 	sent      time.Time           // time of the last pipeline
@@ -78,9 +79,9 @@ const (
 	maxBytes = 4 << 20
 )
 
-// A node is far if its round trip is at least farTrip. Then the next pipeline follows the last after the
-// farParts-th part of a round trip, and at least farPause, unless the oldest pipeline has been under way
-// for two round trips.
+// A node is far if its round trip is at least farTrip. Then the next pipeline follows the last
+// after the farParts-th part of a round trip, and at least farPause. It waits if the oldest
+// pipeline has been under way for two round trips.
 const (
 	farTrip     = 500 * time.Microsecond
 	farParts    = 8
@@ -160,9 +161,9 @@ func (l *lane) settle(t *request) {
 	l.node.load.bytes.Add(-int64(t.size))
 }
 
-// recall removes an attempt from the queue if the new request releases all of it. Then neither is sent,
-// since the node has nothing of the waiter. The first request of the queue stays, as a test of the node.
-// Any later request of the waiter makes its attempt final. The caller holds mu.
+// recall removes an attempt from the queue if the new request releases all of it. Then neither is
+// sent, since the node has nothing of the waiter. The first request of the queue stays, as a test
+// of the node. Any later request of the waiter makes its attempt final. The caller holds mu.
 func (l *lane) recall(t *request, calls []wire.Call) (attempt *request) {
 	waiter := calls[0].Waiter()
 	if waiter == "" || l.queue.first == nil {
@@ -253,7 +254,8 @@ func (l *lane) expire() {
 	for t := range l.queue.all() {
 		if t.deadline.After(now) {
 			l.expect(t.deadline)
-			if !l.unordered { // the queue of a node that hangs is long, and the timer fires for each of its requests
+			// A node that hangs has a long queue, and the timer fires for each request.
+			if !l.unordered {
 				break
 			}
 			continue
@@ -293,8 +295,8 @@ func (l *lane) expire() {
 	}
 }
 
-// cut closes a connection, and discards unacknowledged bytes. Its reading goroutine does the rest. The
-// caller holds mu.
+// cut closes a connection, and discards unacknowledged bytes. Its reading goroutine does the rest.
+// The caller holds mu.
 func (l *lane) cut(k *connection, why error) {
 	if k.cause == nil {
 		k.cause = why

@@ -19,11 +19,11 @@ type pipeline struct {
 	until    time.Time // when the replies are overdue
 }
 
-// maxOut limits the memory kept for the next pipeline, in bytes. A full queue has many times as many.
+// maxOut limits the memory kept for the next pipeline, in bytes. A full queue has far more.
 const maxOut = 1 << 18
 
-// send sends the next pipeline if it is due. Otherwise it returns the time until then; 0 if there is
-// nothing to wait for. Only the worker calls it.
+// send sends the next pipeline if it is due. Otherwise it returns the time until then; 0 if there
+// is nothing to wait for. Only the worker calls it.
 func (l *lane) send(k *connection) (wait time.Duration) {
 	l.mu.Lock()
 	if l.busy || k == nil || l.conn != k {
@@ -33,8 +33,8 @@ func (l *lane) send(k *connection) (wait time.Duration) {
 	return l.sendNext(k)
 }
 
-// sendNext is send for the goroutine that may send: busy is false, or set by that goroutine. The caller
-// holds mu; sendNext releases it.
+// sendNext is send for the goroutine that may send: busy is false, or set by that goroutine. The
+// caller holds mu; sendNext releases it.
 func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	f, wait := l.take(k)
 	l.busy = f != nil
@@ -72,18 +72,19 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	return 0
 }
 
-// take makes a pipeline of the queue, except for requests past their deadlines. The caller holds mu.
+// take makes a pipeline of the queued requests before their deadlines. The caller holds mu.
 //
-// The time limit of the replies is the longest limit of the requests, counted from now. A request that
-// waited in the queue has less time left, and may get its reply too late. If the lane closed the
-// connection for that, a slow node would never keep one.
+// The time limit of the replies is the longest limit of the requests, counted from now. A request
+// that waited in the queue has less time left, and may get its reply too late. If the lane closed
+// the connection for that, a slow node would never keep one.
 func (l *lane) take(k *connection) (f *pipeline, wait time.Duration) {
 	if l.queue.first == nil || k.stale || k.cause != nil {
 		return nil, 0
 	}
 	now := time.Now()
 	if len(l.underWay) > 0 {
-		if !k.isFar() || now.Sub(l.underWay[0].sent) >= 2*k.trip { // calls sent to a node that hangs are lost
+		// Calls sent to a node that hangs are lost.
+		if !k.isFar() || now.Sub(l.underWay[0].sent) >= 2*k.trip {
 			return nil, 0
 		}
 		if wait := l.sent.Add(max(k.trip/farParts, farPause)).Sub(now); wait > 0 {
@@ -120,8 +121,9 @@ func (l *lane) take(k *connection) (f *pipeline, wait time.Duration) {
 	return f, 0
 }
 
-// moveOn puts an unsent pipeline back at the front of the queue. Requests that have moved before fail,
-// because the server may close every connection at once; moveOn returns them. The caller holds mu.
+// moveOn puts an unsent pipeline back at the front of the queue. Requests that have moved before
+// fail, because the server may close every connection at once; moveOn returns them. The caller
+// holds mu.
 func (l *lane) moveOn(k *connection, f *pipeline) (stay []*request) {
 	i := slices.Index(l.underWay, f)
 	l.underWay = slices.Delete(l.underWay, i, i+1)
@@ -244,7 +246,8 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 	sends := !l.busy && over == nil
 	l.busy = l.busy || sends
 	l.mu.Unlock()
-	if len(f.requests) > 1 && sends { // others may be about to ask: their calls go along
+	// Callers that are about to queue calls come along.
+	if len(f.requests) > 1 && sends {
 		runtime.Gosched()
 	}
 	l.free(f)
@@ -257,8 +260,9 @@ func (l *lane) complete(k *connection, f *pipeline) error {
 	return over
 }
 
-// dropOvertaken fails unknown-script calls that must not be resent, because a later call of their waiter
-// for the same lock has run or may run. On a stale connection it fails all unknown-script calls.
+// dropOvertaken fails unknown-script calls that must not be resent, because a later call of their
+// waiter for the same lock has run or may run. On a stale connection it fails all unknown-script
+// calls.
 func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 	l.mu.Lock()
 	stale, behind := k.stale, slices.Clone(l.underWay[1:])
@@ -281,8 +285,8 @@ func (l *lane) dropOvertaken(k *connection, f *pipeline) {
 	}
 }
 
-// resend puts requests with unknown-script calls back at the front of the queue. The first call of each
-// script sends its source, which the node keeps for the others. The caller holds mu.
+// resend puts requests with unknown-script calls back at the front of the queue. The first call of
+// each script sends its source, which the node keeps for the others. The caller holds mu.
 func (l *lane) resend(f *pipeline) {
 	if !f.resend {
 		return

@@ -11,11 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The calls to a client that New was given go alone, each over a connection of the client's pool: its hooks, its pool,
-// its limiter and, for a cluster, the server that has the key decide where they go, as for every other command.
+// Each call to a client that New was given uses a connection of the client's pool. The client's
+// hooks, pool, limiter and, for a cluster, the slot of the key apply as for other commands.
 
-// once is a command that go-redis never sends a second time: it retries a lost reply otherwise, and
-// the script may have run.
+// once is a command that go-redis must not retry: after a lost reply, the script may have run.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
@@ -24,7 +23,7 @@ func (once) NoRetry() bool { return true }
 func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 	if n.prompt {
 		replies := n.roundTrip(ctx, calls)
-		// The connection has the same deadline as ctx, and may come to it first.
+		// The connection has the same deadline as ctx, and may reach it first.
 		if deadline, ok := ctx.Deadline(); len(calls) > 0 && (ctx.Err() != nil || ok && !time.Now().Before(deadline)) {
 			n.connect(string(calls[0].AppendKey(nil, 0)))
 		}
@@ -36,7 +35,7 @@ func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 		select {
 		case replies := <-answered:
 			return replies
-		case <-ctx.Done(): // the goroutine lasts for as long as the client's own timeouts let it
+		case <-ctx.Done(): // the goroutine ends with the client's own timeouts
 			reload(n.client)
 			err = n.usedUp(ctx.Err())
 		}
@@ -44,9 +43,9 @@ func (n *Node) sendAlone(ctx context.Context, calls []wire.Call) []wire.Reply {
 	return n.unanswered(len(calls), err)
 }
 
-// connect makes a connection for the calls to come, within the node's own timeout. It is called when a call on key has run out of time,
-// for a client that heeds deadlines. Connecting takes several round trips, and such a client begins again with every call: if connecting
-// takes longer than a call may take, no call would ever get a connection.
+// connect makes a connection for later calls, within the node's own timeout. It is called after a
+// call on key has timed out, for a client that heeds deadlines. Such a client dials again with
+// every call. If connecting takes longer than a call may take, no call would ever get a connection.
 func (n *Node) connect(key string) {
 	if !n.connecting.CompareAndSwap(false, true) {
 		return
@@ -55,7 +54,7 @@ func (n *Node) connect(key string) {
 		defer n.connecting.Store(false)
 		ctx, cancel := context.WithTimeout(n.open, n.config.Timeout)
 		defer cancel()
-		// An error is dropped: the next call finds out. In a cluster, the server that has the key is asked.
+		// An error is dropped: the next call finds out. A cluster has a server for each key.
 		cluster, ok := n.client.(*redis.ClusterClient)
 		if !ok {
 			_ = n.client.Ping(ctx).Err()
@@ -68,8 +67,8 @@ func (n *Node) connect(key string) {
 	}
 }
 
-// roundTrip asks for the scripts by their SHA, and sends the source of those the node does not know:
-// they have not run.
+// roundTrip calls the scripts by their SHAs. Scripts that the node does not know have not run: it
+// sends their sources.
 func (n *Node) roundTrip(ctx context.Context, calls []wire.Call) []wire.Reply {
 	if n.cluster {
 		n.askForShards(ctx)
@@ -141,8 +140,9 @@ func (n *Node) usedUp(err error) error {
 	return fmt.Errorf("all %d connections of the client's pool are in use: %w", c.Options().PoolSize, err)
 }
 
-// reload makes a cluster client reload its map of servers in the background. It is called after a failed connection, because a
-// replica may have replaced the server. go-redis alone would use the old server for up to a minute.
+// reload makes a cluster client reload its map of servers in the background. It is called after a
+// failed connection, because a replica may have replaced the server. go-redis alone would use the
+// old server for up to a minute.
 func reload(client redis.UniversalClient) {
 	if c, ok := client.(*redis.ClusterClient); ok {
 		c.ReloadState(context.Background())

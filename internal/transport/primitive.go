@@ -12,10 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The methods of this file are one script each, sent once. They return when ctx is done, or after the node's timeout. Names that
-// CheckName refuses are refused before anything is sent.
+// Each method of this file sends one script, once. It returns when ctx is done, or after the node's
+// timeout. Names that CheckName refuses are refused before anything is sent.
 
-// Acquire is that of node.Node.
+// Acquire does the work of node.Node.Acquire.
 func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration, hold int) (wire.Answer, error) {
 	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
 		return wire.Answer{}, err
@@ -28,7 +28,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 	}
 	r := n.call(ctx, wire.Acquire(name, owner, ttl, hold, n.locks.Hint()), func(r wire.Reply) *wire.Call {
 		if a, err := r.Acquired(); err != nil || !a.Granted || a.Again {
-			return nil // what the owner had before is not this call's to take away
+			return nil // the owner keeps its earlier hold
 		}
 		undo := wire.Release(name, owner, hold)
 		return &undo
@@ -37,7 +37,7 @@ func (n *Node) Acquire(ctx context.Context, name string, owner quorumlock.Owner,
 	return a, n.typed(err)
 }
 
-// Renew is that of node.Node.
+// Renew does the work of node.Node.Renew.
 func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, ttl time.Duration) (bool, error) {
 	if err := n.checkEntry(ctx, name, owner, 1); err != nil {
 		return false, err
@@ -49,7 +49,7 @@ func (n *Node) Renew(ctx context.Context, name string, owner quorumlock.Owner, t
 	return ok, n.typed(err)
 }
 
-// Release is that of node.Node.
+// Release does the work of node.Node.Release.
 func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner, hold int) (left int, err error) {
 	if err := n.checkEntry(ctx, name, owner, hold); err != nil {
 		return 0, err
@@ -61,7 +61,7 @@ func (n *Node) Release(ctx context.Context, name string, owner quorumlock.Owner,
 	return left, n.typed(err)
 }
 
-// ForceRelease frees the lock, whoever holds it, and reports whether somebody did. The holder learns
+// ForceRelease frees the lock of any holder, and reports whether there was one. The holder learns
 // of it when it renews.
 func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
 	if err := n.checkCall(ctx, name); err != nil {
@@ -71,11 +71,11 @@ func (n *Node) ForceRelease(ctx context.Context, name string) (bool, error) {
 	return ok, n.typed(err)
 }
 
-// maxWaiters is how many waiters Inspect names.
+// maxWaiters limits the waiters in the result of Inspect.
 const maxWaiters = 100
 
-// Inspect returns who holds the lock, how often, for how long yet, the last fencing token, and the
-// queue: the number of waiters, and the first hundred of them.
+// Inspect returns the holders of the lock with their counts, the remaining TTL, the last fencing
+// token, and the queue: its length, and its first hundred waiters.
 func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, error) {
 	if err := n.checkCall(ctx, name); err != nil {
 		return quorumlock.State{}, err
@@ -84,7 +84,7 @@ func (n *Node) Inspect(ctx context.Context, name string) (quorumlock.State, erro
 	return s, n.typed(err)
 }
 
-// InspectSemaphore is Inspect for a semaphore: it returns who has which slot.
+// InspectSemaphore is Inspect for a semaphore: it returns the holders of the slots.
 func (n *Node) InspectSemaphore(ctx context.Context, name string) (quorumlock.State, error) {
 	if err := n.checkCall(ctx, name); err != nil {
 		return quorumlock.State{}, err
@@ -93,7 +93,7 @@ func (n *Node) InspectSemaphore(ctx context.Context, name string) (quorumlock.St
 	return s, n.typed(err)
 }
 
-// ForceReleaseSemaphore is ForceRelease for a semaphore: it frees all slots, and reports whether somebody had one.
+// ForceReleaseSemaphore is ForceRelease for a semaphore: it frees all slots.
 func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, error) {
 	if err := n.checkCall(ctx, name); err != nil {
 		return false, err
@@ -102,8 +102,8 @@ func (n *Node) ForceReleaseSemaphore(ctx context.Context, name string) (bool, er
 	return ok, n.typed(err)
 }
 
-// ReleaseOwner frees what one owner has of a lock or a semaphore, as Inspect names the owner, and reports whether the owner had something. The
-// owner of a hold is used once, so a late call takes nothing from anybody else.
+// ReleaseOwner frees all that an owner, as Inspect names it, has of a lock or a semaphore. found
+// reports whether it had something. An owner is used for one hold, so a late call harms no other.
 func (n *Node) ReleaseOwner(ctx context.Context, name string, owner quorumlock.Owner, semaphore bool) (found bool, err error) {
 	if err := n.checkEntry(ctx, name, owner, 1); err != nil {
 		return false, err
@@ -126,7 +126,7 @@ func (n *Node) ReleaseOwner(ctx context.Context, name string, owner quorumlock.O
 	return found, nil
 }
 
-// checkCall refuses what no call can work with.
+// checkCall returns the error of a nil ctx or a wrong name.
 func (n *Node) checkCall(ctx context.Context, name string) error {
 	if ctx == nil {
 		return quorumlock.ErrNilContext
@@ -134,8 +134,8 @@ func (n *Node) checkCall(ctx context.Context, name string) error {
 	return n.CheckName(name)
 }
 
-// checkEntry is checkCall for calls of an owner. An owner of another form than Acquire takes may have been there
-// before: it can be renewed and released.
+// checkEntry is checkCall for calls of an owner. An owner of a form that Acquire refuses can be
+// renewed and released, because such a hold may exist.
 func (n *Node) checkEntry(ctx context.Context, name string, owner quorumlock.Owner, hold int) error {
 	if err := n.checkCall(ctx, name); err != nil {
 		return err
@@ -149,8 +149,8 @@ func (n *Node) checkEntry(ctx context.Context, name string, owner quorumlock.Own
 	return nil
 }
 
-// call sends one script and waits for it no longer than ctx and the node's timeout. undo says what to
-// send after an answer whose caller has gone before it came.
+// call sends one script, and waits for the reply until ctx is done, or for the node's timeout. undo
+// returns the call to send after a reply without a waiting caller.
 func (n *Node) call(ctx context.Context, c wire.Call, undo func(wire.Reply) *wire.Call) wire.Reply {
 	if err := ctx.Err(); err != nil {
 		return wire.Reply{Err: n.Failure(err, false)}
@@ -187,7 +187,7 @@ func (n *Node) call(ctx context.Context, c wire.Call, undo func(wire.Reply) *wir
 	}
 }
 
-// typed makes a reply that could not be read an error of this node, as the others are.
+// typed returns the error of an unreadable reply as an error of this node, and others unchanged.
 func (n *Node) typed(err error) error {
 	if _, ok := errors.AsType[*quorumlock.NodeError](err); err == nil || ok || errors.Is(err, quorumlock.ErrClosed) {
 		return err

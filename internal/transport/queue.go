@@ -2,7 +2,7 @@ package transport
 
 import "iter"
 
-// queue is a list of requests, each of which can leave it at any time.
+// queue is a list of requests. A request can leave it at any time.
 type queue struct{ first, last *request }
 
 // push adds a request behind all others.
@@ -27,7 +27,7 @@ func (q *queue) pushFront(t *request) {
 	q.first = t
 }
 
-// remove takes a request out.
+// remove removes a request.
 func (q *queue) remove(t *request) {
 	if t.before == nil {
 		q.first = t.behind
@@ -42,7 +42,7 @@ func (q *queue) remove(t *request) {
 	t.before, t.behind = nil, nil
 }
 
-// all has the requests in their order. The one at hand may be removed.
+// all returns the requests in their order. The loop may remove the current request.
 func (q *queue) all() iter.Seq[*request] {
 	return func(yield func(*request) bool) {
 		for t := q.first; t != nil; {

@@ -302,7 +302,7 @@ func (r *reader) line(limit int, wrong error) ([]byte, error) {
 	}
 }
 
-// fill reads what has arrived.
+// fill reads the bytes that have arrived.
 func (r *reader) fill() error {
 	used := r.at
 	if r.check {
@@ -331,5 +331,5 @@ func (r *reader) fill() error {
 	return io.ErrNoProgress
 }
 
-// isEmpty reports whether nothing has been read that is not used yet.
+// isEmpty reports whether all bytes that were read have been used.
 func (r *reader) isEmpty() bool { return r.at == len(r.buf) }

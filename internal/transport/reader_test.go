@@ -54,7 +54,7 @@ func pass(r *reader) (passes string, err error) {
 	}
 }
 
-// Nothing of a reply that is not in order comes through.
+// No part of an invalid reply comes through.
 func TestAReplyThatIsNoneOfRedisIsHeldBack(t *testing.T) {
 	for name, tt := range map[string]struct{ stream, want string }{
 		"another protocol":          {"HTTP", "begins with 'H'"},
@@ -90,8 +90,8 @@ func TestAReplyThatIsNoneOfRedisIsHeldBack(t *testing.T) {
 	}
 }
 
-// FuzzRepliesComeThroughInPiecesOfAnySize reads a stream in random pieces, into buffers of random sizes: the bytes
-// that are in order come through as they are, and the verdict is that on the stream as a whole.
+// FuzzRepliesComeThroughInPiecesOfAnySize reads a stream in random pieces, into buffers of random
+// sizes. The valid bytes come through unchanged, and the verdict is that on the whole stream.
 func FuzzRepliesComeThroughInPiecesOfAnySize(f *testing.F) {
 	for _, stream := range []string{
 		"+OK\r\n:1\r\n", "$5\r\nhello\r\n", "*2\r\n:1\r\n|1\r\n+a\r\n+b\r\n$-1\r\n", "%1\r\n+a\r\n~1\r\n_\r\n", ">2\r\n+a\r\n*-1\r\n", "!3\r\nERR\r\n=5\r\ntxt:a\r\n",
@@ -154,7 +154,7 @@ func (c *pieces) Close() error {
 	return errors.New("closing fails")
 }
 
-// BenchmarkReplies is what reading a reply costs.
+// BenchmarkReplies measures the cost of reading a reply.
 func BenchmarkReplies(b *testing.B) {
 	for name, reply := range map[string]string{
 		"an answer":      "*3\r\n:1\r\n:1790000000000000\r\n:-1\r\n",

@@ -28,7 +28,7 @@ type request struct {
 	moved    bool // from a connection that broke before its first byte
 }
 
-// requests has answered requests, whose memory is reused.
+// requests has answered requests, for reuse.
 var requests = sync.Pool{New: func() any { return &request{} }}
 
 // newRequest encodes the calls. It retains only the names of their waiters.

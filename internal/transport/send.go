@@ -8,12 +8,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Do runs scripts at the node, each exactly once, and calls answer with their replies in the order of the calls. It
-// does not wait. answer is called once, at the deadline at the latest, perhaps before Do returns; then the calls that
-// are not answered have errors: those may or may not have run, or may run still, unless the error says that they
-// were not sent. Every error is a *[quorumlock.NodeError]. answer must not block, and must not keep the slice.
+// Do runs scripts at the node in the order of calls, none of them twice, and returns at once. It
+// calls answer once, with a reply for each, no later than the deadline and perhaps before Do
+// returns. A call without a reply has an error, a *[quorumlock.NodeError]. Such a call may have
+// run, or may run later, unless the error marks it as not sent. answer must not block, and must not
+// keep the slice.
 //
-// ctx is for the hooks of a client that New was given: its values, not its end, matter.
+// ctx is for the hooks of a client that New was given: its values count, but not its end.
 func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, calls []wire.Call, answer func([]wire.Reply)) {
 	switch {
 	case len(calls) == 0:
@@ -27,7 +28,7 @@ func (n *Node) Do(ctx context.Context, lane quorum.Lane, deadline time.Time, cal
 	}
 }
 
-// detached returns calls that may be read after Do has returned, and after they are answered.
+// detached returns copies of calls that stay valid after Do has returned and answer was called.
 func detached(calls []wire.Call) []wire.Call {
 	own := make([]wire.Call, len(calls))
 	for i, c := range calls {
@@ -36,8 +37,8 @@ func detached(calls []wire.Call) []wire.Call {
 	return own
 }
 
-// Send is Do for a caller that waits for the replies, until ctx's deadline, or for the node's timeout if it has none.
-// It need not notice that ctx is cancelled.
+// Send is Do for a caller that waits for the replies, until ctx's deadline, or for the node's
+// timeout if there is none. Send does not have to notice a cancelled ctx.
 func (n *Node) Send(ctx context.Context, calls ...wire.Call) []wire.Reply {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -109,8 +109,7 @@ func (s *servers) moved(server string) (over []net.Conn) {
 	return s.move(server)
 }
 
-// move records the server of the address, and returns the connections to any other server. The
-// caller holds mu.
+// move records the address's server, and returns connections to any other. The caller holds mu.
 func (s *servers) move(server string) (over []net.Conn) {
 	if s.latest != "" && s.latest != server {
 		s.former, s.left = s.latest, time.Now()
@@ -153,15 +152,14 @@ func (s *servers) judge(lane int, conn net.Conn, server, witness string) (over [
 	return over, false, nil
 }
 
-// failed records that a lane could not connect: what it proved during a fault counts no more.
+// failed records that a lane could not connect. The proof of the fault's end then begins again.
 func (s *servers) failed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since = time.Time{}
 }
 
-// leave empties the seats for which isTime returns true, and returns their connections. The caller
-// holds mu.
+// leave empties the seats that isTime accepts, and returns their connections. The caller holds mu.
 func (s *servers) leave(isTime func(seat) bool) (over []net.Conn) {
 	for i, at := range s.seats {
 		if at.conn != nil && isTime(at) {
@@ -179,8 +177,7 @@ type asked struct {
 	info  *redis.Cmd
 }
 
-// askServer queues these commands, INFO only if withInfo. protocol is the RESP version of the
-// connection.
+// askServer queues these commands; INFO only if withInfo. protocol is the RESP version.
 func askServer(ctx context.Context, pipe redis.Pipeliner, protocol int, withInfo bool) asked {
 	a := asked{pipe.Do(ctx, "hello", protocol), pipe.ClientID(ctx), redis.NewCmd(ctx, "info", "server")}
 	if withInfo {
@@ -194,9 +191,9 @@ func (a asked) onlyInfoFailed() bool {
 	return a.info.Err() != nil && !answered(a.info.Err()) && (a.id.Val() != 0 || answered(a.id.Err()))
 }
 
-// server returns the run ID of a standalone server, which is empty if unknown. A proxy may pass on the
-// replies of its servers; but then CLIENT ID and HELLO return different IDs. Before Redis 6 there is no
-// HELLO.
+// server returns the run ID of a standalone server, which is empty if unknown. A proxy may pass on
+// the replies of its servers; but then CLIENT ID and HELLO return different IDs. Before Redis 6
+// there is no HELLO.
 func (a asked) server() string {
 	id, hello := a.id.Val(), a.hello.Val()
 	if id == 0 || a.hello.Err() == nil && (field[int64](hello, "id") != id || field[string](hello, "mode") != "standalone") {
@@ -208,7 +205,8 @@ func (a asked) server() string {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 		said[name] = value
 	}
-	if said["redis_mode"] != "standalone" && said["server_mode"] != "standalone" { // the latter is Valkey's
+	// server_mode is Valkey's.
+	if said["redis_mode"] != "standalone" && said["server_mode"] != "standalone" {
 		return ""
 	}
 	return said["run_id"]
@@ -224,7 +222,8 @@ func serverOf(ctx context.Context, conn redis.Cmdable, protocol int) string {
 
 // look returns the run ID of the server behind a new connection, which is empty if unknown.
 func (n *Node) look(ctx context.Context) (server string) {
-	_ = n.With(ctx, func(conn redis.Cmdable) { server = serverOf(ctx, conn, laneProtocol) }) // a connection that fails has no server
+	// A connection that fails has no server.
+	_ = n.With(ctx, func(conn redis.Cmdable) { server = serverOf(ctx, conn, laneProtocol) })
 	return server
 }
 
@@ -257,7 +256,7 @@ func (n *Node) OneServer(ctx context.Context) error {
 			conn := client.Conn()
 			defer conn.Close() //nolint:errcheck // there is nothing left to lose on it
 			found <- serverOf(ctx, conn, client.Options().Protocol)
-			<-all // so that the pool opens others
+			<-all // so that the pool opens more
 		}); err != nil {
 			return err
 		}

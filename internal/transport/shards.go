@@ -12,23 +12,23 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// shards is what a cluster needs beside a single server: since Redis 7 a channel has a slot there, as a key has, and its
-// messages stay at the server of that slot. Redisson publishes and subscribes there so, and this library does too. Otherwise each
-// message would go to every server of the cluster. The zero value is that of a node that is no cluster, or not known to have shard
-// channels.
+// shards is the state of shard channels, which a cluster has since Redis 7. A shard channel has a
+// slot, as a key has, and its messages stay at the server of that slot. Other messages go to every
+// server of the cluster. Redisson uses shard channels in a cluster, and so does this library. The
+// zero value is for a single server, and for a cluster not known to have shard channels.
 type shards struct {
 	mu     sync.Mutex
-	asked  time.Time // when the server said that it does not have them
+	asked  time.Time // time of the last reply
 	has    bool
 	closed bool
 	hubs   map[uint16]*hub               // by slot: a connection leads to one server
-	of     map[*wire.Script]*wire.Script // what is sent instead
+	of     map[*wire.Script]*wire.Script // the scripts for shard channels
 }
 
 // firstSharded is the first version of Redis that has shard channels.
 const firstSharded = 7
 
-// Sharded reports whether messages at the node are published on shard channels. It is not known before the first call.
+// Sharded reports whether the node publishes on shard channels; false before the first call.
 func (n *Node) Sharded() bool {
 	if !n.cluster {
 		return false
@@ -38,10 +38,11 @@ func (n *Node) Sharded() bool {
 	return n.shards.has
 }
 
-// askAgain is how long the answer that a cluster has no shard channels is trusted: it may be upgraded.
+// askAgain is how long a cluster counts as one without shard channels: it may be upgraded.
 const askAgain = 10 * time.Second
 
-// askForShards finds out whether the cluster has shard channels, unless it is known. Every user may say HELLO.
+// askForShards finds out whether the cluster has shard channels, unless this is known. Every user
+// may send HELLO.
 func (n *Node) askForShards(ctx context.Context) {
 	s := &n.shards
 	s.mu.Lock()
@@ -63,7 +64,7 @@ func (n *Node) askForShards(ctx context.Context) {
 	}
 }
 
-// moveListeners moves listeners to the shard hubs. They came before the cluster was known to have shard channels.
+// moveListeners moves the listeners from before the detection of shard channels to the shard hubs.
 func (n *Node) moveListeners() { n.hub.move(n.hubFor) }
 
 // majorOf returns the major version in a reply to HELLO; 0 if there is none.
@@ -73,7 +74,7 @@ func majorOf(reply any) int {
 	return n
 }
 
-// field returns a value in a reply to HELLO; the zero value if it is not there.
+// field returns a field of a reply to HELLO; the zero value if it is missing.
 func field[T any](reply any, name string) (value T) {
 	switch r := reply.(type) {
 	case map[any]any:
@@ -88,7 +89,7 @@ func field[T any](reply any, name string) (value T) {
 	return value
 }
 
-// scriptFor returns what is sent to run a script at this node.
+// scriptFor returns the script to send to this node for s.
 func (n *Node) scriptFor(s *wire.Script) *wire.Script {
 	if !n.cluster {
 		return s
@@ -130,7 +131,7 @@ func (n *Node) hubFor(channel string) *hub {
 	return h
 }
 
-// closeHubs ends all subscriptions. The node listens no more.
+// closeHubs ends all subscriptions, and the node's listening.
 func (n *Node) closeHubs() {
 	n.hub.close()
 	n.shards.mu.Lock()
@@ -142,11 +143,11 @@ func (n *Node) closeHubs() {
 	}
 }
 
-// slots is how many a cluster has.
+// slots is the number of slots of a cluster.
 const slots = 16384
 
-// slotOf returns the slot of a channel or key: CRC-16 (XMODEM) of its hash tag, or of all of it (redis.io, "Redis cluster
-// specification").
+// slotOf returns the slot of a channel or key: CRC-16 (XMODEM) of its hash tag, or of the whole
+// name without one (redis.io, "Redis cluster specification").
 func slotOf(name string) uint16 {
 	if i := strings.IndexByte(name, '{'); i >= 0 {
 		if n := strings.IndexByte(name[i+1:], '}'); n > 0 {

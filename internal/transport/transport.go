@@ -1,9 +1,9 @@
-// Package transport brings scripts to one Redis node and their answers back: over connections that all calls share, over
-// a client that the caller has, and over a subscription. Package node shows it to users. It also has the primitive
-// of a lock: one script at one node.
+// Package transport sends scripts to one Redis node and returns the replies. Calls use shared
+// connections, or a client of the caller; messages use a subscription. Package node is its
+// interface for users. Package transport also has the primitive of a lock: one script at one node.
 //
-// Each script is sent exactly once, because one whose reply was lost may have run. Every call has its own deadline. A call
-// that fails at the node returns a *[quorumlock.NodeError].
+// No script is sent twice, because one with a lost reply may have run. Every call has its own
+// deadline. A call that fails at the node returns a *[quorumlock.NodeError].
 package transport
 
 import (
@@ -26,10 +26,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Config is how a node is reached.
+// Config has the name and the connection settings of a node.
 type Config struct {
 	Name    string        // in errors and logs
-	Timeout time.Duration // of each call of the Node's own methods
+	Timeout time.Duration // limit of each call of the Node's own methods
 	TLS     *tls.Config   // nil: the default, if the URL asks for TLS
 	Dialer  Dialer        // nil: go-redis's
 
@@ -45,38 +45,39 @@ type Dialer = func(ctx context.Context, network, addr string) (net.Conn, error)
 // defaultTimeout is node.DefaultTimeout.
 const defaultTimeout = time.Second
 
-// Node is one Redis server, or a sentinel group or cluster that counts as one. It does no I/O before
-// it is used, and is safe for concurrent use. A nil Node, which is that of a zero node.Node, has an error.
+// Node is one Redis server, or a sentinel group or a cluster that counts as one. It does no I/O
+// before its first use, and is safe for concurrent use. A nil Node has an error.
 type Node struct {
 	config  Config
-	err     error // why it cannot be used
+	err     error // the reason why it is unusable; nil for a node of Dial
 	client  redis.UniversalClient
-	owned   bool // whether Close closes client
-	cluster bool // whether client spreads the locks over several servers
-	prompt  bool // whether client itself ends a call at its ctx's deadline
+	owned   bool // Close closes client
+	cluster bool // client spreads the locks over several servers
+	prompt  bool // client ends a call at its ctx's deadline
 
-	lanes    [2]*lane       // by quorum.Lane; nil if the calls go alone
+	lanes    [2]*lane       // by quorum.Lane; nil for a client of New
 	load     load           // of the lanes
 	workers  errgroup.Group // of the lanes
-	patience time.Duration  // for how long a lane tries to connect
+	patience time.Duration  // limit of a lane's attempt to connect
 	servers  servers        // of the lanes
 	dial     Dialer         // of the lanes
 	session  *redis.Options // of go-redis's handshakes for the lanes
 
-	unsent, late, recalled *quorumlock.NodeError // of calls that were not sent by their deadline, not answered by then, or recalled
+	// The errors of calls that were not sent by their deadline, not answered by then, or recalled.
+	unsent, late, recalled *quorumlock.NodeError
 
-	connecting atomic.Bool     // by a call that went alone: see connect
+	connecting atomic.Bool     // connect runs, after a single call
 	open       context.Context // done when the node is closed
 	end        context.CancelFunc
 
-	single single         // of a client that New was given
-	locks  *quorum.Client // of the node's own Mutexes, and of its own goroutines
+	single single         // for a client of New
+	locks  *quorum.Client // for the node's own Mutexes and goroutines
 	hub    hub
 	title  atomic.Pointer[string] // see Introduce
 	shards shards
 }
 
-// Dial is node.Dial. configure changes what it is given.
+// Dial does the work of node.Dial. configure changes the Config.
 func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	o, err := parse(rawURL)
 	if err != nil {
@@ -98,13 +99,12 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	if o.CredentialsProviderContext = n.config.Credentials; o.CredentialsProviderContext != nil && o.Username+o.Password != "" {
 		return nil, errs.Misusef("quorumlock: node %s: WithCredentials, and the URL has credentials: leave out one of them", n.config.Name)
 	}
-	// One try and no more: the quorum is what rides out a failure, and a refused connection is told
-	// at once.
+	// One try: the quorum covers a failure, and a refused connection must show at once.
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
 	if !strings.Contains(rawURL, "dial_timeout=") {
-		o.DialTimeout = n.config.Timeout // a subscription is opened under no other limit
+		o.DialTimeout = n.config.Timeout // a subscription has no other limit
 	}
 	dial := n.config.Dialer
 	if dial == nil {
@@ -122,14 +122,14 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	if protocol < 2 {
 		protocol = 3 // go-redis's default
 	}
-	o.OnConnect = func(ctx context.Context, conn *redis.Conn) error { // such as that of the subscriptions
+	o.OnConnect = func(ctx context.Context, conn *redis.Conn) error { // subscriptions, for one
 		n.servers.hear(serverOf(ctx, conn, protocol))
 		return nil
 	}
 	return n.start(redis.NewClient(o)), nil
 }
 
-// New is node.New. configure changes what it is given.
+// New does the work of node.New. configure changes the Config.
 func New(client redis.UniversalClient, configure func(*Config)) *Node {
 	n := &Node{config: Config{Name: "custom client"}}
 	n.err = n.adopt(client, configure)
@@ -150,7 +150,7 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 		n.cluster = true
 		n.config.Name, n.prompt = "cluster "+strings.Join(c.Options().Addrs, ","), c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
-		// Its wake-ups would be published on another of its servers than they are listened for.
+		// A Ring would publish wake-ups on another server than the listeners'.
 		err = errs.Misuse("quorumlock: node.New: a Ring is not one node: give each of its servers to a node of its own")
 	}
 	if e := n.configure(configure); e != nil {
@@ -162,14 +162,14 @@ func (n *Node) adopt(client redis.UniversalClient, configure func(*Config)) erro
 	return err
 }
 
-// Introduce sets the name that the server shows of the node's connections from now on. It is how redlock.New tells
-// redlock.Client.Diagnose of other clients which nodes its client has, and not for use elsewhere. A node of [New] ignores it.
+// Introduce sets the name that the server shows of the node's connections from now on: redlock.New
+// shows its client's nodes to redlock.Client.Diagnose of other clients. A node of [New] ignores it.
 func (n *Node) Introduce(name string) { n.title.Store(&name) }
 
 // errZero is the error of a node that neither Dial nor New made.
 var errZero = errs.Misuse("quorumlock: a zero node.Node is no node: use node.Dial or node.New")
 
-// Err returns why the node cannot be used: what New was given cannot work. It is nil for a node of Dial.
+// Err returns the reason why the node cannot be used, or nil: wrong arguments of New.
 func (n *Node) Err() error {
 	if n == nil {
 		return errZero
@@ -207,12 +207,12 @@ func (n *Node) start(client redis.UniversalClient) *Node {
 	n.hub.init(client)
 	n.servers.onMove = n.hub.reconnect
 	if n.cluster {
-		n.hub.before = n.askForShards // listeners that come before the first call need the answer, too
+		n.hub.before = n.askForShards // the first listener may come before the first call
 	}
 	return n
 }
 
-// Guardable returns why [quorumlock.WithRestartGuard] cannot be used with the node, or nil.
+// Guardable returns the reason why the node cannot have [quorumlock.WithRestartGuard], or nil.
 func (n *Node) Guardable() error {
 	if n.cluster {
 		return errs.Misusef("quorumlock: WithRestartGuard cannot watch over node %s, a cluster, whose servers restart one by one: use single servers or sentinel groups, or leave the option out", n.config.Name)
@@ -220,8 +220,8 @@ func (n *Node) Guardable() error {
 	return nil
 }
 
-// CheckName returns why the node can keep no lock of that name, or nil: what [quorumlock.CheckName] says, and in a cluster
-// all keys of a lock must be at one server.
+// CheckName returns the reason why the node cannot keep a lock of that name, or nil. It checks
+// [quorumlock.CheckName] and, for a cluster, that all keys of a lock are at one server.
 func (n *Node) CheckName(name string) error {
 	if n == nil {
 		return errZero
@@ -254,8 +254,8 @@ func (n *Node) Client() redis.UniversalClient {
 	return n.client
 }
 
-// Close ends what runs for the node and returns when all of it is gone. Leases of the node's own
-// Mutexes that are still held are lost: unlock first. A client that New was given stays open.
+// Close closes the node, and returns when its goroutines have ended. Held leases of the node's own
+// Mutexes are lost: unlock first. A client that New was given stays open.
 func (n *Node) Close() error {
 	if n == nil {
 		return nil

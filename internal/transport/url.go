@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// parse returns what a URL says. No error repeats what may be a password.
+// parse returns the options of a URL. No error repeats a possible password.
 func parse(rawURL string) (*redis.Options, error) {
 	const want = "use redis://user:password@host:6379/0, rediss:// or unix:///path, and percent-encode special characters"
 	if strings.TrimSpace(rawURL) != rawURL {
@@ -30,7 +30,8 @@ func parse(rawURL string) (*redis.Options, error) {
 		return nil, errs.Misusef("quorumlock: node.Dial: %q is not a scheme for a node: %s", u.Scheme, want)
 	}
 	if (u.User != nil) != strings.Contains(rawURL, "@") || strings.Count(rawURL, "@") > 1 {
-		// A password with a / or @ of its own ends early: its rest would be taken for a host or a path, and shown.
+		// A password with a / or @ ends early: its rest would be taken for a host or path, and
+		// shown.
 		return nil, errs.Misuse("quorumlock: node.Dial: the URL has an @ that does not end the password: " + want)
 	}
 	if u.Scheme == "unix" && u.Host != "" {
@@ -46,10 +47,11 @@ func parse(rawURL string) (*redis.Options, error) {
 	return o, nil
 }
 
-// hostAndPort is an address that somebody may take for a URL.
+// hostAndPort matches an address that may be taken for a URL.
 var hostAndPort = regexp.MustCompile(`^([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(/[0-9]+)?$`)
 
-// checkScheme says what to put before an address that has no scheme. url.Parse would take its host for one.
+// checkScheme returns an error with the scheme to add to an address without one. url.Parse would
+// take its host for the scheme.
 func checkScheme(rawURL string) error {
 	switch {
 	case rawURL == "":

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// work connects, and sends what is queued, until the lane is closed.
+// work connects, and sends the queue, until the lane is closed.
 func (l *lane) work() {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
@@ -27,7 +27,7 @@ func (l *lane) work() {
 	}
 }
 
-// wait waits for something to do, for that long at most; 0 is no limit.
+// wait waits until wake has a value, and no longer than limit; 0 is no limit.
 func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 	var over <-chan time.Time
 	if limit > 0 {
@@ -40,8 +40,9 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 	}
 }
 
-// connect makes the connection. It may take longer than a call may: calls are answered at their own deadlines meanwhile.
-// If it fails, all who wait are told. If it only takes too long, the next try is for those whose deadline has not come.
+// connect makes the connection, which may take longer than a call may take. Calls are answered at
+// their own deadlines meanwhile. If it fails, all queued calls fail. If it only takes too long, the
+// calls before their deadlines wait for the next try.
 func (l *lane) connect() {
 	ctx, cancel := context.WithTimeout(l.ctx, l.node.patience)
 	defer cancel()
@@ -55,7 +56,7 @@ func (l *lane) connect() {
 	case err == nil:
 		return
 	case l.ctx.Err() == nil && (ctx.Err() != nil || isTimeout(err)):
-		if time.Since(began) < retryConnect { // as happens with a unix socket whose backlog is full
+		if time.Since(began) < retryConnect { // such as at a unix socket with a full backlog
 			pause = retryConnect
 		}
 	default:
@@ -79,7 +80,7 @@ func (l *lane) connect() {
 	}
 }
 
-// retryConnect is the pause before another dial after one that has failed at once for want of time.
+// retryConnect is the pause after a dial that has timed out at once.
 const retryConnect = 10 * time.Millisecond
 
 func isTimeout(err error) bool {
@@ -117,7 +118,7 @@ func (l *lane) join(ctx context.Context) error {
 		l.node.servers.failed()
 		return err
 	}
-	if server == "" { // no witness can differ from it
+	if server == "" { // no witness can contradict it
 		cancel()
 	}
 	var other string
@@ -130,7 +131,7 @@ func (l *lane) join(ctx context.Context) error {
 	}
 	proves, err := l.node.servers.admit(l.number, k.Conn, server, other)
 	if err != nil {
-		_ = k.Close() // nothing was asked on it
+		_ = k.Close() // nothing was sent on it
 		k = nil
 	}
 	if !l.admitted(k, proves) {
@@ -140,7 +141,8 @@ func (l *lane) join(ctx context.Context) error {
 	return err
 }
 
-// admitted sets the connection, if there is one, and has its replies read.
+// admitted sets the connection, if there is one, and starts to read its replies. It returns false
+// if the lane is closed.
 func (l *lane) admitted(k *connection, proves bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,8 +161,8 @@ func (l *lane) admitted(k *connection, proves bool) bool {
 	return true
 }
 
-// dial opens a connection until ctx is done. Not every dialer heeds its ctx: a dial that takes longer goes
-// on, and its connection is for the next call of dial; its error is for nobody.
+// dial opens a connection until ctx is done. Not every dialer heeds its ctx. A late dial goes on:
+// its connection is for the next call of dial, and its error is dropped.
 func (l *lane) dial(ctx context.Context) (net.Conn, error) {
 	for ctx.Err() == nil {
 		begins := l.dialling == nil
