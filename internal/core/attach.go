@@ -81,7 +81,7 @@ func (m *Machine) attached(now Time, call Call, r Reply) {
 	switch {
 	case m.phase == Asking:
 		m.countAttach(now)
-	case r.Moved && m.phase >= Releasing && m.token > 0: // the hold has ended since
+	case r.Moved && m.phase >= Releasing && m.token > 0 && !m.returns: // the hold has ended since
 		m.call(Call{Do: Release, Whose: Former, Cell: call.Cell, Of: r.Of, Attempt: call.Attempt})
 	case m.phase >= Releasing && (lost || c.overtaken && r.Err == nil && r.OK):
 		m.call(Call{Do: m.undo(), Cell: call.Cell, Of: c.of, Attempt: call.Attempt})

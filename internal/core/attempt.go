@@ -14,7 +14,7 @@ import (
 func (m *Machine) ask(now Time) {
 	m.phase, m.attempt, m.successor = Asking, m.attempt+1, false
 	m.asked = now
-	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline = 0, 0, 0
+	m.giveUpAt, m.nextAttemptAt, m.handoffDeadline, m.limited = 0, 0, 0, false
 	m.refresh = m.refreshAfter()
 	m.chooseSlot()
 	for i := range m.Cells {
@@ -192,7 +192,7 @@ func (m *Machine) count(now Time) {
 		m.inherit(now)
 		return
 	}
-	m.majoritySlot(slotGranted)
+	m.compareSlots(slotGranted)
 	result := m.tallies().result(hasGranted, mayGrant)
 	switch {
 	case result == VoteWon:
@@ -249,8 +249,11 @@ func (m *Machine) limitWait(now Time) {
 	if m.giveUpAt == 0 {
 		m.giveUpAt = now.Mono + m.tolerance()
 	}
-	short := now.Mono + 3*m.patience()
-	if m.refusedByOthers && !m.cfg.Tries && short < m.giveUpAt && m.shortWaits < few && !m.tallies().some(keepsOut) {
+	if m.limited || !m.refusedByOthers || m.cfg.Tries || m.shortWaits == few || m.tallies().some(keepsOut) {
+		return
+	}
+	m.limited = true
+	if short := now.Mono + 3*m.patience(); short < m.giveUpAt {
 		m.giveUpAt = short
 		m.shortWaits++
 	}

@@ -107,18 +107,23 @@ type Machine struct {
 	phase Phase
 	Cells []Cell
 
-	tally      tally // the facts of the cells: see tallies
-	current    int32 // the cell of the step: its facts may have changed; -1 if none
-	changed    int   // counts changes to the facts of other cells
-	counted    int   // the value of changed at the last count of all cells
-	nextLook   int   // looksAgain: true once at most so many answers are missing
-	ownRefused bool  // a TryLock: refused, and only for ended holds of this client
+	tally      tally  // the facts of the cells: see tallies
+	current    int32  // the cell of the step: its facts may have changed; -1 if none
+	changed    int    // counts changes to the facts of other cells
+	counted    int    // the value of changed at the last count of all cells
+	steps      int    // counts the steps
+	compared   slotOf // the last comparison of slots: see compareSlots
+	comparedIn int    // the step of that comparison
+	comparedAt int    // the value of changed then
+	nextLook   int    // looksAgain: true once at most so many answers are missing
+	ownRefused bool   // a TryLock: refused, and only for ended holds of this client
 
 	attempt           int32
 	began             Time             // the call
 	asked             Time             // before the last attempt; the validity counts from here
 	successor         bool             // the last attempt's successor has the lock, or is about to
 	contestedAttempts int              // calls of tolerance, which doubles with each
+	limited           bool             // the attempt's wait was limited by limitWait
 	shortWaits        int              // attempts that did not wait for slow nodes: see limitWait
 	lastHolder        quorumlock.Owner // a TryLock: the contender that isUndecided met last
 	sameHolderCount   int              // consecutive attempts that met lastHolder
@@ -200,6 +205,7 @@ func (m *Machine) Until() time.Duration { return m.start.Mono + m.cfg.Drift.Vali
 func (m *Machine) Step(now Time, e Event) *Effects {
 	m.fx = Effects{Calls: m.fx.Calls[:0], Rounds: m.fx.Rounds[:0]}
 	m.tallies()
+	m.steps++
 	m.current = e.cell()
 	if m.phase == Holding {
 		m.checkDeadline(now)

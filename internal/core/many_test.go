@@ -16,14 +16,14 @@ type many struct {
 	trips int // calls of trip
 }
 
-func newMany(members int, tries bool) *many {
+func newMany(members int, tries bool, slots ...Slots) *many {
 	trees := make([]Tree, members)
 	for i := range trees {
 		trees[i] = Majority(3, 5)
 	}
 	m := &many{now: at(0)}
 	c := &Config{Tree: Every(trees), TTL: 10 * time.Second, HandTTL: 1800 * time.Millisecond, NodeTimeout: time.Second,
-		Drift: quorumlock.DefaultDrift(), Renew: true, Tries: tries}
+		Drift: quorumlock.DefaultDrift(), Renew: true, Tries: tries, Slots: slots}
 	m.Machine = New(c, func(int) time.Duration { m.trips++; return time.Millisecond }, 1)
 	m.step(Event{Kind: Start})
 	return m
@@ -56,6 +56,15 @@ func (m *many) acquires() []Call {
 		calls[i] = Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
 	}
 	return calls
+}
+
+// slots are those of n semaphores.
+func slots(n int) []Slots {
+	all := make([]Slots, n)
+	for i := range all {
+		all[i] = Slots{First: 5 * i, Cells: 5, Permits: 3}
+	}
+	return all
 }
 
 // The number of recounts of all cells depends neither on the number of cells nor on that of the
@@ -97,6 +106,17 @@ func TestAnAnswerCostsNoLookAtAllCells(t *testing.T) {
 				m.step(Event{Kind: Turn, Cell: int32(i)})
 			}
 			m.step(Event{Kind: Cancel})
+			return m
+		},
+		"slots of semaphores": func(n int) *many {
+			m := newMany(n, false, slots(n)...)
+			m.answers(m.acquires(), yes)
+			m.answers(m.step(Event{Kind: Unlock}), yes)
+			return m
+		},
+		"slots that differ": func(n int) *many {
+			m := newMany(n, false, slots(n)...)
+			m.answers(m.acquires(), func(c Call) Reply { return Reply{OK: true, Token: 1, Slot: c.Cell % 5 % 2} })
 			return m
 		},
 		"tried while others have a member each": func(n int) *many {

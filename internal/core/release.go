@@ -98,7 +98,9 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 		return
 	}
 	m.phase, m.fx.Released = Over, true
-	m.released = Vote(result)
+	if m.released = No; result == VoteWon {
+		m.released = Yes
+	}
 	if m.park && !m.parked {
 		m.unpark()
 	}

@@ -63,40 +63,75 @@ func (m *Machine) slotAt(cell int) int32 {
 	return 0
 }
 
-// majoritySlot chooses the slot that most cells have, by has. It marks cells with another as apart.
-func (m *Machine) majoritySlot(has func(*Cell) (slot int32, ok bool)) {
-	for i := range m.slots {
-		s := &m.cfg.Slots[i]
-		cells := m.Cells[s.First : s.First+s.Cells]
-		best, most := int32(-1), 0
-		for j := range cells {
-			slot, ok := has(&cells[j])
-			n := 0
-			for l := range cells {
-				if other, ok2 := has(&cells[l]); ok && ok2 && other == slot {
-					n++
-				}
-			}
-			if n > most {
-				best, most = slot, n
-			}
-		}
-		for j := range cells {
-			slot, ok := has(&cells[j])
-			if apart := ok && slot != best; apart != cells[j].apart {
-				cells[j].apart = apart
-				m.changed++
-			}
-		}
-		if most > 0 {
-			m.slots[i] = best
-		}
+// slotOf is a slot that a cell may have.
+type slotOf uint8
+
+const (
+	slotGranted slotOf = iota + 1 // granted, and not taken back
+	slotHanded                    // handed over
+	slotWon                       // granted; may be released since
+	slotNamed                     // named as free
+)
+
+func (s slotOf) of(c *Cell) (slot int32, ok bool) {
+	switch s {
+	case slotGranted:
+		return c.slot, c.State == Granted
+	case slotHanded:
+		return c.handedSlot, c.Handed > 0
+	case slotWon:
+		return c.slot, c.Won
 	}
+	return c.vacant, c.named
 }
 
-func slotGranted(c *Cell) (int32, bool) { return c.slot, c.State == Granted }
+// compareSlots chooses, for each semaphore, the slot that most cells have. It marks cells with
+// another one as apart. If each step since the last comparison made the same one, and no step
+// changed more than its cell, it looks at the semaphore of that cell alone.
+func (m *Machine) compareSlots(which slotOf) {
+	same := m.compared == which && m.comparedIn >= m.steps-1 && m.comparedAt == m.changed
+	if i, is := m.semaphoreOf(int(m.current)); same && m.current >= 0 {
+		if is {
+			m.majoritySlot(i, which)
+		}
+	} else {
+		for i := range m.slots {
+			m.majoritySlot(i, which)
+		}
+	}
+	m.compared, m.comparedIn, m.comparedAt = which, m.steps, m.changed
+}
 
-func slotHanded(c *Cell) (int32, bool) { return c.handedSlot, c.Handed > 0 }
+// majoritySlot chooses the slot of one semaphore: see compareSlots.
+func (m *Machine) majoritySlot(i int, which slotOf) {
+	s := &m.cfg.Slots[i]
+	cells := m.Cells[s.First : s.First+s.Cells]
+	best, most := int32(-1), 0
+	for j := range cells {
+		slot, ok := which.of(&cells[j])
+		n := 0
+		for l := range cells {
+			if other, ok2 := which.of(&cells[l]); ok && ok2 && other == slot {
+				n++
+			}
+		}
+		if n > most {
+			best, most = slot, n
+		}
+	}
+	for j := range cells {
+		slot, ok := which.of(&cells[j])
+		if apart := ok && slot != best; apart != cells[j].apart {
+			cells[j].apart = apart
+			if m.counted == m.changed { // otherwise the next count is of all cells
+				m.tally.set(s.First+j, m.factsOf(s.First+j))
+			}
+		}
+	}
+	if most > 0 {
+		m.slots[i] = best
+	}
+}
 
 // chooseSlot chooses the slot for the next attempt.
 func (m *Machine) chooseSlot() {
@@ -110,11 +145,11 @@ func (m *Machine) chooseSlot() {
 		}
 	default:
 		m.oneSlot = m.isElsewhere()
-		m.majoritySlot(func(c *Cell) (int32, bool) { return c.vacant, c.named })
+		m.compareSlots(slotNamed)
 		if !m.oneSlot {
-			m.majoritySlot(func(c *Cell) (int32, bool) { return c.slot, c.Won })
+			m.compareSlots(slotWon)
 		}
-		m.majoritySlot(slotHanded)
+		m.compareSlots(slotHanded)
 	}
 	m.searchFrom = m.random()
 }

@@ -362,7 +362,7 @@ func (m *Machine) handedOver() bool {
 	if !m.tallies().some(hasHanded) {
 		return false
 	}
-	m.majoritySlot(slotHanded)
+	m.compareSlots(slotHanded)
 	return m.tallies().holds(hasInherited)
 }
 
