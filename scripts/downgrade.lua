@@ -21,10 +21,8 @@ redis.call('hset', KEYS[1], ARGV[1], string.format('%013.0f', now + ARGV[2]), 'm
 if not shared or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('pexpire', KEYS[1], ARGV[2])
 end
-local left = redis.call('pttl', KEYS[4])
-if left >= 0 and left < ARGV[2] + 86400000 then
-  redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000)) -- as in renew.lua
-end
+local key, ms = KEYS[4], ARGV[2]
+-- include outlive.lua
 if not shared then
   admit(nil, now, true, true)
 end

@@ -36,9 +36,7 @@ if ARGV[4] ~= 'back' then
   if not limit or redis.call('pttl', KEYS[1]) < tonumber(ARGV[3]) then
     redis.call('pexpire', KEYS[1], ARGV[3])
   end
-  local left = redis.call('pttl', KEYS[2])
-  if left >= 0 and left < ARGV[3] + 86400000 then
-    redis.call('pexpire', KEYS[2], string.format('%.0f', ARGV[3] + 93600000)) -- as in renew.lua
-  end
+  local key, ms = KEYS[2], ARGV[3]
+  -- include outlive.lua
 end
 return {1, last}

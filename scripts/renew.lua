@@ -22,9 +22,6 @@ end
 if not shares or redis.call('pttl', KEYS[1]) < tonumber(ARGV[2]) then
   redis.call('pexpire', KEYS[1], ARGV[2])
 end
-local left = redis.call('pttl', KEYS[2])
-if left >= 0 and left < ARGV[2] + 86400000 then
-  -- Two hours longer than needed, so that this is seldom done.
-  redis.call('pexpire', KEYS[2], string.format('%.0f', ARGV[2] + 93600000))
-end
+local key, ms = KEYS[2], ARGV[2]
+-- include outlive.lua
 return 1

@@ -121,11 +121,8 @@ if token == 0 or ARGV[4] == 'keep' and asked > token then
     redis.call('set', KEYS[4], string.format('%.0f', token), 'px', string.format('%.0f', math.max(left, ARGV[2] + 93600000 + ahead)))
   end
 else
-  local left = redis.call('pttl', KEYS[4])
-  if left >= 0 and left < ARGV[2] + 86400000 then
-    -- Two hours longer than needed, so that this is seldom done.
-    redis.call('pexpire', KEYS[4], string.format('%.0f', ARGV[2] + 93600000))
-  end
+  local key, ms = KEYS[4], ARGV[2]
+  -- include outlive.lua
 end
 local ends = string.format('%013.0f', math.floor(now / 1000) + ARGV[2])
 local again = redis.call('hset', KEYS[1], ARGV[1], ends, 'mode', 'shared') == 0
