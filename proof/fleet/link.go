@@ -16,7 +16,7 @@ type link struct {
 	cutBack     int
 	stalled     int      // faults that hold up calls
 	asked       bool     // the client waits for a chance to send
-	held        []*event // what came meanwhile
+	held        []*event // calls delayed by a stall
 }
 
 // connection carries calls and replies, each in order. So after a lost one nothing more arrives.

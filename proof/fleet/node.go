@@ -16,7 +16,7 @@ type node struct {
 	wall      scriptmodel.Time // shown at the beginning, with all steps since
 	down      int              // faults that keep it down
 	frozen    int              // faults that keep it from running anything
-	held      []*event         // what came meanwhile
+	held      []*event         // events that arrived while it was frozen
 	histories int
 	forgot    bool                  // scripts
 	knows     map[*wire.Script]bool // since then

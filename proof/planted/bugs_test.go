@@ -1,7 +1,7 @@
-// Package planted has the planted bugs: what other libraries got wrong, and what this one could. Each must be noticed by
-// its proofs.
+// Package planted has the planted bugs: mistakes of other libraries, and possible ones of this
+// library. The proofs of each must notice it.
 //
-//	go test ./proof/planted -planted all -v              every bug, with what notices it
+//	go test ./proof/planted -planted all -v              every bug, and its finder
 //	go test ./proof/planted -planted 'drift|token' -v    some of them
 package planted
 
