@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// slotScene is a semaphore with holders, waiters and successors of theirs. Now and then something is missing, or strange. The
-// next call is likely to be about one of them.
+// slotScene is a semaphore with holders, waiters and their successors. Now and then a part is
+// missing, or strange. The next call is likely to be about one of them.
 func (g *generator) slotScene() command {
 	name, ms, permits := g.name, int64(g.now/1000), pick(g, 1, 2, 2, 3, 3, 17)
 	expires := ms + pick[int64](g, 5000, 5000, 50_000)
