@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// describe says on what is measured, and with what.
+// describe returns a line about the machine and the versions of the programs.
 func describe(ctx context.Context, f *fleet) string {
 	redis, err := f.redis.version(ctx)
 	if err != nil {

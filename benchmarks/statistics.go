@@ -47,7 +47,7 @@ func median(xs []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// quartile returns the n-th quartile of sorted numbers: a number that is among them, the lower of two for
+// quartile returns the n-th quartile of sorted numbers: one of the numbers, the lower of two for
 // the first and the higher for the third, so that the two enclose at least half of them.
 func quartile(sorted []float64, n int) float64 {
 	at := float64(n) * float64(len(sorted)-1) / 4
