@@ -10,7 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/integration/redisimage"
 )
 
-// Without a registry, servers run on an image of what is installed on this machine, and without any settings.
+// Without a registry, servers run on an image built from this machine's programs, without any
+// settings.
 func TestImageBuiltHereServes(t *testing.T) {
 	needServers(t)
 	var said []string
