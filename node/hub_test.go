@@ -37,7 +37,8 @@ func listen(n *node.Node, channel string) *ear {
 	return e
 }
 
-// check waits until nothing more happens without time passing, and checks what was heard since last.
+// check waits until nothing more happens without time passing, and checks the messages heard since
+// last.
 func (e *ear) check(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -257,7 +258,8 @@ func TestCloseEndsTheConnectionAndItsListeners(t *testing.T) {
 	})
 }
 
-// A client that the caller closes too early takes the subscription with it; the node must close still.
+// A client that the caller closes too early takes the subscription with it. The node must still
+// close.
 func TestAClientClosedUnderItsListenersEndsTheSubscription(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext})

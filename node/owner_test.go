@@ -53,8 +53,8 @@ func TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing(t *testing.T) {
 	})
 }
 
-// Every owner that ends in a number holds the lock, and its hold is nobody else's to give back: not by waiters that come, try again, are
-// cancelled or run out of time, nor by those whose number is in the owner.
+// Every owner that ends in a number holds the lock. Waiters that come, try again, are cancelled or
+// run out of time do not release it, nor do waiters with the owner's number.
 func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 	for _, owner := range goodOwners {
 		locktest.Run(t, string(owner), func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 	}
 }
 
-// A waiter's number is known to those in the same queue, and the next ones are easily guessed: an owner that
-// looks like what is handed to a waiter must not be accepted, or must be safe.
+// A waiter's number is known to others in the same queue, and the next ones are easily guessed. An
+// owner that looks like a waiter's successor must be refused, or must be safe.
 func TestAnOwnerThatLooksLikeAWaitersOwnIsRefusedOrSafe(t *testing.T) {
 	for ahead := range 4 {
 		locktest.Run(t, fmt.Sprint("the waiter's number and ", ahead), func(t *testing.T) {

@@ -145,7 +145,8 @@ func TestACallOfAStalledNodeEndsAtItsTimeout(t *testing.T) {
 				servers, nodes := locktest.Nodes(t, 1, node.WithTimeout(80*time.Millisecond))
 				n := nodes[0]
 				if !dialled {
-					own := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour}) // go-redis looks up a name outside the bubble
+					// go-redis looks up a name outside the bubble.
+					own := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour})
 					n = node.New(own, node.WithTimeout(80*time.Millisecond), node.WithName("node-1"))
 					defer func() {
 						if err := errors.Join(n.Close(), own.Close()); err != nil {
@@ -153,7 +154,8 @@ func TestACallOfAStalledNodeEndsAtItsTimeout(t *testing.T) {
 						}
 					}()
 				}
-				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil { // it is connected
+				// It connects.
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 					t.Fatal(err)
 				}
 				servers[0].Stall()
@@ -220,7 +222,8 @@ func know(t *testing.T, n *node.Node) {
 	}
 }
 
-// An entry that may have been made is not taken back: the same call again would lose what it confirms.
+// An entry with an unknown outcome is not undone: the same call again would lose the entry that it
+// confirms.
 func TestAnEntryWhoseReplyIsLostCanBeMadeAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {

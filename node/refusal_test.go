@@ -19,7 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// refusing is a dialer of connections on which the server reads a line, answers, and closes the connection.
+// refusing is a dialer of connections on which the server reads a line, answers, and closes the
+// connection.
 func refusing(answer string) node.Dialer {
 	return func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
@@ -70,7 +71,8 @@ func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	})
 }
 
-// The error of a call without a connection names an exhausted pool of the client. go-redis's pools cannot be in two bubbles.
+// The error of a call without a connection names an exhausted pool of the client. go-redis's pools
+// cannot be in two bubbles.
 func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {
 	server := embedded.Start("node")
 	defer server.Close()

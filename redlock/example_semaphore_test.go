@@ -43,8 +43,9 @@ func ExampleSemaphore() {
 	// true true
 }
 
-// several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect them: two callers that have a permit each
-// and wait for another would wait for ever. What it returns releases them.
+// several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect
+// them: two callers with one permit each would wait for each other for ever. unlock releases the
+// permits.
 func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock func() error, err error) {
 	var permits []*quorumlock.Lease
 	held, cancel := context.WithCancel(ctx) // the permits' contexts descend from it
@@ -59,7 +60,8 @@ func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock f
 	err = quorumlock.Do(ctx, gate, func(collecting context.Context) error {
 		stop := context.AfterFunc(collecting, cancel) // the gate is lost
 		for len(permits) < n {
-			p, err := pool.Lock(held) // not the context of another permit, whose slot it would enter
+			// Not with the context of another permit: it would enter that permit's slot.
+			p, err := pool.Lock(held)
 			if err != nil {
 				return err
 			}

@@ -151,7 +151,7 @@ func ExampleMutex() {
 	lease, err := client.Mutex("leader").Lock(ctx)
 	exitOn(err)
 
-	// The watchdog does this by itself, for as long as the process lives and a quorum of the nodes does.
+	// The watchdog does this by itself, while the process lives and a quorum of the nodes answers.
 	before := lease.ValidUntil()
 	exitOn(lease.Extend(ctx))
 	fmt.Println("extended:", lease.ValidUntil().After(before))

@@ -9,8 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// reserved are the prefixes of the keys and channels that go with the key of a lock, and what each is for. (Redisson:
-// RedissonLock, RedissonBaseLock, RedissonFencedLock, RedissonFairLock, RedissonReadLock.)
+// reserved are the prefixes of the keys and channels that go with the key of a lock, with their
+// uses. (Redisson: RedissonLock, RedissonBaseLock, RedissonFencedLock, RedissonFairLock,
+// RedissonReadLock.)
 var reserved = []struct{ prefix, use string }{
 	{"quorumlock_", "this library keeps who waits for a lock"},
 	{"redisson_lock_token:", "the fencing tokens of locks are kept"},

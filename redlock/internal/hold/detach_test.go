@@ -136,7 +136,8 @@ func TestAnAttachedLeaseIsHandedOver(t *testing.T) {
 	})
 }
 
-// Of several that attach at the same time, one gets the hold, even if each reaches another node first.
+// Of several callers that attach at the same time, one gets the hold, even if each reaches another
+// node first.
 func TestOneOfSeveralAttaches(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
 		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
@@ -298,7 +299,8 @@ func TestADetachWithoutAQuorumReleases(t *testing.T) {
 	})
 }
 
-// A minority that was away during the Detach, or during the Attach, does no harm, and is clean in the end.
+// A minority that was away during the Detach, or during the Attach, does no harm, and is clean in
+// the end.
 func TestAMinorityThatWasAwayIsCleanInTheEnd(t *testing.T) {
 	for name, away := range map[string][2]bool{"detach": {true, false}, "attach": {false, true}, "both": {true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -465,7 +467,7 @@ func TestAttachRefusesWhatIsNoTextOfItsLock(t *testing.T) {
 	})
 }
 
-// A client that ends leaves what it has detached, and an Attach that it was about to make leaves the text.
+// A client that ends leaves its detached holds, and a pending Attach of it leaves the text.
 func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 4, 3)
@@ -495,7 +497,8 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 	})
 }
 
-// An Attach that wins in the moment of a Shutdown leaves the hold to others, for as long as it was to be kept.
+// An Attach that wins in the moment of a Shutdown leaves the hold to others, for the time of the
+// Detach.
 func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -529,7 +532,8 @@ func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 	})
 }
 
-// Under the restart guard, a server that was restarted with an old snapshot does not let a late text in.
+// Under the restart guard, a server that was restarted with an old snapshot does not accept a late
+// text.
 func TestAQuarantinedNodePassesNothingOn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithRestartGuard(time.Minute))

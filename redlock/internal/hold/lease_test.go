@@ -62,7 +62,7 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	})
 }
 
-// The replies to a renewal come when the deadline has passed: a lease that was told lost stays lost, to
+// The replies to a renewal come when the deadline has passed: a lease reported lost stays lost, to
 // the nanosecond.
 func TestRenewalAnsweredAfterTheDeadlineChangesNothing(t *testing.T) {
 	for _, after := range []time.Duration{0, 1, time.Millisecond, 100 * time.Millisecond} {
@@ -151,7 +151,8 @@ func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
 		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
 			t.Errorf("Unlock: %v, want ErrLost", err)
 		}
-		// The nodes that were forced last refused it: one renewal finds that out, the next gets them.
+		// The nodes that were forced last refused it: one renewal finds that out, and the next
+		// restores them.
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.HoldsAll(t, servers, next)
 		locktest.Unlock(t, next)

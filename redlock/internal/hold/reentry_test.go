@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
-// Goroutines that are started with a lease's context all get in, unless the lock refuses that. Its own lease is no obstacle after it
-// has ended.
+// Goroutines that are started with a lease's context all enter, unless the lock refuses that. Its
+// own lease is no obstacle after it has ended.
 func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
 	once := quorumlock.WithoutReentry()
 	locktest.Bubble(t, func(t *testing.T) {

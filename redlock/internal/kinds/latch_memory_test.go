@@ -77,7 +77,7 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 	}
 }
 
-// A Wait that waits finds out that the latch is gone, and keeps it otherwise, however long that takes.
+// A pending Wait notices if the latch is gone, and otherwise keeps it for as long as it waits.
 func TestAWaitKeepsTheLatch(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithRetention(time.Minute))
@@ -98,8 +98,8 @@ func TestAWaitKeepsTheLatch(t *testing.T) {
 	})
 }
 
-// A node that is out of reach for longer than the retention has forgotten what it had. So what is used is kept by a quorum
-// as a whole, not one id here and the other there.
+// A node that is out of reach for longer than the retention has forgotten its ids. So a quorum
+// keeps a latch in use as a whole, not one id here and the other there.
 func TestALatchThatIsUsedIsKeptAsAWhole(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
@@ -131,7 +131,8 @@ func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 	})
 }
 
-// A latch that is gone may be made again, by a caller that has not seen it. Those who have seen it are told.
+// A latch that is gone may be made again, by a caller that has not seen it. Callers that have seen
+// it get an error.
 func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

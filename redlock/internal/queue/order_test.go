@@ -37,7 +37,8 @@ func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
 			other = append(other, int(order.Add(1)))
 			locktest.MustUnlock(t, lease)
 		})
-		time.Sleep(time.Second) // a refresh: those who come at one instant may not all be counted at first
+		// A refresh: callers of one instant may not all be counted at first.
+		time.Sleep(time.Second)
 		in, err := clients[0].Inspect(t.Context(), "x")
 		if err != nil {
 			t.Fatal(err)

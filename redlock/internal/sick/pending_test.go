@@ -21,8 +21,8 @@ import (
 // blip is how long a node is out of reach in these tests.
 const blip = 100 * time.Millisecond
 
-// blips are the ways in which a node is out of reach for a moment. Each begins now, or with the next script, and
-// is over by itself.
+// blips are the ways in which a node is out of reach for a moment. Each begins now, or with the
+// next script, and ends by itself.
 var blips = []struct {
 	name  string
 	begin func(s *embedded.Server)
@@ -50,7 +50,8 @@ func once(hook func(func(embedded.Run)), f func()) {
 	hook(func(embedded.Run) { done.Do(f) })
 }
 
-// dies makes a server run one more script, whose reply is lost, and refuse connections for a moment then.
+// dies makes a server run one more script, whose reply is lost, and refuse connections for a moment
+// then.
 func dies(s *embedded.Server) {
 	once(s.After, func() {
 		s.Kill()
@@ -58,8 +59,8 @@ func dies(s *embedded.Server) {
 	})
 }
 
-// areFree checks that locks are free to whoever comes, a second after the last blip, and that no node has anything
-// of them.
+// areFree checks that locks are free to any caller, a second after the last blip, and that no node
+// has any key of them.
 func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 	t.Helper()
 	time.Sleep(time.Second)
@@ -84,8 +85,8 @@ func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 	}
 }
 
-// Where a lock was handed over while a node was out of reach, the node has it as the former holder's. It has a vote
-// for the next one as soon as it has released.
+// Where a lock was handed over while a node was out of reach, the former holder still has it at
+// that node. The node has a vote for the next one as soon as it has released.
 func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 	for _, tt := range blips {
 		locktest.Run(t, tt.name, func(t *testing.T) {
@@ -177,7 +178,8 @@ func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// Somebody closes the client while its Shutdown waits for a node that is to be told: both return, and nothing runs on.
+// The client is closed while its Shutdown waits for a node with a pending release: both return, and
+// nothing runs on.
 func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 	for _, tt := range blips {
 		locktest.Run(t, tt.name, func(t *testing.T) {
@@ -212,8 +214,9 @@ func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 	}
 }
 
-// What three nodes missed, one after the other, is sent again when each answers: the release of an Unlock, which returned nil since
-// the other four had released; the release of a grant that was not heard; the leave of a waiter that was cancelled.
+// The requests that three nodes missed, one after the other, are sent again when each answers: the
+// release of an Unlock, which returned nil since the other four had released; the release of a
+// grant with a lost reply; the leave of a cancelled waiter.
 func TestWhatANodeMissedIsSentAgainWhenItAnswers(t *testing.T) {
 	for i, tt := range blips {
 		for what, miss := range map[string]func(t *testing.T, c *redlock.Client, s *embedded.Server){
@@ -273,8 +276,9 @@ func TestAGrantOfAFailedAttemptIsGivenBackWhenTheNodeAnswers(t *testing.T) {
 	})
 }
 
-// Many blips, never two at once, while several clients use several locks in all ways. No lock is ever blocked for longer than a
-// moment, and nothing is left a second after the last blip. The simulation has no such plans.
+// Many blips, never two at once, while several clients use several locks in all ways. No lock is
+// ever blocked for longer than a moment, and nothing is left a second after the last blip. The
+// simulation has no such plans.
 func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		names := []string{"x", "y", "z"}

@@ -129,7 +129,7 @@ func TestAShortFaultOfAnAddressEndsWithoutCalls(t *testing.T) {
 	})
 }
 
-// The locks' connection is not renewed, but the subscription that a waiter opens leads to another server.
+// The locks' connection is not renewed, but the subscription of a waiter leads to another server.
 func TestASubscriptionShowsThatAnAddressIsThatOfSeveralServers(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 2)

@@ -12,9 +12,9 @@ import (
 // errStale says that a write came with a lower fencing token than an earlier one.
 var errStale = errors.New("stale fencing token")
 
-// resource is what the lock protects: a small store that checks fencing tokens, as a database would
-// with "update ... where token <= ?". It also watches who uses it, which real stores need not do: that
-// is how the demo knows whether the lock keeps what it promises. It is safe for concurrent use.
+// resource is the resource behind the lock: a small store that checks fencing tokens, as a database
+// would with "update ... where token <= ?". It also watches its users, which real stores need not
+// do: so the demo knows whether the lock keeps its promises. It is safe for concurrent use.
 type resource struct {
 	stale func(token, highest uint64) bool // the fencing rule; only tests have another
 
