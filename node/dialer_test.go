@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// said is what go-redis writes to its logger, which is one for the whole program.
+// said has the log of go-redis. The whole program has one logger.
 type said struct {
 	mu    sync.Mutex
 	lines []string

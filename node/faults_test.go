@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// faulty is a server that knows no command but scripts, to which it replies as the test says.
+// faulty is a server that knows no command but scripts, with the test's replies.
 type faulty struct {
 	reply  string // to a script
 	ends   bool   // the connection ends with the first reply to a script

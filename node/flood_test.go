@@ -91,7 +91,7 @@ func startFlood(t *testing.T, after int, first, then string) (addr string, ended
 	}), end
 }
 
-// floods are what a server may send that is no reply of Redis, and what the error says then.
+// floods are streams of a server that are no reply of Redis, each with a part of the error.
 var floods = map[string]struct{ first, then, want string }{
 	"a line without end":            {"+", "a", "a line of more than 65536 bytes"},
 	"a huge array":                  {"*2000000000\r\n", "", "a reply of 2000000000 elements"},
@@ -188,14 +188,14 @@ func mustClose(t *testing.T, n *node.Node) {
 	}
 }
 
-// What one pipeline was sent from is not kept for ever, if it was long.
+// The memory of a long pipeline is not kept for ever.
 func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) { keepsNoLongPipeline(t, n) })
 }
 
 func keepsNoLongPipeline(t *testing.T, n *node.Node) {
 	heap := func() uint64 {
-		for range 4 { // what a sync.Pool has goes with the second
+		for range 4 { // the second empties a sync.Pool
 			runtime.GC()
 		}
 		var m runtime.MemStats

@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// ear keeps what a listener heard. It is safe for concurrent use.
+// ear has the messages that a listener heard. It is safe for concurrent use.
 type ear struct {
 	mu    sync.Mutex
 	heard []string
@@ -73,7 +73,7 @@ func connections(t *testing.T, s *embedded.Server, want int) {
 func TestAListenerHearsItsChannelOnceTheSubscriptionStands(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		a, b := listen(n, "a"), listen(n, "b")
-		a.check(t, "") // what was told before it stood may have been missed
+		a.check(t, "") // messages before the subscription may have been missed
 		b.check(t, "")
 		for i := range 3 {
 			s.Redis.Publish("a", fmt.Sprint(i))
@@ -321,7 +321,7 @@ func (c failsOnce) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// What is heard on other channels must not put off the next try.
+// Messages on other channels must not put off the next try.
 func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var failed atomic.Bool

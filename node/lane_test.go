@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// asked collects what Do answers.
+// asked collects the answers of Do.
 type asked struct {
 	mu      sync.Mutex
 	answers map[string]int
@@ -75,7 +75,7 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// notSent reports whether an error says that the call was not sent.
+// notSent reports whether an error means that the call was not sent.
 func notSent(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
@@ -154,7 +154,7 @@ func (p *tap) sent(key string) int {
 	return times
 }
 
-// A lone call is sent at once. What is asked until it is answered goes together.
+// A lone call is sent at once. Calls until its answer go together.
 func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		a := newAsked()
@@ -325,7 +325,7 @@ func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
 	})
 }
 
-// Close answers whoever waits, whether the call was sent or not.
+// Close answers all waiting calls, sent or not.
 func TestCloseAnswersEveryCall(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()
@@ -618,7 +618,7 @@ func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
 	}
 }
 
-// What is recalled leaves its place in a full queue to others.
+// A recalled call leaves its place in a full queue to others.
 func TestWhatIsRecalledCountsNoMore(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()

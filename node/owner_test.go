@@ -26,7 +26,7 @@ var goodOwners = []quorumlock.Owner{
 	uuid + ":1", "b5bf3b5c:44", "web-7.example.com-4711~" + uuid + ":18446744073709551615", "a:b:c:0", "A_b+c=d@e,f;g?h!i#j%k&l(m)n[o]p{q}r|s^t'u\"v<w>x$y\\z:1",
 }
 
-// badOwners are those that scripts and messages could take for something else.
+// badOwners are owners that scripts and messages could mistake for something else.
 var badOwners = []quorumlock.Owner{
 	"*", "", "a b:1", "x/1", uuid + ":3/1", uuid + ":3/", "x/1:1", quorumlock.Owner(strings.Repeat("a", 298) + ":1"),
 	"**:1", "a*:1", "*:1", "a", "a:", "a:b", "a:1x", "a:-1", "a:+1", "a:1.5", "a:0x1", "a:1e3", " a:1", "a:1 ", "a\t:1", "a:1\n", "\x00a:1", "a\x7f:1", "é:1", "a:١", "\xff:1", "🔒:1",

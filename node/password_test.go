@@ -50,7 +50,7 @@ func FuzzNoPasswordIsEverShown(f *testing.F) {
 	})
 }
 
-// seen is all that is to be seen of the node at a URL, or of the error that says why there is none.
+// seen is the visible text of the node at a URL, or of the error of Dial.
 func seen(rawURL string) string {
 	n, err := node.Dial(rawURL, node.WithDialer(func(_ context.Context, network, addr string) (net.Conn, error) {
 		return nil, io.ErrUnexpectedEOF

@@ -103,7 +103,7 @@ func eachCall(f func(name string, call func(ctx context.Context, n *node.Node) e
 func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
-		servers[0].Kill() // whatever is sent would fail otherwise
+		servers[0].Kill() // any request would fail
 		const all = "Acquire Renew Release ForceRelease Inspect"
 		for _, tt := range []struct {
 			what, calls string
@@ -209,7 +209,7 @@ func TestAnAcquireWhoseCallerHasGoneIsUndone(t *testing.T) {
 	})
 }
 
-// know makes n connect, and its server know the scripts: what is sent next is sent once.
+// know makes n connect, and its server know the scripts: later calls are sent once.
 func know(t *testing.T, n *node.Node) {
 	t.Helper()
 	eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {

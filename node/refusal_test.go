@@ -58,7 +58,7 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 	}
 }
 
-// The error of an accepted connection is its own, whatever the server refused before.
+// The error of an accepted connection is its own, even after earlier refusals of the server.
 func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// What the rows are about.
+// The variables of the rows.
 var (
 	ctx         = context.Background()
 	client      *redlock.Client

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Two licences, and three who want one. The number of the slot says which licence it is.
+// Two licences for three callers. The number of the slot is the number of the licence.
 func ExampleSemaphore() {
 	nodes, servers := dialAll() // node.Dial, five times
 	defer closeAll(servers)
@@ -78,7 +78,7 @@ func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock f
 	return unlock, nil
 }
 
-// Ten jobs need two of three permits each. Whoever comes first to the gate gets them first.
+// Ten jobs need two of three permits each. The first at the gate gets them first.
 func ExampleSemaphore_several() {
 	nodes, servers := dialAll() // node.Dial, five times
 	defer closeAll(servers)

@@ -97,7 +97,7 @@ func ExampleDialEnv() {
 	defer stop()
 
 	_, err := redlock.DialEnv()
-	fmt.Println(errors.Is(err, quorumlock.ErrMisuse)) // it says which variable to set
+	fmt.Println(errors.Is(err, quorumlock.ErrMisuse)) // the error names the variable to set
 
 	exitOn(os.Setenv("QUORUMLOCK_NODES", strings.Join(urls, ",")))
 	defer os.Unsetenv("QUORUMLOCK_NODES") //nolint:errcheck // the example ends here
@@ -128,7 +128,7 @@ func ExampleClient() {
 	})
 	fmt.Println(err)
 
-	// What cannot work is refused at once.
+	// Invalid arguments are refused at once.
 	_, err = redlock.New(nil)
 	fmt.Println(err)
 	_, err = redlock.New(nodes, quorumlock.WithQuorum(2))

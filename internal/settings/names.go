@@ -48,7 +48,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckPrefix returns what is wrong with a prefix for names, whatever name follows.
+// CheckPrefix returns an error for a prefix that no name makes valid.
 func CheckPrefix(p string) error {
 	if len(p) >= MaxName {
 		return errs.Misusef("quorumlock: WithPrefix(%.80q...) has %d bytes, and a name at most %d with its prefix: use a shorter prefix", p, len(p), MaxName)

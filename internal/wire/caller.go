@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
-// Terms are what all calls on one lock have in common.
+// Terms are the settings shared by all calls on one lock.
 type Terms struct {
 	TTL        time.Duration
 	HandTTL    time.Duration // of a handoff; 0 if nothing may be handed over

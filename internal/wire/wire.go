@@ -425,7 +425,7 @@ func IsRedisson(owner quorumlock.Owner) bool {
 	return owner != "" && !strings.Contains(string(owner), "~")
 }
 
-// Yield releases whatever an attempt has of the lock and queues its waiter again.
+// Yield releases everything that an attempt has of the lock, and queues its waiter again.
 func Yield(name string, owner quorumlock.Owner, e Entry) Call {
 	c := newCall(release, name, lockAll, who(owner), number(1), channel(), who(e.Waiter), arg{kind: aEntry, number: int64(e.Successor.Cell)})
 	c.entry = &e

@@ -50,7 +50,7 @@ func (f *forger) tell(server int, channel, message string) {
 	f.servers[server].Redis.Publish(channel, message)
 }
 
-// tellAll publishes a message at all servers, and waits until everybody has done what comes of it.
+// tellAll publishes a message at all servers, and waits until its effects are over.
 func (f *forger) tellAll(channel, message string) {
 	for i := range f.servers {
 		f.tell(i, channel, message)
@@ -58,7 +58,7 @@ func (f *forger) tellAll(channel, message string) {
 	synctest.Wait()
 }
 
-// channels returns all wake channels that somebody listens on.
+// channels returns all wake channels with a subscriber.
 func (f *forger) channels() []string {
 	var all []string
 	for _, s := range f.servers {
@@ -224,7 +224,7 @@ func untouched(t *testing.T, servers []*embedded.Server, lease *quorumlock.Lease
 	}
 }
 
-// forging runs a test of what a forger can do on three and on five nodes, with so many clients.
+// forging runs a test with a forger on three and on five nodes, with a number of clients.
 func forging(t *testing.T, clients int, test func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server)) {
 	for _, n := range []int{3, 5} {
 		locktest.Run(t, fmt.Sprint(n, " nodes"), func(t *testing.T) {

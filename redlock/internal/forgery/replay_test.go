@@ -174,7 +174,7 @@ func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
 	}
 }
 
-// A server with two addresses has one vote, whatever number a forger gives to the other address.
+// A server with two addresses has one vote, even if a forger numbers the other address.
 func TestAHandoffReplayedForAnotherCellDoesNotMakeASecondAddressCount(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 2)

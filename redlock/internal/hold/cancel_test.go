@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// situation is what a call meets that is cancelled.
+// situation is the state that a cancelled call finds.
 type situation struct {
 	name    string
 	prepare func(t *testing.T, servers []*embedded.Server)

@@ -88,7 +88,7 @@ func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
 	})
 }
 
-// The time of a text is that of the Detach, whatever the TTLs are.
+// The time of a text is that of the Detach, with any TTL.
 func TestATextEnds(t *testing.T) {
 	for _, d := range []time.Duration{time.Second, time.Minute} {
 		locktest.Run(t, d.String(), func(t *testing.T) {
@@ -328,7 +328,7 @@ func TestAMinorityThatWasAwayIsCleanInTheEnd(t *testing.T) {
 	}
 }
 
-// Whatever Detach refuses goes on.
+// A refused Detach leaves the hold as it is.
 func TestWhatCannotBeDetached(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithRestartGuard(time.Minute))

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// A lease without renewal ends by itself, on time, and Extend is what prolongs it.
+// A lease without renewal ends by itself, on time, and Extend prolongs it.
 func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
@@ -46,7 +46,7 @@ func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 	})
 }
 
-// Whoever unlocks a lease while another goroutine extends it has not lost it.
+// A lease that is unlocked while another goroutine extends it is not lost.
 func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

@@ -271,7 +271,7 @@ func TestStandbyTakesOverFromAProcessThatFails(t *testing.T) {
 	}
 }
 
-// What ends the wait is told apart: the caller's ctx, or nodes that do not answer.
+// The error shows the end of the wait: the caller's ctx, or nodes that do not answer.
 func TestStandbySaysWhyItEnds(t *testing.T) {
 	standby := quorumlock.Standby(time.Minute)
 	never := func(context.Context) error { t.Error("the job ran"); return nil }
@@ -291,7 +291,7 @@ func TestStandbySaysWhyItEnds(t *testing.T) {
 	})
 }
 
-// What a crash leaves ends with the TTL, and not with the period.
+// The remains of a crash end with the TTL, not with the period.
 func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

@@ -88,7 +88,7 @@ func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
 	})
 }
 
-// When a hold is lost all who entered are told, and each Unlock says so.
+// When a hold is lost, all callers that entered it are notified, and each Unlock returns ErrLost.
 func TestLossIsToldToAllWhoEntered(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)

@@ -183,7 +183,7 @@ func TestANodeThatForgotGetsTheHoldBack(t *testing.T) {
 	}
 }
 
-// What is freed by force goes to the waiter. The holder learns of it when it next renews.
+// A lock freed by force goes to the waiter. The holder learns of it at its next renewal.
 func TestForceUnlockPassesTheLockOnAndIsToldAtTheNextRenewal(t *testing.T) {
 	each(t, func(t *testing.T, _ string, servers []*embedded.Server, a, b process) {
 		if a.force == nil {

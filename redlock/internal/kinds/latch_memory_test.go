@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// As many nodes forget as may. Those who come then find what was done.
+// As many nodes forget as may. Later callers still find all ids.
 func TestALatchStaysOpenWhenAsManyForgetAsMay(t *testing.T) {
 	for _, tt := range []struct{ nodes, quorum int }{{3, 3}, {5, 4}, {5, 5}, {4, 3}} {
 		locktest.Run(t, fmt.Sprintf("%d of %d", tt.quorum, tt.nodes), func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 				} else {
 					locktest.Closed(t, waited)
 				}
-				synctest.Wait() // all nodes have answered: what comes later would make it once more
+				synctest.Wait() // all nodes have answered: a later answer would make the latch once more
 				forget(servers)
 				if err := l.Done(t.Context(), "c"); !errors.Is(err, quorumlock.ErrLatchForgotten) {
 					t.Errorf("Done: %v, want ErrLatchForgotten", err)

@@ -269,7 +269,7 @@ func TestASlowNodeDelaysNoLatch(t *testing.T) {
 	}
 }
 
-// Calls ride out a time without a quorum, log it once, and say why they failed.
+// Calls ride out a time without a quorum, log it once, and return the reason when they fail.
 func TestALatchRidesOutAnOutage(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		log, logger := locktest.Logger()

@@ -132,8 +132,8 @@ func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 	})
 }
 
-// A release hands the lock to all leading readers, and calls those that have not refreshed their
-// entries lately.
+// A release hands the lock to all leading readers, and calls readers with entries that were not
+// refreshed lately.
 func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -218,7 +218,7 @@ func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 	}
 }
 
-// A reader's lease is renewed, and lost at its own deadline, whatever the other readers do.
+// A reader's lease is renewed, and lost at its own deadline, independently of other readers.
 func TestEachReaderHasADeadlineOfItsOwn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

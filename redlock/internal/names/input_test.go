@@ -56,7 +56,7 @@ const (
 
 func of(opts ...quorumlock.Option) []quorumlock.Option { return opts }
 
-// Bad input is an error that names it and the fix, whatever the kind, and nothing is sent.
+// For every kind, bad input is an error that names it and the fix, and nothing is sent.
 func TestBadInputIsRefusedAtOnceByEachKind(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, tt := range []struct {

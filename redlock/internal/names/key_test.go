@@ -33,7 +33,7 @@ func newUser(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option
 
 type call = func(ctx context.Context, u user, key string) error
 
-// acquires is a call that gives back what it gets.
+// acquires is a call that releases the lock again.
 func acquires(of func(u user, key string) quorumlock.Locker, try bool) call {
 	return func(ctx context.Context, u user, key string) error {
 		l := of(u, key)
@@ -151,7 +151,7 @@ var calls = map[string]map[string]call{
 	},
 }
 
-// contents is what may be at a key when a call of another kind meets it.
+// contents are the possible values of a key that a call of another kind finds.
 var contents = []struct {
 	name   string
 	kind   string // empty if it is an application's
@@ -185,7 +185,7 @@ func foreign(put func(s *embedded.Server)) func(t *testing.T, u user, servers []
 	}
 }
 
-// dumps returns what the servers have, without token counters that a refused call may leave.
+// dumps returns the servers' data, without token counters that a refused call may leave.
 func dumps(servers []*embedded.Server, counter bool) (all []string) {
 	for _, s := range servers {
 		s.Redis.Del(wire.TokenKey("other"))
@@ -217,7 +217,7 @@ func TestAKeyOfAnotherKindIsReportedAtOnceAndLeftAlone(t *testing.T) {
 				for kind, of := range calls {
 					for name, do := range of {
 						if kind == tt.kind || kind == "latch" && some < 3 {
-							continue // what a latch is told at the third node stays
+							continue // a latch's id at the third node stays
 						}
 						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 						began := time.Now()
@@ -238,7 +238,7 @@ func TestAKeyOfAnotherKindIsReportedAtOnceAndLeftAlone(t *testing.T) {
 						if took > 100*time.Millisecond {
 							t.Errorf("%s of a %s took %v, want an answer at once", name, kind, took)
 						}
-						time.Sleep(2 * time.Second) // for what is given back
+						time.Sleep(2 * time.Second) // for pending releases
 						for i, after := range dumps(servers, counter) {
 							if after != before[i] {
 								t.Fatalf("%s of a %s: %s has\n%s\nwant it as it was:\n%s", name, kind, servers[i].Name, after, before[i])

@@ -52,7 +52,7 @@ func spread(all []contender, rng *rand.Rand, random bool) (longest time.Duration
 	return longest
 }
 
-// outcome is what a contender got, and how long it took.
+// outcome is the result of a contender, and its time.
 type outcome struct {
 	lease *quorumlock.Lease
 	err   error

@@ -45,7 +45,7 @@ func (c *crowd) come(t *testing.T, n int, name string) {
 	}
 }
 
-// die cuts all of them off. What they do about it from here on reaches no node.
+// die cuts all of them off. From here on they reach no node.
 func (c *crowd) die() { locktest.Each(c.paths, (*embedded.Server).Kill) }
 
 // giveUp cancels their calls and waits until they have returned.
@@ -89,7 +89,7 @@ const far = 100
 // shortLived is a holder's TTL, short compared with the time for which an entry far back is kept.
 const shortLived = 3 * time.Second
 
-// mortal returns a client whose leases have a short TTL, with a way to make it die.
+// mortal returns a client with a short TTL, and a function that cuts it off.
 func mortal(t *testing.T, servers []*embedded.Server) (c *redlock.Client, die func()) {
 	t.Helper()
 	c, paths := locktest.Another(t, servers, quorumlock.WithTTL(shortLived))

@@ -50,7 +50,7 @@ func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 	return two
 }
 
-// The promise holds while no node forgets, with a plain majority: this is what the guard is for.
+// With a plain majority, the promise holds while no node forgets: hence the guard.
 func TestRestartsWithoutDataMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
 	t.Parallel()
 	if !keepsTwoHolders(t) {
@@ -191,7 +191,7 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		_, _ = b.Inspect(t.Context(), "x") // finds the connection dead
 		time.Sleep(7500 * time.Millisecond)
 		_, _ = b.Inspect(t.Context(), "x") // connects again
-		pathsB[3].Stall()                  // what B sends to 4 arrives when its quarantine is over
+		pathsB[3].Stall()                  // B's requests to 4 arrive when its quarantine is over
 		locktest.Each(pathsB[:2], (*embedded.Server).Kill)
 		granted := make(chan *quorumlock.Lease, 1)
 		go func() {

@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// twoRenewals is how long two regular renewals take, and what a handoff has of its own.
+// twoRenewals is the time of two regular renewals, and of a handoff.
 const twoRenewals = 2*quorumlock.DefaultTTL/3 + 100*time.Millisecond
 
 // A node hands the lock over and its message is lost. It is renewed like the others, so it counts

@@ -161,7 +161,7 @@ func TestConnectionThatTakesLongerThanTheNodeTimeoutIsMadeAllTheSame(t *testing.
 		// A script takes 24 ms.
 		locktest.Each(servers, func(s *embedded.Server) { s.Delay(12 * time.Millisecond) })
 		lease := locktest.Lock(t, c.Mutex("x"))
-		time.Sleep(time.Second) // by then there is a connection to those that were late, too
+		time.Sleep(time.Second) // by then the late ones have a connection, too
 		locktest.Unlock(t, lease)
 		// A script that was sent as its time ran out, at a node that was out of reach for its
 		// release, is over with its TTL.

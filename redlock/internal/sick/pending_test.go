@@ -50,8 +50,8 @@ func once(hook func(func(embedded.Run)), f func()) {
 	hook(func(embedded.Run) { done.Do(f) })
 }
 
-// dies makes a server run one more script, whose reply is lost, and refuse connections for a moment
-// then.
+// dies makes a server run one more script without a reply, and then refuse connections for a
+// moment.
 func dies(s *embedded.Server) {
 	once(s.After, func() {
 		s.Kill()
@@ -70,7 +70,7 @@ func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 			t.Errorf("%s has %q, a second after it was back", s.Name, left)
 		}
 	}
-	c, _ := locktest.Another(t, servers) // none of whose connections has been cut
+	c, _ := locktest.Another(t, servers) // its connections were never cut
 	for _, name := range names {
 		if lease, err := c.Mutex(name).TryLock(t.Context()); err != nil {
 			t.Errorf("TryLock when nobody holds the lock: %v", err)
@@ -114,7 +114,7 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 	}
 }
 
-// Close ends what was yet to be sent again, as it ends everything.
+// Close drops pending releases, as it ends everything.
 func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 	for _, tt := range blips {
 		locktest.Run(t, tt.name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 			if took := time.Since(begin); took > time.Second {
 				t.Errorf("Close took %v", took)
 			}
-			synctest.Wait() // for those that are about to end
+			synctest.Wait() // for goroutines that are about to end
 			if left := locktest.AllGoroutines(); len(left) > 0 {
 				t.Errorf("Close returned, and goroutines are left:\n%s", strings.Join(left, "\n\n"))
 			}
@@ -331,7 +331,7 @@ func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 			s.LoseReplies(0)
 			s.After(nil)
 			arrive(s)        // it has no hook for resets any more
-			time.Sleep(blip) // what died with its last script is back
+			time.Sleep(blip) // a server that died with its last script is back
 		}
 		stop()
 		wg.Wait()

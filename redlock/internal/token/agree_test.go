@@ -75,7 +75,7 @@ func TestTokenCostsNoRaiseUsually(t *testing.T) {
 	})
 }
 
-// A raise that arrives when its owner's hold is over changes no counter, whoever holds by then:
+// A raise that arrives after its owner's hold changes no counter, with or without another holder:
 // otherwise the next grant could get the token of the one before.
 func TestLateRaiseLandsInNoOtherHold(t *testing.T) {
 	for _, held := range []bool{true, false} {

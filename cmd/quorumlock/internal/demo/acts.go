@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// job is what a worker does under the lock, and how most programs use it: take it, send its token
-// along with every write, stop when its context is done, and unlock whatever happens.
+// job is a worker's use of the lock, and that of most programs: it takes the lock, sends its token
+// with every write, stops when its context is done, and unlocks in all cases.
 func (d *demo) job(ctx context.Context, w int, work func(ctx context.Context) error) error {
 	lease, err := d.lock(w).Lock(ctx)
 	if err != nil {
@@ -185,7 +185,7 @@ func (d *demo) nodesBack(ctx context.Context) error {
 	return d.contend(ctx, func() {})
 }
 
-// pausedHolder: the one thing no lock can prevent, and what fencing tokens are for.
+// pausedHolder: the one case that no lock can prevent, and that needs fencing tokens.
 func (d *demo) pausedHolder(ctx context.Context) error {
 	d.act("A holder is paused for longer than its lease")
 	paused, err := d.lock(0, quorumlock.WithTTL(d.ttl/2), quorumlock.WithoutRenewal()).Lock(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// ErrBroken says that the lock did not keep a promise.
+// ErrBroken means that the lock did not keep a promise.
 var ErrBroken = errors.New("a promise was broken")
 
 // demo is one run.

@@ -59,7 +59,7 @@ func TestBrokenPromiseIsFound(t *testing.T) {
 		name  string
 		plant func(t *testing.T, d *demo)
 		act   func(*demo, context.Context) error
-		want  string // in what is broken
+		want  string // in the broken promise
 	}{
 		{
 			name:  "resource without fencing",

@@ -30,10 +30,10 @@ func (r *report) act(title string) {
 	r.line(r.paint(bold, fmt.Sprintf("%d. %s", r.acts, title)))
 }
 
-// say tells what happens.
+// say prints an event.
 func (r *report) say(format string, args ...any) { r.line("   " + fmt.Sprintf(format, args...)) }
 
-// promise tells whether a promise was kept.
+// promise prints whether a promise was kept.
 func (r *report) promise(kept bool, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if kept {
