@@ -57,7 +57,8 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 				} else {
 					locktest.Closed(t, waited)
 				}
-				synctest.Wait() // all nodes have answered: a later answer would make the latch once more
+				// All nodes have answered: a later answer would make the latch once more.
+				synctest.Wait()
 				forget(servers)
 				if err := l.Done(t.Context(), "c"); !errors.Is(err, quorumlock.ErrLatchForgotten) {
 					t.Errorf("Done: %v, want ErrLatchForgotten", err)
