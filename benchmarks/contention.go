@@ -80,8 +80,7 @@ func (j job) play(ctx context.Context, d design, clients []client) (figures, err
 	return measure(results, from, to, scripts), nil
 }
 
-// watch waits until the measured time is over, and returns its ends and the number of scripts in
-// it.
+// watch waits until the measured time is over, and returns its ends and its number of scripts.
 func (j job) watch(ctx context.Context, d design) (from, to time.Time, scripts int64, err error) {
 	admins := plainClients(j.Redis)
 	defer func() { err = errors.Join(err, closeClients(admins)) }()

@@ -52,9 +52,8 @@ type referee struct {
 	progress    func(format string, args ...any)
 }
 
-// run lets all entries of a contest take turns, in another order in each round. It runs more rounds
-// than the least if a bound lies within the spread of the figures: then one noisy minute could
-// decide.
+// run lets all entries of a contest take turns, in another order in each round. It runs more than
+// the least rounds if a bound lies within the spread of the figures: one noisy minute could decide.
 func (r referee) run(ctx context.Context, c *contest) error {
 	c.rounds = make(rounds)
 	for _, e := range c.entries {

@@ -1,5 +1,4 @@
-// Command benchmarks measures quorumlock beside other locks, and judges the project's promises of
-// speed.
+// Command benchmarks measures quorumlock beside other locks, and judges the promises of speed.
 //
 //	go run . -quick                        everything once, for a moment: does it work? (a minute)
 //	go run . -check                        everything, and status 1 if a promise is missed (30+ min)

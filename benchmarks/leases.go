@@ -12,8 +12,8 @@ import (
 )
 
 // besideLeases runs the load while the first client holds leases and renews them. It leaves the
-// client open: a release of all leases would take seconds, the process ends anyway, and the servers
-// are emptied.
+// client open: a release of all leases would take seconds, the process ends, and the servers are
+// emptied.
 func (j job) besideLeases(ctx context.Context, clients []client) (answer, error) {
 	leases, err := holdLeases(ctx, clients[0], j.Leases)
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 // unwinding is how long after the end a caller may wait for its last lock: longer than any TTL.
 const unwinding = 30 * time.Second
 
-// load lets many callers lock and unlock at the same time, and measures the pairs that begin in
-// time.
+// load lets many callers lock and unlock at once, and measures the pairs that begin in time.
 func (j job) load(ctx context.Context, d design) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute+j.Warm+j.Time+unwinding)
 	defer cancel()

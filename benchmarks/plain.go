@@ -26,8 +26,7 @@ var (
 )
 
 // plainClient is the least cost of a lock: an EVALSHA at all nodes in parallel to acquire, and one
-// to release, both waiting for all. It has no deadlines and no renewal, and does not handle
-// failures.
+// to release, both waiting for all. It has no deadlines and no renewal, and ignores failures.
 type plainClient struct{ clients []*redis.Client }
 
 func openPlain(addrs []string, _ int) (client, error) { return &plainClient{plainClients(addrs)}, nil }

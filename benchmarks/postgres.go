@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// startPostgres starts one server. An advisory lock is never written to a disk, so there is nothing
-// to sync.
+// startPostgres starts one server. An advisory lock is never written to a disk, so nothing is
+// synced.
 func startPostgres(ctx context.Context, dir string) (*service, error) {
 	initdb, program, err := postgresPrograms()
 	if err != nil {

@@ -46,8 +46,7 @@ func (c readersClient) lock(ctx context.Context, name string) (func(context.Cont
 	return lease.Unlock, nil
 }
 
-// readers compares readers of one name with callers that lock names of their own: no reader waits
-// for another.
+// readers compares readers of one name with callers of names of their own: readers do not wait.
 func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	var all []*contest
 	for _, n := range p.callers {

@@ -21,8 +21,7 @@ type redisServers struct {
 	admins []*redis.Client // for statistics and flushes, never for locks
 }
 
-// startRedis starts n servers. Durable ones write every change to a file and sync it before they
-// answer.
+// startRedis starts n servers. Durable ones sync every change to a file before they answer.
 func startRedis(ctx context.Context, dir string, n int, durable bool) (*redisServers, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {

@@ -59,8 +59,7 @@ func (r *report) part(p part, contests []*contest) {
 	}
 }
 
-// row has the medians of an entry, and the spread of the first column. It is nil without
-// measurements.
+// row has the medians of an entry, and the spread of the first column; nil without measurements.
 func (c *contest) row(e entry, columns []metric) []string {
 	if len(c.rounds.of(e.name, columns[0])) == 0 {
 		return nil

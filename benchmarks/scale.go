@@ -141,8 +141,7 @@ func (m *grown) usage() usage {
 	return u
 }
 
-// patient is for callers that all come at once: their cost is measured, not whether the servers
-// keep up.
+// patient is for callers that all come at once: the measure is their cost, not their speed.
 var patient = []quorumlock.Option{quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(20 * time.Second)}
 
 func (m *grown) name(i int) string { return fmt.Sprintf("%d:%d", m.round, i) }
@@ -325,8 +324,7 @@ func (m *grown) some(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// pending releases n leases while a node is frozen, thaws it, and waits until it has confirmed the
-// releases.
+// pending releases n leases while a node is frozen, thaws it, and waits for its confirmations.
 func (m *grown) pending(ctx context.Context) error {
 	leases, err := m.take(ctx)
 	if err != nil {

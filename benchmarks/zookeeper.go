@@ -17,8 +17,7 @@ import (
 // zookeeperJar is where Debian has the server.
 const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
-// startZooKeeper starts an ensemble of three. It syncs every write; to make that free, put dir in
-// memory.
+// startZooKeeper starts an ensemble of three. It syncs every write; dir in memory makes that free.
 func startZooKeeper(ctx context.Context, dir string) (*service, error) {
 	java, err := exec.LookPath("java")
 	if err == nil {

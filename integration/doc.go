@@ -23,11 +23,10 @@
 // A workload (workload_test.go, worker_test.go) is eight clients that lock, work, write to a store
 // that checks fencing tokens, and unlock; some work past their lease. TestPromisesHoldUnderFaults
 // strikes the nodes with one fault after the other meanwhile (faults_test.go; proxy_test.go and
-// clock_test.go for those of the network and of clocks; failover_test.go). Each time it checks
-// these promises: one holder at a time, by the holders' own deadlines; tokens rise with every
-// grant; the store accepts no stale token; a loss is reported by the deadline; calls return by
-// theirs; the work goes on; no key and no goroutine is left. Where nodes forget, the quorum is four
-// of five.
+// clock_test.go for those of the network and of clocks; failover_test.go). It checks these
+// promises: one holder at a time, by the holders' own deadlines; tokens rise with every grant; the
+// store accepts no stale token; a loss is reported by the deadline; calls return by theirs; the
+// work goes on; no key and no goroutine is left. Where nodes forget, the quorum is four of five.
 //
 // Porcupine also checks the clients' history: it looks for a valid order of all operations
 // (linear_test.go). A history without one is saved as a picture, for a browser, in the directory

@@ -53,8 +53,7 @@ func tells(t *testing.T, told <-chan election.Leader, value string) election.Lea
 }
 
 // A leader that is stopped past its lease still believes that it leads until it is continued.
-// Others lead meanwhile. It learns of the loss before its next call returns, and its proclamation
-// is refused.
+// Others lead meanwhile. It learns of the loss before its next call returns, and cannot proclaim.
 func TestLeaderThatIsStoppedPastItsLeaseLearnsBeforeItsNextCallReturns(t *testing.T) {
 	needServers(t)
 	t.Cleanup(func() { noLocks(t, five, patience) })

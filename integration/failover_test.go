@@ -113,7 +113,7 @@ func (g *group) node(t *testing.T) *node.Node {
 	}), node.WithName("group"))
 }
 
-// A failover may lose the writes that the replica had not got yet. The group is a node again
+// A failover may lose the writes that the replica had not got. The group is a node again
 // afterwards.
 func failover(t *testing.T, f fleet) {
 	g := startGroup(t)

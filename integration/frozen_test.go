@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// A client waits for its server for ever, and ignores the context. Yet every call on the node has
-// its own limit.
+// A client waits for its server for ever, and ignores the context. Yet every call on the node has a
+// limit.
 func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
 	needServers(t)
 	const limit, ttl = 200 * time.Millisecond, 3 * time.Second

@@ -121,8 +121,7 @@ func (h *history) turned() []int {
 	return slices.Clone(h.turns)
 }
 
-// since counts the grants, by lock, of calls that began after from, and the calls that found no
-// quorum.
+// since counts the grants, by lock, of calls that began after from, and the calls without a quorum.
 func (h *history) since(from time.Time) (grants map[string]int, outages int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/integration/redisimage"
 )
 
-// Without a registry, servers run on an image built from this machine's programs, without any
-// settings.
+// Without a registry or settings, servers run on an image built from this machine's programs.
 func TestImageBuiltHereServes(t *testing.T) {
 	needServers(t)
 	var said []string

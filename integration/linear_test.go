@@ -129,8 +129,8 @@ type storeOutput struct {
 	value int // read
 }
 
-// linearizable returns an error if a history does not fit the model, with the path of its picture
-// below dir.
+// linearizable returns an error if a history breaks the model, with the path of its picture below
+// dir.
 func linearizable(dir, name string, m porcupine.Model, ops []porcupine.Operation) error {
 	last := int64(0)
 	for _, o := range ops {

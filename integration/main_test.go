@@ -41,8 +41,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// servers starts the five nodes. It returns the reason if no container can be started on this
-// machine.
+// servers starts the five nodes. It returns the reason if no container can be started.
 var servers = sync.OnceValues(func() (missing string, err error) {
 	if err := connect(); err != nil {
 		return oneLine("no Docker daemon: ", err), nil

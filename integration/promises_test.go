@@ -53,8 +53,7 @@ func TestPromisesHoldUnderFaults(t *testing.T) {
 	t.Run("failover of a sentinel group", func(t *testing.T) { failover(t, f[:fleetSize-1]) })
 }
 
-// Without a majority no call acquires, holders learn it by their deadline, and all goes on
-// afterwards.
+// Without a majority no call acquires, and holders learn it by their deadline. Then all goes on.
 func threeOfFiveGone(t *testing.T, f fleet) {
 	w := begin(t, majority, f.nodes, f.servers())
 	w.served(1)

@@ -16,8 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// The password has characters that must be encoded in a URL. The user has only the rights that
-// locks need.
+// The password has characters that must be encoded in a URL. The user has only the rights of locks.
 const (
 	user     = "locker"
 	password = "p@ss/w:rd %40"

@@ -18,8 +18,7 @@ import (
 )
 
 // tenant is one of several users that share the servers and must not touch each other's locks. The
-// prefix of its locks is its name and a colon. The label of its clients begins with its name and a
-// dot.
+// prefix of its locks is its name and a colon. Its clients' labels begin with its name and a dot.
 type tenant struct{ name, password string }
 
 // patterns are the keys and channels of a tenant, as arguments of ACL SETUSER. Only its commands
@@ -228,8 +227,7 @@ func TestATenantReachesNothingOfAnothers(t *testing.T) {
 	needSince(t, 6, 2, "rules for channels")
 	for name, commands := range map[string][]string{
 		"with the commands of locks": lockCommands(),
-		// The excluded commands show the names of all keys and channels of all users, or are for
-		// admins.
+		// The excluded commands show the keys and channels of all users, or are for admins.
 		"with nearly all commands": {"+@all", "-@admin", "-@dangerous", "-scan", "-randomkey", "-dbsize", "-pubsub", "-swapdb", "-function", "-script"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -295,8 +293,7 @@ func TestATenantReachesNothingOfAnothers(t *testing.T) {
 	}
 }
 
-// reachesNothing tries to read, write, publish and subscribe to the keys and channels of the lock x
-// of the tenant a.
+// reachesNothing tries to use the keys and channels of the lock x of the tenant a.
 func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 	t.Helper()
 	ctx := t.Context()
@@ -308,8 +305,7 @@ func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 			"rename K b:stolen", "rename b:mine K", "copy K b:stolen", "copy b:mine K", "sort K store b:stolen", "sort b:mine by nosort get K", "zunionstore b:stolen 1 K", "lmove K b:stolen left left",
 		} {
 			if strings.Contains(command, "get K") && strings.HasPrefix(command, "sort") && !since(7, 0) {
-				// In old versions, SORT reads keys that the user may not read: do not allow it
-				// there.
+				// Old versions of SORT read keys that the user may not read: do not allow it there.
 				continue
 			}
 			fields := strings.Fields(command)

@@ -26,8 +26,7 @@ func TestClusterIsANode(t *testing.T) {
 }
 
 // Since Redis 7 the messages of a channel stay at the server that has its slot. A listener must
-// hear them even if it is the first call on the node, and also when the slot moves to another
-// server.
+// hear them even if it is the first call on the node, and also when the slot moves.
 func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
 	needShardChannels(t)
 	t.Parallel() // on servers of its own

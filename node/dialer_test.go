@@ -79,8 +79,7 @@ func TestANodeThatCannotBeReachedIsAnErrorAndNothingOnStderr(t *testing.T) {
 	}
 }
 
-// A node that is back is used at once: no earlier failure is reported, and there is no pause in
-// dialling.
+// A node that is back is used at once: no earlier failure is reported, and dialling does not pause.
 func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
 	quietly(t)
 	s := miniredis.NewMiniRedis()

@@ -177,8 +177,7 @@ func allocation(t *testing.T, f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// never is a node timeout beyond the end of a test, even on a busy machine: a call that needs it
-// fails the test.
+// never is a node timeout beyond the end of a test: a call that needs it fails the test.
 const never = time.Hour
 
 func mustClose(t *testing.T, n *node.Node) {

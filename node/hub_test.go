@@ -37,8 +37,7 @@ func listen(n *node.Node, channel string) *ear {
 	return e
 }
 
-// check waits until nothing more happens without time passing, and checks the messages heard since
-// last.
+// check waits until all goroutines wait, and checks the messages heard since last.
 func (e *ear) check(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -258,8 +257,7 @@ func TestCloseEndsTheConnectionAndItsListeners(t *testing.T) {
 	})
 }
 
-// A client that the caller closes too early takes the subscription with it. The node must still
-// close.
+// A client that is closed too early takes the subscription with it. The node must still close.
 func TestAClientClosedUnderItsListenersEndsTheSubscription(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext})

@@ -177,8 +177,8 @@ func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 	})
 }
 
-// Calls sent on a connection that breaks have an unknown outcome, and are not sent again. Unsent
-// ones move on.
+// Calls sent on a broken connection have an unknown outcome, and are not resent. Unsent ones move
+// on.
 func TestWhatWasSentOnAConnectionThatBrokeIsNotSentAgain(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		a := newAsked()
@@ -347,8 +347,7 @@ func TestCloseAnswersEveryCall(t *testing.T) {
 	})
 }
 
-// A refused connection fails all waiting calls, at once. A slow one fails only calls at their
-// deadline.
+// A refused connection fails all waiting calls at once. A slow one fails calls at their deadline.
 func TestAConnectionThatIsRefusedFailsWhoeverWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		s.Kill()

@@ -222,8 +222,7 @@ func know(t *testing.T, n *node.Node) {
 	}
 }
 
-// An entry with an unknown outcome is not undone: the same call again would lose the entry that it
-// confirms.
+// An entry with an unknown outcome is not undone: a repeated call would lose its own entry.
 func TestAnEntryWhoseReplyIsLostCanBeMadeAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {

@@ -19,8 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// refusing is a dialer of connections on which the server reads a line, answers, and closes the
-// connection.
+// refusing is a dialer to a server that reads a line, answers, and closes the connection.
 func refusing(answer string) node.Dialer {
 	return func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()

@@ -100,8 +100,7 @@ func TestAPipelineWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 						t.Errorf("reply %d: %v, %v, want a *NodeError", i, r.Value, r.Err)
 					}
 				}
-				// The first one ran before its reply was lost; those behind it may have been cut
-				// off.
+				// The first one ran before its reply was lost; later ones may have been cut off.
 				for i, key := range []string{"a", "b", "c"} {
 					if got, _ := s.Redis.Get(key); got != "1" && (i == 0 || got != "") {
 						t.Errorf("%s ran %q times", key, got)

@@ -9,8 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Three shards of a job are done in some order, one of them twice. All waiters for the job continue
-// then.
+// Three shards of a job are done in some order, one of them twice. All waiters then continue.
 func ExampleLatch() {
 	nodes, servers := dialAll() // node.Dial, five times
 	defer closeAll(servers)

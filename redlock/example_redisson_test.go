@@ -1,7 +1,7 @@
 package redlock_test
 
-// Each example here is a row of the table in docs/redisson.md. They are compiled and not run: they
-// need servers.
+// Each example here is a row of the table in docs/redisson.md. They are compiled only: they need
+// servers.
 
 import (
 	"context"

@@ -44,8 +44,7 @@ func ExampleSemaphore() {
 }
 
 // several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect
-// them: two callers with one permit each would wait for each other for ever. unlock releases the
-// permits.
+// them: two callers with one permit each would deadlock. unlock releases the permits.
 func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock func() error, err error) {
 	var permits []*quorumlock.Lease
 	held, cancel := context.WithCancel(ctx) // the permits' contexts descend from it

@@ -29,8 +29,7 @@ func (s stuck) Handle(context.Context, slog.Record) error {
 func (s stuck) WithAttrs([]slog.Attr) slog.Handler { return s }
 func (s stuck) WithGroup(string) slog.Handler      { return s }
 
-// The answer of a node shows that the keys are gone. The reader of that answer reports the loss,
-// and logs it.
+// The answer of a node shows that the keys are gone. Its reader reports the loss, and logs it.
 func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 	for name, lose := range map[string]func(s *embedded.Server){
 		"keys gone":  func(s *embedded.Server) { s.Redis.Del("x") },

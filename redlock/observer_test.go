@@ -148,8 +148,8 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 	})
 }
 
-// Calls of one owner that wait together enter one hold: only one of them begins it, though all have
-// asked the nodes.
+// Calls of one owner that wait together enter one hold: only one begins it, though all have asked
+// the nodes.
 func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}

@@ -3,8 +3,7 @@
 //	go run . -out /tmp/site
 //
 // The pages keep their paths, so links between them work as in the repository. Links to other files
-// lead to the repository on the web. A dead link is an error. A page fetches nothing from other
-// sites.
+// lead to the repository on the web. A dead link is an error. Pages fetch nothing from other sites.
 package main
 
 import (

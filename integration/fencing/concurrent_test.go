@@ -109,7 +109,7 @@ func (w *writers) mark(token uint64) error {
 	return nil
 }
 
-// write reads the balance after the check, and writes one more. That is right only if it sees all
+// write reads the balance after the check, and writes one more. That is right only after all
 // earlier writes.
 func (w *writers) write(token uint64) error {
 	ctx := w.t.Context()

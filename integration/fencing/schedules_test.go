@@ -183,8 +183,7 @@ func (a *account) write(ctx context.Context, tx *sql.Tx, token uint64) error {
 
 func (a *account) value() int64 { return a.d.balance(a.t, a.id) }
 
-// Without a fence, tokens are not compared, and the same schedules do harm: so they do have late
-// writes.
+// Without a fence, the same schedules do harm: so they do have late writes.
 func TestLateWriteOfAPausedHolderIsRefusedInEverySchedule(t *testing.T) {
 	for name, fenced := range map[string]bool{"fenced": true, "without a fence": false} {
 		t.Run(name, func(t *testing.T) {

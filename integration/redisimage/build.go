@@ -25,8 +25,7 @@ var programs = []string{
 	"/bin/sh", "/bin/cat", "/bin/cp", "/bin/grep", "/bin/ls", "/bin/mkdir", "/bin/rm",
 }
 
-// settings make the image usable like the public one: any client may connect, and data is on a
-// volume.
+// settings make the image like the public one: any client may connect, and data is on a volume.
 var settings = []string{
 	"ENV PATH=/usr/local/bin:/usr/bin:/bin",
 	"WORKDIR /data",

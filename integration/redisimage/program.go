@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// find returns the installed programs with the base names of paths. An error names all missing
+// find returns the installed programs with the base names of paths. An error names the missing
 // ones.
 func find(paths []string) ([]string, error) {
 	installed := make([]string, len(paths))

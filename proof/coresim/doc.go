@@ -17,6 +17,6 @@
 // grant, step and end of a call (hold.go), and now and then (audit.go). The plans (plan.go) are
 // like those of the wire tier.
 //
-// Package coresim has a local queue of its own (localqueue.go). It has no re-entrancy and no named
+// Package coresim has its own local queue (localqueue.go). It has no re-entrancy and no named
 // owners.
 package coresim

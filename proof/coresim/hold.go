@@ -200,8 +200,7 @@ func (t *tier) expires() bool {
 	return false
 }
 
-// nodesKeepTime reports whether no clock of a node is stepped, so that keys last as long as
-// promised.
+// nodesKeepTime reports whether no node's clock is stepped, so that keys last as promised.
 func (t *tier) nodesKeepTime() bool {
 	for i := range t.plan.Faults {
 		if t.plan.Faults[i].Kind == fleet.Step {

@@ -86,8 +86,7 @@ const (
 	// requests. The keys of dead processes and of UnlockAfter expire first.
 	acquires = "somebody acquires"
 
-	// A lock that Unlock leaves for a while is granted to nobody else in that time, if the Unlock
-	// was confirmed.
+	// A lock that a confirmed Unlock leaves for a while is granted to nobody else in that time.
 	keptOn = "what is kept is kept"
 
 	// A detached hold goes on in at most one process, with its token, and not after another owner

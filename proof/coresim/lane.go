@@ -317,8 +317,8 @@ func (p *process) answered(node int, b *batch) {
 	p.retries[node].retryNow()
 }
 
-// isDown reports whether a call failed because the node does not serve. Errors of scripts do not
-// count.
+// isDown reports whether a call failed because the node does not serve, not by an error of a
+// script.
 func isDown(err error) bool {
 	_, sent := errors.AsType[unsent](err)
 	return sent || errors.Is(err, errTimeout) || errors.Is(err, fleet.ErrBroken)

@@ -13,8 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// class limits the faults of a plan, and so decides which invariants apply. It is that of the wire
-// tier.
+// class limits the faults of a plan, and so decides which invariants apply, as in the wire tier.
 type class int
 
 const (
@@ -28,8 +27,7 @@ func (c class) String() string { return [...]string{"calm", "bounded", "beyond"}
 // epoch is the time of a correct clock at the beginning of a schedule.
 const epoch scriptmodel.Time = 1_790_000_000_123_457
 
-// Plan is one schedule: the actions of the processes, and the faults of processes, nodes and
-// network.
+// Plan is one schedule: actions of the processes, and faults of processes, nodes and network.
 type Plan struct {
 	Seed        uint64
 	Class       class

@@ -18,8 +18,8 @@ func (l *lock) Shares(cell int) bool { return l.shares(l.nameNumber(cell)) }
 // shares reports whether a hold does, from the beginning or since a Downgrade.
 func (h *hold) shares(name int) bool { return h.downgraded || h.call.lock.shares(name) }
 
-// excludes reports whether two holds must not overlap: they have a common name that they do not
-// both share.
+// excludes reports whether two holds must not overlap: they have a name that they do not both
+// share.
 func (h *hold) excludes(other *hold) bool {
 	for _, name := range h.call.lock.names {
 		if other.call.lock.has(name) && !(h.shares(name) && other.shares(name)) {

@@ -320,8 +320,7 @@ func (t *tier) vacate(f *fleet.Fault) {
 	}
 }
 
-// occupied reports whether the plan puts a non-lock key under a lock's name at some node, at any
-// time.
+// occupied reports whether the plan ever puts a non-lock key under a lock's name at some node.
 func (t *tier) occupied() bool {
 	for i := range t.plan.Faults {
 		if t.plan.Faults[i].Kind == foreign {

@@ -396,8 +396,8 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 		}
 		for _, m := range w.was.queue {
 			if w.was.wantsShare(to) && (w.was.isPassed(m.Name) || w.isMine(m.Name) && w.is.isPassed(m.Name)) {
-				// This call may be the waiter's own yield, after which it only tries: readers may
-				// pass it.
+				// This may be the waiter's own yield, after which it only tries: readers may pass
+				// it.
 				continue
 			}
 			// This call may be the waiter's own yield, with a better ticket.

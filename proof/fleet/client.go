@@ -84,8 +84,7 @@ func (to *Effects) Wake(at time.Duration) {
 	w.push(e)
 }
 
-// Reconnect abandons a connection to a node. The client never learns the outcome of its pending
-// calls.
+// Reconnect abandons a connection to a node. Its pending calls never get an outcome.
 func (to *Effects) Reconnect(node, lane int) { to.world.link(to.client, node, lane).renew() }
 
 // Connects reports whether a client has a connection to a node, or can open one. A frozen node

@@ -29,14 +29,12 @@ type Network struct {
 	MinDelay, MaxDelay time.Duration // of most messages, one way
 	Slow               float64       `shrink:"0"` // the share of messages that take longer
 	MaxSlow            time.Duration // the longest delay of these
-	// The shares of calls and of replies that are lost: the connection goes dark in their
-	// direction.
+	// Shares of lost calls and replies: the connection goes dark in their direction.
 	Lose      float64 `shrink:"0"`
 	LoseReply float64 `shrink:"0"`
 }
 
-// World is a fleet of clients and nodes, and the network between them. It is not safe for
-// concurrent use.
+// World is a fleet of clients and nodes, and their network. It is not safe for concurrent use.
 type World struct {
 	// Runs and Ran, if not nil, are called before and after each call that a node runs. number is
 	// the one that the client passed to Send.
@@ -68,8 +66,7 @@ type client struct {
 	held   []*event         // events that came during a pause
 }
 
-// New returns a world at the beginning of its schedule. There must be as many clients as computers
-// for them.
+// New returns a world at the beginning of its schedule. Each client needs a computer.
 func New(c Config, clients []Client) *World {
 	w := &World{random: rand.New(rand.NewPCG(c.Seed, 0xf1ee7)), network: c.Network, links: make([]link, len(c.Nodes)*len(clients)*Lanes), calm: c.Calm}
 	w.to.world = w
@@ -121,12 +118,11 @@ func (w *World) Clock(i int) Clock {
 	return Clock{mono, boot, c.wall.Add(boot)}
 }
 
-// When returns the true time at which a client's monotonic clock shows a reading, if it does not
-// sleep before.
+// When returns the true time of a reading of a client's monotonic clock, if it does not sleep
+// before.
 func (w *World) When(i int, shown time.Duration) time.Duration { return w.clients[i].clock.when(shown) }
 
-// NodeWhen returns the true time at which a node's clock shows a reading, if it is not stepped
-// before.
+// NodeWhen returns the true time of a reading of a node's clock, if it is not stepped before.
 func (w *World) NodeWhen(i int, shown scriptmodel.Time) time.Duration {
 	n := w.nodes[i]
 	return n.clock.when(time.Duration(shown-n.wall) * time.Microsecond)

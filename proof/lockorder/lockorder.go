@@ -54,8 +54,7 @@ var order = []reflect.Type{
 // zero value is unlocked.
 type Mutex[T any] struct{ mu sync.Mutex }
 
-// Lock panics if the goroutine holds a mutex that comes later in the order, or another of this
-// kind.
+// Lock panics if the goroutine holds a mutex that is later in the order, or another of this kind.
 func (m *Mutex[T]) Lock() {
 	take(reflect.TypeFor[T]())
 	m.mu.Lock()
@@ -94,8 +93,7 @@ func release(t reflect.Type) {
 	}
 }
 
-// goroutine returns the number of this goroutine. Only a stack trace has it: `goroutine 7
-// [running]:`.
+// goroutine returns the number of this goroutine, from a stack trace: `goroutine 7 [running]:`.
 func goroutine() int {
 	var room [64]byte
 	_, after, _ := bytes.Cut(room[:runtime.Stack(room[:], false)], []byte(" "))

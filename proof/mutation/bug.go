@@ -68,8 +68,8 @@ func AreCaught(t *testing.T, bugs []Bug) {
 	t.Logf("| planted bug | in | caught by |\n|---|---|---|\n%s", strings.Join(rows, "\n"))
 }
 
-// catch runs the proof on the library with a changed file, and returns the invariant or test that
-// failed.
+// catch runs the proof on the library with a changed file, and returns the failed invariant or
+// test.
 func (p Proof) catch(t *testing.T, file, text string) string {
 	bin, err := build(t, p.Package, map[string]string{file: text})
 	if err != nil {

@@ -148,8 +148,7 @@ func (m *Mutations) statements(t *testing.T) (all []*statement) {
 	return all
 }
 
-// lists returns the statements of a function that are in the list of a block or a case, nested ones
-// included.
+// lists returns the statements of a function in the list of a block or a case, also nested ones.
 func lists(f *ast.FuncDecl) (all []ast.Stmt) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		var list []ast.Stmt

@@ -14,8 +14,7 @@ import (
 
 var update = flag.Bool("scores", false, "write the scores of this run into the committed table")
 
-// table has the committed scores. Each line has a file, its mutations and the number of noticed
-// ones.
+// table has the committed scores: a line has a file, its mutations and the number of noticed ones.
 const table = "proof/mutation/scores.txt"
 
 // Scores has, by file, how many mutations there were, and how many of them were noticed.

@@ -93,8 +93,7 @@ type entry struct {
 	ps      *redis.PubSub
 }
 
-// permits is the number of messages that an entry remembers. More make no difference: each lets one
-// thread try.
+// permits is the number of messages that an entry remembers. More would change nothing.
 const permits = 4096
 
 // subscribe returns when the server has confirmed the subscription.
@@ -146,8 +145,7 @@ func (e *entry) open(c *Client, channel string) {
 	})
 }
 
-// heard takes a message, as a number: 0 lets one thread try, 1 all waiting threads; others are
-// ignored.
+// heard takes a message: 0 lets one thread try, 1 all waiting threads; others are ignored.
 func (e *entry) heard(message string) {
 	var n int
 	if _, err := fmt.Sscanf(message, "%d", &n); err != nil || n != 0 && n != 1 {

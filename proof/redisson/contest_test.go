@@ -35,8 +35,7 @@ func jvm(t *testing.T, servers []*embedded.Server) []*redisson.Client {
 	return clients
 }
 
-// javaLock is the part of an RLock of one server, or of a RedissonRedLock of several, that tests
-// use.
+// javaLock is the tested part of an RLock of one server, or of a RedissonRedLock of several.
 type javaLock interface {
 	Lock(context.Context) error
 	Unlock(context.Context)
@@ -273,7 +272,7 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 	}
 }
 
-// Without Redisson's clients, no Go client listens to their channel. After one was seen, it listens
+// Without Redisson's clients, no Go client listens to their channel. After one was seen, it does
 // for a while.
 func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	t.Parallel()
@@ -311,7 +310,7 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	})
 }
 
-// A thread that waits for a fair lock of Redisson's hears a release of a Go client that has seen no
+// A thread that waits for Redisson's fair lock hears a release of a Go client that has seen no
 // peer.
 func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
 	t.Parallel()

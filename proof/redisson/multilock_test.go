@@ -146,8 +146,8 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 				})
 				last, learned := locktest.MustLock(t, lock), false
 				locktest.MustUnlock(t, last)
-				// Until a handover shows that the node has a token counter, the waiter also tries
-				// the other way.
+				// Until a handover shows that the node has a token counter, the waiter tries both
+				// ways.
 				for range 24 {
 					for _, l := range java {
 						if err := l.Lock(t.Context()); err != nil {

@@ -83,7 +83,7 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	return nil
 }
 
-// GroupLock is a lock of some values of a group, which are fields of one hash: getMultiLock(group,
+// GroupLock locks some values of a group, which are fields of one hash: getMultiLock(group,
 // values).
 type GroupLock struct {
 	client        *Client

@@ -238,8 +238,8 @@ local left = redis.call('decr', KEYS[1])
 if left <= 0 then redis.call('del', KEYS[1]) end
 if left == 0 then redis.call(ARGV[1], KEYS[2], 0) end`
 
-	// A lock of values of a group. ARGV[1] is the lease, ARGV[2] the time of the client, ARGV[3]
-	// the thread.
+	// A lock of values of a group. ARGV[1] is the lease, ARGV[2] the client's time, ARGV[3] the
+	// thread.
 	tryGroup = `
 local left = redis.call('pttl', KEYS[1])
 for i = 4, #ARGV do

@@ -68,8 +68,8 @@ func (t *watch) inCallOrder(c *call) {
 	}
 }
 
-// agrees reports whether a quorum of the nodes has given a slot of the semaphore to a pending call
-// of the process.
+// agrees reports whether a quorum has given a slot of the semaphore to a pending call of the
+// process.
 func (t *watch) agrees(p *process, name string) bool {
 	for _, a := range t.owners {
 		slots := 0
@@ -85,8 +85,7 @@ func (t *watch) agrees(p *process, name string) bool {
 	return false
 }
 
-// clocks returns by how much the clocks of the nodes are ahead of the true time: the least and the
-// most.
+// clocks returns the least and the most by which a node's clock is ahead of the true time.
 func (w *world) clocks() (least, most time.Duration) {
 	for i, n := range w.nodes {
 		ahead := time.Until(n.clock.now())
@@ -108,7 +107,7 @@ func (p *process) right() bool {
 	return p.ahead > last-near && p.ahead < first+near
 }
 
-// keepsTime reports whether no clock of a node is stepped, or runs much faster or slower than the
+// keepsTime reports whether no node's clock is stepped, or runs much faster or slower than the
 // others.
 func (p *Plan) keepsTime() bool {
 	return p.Class != beyond && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == stepBack || f.Kind == stepForward })

@@ -32,8 +32,8 @@ func (h *hold) live() bool {
 	return !h.released && !h.lost && !errors.Is(context.Cause(h.lease.Context()), quorumlock.ErrLost) && h.left() > 0
 }
 
-// excludes reports whether two holds must not overlap: they have a common name that they do not
-// both share.
+// excludes reports whether two holds must not overlap: they have a name that they do not both
+// share.
 func (h *hold) excludes(other *hold) bool {
 	return slices.ContainsFunc(h.names, func(n string) bool { return slices.Contains(other.names, n) && !(h.reads[n] && other.reads[n]) })
 }
@@ -41,8 +41,7 @@ func (h *hold) excludes(other *hold) bool {
 // left is for how much longer the lease is valid.
 func (h *hold) left() time.Duration { return time.Until(instant(h.lease.ValidUntil())) }
 
-// granted checks a new lease when it is returned by Lock, or by Attach, which goes on with the hold
-// from.
+// granted checks a new lease when Lock returns it, or Attach, which goes on with the hold from.
 func (t *watch) granted(p *process, l *quorumlock.Lease, s Step, from *hold) *hold {
 	h := &hold{lease: l, proc: p, locks: strings.Split(l.Name(), " + "), slot: l.Slot(), reads: make(map[string]bool), order: make(map[string]int), renewed: !s.NoRenew}
 	for _, name := range h.locks {
@@ -150,8 +149,7 @@ func (t *watch) follow(h *hold) {
 			if loss, ok := errors.AsType[*quorumlock.LostError](context.Cause(ctx)); ok && h.proc.boots && time.Now().Before(until) && strings.HasSuffix(loss.Reason, "in time") {
 				t.world.violateLocked(lossTold, "%s has lost %s %v before the end of its validity", h.owner, h.lease.Name(), time.Until(until))
 			}
-			// If the wall clock is set forward, the validity may end before the client notices the
-			// step.
+			// If the wall clock is set forward, the validity may end before the client notices.
 			if late := min(time.Since(now), time.Since(until)); late > 1+stepped {
 				t.world.violateLocked(lossTold, "%s learned of the loss %v late", h.owner, late)
 			}
@@ -198,8 +196,7 @@ func (t *watch) over(h *hold, killed bool) {
 	}
 }
 
-// store is the resource behind a lock. It refuses a write with a token lower than one it has
-// accepted.
+// store is the resource of a lock. It refuses a write with a token lower than one it has accepted.
 type store struct {
 	token uint64
 	order int // the latest grant with an accepted write

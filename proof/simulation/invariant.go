@@ -27,8 +27,7 @@ const (
 	noOldWrite  = "the store takes no old write"
 	holderWrite = "the store takes the holder's write"
 
-	// The context of a lost lease ends by the deadline of the lease, and its Unlock returns
-	// ErrLost.
+	// The context of a lost lease ends by the lease's deadline, and its Unlock returns ErrLost.
 	lossTold = "loss is told by the deadline"
 
 	// Each call of an owner runs at most once at a node.
@@ -82,8 +81,7 @@ const (
 	// requests. The keys of dead processes expire first.
 	acquires = "somebody acquires"
 
-	// Entering a hold again changes neither owner nor token, and counts; leaving it releases
-	// nothing.
+	// Entering a hold again counts, and keeps owner and token; leaving it releases nothing.
 	reentrancy = "re-entrancy"
 
 	// Close returns, and no goroutine is left after it.
@@ -97,8 +95,7 @@ const (
 	quorumHas    = "a quorum has what is done"
 	notForgotten = "no latch is forgotten"
 
-	// A Wait ends soon after the latch is open and all is well. Where nothing fails, it ends at the
-	// message.
+	// A Wait ends soon after the latch is open and all is well; if nothing fails, at the message.
 	waitEnds = "a Wait ends when the latch is open"
 	waitTold = "a Wait is told"
 

@@ -86,8 +86,7 @@ func (w *world) useJava(k *worker, lock *redisson.MultiLock) {
 	}
 }
 
-// besideJava checks that x is not granted while Java has it. It is called with the world's mutex
-// held.
+// besideJava checks that x is not granted while Java has it. The world's mutex must be held.
 func (t *watch) besideJava(h *hold) {
 	if t.world.inJava && slices.Contains(h.names, "x") {
 		t.world.violateLocked(mutualExclusion, "%s was granted x while Java has it", h.owner)

@@ -18,8 +18,7 @@ import (
 // latch is the name of the latch.
 const latch = "l"
 
-// retention is how long the nodes keep the latch: even by the slowest clock, less than the day
-// without a call.
+// retention is how long the nodes keep the latch: by any clock, less than the day without a call.
 const retention = 20 * time.Hour
 
 // latches adds callers of a latch to a plan, in one seed of six. Its own generator keeps the other
@@ -129,8 +128,7 @@ func (k *worker) askLatch(ctx context.Context, l *redlock.Latch, c latchCall, li
 	}
 }
 
-// having returns how many nodes have an id, or an open latch. It is called with the world's mutex
-// held.
+// having returns how many nodes have an id, or an open latch. The world's mutex must be held.
 func (w *world) having(id int) (n int) {
 	for _, node := range w.nodes {
 		node.tick()
@@ -152,8 +150,7 @@ func (w *world) waitForLatch(ctx context.Context, waiting *sync.WaitGroup) {
 	}
 }
 
-// openLatch adds all ids in a last process, when all is well again. Each waiter sees the open latch
-// soon after.
+// openLatch adds all ids in a last process, when all is well. Waiters then see the open latch soon.
 func (w *world) openLatch(p *process, waiting *sync.WaitGroup, stop context.CancelFunc) {
 	if w.plan.Latch == 0 || p == nil {
 		return

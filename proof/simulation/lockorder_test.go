@@ -8,8 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/mutation"
 )
 
-// A goroutine that holds a mutex locks only mutexes that come after it in the order of package
-// lockorder.
+// A goroutine that holds a mutex locks only later ones in the order of package lockorder.
 func TestMutexesAreTakenInOrder(t *testing.T) {
 	mutation.TakesMutexesInOrder(t, "proof/simulation", 40)
 }

@@ -14,8 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// node is a Redis server of the world: miniredis with a clock of its own. The world's mutex guards
-// all of it.
+// node is a Redis server of the world: miniredis with its own clock. The world's mutex guards it.
 type node struct {
 	world  *world
 	number int

@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// path is one process's way to one node, with faults of its own. The world's mutex guards all of
-// it.
+// path is one process's way to one node, with its own faults. The world's mutex guards all of it.
 type path struct {
 	world *world
 	proc  *process

@@ -21,8 +21,8 @@ const (
 
 func (c class) String() string { return [...]string{"calm", "bounded", "beyond"}[c] }
 
-// Plan is one schedule: the actions of the processes, and the faults of processes, nodes and
-// network. Only the fate of single messages is left to the dice.
+// Plan is one schedule: actions of the processes, and faults of processes, nodes and network. Only
+// the fate of single messages is left to the dice.
 type Plan struct {
 	Seed        uint64
 	Class       class

@@ -60,8 +60,8 @@ func (p *Plan) slots() {
 	}
 }
 
-// slots reads the holders of the slots at a node. A hold that is over, or without a known end, does
-// not count.
+// slots reads the holders of the slots at a node. Holds that are over, or have no end, do not
+// count.
 func (n *node) slots(s *state) {
 	s.holders, s.ends, s.tokens = make(map[string]string), make(map[string]int64), make(map[string]string)
 	taken, err := n.redis.SortedSet(wire.SlotsKey(semaphore))

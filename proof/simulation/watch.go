@@ -378,8 +378,7 @@ func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 		}
 		for other, ticket := range is.line { // the caller may have left
 			mine := m.waiter != "" && other == t.wire(m, m.waiter)
-			// This call may be the waiter's own yield, after which it only tries: readers may pass
-			// it.
+			// This may be the waiter's own yield, after which it only tries: readers may pass it.
 			passed := was.sharers[to] && (was.passed[other] || mine && is.passed[other])
 			if name != semaphore && other != to && ticket < was.line[to] && was.places[other] > now && !passed {
 				t.world.violateLocked(ticketOrder, "%v handed %s to %s past %s", n, name, t.alias(to), t.alias(other))

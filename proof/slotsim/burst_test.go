@@ -7,8 +7,7 @@ import (
 )
 
 // burst lets callers ask for the free slots of a semaphore at once, and keep their grants. It
-// returns the time until all callers have a slot, or all slots are taken, and the number of scripts
-// until then.
+// returns the time until all callers have a slot, or all slots are taken, and the scripts in it.
 func burst(t *testing.T, seed uint64, permits, callers int, m minority) (while time.Duration, scripts int) {
 	c := calm{permits, callers, 50 * time.Microsecond, 350 * time.Microsecond, time.Hour, 0, m}
 	s := newCalm(seed, &c)

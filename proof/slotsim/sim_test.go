@@ -184,8 +184,8 @@ func (s *sim) play() {
 // waiter may be the last one to learn of it: it finds out at its next refresh.
 const maxIdle = 2 * time.Second
 
-// idle checks that the first patient caller gets its lock, if that is free. It is the first in all
-// its queues.
+// idle checks that the first patient caller, the first in all its queues, gets its lock if it is
+// free.
 func (s *sim) idle() {
 	if s.now-s.busy < maxIdle || s.lossy > 0 {
 		return

@@ -20,8 +20,7 @@ import (
 const (
 	wakeChannels = "quorumlock_wake:"
 
-	// highToken is near the last possible token. A store that has seen it refuses all other
-	// writers.
+	// highToken is near the last token. A store that has seen it refuses all other writers.
 	highToken uint64 = 9007199254740000
 )
 
@@ -117,8 +116,7 @@ type told struct {
 }
 
 // eavesdrop returns a forger that hears all wake channels of the servers until the end of the test.
-// It does not listen on Redisson's channel: a release hands nothing over while that has a
-// subscriber.
+// It does not listen on Redisson's channel: with a subscriber there, a release hands nothing over.
 func eavesdrop(t *testing.T, servers []*embedded.Server) *forger {
 	f := &forger{t: t, servers: servers}
 	for i, s := range servers {
@@ -175,7 +173,7 @@ func (g genuine) forged(m told, waiter quorumlock.Owner, token uint64, name stri
 	return strings.NewReplacer(blanks[0], string(waiter), blanks[1], strconv.FormatUint(token, 10), blanks[2], name).Replace(form)
 }
 
-// renumbered returns the message of a server with each of its small numbers replaced by n, one at a
+// renumbered returns a server's message with each of its small numbers replaced by n, one at a
 // time.
 func (g genuine) renumbered(m told, n int) (all []string) {
 	form := g.blank(m)
@@ -196,7 +194,7 @@ func (g genuine) blank(m told) string {
 
 var number = regexp.MustCompile(`\b\d{1,3}\b`)
 
-// blanks stand for the waiter, the token and the lock in a template. They occur in no message, and
+// blanks stand for the waiter, the token and the lock in a template. No message has them, and they
 // are no numbers.
 var blanks = []string{"\x01", "\x02", "\x03"}
 

@@ -15,8 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A minority of the nodes hands the lock over from another holder. Their messages count for them
-// alone.
+// A minority hands the lock over from another holder. Their messages count for them alone.
 func TestAHandoffReplayedAtTheOtherNodesFakesNoHold(t *testing.T) {
 	forging(t, 2, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
 		const stranger quorumlock.Owner = "stranger:1"

@@ -136,8 +136,7 @@ func TestAnAttachedLeaseIsHandedOver(t *testing.T) {
 	})
 }
 
-// Of several callers that attach at the same time, one gets the hold, even if each reaches another
-// node first.
+// Of several concurrent Attach calls, one gets the hold, even if each reaches another node first.
 func TestOneOfSeveralAttaches(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
 		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
@@ -299,8 +298,7 @@ func TestADetachWithoutAQuorumReleases(t *testing.T) {
 	})
 }
 
-// A minority that was away during the Detach, or during the Attach, does no harm, and is clean in
-// the end.
+// A minority that was away during the Detach or the Attach does no harm, and is clean in the end.
 func TestAMinorityThatWasAwayIsCleanInTheEnd(t *testing.T) {
 	for name, away := range map[string][2]bool{"detach": {true, false}, "attach": {false, true}, "both": {true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -497,8 +495,7 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 	})
 }
 
-// An Attach that wins in the moment of a Shutdown leaves the hold to others, for the time of the
-// Detach.
+// An Attach that wins during a Shutdown leaves the hold to others, for the time of the Detach.
 func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -532,8 +529,7 @@ func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 	})
 }
 
-// Under the restart guard, a server that was restarted with an old snapshot does not accept a late
-// text.
+// Under the restart guard, a server restarted with an old snapshot does not accept a late text.
 func TestAQuarantinedNodePassesNothingOn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithRestartGuard(time.Minute))

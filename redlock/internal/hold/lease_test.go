@@ -62,8 +62,7 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	})
 }
 
-// The replies to a renewal come when the deadline has passed: a lease reported lost stays lost, to
-// the nanosecond.
+// The replies to a renewal come after the deadline: a lost lease stays lost, to the nanosecond.
 func TestRenewalAnsweredAfterTheDeadlineChangesNothing(t *testing.T) {
 	for _, after := range []time.Duration{0, 1, time.Millisecond, 100 * time.Millisecond} {
 		locktest.Run(t, after.String(), func(t *testing.T) {
@@ -151,8 +150,8 @@ func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
 		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
 			t.Errorf("Unlock: %v, want ErrLost", err)
 		}
-		// The nodes that were forced last refused it: one renewal finds that out, and the next
-		// restores them.
+		// The nodes that were forced last refused it: one renewal finds that out, the next restores
+		// them.
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.HoldsAll(t, servers, next)
 		locktest.Unlock(t, next)

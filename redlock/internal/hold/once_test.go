@@ -38,8 +38,7 @@ func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
 	})
 }
 
-// Five processes start a job every minute, on clocks that differ by up to 30 ms. It takes a
-// millisecond.
+// Five processes start a job of 1 ms every minute, on clocks that differ by up to 30 ms.
 func TestOnceRunsAJobOnceATick(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 5, 5)
@@ -224,8 +223,7 @@ func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 	}
 }
 
-// A process that is stopped at the tick returns the error of its ctx. One that was too late takes
-// over.
+// A process stopped at the tick returns the error of its ctx. One that was too late takes over.
 func TestStandbyTakesOverFromAProcessThatFails(t *testing.T) {
 	failure := errors.New("told to stop")
 	for _, tt := range []struct {

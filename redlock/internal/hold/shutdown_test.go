@@ -174,8 +174,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Two nodes are frozen when leases end. Retries at one of them run whenever those at the other do
-// not.
+// Two nodes are frozen when leases end. Retries at one run whenever those at the other do not.
 func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)

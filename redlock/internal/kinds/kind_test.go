@@ -68,8 +68,7 @@ func each(t *testing.T, test func(t *testing.T, kind string, servers []*embedded
 	}
 }
 
-// Only a context of a lease enters its hold. When the last lease is unlocked, the waiter has the
-// lock at once.
+// Only a context of a lease enters its hold. The last Unlock gives the lock to the waiter at once.
 func TestAHoldIsEnteredByItsContextAndHandedOverAtItsEnd(t *testing.T) {
 	each(t, func(t *testing.T, _ string, servers []*embedded.Server, a, b process) {
 		outer := locktest.Lock(t, a.lock)
@@ -145,8 +144,7 @@ func TestADeadHoldersLockIsPassedOnAtItsTTL(t *testing.T) {
 	})
 }
 
-// A node that lost the key, or its counter, or both, has them back after the next renewal, and
-// tokens rise.
+// A node that lost the key, its counter, or both, has them back after a renewal, and tokens rise.
 func TestANodeThatForgotGetsTheHoldBack(t *testing.T) {
 	for name, forget := range map[string]func(s *embedded.Server){
 		"key":              func(s *embedded.Server) { s.Redis.Del("x") },

@@ -132,8 +132,7 @@ func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 	})
 }
 
-// A latch that is gone may be made again, by a caller that has not seen it. Callers that have seen
-// it get an error.
+// A latch that is gone may be made again, by a caller that has not seen it. Others get an error.
 func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

@@ -122,8 +122,8 @@ func TestAWaitFindsOutWithoutAMessage(t *testing.T) {
 	}
 }
 
-// An id at a quorum is known at every other quorum. Each of three ids is at two of the nodes, and
-// no node has all.
+// An id at a quorum is known at every other quorum. Each of three ids is at two nodes, and no node
+// has all.
 func TestTheNodesCountTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -221,8 +221,8 @@ func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
 	})
 }
 
-// Nodes learn of the ids of many processes in different orders. No call waits until the others have
-// ended.
+// Nodes learn of the ids of many processes in different orders. No call waits for the end of the
+// others.
 func TestManyDonesAtOnceTakeAFewRoundsEach(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const processes = 32

@@ -177,8 +177,7 @@ func TestDifferentNumbersOfPermits(t *testing.T) {
 	})
 }
 
-// A called waiter asks at once. It asks for the slot that the message names, if there is such a
-// slot.
+// A called waiter asks at once, for the slot that the message names, if there is such a slot.
 func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 	const name, permits = "two words", 8
 	for said, want := range map[string]int{"5": 5, "0": 0, "8": -1, "-1": -1, "99999999999": -1, "1.5": -1, "": -1} {
@@ -217,8 +216,7 @@ func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 	}
 }
 
-// A node that has lost its data takes slots for free that are taken. A TryLock is still refused
-// soon.
+// A node that has lost its data takes held slots for free. A TryLock is still refused soon.
 func TestANodeThatForgotDoesNotHoldUpARefusal(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

@@ -16,8 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// uses are the first calls of a lock, by its kind. n is the number of permits or ids, for kinds
-// that have it.
+// uses are the first calls of a lock, by its kind. n is the number of permits or ids, if any.
 var uses = map[string]func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error{
 	"mutex": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
 		return acquires(func(user, string) quorumlock.Locker { return u.client.Mutex(name, opts...) }, false)(ctx, u, name)

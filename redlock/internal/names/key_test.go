@@ -302,8 +302,8 @@ func TestAKeyThatIsNoLockAtAMinorityCostsItsVote(t *testing.T) {
 	}
 }
 
-// A node with another n costs a latch its vote. With a quorum of such nodes the error names both
-// numbers at once.
+// A node with another n costs a latch its vote. With a quorum of such nodes, an error names both
+// numbers.
 func TestALatchOfAnotherNumberIsAMismatch(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)

@@ -77,7 +77,7 @@ func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
 	})
 }
 
-// A lock is its key: with a prefix or without, locks of the same key exclude each other, and no
+// A lock is its key: with or without a prefix, locks of the same key exclude each other, and no
 // others.
 func TestLocksWithAndWithoutAPrefixExcludeEachOtherByTheirKeys(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {

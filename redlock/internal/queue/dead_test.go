@@ -146,8 +146,8 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 	}
 }
 
-// A waiter that seldom refreshes is not dead: it is called when the lock expires, and served before
-// later ones.
+// A waiter that seldom refreshes is not dead: it is called when the lock expires, before later
+// ones.
 func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t *testing.T) {
 	for _, dead := range locktest.Thorough([]int{0, 5, 30}, []int{5}) {
 		locktest.Run(t, fmt.Sprintf("behind %d dead", dead), func(t *testing.T) {

@@ -54,8 +54,7 @@ func TestWithoutRenewalNothingIsHandedOver(t *testing.T) {
 	})
 }
 
-// A waiter that dies as the lock is handed to it keeps the next one waiting for the TTL of the
-// handoff.
+// A waiter that dies during a handoff keeps the next one waiting for the TTL of the handoff.
 func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		first, servers := locktest.Client(t, 5)

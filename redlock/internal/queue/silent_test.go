@@ -116,8 +116,7 @@ func TestContendersAreServedHalfAsFastAtLeastWithTwoOfFiveBlackHoled(t *testing.
 	}
 }
 
-// grants returns how many grants contenders get in 600 ms while some of five nodes lose all
-// requests.
+// grants returns the number of grants in 600 ms while some of five nodes lose all requests.
 func grants(t *testing.T, silent, contenders int, hold, think time.Duration) (n int) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 5)

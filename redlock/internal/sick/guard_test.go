@@ -150,8 +150,7 @@ func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 	})
 }
 
-// The holder keeps its lease, by the nodes that have it; one that forgot takes it back after its
-// time.
+// The holder keeps its lease, by the other nodes; one that forgot takes it back after its time.
 func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, guarded)

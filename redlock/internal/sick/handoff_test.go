@@ -44,8 +44,7 @@ func TestANodeThatWasNotHeardToHandOverVotesAgainWithinTwoRenewals(t *testing.T)
 	}
 }
 
-// survivesAMinority checks that a lease goes on when some nodes die after a while, and leaves
-// nothing.
+// survivesAMinority checks that a lease goes on when some nodes die later, and leaves nothing.
 func survivesAMinority(t *testing.T, other quorumlock.Locker, lease *quorumlock.Lease, servers, minority []*embedded.Server, after time.Duration) {
 	t.Helper()
 	time.Sleep(after)

@@ -200,8 +200,8 @@ func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 }
 
 // A minority that is cut off costs holders and new callers nothing. An outage that ends before the
-// deadline costs no lease. A loss is reported at the deadline, not earlier: unreachable nodes do
-// not revoke it.
+// deadline costs no lease. A loss is reported at the deadline, not earlier: an unreachable node
+// revokes nothing.
 func TestWhatACutOffNodeCosts(t *testing.T) {
 	refuse := func(with string) func(s *embedded.Server) { return func(s *embedded.Server) { s.Redis.SetError(with) } }
 	for _, tt := range append(slices.Clone(cuts), cut{"refuses", refuse("OOM command not allowed when used memory > 'maxmemory'."), refuse("")}) {

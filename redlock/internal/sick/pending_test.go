@@ -50,8 +50,7 @@ func once(hook func(func(embedded.Run)), f func()) {
 	hook(func(embedded.Run) { done.Do(f) })
 }
 
-// dies makes a server run one more script without a reply, and then refuse connections for a
-// moment.
+// dies makes a server run one more script without a reply, then refuse connections for a moment.
 func dies(s *embedded.Server) {
 	once(s.After, func() {
 		s.Kill()
@@ -179,7 +178,7 @@ func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 }
 
 // The client is closed while its Shutdown waits for a node with a pending release: both return, and
-// nothing runs on.
+// all ends.
 func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 	for _, tt := range blips {
 		locktest.Run(t, tt.name, func(t *testing.T) {

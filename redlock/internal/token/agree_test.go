@@ -12,8 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// When the nodes' counters are apart, a quorum is raised to the highest token before a caller gets
-// it.
+// When the nodes' counters differ, a quorum is raised to the highest token before a caller gets it.
 func TestTokenIsThatOfAQuorumBeforeTheLeaseBegins(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

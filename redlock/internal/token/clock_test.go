@@ -91,7 +91,7 @@ func TestTokensFollowNoClientsClock(t *testing.T) {
 	}
 }
 
-// The nodes' own clocks may be hours apart, and the second grant may have another quorum than the
+// The nodes' clocks may be hours apart, and the second grant may have another quorum than the
 // first.
 func TestTokensRiseAfterAnIdleDayAtNodesWhoseClocksAreHoursApart(t *testing.T) {
 	for _, ahead := range []time.Duration{0, -48 * time.Hour, year} {

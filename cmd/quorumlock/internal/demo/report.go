@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// report prints the events, each line with the time since the start, and counts promises. It is for
-// one goroutine.
+// report prints the events, with the time since the start, and counts promises. It is for one
+// goroutine.
 type report struct {
 	out    io.Writer
 	color  bool
