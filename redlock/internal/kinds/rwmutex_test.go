@@ -159,7 +159,7 @@ func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 	})
 }
 
-// A dead reader delays a writer by at most the reader's TTL, even if other readers come and go meanwhile.
+// A dead reader delays a writer by at most the reader's TTL, even if other readers come and go.
 func TestADeadReaderDelaysAWriterByItsTTLOnly(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
