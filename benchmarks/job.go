@@ -69,13 +69,13 @@ const (
 	lost       metric = "lost leases"
 	failed     metric = "failed pairs"
 
-	held            metric = "held %" // share of the time in which somebody has the lock
+	held            metric = "held %" // share of the time in which the lock is held
 	grants          metric = "grants/s"
-	handoffs        metric = "handoffs/s" // a grant to another contender than had it before
+	handoffs        metric = "handoffs/s" // a grant to another contender than the last one
 	scriptsAHandoff metric = "scripts/handoff"
 	fairness        metric = "Jain"
 	roundTrip       metric = "round trip ms" // to the quorum-th nearest node
-	roundTripsALock metric = "ratio"         // lock and unlock to two of those
+	roundTripsALock metric = "ratio"         // lock and unlock to two round trips
 	seconds         metric = "seconds"
 	readWait        metric = "reader p99 ms"
 	writeWait       metric = "writer p99 ms"

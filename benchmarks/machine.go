@@ -74,7 +74,7 @@ func syncTime(dir string) (time.Duration, error) {
 	return all.quantile(0.5), nil
 }
 
-// noise tells how busy the machine was with other things than this benchmark.
+// noise measures how busy the machine was with other processes.
 type noise struct {
 	fleets []*fleet
 	start  time.Time

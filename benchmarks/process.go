@@ -91,7 +91,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// freePorts returns ports that nobody listened on a moment ago, all different.
+// freePorts returns ports without a listener a moment ago, all different.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {

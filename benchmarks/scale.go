@@ -177,7 +177,7 @@ func (m *grown) members(ctx context.Context) error {
 	return lockOnce(ctx, all)
 }
 
-// heldMembers locks a MultiLock of n which somebody else has, who gives it back.
+// heldMembers locks a MultiLock of n while another client holds it and then releases it.
 func (m *grown) heldMembers(ctx context.Context) error {
 	all, err := m.all(m.locks, patient...)
 	if err != nil {
@@ -201,7 +201,7 @@ func (m *grown) heldMembers(ctx context.Context) error {
 	return errors.Join(held.Unlock(ctx), <-done)
 }
 
-// triedMembers tries to lock a MultiLock of n, of which somebody else has one.
+// triedMembers tries to lock a MultiLock of n while another client holds one member.
 func (m *grown) triedMembers(ctx context.Context) error {
 	all, err := m.all(m.locks)
 	if err != nil {

@@ -20,8 +20,8 @@ func (s sample) quantile(q float64) time.Duration {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-// jain is the fairness index (Σx)² / (n·Σx²): 1 if all have got the same, 1/n if one has got all.
-// (R. Jain, "A Quantitative Measure of Fairness", 1984.) Nothing for anybody is 0.
+// jain is the fairness index (Σx)² / (n·Σx²): 1 for equal shares, 1/n if one contender has all. (R.
+// Jain, "A Quantitative Measure of Fairness", 1984.) It is 0 without grants.
 func jain(served []int) float64 {
 	var sum, squares float64
 	for _, n := range served {

@@ -95,7 +95,7 @@ func noQuorum(t *testing.T, c *redlock.Client, name string, failing []*server) *
 	return e
 }
 
-// told waits until the lease's context ends, and checks that loss is why.
+// told waits until the lease's context ends, and checks that a loss is the cause.
 func told(t *testing.T, lease *quorumlock.Lease) {
 	t.Helper()
 	select {
@@ -145,7 +145,7 @@ func holder(t *testing.T, s *server, name string) string {
 	return strings.Join(owners, " and ")
 }
 
-// eventually looks again and again whether something has come about that no event tells of.
+// eventually polls for a state that no event announces.
 func eventually(t *testing.T, limit time.Duration, what string, true func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !true(); time.Sleep(5 * time.Millisecond) {

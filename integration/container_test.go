@@ -18,7 +18,7 @@ import (
 // docker talks to the daemon that has the containers.
 var docker *client.Client
 
-// image is the image of all servers that are not told otherwise.
+// image is the default image of the servers.
 var image string
 
 // setup is the configuration of a container.

@@ -15,7 +15,7 @@ func TestImageBuiltHereServes(t *testing.T) {
 	needServers(t)
 	var said []string
 	built, err := redisimage.Chooser{
-		Docker: docker, Public: "localhost:1/redis:8", // nobody listens there
+		Docker: docker, Public: "localhost:1/redis:8", // no registry listens there
 		Say: func(line string) { said = append(said, line) },
 	}.Choose(patiently(t))
 	if _, missing := exec.LookPath("redis-server"); missing != nil {

@@ -138,7 +138,7 @@ func connect() (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if os.Getenv("DOCKER_HOST") != "" {
-		// testcontainers would try other places when nobody answers at the one that was asked for.
+		// testcontainers would try other addresses if the given one does not answer.
 		asked, err := client.New(client.FromEnv)
 		if err != nil {
 			return err

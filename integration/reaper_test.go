@@ -61,7 +61,7 @@ func reap(run string) error {
 			return err
 		}
 		for _, c := range left.Items {
-			// One that is just being removed by somebody else is gone at the next look.
+			// One that another process is removing is gone at the next look.
 			_, _ = docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		}
 	}

@@ -25,7 +25,7 @@ func jvm(t *testing.T, r redis.UniversalClient, opts ...redisson.Option) *rediss
 	return c
 }
 
-// Java and Go contend for one lock. Each side gets its share, and nobody is in it beside another.
+// Java and Go contend for one lock. Each side gets its share, and there is one holder at a time.
 func TestJavaAndGoShareALockFairly(t *testing.T) {
 	needServers(t)
 	for _, tt := range []struct{ each, servers int }{{1, 1}, {6, 1}, {3, 3}} {

@@ -172,7 +172,7 @@ func (s *server) wipe(t *testing.T) {
 	s.exec(t, "rm", "-rf", "/data/appendonlydir", "/data/appendonly.aof", "/data/dump.rdb")
 }
 
-// bridge is the network that containers are on, unless they are told otherwise.
+// bridge is the default network of containers.
 const bridge = "bridge"
 
 // cut takes the server off the network until join or the end of the test. Packets to it vanish.

@@ -152,7 +152,7 @@ func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 		if second == nil {
 			t.FailNow()
 		}
-		// Nobody listens for Redisson: it is handed over.
+		// No Redisson client listens: the lock is handed over.
 		third := waiting(t, servers, o.name+":x", o.client(t, servers, o.name+":").Mutex("x"))
 		must(t, second.Unlock(t.Context()))
 		last := <-third
@@ -245,7 +245,7 @@ func TestATenantReachesNothingOfAnothers(t *testing.T) {
 			}
 			ours := a.client(t, servers, "a:")
 			holder := lock(t, ours, "x")
-			for _, s := range servers { // a waiter that gets there first yields, which is told
+			for _, s := range servers { // a waiter that gets there first yields, with a message
 				eventually(t, patience, "the lock at "+s.addr, func() bool {
 					n, err := s.admin.Exists(context.Background(), "a:x").Result()
 					must(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Public is the image that everybody can pull.
+// Public is an image that anyone can pull.
 const Public = "redis:8"
 
 // Chooser chooses an image. All fields must be set but Named.

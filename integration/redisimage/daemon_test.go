@@ -36,7 +36,7 @@ func newDaemon(present ...string) *daemon {
 // chooser returns a Chooser at the daemon that appends its reports to said.
 func (d *daemon) chooser(t *testing.T, named string, said *[]string) Chooser {
 	t.Helper()
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // nobody is logged in
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // no login
 	docker, err := client.New(client.WithHTTPClient(&http.Client{Transport: d}), client.WithAPIVersion("1.44"))
 	if err != nil {
 		t.Fatal(err)

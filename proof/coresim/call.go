@@ -61,13 +61,13 @@ type call struct {
 	reason  core.Reason
 	armed   time.Duration
 	calls   []core.Call // to be sent
-	lost    bool        // to be told
-	freed   bool        // to be told: the release is decided
-	decided bool        // to be told
+	lost    bool        // report it in flush
+	freed   bool        // report in flush that the release is decided
+	decided bool        // report it in flush
 	busy    bool
 	holds   bool
 	over    bool          // Unlock has begun
-	kept    time.Duration // until when the nodes keep the lock though the hold has ended
+	kept    time.Duration // the nodes keep the lock until then, after the hold's end
 	waits   []extension
 	loss    core.Reason
 	// The last renewal found no quorum. Renewals too late to extend anything do not count.

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Taker is somebody who tries to go on with a detached hold.
+// Taker is a caller that tries to attach a detached hold.
 type Taker struct {
 	Process int
 	After   time.Duration // the Detach, or its outcome

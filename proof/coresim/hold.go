@@ -170,7 +170,7 @@ func (t *tier) fewAnswer(c *call, why core.Reason) {
 	}
 }
 
-// lostAt checks that a loss is told in time, and is one.
+// lostAt checks that a loss is reported in time, and is one.
 func (t *tier) lostAt(c *call, why core.Reason) {
 	if t.traces {
 		t.note("p%d: %s has lost the lock: %d", c.process.number+1, c.caller.Waiter, why)
@@ -228,7 +228,7 @@ func (t *tier) wasPaused(process int, _ time.Duration) bool {
 	return false
 }
 
-// releasing is told that an Unlock begins.
+// releasing records that an Unlock begins.
 func (t *tier) releasing(h *hold) {
 	h.released = true
 	t.watch.spans[h.span].to = t.world.Now()
@@ -238,7 +238,7 @@ func (t *tier) releasing(h *hold) {
 	}
 }
 
-// released is told that an Unlock is decided.
+// released checks an Unlock that is decided.
 func (t *tier) released(k *worker) {
 	c, h := k.call, k.hold
 	confirmed, broken := c.machine.Released()

@@ -24,7 +24,7 @@ const (
 	tokensUnique = "tokens are unique"
 	tokensRise   = "tokens rise"
 
-	// The holder of a lost lease is told by the deadline of the lease.
+	// The holder of a lost lease is notified by the deadline of the lease.
 	lossTold = "loss is told by the deadline"
 
 	// Each call of an owner runs at most once at a node.

@@ -166,7 +166,7 @@ func newPlan(seed uint64) *Plan {
 		}
 	}
 	if h := (generator{rand.New(rand.NewPCG(seed, 0xf0e))}); p.Class != calm && h.chance(0.03) {
-		// At some nodes, somebody has a key with the lock's name that is no lock.
+		// At some nodes, the lock's name has a key that is no lock.
 		for _, node := range h.Perm(p.Nodes)[:1+h.IntN(p.Nodes)] {
 			at := h.between(0, p.Length/2)
 			p.Faults = append(p.Faults, fleet.Fault{Kind: foreign, At: at, For: h.between(0, p.Length-at), Node: node, Client: -1, Key: "x"})

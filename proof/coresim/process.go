@@ -244,7 +244,7 @@ func (p *process) missed(node int) {
 	}
 }
 
-// heard takes a message of a node, or of anybody who may publish there.
+// heard takes a message of a node, or of a forger.
 func (p *process) heard(node int, message string) {
 	if p.closed {
 		return

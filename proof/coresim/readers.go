@@ -167,7 +167,7 @@ func (t *tier) forgets(since time.Duration) bool {
 	return len(lost) > 2*t.plan.Quorum-t.plan.Nodes-1
 }
 
-// behind reports whether somebody who wants to have the lock alone is before a call.
+// behind reports whether a waiter for exclusive use is before a call.
 func (t *tier) behind(c *call, name int) bool {
 	return slices.ContainsFunc(t.waiting(name), func(o *call) bool {
 		return !o.lock.shares(name) && (o.entry.Ticket <= c.entry.Ticket || o.entry.Unsure || c.entry.Unsure)

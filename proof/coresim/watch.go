@@ -123,7 +123,7 @@ func milliseconds(s string) (ms int64) {
 	return ms
 }
 
-// heir is the owner to whom the lock may be handed, as the node stores it; empty if there is none.
+// heir is the successor of a waiter in the form that the node stores; empty if there is none.
 func (s *shot) heir(waiter string) string {
 	f := strings.Fields(s.entry(waiter))
 	if len(f) != 7 {
@@ -281,7 +281,7 @@ func (w *watch) once(node int, c *call, k *core.Call, name int) {
 	c.ran[key] = true
 }
 
-// untouched checks that a script has changed nothing of anybody else's.
+// untouched checks that a script has changed nothing of other owners and waiters.
 func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 	waiter := string(c.caller.Waiter)
 	others := false
@@ -316,7 +316,7 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 	}
 }
 
-// passes reports whether an owner is one of the two between whom a call passes a hold.
+// passes reports whether an owner is the old or the new one of a call that passes a hold.
 func passes(c *call, k *core.Call, who string) bool {
 	own, cell := c.caller.Owner(k.Attempt, k.Successor), int(k.Cell)
 	switch k.Do {

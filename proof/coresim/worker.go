@@ -138,7 +138,7 @@ func (k *worker) decided(c *call) {
 
 func (k *worker) acquired(c *call) {
 	p, t := k.process, k.process.tier
-	if !p.lives(c) || !c.alive() || p.closed { // nobody has had it
+	if !p.lives(c) || !c.alive() || p.closed { // the caller never gets it
 		c.release(0)
 		return
 	}
@@ -194,7 +194,7 @@ func (k *worker) extended(c *call, began time.Duration, r core.Round) {
 	k.after(0, k.goOn)
 }
 
-// lost is told that the hold is lost.
+// lost records that the hold is lost.
 func (k *worker) lost() {
 	if k.hold != nil {
 		k.hold.lost = true
@@ -216,11 +216,11 @@ func (k *worker) unlock() {
 	c.release(k.step.Keep)
 }
 
-// freed is told that the release is decided.
+// freed handles a decided release.
 func (k *worker) freed() {
 	p, c := k.process, k.call
 	c.finish(p.tier)
-	if k.hold == nil { // nobody has had the hold
+	if k.hold == nil { // the caller never had the hold
 		switch {
 		case p.closed:
 			k.ended = true

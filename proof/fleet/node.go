@@ -66,7 +66,7 @@ func (w *World) subscribeArrives(e *event) {
 	w.tell(e.client, l.heard, Event{Kind: Subscribed, Node: e.node, Channel: e.of.Channel})
 }
 
-// unsubscribe ends a client's connection for messages, and tells it.
+// unsubscribe ends a client's subscriptions at a node, with an event.
 func (w *World) unsubscribe(client, node int) {
 	l := w.link(client, node, 0)
 	for _, ch := range l.channels {

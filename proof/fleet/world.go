@@ -137,7 +137,7 @@ func (w *World) Call(client int, do func(now Clock, to *Effects)) {
 	do(w.Clock(client), &w.to)
 }
 
-// At has something done at a time.
+// At runs do at a time.
 func (w *World) At(at time.Duration, do func()) {
 	e := w.event(doIt, at)
 	e.do = do

@@ -357,7 +357,7 @@ func tokensOutliveDaysOfJavaAlone(t *testing.T, goIsFirst bool) {
 		lease := <-got
 		locktest.MustUnlock(t, lease)
 		time.Sleep(5 * time.Hour)
-		lease = locktest.MustLock(t, c[1].Mutex("x")) // which has met no Java lately
+		lease = locktest.MustLock(t, c[1].Mutex("x")) // this client has seen no peer lately
 		locktest.MustUnlock(t, lease)
 		last := lease.Token()
 		for range 10 {

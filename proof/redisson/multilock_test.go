@@ -23,7 +23,7 @@ type shared struct {
 	delay        time.Duration
 	atOnce       bool // Redisson releases the members at the same time
 	first        bool // Redisson locks only the first member
-	fresh        bool // nobody has locked before, so no node has a token counter
+	fresh        bool // no earlier locks, so no node has a token counter
 	opts         []quorumlock.Option
 }
 

@@ -71,7 +71,7 @@ func (n *Node) look() (held []Field, shared bool) {
 
 func (n *Node) looks(fields int) bool { return int(n.now%1000000)%fields < few }
 
-// refusal is the reply of a refusal. It tells a waiter its position and the node's clock.
+// refusal is the reply of a refusal. It has a waiter's position and the node's clock.
 func (n *Node) refusal(status, ms int64, waiter, who string) wire.Reply {
 	if waiter == "" {
 		return wire.Reply{Value: []any{status, ms, int64(-1), who}}
@@ -232,7 +232,8 @@ func isNobody(stored string) bool {
 	return first != "" && strings.HasPrefix(stored[len(first):], " 0")
 }
 
-// leads reports whether a waiter is the first in the queue, or the first behind nobody.
+// leads reports whether a waiter is the first in the queue, or the first behind an entry for 0
+// callers.
 func (n *Node) leads(waiter string) bool {
 	first := n.queue.first()
 	return first == waiter || n.queue.zrank(waiter) == 1 && isNobody(n.stored(first).stored)
@@ -441,7 +442,7 @@ func successorIn(stored string) (successor, bool) {
 	return successor{f[2], f[3], f[4], f[5], rest}, rest != "" && word(rest) == rest
 }
 
-// sharers returns nobody if all waiters want to share the lock.
+// sharers returns the zero queued if all waiters want to share the lock.
 func (n *Node) sharers(me string, now float64, visit func(queued) (left bool)) queued {
 	from, count := 0, 4
 	for {

@@ -101,7 +101,7 @@ func (p *process) must(err error) {
 	}
 }
 
-// told returns the messages that have come.
+// told returns the messages since the last call.
 func (p *process) told() (all []scriptmodel.Message) {
 	p.must(p.heard.Ping(p.ctx(), "end"))
 	for {

@@ -84,7 +84,7 @@ func (g *generator) slotScene() command {
 	}}
 }
 
-// slotEntry is the entry of a waiter for a slot, most often one to whom a slot may be handed.
+// slotEntry is the entry of a waiter for a slot, most often with a successor.
 func (g *generator) slotEntry(ms int64, permits int) string {
 	deadline := strconv.FormatInt(ms+pick[int64](g, 0, 1, 1000, 1001, 2500, 2501, 5000, 5000), 10)
 	words := []string{deadline, fmt.Sprintf("1k%dp%d%s", permits, g.IntN(permits), pick(g, "", "o0")), strconv.FormatInt(ms-pick[int64](g, 0, 0, 1, 649, 650, 651), 10), pick(g, "1800", "1800", "3"), "0", pick(g, "1", "2", "3"), "s"}

@@ -113,7 +113,7 @@ func (p *Plan) keepsTime() bool {
 	return p.Class != beyond && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == stepBack || f.Kind == stepForward })
 }
 
-// refused notes that a TryLock was refused because somebody has the lock.
+// refused records that a TryLock was refused because the lock is held.
 func (t *watch) refused(k *worker, s Step, began time.Duration) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()

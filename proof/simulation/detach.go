@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Taker is somebody who tries to go on with a detached hold.
+// Taker is a caller that tries to attach a detached hold.
 type Taker struct {
 	Number  int // of the worker
 	Process int

@@ -31,10 +31,10 @@ type Plan struct {
 	TTL         time.Duration
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
-	Idle        bool          // at the end nobody calls for a day, and then every process does
+	Idle        bool          // at the end a day without calls, and then one of every process
 	Readers     bool          // some of the calls are of readers
-	Permits     int           // of the semaphore s; 0 if nobody uses it
-	Latch       int           // how many ids open the latch l; 0 if nobody uses it
+	Permits     int           // of the semaphore s; 0: unused
+	Latch       int           // how many ids open the latch l; 0: unused
 	IDs         int           // how many ids there are
 	Waiter      bool          // the last process waits for the latch until it is open
 	Guard       bool          // all clients have the restart guard: any node may lose its data

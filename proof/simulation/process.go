@@ -129,7 +129,7 @@ func (p *process) meet(m *message) {
 			p.names[other] = p.world.parked[other]
 		}
 	}
-	if p.world.parked[owner] != "" { // it is nobody
+	if p.world.parked[owner] != "" { // a parked owner, of no process
 		p.names[owner] = p.world.parked[owner]
 		owner, m.parked = "", true
 	}

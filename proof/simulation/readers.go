@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Whom a step reads for, as bits.
+// The names that a step reads, as bits.
 const (
 	readsX = 1 << iota
 	readsY
@@ -67,7 +67,7 @@ func (g generator) shares(p *Plan, s *Step) {
 	}
 }
 
-// left is for how long a node keeps the lock for somebody who has it.
+// left returns how long a node keeps the lock for one of its holders.
 func (s *state) left(who string) time.Duration {
 	if s.ends != nil {
 		return time.Duration(s.ends[who]-s.now) * time.Millisecond
@@ -130,7 +130,7 @@ func (t *watch) ordered(h *hold, name string, first time.Time, bound bool) {
 	g.all[own] = time.Now()
 }
 
-// shares is told that a holder begins to let others share its locks.
+// shares records that a holder begins to share its locks.
 func (t *watch) shares(h *hold) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()

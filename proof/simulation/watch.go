@@ -26,7 +26,7 @@ type watch struct {
 	calls   []*call
 	multi   bool // some wait for several locks
 	past    []span
-	refuse  []span // TryLocks that were refused because somebody has the lock
+	refuse  []span // TryLocks that were refused because the lock is held
 	waited  []span // calls of callers that want a lock alone
 }
 
@@ -91,7 +91,7 @@ func newWatch(w *world) *watch {
 	return t
 }
 
-// active notes that a script for somebody was sent, or ran.
+// active records that a script for an owner or waiter was sent, or ran.
 func (t *watch) active(m message, change func(*activity)) {
 	if m.script == "" {
 		return
@@ -279,7 +279,7 @@ func (t *watch) once(n *node, m message, name, owner string) {
 	t.ran[key] = true
 }
 
-// untouched checks that a script has changed nothing of anybody else's.
+// untouched checks that a script has changed nothing of other owners and waiters.
 func (t *watch) untouched(n *node, m message, name, owner string, was, is state) {
 	waiter := m.waiter
 	me := t.wire(m, owner)
@@ -442,7 +442,7 @@ func (t *watch) audit() {
 	}
 }
 
-// idle reports whether nothing is to be expected of somebody, who could have cleared up.
+// idle reports whether an owner or waiter is done at a node, and could have released there.
 func (t *watch) idle(a *activity, n *node, after time.Duration) bool {
 	if a == nil || a.inUse || a.dead || a.proc.dead || a.proc.paused || a.pending[n] > 0 || a.proc.paths[n.number].awaits() || time.Since(a.last) <= after {
 		return false

@@ -201,7 +201,7 @@ func (s *sim) idle() {
 	}
 }
 
-// isTaken reports whether nobody else can have a member.
+// isTaken reports whether no other call can have a member.
 func (s *sim) isTaken(m member) bool {
 	count := 0
 	for c := range s.holds {
@@ -589,7 +589,7 @@ func (s *sim) serveNext(node int) {
 	}
 }
 
-// tell delivers a message to the waiter that it is for.
+// tell delivers a message to its waiter.
 func (s *sim) tell(node int, m scriptmodel.Message) {
 	if s.chance(s.lossy) {
 		return
