@@ -31,7 +31,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Config is what all calls on one lock share. It is immutable.
+// Config has the settings shared by all calls on one lock. It is immutable.
 type Config struct {
 	Tree        Tree
 	TTL         time.Duration

@@ -138,13 +138,13 @@ func (r Reply) Released() (left int, held bool, err error) {
 type Passed struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
-	Late  bool             // a later token was counted there than the limit of an Attach; set with Other
+	Late  bool             // a later token than the limit of an Attach was counted; set with Other
 	Token uint64           // with OK: the last one that was counted at the node
 	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 
-// Passed reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined] if the restart guard kept the node from
-// doing it.
+// Passed reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined] if
+// the restart guard prevented the call.
 func (r Reply) Passed() (Passed, error) {
 	if r.Err != nil {
 		return Passed{}, r.failure()

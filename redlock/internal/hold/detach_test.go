@@ -88,7 +88,7 @@ func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
 	})
 }
 
-// The time of a text is that of the Detach, whatever the TTLs are.
+// The time of a text is that of the Detach, with any TTL.
 func TestATextEnds(t *testing.T) {
 	for _, d := range []time.Duration{time.Second, time.Minute} {
 		locktest.Run(t, d.String(), func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestAnAttachedLeaseIsHandedOver(t *testing.T) {
 	})
 }
 
-// Of several that attach at the same time, one gets the hold, even if each reaches another node first.
+// Of several concurrent Attach calls, one gets the hold, even if each reaches another node first.
 func TestOneOfSeveralAttaches(t *testing.T) {
 	for _, n := range []int{3, 4, 5} {
 		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
@@ -298,7 +298,7 @@ func TestADetachWithoutAQuorumReleases(t *testing.T) {
 	})
 }
 
-// A minority that was away during the Detach, or during the Attach, does no harm, and is clean in the end.
+// A minority that was away during the Detach or the Attach does no harm, and is clean in the end.
 func TestAMinorityThatWasAwayIsCleanInTheEnd(t *testing.T) {
 	for name, away := range map[string][2]bool{"detach": {true, false}, "attach": {false, true}, "both": {true, true}} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestAMinorityThatWasAwayIsCleanInTheEnd(t *testing.T) {
 	}
 }
 
-// Whatever Detach refuses goes on.
+// A refused Detach leaves the hold as it is.
 func TestWhatCannotBeDetached(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithRestartGuard(time.Minute))
@@ -465,7 +465,7 @@ func TestAttachRefusesWhatIsNoTextOfItsLock(t *testing.T) {
 	})
 }
 
-// A client that ends leaves what it has detached, and an Attach that it was about to make leaves the text.
+// A client that ends leaves its detached holds, and a pending Attach of it leaves the text.
 func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 4, 3)
@@ -495,7 +495,7 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 	})
 }
 
-// An Attach that wins in the moment of a Shutdown leaves the hold to others, for as long as it was to be kept.
+// An Attach that wins during a Shutdown leaves the hold to others, for the time of the Detach.
 func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -529,7 +529,7 @@ func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 	})
 }
 
-// Under the restart guard, a server that was restarted with an old snapshot does not let a late text in.
+// Under the restart guard, a server restarted with an old snapshot does not accept a late text.
 func TestAQuarantinedNodePassesNothingOn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithRestartGuard(time.Minute))
