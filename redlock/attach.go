@@ -26,7 +26,7 @@ import (
 // client.
 //
 // Attach waits for no holder. It takes a round trip to a quorum, or two if the nodes are in another
-// order. It takes about one node timeout if the hold was attached before. If others attach at the
+// order. It takes about two node timeouts if the hold was attached before. If others attach at the
 // same time, it begins its last attempt after a second or four node timeouts, whichever is longer.
 //
 // To release the lock from here, attach and unlock:

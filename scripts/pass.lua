@@ -13,7 +13,7 @@
 --          {2, token}: the owner to whom it was to be passed has it already
 --          {0, 0}: neither of the two has it, or a later token was counted
 --          {3, 0, who}: another owner has it, and no later token was counted: most likely it was passed to that owner
---          {3, 1, who}: another owner has it, and a later token was counted
+--          {3, last, who}: another owner has it, and last was counted, a later token
 local limit = tonumber(ARGV[4])
 local from, to = limit and ARGV[2] or ARGV[1], limit and ARGV[1] or ARGV[2]
 local counter = redis.call('get', KEYS[2])
@@ -26,9 +26,9 @@ local late = limit and last > limit
 if again and not late then
   return {2, last}
 elseif late or not held or #held > 12 then -- nobody passes a share: see holds.lua
-  local all = limit and not held and not again and redis.call('hgetall', KEYS[1]) or {}
+  local all = limit and not held and not again and redis.call('hlen', KEYS[1]) <= 2 and redis.call('hgetall', KEYS[1]) or {}
   local who = all[1] == 'mode' and all[3] or all[1]
-  return who and #all <= 4 and {3, late and 1 or 0, who} or {0, 0}
+  return who and {3, late and last or 0, who} or {0, 0}
 end
 redis.call('hset', KEYS[1], to, held)
 redis.call('hdel', KEYS[1], from)

@@ -157,12 +157,13 @@ type Machine struct {
 	rounds     []*round      // renewals with unanswered calls
 	last       int32         // the number of the last round
 
-	keep     bool          // an Unlock for which granted cells keep the key until kept
-	park     bool          // the Unlock was a Detach
-	parked   bool          // a quorum confirmed the Park while the hold was valid
-	returns  bool          // an Attach failed, or was given back: another may take the hold over
-	kept     time.Duration // when the kept keys expire, by the monotonic clock
-	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
+	keep      bool          // an Unlock for which granted cells keep the key until kept
+	park      bool          // the Unlock was a Detach
+	awaitsAll bool          // the Detach waits for all nodes, and not for a quorum
+	parked    bool          // a quorum confirmed the Park while the hold was valid
+	returns   bool          // an Attach failed, or was given back: another may take the hold over
+	kept      time.Duration // when the kept keys expire, by the monotonic clock
+	released  Vote          // Yes when a quorum of every member has confirmed, No when it cannot
 
 	fx Effects
 }

@@ -157,7 +157,7 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 	case core.Park, core.Attach, core.Return:
 		var p Passed
 		p, r.Err = reply.Passed()
-		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Other != "" && !p.Late, p.Token, Base(p.Other)
+		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Other != "", p.Token, Base(p.Other)
 		if r.Moved = r.Holder != "" && r.Holder == c.Former; r.Moved {
 			r.Of = cellOf(p.Other)
 		}

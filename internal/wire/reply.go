@@ -138,8 +138,7 @@ func (r Reply) Released() (left int, held bool, err error) {
 type Passed struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
-	Late  bool             // a later token than the limit of an Attach was counted; set with Other
-	Token uint64           // with OK: the last one that was counted at the node
+	Token uint64           // with OK: the last one that was counted at the node; with Other: that, if it is above the limit of an Attach, else 0
 	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 
@@ -161,7 +160,8 @@ func (r Reply) Passed() (Passed, error) {
 	}
 	if values, isList := r.Value.([]any); isList && len(values) == 3 && values[0] == int64(3) {
 		if who, ok := values[2].(string); ok && who != "" {
-			return Passed{Late: values[1] != int64(0), Other: quorumlock.Owner(who)}, nil
+			last, _ := values[1].(int64)
+			return Passed{Token: uint64(max(last, 0)), Other: quorumlock.Owner(who)}, nil
 		}
 	}
 	return Passed{}, r.unexpected()

@@ -56,7 +56,7 @@ func (n *Node) passOn() wire.Reply {
 		}
 		counted := int64(0)
 		if late {
-			counted = 1
+			counted = int64(last)
 		}
 		return wire.Reply{Value: []any{int64(3), counted, who}}
 	}

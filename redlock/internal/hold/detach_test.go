@@ -13,7 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	memory "github.com/quorumlock/quorumlock/locktest"
-	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -173,81 +172,6 @@ func TestOneOfSeveralAttaches(t *testing.T) {
 			locktest.Nothing(t, servers)
 		})
 	}
-}
-
-// The process that attaches may have the nodes in another order.
-func TestTheNodesInAnotherOrder(t *testing.T) {
-	for _, order := range [][]int{{1, 0, 2, 3, 4}, {4, 3, 2, 1, 0}, {1, 2, 3, 4, 0}} {
-		locktest.Run(t, fmt.Sprint(order), func(t *testing.T) {
-			clients, servers := locktest.Fleet(t, 2, 5)
-			lease := locktest.Lock(t, clients[0].Mutex("x"))
-			text := detach(t, lease, time.Hour)
-			_, nodes := locktest.Paths(t, servers)
-			moved := make([]*node.Node, len(nodes))
-			for i, j := range order {
-				moved[i] = nodes[j]
-			}
-			next := attach(t, locktest.Of(t, moved), text)
-			time.Sleep(10 * time.Second)
-			locktest.HoldsAll(t, servers, next)
-			late(t, clients[1], text)
-			text = detach(t, next, time.Hour)
-			locktest.Unlock(t, attach(t, clients[1], text))
-			locktest.Nothing(t, servers)
-		})
-	}
-}
-
-// Somebody has a quorum of the nodes, does not know it, and passes them back.
-func TestAQuorumThatIsPassedBackIsAttached(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 2, 3)
-		deaf, paths := locktest.Another(t, servers)
-		locktest.Warm(t, deaf)
-		text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), time.Minute)
-		locktest.Each(paths, (*embedded.Server).Mute)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		attempt := make(chan error, 1)
-		go func() { _, err := deaf.Attach(ctx, text); attempt <- err }()
-		time.Sleep(10 * time.Millisecond)
-		time.AfterFunc(20*time.Millisecond, func() { locktest.Each(paths, (*embedded.Server).Resume) })
-		locktest.Unlock(t, attach(t, clients[1], text))
-		if err := <-attempt; !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Attach without answers: %v, want its ctx's error", err)
-		}
-		time.Sleep(2 * time.Second)
-		locktest.Nothing(t, servers)
-	})
-}
-
-// A process that has died while attaching has two nodes of five, and another node is silent.
-func TestADeadAttacherIsNamedSoon(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		dead, paths := locktest.Another(t, servers)
-		locktest.Warm(t, dead)
-		text := detach(t, locktest.Lock(t, c.Mutex("x")), time.Minute)
-		locktest.Each(paths[:2], (*embedded.Server).Mute)
-		locktest.Each(paths[2:], (*embedded.Server).Kill)
-		attempt := make(chan error)
-		go func() { _, err := dead.Attach(t.Context(), text); attempt <- err }()
-		time.Sleep(time.Millisecond)
-		locktest.Each(paths, (*embedded.Server).Kill)
-		<-attempt
-		servers[4].Stall()
-		began := time.Now()
-		_, err := c.Attach(t.Context(), text)
-		if held, ok := errors.AsType[*quorumlock.HeldError](err); !ok || held.Holder == "" || !errors.Is(err, quorumlock.ErrNoQuorum) {
-			t.Errorf("Attach: %v, want who is in the way, and the silent node", err)
-		}
-		if took := time.Since(began); took > 2*time.Second {
-			t.Errorf("Attach took %v", took)
-		}
-		servers[4].Resume()
-		time.Sleep(2 * time.Second)
-		locktest.Unlock(t, attach(t, c, text)) // three nodes have it
-	})
 }
 
 // An Attach without a quorum changes nothing: another one gets the hold later.
@@ -492,40 +416,6 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 			t.Errorf("token %d, want %d", next.Token(), lease.Token())
 		}
 		locktest.Unlock(t, next)
-	})
-}
-
-// An Attach that wins during a Shutdown leaves the hold to others, for the time of the Detach.
-func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		lease := locktest.Lock(t, c.Mutex("x"))
-		for range 60 {
-			d, paths := locktest.Another(t, servers)
-			locktest.Warm(t, d)
-			for _, p := range paths {
-				p.Delay(time.Millisecond)
-			}
-			text := detach(t, lease, time.Hour)
-			ended := make(chan error)
-			go func() {
-				time.Sleep(2 * time.Millisecond)
-				ended <- d.Shutdown(t.Context())
-			}()
-			next, err := d.Attach(t.Context(), text)
-			if err == nil {
-				text = detach(t, next, time.Hour)
-			} else if !errors.Is(err, quorumlock.ErrClosed) {
-				t.Fatal("Attach:", err)
-			}
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-			time.Sleep(time.Minute)
-			lease = attach(t, c, text)
-		}
-		locktest.Unlock(t, lease)
-		locktest.Nothing(t, servers)
 	})
 }
 
