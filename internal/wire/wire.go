@@ -348,12 +348,14 @@ func Park(name string, owner, other quorumlock.Owner, ttl time.Duration, cell in
 	return passAs(text("park"), name, owner, other, ttl, cell, cell)
 }
 
-// Attach passes the hold of another owner, as his cell of has it, to owner, for ttl at least, unless the node has counted a token after last.
+// Attach passes the hold of another owner to owner, for ttl at least, unless the node has counted a
+// token after last. of is the cell in the name of the other owner.
 func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell, of int) Call {
 	return passAs(number(last), name, owner, other, ttl, cell, of)
 }
 
-// Return passes the hold of owner to another one, at his cell of. The key expires when it would have.
+// Return passes the hold of owner to another one, whose name has the cell of. The expiry of the key
+// stays.
 func Return(name string, owner, other quorumlock.Owner, cell, of int) Call {
 	return passAs(text("back"), name, owner, other, 0, cell, of)
 }
@@ -418,7 +420,7 @@ func IsTheirs(message string) (theirs bool, window time.Duration) {
 // GivesUp reports whether such a message announces an abandoned attempt: no hold has ended.
 func GivesUp(message string) bool { return message == "00" }
 
-// IsStranger reports whether an owner is not this library's, and so most likely Redisson's.
+// IsRedisson reports whether an owner is not this library's, and so most likely Redisson's.
 func IsRedisson(owner quorumlock.Owner) bool {
 	return owner != "" && !strings.Contains(string(owner), "~")
 }
