@@ -1,4 +1,5 @@
--- Passes a hold from one owner to another. It keeps its token.
+-- Passes a hold from one owner to another, for Detach and Attach. It keeps its token. (The function
+-- pass, which serves the queue, is in leaving.lua.)
 --
 -- KEYS[1]  the lock: see holds.lua
 -- KEYS[2]  the fencing token: integer
@@ -7,12 +8,14 @@
 -- ARGV[3]  TTL, ms
 -- ARGV[4]  'park' to pass the hold from the caller to the other owner, for the TTL
 --          'back' to pass it from the caller to the other owner; the expiry stays
---          <token> to pass it from the other owner to the caller, for the TTL at least, unless a later token was counted here
+--          <token> to pass it from the other owner to the caller, for the TTL at least, unless a
+--          later token was counted here
 --
 -- Reply    {1, token}: passed on; the last token that was counted here, 0 if none is known
 --          {2, token}: the owner to whom it was to be passed has it already
 --          {0, 0}: neither of the two has it, or a later token was counted
---          {3, 0, who}: another owner has it, and no later token was counted: most likely it was passed to that owner
+--          {3, 0, who}: another owner has it, and no later token was counted: most likely it was
+--                       passed to that owner
 --          {3, last, who}: another owner has it, and last was counted, a later token
 local limit = tonumber(ARGV[4])
 local from, to = limit and ARGV[2] or ARGV[1], limit and ARGV[1] or ARGV[2]

@@ -122,7 +122,7 @@ type Machine struct {
 	began             Time             // the call
 	asked             Time             // before the last attempt; the validity counts from here
 	successor         bool             // the last attempt's successor has the lock, or is about to
-	contestedAttempts int              // calls of tolerance, which doubles with each
+	contestedAttempts int              // calls of tolerance, also in refused refreshes
 	limited           bool             // the attempt's wait was limited by limitWait
 	shortWaits        int              // attempts that did not wait for slow nodes: see limitWait
 	lastHolder        quorumlock.Owner // a TryLock: the contender that isUndecided met last

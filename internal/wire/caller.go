@@ -63,13 +63,13 @@ type Caller struct {
 	Former quorumlock.Owner // from whom an Attach takes the hold
 }
 
-// Script returns a call in the form of the nodes. owner is the owner of its attempt, see Owner. For
-// an Acquire and a Yield, hint is the least token to ask for, and e is the entry, which must not
-// change until the call is sent.
+// Script returns a call in the form of the nodes. owner is that of its attempt, see Owner. For an Acquire,
+// hint is the least token to ask for. For an Acquire and a Yield, e is the entry, to which Script
+// adds the successor; e must not change until the call is sent.
 func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Owner, e *Entry, hint uint64) Call {
 	if k.Do.Queues() {
-		// Contenders, readers included, all give way to the lowest ticket. So readers wait behind a
-		// contending TryLock, too.
+		// Contenders that have met, readers included, all yield to the lowest ticket: so readers
+		// wait behind such a TryLock, too.
 		e.Successor, e.Passable = Successor{}, c.Secret == "" && !k.Contends
 		if e.Several = t.Several; c.Secret != "" {
 			e.Successor = Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}

@@ -420,7 +420,7 @@ func IsTheirs(message string) (theirs bool, window time.Duration) {
 // GivesUp reports whether such a message announces an abandoned attempt: no hold has ended.
 func GivesUp(message string) bool { return message == "00" }
 
-// IsStranger reports whether an owner is not this library's, and so most likely Redisson's.
+// IsRedisson reports whether an owner is not this library's, and so most likely Redisson's.
 func IsRedisson(owner quorumlock.Owner) bool {
 	return owner != "" && !strings.Contains(string(owner), "~")
 }
