@@ -122,7 +122,7 @@ type Machine struct {
 	began             Time             // the call
 	asked             Time             // before the last attempt; the validity counts from here
 	successor         bool             // the last attempt's successor has the lock, or is about to
-	contestedAttempts int              // calls of tolerance, also in refused refreshes
+	expiredWaits      int              // attempts that ended with missing answers: see tolerance
 	limited           bool             // the attempt's wait was limited by limitWait
 	shortWaits        int              // attempts that did not wait for slow nodes: see limitWait
 	lastHolder        quorumlock.Owner // a TryLock: the contender that isUndecided met last
@@ -289,10 +289,12 @@ func (m *Machine) tick(now Time) {
 	switch m.phase {
 	case Asking:
 		if at := m.Wake(); at != 0 && now.Mono >= at {
+			m.expiredWaits++
 			m.abandonAttempt(now, m.refusal())
 		}
 	case Agreeing:
 		if m.giveUpAt != 0 && now.Mono >= m.giveUpAt {
+			m.expiredWaits++
 			m.disagree(now)
 		}
 	case Waiting:

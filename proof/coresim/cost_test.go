@@ -27,8 +27,8 @@ const firstSeeds = 4000
 
 var firstCost = [...]cost{
 	calm:    {3959, 586, 7690, 66202, 1047247785795},
-	bounded: {9963, 877, 22811, 246137, 4005419976773},
-	beyond:  {3695, 339, 8147, 86474, 1357549914120},
+	bounded: {9978, 879, 22893, 247146, 3994620730952},
+	beyond:  {3702, 333, 8227, 86974, 1396801989499},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.
