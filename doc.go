@@ -28,19 +28,19 @@
 //
 //  1. Mutual exclusion: no two owners hold valid leases of one lock while at most f nodes forget
 //     and clock rates stay within the drift. Readers share a read-write lock with readers only.
-//     Each slot of a semaphore has one holder at a time. Under [WithRestartGuard] restarts do not
-//     count. No late release, message of another publisher, or unusual name or owner can end,
-//     shorten or fake a hold. Clients with write access to the lock's keys are trusted. Clients
-//     that may only publish or subscribe are not.
+//     Each slot of a semaphore has one holder at a time. Under [WithRestartGuard], restarts
+//     do not count as forgetting. A late release, a forged message, or an odd name or owner cannot
+//     end, shorten or fake a hold. Clients with write access to the lock's keys are trusted.
+//     Clients that may only publish or subscribe are not.
 //  2. No call returns a lease after the end of its validity.
-//  3. The holder learns of a loss by the end of the validity: [Lease.Context] is cancelled. The
-//     cause is a *[LostError] with the reason and the failed nodes, which matches [ErrLost]. No
-//     network call can delay this. If the machine itself was suspended, the notice comes up to a
-//     second later.
+//  3. A lease is lost if no quorum renews it in time, or if its keys are gone. The holder learns of
+//     a loss by the end of the validity: [Lease.Context] is cancelled. The cause is a *[LostError]
+//     with the reason and the failed nodes, which matches [ErrLost]. No network call can delay
+//     this. If the machine itself was suspended, the notice comes up to a second later.
 //  4. Fencing tokens, see [Lease.Token], are unique and rise with every grant, across processes and
 //     node failures. Tokens keep rising after a name was idle for days. The clients' clocks cannot
-//     break this while the nodes' clocks agree within hours: a node ignores hints of clients that
-//     are more than an hour ahead of its own clock. Readers of a read-write lock share tokens: a
+//     break this while the nodes' clocks agree within hours: a node ignores a client's clock that
+//     is more than an hour ahead of its own. Readers of a read-write lock share tokens: a
 //     reader's token is at least that of the last writer before it, and lower than that of the
 //     next. Each slot of a semaphore has its own tokens. If too many nodes lose their counters,
 //     token order depends on clocks: keep NTP running.
@@ -48,23 +48,21 @@
 //     about a day, or for years if Redisson clients use the lock, too. A node that was frozen, cut
 //     off, restarted or failed over is clean within two seconds after it answers, after any time
 //     away. If the client has died or was closed, its keys expire with their TTL, and its entries
-//     in the queue expire without refreshes.
-//  6. No script takes effect twice because its reply was lost.
+//     in the queue expire when they are no longer refreshed.
+//  6. A script whose reply is lost does not take effect twice.
 //  7. No client can release, extend or shorten another owner's hold. The one exception is
 //     ForceUnlock, which frees a lock of any holder, but never deletes a key that is not a lock.
 //     (Node.Renew and Node.Release of package node trust the owner in their arguments, but refuse
 //     the owners of leases.)
 //  8. A slow or dead node costs nothing while the others are a quorum. It delays no caller, waiters
-//     included. A node that was frozen, cut off, restarted or failed over counts again within two
-//     seconds after it answers. Neither earlier requests to the node nor its time away change this.
-//     A failed release stays pending until the node has confirmed it. A client keeps up to 16,384
-//     pending releases for each node.
+//     included. It counts again within two seconds after it answers, however long it was away and
+//     whatever was sent to it before. A failed release stays pending until the node has confirmed
+//     it. A client keeps up to 16,384 pending releases for each node.
 //  9. Waiters are served in the order of their calls of Lock, across processes. Between processes,
 //     this holds for calls seconds apart, even if a client's clock is wrong, while the clocks of
-//     most nodes agree. While nodes are busy, a caller with less than 250 ms left may pause
-//     instead of asking them. A handoff costs the same for 4 waiters and for 256.
-//     A lock that becomes free by expiry is passed on within two seconds, however many dead waiters
-//     are queued.
+//     most nodes agree. While nodes are busy, a caller with less than 250 ms until its deadline
+//     may ask none of them. A handoff costs the same for 4 waiters as for 256 waiters. A lock that
+//     becomes free by expiry is passed on within two seconds, however many dead waiters are queued.
 //  10. Of contenders that call TryLock for a free lock at the same time, one acquires it.
 //  11. Java clients (Redisson) and clients of this library share a lock fairly, without an option.
 //     While both wait, each side gets at least about a third of the grants. See docs/redisson.md.

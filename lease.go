@@ -203,12 +203,12 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 	return l.hold.Leave(ctx, &l.first, max(d, 0))
 }
 
-// Detach ends the lease in this process, and keeps the hold for another process. It returns a text.
-// Attach of redlock's Client converts the text into a lease with the same fencing token. Detach
-// cancels the lease's context, with [ErrDetached] as its cause, and stops its renewal. For d minus
-// the drift, counted from the call, the nodes grant the lock to nobody else. Then the lock is free,
-// unless a process has attached. Any holder of the text can attach, once: treat the text as a
-// password of the lock.
+// Detach ends the lease in this process, and keeps the hold for another process. It returns a text,
+// which Attach of redlock's Client converts into a lease with the same fencing token. Detach
+// cancels the lease's context, with [ErrDetached] as its cause, and stops its renewal. The other
+// process has d minus the drift, from the call of Detach, to attach. Until then the nodes grant the
+// lock to nobody else; later it is free, if nobody has attached. Any holder of the text can attach,
+// once: treat the text as a password of the lock.
 //
 // The duration d is at least [MinTTL]; with [WithRestartGuard] it is at most the guard's maxTTL.
 // Detach works for a Mutex of package redlock and for the writer of its RWMutex, if the hold has
@@ -217,8 +217,8 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // return [ErrNotHeld].
 //
 // Detach needs a quorum of the nodes. It waits for all of them, for the node timeout at most, even
-// if ctx is done. After any other error the lease is over and cannot be attached. The lock is
-// released, as by [Lease.Unlock], or ends with d if this process ends first. Detach returns
+// if ctx is done. After an error other than ErrMisuse the lease is over, and cannot be attached. The
+// lock is released, as by [Lease.Unlock], or ends with d if this process ends first. Detach returns
 // [ErrLost] if the lease was lost before or during the call, [ErrNotHeld] if it was unlocked or
 // detached before, and a *[QuorumError] if fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {

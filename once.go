@@ -18,11 +18,11 @@ import (
 //	// at each tick of an hour
 //	ran, err := quorumlock.Once(ctx, client.Mutex("myapp:lock:report"), time.Hour, report)
 //
-// The argument every is the period: the shortest time between two ticks of one process. The
-// remaining tenth allows for ticks that come early. Nine tenths is far more than the difference
-// between the processes' ticks of one period. [KeepFor] sets another time. With 0, the lock is free
-// when fn has returned. [WithRestartGuard] covers a kept lock only up to its longest TTL: a longer
-// period needs nodes that keep their data at a restart.
+// The argument every is the period: the shortest time between two ticks of one process. Nine tenths
+// of it cover the other processes' ticks of the period, which may come late. The last tenth is for
+// the next tick, which may come early. [KeepFor] sets another time; with KeepFor(0), the lock is
+// free when fn has returned. [WithRestartGuard] covers a kept lock only for the guard's maxTTL: a
+// longer period needs nodes that keep their data at a restart.
 //
 // While fn runs, the lease is renewed. The ctx of fn is cancelled when the lease is lost;
 // [Stopping] notifies fn of a Shutdown. After fn's return, the lock is kept without renewal. If the
@@ -104,15 +104,15 @@ func KeepFor(d time.Duration) OnceOption { return func(o *once) { o.keep = d } }
 
 // ReleaseOnError frees the lock at once if the job returns an error or panics, so that the job may
 // run again within the period. The next run may be in a process with a later tick or with
-// [Standby], or in the same process when it tries again. So a process that is stopped during its
-// run does not cost the run, if the job returns its ctx's error. A job that always fails runs once
-// in every process.
+// [Standby], or in the same process when it tries again. So no run is lost if a process is
+// stopped during the job, and the job returns its ctx's error. A job that always fails runs once in
+// every process.
 func ReleaseOnError() OnceOption { return func(o *once) { o.onlyDone = true } }
 
 // Standby makes Once wait up to d for a lock of another process, in case that process dies, or
-// fails with [ReleaseOnError]. After d the tick is skipped. The duration must be shorter than the
-// time for which the lock is kept, by more than clocks differ: otherwise the job would run again.
-// It does not bound the run. Default: Once does not wait.
+// fails with [ReleaseOnError]. After d the tick is skipped. If d, plus the difference between the
+// processes' clocks, is as long as the lock is kept, the job runs again: use a shorter d. It does
+// not bound the run. Default: Once does not wait.
 func Standby(d time.Duration) OnceOption { return func(o *once) { o.standby = d } }
 
 // OnSkip sets a function that Once calls with the refusal when it skips a tick. The refusal wraps a

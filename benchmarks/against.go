@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// buildAgainst builds this benchmark with the library of another checkout, and returns the program. The
-// checkout is not changed.
+// buildAgainst builds this benchmark with the library of another checkout, and returns the path of
+// the program. The checkout does not change.
 func buildAgainst(ctx context.Context, dir string) (program string, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {

@@ -14,8 +14,8 @@ type chart struct {
 	panels   []panel
 }
 
-// panel has one value for each position on its x axis. Its y axis is logarithmic: the designs differ
-// by orders of magnitude.
+// panel has one value for each position on its x axis. Its y axis is logarithmic: the designs
+// differ by orders of magnitude.
 type panel struct {
 	title string
 	xName string
@@ -29,7 +29,7 @@ type line struct {
 	ys     []float64 // 0 or less: nothing to draw there
 }
 
-// The colours are told apart by those who see few, and in print (Okabe and Ito, 2008).
+// These colours differ for the colour-blind, and in print (Okabe and Ito, 2008).
 var colours = []string{"#0072b2", "#d55e00", "#7f7f7f", "#009e73", "#cc79a7", "#b58900", "#56b4e9"}
 
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// drawing is one of the charts: where its figures come from, and what its panels show.
+// drawing is one of the charts: the part with its figures, and its panels.
 type drawing struct {
 	file, part, title string
 	panels            []panelOf
@@ -19,8 +19,9 @@ type panelOf struct {
 	metric metric
 	lines  []string // the entries that are drawn; nil for the designs
 	things string   // draw only contests of these things, such as "callers"; empty for all
-	xs     []string // the entries stand side by side, named so, and each contest is a line; nil: the other way round
-	xName  string
+	// If not nil, the entries stand side by side under these names, and each contest is a line.
+	xs    []string
+	xName string
 }
 
 var drawings = []drawing{

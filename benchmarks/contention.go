@@ -18,8 +18,8 @@ const maxGrants = 1_000_000
 // grant is one wait, and the hold after it.
 type grant struct{ asked, got, left time.Time }
 
-// contend has contenders, each with a client of its own, want one lock again as soon as they have left
-// it. It fails if two of them are ever in the lock at once.
+// contend lets contenders, each with a client of its own, lock one name again and again. It fails
+// if two of them are ever in the lock at once.
 func (j job) contend(ctx context.Context, d design) (answer, error) {
 	clients, err := d.openAll(j.Addrs, j.Callers)
 	if err != nil {
@@ -33,8 +33,8 @@ func (j job) contend(ctx context.Context, d design) (answer, error) {
 	return answer{Figures: f}, errors.Join(err, closeAll(clients))
 }
 
-// connect has every client lock a name of its own once, some at a time: how long it takes to connect
-// hundreds of clients is not what is measured.
+// connect locks a name of its own once with every client, some at a time: the time to connect
+// hundreds of clients is not measured.
 func connect(ctx context.Context, clients []client) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -80,7 +80,7 @@ func (j job) play(ctx context.Context, d design, clients []client) (figures, err
 	return measure(results, from, to, scripts), nil
 }
 
-// watch waits until it is over, and returns how many scripts the servers have run from one time to the other.
+// watch waits until the measured time is over, and returns its ends and its number of scripts.
 func (j job) watch(ctx context.Context, d design) (from, to time.Time, scripts int64, err error) {
 	admins := plainClients(j.Redis)
 	defer func() { err = errors.Join(err, closeClients(admins)) }()
@@ -102,7 +102,7 @@ func (j job) watch(ctx context.Context, d design) (from, to time.Time, scripts i
 	return from, to, after.since(before, d.commands...), nil
 }
 
-// arena is what the contenders share.
+// arena is the state shared by the contenders.
 type arena struct {
 	name   string
 	hold   time.Duration
@@ -110,7 +110,7 @@ type arena struct {
 	stop   context.CancelFunc
 
 	mu  sync.Mutex
-	err error // the first failure, which ends it all
+	err error // the first failure, which ends the contest
 }
 
 func (c *arena) fail(err error) {
@@ -128,7 +128,7 @@ func (c *arena) failure() error {
 	return c.err
 }
 
-// contender is what one of them has lived through. It is read when its run is over.
+// contender has the grants of one contender. It is read when its run is over.
 type contender struct {
 	grants  []grant
 	waiting time.Time // since when, if its run ended in a wait; else zero

@@ -7,11 +7,13 @@ import (
 
 func at(s int) time.Time { return time.Unix(int64(s), 0) }
 
-// Who is starved must show: its wait has no end within the time that is measured.
+// A starved contender must show: its wait does not end within the measured time.
 func TestMeasureCountsTheWaitsThatDoNotEnd(t *testing.T) {
 	contenders := []contender{
-		{grants: []grant{{at(0), at(5), at(6)}, {at(9), at(11), at(12)}, {at(12), at(13), at(13)}}}, // before, within, within
-		{grants: []grant{{at(13), at(25), at(26)}}},                                                 // granted when all was over
+		// Before, within, within.
+		{grants: []grant{{at(0), at(5), at(6)}, {at(9), at(11), at(12)}, {at(12), at(13), at(13)}}},
+		// The second contender is granted the lock after the end.
+		{grants: []grant{{at(13), at(25), at(26)}}},
 		{grants: []grant{{at(1), at(21), at(21)}}},
 		{waiting: at(2)}, // never
 		{grants: []grant{{at(21), at(22), at(22)}}, waiting: at(23)}, // all of it after
@@ -33,13 +35,14 @@ func TestWhoTakesItAgainHandsNothingOver(t *testing.T) {
 		{grants: []grant{{at(10), at(11), at(11)}, {at(11), at(12), at(12)}, {at(13), at(14), at(14)}, {at(15), at(21), at(22)}}},
 		{grants: []grant{{at(0), at(9), at(10)}, {at(10), at(13), at(13)}, {at(14), at(16), at(16)}, {at(16), at(17), at(17)}}},
 	}
-	f := measure(contenders, at(10), at(20), 48) // to the first at 11 and 14, to the second at 13 and 16
+	// To the first at 11 and 14, to the second at 13 and 16.
+	f := measure(contenders, at(10), at(20), 48)
 	if f[grants] != 0.6 || f[handoffs] != 0.4 || f[scriptsAHandoff] != 12 {
 		t.Errorf("%v grants/s, %v handoffs/s, %v scripts each, want 0.6, 0.4, 12", f[grants], f[handoffs], f[scriptsAHandoff])
 	}
 }
 
-// A hold counts for as much of it as lies within the time that is measured.
+// A hold counts for its part within the measured time.
 func TestMeasureCountsTheTimeHeldWithin(t *testing.T) {
 	contenders := []contender{
 		{grants: []grant{{at(7), at(8), at(12)}, {at(12), at(19), at(25)}}}, // 2 s and 1 s of 10

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// contest is what is measured in turns, so that whatever slows the machine down slows all of it.
+// contest is a set of entries measured in turns, so that a slow machine slows all of them.
 type contest struct {
 	part     string
 	store    store
@@ -15,17 +15,18 @@ type contest struct {
 	columns  []metric
 	entries  []entry
 	promises []promise
-	turns    int // how many rounds, whatever the referee says otherwise; 0: as that says
+	// The maximum number of rounds, also below the least of the referee; 0: none.
+	turns int
 
 	rounds rounds
 	notes  []string // what was not measured or failed, and why
 }
 
-// entry is one of those that take turns.
+// entry is a participant of a contest.
 type entry struct {
 	name    string
 	job     job
-	program string // whose worker does it; "": this program
+	program string // the program of its worker; "": this program
 	missing error  // why it cannot be measured
 }
 
@@ -51,8 +52,8 @@ type referee struct {
 	progress    func(format string, args ...any)
 }
 
-// run lets all entries of a contest take turns, in another order in each round. It goes on for longer than
-// the least if a bound lies within the spread of what was measured: then one noisy minute could decide.
+// run lets all entries of a contest take turns, in another order in each round. It runs more than
+// the least rounds if a bound lies within the spread of the figures: one noisy minute could decide.
 func (r referee) run(ctx context.Context, c *contest) error {
 	c.rounds = make(rounds)
 	for _, e := range c.entries {

@@ -42,7 +42,7 @@ func TestEntriesTakeTurnsOnCleanServers(t *testing.T) {
 	}
 }
 
-// What is close is measured for longer, until it is clear or enough.
+// A close result is measured for longer, until it is clear or the rounds are used up.
 func TestCloseContestGoesOn(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -50,7 +50,8 @@ func TestCloseContestGoesOn(t *testing.T) {
 		want  int
 	}{
 		{"clear", func(int) float64 { return 1 }, 5},
-		{"close at first", func(turn int) float64 { // 3 3 1 1 1 1 ...: the third quartile falls with the ninth
+		// 3 3 1 1 1 1 ...: the third quartile falls with the ninth.
+		{"close at first", func(turn int) float64 {
 			if turn < 3 {
 				return 3
 			}

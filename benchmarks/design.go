@@ -14,14 +14,14 @@ type design struct {
 	name    string
 	servers kind
 	nodes   int // how many of the servers it uses
-	// commands are those it sends to Redis to acquire and release, as commandstats names them. A command
-	// that its scripts run within the server must not be one of them.
+	// commands are the commands sent to Redis to acquire and release, as commandstats names them. A
+	// command run within its scripts must not be one of them.
 	commands []string
-	// open returns a client for so many callers at the same time.
+	// open returns a client for a number of concurrent callers.
 	open func(addrs []string, callers int) (client, error)
 }
 
-// kind says which servers a design needs.
+// kind is the kind of servers that a design needs.
 type kind string
 
 const (

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// distance measures lock and unlock of one caller against the round trip to the quorum-th nearest node,
-// in turns: whatever delays the one delays the other.
+// distance measures lock and unlock of one caller against the round trip to the quorum-th nearest
+// node, in turns: a delay of one delays the other.
 func (j job) distance(ctx context.Context, d design) (a answer, err error) {
 	c, err := d.open(j.Addrs, 1)
 	if err != nil {
@@ -40,8 +40,9 @@ func (j job) distance(ctx context.Context, d design) (a answer, err error) {
 		roundTripsALock: float64(lock) / float64(max(2*trip, 1))}}, nil
 }
 
-// quorumTrip is how long it takes until a majority of the nodes has answered a write, which a durable node
-// syncs as it does a lock's. It waits for all, so that the next turn begins with idle connections.
+// quorumTrip returns the time until a majority of the nodes has answered a write. A durable node
+// syncs the write like a lock's. quorumTrip waits for all nodes, so that the next turn begins with
+// idle connections.
 func quorumTrip(ctx context.Context, nodes []*redis.Client) (time.Duration, error) {
 	start := time.Now()
 	answers := make(chan error, len(nodes))

@@ -15,7 +15,7 @@ import (
 // members is how many servers etcd and ZooKeeper have: with three, one may fail.
 const members = 3
 
-// startEtcd starts a cluster of three. It syncs every write; where that is to cost nothing, dir is in memory.
+// startEtcd starts a cluster of three. It syncs every write; to make that free, put dir in memory.
 func startEtcd(ctx context.Context, dir string) (*service, error) {
 	program, err := exec.LookPath("etcd")
 	if err != nil {
@@ -62,7 +62,7 @@ func trial(ctx context.Context, open func([]string, int) (client, error), addrs 
 	return err
 }
 
-// etcdClient is a client with one session, which all its locks share, as etcd's documentation has it.
+// etcdClient is a client with one session for all its locks, as in etcd's documentation.
 type etcdClient struct {
 	client  *clientv3.Client
 	session *concurrency.Session

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// store says whether servers keep what they are told in memory, or sync it to a disk before they answer.
+// store is where servers keep writes: in memory, or synced to a disk before they answer.
 type store string
 
 const (
@@ -17,14 +17,14 @@ const (
 	durable  store = "durable"
 )
 
-// fleet is the servers of one store. They are started when they are first needed.
+// fleet is the servers of one store. Each kind is started at its first use.
 type fleet struct {
 	store   store
 	dir     string // on a disk
 	memory  string // a directory in memory, if there is one
 	redis   *redisServers
 	others  map[kind]*service
-	missing map[kind]error // what cannot be measured, and why
+	missing map[kind]error // why a kind cannot be measured
 	proxies []*slowProxy
 }
 
@@ -110,8 +110,8 @@ func (f *fleet) pids() []int {
 	return pids
 }
 
-// entry makes an entry of a contest: a design on its servers, with a job that says what to do. It is named
-// as the design. If the servers are not there it says why.
+// entry makes an entry of a contest: a design, named name, on its servers, with a job for it.
+// Without the servers, the entry has the reason.
 func (f *fleet) entry(ctx context.Context, name string, j job) entry {
 	d, err := designNamed(name)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// timers holds idle kernel timers. The garbage collector closes those that the pool drops.
+// timers holds idle kernel timers. The garbage collector closes those dropped by the pool.
 var timers sync.Pool
 
 type kernelTimer struct {
@@ -16,10 +16,10 @@ type kernelTimer struct {
 	file *os.File
 }
 
-// holdFor blocks for d. [time.Sleep] would last for up to a millisecond longer in a process that is busy with
-// connections: whenever the runtime waits for these, it rounds what is left of a sleep up to whole milliseconds. A
-// nanosleep would block its thread, and the runtime may take up to 10 ms to let other goroutines use that thread's
-// processor.
+// holdFor blocks for d. [time.Sleep] would last for up to a millisecond longer in a process that is
+// busy with connections: while the runtime waits for these, it rounds the rest of a sleep up to
+// whole milliseconds. A nanosleep would block its thread, and the runtime may take up to 10 ms to
+// let other goroutines use that thread's processor.
 func holdFor(d time.Duration) {
 	if d <= 0 {
 		return

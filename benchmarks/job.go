@@ -14,23 +14,29 @@ import (
 	"time"
 )
 
-// job is one measurement of one design. A process of its own does it, so that what one design leaves
-// behind, such as garbage and goroutines, costs no other.
+// job is one measurement of one design. It runs in a process of its own, so that the garbage and
+// goroutines of one design do not slow another.
 type job struct {
-	Kind       jobKind
-	Design     string
-	Addrs      []string      // the servers, as the design is to reach them
-	Servers    []int         // processes whose time is counted
-	Redis      []string      // servers whose scripts are counted
-	Callers    int           // callers or contenders
-	Rate       float64       // pairs that begin in a second, at random times; Callers is how many are expected at once; 0: each caller begins its next pair at once
-	Names      int           // 0: each caller has a name of its own; else each takes one of so many at random
-	Clients    int           // clients that the callers share; 0: one
-	Hold       time.Duration // of a contender
-	Java       int           // of mixed: how many contenders are clients of Redisson's; Callers are the others
-	By         string        // of mixed: how those lock; of a mix: how all do; of scale: what grows
-	Leases     int           // held and renewed by the same client; of scale: how many there are of what grows, as often as there are Callers
-	Freeze     []int         // processes to stop when it has warmed up, and to let go on at the end
+	Kind    jobKind
+	Design  string
+	Addrs   []string // the servers as the design reaches them
+	Servers []int    // processes to measure the time of
+	Redis   []string // servers to count the scripts of
+	Callers int      // callers or contenders
+	// Pairs that begin in a second, at random times; Callers is then the expected number at once.
+	// 0: each caller begins its next pair at once.
+	Rate float64
+	// 0: each caller has a name of its own; else each takes one of so many at random.
+	Names   int
+	Clients int           // clients that the callers share; 0: one
+	Hold    time.Duration // of a contender
+	// Of mixed: the number of contenders with Redisson's clients; Callers are the others.
+	Java int
+	// Of mixed: how the Java contenders lock; of a mix: how all do; of scale: the growing thing.
+	By string
+	// Held and renewed by the same client; of scale: the growing things in each of Callers rounds.
+	Leases     int
+	Freeze     []int         // processes to freeze after the warm-up, and to thaw at the end
 	Warm, Time time.Duration // before, and while, it is measured
 }
 
@@ -63,13 +69,13 @@ const (
 	lost       metric = "lost leases"
 	failed     metric = "failed pairs"
 
-	held            metric = "held %" // share of the time in which somebody has the lock
+	held            metric = "held %" // share of the time in which the lock is held
 	grants          metric = "grants/s"
-	handoffs        metric = "handoffs/s" // a grant to another contender than had it before
+	handoffs        metric = "handoffs/s" // a grant to another contender than the last one
 	scriptsAHandoff metric = "scripts/handoff"
 	fairness        metric = "Jain"
 	roundTrip       metric = "round trip ms" // to the quorum-th nearest node
-	roundTripsALock metric = "ratio"         // lock and unlock to two of those
+	roundTripsALock metric = "ratio"         // lock and unlock to two round trips
 	seconds         metric = "seconds"
 	readWait        metric = "reader p99 ms"
 	writeWait       metric = "writer p99 ms"
@@ -79,10 +85,10 @@ const (
 	goWorst         metric = "Go worst ms"
 )
 
-// figures are what came of one job.
+// figures are the results of one job.
 type figures map[metric]float64
 
-// answer is what a worker process prints.
+// answer is the output of a worker process.
 type answer struct {
 	Figures figures
 	Failure string // the first pair that failed, if any did

@@ -11,8 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// besideLeases runs the load while the first client holds leases and renews them. It leaves the client open:
-// to release the leases would take seconds, the process ends anyway, and the servers are emptied.
+// besideLeases runs the load while the first client holds leases and renews them. It leaves the
+// client open: a release of all leases would take seconds, the process ends, and the servers are
+// emptied.
 func (j job) besideLeases(ctx context.Context, clients []client) (answer, error) {
 	leases, err := holdLeases(ctx, clients[0], j.Leases)
 	if err != nil {
@@ -27,7 +28,7 @@ func (j job) besideLeases(ctx context.Context, clients []client) (answer, error)
 	return a, nil
 }
 
-// quietGoroutines returns how many goroutines there are most of the time, when no call is under way.
+// quietGoroutines returns the usual number of goroutines while no call is under way.
 func quietGoroutines(ctx context.Context) int {
 	var counts []float64
 	for range 50 {
@@ -57,7 +58,7 @@ func holdLeases(ctx context.Context, c client, n int) ([]*quorumlock.Lease, erro
 		})
 	}
 	running.Wait()
-	return leases, cmp.Or(errs...) // one says it all
+	return leases, cmp.Or(errs...) // one is enough
 }
 
 func lostOf(leases []*quorumlock.Lease) (n int) {

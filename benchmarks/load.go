@@ -14,7 +14,7 @@ import (
 // unwinding is how long after the end a caller may wait for its last lock: longer than any TTL.
 const unwinding = 30 * time.Second
 
-// load has many callers lock and unlock at the same time, and measures the pairs that begin in time.
+// load lets many callers lock and unlock at once, and measures the pairs that begin in time.
 func (j job) load(ctx context.Context, d design) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute+j.Warm+j.Time+unwinding)
 	defer cancel()
@@ -76,9 +76,9 @@ func (j job) run(ctx context.Context, clients []client) (answer, error) {
 	return a, errors.Join(err, ctx.Err())
 }
 
-// arrive has pairs begin at random times, as those of many independent callers do (a Poisson process). Callers in a closed loop fall into
-// step with each other, which hides how long a call waits for the one before it. The i-th pair is the next of the i-th caller, modulo
-// the callers, of which there must be enough.
+// arrive begins pairs at random times, like many independent callers (a Poisson process). Callers
+// in a closed loop fall into step, which hides how long a call waits for the one before it. The
+// i-th pair is the next of the i-th caller, modulo the callers, of which there must be enough.
 func (j job) arrive(ctx context.Context, clients []client, callers []caller, from, to time.Time) {
 	turns := make([]sync.Mutex, len(callers))
 	var running sync.WaitGroup
@@ -97,7 +97,7 @@ func (j job) arrive(ctx context.Context, clients []client, callers []caller, fro
 	}
 }
 
-// meter returns what was spent on a pair from one time to the other.
+// meter returns the cost of a pair from one time to the other.
 func (j job) meter(ctx context.Context, from, to time.Time, done *atomic.Int64) (spent figures, err error) {
 	if err := pause(ctx, time.Until(from)); err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (j job) meter(ctx context.Context, from, to time.Time, done *atomic.Int64) 
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// caller is one of those who lock and unlock, and what it has seen.
+// caller locks and unlocks, and records the results.
 type caller struct {
 	own, names int
 	done       *atomic.Int64
@@ -144,7 +144,8 @@ func (c *caller) run(ctx context.Context, cl client, from, to time.Time) {
 		if !start.Before(to) || ctx.Err() != nil {
 			return
 		}
-		if !c.once(ctx, cl, start, from) && pause(ctx, time.Millisecond) != nil { // a lock that fails at once must not count as work
+		// A lock that fails at once must not count as work.
+		if !c.once(ctx, cl, start, from) && pause(ctx, time.Millisecond) != nil {
 			return
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// describe says on what is measured, and with what.
+// describe returns a line about the machine and the versions of the programs.
 func describe(ctx context.Context, f *fleet) string {
 	redis, err := f.redis.version(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func syncTime(dir string) (time.Duration, error) {
 	return all.quantile(0.5), nil
 }
 
-// noise tells how busy the machine was with other things than this benchmark.
+// noise measures how busy the machine was with other processes.
 type noise struct {
 	fleets []*fleet
 	start  time.Time

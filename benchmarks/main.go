@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// config is what the flags say.
+// config has the values of the flags.
 type config struct {
 	plan
 	parts       []part

@@ -21,9 +21,11 @@ const (
 	byFair = "RFairLock"
 )
 
-// mixed compares fleets of Java and Go with fleets of Java alone, which share one lock. The Java half is package redisson.
+// mixed compares fleets of Java and Go with fleets of Java alone on one lock. The Java half is
+// package redisson.
 func mixed(_ context.Context, p plan, f *fleet) ([]*contest, error) {
-	if f.store != inMemory { // what is promised is about the order of grants, and not about disks
+	// The promises are about the order of grants, not about disks.
+	if f.store != inMemory {
 		return nil, nil
 	}
 	var all []*contest
@@ -190,7 +192,7 @@ func (j job) mixed(ctx context.Context) (answer, error) {
 	return answer{Figures: own}, nil
 }
 
-// taker is a client for those who only lock.
+// taker is a client that can only lock.
 type taker func(context.Context, string) (func(context.Context) error, error)
 
 func (t taker) lock(ctx context.Context, name string) (func(context.Context) error, error) {

@@ -14,12 +14,12 @@ type part struct {
 	title    string
 }
 
-// plan says how much is measured.
+// plan is the size of the measurements.
 type plan struct {
 	callers, contenders []int
 	time                time.Duration // of one turn of a load
 	leases              int
-	leaseTime           time.Duration // of a turn beside leases: more than the time between two renewals
+	leaseTime           time.Duration // of a turn beside leases: longer than a renewal interval
 }
 
 var allParts = []part{
@@ -97,7 +97,7 @@ func contention(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		if n <= 64 { // with more, these two take seconds from one turn of a contender to the next
 			names = append(names, rueidisName, zkName)
 		}
-		// The more there are, the longer it takes until each has had its turn, also before it is measured.
+		// The more contenders, the longer until each has had its turn, also before the measurement.
 		crowd := time.Duration(max(1, n/64))
 		j := job{Kind: contentionJob, Callers: n, Hold: time.Millisecond, Warm: p.time * crowd, Time: 3 * p.time * max(1, crowd/2)}
 		c := &contest{scene: label(n, "contender", "contenders"),
@@ -110,16 +110,17 @@ func contention(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 			c.promises = []promise{atLeast(3, ours, grants).times(etcdName), atMost(1.0/3, ours, p99).times(etcdName)}
 		case f.store == inMemory && (n == 64 || n == 256):
 			c.promises = []promise{atLeast(75, ours, held), atMost(0.1, ours, p99).times(redsyncName),
-				atMost(10.2, ours, scriptsAHandoff), atLeast(0.99, ours, fairness)} // 10 scripts, and 2 % for what goes wrong
+				// 10 scripts, and 2 % for failures.
+				atMost(10.2, ours, scriptsAHandoff), atLeast(0.99, ours, fairness)}
 		}
 		all = append(all, c)
 	}
 	return all, nil
 }
 
-// degraded compares the load with healthy nodes to the same with bad ones. Nodes freeze while the callers
-// are at work, and the moment in which they do is measured too. What is far away is behind proxies, and so
-// is what it is compared with.
+// degraded compares the load with healthy nodes to the same with bad ones. Nodes freeze while the
+// callers are at work, and the moment of the freeze is measured too. Far nodes are behind proxies,
+// and so are the nodes that they are compared with.
 func degraded(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	var all []*contest
 	last := f.redis.pids()
@@ -208,7 +209,8 @@ func distances(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	return all, nil
 }
 
-// openLoad has pairs that begin at random times, and callers in a closed loop, with nodes that are all as far away as each other.
+// openLoad has pairs that begin at random times, and callers in a closed loop, with nodes that are
+// all at the same distance.
 func openLoad(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	var all []*contest
 	for _, delay := range []time.Duration{time.Millisecond, 10 * time.Millisecond} {
@@ -262,6 +264,7 @@ func unitTests(_ context.Context, _ plan, f *fleet) ([]*contest, error) {
 		return nil, nil
 	}
 	const name = "go test ./..."
-	return []*contest{{scene: "all packages", columns: []metric{seconds}, turns: 3, // each takes a minute
+	// Each turn takes a minute.
+	return []*contest{{scene: "all packages", columns: []metric{seconds}, turns: 3,
 		entries: []entry{{name: name, job: job{Kind: testsJob}}}, promises: []promise{atMost(60, name, seconds)}}}, nil
 }

@@ -25,13 +25,13 @@ var (
 	releaseScript = redis.NewScript(plainRelease)
 )
 
-// plainClient is what a lock costs at the least: an EVALSHA at all nodes in parallel to acquire, and
-// one to release, both waiting for all. It has no deadlines, no renewal and no care for failures.
+// plainClient is the least cost of a lock: an EVALSHA at all nodes in parallel to acquire, and one
+// to release, both waiting for all. It has no deadlines and no renewal, and ignores failures.
 type plainClient struct{ clients []*redis.Client }
 
 func openPlain(addrs []string, _ int) (client, error) { return &plainClient{plainClients(addrs)}, nil }
 
-// plainClients are go-redis clients with nothing but defaults.
+// plainClients returns go-redis clients with default options.
 func plainClients(addrs []string) []*redis.Client {
 	clients := make([]*redis.Client, len(addrs))
 	for i, addr := range addrs {

@@ -15,7 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// startPostgres starts one server. An advisory lock is never written to a disk, so there is nothing to sync.
+// startPostgres starts one server. An advisory lock is never written to a disk, so nothing is
+// synced.
 func startPostgres(ctx context.Context, dir string) (*service, error) {
 	initdb, program, err := postgresPrograms()
 	if err != nil {
@@ -70,7 +71,8 @@ func postgresPrograms() (initdb, postgres string, err error) {
 	return filepath.Join(filepath.Dir(newest), "initdb"), newest, nil
 }
 
-// unprivileged makes a directory the user postgres's if this program runs as root, which PostgreSQL refuses to.
+// unprivileged gives a directory to the user postgres if this program runs as root, which
+// PostgreSQL refuses.
 func unprivileged(parent, dir string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return nil, nil

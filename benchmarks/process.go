@@ -18,7 +18,7 @@ type service struct {
 	processes []*exec.Cmd
 }
 
-// start starts one server. What it prints goes to a file, which [service.output] reads when it fails.
+// start starts one server. Its output goes to a file, which [service.output] reads after a failure.
 func (s *service) start(cmd *exec.Cmd, log string) error {
 	f, err := os.Create(log)
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *service) start(cmd *exec.Cmd, log string) error {
 func (s *service) close() {
 	for _, p := range s.processes {
 		_ = p.Process.Kill()
-		_ = p.Wait() // "signal: killed" is what was asked for
+		_ = p.Wait() // "signal: killed" is expected
 	}
 }
 
@@ -59,10 +59,11 @@ func thaw(pids []int) error {
 	return err
 }
 
-// patience is how long a server may take to answer after its start: three JVMs on a busy machine need some.
+// patience is the longest time from the start of a server to its first answer: three JVMs on a busy
+// machine need some.
 const patience = 60 * time.Second
 
-// await calls answers until it returns no error, for as long as patience says.
+// await calls answers until it returns no error, for at most patience.
 func await(ctx context.Context, what string, answers func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -90,7 +91,7 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// freePorts returns ports that nobody listened on a moment ago, all different.
+// freePorts returns ports without a listener a moment ago, all different.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
@@ -106,7 +107,7 @@ func freePorts(n int) ([]int, error) {
 
 func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// notInstalled says that a server cannot be measured, and what to install.
+// notInstalled is the error of a missing server. It names the package to install.
 type notInstalled struct{ program, install string }
 
 func (e *notInstalled) Error() string {

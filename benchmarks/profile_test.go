@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// BenchmarkLockUnlock is one caller of each design on Redis: it has the allocations, and is what to profile.
+// BenchmarkLockUnlock is one caller of each design on Redis: it counts allocations. Profile it.
 func BenchmarkLockUnlock(b *testing.B) {
 	for _, d := range designs {
 		if d.servers != onRedis {

@@ -31,7 +31,7 @@ func (p promise) times(other string) promise {
 	return p
 }
 
-// verdict says whether a promise is kept.
+// verdict is the result of a promise.
 type verdict string
 
 const (
@@ -40,7 +40,7 @@ const (
 	notMeasured verdict = "NOT MEASURED"
 )
 
-// judgement is what came of a promise: the median of all rounds and its quartiles.
+// judgement is the verdict on a promise, with the median of all rounds and its quartiles.
 type judgement struct {
 	verdict     verdict
 	low, middle float64
@@ -48,9 +48,9 @@ type judgement struct {
 	close       bool // the bound lies between the quartiles
 }
 
-// judge compares the median of all rounds with the bound. A ratio is taken within each round: its two
-// figures were measured within seconds of each other. One round that something else disturbed, however
-// badly, moves the median by one place at most.
+// judge compares the median of all rounds with the bound. A ratio is taken within each round: its
+// two figures were measured within seconds of each other. A single disturbed round moves the median
+// by one place at most.
 func (p promise) judge(r rounds) judgement {
 	xs := p.values(r)
 	if len(xs) == 0 || 2*len(xs) < len(r[p.entry]) { // most rounds failed

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// slowProxy passes connections on to a server, and what the client sends later by a delay. The order and
-// the rate stay the same: it is a long way, not a narrow one.
+// slowProxy forwards connections to a server, with a delay for the client's bytes. Order and rate
+// stay the same: the way is long, not narrow.
 type slowProxy struct {
 	target   string
 	delay    time.Duration
 	listener net.Listener
-	running  sync.WaitGroup // what accepts and reads
+	running  sync.WaitGroup // the goroutines that accept and read
 	parcels  chan parcel
 
 	delivering sync.WaitGroup
@@ -92,15 +92,15 @@ func (p *slowProxy) track(conns ...net.Conn) bool {
 	return true
 }
 
-// parcel is what was read at one time.
+// parcel is the data of one Read.
 type parcel struct {
 	due  time.Time
 	data []byte
 	to   net.Conn
 }
 
-// deliver writes the parcels of all connections when they are due. All are delayed by the same time, so
-// they are due in the order in which they were read. It sleeps as exactly as the machine can.
+// deliver writes the parcels of all connections when they are due. All have the same delay, so they
+// are due in the order in which they were read. It sleeps as exactly as the machine can.
 func (p *slowProxy) deliver() {
 	for one := range p.parcels {
 		if d := time.Until(one.due); d > 0 {
@@ -114,7 +114,7 @@ func (p *slowProxy) deliver() {
 	}
 }
 
-// forward reads what a client sends, until it has gone.
+// forward reads from a client until the client is gone.
 func (p *slowProxy) forward(client, server net.Conn) {
 	for {
 		buffer := make([]byte, 16<<10)
@@ -129,7 +129,7 @@ func (p *slowProxy) forward(client, server net.Conn) {
 	}
 }
 
-// answerTo copies what the server sends, at once.
+// answerTo copies the server's bytes at once.
 func answerTo(client, server net.Conn) {
 	_, _ = io.Copy(client, server)
 	_ = client.Close()

@@ -46,7 +46,7 @@ func (c readersClient) lock(ctx context.Context, name string) (func(context.Cont
 	return lease.Unlock, nil
 }
 
-// readers compares those who read one name with those who lock names of their own: no reader waits for another.
+// readers compares readers of one name with callers of names of their own: readers do not wait.
 func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	var all []*contest
 	for _, n := range p.callers {
@@ -55,7 +55,8 @@ func readers(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 		e := f.entry(ctx, ours, p.load(n))
 		e.name, e.job.Design, e.job.Names = readersName, readersName, 1
 		c.entries = append(c.entries, e)
-		c.promises = []promise{atLeast(0.5, readersName, pairs).times(ours)} // a reader costs the servers twice as much as a mutex, and the client hardly more
+		// A reader costs the servers twice as much as a mutex, and the client hardly more.
+		c.promises = []promise{atLeast(0.5, readersName, pairs).times(ours)}
 		all = append(all, c)
 	}
 	const clients = 64
@@ -101,7 +102,7 @@ func takes(l quorumlock.Locker) func(context.Context) (func(context.Context) err
 	}
 }
 
-// way gives the nth client, and what closes it.
+// way returns the nth client, and the function that closes it.
 func (j job) way(ctx context.Context, n int) (way, func() error, error) {
 	const name = "mixed"
 	if j.By == byReadWriteLock {
@@ -131,8 +132,8 @@ func (j job) way(ctx context.Context, n int) (way, func() error, error) {
 	return way{alone, alone, 1}, c.close, nil
 }
 
-// mix has clients read and write one name, and measures how long readers and writers wait for it. Where readers do not share
-// it, all of them write.
+// mix lets clients read and write one name, and measures the waits of readers and writers. If
+// readers do not share the name, all of them write.
 func (j job) mix(ctx context.Context, d design) (answer, error) {
 	ctx, stop := context.WithTimeout(ctx, j.Warm+j.Time+time.Minute)
 	defer stop()

@@ -21,7 +21,7 @@ type redisServers struct {
 	admins []*redis.Client // for statistics and flushes, never for locks
 }
 
-// startRedis starts n servers. Durable ones write every change to a file and sync it before they answer.
+// startRedis starts n servers. Durable ones sync every change to a file before they answer.
 func startRedis(ctx context.Context, dir string, n int, durable bool) (*redisServers, error) {
 	program, err := exec.LookPath("redis-server")
 	if err != nil {
@@ -78,8 +78,8 @@ func (s *redisServers) close() error {
 	return err
 }
 
-// clear empties all servers, so that one measurement finds no keys of another. It returns when each has
-// served what it was sent before.
+// clear empties all servers, so that one measurement finds no keys of another. It returns when each
+// has served its earlier requests.
 func (s *redisServers) clear(ctx context.Context) error {
 	for _, a := range s.admins {
 		if err := a.FlushAll(ctx).Err(); err != nil {

@@ -6,15 +6,15 @@ import (
 	"slices"
 )
 
-// report prints what was measured.
+// report prints the results.
 type report struct {
 	out    io.Writer
-	judged bool // whether the promises are judged, or the run was too short to say
+	judged bool // the promises are judged; false if the run is too short
 	counts map[verdict]int
 }
 
-// part prints the contests of a part: their figures, their promises and what was not measured. Contests of the same columns
-// that follow each other have one table.
+// part prints the contests of a part: figures, promises and notes. Successive contests with the
+// same columns share a table.
 func (r *report) part(p part, contests []*contest) {
 	if len(contests) == 0 {
 		return
@@ -59,7 +59,7 @@ func (r *report) part(p part, contests []*contest) {
 	}
 }
 
-// row has the medians of an entry, and the spread of the first column. It is nil if nothing was measured.
+// row has the medians of an entry, and the spread of the first column; nil without measurements.
 func (c *contest) row(e entry, columns []metric) []string {
 	if len(c.rounds.of(e.name, columns[0])) == 0 {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/rueidis/rueidislock"
 )
 
-// rueidislockClient is rueidislock on the first server, since it is no lock over independent nodes: it
-// keeps all its keys on one Redis or one cluster, and takes a majority of 3 of 5 keys there.
+// rueidislockClient is rueidislock on the first server, since it is no lock over independent nodes:
+// it keeps all its keys on one Redis or one cluster, and takes a majority of 3 of 5 keys there.
 type rueidislockClient struct{ locker rueidislock.Locker }
 
 func openRueidislock(addrs []string, _ int) (client, error) {

@@ -16,11 +16,13 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// growth is something that a user may have many of. Twice as many cost no more than 1.2 times as much each.
+// growth is a kind of thing that a user may have many of. With twice as many, each costs at most
+// 1.2 times as much.
 type growth struct {
 	name    string
-	largest int  // number of them, at full size
-	repeats bool // the smaller numbers are measured several times, so that as many are measured in all
+	largest int // number of them, at full size
+	// The smaller numbers are measured several times, so that the total is the same.
+	repeats bool
 	do      func(g *grown, ctx context.Context) error
 }
 
@@ -39,7 +41,8 @@ var growths = []growth{
 // fullLeases is plan.leases for growths of their full size.
 const fullLeases = 10_000
 
-// scaled doubles each number of things three times, and compares what each thing costs the client and the servers.
+// scaled doubles each number of things three times, and compares the cost of each thing for the
+// client and the servers.
 func scaled(ctx context.Context, p plan, f *fleet) ([]*contest, error) {
 	if f.store != inMemory {
 		return nil, nil
@@ -117,7 +120,7 @@ func (m *grown) run(ctx context.Context, g growth, urls []string) (err error) {
 	return g.do(m, ctx)
 }
 
-// begin and end enclose what is measured.
+// begin and end enclose the measured part.
 func (m *grown) begin() { m.before = m.usage() }
 func (m *grown) end()   { m.spent = m.usage().since(m.before) }
 
@@ -125,7 +128,8 @@ func (m *grown) end()   { m.spent = m.usage().since(m.before) }
 func (m *grown) usage() usage {
 	u := usageNow(nil)
 	for _, pid := range m.Servers {
-		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid)) // the pattern is right
+		// The pattern is valid.
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 		for _, file := range threads {
 			text, err := os.ReadFile(file)
 			if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
@@ -137,7 +141,7 @@ func (m *grown) usage() usage {
 	return u
 }
 
-// patient is for those who come all at once: what they cost is measured, and not whether the servers keep up.
+// patient is for callers that all come at once: the measure is their cost, not their speed.
 var patient = []quorumlock.Option{quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(20 * time.Second)}
 
 func (m *grown) name(i int) string { return fmt.Sprintf("%d:%d", m.round, i) }
@@ -173,7 +177,7 @@ func (m *grown) members(ctx context.Context) error {
 	return lockOnce(ctx, all)
 }
 
-// heldMembers locks a MultiLock of n which somebody else has, who gives it back.
+// heldMembers locks a MultiLock of n while another client holds it and then releases it.
 func (m *grown) heldMembers(ctx context.Context) error {
 	all, err := m.all(m.locks, patient...)
 	if err != nil {
@@ -197,7 +201,7 @@ func (m *grown) heldMembers(ctx context.Context) error {
 	return errors.Join(held.Unlock(ctx), <-done)
 }
 
-// triedMembers tries to lock a MultiLock of n, of which somebody else has one.
+// triedMembers tries to lock a MultiLock of n while another client holds one member.
 func (m *grown) triedMembers(ctx context.Context) error {
 	all, err := m.all(m.locks)
 	if err != nil {
@@ -320,7 +324,7 @@ func (m *grown) some(f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-// pending gives back n leases while a node is frozen, and has it confirm the releases when it is not.
+// pending releases n leases while a node is frozen, thaws it, and waits for its confirmations.
 func (m *grown) pending(ctx context.Context) error {
 	leases, err := m.take(ctx)
 	if err != nil {

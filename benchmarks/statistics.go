@@ -20,8 +20,8 @@ func (s sample) quantile(q float64) time.Duration {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-// jain is the fairness index (Σx)² / (n·Σx²): 1 if all have got the same, 1/n if one has got all.
-// (R. Jain, "A Quantitative Measure of Fairness", 1984.) Nothing for anybody is 0.
+// jain is the fairness index (Σx)² / (n·Σx²): 1 for equal shares, 1/n if one contender has all. (R.
+// Jain, "A Quantitative Measure of Fairness", 1984.) It is 0 without grants.
 func jain(served []int) float64 {
 	var sum, squares float64
 	for _, n := range served {
@@ -47,7 +47,7 @@ func median(xs []float64) float64 {
 	return (sorted[mid-1] + sorted[mid]) / 2
 }
 
-// quartile returns the n-th quartile of sorted numbers: a number that is among them, the lower of two for
+// quartile returns the n-th quartile of sorted numbers: one of the numbers, the lower of two for
 // the first and the higher for the third, so that the two enclose at least half of them.
 func quartile(sorted []float64, n int) float64 {
 	at := float64(n) * float64(len(sorted)-1) / 4

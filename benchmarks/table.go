@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// table is printed as Markdown with its columns aligned: it reads well in a terminal and can be pasted
-// into a document.
+// table is printed as Markdown with its columns aligned: it reads well in a terminal and can be
+// pasted into a document.
 type table struct {
 	title string
 	head  []string
@@ -41,7 +41,7 @@ func (t *table) print(w io.Writer) {
 	}
 }
 
-// number prints a figure with as many decimals as say something.
+// number prints a figure with its meaningful decimals.
 func number(m metric, v float64) string {
 	switch {
 	case m == fairness || m == roundTripsALock:

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// usage is what this process and some servers have spent since they began.
+// usage is the use of resources by this process and some servers since they began.
 type usage struct {
 	mallocs, bytes uint64
 	client, server time.Duration // of processors
-	reads, writes  uint64        // system calls of this process; 0 where the kernel does not say
+	reads, writes  uint64        // system calls of this process; 0 if the kernel counts none
 }
 
 func usageNow(servers []int) usage {
@@ -59,8 +59,9 @@ func (u usage) each(n float64) figures {
 	return f
 }
 
-// parseIO reads how often a process has called read and write, and the like, from its /proc/PID/io. This
-// costs nothing while it is measured, where strace would slow down what it counts.
+// parseIO reads the number of reads and writes of a process, and of similar calls, from its
+// /proc/PID/io. This costs nothing during the measurement, where strace would slow down what it
+// counts.
 func parseIO(text string) (reads, writes uint64) {
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -78,7 +79,7 @@ func parseIO(text string) (reads, writes uint64) {
 	return reads, writes
 }
 
-// processTime is the processor time of a process and of its children that live: PostgreSQL has one for
+// processTime is the processor time of a process and of its living children: PostgreSQL has one for
 // each connection. It is 0 where there is no /proc.
 func processTime(pid int) time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -101,8 +102,8 @@ func processTime(pid int) time.Duration {
 // tick is the unit of times in /proc: USER_HZ is 100 on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
-// parseStat returns the user and system time in a /proc/PID/stat. The name of the program, in brackets,
-// may have spaces.
+// parseStat returns the user and system time in a /proc/PID/stat. The name of the program, in
+// brackets, may have spaces.
 func parseStat(stat string) time.Duration {
 	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 	if len(fields) < 13 {

@@ -17,7 +17,7 @@ import (
 // zookeeperJar is where Debian has the server.
 const zookeeperJar = "/usr/share/java/zookeeper.jar"
 
-// startZooKeeper starts an ensemble of three. It syncs every write; where that is to cost nothing, dir is in memory.
+// startZooKeeper starts an ensemble of three. It syncs every write; dir in memory makes that free.
 func startZooKeeper(ctx context.Context, dir string) (*service, error) {
 	java, err := exec.LookPath("java")
 	if err == nil {
@@ -68,7 +68,7 @@ func startZooKeeper(ctx context.Context, dir string) (*service, error) {
 	return s, nil
 }
 
-// warmUpJava locks for some seconds: a JVM is slow until it has compiled what it runs.
+// warmUpJava locks for some seconds: a JVM is slow until it has compiled its code.
 func warmUpJava(ctx context.Context, addrs []string) error {
 	const callers = 16
 	c, err := openZooKeeper(addrs, callers)

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/fence"
 )
 
-// The rows of accounts have a column for the token: see ExampleRows_Migration. It needs a database, so it is only compiled here;
-// integration/fencing runs Rows on Postgres, MariaDB and SQLite.
+// The rows of accounts have a column for the token: see ExampleRows_Migration. It needs a database,
+// so it is only compiled here; integration/fencing runs Rows on Postgres, MariaDB and SQLite.
 func ExampleRows() {
 	accounts, err := fence.NewRows(fence.Postgres, fence.Columns{Table: "accounts", Key: "id", Token: "fencing_token"})
 	exitOn(err)

@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/fence"
 )
 
-// A driver of its own runs the text, and Judge says what the result means.
+// A driver of its own runs the text, and Judge interprets the result.
 func ExampleStatement() {
 	table, err := fence.NewSQL(fence.Postgres, "")
 	exitOn(err)

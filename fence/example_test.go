@@ -48,7 +48,8 @@ func ExampleRows_Migration() {
 	// Output: ALTER TABLE `accounts` ADD COLUMN `fencing_token` BIGINT NOT NULL DEFAULT 0
 }
 
-// A holder is paused past its lease. Another one marks its own token, and the write of the first is refused when it comes.
+// A holder is paused past its lease. Another one marks its own token, and the late write of the
+// first is refused.
 func ExampleRedis() {
 	client, stop := connect()
 	defer stop()
@@ -117,7 +118,8 @@ func ExampleMiddleware() {
 	// 412 Precondition Failed true
 }
 
-// A Store is the memory of a resource of your own. Memory is for one process, Redis and SQL.Store for several.
+// A Store is the memory of a resource of your own. Memory is for one process, Redis and SQL.Store
+// for several.
 func ExampleStore() {
 	client, stop := connect()
 	defer stop()

@@ -126,7 +126,8 @@ func TestMiddlewareAnswersWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Whoever may send a token can mark it, with a read, too; but a name that the service does not know leaves nothing in the store.
+// A client that may send a token can mark it, also with a read. A name that the service does not
+// know leaves nothing in the store.
 func TestMiddlewareMarksEveryTokenOfAKnownResource(t *testing.T) {
 	marked := make(noting)
 	known := func(r *http.Request) string {
@@ -178,8 +179,8 @@ func TestCheckResponseLeavesOtherResponsesAlone(t *testing.T) {
 	}
 }
 
-// With Memory, handlers of one resource run one after the other. A request that waits for its turn is overtaken by one with a higher
-// token that comes meanwhile.
+// With Memory, handlers of one resource run one after the other. A waiting request is overtaken by
+// a later one with a higher token.
 func TestMemoryRefusesARequestThatIsOvertakenAsItWaits(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What goes to the databases. That they do what is meant is tested on real ones, in integration/fencing.
+// The statements for the databases. Their effects are tested on real ones, in integration/fencing.
 func TestStatements(t *testing.T) {
 	for _, tt := range []struct {
 		dialect          Dialect

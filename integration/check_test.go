@@ -72,8 +72,8 @@ func isHeld(t *testing.T, c *redlock.Client, name string) {
 	}
 }
 
-// noQuorum checks that c cannot acquire, and that the error names nodes that fail and no others. It need
-// not name all: an attempt ends as soon as it is lost.
+// noQuorum checks that c cannot acquire, and that the error names only failing nodes. It need not
+// name all of them: an attempt ends as soon as it is lost.
 func noQuorum(t *testing.T, c *redlock.Client, name string, failing []*server) *quorumlock.QuorumError {
 	t.Helper()
 	lease, err := c.Mutex(name).TryLock(t.Context())
@@ -95,7 +95,7 @@ func noQuorum(t *testing.T, c *redlock.Client, name string, failing []*server) *
 	return e
 }
 
-// told waits until the lease's context ends, and checks that loss is why.
+// told waits until the lease's context ends, and checks that a loss is the cause.
 func told(t *testing.T, lease *quorumlock.Lease) {
 	t.Helper()
 	select {
@@ -108,7 +108,7 @@ func told(t *testing.T, lease *quorumlock.Lease) {
 	}
 }
 
-// keys returns what a server has but token counters.
+// keys returns the keys of a server, without token counters.
 func keys(t *testing.T, s *server) []string {
 	t.Helper()
 	all, err := s.admin.Keys(context.Background(), "*").Result()
@@ -116,8 +116,8 @@ func keys(t *testing.T, s *server) []string {
 	return slices.DeleteFunc(all, func(k string) bool { return strings.HasPrefix(k, "redisson_lock_token:") })
 }
 
-// noLocks waits until each server has had no key but token counters, for no longer than the limit. What there is after
-// it fails the test and is taken away. Calls that were cancelled may still be giving back what comes late.
+// noLocks waits, up to the limit, until each server has had no key but token counters. Remaining
+// keys fail the test and are deleted. Cancelled calls may still be releasing late grants.
 func noLocks(t *testing.T, servers []*server, limit time.Duration) {
 	t.Helper()
 	end := time.Now().Add(limit)
@@ -145,7 +145,7 @@ func holder(t *testing.T, s *server, name string) string {
 	return strings.Join(owners, " and ")
 }
 
-// eventually looks again and again whether something has come about that no event tells of.
+// eventually polls for a state that no event announces.
 func eventually(t *testing.T, limit time.Duration, what string, true func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); !true(); time.Sleep(5 * time.Millisecond) {

@@ -14,7 +14,7 @@ import (
 
 // A checker that cannot fail proves nothing: each of these histories breaks a promise.
 
-// story builds the history of one lock out of what happened, in ms.
+// story builds the history of one lock from its events, in ms.
 type story struct {
 	h      *history
 	grants []*grant
@@ -133,7 +133,7 @@ func verdict(t *testing.T, m porcupine.Model, ops []porcupine.Operation, good bo
 	}
 }
 
-// The plain checks of a history find the same, and what no model has: that losses are told in time.
+// The plain checks of a history find the same, and late news of a loss, which no model has.
 func TestChecksOfAHistoryRefuseALateWord(t *testing.T) {
 	for name, late := range map[string]func(p *story, g *grant){
 		"told late":                  func(p *story, g *grant) { g.told = g.until.Add(margin + time.Second) },

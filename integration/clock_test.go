@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// withClock has a server run on a wall clock that step moves. It needs a C compiler on this machine, which
-// has to have the processor of the containers.
+// withClock runs a server on a wall clock that step moves. It needs a C compiler on this machine,
+// which must have the processor type of the containers.
 func withClock(t *testing.T) setting {
 	t.Helper()
 	cc := os.Getenv("CC")

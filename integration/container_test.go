@@ -18,15 +18,15 @@ import (
 // docker talks to the daemon that has the containers.
 var docker *client.Client
 
-// image is the image of all servers that are not told otherwise.
+// image is the default image of the servers.
 var image string
 
-// setup is what a container is made of.
+// setup is the configuration of a container.
 type setup struct {
 	image   string
 	command []string // that of the image if empty
 	env     []string
-	files   map[string]string // contents by path; everybody in the container may read and run them
+	files   map[string]string // by path; readable and executable for every user
 }
 
 type setting func(*setup)
@@ -39,7 +39,7 @@ func withEnv(env string) setting { return func(s *setup) { s.env = append(s.env,
 
 func withFile(path, content string) setting { return func(s *setup) { s.files[path] = content } }
 
-// create makes a container, not started, whose port of Redis is that port of this machine.
+// create makes a container, not started. A port of this machine leads to its Redis.
 func create(ctx context.Context, port int, settings []setting) (id string, err error) {
 	s := &setup{image: image, files: make(map[string]string)}
 	for _, set := range settings {
@@ -107,7 +107,7 @@ func (s *server) ip(t *testing.T) string {
 	return "" // it is cut off
 }
 
-// log returns what the server wrote to its log.
+// log returns the server's log.
 func (s *server) log() string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

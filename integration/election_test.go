@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// watch observes an election until the end of the test, and returns what it is told.
+// watch observes an election until the end of the test, and returns a channel of its leaders.
 func watch(t *testing.T, e *election.Election) <-chan election.Leader {
 	t.Helper()
 	told := make(chan election.Leader)
@@ -52,8 +52,8 @@ func tells(t *testing.T, told <-chan election.Leader, value string) election.Lea
 	}
 }
 
-// A leader that is stopped past its lease goes on believing until it is continued. Others lead meanwhile. It is told before
-// its next call returns, and what it proclaims is refused.
+// A leader that is stopped past its lease still believes that it leads until it is continued.
+// Others lead meanwhile. It learns of the loss before its next call returns, and cannot proclaim.
 func TestLeaderThatIsStoppedPastItsLeaseLearnsBeforeItsNextCallReturns(t *testing.T) {
 	needServers(t)
 	t.Cleanup(func() { noLocks(t, five, patience) })
@@ -107,7 +107,7 @@ func TestLeaderThatIsStoppedPastItsLeaseLearnsBeforeItsNextCallReturns(t *testin
 	}
 }
 
-// A tenant holds elections with the rights that docs/security.md gives it, and reaches no other tenant's.
+// A tenant holds elections with its rights of docs/security.md, and reaches none of another tenant.
 func TestTenantHoldsElectionsUnderItsOwnRights(t *testing.T) {
 	needUsers(t)
 	servers := five[:3]
@@ -133,7 +133,7 @@ func TestTenantHoldsElectionsUnderItsOwnRights(t *testing.T) {
 	if denied := deniedTo(t, servers, a.name); len(denied) > 0 {
 		t.Errorf("denied: %q", denied)
 	}
-	// Campaign does not wait for what only an administrator can change.
+	// Campaign does not wait for a change that only an administrator can make.
 	e := election.New(a.client(t, servers, "b:").Mutex("leader"), "here")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()

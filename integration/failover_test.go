@@ -93,8 +93,8 @@ func (g *group) master(t *testing.T) int {
 	return -1
 }
 
-// change has the sentinel make the replica the master. The old one takes no write from then on: the sentinel
-// would see to that only seconds later, and until then the group could be two nodes.
+// change makes the sentinel promote the replica. The old master takes no write from then on: the
+// sentinel would ensure that only seconds later, and until then the group could be two nodes.
 func (g *group) change(t *testing.T) {
 	t.Helper()
 	g.whole(t)
@@ -113,7 +113,8 @@ func (g *group) node(t *testing.T) *node.Node {
 	}), node.WithName("group"))
 }
 
-// A failover may forget what the replica had not got yet. The group is a node again when it is over.
+// A failover may lose the writes that the replica had not got. The group is a node again
+// afterwards.
 func failover(t *testing.T, f fleet) {
 	g := startGroup(t)
 	countersApart(t, append(f.servers(), g.data[0]))

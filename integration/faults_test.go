@@ -20,11 +20,11 @@ type fault struct {
 	everywhere bool // it strikes every node at once, and costs no more than a retry
 	users      bool // it needs servers with users
 
-	// strike brings the fault about and returns what heals it. It leaves nothing behind that outlasts that.
+	// strike causes the fault and returns a function that heals it, without lasting effects.
 	strike func(t *testing.T, m *member) (heal func())
 }
 
-// befall is strike that is healed at the end of the test at the latest.
+// befall is strike, healed at the end of the test at the latest.
 func (f fault) befall(t *testing.T, m *member) (heal func()) {
 	t.Helper()
 	heal = once(f.strike(t, m))
@@ -86,7 +86,8 @@ var faults = []fault{
 	}},
 	{name: "clock steps back", forgets: true, strike: func(t *testing.T, m *member) func() {
 		m.step(t, -time.Hour)
-		return func() { m.step(t, time.Hour) } // what was to live for an hour more ends here
+		// Keys with up to an hour left expire here.
+		return func() { m.step(t, time.Hour) }
 	}},
 	{name: "keys are evicted", forgets: true, strike: evict},
 	{name: "data is flushed", forgets: true, strike: func(t *testing.T, m *member) func() {

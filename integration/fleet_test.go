@@ -27,7 +27,7 @@ func startFleet(t *testing.T, n int) fleet {
 	var g errgroup.Group
 	for i := range f {
 		g.Go(func() error {
-			// What a process has written outlives it, synced or not: it is not the machine that is killed here.
+			// A process's writes outlive it, synced or not: the tests do not kill the machine.
 			s, err := launch(&redis.Options{}, []string{"--appendonly", "yes", "--appendfsync", "no"}, clock)
 			if s != nil {
 				f[i] = &member{server: s}

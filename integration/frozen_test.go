@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// A client that waits for its server for ever, whatever the context says: every call on the node has a
-// limit of its own all the same.
+// A client waits for its server for ever, and ignores the context. Yet every call on the node has a
+// limit.
 func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
 	needServers(t)
 	const limit, ttl = 200 * time.Millisecond, 3 * time.Second
@@ -74,7 +74,8 @@ func TestCallsAtAFrozenServerEndThoughTheClientNeverGivesUp(t *testing.T) {
 	for name, call := range calls {
 		go func() { ends <- end{name, call(context.Background())} }()
 	}
-	giveUp := time.After(patience) // the server says nothing until then
+	// Until then the server is silent.
+	giveUp := time.After(patience)
 	for range len(calls) {
 		select {
 		case e := <-ends:

@@ -43,7 +43,8 @@ func TestServersThatForgetAtARestartMakeTwoHoldersOnlyWithoutTheGuard(t *testing
 			servers := forgetful(t, 3)
 			c, other := dial(t, servers, opts...), dial(t, servers, opts...)
 			every := append(opts[:len(opts):len(opts)], quorumlock.WithQuorum(3))
-			must(t, lock(t, dial(t, servers, every...), "any").Unlock(t.Context())) // no server has started just now
+			// No server has just started.
+			must(t, lock(t, dial(t, servers, every...), "any").Unlock(t.Context()))
 			lease := lock(t, c, "held")
 			for _, s := range servers[:2] {
 				s.kill(t)
@@ -101,7 +102,7 @@ func TestGuardedNodeIsOutForItsTimeAndNeverForItsScripts(t *testing.T) {
 	}
 }
 
-// It has been up for long; but its master may have granted what never came over.
+// A promoted replica has been up for long, but may lack grants of its master.
 func TestPromotedReplicaIsOutFromTheFirstCallOn(t *testing.T) {
 	needServers(t)
 	t.Parallel() // on servers of its own

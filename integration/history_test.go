@@ -21,7 +21,7 @@ type grant struct {
 	told    time.Time // of the loss; zero if it was not
 	leaving time.Time // Unlock
 	left    time.Time // Unlock returned
-	err     error     // what it returned
+	err     error     // the result of Unlock
 	until   time.Time // the lease's deadline in the end
 
 	slot       int       // of a semaphore
@@ -29,7 +29,7 @@ type grant struct {
 	downgraded time.Time // Downgrade was called; zero if it was not
 }
 
-// end is until when the holder could believe to hold the lock.
+// end returns the time until which the holder could believe to hold the lock.
 func (g *grant) end() time.Time {
 	end := g.leaving
 	if g.until.Before(end) {
@@ -75,14 +75,14 @@ type refusal struct {
 	err    error
 }
 
-// history is what the workers of a workload saw. It is safe for concurrent use.
+// history is the record of a workload's workers. It is safe for concurrent use.
 type history struct {
 	began time.Time
 
 	mu       sync.Mutex
 	grants   []*grant // in the order in which Lock returned
 	refusals []refusal
-	turns    []int // how many each worker has ended
+	turns    []int // by worker: how many turns have ended
 }
 
 // at is a time in ns since the history began, by the monotonic clock.
@@ -121,7 +121,7 @@ func (h *history) turned() []int {
 	return slices.Clone(h.turns)
 }
 
-// since counts the grants, by lock, to calls that began after from, and the calls that found no quorum.
+// since counts the grants, by lock, of calls that began after from, and the calls without a quorum.
 func (h *history) since(from time.Time) (grants map[string]int, outages int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -142,8 +142,8 @@ func (h *history) since(from time.Time) (grants map[string]int, outages int) {
 	return grants, outages
 }
 
-// check checks the promises against the history when all workers have stopped; that holders and tokens
-// exclude and follow each other only if the faults were within the bound.
+// check checks the promises against the history when all workers have stopped. The order and
+// exclusion of holders and tokens are checked only if the faults were within the bound.
 func (h *history) check(t *testing.T, exclusive bool) {
 	t.Helper()
 	h.mu.Lock()
@@ -180,7 +180,7 @@ func (h *history) byLock() map[string][]*grant {
 	return locks
 }
 
-// tally is what happened in a run.
+// tally counts the events of a run.
 type tally struct {
 	grants, losses, unconfirmed, waits, outages int
 }

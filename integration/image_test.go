@@ -10,12 +10,12 @@ import (
 	"github.com/quorumlock/quorumlock/integration/redisimage"
 )
 
-// Without a registry, servers run on an image of what is installed on this machine, and without any settings.
+// Without a registry or settings, servers run on an image built from this machine's programs.
 func TestImageBuiltHereServes(t *testing.T) {
 	needServers(t)
 	var said []string
 	built, err := redisimage.Chooser{
-		Docker: docker, Public: "localhost:1/redis:8", // nobody listens there
+		Docker: docker, Public: "localhost:1/redis:8", // no registry listens there
 		Say: func(line string) { said = append(said, line) },
 	}.Choose(patiently(t))
 	if _, missing := exec.LookPath("redis-server"); missing != nil {

@@ -13,15 +13,17 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// users are what workers do with locks of a kind, and what they saw.
+// users are the workers' uses of the locks of one kind, with their history.
 type users interface {
 	turn(worker int, c *redlock.Client) // one use
-	served(n int)                       // waits for so many more
-	check(servers []*server)            // that the promises were kept, and nothing is left, when all have stopped
+	served(n int)                       // waits for n more uses
+	// Checks the promises, and that nothing is left, when all have stopped.
+	check(servers []*server)
 }
 
-// underFaults has workers at work, each with a client of its own, before, while and after a node fails, in each way.
-// They must be served so many times before and while it does, and half as many times afterwards.
+// underFaults runs workers, each with a client of its own, before, during and after a fault of a
+// node, for each kind of fault. They must be served so many times before and during it, and half as
+// many times afterwards.
 func underFaults(t *testing.T, times int, begin func(t *testing.T) users, opts ...quorumlock.Option) {
 	f := startFleet(t, fleetSize)
 	for i, fault := range faults {
@@ -65,7 +67,7 @@ func underFaults(t *testing.T, times int, begin func(t *testing.T) users, opts .
 	}
 }
 
-// Readers and writers on real servers that fail: no writer beside anybody, and tokens that prove the order.
+// Readers and writers on real servers that fail: a writer is alone, and tokens prove the order.
 func TestReadersShareAndWritersAreAloneUnderFaults(t *testing.T) {
 	needServers(t)
 	underFaults(t, 20, func(t *testing.T) users {
@@ -78,7 +80,8 @@ func TestReadersShareAndWritersAreAloneUnderFaults(t *testing.T) {
 			h.hold(call, g, func(lease *quorumlock.Lease) {
 				if !g.reads && rand.N(3) == 0 {
 					g.downgraded = time.Now()
-					_ = m.Downgrade(context.Background(), lease) // it is a reader's then, whatever the nodes say
+					// It is a reader's then, whether or not the nodes have confirmed it.
+					_ = m.Downgrade(context.Background(), lease)
 				}
 			})
 		}}
@@ -119,7 +122,8 @@ func (h *holders) turn(worker int, c *redlock.Client) {
 	h.turnOf(h, c, &grant{worker: worker, called: time.Now()})
 }
 
-// hold is one critical section. meanwhile is called in its middle, unless the lease is lost by then.
+// hold is one critical section. meanwhile is called in its middle, unless the lease is lost by
+// then.
 func (h *holders) hold(call func(context.Context) (*quorumlock.Lease, error), g *grant, meanwhile func(*quorumlock.Lease)) {
 	lease, err := call(context.Background())
 	if err != nil {

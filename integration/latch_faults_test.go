@@ -44,19 +44,19 @@ type latchInput struct {
 	n    int // the id, or how many a Count or a Wait has seen
 }
 
-// latchHistory is what the workers saw of one latch.
+// latchHistory has the workers' calls on one latch.
 type latchHistory struct {
 	mu  sync.Mutex
 	ops []porcupine.Operation
 }
 
-// Latches on real servers that fail: an id counts once, and whoever has seen an open latch is never contradicted.
+// Latches on real servers that fail: an id counts once, and an open latch stays open for all.
 func TestLatchesAreLinearizableUnderFaults(t *testing.T) {
 	needServers(t)
 	underFaults(t, 8, func(t *testing.T) users { return &latches{t: t, began: time.Now()} })
 }
 
-// latches are what workers saw of one latch after the other.
+// latches has the workers' calls on one latch after the other.
 type latches struct {
 	t      *testing.T
 	began  time.Time
@@ -93,8 +93,8 @@ func (l *latches) check(servers []*server) {
 
 func latchName(n int64) string { return fmt.Sprint("import:", n) }
 
-// useLatch makes one call, and reports whether the latch is open. A Done that failed may add its id at any later time; other
-// calls that failed say nothing.
+// useLatch makes one call, and reports whether the latch is open. A Done that failed may add its id
+// at any later time; other failed calls do not count.
 func useLatch(t *testing.T, l *redlock.Latch, worker int, began time.Time, h *latchHistory) (open bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*workTimeout)
 	defer cancel()

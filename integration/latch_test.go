@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A tenant, who may do no more than docs/security.md says, uses a latch: counted once, woken by a message, kept by the
-// nodes, and never taken for a mutex.
+// A tenant with only the rights of docs/security.md uses a latch. It is counted once, woken by a
+// message, kept by the nodes, and never mistaken for a mutex.
 func TestALatchOfATenantOpensOnce(t *testing.T) {
 	needUsers(t)
 	servers := five[:3]

@@ -17,9 +17,9 @@ import (
 
 const stoppedTTL = 2 * time.Second
 
-// lead is the whole of a process that leads on the nodes of these URLs. It says on its standard output that it leads, with
-// its token; that it was told of the loss; and, at each line of its standard input, whether its next call says that the
-// leadership is lost.
+// lead is the whole of a process that leads on the nodes of these URLs. Its standard output reports
+// that it leads, with its token; that it has learned of the loss; and, for each line of standard
+// input, whether its next call reports the loss.
 func lead(urls string) error {
 	var nodes []*node.Node
 	for _, u := range strings.Fields(urls) {

@@ -11,11 +11,12 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Porcupine looks for an order of the operations of a history, each at some moment between its call and its
-// return, that a sequential model allows.
+// Porcupine looks for an order of the operations of a history, each at some moment between its call
+// and its return, that a sequential model allows.
 
-// leases is the model of a lock of any kind whose leases may end by themselves. A mutex has slot 0 alone, and no readers. In each slot a
-// writer is alone, and its token is higher than all before; a reader's is not lower than that of a writer before.
+// leases is the model of a lock of any kind, with leases that may end by themselves. A mutex has
+// slot 0 alone, and no readers. In each slot a writer is alone, and its token is higher than all
+// before. A reader's token is not lower than that of a writer before.
 var leases = porcupine.Model{
 	Init: func() any { return lockState{} },
 	Step: func(state, input, _ any) (ok bool, _ any) {
@@ -69,8 +70,9 @@ const (
 	releases   = "release"
 )
 
-// operations are the grants of one lock for the model leases. A lease that is lost ends at its deadline or, if its holder was told
-// before, then; at that moment at the earliest. From when Downgrade was called on, a writer's is a reader's.
+// operations returns the grants of one lock for the model leases. A lost lease ends at its deadline
+// or, if its holder was notified before, at that time; no earlier. From the call of Downgrade on, a
+// writer's lease is a reader's.
 func (h *history) operations(grants []*grant) (ops []porcupine.Operation) {
 	for _, g := range grants {
 		add := func(does string, reads bool, call, back int64) {
@@ -92,9 +94,9 @@ func (h *history) operations(grants []*grant) (ops []porcupine.Operation) {
 
 const never = math.MaxInt64 // the return of an operation that may take effect at any later time
 
-// fencing is the model of a store that is read and written under a lock with fencing tokens: each grant
-// reads once, at a higher token than was seen, and writes as long as no higher one is. It is stricter than
-// a store can be, which takes the same token again.
+// fencing is the model of a store that is read and written under a lock with fencing tokens. Each
+// grant reads once, at a higher token than any before, and writes as long as no higher one is seen.
+// It is stricter than a real store, which accepts the same token again.
 var fencing = porcupine.Model{
 	Init: func() any { return storeState{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -127,7 +129,8 @@ type storeOutput struct {
 	value int // read
 }
 
-// linearizable returns an error if a history does not fit the model, with the path of its picture below dir.
+// linearizable returns an error if a history breaks the model, with the path of its picture below
+// dir.
 func linearizable(dir, name string, m porcupine.Model, ops []porcupine.Operation) error {
 	last := int64(0)
 	for _, o := range ops {
@@ -142,7 +145,8 @@ func linearizable(dir, name string, m porcupine.Model, ops []porcupine.Operation
 	if porcupine.CheckOperationsTimeout(m, ops, time.Minute) == porcupine.Ok {
 		return nil
 	}
-	result, info := porcupine.CheckOperationsVerbose(m, ops, time.Minute) // remembers what the picture needs
+	// Verbose, for the picture.
+	result, info := porcupine.CheckOperationsVerbose(m, ops, time.Minute)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestUnlockLeavesNothingButTheTokenCounter(t *testing.T) {
 	must(t, lease.Unlock(t.Context()))
 	noLocks(t, five, patience)
 	for _, s := range five {
-		// A grant that was under way may show for a moment, before it is given back.
+		// A late grant may show for a moment, before it is released.
 		eventually(t, patience, s.addr+" has the token counter alone", func() bool {
 			all, err := s.admin.Keys(t.Context(), "*jobs*").Result()
 			must(t, err)

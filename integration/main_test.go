@@ -24,8 +24,8 @@ import (
 // five are the nodes that most tests share. A test that harms one heals it again.
 var five []*server
 
-// role is the variable that has a process of this program do something else than run tests: the name of the role,
-// and its argument.
+// role is the variable that gives a process of this program another role than to run tests: the
+// name of the role, and its argument.
 const role = "QUORUMLOCK_TEST_ROLE"
 
 var roles = map[string]func(argument string) error{"lead": lead, "reap": reap, "abandon": abandon}
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// servers starts the five nodes. It returns the reason if no container can be started on this machine.
+// servers starts the five nodes. It returns the reason if no container can be started.
 var servers = sync.OnceValues(func() (missing string, err error) {
 	if err := connect(); err != nil {
 		return oneLine("no Docker daemon: ", err), nil
@@ -64,8 +64,9 @@ var servers = sync.OnceValues(func() (missing string, err error) {
 // stopReaper stops the process that removes leftover containers; nil if it was not started.
 var stopReaper func() error
 
-// needServers starts the servers, and skips a test where no container can be started. It is called in tests, not in TestMain: so
-// the go command knows which environment variables count, and runs the tests again if one has changed.
+// needServers starts the servers, and skips a test if no container can be started. It is called in
+// tests, not in TestMain: so the go command knows the environment variables that count, and runs
+// the tests again if one has changed.
 func needServers(t *testing.T) {
 	t.Helper()
 	missing, err := servers()
@@ -125,18 +126,19 @@ func chooseImage(named string) (string, error) {
 	}.Choose(ctx)
 }
 
-// connect finds the Docker daemon where Docker's own tools would look for it, or says why there is none.
+// connect finds the Docker daemon like Docker's own tools, or returns the reason why there is none.
 func connect() (err error) {
 	tclog.SetDefault(tclog.NewNoopLogger())
 	defer func() {
-		if r := recover(); r != nil { // testcontainers panics where it finds no address to try
+		// testcontainers panics if it finds no address to try.
+		if r := recover(); r != nil {
 			err = fmt.Errorf("%v", r)
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if os.Getenv("DOCKER_HOST") != "" {
-		// testcontainers would try other places when nobody answers at the one that was asked for.
+		// testcontainers would try other addresses if the given one does not answer.
 		asked, err := client.New(client.FromEnv)
 		if err != nil {
 			return err

@@ -28,13 +28,14 @@ func TestPausedMinorityIsNotMissed(t *testing.T) {
 	must(t, lease.Unlock(t.Context()))
 }
 
-// When nine callers contend for eight slots, nodes often grant a caller different ones. With two of five nodes paused, all three
-// others have to grant it the same one.
+// When nine callers contend for eight slots, nodes often grant a caller different ones. With two of
+// five nodes paused, all three others must grant it the same one.
 func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
 	needServers(t)
 	const slots, hold = 8, 50 * time.Millisecond
 	var semaphores []*redlock.Semaphore
-	for range slots + 1 { // a busy machine may stop one of the three for a while, and an Unlock needs all three
+	// A busy machine may stop one of the three for a while, and an Unlock needs all three.
+	for range slots + 1 {
 		c := dial(t, five, quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(2*time.Second))
 		semaphores = append(semaphores, c.Semaphore("busy", slots))
 	}
@@ -68,8 +69,8 @@ func TestPausedMinorityIsNotMissedByASemaphore(t *testing.T) {
 	must(t, callers.Wait())
 }
 
-// What comes late, the grant or the release, comes while its call is still waited for: it is undone as soon as it does, long before its TTL
-// is over.
+// A late grant or release arrives while its call is still pending. It is undone at once, long
+// before its TTL is over.
 func TestWhatANodeDoesAfterUnlockIsUndone(t *testing.T) {
 	needServers(t)
 	for name, granted := range map[string]bool{"the grant": false, "the release": true} {
@@ -145,8 +146,8 @@ func TestHolderIsToldByItsDeadlineWhenAMajorityIsGone(t *testing.T) {
 	}
 }
 
-// warm opens a connection to every node and loads the scripts there: what is sent to a paused node is
-// the acquisition itself then.
+// warm opens a connection to every node and loads the scripts there. A paused node then gets the
+// acquisition itself.
 func warm(t *testing.T, c *redlock.Client) {
 	t.Helper()
 	lease := lock(t, c, "warm")

@@ -17,8 +17,8 @@ import (
 type child struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	said chan string       // closed at the end of its output
-	word map[string]string // what it has said, by the first word of the line
+	said chan string       // lines of its output; closed at the end
+	word map[string]string // its output, by the first word of the line
 }
 
 func startChild(t *testing.T, as string) *child {
@@ -48,7 +48,7 @@ func startChild(t *testing.T, as string) *child {
 	return c
 }
 
-// says waits until the child has said a line that begins with word, and reads the rest of it into to.
+// says waits until the child has printed a line that begins with word, and parses the rest into to.
 func (c *child) says(t *testing.T, word string, to any) {
 	t.Helper()
 	for limit := time.After(patience); c.word[word] == ""; {

@@ -53,7 +53,7 @@ func TestPromisesHoldUnderFaults(t *testing.T) {
 	t.Run("failover of a sentinel group", func(t *testing.T) { failover(t, f[:fleetSize-1]) })
 }
 
-// Without a majority nobody acquires, holders learn it by their deadline, and all goes on afterwards.
+// Without a majority no call acquires, and holders learn it by their deadline. Then all goes on.
 func threeOfFiveGone(t *testing.T, f fleet) {
 	w := begin(t, majority, f.nodes, f.servers())
 	w.served(1)
@@ -83,14 +83,15 @@ func threeOfFiveGone(t *testing.T, f fleet) {
 	w.end()
 }
 
-// With a plain majority no node may forget. If all do, again and again, two may hold a lock at one time. What
-// the lock protects is safe even then if it checks the tokens, as long as the nodes' clocks are right, and every
+// With a plain majority no node may forget. If all do, again and again, two holders may overlap. A
+// resource that checks the tokens is safe even then, as long as the nodes' clocks are right. Every
 // other promise is kept.
 func moreForgetThanMay(t *testing.T, f fleet) {
 	for _, m := range f { // the faults before may have left a clock an hour ahead
 		m.step(t, -m.ahead)
 	}
-	flush(t, f) // the counters, too: tokens come from the clock then, and so rise all the same
+	// With the counters: tokens then come from the clock, and still rise.
+	flush(t, f)
 	w := begin(t, majority, f.nodes, f.servers())
 	w.beyond = true
 	w.served(1)

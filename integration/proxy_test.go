@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// proxy is the way to a server, and loses what it is told to.
+// proxy is the way to a server, with losses on demand.
 type proxy struct {
 	target   string
 	listener net.Listener
 	requests gate
 	replies  gate
-	cutEvery atomic.Int64 // of so many scripts the reply to one is lost, and the connection with it; 0: of none
+	// One of so many scripts loses its reply, and the connection with it; 0: none.
+	cutEvery atomic.Int64
 	scripts  atomic.Int64 // asked for
 	running  sync.WaitGroup
 
@@ -59,7 +60,7 @@ func (p *proxy) accept() {
 	}
 }
 
-// serve passes on what goes over one connection.
+// serve forwards one connection.
 func (p *proxy) serve(client net.Conn) {
 	defer p.drop(client)
 	if !p.keep(client) {
@@ -73,7 +74,7 @@ func (p *proxy) serve(client net.Conn) {
 	if !p.keep(server) {
 		return
 	}
-	var asked atomic.Bool // for a script, whose reply is next
+	var asked atomic.Bool // for a script; its reply is next
 	var ways sync.WaitGroup
 	ways.Go(func() {
 		p.pass(server, client, &p.requests, func(data []byte) bool {
@@ -93,8 +94,8 @@ func (p *proxy) serve(client net.Conn) {
 	ways.Wait()
 }
 
-// pass copies one way for as long as may allows it. What is held up at the gate is not lost: like a packet
-// that is sent again and again, it arrives when the way is free, even if its sender has long given up.
+// pass copies one way while may allows it. Data held at the gate is not lost: like a packet that is
+// resent, it arrives when the way is free, even if its sender has long given up.
 func (p *proxy) pass(to, from net.Conn, g *gate, may func(data []byte) bool) {
 	buffer := make([]byte, 64<<10)
 	for {
@@ -136,7 +137,7 @@ func (p *proxy) drop(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// gate is where what is on its way waits while it is shut. Its zero value is open.
+// gate holds data back while it is shut. The zero value is open.
 type gate struct {
 	mu     sync.Mutex
 	opened chan struct{} // closed by open; nil: it is open

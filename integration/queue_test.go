@@ -58,8 +58,8 @@ func TestTenThousandHandoffsWhileNodesComeAndGo(t *testing.T) {
 				}
 				resources[which].Enter(lease)
 				resources[which].Leave(lease)
-				// A node that has just died may be one of those that granted: then the others are no
-				// quorum for this release, and the key of the dead one is gone at its TTL.
+				// A node that has just died may be one of those that granted. The others are then
+				// no quorum for this release, and the key of the dead one expires at its TTL.
 				_ = lease.Unlock(ctx)
 			}
 			return nil

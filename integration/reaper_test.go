@@ -20,8 +20,8 @@ const runLabel = "quorumlock.run"
 
 var thisRun = rand.Text()
 
-// startReaper starts a process that removes this run's containers when this process ends, even if it is killed. To
-// stop it is to have it do that now. (A container that does the same would need an image of its own.)
+// startReaper starts a process that removes this run's containers when this process ends, even if
+// it is killed. stop makes it do so now. (A container that does the same would need its own image.)
 func startReaper() (stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,9 +42,10 @@ func startReaper() (stop func() error, err error) {
 	}, nil
 }
 
-// reap is the whole of such a process, for the containers whose label has that value.
+// reap is the whole of such a process, for the containers with this value of the label.
 func reap(run string) error {
-	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) // at a terminal, all processes get them
+	// At a terminal, all processes get them.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
@@ -60,13 +61,14 @@ func reap(run string) error {
 			return err
 		}
 		for _, c := range left.Items {
-			// One that is just being removed by somebody else is gone at the next look.
+			// One that another process is removing is gone at the next look.
 			_, _ = docker.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		}
 	}
 }
 
-// abandon is the whole of a process that starts a server of that image, says so, and waits to be killed.
+// abandon is the whole of a process that starts a server of that image, reports it, and waits to be
+// killed.
 func abandon(ofImage string) error {
 	image = ofImage
 	if err := connect(); err != nil {

@@ -25,7 +25,7 @@ func jvm(t *testing.T, r redis.UniversalClient, opts ...redisson.Option) *rediss
 	return c
 }
 
-// Java and Go contend for one lock. Each side gets its share, and nobody is in it beside another.
+// Java and Go contend for one lock. Each side gets its share, and there is one holder at a time.
 func TestJavaAndGoShareALockFairly(t *testing.T) {
 	needServers(t)
 	for _, tt := range []struct{ each, servers int }{{1, 1}, {6, 1}, {3, 3}} {
@@ -75,14 +75,16 @@ func TestJavaAndGoShareALockFairly(t *testing.T) {
 			}
 			wg.Wait()
 			t.Logf("Java %d, Go %d", java, golang)
-			if part := float64(golang) / float64(java+golang); part < 0.25 || part > 0.75 { // five seconds on a busy machine
+			// The shares of five seconds on a busy machine.
+			if part := float64(golang) / float64(java+golang); part < 0.25 || part > 0.75 {
 				t.Errorf("Go has %.0f %% of the grants", 100*part)
 			}
 		})
 	}
 }
 
-// In a cluster of Redis 7 both publish and listen on shard channels. So no message crosses the bus of the cluster.
+// In a cluster of Redis 7 both publish and subscribe on shard channels. So no message crosses the
+// bus of the cluster.
 func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
 	needServers(t)
 	t.Parallel() // on servers of its own
@@ -144,8 +146,8 @@ func TestJavaAndGoHearEachOtherInACluster(t *testing.T) {
 	noLocks(t, servers, patience)
 }
 
-// A Redisson client that subscribes at a replica (SubscriptionMode.SLAVE) is not among those whom the master counts as its
-// subscribers. While Go hands the lock over, the master sees nobody who listens.
+// A Redisson client that subscribes at a replica (SubscriptionMode.SLAVE) is not counted as a
+// subscriber by the master. While Go hands the lock over, the master sees no listener.
 func TestJavaThatListensAtAReplicaHasItsPart(t *testing.T) {
 	needServers(t)
 	t.Parallel() // on servers of its own

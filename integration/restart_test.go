@@ -27,8 +27,8 @@ func TestTokensRiseAfterEveryCounterIsLost(t *testing.T) {
 	must(t, after.Unlock(t.Context()))
 }
 
-// everyNodeHas waits until the lease's owner has the lock at all five: the slower ones join it, and
-// those that lost it get it back.
+// everyNodeHas waits until the lease's owner has the lock at all five nodes: slower ones grant it
+// late, and those that lost it get it back.
 func everyNodeHas(t *testing.T, name string, lease *quorumlock.Lease) {
 	t.Helper()
 	for _, s := range five {

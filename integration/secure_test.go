@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// The password has what has to be encoded in a URL. The user may do what locks need, and no more.
+// The password has characters that must be encoded in a URL. The user has only the rights of locks.
 const (
 	user     = "locker"
 	password = "p@ss/w:rd %40"
@@ -111,7 +111,8 @@ func TestServersThatKnowSetInfoLogADenialWithoutIt(t *testing.T) {
 	}
 }
 
-// certificates returns an authority made for this test, and a certificate and key for 127.0.0.1 that it signed, as PEM.
+// certificates returns an authority made for this test, with a certificate and a key for 127.0.0.1
+// that it signed, as PEM.
 func certificates(t *testing.T) (authority *x509.CertPool, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -19,18 +19,18 @@ import (
 // patience bounds every wait for something that is bound to happen.
 const patience = time.Minute
 
-// patiently returns a context that ends when patience does, and not with the test: its Cleanups need one.
+// patiently returns a context that ends after patience, not with the test: its Cleanups need one.
 func patiently(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// server is one Redis in a container, at a port of this machine that stays the same when it restarts.
+// server is one Redis in a container. Its port of this machine stays the same when it restarts.
 type server struct {
 	id    string // of its container
 	addr  string
-	admin *redis.Client // looks at the data, and sets what the tests need
+	admin *redis.Client // for looking at the data, and for settings
 }
 
 // startAll starts n servers at once that are fit for locks.
@@ -46,8 +46,8 @@ func startAll(n int) ([]*server, error) {
 	return servers, g.Wait()
 }
 
-// launch starts a server with arguments on top of the common ones, and waits until o, whose address it
-// sets, reaches it. A server that it returns has to be ended, also if there is an error.
+// launch starts a server with arguments on top of the common ones, sets the address of o, and waits
+// until o reaches the server. A returned server must be ended, also after an error.
 func launch(o *redis.Options, args []string, with ...setting) (*server, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
@@ -82,8 +82,8 @@ func start(t *testing.T, o *redis.Options, args []string, with ...setting) *serv
 	return s
 }
 
-// freePort returns a port that nobody listens on. It must be known beforehand: Docker gives a container
-// another one at every start otherwise.
+// freePort returns an unused port. It must be known beforehand: otherwise Docker gives a container
+// another one at every start.
 func freePort() (int, error) {
 	addr, err := freeport.Addr()
 	if err != nil {
@@ -125,8 +125,8 @@ func (s *server) end() error {
 // url is the server's address for node.Dial.
 func (s *server) url() string { return "redis://" + s.addr }
 
-// pause freezes the server until resume or the end of the test. Connections stay, and what is sent to
-// it meanwhile is done afterwards.
+// pause freezes the server until resume or the end of the test. Connections stay, and their
+// requests run afterwards.
 func (s *server) pause(t *testing.T) {
 	t.Helper()
 	_, err := docker.ContainerPause(patiently(t), s.id, client.ContainerPauseOptions{})
@@ -157,7 +157,7 @@ func (s *server) kill(t *testing.T) {
 	t.Cleanup(func() { s.restart(t) })
 }
 
-// restart starts a killed server again, with what it has on disk.
+// restart starts a killed server again, with its data on disk.
 func (s *server) restart(t *testing.T) {
 	t.Helper()
 	ctx := patiently(t)
@@ -166,13 +166,13 @@ func (s *server) restart(t *testing.T) {
 	must(t, s.ready(ctx))
 }
 
-// wipe takes the server's disk away from under it: it comes back from a kill with nothing.
+// wipe deletes the server's data on disk: it comes back from a kill with nothing.
 func (s *server) wipe(t *testing.T) {
 	t.Helper()
 	s.exec(t, "rm", "-rf", "/data/appendonlydir", "/data/appendonly.aof", "/data/dump.rdb")
 }
 
-// bridge is the network that containers are on, unless they are told otherwise.
+// bridge is the default network of containers.
 const bridge = "bridge"
 
 // cut takes the server off the network until join or the end of the test. Packets to it vanish.

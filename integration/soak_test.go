@@ -20,7 +20,7 @@ var (
 // round is how long one workload of the soak works: histories are checked when it has ended.
 const round = 20 * time.Second
 
-// The faults of one seed are the same every time, what becomes of them is not: the servers are real.
+// The faults of one seed are the same every time, their effects are not: the servers are real.
 func TestSoak(t *testing.T) {
 	needServers(t)
 	seed := *soakSeed
@@ -54,10 +54,10 @@ type soak struct {
 	sum    tally
 }
 
-// round has a workload under faults until the end of the round or of the soak.
+// round runs a workload under faults until the end of the round or of the soak.
 //
-// The quorum is four of five: up to two nodes may forget within one hold, and at most two are struck before
-// everybody has finished what they were doing. One may be down all the time.
+// The quorum is four of five: up to two nodes may forget within one hold, and at most two are
+// struck before all workers have finished a turn. One may be down all the time.
 func (s *soak) round(t *testing.T, end time.Time) {
 	if e := time.Now().Add(round); e.Before(end) {
 		end = e
@@ -78,7 +78,7 @@ func (s *soak) round(t *testing.T, end time.Time) {
 	s.sum.add(w.history.tally())
 }
 
-// strike has one node or two suffer, and the others sometimes what costs a retry.
+// strike strikes one or two nodes, and sometimes gives the others faults that cost a retry.
 func (s *soak) strike(t *testing.T, w *workload) {
 	victims := s.rng.Perm(fleetSize)[:1+s.rng.IntN(4)/3]
 	var heals []func()

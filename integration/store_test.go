@@ -7,8 +7,8 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// store is what a lock protects: a register that takes nothing with a lower fencing token than it has seen,
-// be it to read or to write. It is safe for concurrent use.
+// store is the resource behind a lock: a register that refuses reads and writes with a fencing
+// token lower than one it has seen. It is safe for concurrent use.
 type store struct {
 	mu    sync.Mutex
 	token uint64
@@ -45,7 +45,7 @@ func (s *store) take(worker int, in storeInput, now func() int64) storeOutput {
 	return out
 }
 
-// check checks what the store was asked for: no write was lost, and none taken with a stale token.
+// check checks the store's operations: no write was lost, and none accepted with a stale token.
 func (s *store) check(t *testing.T, name string) {
 	t.Helper()
 	s.mu.Lock()

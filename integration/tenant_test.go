@@ -17,26 +17,26 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// tenant is one of several who share the servers and must not touch each other's locks. Its locks have its prefix,
-// which is its name and a colon, and its clients a label that begins with its name and a dot.
+// tenant is one of several users that share the servers and must not touch each other's locks. The
+// prefix of its locks is its name and a colon. Its clients' labels begin with its name and a dot.
 type tenant struct{ name, password string }
 
-// patterns are the keys and channels of a tenant, in the words of ACL SETUSER. Nothing but its commands has to be
-// added.
+// patterns are the keys and channels of a tenant, as arguments of ACL SETUSER. Only its commands
+// have to be added.
 func (o tenant) patterns() []string {
 	prefix := o.name + ":"
 	return []string{
-		"~" + prefix + "*",                         // the locks, and whatever else the tenant keeps
+		"~" + prefix + "*",                         // the locks, and other keys of the tenant
 		"~redisson_lock_token:{" + prefix + "*",    // their fencing tokens
-		"~redisson_lock_queue:{" + prefix + "*",    // who waits for their fair locks of Redisson's
-		"~quorumlock_*{" + prefix + "*",            // their lines of waiters
-		"&redisson_lock__channel:{" + prefix + "*", // what tells Redisson's clients of a release
-		"&quorumlock_wake:" + o.name + ".*",        // what calls the tenant's waiters
-		"&quorumlock_latch:{" + prefix + "*",       // what tells that their latches open
+		"~redisson_lock_queue:{" + prefix + "*",    // the queues of Redisson's fair locks
+		"~quorumlock_*{" + prefix + "*",            // their queues of waiters
+		"&redisson_lock__channel:{" + prefix + "*", // Redisson's messages of a release
+		"&quorumlock_wake:" + o.name + ".*",        // the messages to the tenant's waiters
+		"&quorumlock_latch:{" + prefix + "*",       // the messages of open latches
 	}
 }
 
-// admit makes the tenant a user of the servers who may run those commands, and no others.
+// admit makes the tenant a user of the servers with these commands, and no others.
 func (o tenant) admit(t *testing.T, servers []*server, commands ...string) {
 	t.Helper()
 	for _, s := range servers {
@@ -53,7 +53,7 @@ func (o tenant) url(s *server) string {
 	return (&url.URL{Scheme: "redis", User: url.UserPassword(o.name, o.password), Host: s.addr}).String()
 }
 
-// client returns one more client of the tenant, whose locks have a prefix.
+// client returns a new client of the tenant, with a prefix for its locks.
 func (o tenant) client(t *testing.T, servers []*server, prefix string) *redlock.Client {
 	t.Helper()
 	urls := make([]string, len(servers))
@@ -63,7 +63,7 @@ func (o tenant) client(t *testing.T, servers []*server, prefix string) *redlock.
 	return dialURLs(t, urls, unhurried, quorumlock.WithPrefix(prefix), quorumlock.WithLabel(o.name+".host"))
 }
 
-// raw returns a connection of the tenant to one server, which sends what it likes.
+// raw returns a connection of the tenant to one server, for any command.
 func (o tenant) raw(t *testing.T, s *server) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: s.addr, Username: o.name, Password: o.password, MaxRetries: -1})
@@ -71,7 +71,7 @@ func (o tenant) raw(t *testing.T, s *server) *redis.Client {
 	return c
 }
 
-// deniedTo returns what the servers have denied to a user.
+// deniedTo returns the servers' denials to a user.
 func deniedTo(t *testing.T, servers []*server, user string) (all []string) {
 	t.Helper()
 	for _, s := range servers {
@@ -86,7 +86,8 @@ func deniedTo(t *testing.T, servers []*server, user string) (all []string) {
 	return all
 }
 
-// waiting calls Lock, and returns when the call is queued at every server and hears its wake channel there.
+// waiting calls Lock, and returns when the call is queued at every server and subscribed to its
+// wake channel there.
 func waiting(t *testing.T, servers []*server, key string, l quorumlock.Locker) <-chan *quorumlock.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -115,8 +116,8 @@ func waiting(t *testing.T, servers []*server, key string, l quorumlock.Locker) <
 	return got
 }
 
-// Two tenants use locks of the same names at the same time, each under its own user, prefix and label. Neither is in
-// the other's way, and both do all that locks can do.
+// Two tenants use locks of the same names at the same time, each under its own user, prefix and
+// label. They do not disturb each other, and both can use all features of locks.
 func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 	needUsers(t)
 	servers := five[:3]
@@ -151,7 +152,7 @@ func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 		if second == nil {
 			t.FailNow()
 		}
-		// Nobody listens for Redisson: it is handed over.
+		// No Redisson client listens: the lock is handed over.
 		third := waiting(t, servers, o.name+":x", o.client(t, servers, o.name+":").Mutex("x"))
 		must(t, second.Unlock(t.Context()))
 		last := <-third
@@ -188,7 +189,7 @@ func TestTenantsUseTheirLocksUnderTheirOwnRights(t *testing.T) {
 	}
 }
 
-// Whoever may not look for fair locks of Redisson's still locks and unlocks.
+// A client without access to Redisson's fair locks still locks and unlocks.
 func TestLocksWorkWithoutAccessToFairLocks(t *testing.T) {
 	needUsers(t)
 	servers := five[:3]
@@ -220,13 +221,13 @@ func TestLocksWorkWithoutAccessToFairLocks(t *testing.T) {
 	}
 }
 
-// A tenant reaches nothing of another's: neither with a lock client, nor with commands and scripts of its own. The
-// patterns alone keep it out, not that it lacks commands.
+// A tenant cannot touch another's locks, neither with a lock client, nor with its own commands and
+// scripts. The patterns alone keep it out, not missing commands.
 func TestATenantReachesNothingOfAnothers(t *testing.T) {
 	needSince(t, 6, 2, "rules for channels")
 	for name, commands := range map[string][]string{
 		"with the commands of locks": lockCommands(),
-		// Those that are missing here show the names of all keys and channels, whoever's they are, or are for admins.
+		// The excluded commands show the keys and channels of all users, or are for admins.
 		"with nearly all commands": {"+@all", "-@admin", "-@dangerous", "-scan", "-randomkey", "-dbsize", "-pubsub", "-swapdb", "-function", "-script"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -244,7 +245,7 @@ func TestATenantReachesNothingOfAnothers(t *testing.T) {
 			}
 			ours := a.client(t, servers, "a:")
 			holder := lock(t, ours, "x")
-			for _, s := range servers { // a waiter that gets there first yields, which is told
+			for _, s := range servers { // a waiter that gets there first yields, with a message
 				eventually(t, patience, "the lock at "+s.addr, func() bool {
 					n, err := s.admin.Exists(context.Background(), "a:x").Result()
 					must(t, err)
@@ -292,7 +293,7 @@ func TestATenantReachesNothingOfAnothers(t *testing.T) {
 	}
 }
 
-// reachesNothing tries to read, write, publish and subscribe to what belongs to the lock x of the tenant a.
+// reachesNothing tries to use the keys and channels of the lock x of the tenant a.
 func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 	t.Helper()
 	ctx := t.Context()
@@ -304,7 +305,8 @@ func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 			"rename K b:stolen", "rename b:mine K", "copy K b:stolen", "copy b:mine K", "sort K store b:stolen", "sort b:mine by nosort get K", "zunionstore b:stolen 1 K", "lmove K b:stolen left left",
 		} {
 			if strings.Contains(command, "get K") && strings.HasPrefix(command, "sort") && !since(7, 0) {
-				continue // SORT reads what the user may not: do not allow it there
+				// Old versions of SORT read keys that the user may not read: do not allow it there.
+				continue
 			}
 			fields := strings.Fields(command)
 			args := make([]any, len(fields))
@@ -348,16 +350,16 @@ func reachesNothing(t *testing.T, c *redis.Client, wake string) {
 	}
 }
 
-// isDenied reports whether a server says that the user may not do that, in the words of any of its versions. The
-// error of a script reads differently from that of a command.
+// isDenied reports whether a server denies the user a command, in the words of any of its versions.
+// The error of a script differs from that of a command.
 func isDenied(err error) bool {
 	return err != nil && slices.ContainsFunc([]string{"NOPERM", "The user executing the script can't", "ACL failure in script"}, func(said string) bool {
 		return strings.Contains(err.Error(), said)
 	})
 }
 
-// throughLocks tries to have the locks of the tenant a by the calls of a lock client, under its prefix and by names
-// with braces in them, which keys of ours use as they are.
+// throughLocks tries to take the locks of the tenant a with calls of a lock client, under its
+// prefix and by names with braces in them, which our keys use unchanged.
 func throughLocks(t *testing.T, b tenant, servers []*server) {
 	t.Helper()
 	for _, prefix := range []string{"a:", "", "b:"} {
@@ -391,8 +393,8 @@ func throughLocks(t *testing.T, b tenant, servers []*server) {
 	}
 }
 
-// tellsNobody puts a client of the tenant a into the queue of a lock of the tenant b, as if it waited there. The scripts
-// that b runs would call it, but they run with the rights of b.
+// tellsNobody puts a client of the tenant a into the queue of a lock of the tenant b, as if it
+// waited there. The scripts of b would call it, but they run with the rights of b.
 func tellsNobody(t *testing.T, b tenant, servers []*server, wake string) {
 	t.Helper()
 	c := b.client(t, servers, "b:")

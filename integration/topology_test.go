@@ -25,8 +25,8 @@ func TestClusterIsANode(t *testing.T) {
 	locksAsOneOfThree(t, client, servers)
 }
 
-// Since Redis 7 the messages of a channel stay at the server that has its slot. Whoever listens before the node has had any other call must
-// hear them, too, and so must whoever listens when the slot moves to another server.
+// Since Redis 7 the messages of a channel stay at the server that has its slot. A listener must
+// hear them even if it is the first call on the node, and also when the slot moves.
 func TestListenersOfAClusterFollowTheirSlot(t *testing.T) {
 	needShardChannels(t)
 	t.Parallel() // on servers of its own
@@ -113,7 +113,7 @@ func (o *outOfReach) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 	}
 }
 
-// channels returns how many channels the servers have that match the pattern: shard channels, and others.
+// channels returns how many channels of the servers match the pattern: shard channels, and others.
 func channels(t *testing.T, servers []*server, pattern string) (sharded, others int) {
 	t.Helper()
 	for _, s := range servers {
@@ -126,8 +126,8 @@ func channels(t *testing.T, servers []*server, pattern string) (sharded, others 
 	return sharded, others
 }
 
-// The cluster does not say at first whether it has shard channels. Whoever listens already moves to them once it has said so,
-// though nobody calls it.
+// At first it is unknown whether the cluster has shard channels. Listeners move to them once it is
+// known, even without a call.
 func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
 	needShardChannels(t)
 	t.Parallel() // on servers of its own
@@ -152,7 +152,8 @@ func TestListenersOfAClusterMoveOnceItsShardChannelsAreKnown(t *testing.T) {
 	})
 }
 
-// The first attempt of a waiter does not reach the cluster, so that it does not know yet that it is called on a shard channel.
+// The first attempt of a waiter does not reach the cluster. So it is still unknown that the waiter
+// is called on a shard channel.
 func TestAWaiterOfAClusterThatWasOutOfReachIsCalledOnItsShardChannel(t *testing.T) {
 	needShardChannels(t)
 	client, servers := cluster(t)
@@ -253,8 +254,8 @@ func inside(t *testing.T, servers ...*server) func(ctx context.Context, network,
 	}
 }
 
-// locksAsOneOfThree uses client as a node whose vote is needed, under several names: in a cluster they
-// belong to different servers.
+// locksAsOneOfThree uses client as a node with a decisive vote, under several names: in a cluster
+// they belong to different servers.
 func locksAsOneOfThree(t *testing.T, client redis.UniversalClient, servers []*server) {
 	t.Helper()
 	t.Cleanup(func() { must(t, client.Close()) })

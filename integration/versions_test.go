@@ -12,10 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// version is the Redis version whose commands the servers have: on Valkey 9, this is 7.2.4. It is
-// set when the servers start.
+// version is the Redis version of the servers' commands: on Valkey 9, this is 7.2.4. It is set when
+// the servers start.
 var version struct {
-	text         string // as INFO has it
+	text         string // from INFO
 	major, minor int
 }
 
@@ -67,7 +67,8 @@ var permissions = func() []string {
 	return strings.Fields(string(line))
 }()
 
-// setInfo is the permission that Redis 7.0 does not know. Redis 6 takes any second word of a command.
+// setInfo is the permission that Redis 7.0 does not know. Redis 6 takes any second word of a
+// command.
 const setInfo = "+client|setinfo"
 
 func knowsSetInfo() bool { return since(7, 2) || !since(7, 0) }

@@ -69,7 +69,7 @@ func (w *workload) turn(worker int) {
 	w.history.ended(g, leaving, left, lease.ValidUntil(), err)
 }
 
-// work is what the lock is for: to read, and to write what follows from it.
+// work is the work under the lock: a read, and a write that depends on it.
 func (w *workload) work(worker int, lease *quorumlock.Lease, how int) {
 	s, now := w.stores[lease.Name()], func() int64 { return w.history.at(time.Now()) }
 	value, ok := s.read(worker, lease.Token(), now)

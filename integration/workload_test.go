@@ -22,14 +22,14 @@ const (
 	workTimeout = workTTL / 3      // for one node
 	steadyTTL   = 10 * time.Second // of a lease that is held all along
 
-	// margin is what a busy machine may take for what waits for no network.
+	// margin is the delay of a busy machine for work that waits for no network.
 	margin = 2 * time.Second
 )
 
 var workLocks = []string{"jobs", "invoices", "{tenant 7}:reports", "migrate"}
 
-// countersApart has every server count the tokens of the workload's locks from another number, far ahead of
-// the clock: that they rise is up to the counters from here on.
+// countersApart gives every server a different token counter for each of the workload's locks, far
+// ahead of the clock: from here on, the rise of tokens depends on the counters.
 func countersApart(t *testing.T, servers []*server) {
 	t.Helper()
 	for i, s := range servers {
@@ -40,9 +40,9 @@ func countersApart(t *testing.T, servers []*server) {
 	}
 }
 
-// workload is eight clients, each with connections of its own as separate processes have, that lock, work,
-// write to what the lock protects, and unlock, until end, which checks the promises against all they saw.
-// All are in one process, so that one monotonic clock tells what was before what.
+// workload is eight clients, each with its own connections like separate processes. They lock,
+// work, write to the store, and unlock, until end, which checks the promises against their history.
+// All are in one process, so that one monotonic clock orders the events.
 type workload struct {
 	t        *testing.T
 	beyond   bool              // the faults are more than the bound of the exclusion allows
@@ -130,7 +130,7 @@ func (w *workload) served(n int) {
 	})
 }
 
-// turned waits until every worker has ended what it is at.
+// turned waits until every worker has ended its present turn.
 func (w *workload) turned() {
 	w.t.Helper()
 	before := w.history.turned()
@@ -183,6 +183,7 @@ func (w *workload) close() {
 		}
 	}
 	for _, n := range w.nodes {
-		_ = n.Client().Close() // those that were not dialled stay open otherwise
+		// Clients that were not dialled stay open otherwise.
+		_ = n.Client().Close()
 	}
 }

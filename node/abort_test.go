@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// greeter is a server that knows no command. What it does about a script is up to script; when that returns, it closes the
-// connection.
+// greeter is a server that knows no command. script handles the first script; when it returns, the
+// connection is closed.
 func greeter(t *testing.T, secure *tls.Config, script func(conn net.Conn)) (addr string) {
 	t.Helper()
 	return serveConns(t, secure, func(conn net.Conn) {
@@ -36,8 +36,8 @@ func greeter(t *testing.T, secure *tls.Config, script func(conn net.Conn)) (addr
 	})
 }
 
-// What a server has not confirmed when a call is given up must not reach it later: its release may have been there by then. The
-// kernel tells the server that it has thrown something away by a reset.
+// Unconfirmed data of an abandoned call must not reach the server later: its release may have been
+// there by then. By a reset, the kernel tells the server that it has dropped data.
 func TestWhatWasGivenUpDoesNotArriveLater(t *testing.T) {
 	for name, reply := range map[string]string{"no answer in time": "", "no reply of Redis": "HTTP/1.1 400 Bad Request\r\n"} {
 		t.Run(name, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/transport"
 )
 
-// The client uses a promoted replica of a cluster within two seconds. go-redis alone reloads its map of the cluster once a minute,
-// and not after a failed connection.
+// The client uses a promoted replica of a cluster within two seconds. go-redis alone reloads its
+// map of the cluster once a minute, and not after a failed connection.
 func TestAClusterCountsAgainAfterAFailover(t *testing.T) {
 	for name, fail := range map[string]func(*embedded.Server){"refused": (*embedded.Server).Kill, "silent": (*embedded.Server).Stall} {
 		for deadlines, prompt := range map[string]bool{"": false, ", with deadlines": true} {

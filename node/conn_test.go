@@ -40,8 +40,8 @@ func TestAConnectionThatEndedWhileIdleIsNotUsed(t *testing.T) {
 	}
 }
 
-// buffered is a connection that is no socket. Writes after its end are lost, as on a socket, whose kernel learns of the end too
-// late.
+// buffered is a connection that is no socket. Writes after its end are lost, as on a socket when
+// the kernel learns of the end too late.
 type buffered struct{ net.Conn }
 
 func (b buffered) Write(p []byte) (int, error) {
@@ -49,7 +49,7 @@ func (b buffered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The end of a connection is noticed whatever kind of connection it is, such as a wrapper around a socket.
+// The end of any kind of connection is noticed, such as that of a wrapper around a socket.
 func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 	for name, use := range map[string]func(t *testing.T, n *node.Node, restart func()) error{
 		"TryLock": func(t *testing.T, n *node.Node, restart func()) error {
@@ -78,7 +78,8 @@ func TestAConnectionThatIsNoSocketAndEndedWhileIdleIsNotUsed(t *testing.T) {
 					c, err := servers[0].DialContext(ctx, network, addr)
 					return buffered{c}, err
 				}))
-				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil { // it is connected
+				// It connects.
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 					t.Fatal(err)
 				}
 				if err := use(t, n, func() {
@@ -112,8 +113,8 @@ func overWithoutDeadlines(t *testing.T, s *embedded.Server) *node.Node {
 	}))
 }
 
-// Timeouts of calls hold over connections without deadlines. A connection with overdue replies is closed, even during the
-// handshake. An idle connection stays open, however old its last deadline.
+// Timeouts of calls hold over connections without deadlines. A connection with overdue replies is
+// closed, even during the handshake. An idle connection stays open after its last deadline.
 func TestAConnectionWithoutDeadlinesHasLimits(t *testing.T) {
 	for name, connected := range map[string]bool{"during the handshake": false, "later": true} {
 		t.Run(name, func(t *testing.T) {

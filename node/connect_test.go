@@ -29,7 +29,8 @@ var slowClients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 		at := func(addr string) []redis.ClusterNode { return []redis.ClusterNode{{Addr: addr}} }
 		return over(t, redis.NewClusterClient(&redis.ClusterOptions{
 			Addrs: []string{"10.0.0.1:6379"}, Dialer: s.DialContext, ContextTimeoutEnabled: true,
-			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) { // three addresses of one server
+			// Three addresses of one server.
+			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 				return []redis.ClusterSlot{
 					{Start: 0, End: 5000, Nodes: at("10.0.0.1:6379")},
 					{Start: 5001, End: 10000, Nodes: at("10.0.0.2:6379")},
@@ -39,16 +40,17 @@ var slowClients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 	},
 }
 
-// A handshake takes several round trips. Where they take longer than a call may, the connection is made all the same,
-// for the calls after it.
+// A handshake takes several round trips. If they take longer than a call may, the connection is
+// still made, for later calls.
 func TestAConnectionThatTakesLongerThanACallIsMadeAllTheSame(t *testing.T) {
 	for name, connect := range slowClients {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 1)
 				n := connect(t, servers[0])
-				servers[0].Delay(20 * time.Millisecond)       // a round trip takes 40 ms
-				for _, key := range []string{"a", "b", "c"} { // of another server of the cluster each
+				servers[0].Delay(20 * time.Millisecond) // a round trip takes 40 ms
+				// Each of another server of the cluster.
+				for _, key := range []string{"a", "b", "c"} {
 					reached := false
 					for range 100 {
 						ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

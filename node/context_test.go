@@ -63,7 +63,8 @@ func (h *callers) take() []string {
 	return asked
 }
 
-// The hooks of a client given to New see the values of the waiting caller's ctx. In calls without a waiting caller, they see none.
+// The hooks of a client given to New see the values of the waiting caller's ctx. In calls without a
+// waiting caller, they see none.
 func TestHooksSeeTheCallersContext(t *testing.T) {
 	as := func(t *testing.T, name string) context.Context { return context.WithValue(t.Context(), whose{}, name) }
 	locked := func(t *testing.T, l quorumlock.Locker) *quorumlock.Lease {

@@ -17,7 +17,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// stalling holds back the first script, and then says that the server does not know it. It keeps what is sent after that.
+// stalling holds back the first script, and then replies that the server does not know it. It keeps
+// the later commands.
 type stalling struct {
 	until <-chan struct{}
 
@@ -59,8 +60,8 @@ type unknownScript struct{}
 func (unknownScript) Error() string { return "NOSCRIPT No matching script" }
 func (unknownScript) RedisError()   {}
 
-// A client that does not heed deadlines may still be working on calls that were answered at their deadline. By then, the
-// caller may use their memory for other calls.
+// A client that ignores deadlines may still be working on calls that were answered at their
+// deadline. By then, the caller may use their memory for other calls.
 func TestCallsMayChangeOnceAnsweredEvenIfTheClientStillWorksOnThem(t *testing.T) {
 	for name, heeds := range map[string]bool{"deadlines are heeded": true, "deadlines are not heeded": false} {
 		t.Run(name, func(t *testing.T) {

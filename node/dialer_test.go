@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// said is what go-redis writes to its logger, which is one for the whole program.
+// said has the log of go-redis. The whole program has one logger.
 type said struct {
 	mu    sync.Mutex
 	lines []string
@@ -31,7 +31,8 @@ func (s *said) Printf(_ context.Context, format string, args ...any) {
 	s.lines = append(s.lines, fmt.Sprintf(format, args...))
 }
 
-// quietly fails the test if go-redis says anything until its end. Afterwards it is silent again, as locktest.Main makes it.
+// quietly fails the test if go-redis logs a line before its end. Afterwards the log is silent
+// again, as locktest.Main makes it.
 func quietly(t *testing.T) {
 	t.Helper()
 	s := &said{}
@@ -78,7 +79,7 @@ func TestANodeThatCannotBeReachedIsAnErrorAndNothingOnStderr(t *testing.T) {
 	}
 }
 
-// A node that is back is used at once: no earlier failure is reported, and there is no pause in dialling.
+// A node that is back is used at once: no earlier failure is reported, and dialling does not pause.
 func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
 	quietly(t)
 	s := miniredis.NewMiniRedis()
@@ -96,7 +97,8 @@ func TestANodeThatIsBackIsReachedByTheFirstCall(t *testing.T) {
 	mustAcquire(t, n, alice, 1)
 }
 
-// A dial that takes longer than its call goes on, and what comes of it is for later calls: a failure is not.
+// A dial that takes longer than its call goes on. Later calls use its connection, but do not get
+// its error.
 func TestAFailureToConnectIsNotToldToALaterCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var slow atomic.Bool

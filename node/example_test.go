@@ -148,7 +148,7 @@ func ExampleMutex_ForceUnlock() {
 	// true
 }
 
-// A node on its own has locks, for those who have one Redis.
+// A node on its own has locks, for users of one Redis.
 func ExampleNode() {
 	here, server := inProcess()
 	defer server.Close()

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// fake is a server that answers as the test says.
+// fake is a server with the test's answers.
 type fake struct {
 	mode   string // that HELLO tells; an error if it is empty
 	id     int    // that CLIENT ID tells; HELLO tells 7
@@ -28,7 +28,7 @@ type fake struct {
 
 func (f *fake) dial(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
-	replies := make(chan string, 100) // what a socket keeps
+	replies := make(chan string, 100) // like the buffer of a socket
 	go func() {
 		for r := range replies {
 			_, _ = io.WriteString(server, r)

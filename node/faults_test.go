@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// faulty is a server that knows no command but scripts, to which it replies as the test says.
+// faulty is a server that knows no command but scripts, with the test's replies.
 type faulty struct {
 	reply  string // to a script
 	ends   bool   // the connection ends with the first reply to a script
@@ -67,16 +67,16 @@ func (f *faulty) dial(context.Context, string, string) (net.Conn, error) {
 	return here, nil
 }
 
-// Whatever a server or a dialer does, a call has one answer: a reply, or the error of its node, which says what to do. Nothing is sent
-// twice, and nothing is left when the node is closed.
+// After any fault of a server or a dialer, a call has one answer: a reply, or the error of its
+// node, which names the remedy. Nothing is sent twice, and nothing is left when the node is closed.
 func TestFaultsOfServersAndDialers(t *testing.T) {
 	good := func() *faulty { return &faulty{reply: ":1\r\n"} }
 	for name, tt := range map[string]struct {
 		server  *faulty
 		dialer  func(release <-chan struct{}) node.Dialer // nil: the server's
-		want    string                                    // in the error; empty if the call does well
-		unsent  bool                                      // the error says that the call was not sent
-		scripts int                                       // that two calls, one after the other, send
+		want    string                                    // in the error; empty if there is none
+		unsent  bool                                      // the call was not sent, by the error
+		scripts int                                       // sent by two calls, one after the other
 	}{
 		"closes in the middle of a reply":       {server: &faulty{reply: "*3\r\n:1\r\n:17", ends: true}, want: "EOF", scripts: 2},
 		"closes before a reply":                 {server: &faulty{reply: "", ends: true}, want: "EOF", scripts: 2},
@@ -159,7 +159,7 @@ func blockingInVain(release <-chan struct{}) node.Dialer {
 	}
 }
 
-// A reply that nobody has asked for shows that replies may have been mixed up: the connection is not used again.
+// An unexpected reply means that replies may have been mixed up: the connection is not used again.
 func TestAConnectionWithAReplyTooManyIsNotUsedAgain(t *testing.T) {
 	for name, f := range map[string]*faulty{
 		"with the reply": {reply: ":1\r\n:1\r\n"}, "later": {reply: ":1\r\n", unsaid: ":1\r\n"},

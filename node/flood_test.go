@@ -19,8 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// serveConns returns the address of a server on the loopback interface, with TLS if it is given, until the end of the test. serve has
-// each connection, which is closed when it returns.
+// serveConns returns the address of a server on the loopback interface, with TLS if secure is
+// given, until the end of the test. serve handles each connection, which is closed when it returns.
 func serveConns(t *testing.T, secure *tls.Config, serve func(conn net.Conn)) (addr string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -53,9 +53,10 @@ func serveConns(t *testing.T, secure *tls.Config, serve func(conn net.Conn)) (ad
 	return addr
 }
 
-// startFlood returns the address of a server that is no Redis, on the loopback interface until the end of the test.
-// After so many requests that it answers with an error, it sends first and then, if that is not empty, then again and
-// again. When the client has ended the connection, ended has a value.
+// startFlood returns the address of a server that is no Redis, on the loopback interface until the
+// end of the test. It answers a number of requests, after, with an error. At the next it sends
+// first and, if then is not empty, then again and again. When the client has ended the connection,
+// ended has a value.
 func startFlood(t *testing.T, after int, first, then string) (addr string, ended <-chan struct{}) {
 	t.Helper()
 	chunk := []byte(strings.Repeat(then, 1+(1<<16)/max(len(then), 1)))
@@ -90,7 +91,7 @@ func startFlood(t *testing.T, after int, first, then string) (addr string, ended
 	}), end
 }
 
-// floods are what a server may send that is no reply of Redis, and what the error says then.
+// floods are streams of a server that are no reply of Redis, each with a part of the error.
 var floods = map[string]struct{ first, then, want string }{
 	"a line without end":            {"+", "a", "a line of more than 65536 bytes"},
 	"a huge array":                  {"*2000000000\r\n", "", "a reply of 2000000000 elements"},
@@ -176,7 +177,7 @@ func allocation(t *testing.T, f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// never is a node timeout beyond the end of a test, even on a busy machine: a call that needs it fails the test.
+// never is a node timeout beyond the end of a test: a call that needs it fails the test.
 const never = time.Hour
 
 func mustClose(t *testing.T, n *node.Node) {
@@ -186,14 +187,14 @@ func mustClose(t *testing.T, n *node.Node) {
 	}
 }
 
-// What one pipeline was sent from is not kept for ever, if it was long.
+// The memory of a long pipeline is not kept for ever.
 func TestALongPipelineCostsNoMemoryAfterwards(t *testing.T) {
 	inBubble(t, func(t *testing.T, _ *embedded.Server, n *node.Node) { keepsNoLongPipeline(t, n) })
 }
 
 func keepsNoLongPipeline(t *testing.T, n *node.Node) {
 	heap := func() uint64 {
-		for range 4 { // what a sync.Pool has goes with the second
+		for range 4 { // the second empties a sync.Pool
 			runtime.GC()
 		}
 		var m runtime.MemStats

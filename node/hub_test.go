@@ -20,7 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// ear keeps what a listener heard. It is safe for concurrent use.
+// ear has the messages that a listener heard. It is safe for concurrent use.
 type ear struct {
 	mu    sync.Mutex
 	heard []string
@@ -37,7 +37,7 @@ func listen(n *node.Node, channel string) *ear {
 	return e
 }
 
-// check waits until nothing more happens without time passing, and checks what was heard since last.
+// check waits until all goroutines wait, and checks the messages heard since last.
 func (e *ear) check(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -72,7 +72,7 @@ func connections(t *testing.T, s *embedded.Server, want int) {
 func TestAListenerHearsItsChannelOnceTheSubscriptionStands(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		a, b := listen(n, "a"), listen(n, "b")
-		a.check(t, "") // what was told before it stood may have been missed
+		a.check(t, "") // messages before the subscription may have been missed
 		b.check(t, "")
 		for i := range 3 {
 			s.Redis.Publish("a", fmt.Sprint(i))
@@ -257,7 +257,7 @@ func TestCloseEndsTheConnectionAndItsListeners(t *testing.T) {
 	})
 }
 
-// A client that the caller closes too early takes the subscription with it; the node must close still.
+// A client that is closed too early takes the subscription with it. The node must still close.
 func TestAClientClosedUnderItsListenersEndsTheSubscription(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		client := redis.NewClient(&redis.Options{Addr: "10.0.0.1:6379", Dialer: s.DialContext})
@@ -319,7 +319,7 @@ func (c failsOnce) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// What is heard on other channels must not put off the next try.
+// Messages on other channels must not put off the next try.
 func TestAFailedSubscriptionIsTriedAgainWhileOthersHear(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		var failed atomic.Bool

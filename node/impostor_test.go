@@ -13,7 +13,7 @@ func answering(answer func(request string) string) node.Dialer {
 	return func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()
 		go func() {
-			answers := make(chan string, 100) // what a socket keeps
+			answers := make(chan string, 100) // like the buffer of a socket
 			defer close(answers)
 			go func() {
 				for a := range answers {

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Over a client of the caller's, the calls of one waiter go one after the other. A call whose turn does not come in time is answered at
-// its deadline, and is never sent.
+// Over a client of the caller's, the calls of one waiter go one after the other. A call that does
+// not get its turn in time is answered at its deadline, and is never sent.
 func TestACallWhoseTurnDoesNotComeInTimeIsNotSent(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 1)

@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// asked collects what Do answers.
+// asked collects the answers of Do.
 type asked struct {
 	mu      sync.Mutex
 	answers map[string]int
@@ -75,7 +75,7 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// notSent reports whether an error says that the call was not sent.
+// notSent reports whether an error means that the call was not sent.
 func notSent(err error) bool {
 	_, ok := errors.AsType[interface {
 		error
@@ -84,14 +84,13 @@ func notSent(err error) bool {
 	return ok
 }
 
-// tap is a dialer to a server, and what was written to each of its connections. The first write of a connection that
-// begins with a text fails.
+// tap is a dialer to a server that records the data written to each of its connections.
 type tap struct {
 	s      *embedded.Server
 	mu     sync.Mutex
 	writes []string // of scripts
 	dials  int
-	fail   int // so many writes of scripts fail before anything is sent
+	fail   int // so many writes of scripts fail before any byte is sent
 }
 
 func (p *tap) dial(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -125,8 +124,8 @@ func (c tapped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// inTap runs a test with a node whose connections are seen, and whose round trip takes 20 ms. It is connected, and
-// the server knows the script.
+// inTap runs a test with a node, its connections recorded, and a round trip of 20 ms. It is
+// connected, and the server knows the script.
 func inTap(t *testing.T, test func(t *testing.T, p *tap, n *node.Node)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
@@ -155,7 +154,7 @@ func (p *tap) sent(key string) int {
 	return times
 }
 
-// A lone call is sent at once. What is asked until it is answered goes together.
+// A lone call is sent at once. Calls until its answer go together.
 func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		a := newAsked()
@@ -178,7 +177,7 @@ func TestCallsOfEverybodyShareAPipeline(t *testing.T) {
 	})
 }
 
-// Whatever was sent on a connection that breaks has an unknown outcome, and is not sent again. What was not sent moves
+// Calls sent on a broken connection have an unknown outcome, and are not resent. Unsent ones move
 // on.
 func TestWhatWasSentOnAConnectionThatBrokeIsNotSentAgain(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
@@ -226,8 +225,8 @@ func TestWhatWasNotSentMovesOnToTheNextConnectionOnce(t *testing.T) {
 	}
 }
 
-// A node that does not answer costs the calls that it was sent. Those that were queued behind them are not sent when
-// their own deadline has passed; the others go as soon as the connection is given up.
+// A node that does not answer costs the calls sent to it. Calls queued behind them are not sent
+// after their own deadline; the others go as soon as the connection is abandoned.
 func TestAFrozenNodeCostsItsOwnCallsAndSendsNothingLate(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()
@@ -298,7 +297,8 @@ func TestTheQueueIsBounded(t *testing.T) {
 	}
 }
 
-// What the node does not know goes again with its source, once for all of the pipeline, and keeps its order.
+// A script that the node does not know is sent again with its source, once for all of the pipeline,
+// and keeps its order.
 func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		a := newAsked()
@@ -325,7 +325,7 @@ func TestAPipelineOfUnknownScriptsIsSentTheSourceOnce(t *testing.T) {
 	})
 }
 
-// Close answers whoever waits, whether the call was sent or not.
+// Close answers all waiting calls, sent or not.
 func TestCloseAnswersEveryCall(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()
@@ -347,7 +347,7 @@ func TestCloseAnswersEveryCall(t *testing.T) {
 	})
 }
 
-// A refused connection fails all who wait, at once. One that takes its time fails nobody whose deadline has not come.
+// A refused connection fails all waiting calls at once. A slow one fails calls at their deadline.
 func TestAConnectionThatIsRefusedFailsWhoeverWaits(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {
 		s.Kill()
@@ -376,8 +376,8 @@ func TestAConnectionThatTakesTooLongFailsNobodyEarly(t *testing.T) {
 	})
 }
 
-// After a demotion of the server, the node uses a new connection: the server's name may lead to the new master by then. Redis 6 and
-// KeyDB wrap the error of a command in a script.
+// After a demotion of the server, the node uses a new connection: the server's name may lead to the
+// new master by then. Redis 6 and KeyDB wrap the error of a command in a script.
 func TestAServerThatIsReadOnlyIsConnectedToAnew(t *testing.T) {
 	const readOnly = "READONLY You can't write against a read only replica."
 	for name, answer := range map[string]string{
@@ -469,8 +469,8 @@ func TestACallersOwnClientLeavesAServerThatIsReadOnly(t *testing.T) {
 	}
 }
 
-// The answer to one script of a pipeline may show that the server must not be asked. A script of the pipeline that it did
-// not know has not run, and is not sent to it again.
+// The answer to one script of a pipeline may show that the server must not be asked. An unknown
+// script of the pipeline has not run, and is not sent to that server again.
 func TestAScriptThatIsUnknownToAReadOnlyServerIsNotSent(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		const source = `return redis.error_reply("READONLY You can't write against a read only replica.")`
@@ -541,7 +541,7 @@ func attempt(names ...string) (calls []wire.Call) {
 	return calls
 }
 
-// A first attempt that waits behind something else is recalled by what gives back all of it, and by nothing else.
+// A queued first attempt is recalled only by a call that releases all of it.
 func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 	release := func(name string) wire.Call { return wire.Release(name, first, 1).At(0) }
 	for name, tt := range map[string]struct {
@@ -594,7 +594,8 @@ func TestAnUnsentAttemptIsRecalled(t *testing.T) {
 	}
 }
 
-// The first in the queue is not recalled: it finds out whether the node answers. Nor is what may have been sent.
+// The first in the queue is not recalled: it finds out whether the node answers. Nor is a call that
+// may have been sent.
 func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
 	for name, before := range map[string]int{"in the pipeline": 0, "the first in the queue": 1, "behind it": 2} {
 		inTap(t, func(t *testing.T, p *tap, n *node.Node) {
@@ -616,7 +617,7 @@ func TestWhatMayHaveBeenSentIsNotRecalled(t *testing.T) {
 	}
 }
 
-// What is recalled leaves its place in a full queue to others.
+// A recalled call leaves its place in a full queue to others.
 func TestWhatIsRecalledCountsNoMore(t *testing.T) {
 	inTap(t, func(t *testing.T, p *tap, n *node.Node) {
 		p.s.Stall()

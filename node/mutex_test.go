@@ -65,7 +65,7 @@ func TestTryLockNamesTheNodeAndTheCause(t *testing.T) {
 	}
 }
 
-// A zero Node has no server. Its locks say so, and nothing panics.
+// A zero Node has no server. Its locks return an error, and nothing panics.
 func TestAZeroNodeHasAnError(t *testing.T) {
 	var n node.Node
 	ctx := t.Context()

@@ -26,7 +26,7 @@ var goodOwners = []quorumlock.Owner{
 	uuid + ":1", "b5bf3b5c:44", "web-7.example.com-4711~" + uuid + ":18446744073709551615", "a:b:c:0", "A_b+c=d@e,f;g?h!i#j%k&l(m)n[o]p{q}r|s^t'u\"v<w>x$y\\z:1",
 }
 
-// badOwners are those that scripts and messages could take for something else.
+// badOwners are owners that scripts and messages could mistake for something else.
 var badOwners = []quorumlock.Owner{
 	"*", "", "a b:1", "x/1", uuid + ":3/1", uuid + ":3/", "x/1:1", quorumlock.Owner(strings.Repeat("a", 298) + ":1"),
 	"**:1", "a*:1", "*:1", "a", "a:", "a:b", "a:1x", "a:-1", "a:+1", "a:1.5", "a:0x1", "a:1e3", " a:1", "a:1 ", "a\t:1", "a:1\n", "\x00a:1", "a\x7f:1", "é:1", "a:١", "\xff:1", "🔒:1",
@@ -53,8 +53,8 @@ func TestAcquireRefusesAnOwnerThatIsNoneAndSendsNothing(t *testing.T) {
 	})
 }
 
-// Every owner that ends in a number holds the lock, and its hold is nobody else's to give back: not by waiters that come, try again, are
-// cancelled or run out of time, nor by those whose number is in the owner.
+// Every owner that ends in a number holds the lock. Waiters that come, try again, are cancelled or
+// run out of time do not release it, nor do waiters with the owner's number.
 func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 	for _, owner := range goodOwners {
 		locktest.Run(t, string(owner), func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestAHoldOfAnyOwnerSurvivesTheWaitersThatComeAndGo(t *testing.T) {
 	}
 }
 
-// A waiter's number is known to those in the same queue, and the next ones are easily guessed: an owner that
-// looks like what is handed to a waiter must not be accepted, or must be safe.
+// A waiter's number is known to others in the same queue, and the next ones are easily guessed. An
+// owner that looks like a waiter's successor must be refused, or must be safe.
 func TestAnOwnerThatLooksLikeAWaitersOwnIsRefusedOrSafe(t *testing.T) {
 	for ahead := range 4 {
 		locktest.Run(t, fmt.Sprint("the waiter's number and ", ahead), func(t *testing.T) {

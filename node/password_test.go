@@ -23,8 +23,8 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// FuzzNoPasswordIsEverShown puts passwords into URLs, encoded and not, and looks for them in whatever
-// can be seen of a node: if it is not s3cret as a whole, a part of it before a character like # is 31337.
+// FuzzNoPasswordIsEverShown puts passwords into URLs, encoded and not, and looks for them in all
+// visible text of a node. Each contains s3cret or 31337, also before a character like #.
 func FuzzNoPasswordIsEverShown(f *testing.F) {
 	for _, special := range []string{"", "#", "?", "/", "@", ":", "%", "%2", "%zz", "[", "]", "\\", " ", "\n", "\x00", "&", "=", "+", "//", "/0#", "?db=", "#@", "@/", "/0?client_name=", "?client_name=", "é", "\xff"} {
 		f.Add(special, special)
@@ -50,7 +50,7 @@ func FuzzNoPasswordIsEverShown(f *testing.F) {
 	})
 }
 
-// seen is all that is to be seen of the node at a URL, or of the error that says why there is none.
+// seen is the visible text of the node at a URL, or of the error of Dial.
 func seen(rawURL string) string {
 	n, err := node.Dial(rawURL, node.WithDialer(func(_ context.Context, network, addr string) (net.Conn, error) {
 		return nil, io.ErrUnexpectedEOF

@@ -103,7 +103,7 @@ func eachCall(f func(name string, call func(ctx context.Context, n *node.Node) e
 func TestBadArgumentsAreRefusedBeforeAnythingIsSent(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
-		servers[0].Kill() // whatever is sent would fail otherwise
+		servers[0].Kill() // any request would fail
 		const all = "Acquire Renew Release ForceRelease Inspect"
 		for _, tt := range []struct {
 			what, calls string
@@ -145,7 +145,8 @@ func TestACallOfAStalledNodeEndsAtItsTimeout(t *testing.T) {
 				servers, nodes := locktest.Nodes(t, 1, node.WithTimeout(80*time.Millisecond))
 				n := nodes[0]
 				if !dialled {
-					own := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour}) // go-redis looks up a name outside the bubble
+					// go-redis looks up a name outside the bubble.
+					own := redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379", Dialer: servers[0].DialContext, ReadTimeout: time.Hour})
 					n = node.New(own, node.WithTimeout(80*time.Millisecond), node.WithName("node-1"))
 					defer func() {
 						if err := errors.Join(n.Close(), own.Close()); err != nil {
@@ -153,7 +154,8 @@ func TestACallOfAStalledNodeEndsAtItsTimeout(t *testing.T) {
 						}
 					}()
 				}
-				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil { // it is connected
+				// It connects.
+				if _, err := transport.Of(n).Inspect(t.Context(), "x"); err != nil {
 					t.Fatal(err)
 				}
 				servers[0].Stall()
@@ -207,7 +209,7 @@ func TestAnAcquireWhoseCallerHasGoneIsUndone(t *testing.T) {
 	})
 }
 
-// know makes n connect, and its server know the scripts: what is sent next is sent once.
+// know makes n connect, and its server know the scripts: later calls are sent once.
 func know(t *testing.T, n *node.Node) {
 	t.Helper()
 	eachCall(func(name string, call func(ctx context.Context, n *node.Node) error) {
@@ -220,7 +222,7 @@ func know(t *testing.T, n *node.Node) {
 	}
 }
 
-// An entry that may have been made is not taken back: the same call again would lose what it confirms.
+// An entry with an unknown outcome is not undone: a repeated call would lose its own entry.
 func TestAnEntryWhoseReplyIsLostCanBeMadeAgain(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, s *embedded.Server, n *node.Node) {

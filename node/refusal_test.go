@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/node"
 )
 
-// refusing is a dialer of connections on which the server reads a line, answers, and closes the connection.
+// refusing is a dialer to a server that reads a line, answers, and closes the connection.
 func refusing(answer string) node.Dialer {
 	return func(context.Context, string, string) (net.Conn, error) {
 		here, there := net.Pipe()
@@ -57,7 +57,7 @@ func TestWhyAConnectionIsRefusedIsTold(t *testing.T) {
 	}
 }
 
-// The error of an accepted connection is its own, whatever the server refused before.
+// The error of an accepted connection is its own, even after earlier refusals of the server.
 func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 1)
@@ -70,7 +70,8 @@ func TestTheEndOfAConnectionIsNoRefusal(t *testing.T) {
 	})
 }
 
-// The error of a call without a connection names an exhausted pool of the client. go-redis's pools cannot be in two bubbles.
+// The error of a call without a connection names an exhausted pool of the client. go-redis's pools
+// cannot be in two bubbles.
 func TestAPoolThatTheProgramHasUsedUpIsNamed(t *testing.T) {
 	server := embedded.Start("node")
 	defer server.Close()

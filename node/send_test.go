@@ -27,8 +27,8 @@ func count(key string) wire.Call {
 	return wire.NewCall(&wire.Script{Source: source, SHA: hex.EncodeToString(sum[:])}, []string{key})
 }
 
-// clients are the ways in which a node may reach a server: dialled, and over clients of the caller's
-// that retry three times and more unless they are told not to.
+// clients are the ways in which a node may reach a server: dialled, and over clients of the
+// caller's that retry three times and more by default.
 var clients = map[string]func(t *testing.T, s *embedded.Server) *node.Node{
 	"dialled": func(t *testing.T, s *embedded.Server) *node.Node {
 		return dial(t, "redis://h", node.WithName(s.Name), node.WithDialer(s.DialContext))
@@ -100,7 +100,7 @@ func TestAPipelineWhoseReplyIsLostIsNotSentAgain(t *testing.T) {
 						t.Errorf("reply %d: %v, %v, want a *NodeError", i, r.Value, r.Err)
 					}
 				}
-				// The first one ran before its reply was lost; those behind it may have been cut off.
+				// The first one ran before its reply was lost; later ones may have been cut off.
 				for i, key := range []string{"a", "b", "c"} {
 					if got, _ := s.Redis.Get(key); got != "1" && (i == 0 || got != "") {
 						t.Errorf("%s ran %q times", key, got)

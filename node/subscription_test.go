@@ -48,7 +48,7 @@ func TestAMalformedReplyToASubscriptionDoesNotPanic(t *testing.T) {
 	}
 }
 
-// broken is a network whose connections a test can make useless.
+// broken is a network with connections that a test can make useless.
 type broken struct {
 	mu    sync.Mutex
 	all   []*brokenConn
@@ -57,7 +57,7 @@ type broken struct {
 
 type brokenConn struct {
 	net.Conn
-	hole   atomic.Bool // what is written gets lost, and nothing comes
+	hole   atomic.Bool // writes get lost, and nothing arrives
 	closed chan struct{}
 	once   sync.Once
 }
@@ -175,7 +175,7 @@ func TestAChannelThatIsNotAllowedSilencesNoOther(t *testing.T) {
 	})
 }
 
-// atOnce is a timeout that did not take any time, as that of a unix socket whose backlog is full.
+// atOnce is a timeout that took no time, like that of a unix socket with a full backlog.
 type atOnce struct{}
 
 func (atOnce) Error() string   { return "resource temporarily unavailable" }
@@ -200,7 +200,7 @@ func TestADialThatTimesOutAtOnceIsNotTriedAllTheTime(t *testing.T) {
 	})
 }
 
-// A call may take as long as its timeout says.
+// A call may take as long as its timeout.
 func TestATimeoutMayBeLong(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *embedded.Server, _ *node.Node) {
 		n := dial(t, "redis://10.0.0.1:6379", node.WithTimeout(20*time.Second), node.WithDialer(s.DialContext))

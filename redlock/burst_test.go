@@ -15,7 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// BenchmarkBurst has callers of eight clients ask for as many free slots of a semaphore at once, on Redis servers.
+// BenchmarkBurst lets callers of eight clients ask for as many free slots of a semaphore at once,
+// on Redis servers.
 func BenchmarkBurst(b *testing.B) {
 	var urls []string
 	for range 5 {

@@ -29,7 +29,7 @@ func check(t *testing.T, c *redlock.Client, quorum bool) redlock.Report {
 	return h
 }
 
-// finds checks what was found, and that the report says it.
+// finds checks the findings of a report, and its text.
 func finds(t *testing.T, h redlock.Report, want ...redlock.Finding) {
 	t.Helper()
 	if len(h.Findings) != len(want) {

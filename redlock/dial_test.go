@@ -28,7 +28,8 @@ func TestDialMakesAClientThatLocks(t *testing.T) {
 		servers[i] = miniredis.RunT(t)
 		urls[i] = "redis://" + servers[i].Addr()
 	}
-	c, err := redlock.Dial(urls, quorumlock.WithNodeTimeout(quorumlock.DefaultTTL)) // the machine may be busy
+	// The machine may be busy.
+	c, err := redlock.Dial(urls, quorumlock.WithNodeTimeout(quorumlock.DefaultTTL))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,8 @@ func TestDialPassesOptionsOn(t *testing.T) {
 		t.Errorf("%v; the credentials were asked for %d times", lease, asked.Load())
 	}
 	locktest.Unlock(t, lease)
-	both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")}) // it inherits the client's options
+	// It inherits the client's options.
+	both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// An API handler takes the lock and queues the work. A worker in another process goes on with the hold, under the same fencing token. The
-// queue delivers twice: the second worker gets nothing.
+// An API handler takes the lock and queues the work. A worker in another process continues the
+// hold, under the same fencing token. The queue delivers twice: the second worker gets nothing.
 func ExampleClient_Attach() {
 	urls, stop := threeServers() // redis://10.0.0.1:6379 and so on
 	defer stop()

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Three shards of a job are done in some order, one of them twice. Whoever waits for the job goes on then.
+// Three shards of a job are done in some order, one of them twice. All waiters then continue.
 func ExampleLatch() {
 	nodes, servers := dialAll() // node.Dial, five times
 	defer closeAll(servers)
@@ -25,7 +25,8 @@ func ExampleLatch() {
 	n, err := latch.Count(ctx)
 	fmt.Println(n, err)
 
-	go func() { exitOn(client.Latch("myapp:import:2026-11-22", 3).Done(ctx, "c")) }() // any process can
+	// In any process.
+	go func() { exitOn(client.Latch("myapp:import:2026-11-22", 3).Done(ctx, "c")) }()
 	fmt.Println(latch.Wait(ctx))
 
 	err = client.Latch("myapp:import:2026-11-22", 5).Done(ctx, "d")

@@ -1,6 +1,7 @@
 package redlock_test
 
-// Each example here is a row of the table in docs/redisson.md. They are compiled and not run: they need servers.
+// Each example here is a row of the table in docs/redisson.md. They are compiled only: they need
+// servers.
 
 import (
 	"context"
@@ -13,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// What the rows are about.
+// The variables of the rows.
 var (
 	ctx         = context.Background()
 	client      *redlock.Client

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Two licences, and three who want one. The number of the slot says which licence it is.
+// Two licences for three callers. The number of the slot is the number of the licence.
 func ExampleSemaphore() {
 	nodes, servers := dialAll() // node.Dial, five times
 	defer closeAll(servers)
@@ -43,8 +43,8 @@ func ExampleSemaphore() {
 	// true true
 }
 
-// several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect them: two callers that have a permit each
-// and wait for another would wait for ever. What it returns releases them.
+// several takes n permits of a pool. The gate is a Mutex that lets one caller at a time collect
+// them: two callers with one permit each would deadlock. unlock releases the permits.
 func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock func() error, err error) {
 	var permits []*quorumlock.Lease
 	held, cancel := context.WithCancel(ctx) // the permits' contexts descend from it
@@ -59,7 +59,8 @@ func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock f
 	err = quorumlock.Do(ctx, gate, func(collecting context.Context) error {
 		stop := context.AfterFunc(collecting, cancel) // the gate is lost
 		for len(permits) < n {
-			p, err := pool.Lock(held) // not the context of another permit, whose slot it would enter
+			// Not with the context of another permit: it would enter that permit's slot.
+			p, err := pool.Lock(held)
 			if err != nil {
 				return err
 			}
@@ -76,7 +77,7 @@ func several(ctx context.Context, gate, pool quorumlock.Locker, n int) (unlock f
 	return unlock, nil
 }
 
-// Ten jobs need two of three permits each. Whoever comes first to the gate gets them first.
+// Ten jobs need two of three permits each. The first at the gate gets them first.
 func ExampleSemaphore_several() {
 	nodes, servers := dialAll() // node.Dial, five times
 	defer closeAll(servers)

@@ -97,7 +97,7 @@ func ExampleDialEnv() {
 	defer stop()
 
 	_, err := redlock.DialEnv()
-	fmt.Println(errors.Is(err, quorumlock.ErrMisuse)) // it says which variable to set
+	fmt.Println(errors.Is(err, quorumlock.ErrMisuse)) // the error names the variable to set
 
 	exitOn(os.Setenv("QUORUMLOCK_NODES", strings.Join(urls, ",")))
 	defer os.Unsetenv("QUORUMLOCK_NODES") //nolint:errcheck // the example ends here
@@ -128,7 +128,7 @@ func ExampleClient() {
 	})
 	fmt.Println(err)
 
-	// What cannot work is refused at once.
+	// Invalid arguments are refused at once.
 	_, err = redlock.New(nil)
 	fmt.Println(err)
 	_, err = redlock.New(nodes, quorumlock.WithQuorum(2))
@@ -151,7 +151,7 @@ func ExampleMutex() {
 	lease, err := client.Mutex("leader").Lock(ctx)
 	exitOn(err)
 
-	// The watchdog does this by itself, for as long as the process lives and a quorum of the nodes does.
+	// The watchdog does this by itself, while the process lives and a quorum of the nodes answers.
 	before := lease.ValidUntil()
 	exitOn(lease.Extend(ctx))
 	fmt.Println("extended:", lease.ValidUntil().After(before))

@@ -30,7 +30,7 @@ func over(t *testing.T, servers []*embedded.Server, suffix string, opts ...quoru
 	return c
 }
 
-// Two clients whose lists differ do not exclude each other for sure: Diagnose sees that from either side.
+// Two clients with different lists may not exclude each other: Diagnose sees that from either side.
 func TestCheckSeesClientsWithAnotherListOfNodes(t *testing.T) {
 	other := func(says string) []redlock.Finding {
 		return []redlock.Finding{{Kind: redlock.OtherList, Severity: redlock.Warning, Problem: says}}
@@ -83,8 +83,8 @@ func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
 	}
 }
 
-// A user who may not name connections has locks all the same, and one who may not list them is told that this was not
-// looked at.
+// A user who may not name connections can still lock. For one who may not list them, the report
+// notes that this was not checked.
 func TestListsOfNodesNeedNoPermissionToLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		all, _ := locktest.Nodes(t, 3)

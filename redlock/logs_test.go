@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// stuck is a log handler that returns only when it is closed. It has no mutex: time stands still in a bubble while a goroutine
-// waits for one.
+// stuck is a log handler that returns only when it is closed. It has no mutex: time stands still in
+// a bubble while a goroutine waits for one.
 type stuck chan struct{}
 
 func (stuck) Enabled(context.Context, slog.Level) bool { return true }
@@ -29,7 +29,7 @@ func (s stuck) Handle(context.Context, slog.Record) error {
 func (s stuck) WithAttrs([]slog.Attr) slog.Handler { return s }
 func (s stuck) WithGroup(string) slog.Handler      { return s }
 
-// The answer of a node says that the keys are gone. Whoever reads that answer reports the loss, and logs it.
+// The answer of a node shows that the keys are gone. Its reader reports the loss, and logs it.
 func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 	for name, lose := range map[string]func(s *embedded.Server){
 		"keys gone":  func(s *embedded.Server) { s.Redis.Del("x") },
@@ -83,7 +83,8 @@ func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
 		t.Cleanup(goOn)
 		outer := locktest.Lock(t, c.Mutex("x"))
 		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
-		locktest.Each(servers[:2], (*embedded.Server).Kill) // it cannot be extended, which is logged
+		// The lease cannot be extended, which is logged.
+		locktest.Each(servers[:2], (*embedded.Server).Kill)
 		entered := make(chan *quorumlock.Lease, 1)
 		go func() {
 			inner, err := c.Mutex("x").Lock(outer.Context())

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// observed is an Observer that checks what Observer and Event promise, and counts.
+// observed is an Observer that checks the promises of Observer and Event, and counts.
 type observed struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -78,7 +78,7 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 	}
 }
 
-// Every call that begins ends once, and so does every hold, whatever happens to the nodes.
+// Every call that begins ends once, and so does every hold, after any fault of the nodes.
 func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
@@ -148,7 +148,8 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 	})
 }
 
-// Calls of one owner that wait together enter one hold: only one of them begins it, though all have asked the nodes.
+// Calls of one owner that wait together enter one hold: only one begins it, though all have asked
+// the nodes.
 func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
@@ -185,7 +186,7 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 	})
 }
 
-// Nobody gets a lease whose Observer panics, so it must not be renewed for ever.
+// If the Observer panics, the caller gets no lease. So the lease must not be renewed for ever.
 func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		other, servers := locktest.Client(t, 3)

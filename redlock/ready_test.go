@@ -55,7 +55,8 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 				t.Fatalf("before: %+v, %v", r, err)
 			}
 			c.spoil(servers[1])
-			_, _ = client.Ready(t.Context()) // the first call finds the connection of a server that restarted dead
+			// The first call finds the connection of a restarted server dead.
+			_, _ = client.Ready(t.Context())
 			r, err := client.Ready(t.Context())
 			if err != nil || r.MayFail() != 0 {
 				t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)

@@ -26,7 +26,7 @@
 //  4. A renewal is a new grant: the validity moves only if Q nodes renewed, and counts from before
 //     the renewal was sent.
 //  5. A release names its owner, which is used once. So a late release ends no other hold.
-//  6. A handoff is a vote of the nodes on an attempt without a request. Its owner and its validity
+//  6. In a handoff, the nodes vote for a waiter without a new request. The owner and the validity
 //     are those of an earlier attempt of the waiter.
 //  7. The token is the highest counter among the nodes that granted, and Q nodes store it before
 //     Lock returns. The next quorum shares a node with these, which continues from that token.
@@ -219,7 +219,8 @@ func (c *Client) Close() error {
 type member = quorum.Member
 
 // Mutex is a lock over a majority of the client's nodes. It is a [quorumlock.Locker], safe for
-// concurrent use; its zero value is not usable.
+// concurrent use; its zero value is not usable. A Mutex is only a name: share it, or make one for
+// each call.
 //
 // At each node it is an RLock of Redisson, the Java client, with the same name. Together these are
 // a RedissonRedLock. For an RLock on a single server, use package node. docs/redisson.md has a
@@ -239,8 +240,8 @@ var _ quorumlock.Locker = (*Mutex)(nil)
 // Name returns the name of the lock, without its prefix.
 func (m *Mutex) Name() string { return m.lock.Name() }
 
-// Lock implements [quorumlock.Locker].
+// Lock acquires the lock. It waits for its turn until ctx is done, see [quorumlock.Locker].
 func (m *Mutex) Lock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.Lock(ctx) }
 
-// TryLock implements [quorumlock.Locker]. It does not wait for its turn.
+// TryLock acquires the lock without waiting for its turn, see [quorumlock.Locker].
 func (m *Mutex) TryLock(ctx context.Context) (*quorumlock.Lease, error) { return m.lock.TryLock(ctx) }

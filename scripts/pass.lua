@@ -1,4 +1,5 @@
--- Passes a hold from one owner to another. It keeps its token.
+-- Passes a hold from one owner to another, for Detach and Attach. It keeps its token. (The function
+-- pass, which serves the queue, is in leaving.lua.)
 --
 -- KEYS[1]  the lock: see holds.lua
 -- KEYS[2]  the fencing token: integer
@@ -7,13 +8,15 @@
 -- ARGV[3]  TTL, ms
 -- ARGV[4]  'park' to pass the hold from the caller to the other owner, for the TTL
 --          'back' to pass it from the caller to the other owner; the expiry stays
---          <token> to pass it from the other owner to the caller, for the TTL at least, unless a later token was counted here
+--          <token> to pass it from the other owner to the caller, for the TTL at least, unless a
+--          later token was counted here
 --
 -- Reply    {1, token}: passed on; the last token that was counted here, 0 if none is known
 --          {2, token}: the owner to whom it was to be passed has it already
 --          {0, 0}: neither of the two has it, or a later token was counted
---          {3, 0, who}: another owner has it, and no later token was counted: most likely it was passed to that owner
---          {3, 1, who}: another owner has it, and a later token was counted
+--          {3, 0, who}: another owner has it, and no later token was counted: most likely it was
+--                       passed to that owner
+--          {3, last, who}: another owner has it, and last was counted, a later token
 local limit = tonumber(ARGV[4])
 local from, to = limit and ARGV[2] or ARGV[1], limit and ARGV[1] or ARGV[2]
 local counter = redis.call('get', KEYS[2])
@@ -26,9 +29,9 @@ local late = limit and last > limit
 if again and not late then
   return {2, last}
 elseif late or not held or #held > 12 then -- nobody passes a share: see holds.lua
-  local all = limit and not held and not again and redis.call('hgetall', KEYS[1]) or {}
+  local all = limit and not held and not again and redis.call('hlen', KEYS[1]) <= 2 and redis.call('hgetall', KEYS[1]) or {}
   local who = all[1] == 'mode' and all[3] or all[1]
-  return who and #all <= 4 and {3, late and 1 or 0, who} or {0, 0}
+  return who and {3, late and last or 0, who} or {0, 0}
 end
 redis.call('hset', KEYS[1], to, held)
 redis.call('hdel', KEYS[1], from)

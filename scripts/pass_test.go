@@ -47,7 +47,7 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	step("another text", wire.Attach("x", carol, "p:8.1", ttl, 100, 0, 0), wire.Passed{Other: at(parked)}, parked, time.Hour)
 	step("a text of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 0), no, parked, time.Hour)
 	step("as another cell", wire.Attach("x", carol, parked, ttl, 100, 0, 1), wire.Passed{Other: at(parked)}, parked, time.Hour)
-	step("as another cell, of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 1), wire.Passed{Late: true, Other: at(parked)}, parked, time.Hour)
+	step("as another cell, of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 1), wire.Passed{Token: 100, Other: at(parked)}, parked, time.Hour)
 	step("attach", wire.Attach("x", carol, parked, ttl, 100, 0, 0), yes, carol, time.Hour)
 	step("attach again", wire.Attach("x", carol, parked, ttl, 100, 0, 0), again, carol, time.Hour)
 	step("another one", wire.Attach("x", dave, parked, ttl, 100, 0, 0), wire.Passed{Other: at(carol)}, carol, time.Hour)

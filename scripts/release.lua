@@ -1,4 +1,5 @@
--- Leaves one entry of a hold. Leaving the last one releases the lock.
+-- Leaves one entry of a hold. Leaving the last one releases the lock: it is handed to the first
+-- waiter, or that waiter is called. See wake in handoff.lua.
 --
 -- KEYS[1], KEYS[2], KEYS[3]  the lock and its queue: see queue.lua
 -- KEYS[4]  the fencing token: integer
@@ -19,7 +20,7 @@
 --
 -- The count is set, not subtracted from, so a repeated call changes nothing. The last entry deletes
 -- at once, without a write that a node out of memory would refuse.
-local left, hands, released = 0, false, false
+local left, hands, released = 0, false, false -- hands: the lock may be handed over
 local share -- the end of the owner's share
 
 -- freed notifies Redisson's waiters. It returns whether the lock may be handed over: only if none

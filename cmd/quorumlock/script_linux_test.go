@@ -75,8 +75,8 @@ func freeze(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// held waits until the lock is held at a quorum, or, negated, until it is free everywhere. A command
-// that ends with UnlockAfter may leave the key at no more than a quorum.
+// held waits until the lock is held at a quorum, or, negated, until it is free everywhere. A
+// command that ends with UnlockAfter may leave the key at no more than a quorum.
 func held(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(patiently(func() bool {
 		servers, n := serversOf(ts), 0

@@ -2,8 +2,8 @@
 //
 //	go run . -out /tmp/site
 //
-// The pages keep their places, so links between them work as they do in the repository; links to other files lead to the
-// repository on the web. A link that leads nowhere is an error. A page that is shown fetches nothing from elsewhere.
+// The pages keep their paths, so links between them work as in the repository. Links to other files
+// lead to the repository on the web. A dead link is an error. Pages fetch nothing from other sites.
 package main
 
 import (
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// site is what the pages know of each other. Paths are relative to the root, with slashes.
+// site has the pages, and the targets of links. Paths are relative to the root, with slashes.
 type site struct {
 	root    string
 	sources map[string]bool            // the pages, such as docs/proof.md
@@ -151,8 +151,8 @@ func (s *site) exists(text string) error {
 	return nil
 }
 
-// relink turns the links of a page into those of the site. It returns the links that lead nowhere, and the names of source files
-// that do not exist.
+// relink turns the links of a page into those of the site. It returns the dead links, and the names
+// of source files that do not exist.
 func (s *site) relink(name string) (wrong []error) {
 	_ = ast.Walk(s.trees[name], func(n ast.Node, entering bool) (ast.WalkStatus, error) {
 		var err error

@@ -16,8 +16,9 @@ import (
 	"github.com/quorumlock/quorumlock/fence"
 )
 
-// Holders write at the same time, as if no lock kept them apart: each begins a term with a token that is higher than
-// all before it, and goes on to write though the next has begun. The fence alone puts their writes in order.
+// Holders write at the same time, as if no lock kept them apart. Each begins a term with the
+// highest token so far, and still writes after the next has begun. The fence alone puts their
+// writes in order.
 func TestWritersAtTheSameTimeAreKeptInOrder(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {
 		f := d.migrate(t)
@@ -108,7 +109,8 @@ func (w *writers) mark(token uint64) error {
 	return nil
 }
 
-// write reads the balance after the check, and writes one more: that is right only if it sees all writes before.
+// write reads the balance after the check, and writes one more. That is right only after all
+// earlier writes.
 func (w *writers) write(token uint64) error {
 	ctx := w.t.Context()
 	tx, err := w.d.db.BeginTx(ctx, &sql.TxOptions{Isolation: w.level})

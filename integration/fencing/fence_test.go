@@ -104,7 +104,7 @@ func TestMarkOfATransactionEndsWithIt(t *testing.T) {
 	})
 }
 
-// Names that differ in case or in trailing blanks are different resources, whatever the collation.
+// Names that differ in case or in trailing blanks are different resources, in any collation.
 func TestResourcesAreToldApart(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {
 		f, ctx := d.migrate(t), t.Context()

@@ -31,8 +31,8 @@ type database struct {
 	dialect fence.Dialect
 	db      *sql.DB
 	levels  []sql.IsolationLevel
-	serial  bool             // a transaction that has begun keeps all others out
-	again   func(error) bool // says that a transaction is to be run again
+	serial  bool             // a transaction excludes all others
+	again   func(error) bool // a failed transaction is to be retried
 	column  string           // the type of a column that numbers rows as they are inserted
 }
 
@@ -161,7 +161,7 @@ func startMariaDB(string) (*dbserver.Server, []*database, error) {
 	}}, s.Await(db.Ping)
 }
 
-// log drops what the driver says while the server is not up yet.
+// log drops the messages of the driver while the server starts.
 type log struct{}
 
 func (log) Print(...any) {}
@@ -202,7 +202,7 @@ type fences struct {
 
 var migrated sync.Map // of each database, a function that makes its tables once
 
-// migrate makes the tables of a database, by the migrations that the package gives, and returns its fences.
+// migrate makes the tables of a database, with the package's migrations, and returns its fences.
 func (d *database) migrate(t *testing.T) fences {
 	t.Helper()
 	once, _ := migrated.LoadOrStore(d, sync.OnceValues(func() (fences, error) {

@@ -61,7 +61,8 @@ func (s *service) send(token uint64, body string) error {
 	}
 	response, err := fence.Transport(roundTrip(func(r *http.Request) (*http.Response, error) {
 		w := httptest.NewRecorder()
-		s.handler.ServeHTTP(w, r.WithContext(s.t.Context())) // the server does not see the client's context
+		// The server does not see the client's context.
+		s.handler.ServeHTTP(w, r.WithContext(s.t.Context()))
 		response := w.Result()
 		response.Request = r
 		return response, nil

@@ -26,9 +26,9 @@ type protected interface {
 	value() int64
 }
 
-// play plays a random schedule: holders that mark and write one after the other, of which one is paused before or in its
-// last write, and goes on when a later one has marked. It returns whether the late write was refused, and if not, whether
-// it is what is left at the end.
+// play plays a random schedule: holders mark and write one after the other. One of them is paused
+// before or in its last write, and continues when a later one has marked. play returns whether the
+// late write was refused or, if not, whether it is the final value.
 func play(t *testing.T, rng *rand.Rand, r protected) (refused, left bool) {
 	t.Helper()
 	var last uint64 // the token of the last write that was accepted
@@ -140,7 +140,8 @@ func (a *account) begin(token uint64) (func() error, error) {
 			return nil, err
 		}
 		open = tx
-		if a.rng.IntN(2) == 0 { // what it sees is fixed from here on, at some levels
+		// At some levels, this fixes the snapshot of the transaction.
+		if a.rng.IntN(2) == 0 {
 			var n int64
 			if err := tx.QueryRowContext(ctx, "SELECT balance FROM accounts WHERE id = 'elsewhere'").Scan(&n); err != nil {
 				return nil, errors.Join(err, tx.Rollback())
@@ -182,7 +183,7 @@ func (a *account) write(ctx context.Context, tx *sql.Tx, token uint64) error {
 
 func (a *account) value() int64 { return a.d.balance(a.t, a.id) }
 
-// Without a fence, nobody compares tokens, and the same schedules do harm: so they are late writes indeed.
+// Without a fence, the same schedules do harm: so they do have late writes.
 func TestLateWriteOfAPausedHolderIsRefusedInEverySchedule(t *testing.T) {
 	for name, fenced := range map[string]bool{"fenced": true, "without a fence": false} {
 		t.Run(name, func(t *testing.T) {
@@ -226,8 +227,8 @@ func inEverySchedule(t *testing.T, fenced bool, make func(rng *rand.Rand, seed i
 	}
 }
 
-// harm checks that the schedules do harm often enough. Every late write is harm; these are the values of an old holder that nobody
-// writes over any more.
+// harm checks that the schedules do harm often enough. Every late write is harm; harmed counts
+// those that no later write has replaced.
 func harm(t *testing.T, harmed int) {
 	t.Helper()
 	t.Logf("in %d of %d schedules, the value of the paused holder is what is left", harmed, schedules)

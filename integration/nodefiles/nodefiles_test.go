@@ -38,7 +38,7 @@ func need(t *testing.T, program string) {
 	}
 }
 
-// object is what the test looks at in an object of Kubernetes.
+// object has the tested fields of an object of Kubernetes.
 type object struct {
 	Kind       string
 	Metadata   struct{ Name string }
@@ -169,8 +169,8 @@ func usersOf(t *testing.T, file string) string {
 	return file + "user admin on >change-me ~* +@all\n"
 }
 
-// A server with these settings and users is fit for locks: Diagnose finds no problem, and the server
-// denies no command of the user locker.
+// A server with these settings and users is fit for locks: Diagnose finds no problem, and the
+// server denies no command of the user locker.
 func TestServersWithTheseSettingsAreFit(t *testing.T) {
 	need(t, "redis-server")
 	all := objects(t)
@@ -223,7 +223,8 @@ func TestServersWithTheseSettingsAreFit(t *testing.T) {
 func serve(t *testing.T, conf, acl string) (addr string) {
 	t.Helper()
 	dir := t.TempDir()
-	conf = regexp.MustCompile(`(?m)^( *dir|aclfile) .*$`).ReplaceAllString(conf, "") // the server goes to a directory as it reads of it
+	// A dir takes effect while the server still reads the file.
+	conf = regexp.MustCompile(`(?m)^( *dir|aclfile) .*$`).ReplaceAllString(conf, "")
 	for name, text := range map[string]string{"redis.conf": conf, "users.acl": acl} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

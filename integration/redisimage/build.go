@@ -17,14 +17,15 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// programs are what the image has: the servers, and what the tests and the health check of docker-compose.yml run
-// inside a container. Each is at the same path in every image.
+// programs are the programs of the image: the servers, and the programs that the tests and the
+// health check of docker-compose.yml run inside a container. Each is at the same path in every
+// image.
 var programs = []string{
 	"/usr/local/bin/redis-server", "/usr/local/bin/redis-cli",
 	"/bin/sh", "/bin/cat", "/bin/cp", "/bin/grep", "/bin/ls", "/bin/mkdir", "/bin/rm",
 }
 
-// settings make the image one that is used as the public one is: anybody may connect, and data is on a volume.
+// settings make the image like the public one: any client may connect, and data is on a volume.
 var settings = []string{
 	"ENV PATH=/usr/local/bin:/usr/bin:/bin",
 	"WORKDIR /data",
@@ -39,7 +40,7 @@ type contents struct {
 	origin string // which redis-server it is
 }
 
-// Build makes an image of that name from the redis-server of this machine, and says which one that is.
+// Build makes an image of that name from the redis-server of this machine, and returns its origin.
 func Build(ctx context.Context, docker *client.Client, name string) (origin string, err error) {
 	c, err := read()
 	if err != nil {

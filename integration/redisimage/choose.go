@@ -1,5 +1,5 @@
-// Package redisimage finds the image of the Redis servers that the container tests start, and builds one from the
-// redis-server of this machine where no other can be had.
+// Package redisimage finds the image of the Redis servers for the container tests. If there is no
+// other, it builds one from the redis-server of this machine.
 package redisimage
 
 import (
@@ -10,15 +10,16 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Public is the image that everybody can pull.
+// Public is an image that anyone can pull.
 const Public = "redis:8"
 
 // Chooser chooses an image. All fields must be set but Named.
 type Chooser struct {
 	Docker *client.Client
-	Named  string            // the image that the user asks for; empty for any
-	Public string            // the image to try first if none is named
-	Say    func(line string) // reports what is pulled, built, or used in place of the public image
+	Named  string // the image that the user asks for; empty for any
+	Public string // the image to try first if none is named
+	// Reports an image that is pulled, built, or used in place of the public image.
+	Say func(line string)
 }
 
 // Choose returns the name of an image that is present at the daemon. In this order, it is
@@ -27,7 +28,7 @@ type Chooser struct {
 //  2. the public one, present or pulled;
 //  3. one built from the redis-server of this machine, now or by an earlier call.
 //
-// If an image is named, no other is used: tests on another server than the one that was asked for would mislead.
+// If an image is named, no other is used: tests on another server would mislead.
 func (c Chooser) Choose(ctx context.Context) (string, error) {
 	if c.Named != "" {
 		return c.Named, c.fetch(ctx, c.Named)

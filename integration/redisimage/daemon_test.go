@@ -14,12 +14,12 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// daemon stands for a Docker daemon: it has some images, can pull others, and keeps those that it is given.
+// daemon is a fake Docker daemon: it has some images, can pull others, and keeps imported ones.
 type daemon struct {
 	present  map[string]bool
 	registry map[string]bool
 	arch     string            // of its containers; that of this machine if empty
-	pulling  func() io.Reader  // what it reports of a pull of an image that the registry has
+	pulling  func() io.Reader  // the report of a pull from the registry
 	pulls    []string          // that it was asked for
 	imported map[string]string // file names, a line each, by image
 }
@@ -33,10 +33,10 @@ func newDaemon(present ...string) *daemon {
 	return d
 }
 
-// chooser returns a Chooser at the daemon that appends to said.
+// chooser returns a Chooser at the daemon that appends its reports to said.
 func (d *daemon) chooser(t *testing.T, named string, said *[]string) Chooser {
 	t.Helper()
-	t.Setenv("DOCKER_CONFIG", t.TempDir()) // nobody is logged in
+	t.Setenv("DOCKER_CONFIG", t.TempDir()) // no login
 	docker, err := client.New(client.WithHTTPClient(&http.Client{Transport: d}), client.WithAPIVersion("1.44"))
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,8 @@ func (d *daemon) chooser(t *testing.T, named string, said *[]string) Chooser {
 
 func (d *daemon) RoundTrip(req *http.Request) (*http.Response, error) {
 	status, body := d.serve(req)
-	if c, ok := body.(interface{ CloseWithError(error) error }); ok { // as a connection, it ends with the request
+	// Like a connection, it ends with the request.
+	if c, ok := body.(interface{ CloseWithError(error) error }); ok {
 		context.AfterFunc(req.Context(), func() { _ = c.CloseWithError(req.Context().Err()) })
 	}
 	return &http.Response{

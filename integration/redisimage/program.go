@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// find returns where programs are installed here that have the names of paths. An error names all that are missing.
+// find returns the installed programs with the base names of paths. An error names the missing
+// ones.
 func find(paths []string) ([]string, error) {
 	installed := make([]string, len(paths))
 	var missing []string
@@ -26,8 +27,8 @@ func find(paths []string) ([]string, error) {
 	return installed, nil
 }
 
-// linkedWith returns the paths of the shared libraries of a program, its loader among them. The loader itself
-// is asked, so that what it finds here is what it looks for in the container.
+// linkedWith returns the paths of the shared libraries of a program, its loader among them. It asks
+// the loader itself, which looks for the same paths in the container.
 func linkedWith(program string) ([]string, error) {
 	loader, err := loaderOf(program)
 	if err != nil || loader == "" {
@@ -68,7 +69,7 @@ func loaderOf(program string) (string, error) {
 	return "", nil
 }
 
-// version returns what redis-server says is its version, or "".
+// version returns the version that redis-server prints, or "".
 func version(program string) string {
 	out, _ := exec.Command(program, "--version").Output() // it is only to be shown
 	for _, field := range strings.Fields(string(out)) {

@@ -12,8 +12,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// A pull fails when the daemon reports nothing for pullStall, or when it takes longer than pullLimit: a machine
-// without a network may otherwise wait for minutes.
+// A pull fails when the daemon reports nothing for pullStall, or when it takes longer than
+// pullLimit: a machine without a network may otherwise wait for minutes.
 const (
 	pullStall = 20 * time.Second
 	pullLimit = 3 * time.Minute
@@ -52,11 +52,11 @@ func whyEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// login returns what the daemon is to send to the image's registry, or "" where nobody has logged in.
+// login returns the credentials for the image's registry, or "" without a login.
 func login(image string) string {
 	name, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
-		return "" // the pull says so
+		return "" // the pull reports the error
 	}
 	host := dockercfg.ResolveRegistryHost(reference.Domain(name))
 	user, secret, err := dockercfg.GetRegistryCredentials(host)

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -69,22 +70,38 @@ func (m *Machine) attached(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
 	// The process that detached the hold may have its nodes in another order.
-	if r.Moved && c.of == call.Cell && r.Of != c.of && int(r.Of) < len(m.Cells) && m.phase <= Holding {
+	if r.Moved && c.of == call.Cell && int(r.Of) < len(m.Cells) && !m.hasGrantedOf(r.Of) && m.phase <= Holding {
 		c.of = r.Of
 		m.attach(int(call.Cell))
 		return
 	}
+	// A node whose number differs may have counted a token that is late for the asked cell alone.
+	r.Rival = r.Rival && r.Token <= slices.Max(m.cfg.Source.Counts)
 	if c.State == Asked || m.phase == Holding {
-		m.noteAttached(c, r)
+		m.noteAttached(call, r)
 	}
 	lost := r.Err != nil && !r.Unsent && !r.Quarantined
 	switch {
 	case m.phase == Asking:
 		m.countAttach(now)
-	case r.Moved && m.phase >= Releasing && m.token > 0 && !m.returns: // the hold has ended since
-		m.call(Call{Do: Release, Whose: Former, Cell: call.Cell, Of: r.Of, Attempt: call.Attempt})
 	case m.phase >= Releasing && (lost || c.overtaken && r.Err == nil && r.OK):
 		m.call(Call{Do: m.undo(), Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
+	}
+}
+
+// hasGrantedOf reports whether a cell has passed on what the former owner had as this cell. No
+// second cell may: a copy of a node would count twice.
+func (m *Machine) hasGrantedOf(of int32) bool {
+	return slices.ContainsFunc(m.Cells, func(c Cell) bool { return c.of == of && c.State == Granted })
+}
+
+// releaseFormer frees the parked hold at a cell that has not passed it on, or not yet. The cell may
+// be any of those that no other cell is known to be.
+func (m *Machine) releaseFormer(cell int32) {
+	for of := range int32(len(m.Cells)) {
+		if !m.hasGrantedOf(of) {
+			m.call(Call{Do: Release, Whose: Former, Cell: cell, Of: of, Attempt: m.attempt})
+		}
 	}
 }
 
@@ -97,7 +114,8 @@ func (m *Machine) undo() Do {
 	return Release
 }
 
-func (m *Machine) noteAttached(c *Cell, r Reply) {
+func (m *Machine) noteAttached(call Call, r Reply) {
+	c := &m.Cells[call.Cell]
 	c.failed = r.Err != nil
 	switch {
 	case r.Quarantined, r.Unsent:
@@ -106,6 +124,9 @@ func (m *Machine) noteAttached(c *Cell, r Reply) {
 		c.State, c.NotALock = Unknown, r.NotALock
 	case r.Again && m.phase == Asking: // a copy of this process makes the same call
 		c.State, c.Err = Left, ErrForeign
+	case r.OK && c.State != Granted && m.hasGrantedOf(c.of):
+		c.State, c.Err = Left, ErrDuplicate
+		m.call(Call{Do: Return, Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
 	case r.OK:
 		c.State, c.Won, c.Token, c.Err = Granted, true, m.cfg.Source.Token, nil
 	case c.State == Asked:
@@ -164,8 +185,7 @@ func (m *Machine) TakenOver() quorumlock.Owner {
 
 // returnHold passes back a hold that was just attached, because nobody wants it here.
 func (m *Machine) returnHold(now Time) {
-	if m.phase != Holding {
-		m.unlock(now, 0)
+	if m.phase != Holding && m.phase != Losing {
 		return
 	}
 	m.phase, m.released, m.fx.Released = Over, Yes, true

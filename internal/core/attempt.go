@@ -6,8 +6,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// ask begins an attempt: it asks each cell for the lock, for an owner of its own. It also names a
-// successor, to which a cell hands the lock in the waiter's turn. Either may win.
+// ask begins an attempt: it asks each cell for the lock, for an owner of its own. The call also
+// names a successor, to which a cell hands the lock in the waiter's turn: see Caller.Script in
+// package wire. Either may win.
 //
 // This is the Redlock algorithm (redis.io, "Distributed Locks with Redis"), with parallel requests
 // and a fencing token that a quorum agrees on.
@@ -73,6 +74,8 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			m.join(now, int(call.Cell))
 		case c.State == Granted && c.apart:
 			m.move(int(call.Cell))
+		// The waiter is queued, or may be. After a lost answer there may be a grant as well, which
+		// stays: a renewal may confirm it, and Unlock releases it.
 		case (c.State != Granted || !r.OK) && !c.isClear():
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: true})
 		}
@@ -218,9 +221,10 @@ func (m *Machine) nextAttemptWins() bool {
 
 // tolerance returns how long an attempt waits for missing answers after a refusal, different slots,
 // or a lack of votes for the token. Contenders with some of the living nodes each must not all wait
-// for the silent ones. It is three round trips to the slowest missing node. It doubles each time,
-// up to a NodeTimeout, so a node that has become slow is heard in the end. With semaphores it
-// doubles every fourth time: slots may differ in several attempts though no node is slow.
+// for the silent ones. It is three round trips to the slowest missing node. It doubles with each
+// attempt that asks for it, up to a NodeTimeout, so a node that has become slow is heard in the
+// end. Each refused refresh asks for it, too. With semaphores it doubles every fourth time: slots
+// may differ in several attempts though no node is slow.
 func (m *Machine) tolerance() time.Duration {
 	limit := m.cfg.NodeTimeout
 	longest := grace

@@ -80,7 +80,7 @@ type Reply struct {
 
 	OK    bool // granted, raised, renewed or passed on; of a release: the owner had the lock
 	Again bool // of a grant or a refusal: the owner had the lock before the call
-	Rival bool // of an Attach: another owner has taken the hold over
+	Rival bool // of an Attach: another owner has the lock, and Token is a later token, or 0
 	Moved bool // of an Attach: the former owner has the hold there, as the cell Of
 	Of    int32
 	Token uint64 // of a grant: its token; of a Park: the last token that the cell has counted

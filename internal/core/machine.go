@@ -31,7 +31,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Config is what all calls on one lock share. It is immutable.
+// Config has the settings shared by all calls on one lock. It is immutable.
 type Config struct {
 	Tree        Tree
 	TTL         time.Duration
@@ -122,7 +122,7 @@ type Machine struct {
 	began             Time             // the call
 	asked             Time             // before the last attempt; the validity counts from here
 	successor         bool             // the last attempt's successor has the lock, or is about to
-	contestedAttempts int              // calls of tolerance, which doubles with each
+	contestedAttempts int              // calls of tolerance, also in refused refreshes
 	limited           bool             // the attempt's wait was limited by limitWait
 	shortWaits        int              // attempts that did not wait for slow nodes: see limitWait
 	lastHolder        quorumlock.Owner // a TryLock: the contender that isUndecided met last
@@ -157,12 +157,13 @@ type Machine struct {
 	rounds     []*round      // renewals with unanswered calls
 	last       int32         // the number of the last round
 
-	keep     bool          // an Unlock for which granted cells keep the key until kept
-	park     bool          // the Unlock was a Detach
-	parked   bool          // a quorum confirmed the Park while the hold was valid
-	returns  bool          // an Attach failed, or was given back: another may take the hold over
-	kept     time.Duration // when the kept keys expire, by the monotonic clock
-	released Vote          // Yes when a quorum of every member has confirmed, No when it cannot
+	keep      bool          // an Unlock for which granted cells keep the key until kept
+	park      bool          // the Unlock was a Detach
+	awaitsAll bool          // the Detach waits for all nodes, and not for a quorum
+	parked    bool          // a quorum confirmed the Park while the hold was valid
+	returns   bool          // an Attach failed, or was given back: another may take the hold over
+	kept      time.Duration // when the kept keys expire, by the monotonic clock
+	released  Vote          // Yes when a quorum of every member has confirmed, No when it cannot
 
 	fx Effects
 }

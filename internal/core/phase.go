@@ -43,7 +43,10 @@ var follow = [...][]Phase{
 		Releasing, // Unlock, Detach
 		Over,      // GiveBack
 	},
-	Losing:    {Releasing}, // Unlock, Detach
-	Releasing: {Over},      // a quorum of every member has confirmed, or cannot
+	Losing: {
+		Releasing, // Unlock, Detach
+		Over,      // GiveBack
+	},
+	Releasing: {Over}, // a quorum of every member has confirmed, or cannot
 	Over:      {},
 }

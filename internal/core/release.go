@@ -17,6 +17,9 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 	}
 	m.phase, m.keep, m.kept, m.released = Releasing, keep > 0 && keeper == Keep, now.Mono+keep, Unanswered
 	m.park = keeper == Park
+	// A Park that arrives after the attached hold was released would stay for its whole time. So a
+	// Detach for long waits for all nodes.
+	m.awaitsAll = m.park && keep >= 4*m.cfg.NodeTimeout
 	m.endRounds()
 	contended := m.tallies().some(hasRefused)
 	for i := range m.Cells {
@@ -40,7 +43,7 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 		call.All = call.Do == ReleaseAndLeave
 		m.call(call)
 		if m.cfg.Source != nil && c.State != Granted { // it may still be parked there
-			m.call(Call{Do: Release, Whose: Former, Cell: int32(i), Of: c.of, Attempt: m.attempt})
+			m.releaseFormer(int32(i))
 		}
 	}
 	m.changed++
@@ -92,9 +95,7 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 	result := t.result(saidYes, maySayYes)
 	missing := t.total[maySayYes] > t.total[saidYes]
 	m.parked = m.parked || m.park && result == VoteWon && m.Remaining(now) > 0
-	// A Detach waits for all nodes. A Park that arrives after the attached hold was released would
-	// stay for its whole time.
-	if result == VotePending || m.park && missing || result == VoteLost && (t.undecided > 0 || m.keeps() && missing) {
+	if result == VotePending || m.awaitsAll && missing || result == VoteLost && (t.undecided > 0 || m.keeps() && missing) {
 		return
 	}
 	m.phase, m.fx.Released = Over, true
@@ -193,7 +194,7 @@ func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	if !k.Do.IsRelease() {
 		return k, 0
 	}
-	if failed && !c.isClear() {
+	if failed && (!c.isClear() || k.Whose == Former) {
 		times++
 	}
 	if c.unsure || failed && c.pending > 0 {

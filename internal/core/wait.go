@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	// refresh is the pause after which a waiter refreshes its entry in a queue. Behind
-	// nearPositions it grows with the position: a long queue must not keep the nodes busy.
+	// refresh is the pause after which a waiter refreshes its entry in a queue. A waiter that
+	// missed the messages of a release gets the lock that late. Behind nearPositions the pause
+	// grows with the position: a long queue must not keep the nodes busy.
 	refresh       = 600 * time.Millisecond
 	nearPositions = 16
 	maxRefresh    = 30 * time.Second
@@ -24,7 +25,7 @@ const (
 	maxSpread = 100 * time.Millisecond
 
 	// grace and maxGrace bound the wait for missing votes after the first wake-up: see patience.
-	// Where free cells alone form a quorum, the wait is grace.
+	// Where free cells alone form a quorum, the wait is grace. grace is also the least tolerance.
 	grace    = 3 * time.Millisecond
 	maxGrace = 100 * time.Millisecond
 

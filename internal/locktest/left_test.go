@@ -32,7 +32,7 @@ func (r *recorder) Errorf(format string, args ...any) {
 	r.errors = append(r.errors, fmt.Sprintf(format, args...))
 }
 
-// client returns a client of one server, its node and the server, all closed at the end of the test.
+// client returns a client of one server, its node and the server, closed at the end of the test.
 func client(t *testing.T) (*redlock.Client, *node.Node, *embedded.Server) {
 	t.Helper()
 	servers, nodes := locktest.Nodes(t, 1)

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -21,6 +20,9 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 	client, began := c.lock.client, time.Now()
 	if client.Begin() != nil {
 		// Close has cancelled the lease's context.
+		if !leave() {
+			return "", quorumlock.ErrNotHeld
+		}
 		return "", c.released(ctx, lease, began, 0, false, quorumlock.ErrLost)
 	}
 	defer client.End()
@@ -90,7 +92,7 @@ const maxParked = 365 * 24 * time.Hour
 const (
 	maxSplits  = 8                     // attempts while several Attaches split the nodes
 	splitPause = 10 * time.Millisecond // mean pause before the second attempt; doubles
-	splitTime  = time.Second           // no new attempt later; three node timeouts if longer
+	splitTime  = time.Second           // no new attempt later; four node timeouts if longer
 )
 
 // Attach takes over a detached hold of l.
@@ -110,11 +112,13 @@ func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error)
 }
 
 // attach makes attempts until the new holder is certain. Another owner with a quorum may be about
-// to pass the hold back. If it still has a quorum after a node timeout, its Attach has succeeded.
+// to pass the hold back. If it still has a quorum after two node timeouts, its Attach has succeeded:
+// an attempt of a process with the same node timeout is over by then. If the owner differs each
+// time, the hold moves on quickly.
 func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lease, error) {
 	config := l.lock
 	config.Source = &p.Source
-	last := time.Now().Add(max(splitTime, 3*l.set.NodeTimeout))
+	last := time.Now().Add(max(splitTime, 4*l.set.NodeTimeout))
 	var other quorumlock.Owner
 	for try := 1; ; try++ {
 		c := l.newCall(&config, l.client.nextTicket(), nil, w)
@@ -130,17 +134,17 @@ func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lea
 		pause := splitPause<<min(try, 6)/4 + time.Duration(c.machine.Draw(int(splitPause<<min(try, 6)/2)))
 		c.mu.Unlock()
 		if err == nil { // the hold ended before there was a lease
-			err = l.gone(p, nil)
+			err = c.tooLate()
 		}
 		switch {
 		case !split:
 			return nil, err
-		case taker != "" && (taker == other || l.client.find(taker, l) != nil):
+		case taker != "" && (taker == other || l.client.find(taker, l) != nil || time.Now().After(last)):
 			return nil, l.gone(p, nil)
-		case taker == "" && try >= maxSplits || time.Now().After(last):
-			return nil, err
 		case taker != "":
-			pause = l.set.NodeTimeout
+			pause = 2 * l.set.NodeTimeout
+		case try >= maxSplits || time.Now().After(last):
+			return nil, err
 		}
 		other = taker
 		select {
@@ -161,7 +165,7 @@ func (c *call) attachFailure(why core.Reason) error {
 	case core.NotALock:
 		return c.notALock()
 	case core.TooLate:
-		return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
+		return c.tooLate()
 	case core.Held:
 		c.split = true
 		if len(c.nodeErrors()) == 0 {

@@ -26,7 +26,7 @@ func (c *call) failure(why core.Reason) error {
 	case core.NotALock:
 		return c.notALock()
 	case core.TooLate:
-		return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
+		return c.tooLate()
 	}
 	e := c.quorumError(c.machine.Granted())
 	if why == core.HeldOrNone {
@@ -44,6 +44,10 @@ func (c *call) notALock() error {
 		}
 	}
 	return quorumlock.ErrNotALock
+}
+
+func (c *call) tooLate() error {
+	return fmt.Errorf("%w: nothing is left of the TTL of %v of %q: use a longer TTL or look at the nodes' latency", quorumlock.ErrTooLate, c.lock.set.TTL, c.lock.name)
 }
 
 func (c *call) needed() int { return c.lock.tree.Need() }

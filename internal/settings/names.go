@@ -9,8 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// reserved are the prefixes of the keys and channels that go with the key of a lock, and what each is for. (Redisson:
-// RedissonLock, RedissonBaseLock, RedissonFencedLock, RedissonFairLock, RedissonReadLock.)
+// reserved are the prefixes of the keys and channels that go with the key of a lock, with their
+// uses. (Redisson: RedissonLock, RedissonBaseLock, RedissonFencedLock, RedissonFairLock,
+// RedissonReadLock.)
 var reserved = []struct{ prefix, use string }{
 	{"quorumlock_", "this library keeps who waits for a lock"},
 	{"redisson_lock_token:", "the fencing tokens of locks are kept"},
@@ -47,7 +48,7 @@ func CheckName(name string) error {
 	return nil
 }
 
-// CheckPrefix returns what is wrong with a prefix for names, whatever name follows.
+// CheckPrefix returns an error for a prefix that no name makes valid.
 func CheckPrefix(p string) error {
 	if len(p) >= MaxName {
 		return errs.Misusef("quorumlock: WithPrefix(%.80q...) has %d bytes, and a name at most %d with its prefix: use a shorter prefix", p, len(p), MaxName)

@@ -2,7 +2,7 @@ package settings
 
 import "reflect"
 
-// IsNil reports whether v is nil, or an interface with a nil pointer, such as a *redlock.Mutex that was never made.
+// IsNil reports whether v is nil, or an interface with a nil pointer, such as a nil *redlock.Mutex.
 func IsNil(v any) bool {
 	if v == nil {
 		return true

@@ -96,7 +96,7 @@ type serverError string
 
 // wrapped matches the error of a command in a script, as servers before Redis 7 wrap it:
 //
-//	ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY You can't write against a read only replica.
+//	ERR Error running script (call to f_5b3f): @user_script:20: @user_script: 20: -READONLY You ...
 //
 // A wrapped error without a code does not match.
 var wrapped = regexp.MustCompile(`^(?:ERR Error running script \([^)]*\): )?(?:@?user_script: ?[0-9]+: )*-?([A-Z]{2,} .*)$`)

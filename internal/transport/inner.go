@@ -1,6 +1,6 @@
 package transport
 
-// Inner is embedded in node.Node, so that [Of] finds its Node, whose methods are not for users.
+// Inner is embedded in node.Node, so that [Of] finds its Node. Its methods are not for users.
 type Inner struct{ node *Node }
 
 // NewInner returns the Inner of a node.Node over n.

@@ -287,8 +287,8 @@ func (c *Call) Begins() bool {
 // cancelled it was not sent either, and has the same error.
 var ErrRecalled = errors.New("not sent: the attempt was given back before the node's turn came")
 
-// IsFirst reports whether the call is the first attempt of its waiter, with nothing before it
-// there.
+// IsFirst reports whether the call is the first attempt of its waiter: before it, the node has
+// nothing of that waiter.
 func (c *Call) IsFirst() bool {
 	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != pass && c.Script != guardedPass && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
-// Terms are what all calls on one lock have in common.
+// Terms are the settings shared by all calls on one lock.
 type Terms struct {
 	TTL        time.Duration
 	HandTTL    time.Duration // of a handoff; 0 if nothing may be handed over
@@ -18,15 +18,16 @@ type Terms struct {
 }
 
 const (
-	// maxHandTTL caps the TTL of a handoff: if the new holder is dead, the next waiter waits this long. It counts
-	// from the waiter's last attempt, which is no longer ago than fresh, so that more than a second is left.
+	// maxHandTTL caps the TTL of a handoff: if the new holder is dead, the next waiter waits this
+	// long. It counts from the waiter's last attempt, at most fresh ago, so that more than a second
+	// is left.
 	maxHandTTL = 1800 * time.Millisecond
 	fresh      = 650 * time.Millisecond // FRESH in queue.lua
 )
 
-// TermsOf returns the terms of a lock with these settings. HandTTL is 0, and nothing is handed over, without renewal;
-// if no time for a renewal might be left; and under the restart guard, since a node hands over without a look at
-// itself.
+// TermsOf returns the terms of a lock with these settings. With HandTTL 0 nothing is handed over.
+// It is 0 without renewal, and if a renewal might come too late. It is 0 under the restart guard,
+// too, since a node hands over without checking itself.
 func TermsOf(set *options.Settings) Terms {
 	t := Terms{TTL: set.TTL, HandTTL: min(set.TTL, maxHandTTL), Quarantine: options.Quarantine(set)}
 	if !set.Renew || t.Quarantine > 0 || set.Drift.Validity(t.HandTTL, min(fresh, t.HandTTL/2)) < set.NodeTimeout {
@@ -42,8 +43,8 @@ type Cells interface {
 	Shares(cell int) bool // whether the lock shares it with others
 }
 
-// around returns the first and the last of the cells around one that have the same name. Two of them may be at one server,
-// whatever their addresses.
+// around returns the first and the last of the cells around one that have the same name. Two of
+// them may be at one server, under different addresses.
 func around(cells Cells, cell int) (first, last int) {
 	first, last = cell, cell
 	for name := cells.NameOf(cell); first > 0 && cells.NameOf(first-1) == name; first-- {
@@ -57,16 +58,18 @@ func around(cells Cells, cell int) (first, last int) {
 type Caller struct {
 	Waiter quorumlock.Owner
 	Ticket int64
-	Secret string           // proves that a handoff comes from a node; empty for a TryLock, which is handed nothing
+	Secret string           // proves that a handoff comes from a node; empty for a TryLock
 	Parked quorumlock.Owner // for whom a Detach parks the hold; valid from then on
 	Former quorumlock.Owner // from whom an Attach takes the hold
 }
 
-// Script is a call as the nodes know it. owner is that of its attempt, see Owner. For an Acquire and a Yield, hint is the
-// least token to ask for, and e is the entry, which must not change until the call is sent.
+// Script returns a call in the form of the nodes. owner is that of its attempt, see Owner. For an Acquire,
+// hint is the least token to ask for. For an Acquire and a Yield, e is the entry, to which Script
+// adds the successor; e must not change until the call is sent.
 func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Owner, e *Entry, hint uint64) Call {
 	if k.Do.Queues() {
-		// Contenders that have met, readers included, all give way to the lowest ticket: so readers wait behind such a TryLock, too.
+		// Contenders that have met, readers included, all yield to the lowest ticket: so readers
+		// wait behind such a TryLock, too.
 		e.Successor, e.Passable = Successor{}, c.Secret == "" && !k.Contends
 		if e.Several = t.Several; c.Secret != "" {
 			e.Successor = Successor{Attempt: int(k.Attempt), TTL: t.HandTTL, Cell: int(k.Cell), Secret: c.Secret}
@@ -131,8 +134,8 @@ func (c *Caller) Owner(attempt int32, successor bool) quorumlock.Owner {
 	return OwnerOf(c.Waiter, int(attempt))
 }
 
-// Read reads the reply to a call. ended reports whether an owner is one of this client's that neither holds nor is
-// trying to.
+// Read reads the reply to a call. ended reports whether an owner is one of this client's that
+// neither holds nor is trying to.
 func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bool) core.Reply {
 	var r core.Reply
 	switch k.Do {
@@ -154,7 +157,7 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 	case core.Park, core.Attach, core.Return:
 		var p Passed
 		p, r.Err = reply.Passed()
-		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Other != "" && !p.Late, p.Token, Base(p.Other)
+		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Other != "", p.Token, Base(p.Other)
 		if r.Moved = r.Holder != "" && r.Holder == c.Former; r.Moved {
 			r.Of = cellOf(p.Other)
 		}

@@ -138,13 +138,12 @@ func (r Reply) Released() (left int, held bool, err error) {
 type Passed struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
-	Late  bool             // a later token was counted there than the limit of an Attach; set with Other
-	Token uint64           // with OK: the last one that was counted at the node
+	Token uint64           // with OK: the last one that was counted at the node; with Other: that, if it is above the limit of an Attach, else 0
 	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 
-// Passed reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined] if the restart guard kept the node from
-// doing it.
+// Passed reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined] if
+// the restart guard prevented the call.
 func (r Reply) Passed() (Passed, error) {
 	if r.Err != nil {
 		return Passed{}, r.failure()
@@ -161,7 +160,8 @@ func (r Reply) Passed() (Passed, error) {
 	}
 	if values, isList := r.Value.([]any); isList && len(values) == 3 && values[0] == int64(3) {
 		if who, ok := values[2].(string); ok && who != "" {
-			return Passed{Late: values[1] != int64(0), Other: quorumlock.Owner(who)}, nil
+			last, _ := values[1].(int64)
+			return Passed{Token: uint64(max(last, 0)), Other: quorumlock.Owner(who)}, nil
 		}
 	}
 	return Passed{}, r.unexpected()

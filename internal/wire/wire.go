@@ -348,12 +348,14 @@ func Park(name string, owner, other quorumlock.Owner, ttl time.Duration, cell in
 	return passAs(text("park"), name, owner, other, ttl, cell, cell)
 }
 
-// Attach passes the hold of another owner, as his cell of has it, to owner, for ttl at least, unless the node has counted a token after last.
+// Attach passes the hold of another owner, at that owner's cell of, to owner, for at least ttl,
+// unless the node has counted a token after last.
 func Attach(name string, owner, other quorumlock.Owner, ttl time.Duration, last uint64, cell, of int) Call {
 	return passAs(number(last), name, owner, other, ttl, cell, of)
 }
 
-// Return passes the hold of owner to another one, at his cell of. The key expires when it would have.
+// Return passes the hold of owner to another owner, at that owner's cell of. The key keeps its
+// expiry.
 func Return(name string, owner, other quorumlock.Owner, cell, of int) Call {
 	return passAs(text("back"), name, owner, other, 0, cell, of)
 }
@@ -418,12 +420,12 @@ func IsTheirs(message string) (theirs bool, window time.Duration) {
 // GivesUp reports whether such a message announces an abandoned attempt: no hold has ended.
 func GivesUp(message string) bool { return message == "00" }
 
-// IsStranger reports whether an owner is not this library's, and so most likely Redisson's.
+// IsRedisson reports whether an owner is not this library's, and so most likely Redisson's.
 func IsRedisson(owner quorumlock.Owner) bool {
 	return owner != "" && !strings.Contains(string(owner), "~")
 }
 
-// Yield releases whatever an attempt has of the lock and queues its waiter again.
+// Yield releases everything that an attempt has of the lock, and queues its waiter again.
 func Yield(name string, owner quorumlock.Owner, e Entry) Call {
 	c := newCall(release, name, lockAll, who(owner), number(1), channel(), who(e.Waiter), arg{kind: aEntry, number: int64(e.Successor.Cell)})
 	c.entry = &e

@@ -20,10 +20,10 @@ func isPause(f *fleet.Fault) bool {
 // time.
 func isHarmless(f *fleet.Fault) bool { return f.Kind == fleet.StepWall && hasBootClock(f.Client) }
 
-// slack is how long what a call leaves behind may take to be undone, after it was last heard of.
+// slack is the longest time from the last event of a call until its traces at the nodes are gone.
 func (t *tier) slack() time.Duration { return 3*t.plan.NodeTimeout + 20*t.plan.Latency }
 
-// audit looks for what was left behind, for holders who believe too long, and for waiters of a free lock.
+// audit looks for leftovers, for holders that believe too long, and for waiters of a free lock.
 func (t *tier) audit() {
 	w := &t.watch
 	for n := range t.plan.Nodes {
@@ -42,7 +42,8 @@ func (t *tier) audit() {
 					after += refresh // until its waiter looks, if it is not called
 				}
 				if heir := strings.Contains(who, "/"); heir && t.plan.Class == beyond {
-					continue // the clock of a node may be as slow, and nobody but its waiter gives a handoff back
+					// Any node's clock may be that slow, and only its waiter releases a handoff.
+					continue
 				}
 				if t.idle(t.callOf(who), n, after) {
 					t.violate(nothingLeft, "n%d has %s for %s", n+1, names[name], who)
@@ -104,10 +105,12 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 			return false
 		}
 		if tr.last >= c.first && c.kept > 0 {
-			return false // a Keep that has failed leaves the key until its TTL: rather too long than too short
+			// A failed Keep leaves the key until its TTL: rather too long than too short.
+			return false
 		}
 		if tr.last >= c.first && t.occupied() && t.outlasts(n) {
-			return false // a non-lock key has refused the release for good: the entry ends with its TTL
+			// A non-lock key has refused the release for good: the entry ends with its TTL.
+			return false
 		}
 		if tr.last >= c.first { // it repeats its pending releases
 			last = max(last, tr.last)
@@ -117,8 +120,8 @@ func (t *tier) idle(c *call, n int, after time.Duration) bool {
 	return now-last > after
 }
 
-// outlasts reports whether a node may keep a key for longer than its TTL and the drift: its clock is set back, or runs
-// slower than the drift allows for.
+// outlasts reports whether a node may keep a key for longer than its TTL and the drift: its clock
+// is set back, or runs slower than the drift allows for.
 func (t *tier) outlasts(node int) bool {
 	if t.plan.Clocks[node].Rate < 1-t.plan.Drift.Rate {
 		return true
@@ -145,16 +148,18 @@ func (t *tier) keeps(c *call, p *process, kept time.Duration) bool {
 	return t.now(p.number).Mono-offset < kept+time.Duration((rate-1)*float64(c.lock.terms.TTL))+t.plan.NodeTimeout
 }
 
-// handoff is called when a lock may have become free, or may be shared. Where nothing fails, one of those who wait has it soon:
-// long before anybody would look for himself. Everyone who waits to share it with its holders has it soon, too, unless a waiter
-// who wants it alone is ahead or has just left: in that case handoff is called again later.
+// handoff is called when a lock may have become free, or shareable. If nothing fails, a waiter has
+// it soon: long before its next refresh. All waiters that can share the lock with its holders have
+// it soon, too, unless a waiter for exclusive use is ahead or has just left. In that case, handoff
+// is called again later.
 func (t *tier) handoff(name int) {
 	if t.plan.Class != calm || t.isMulti() || !t.free(name, true) {
 		return
 	}
 	soon := 20*time.Millisecond + 40*t.plan.Latency
 	before, now, nobody := t.watch.names[name], t.world.Now(), t.free(name, false)
-	later := slices.DeleteFunc(t.waiting(name), func(c *call) bool { return !t.behind(c, name) }) // a better ticket may still be on its way
+	// A better ticket may still be on its way.
+	later := slices.DeleteFunc(t.waiting(name), func(c *call) bool { return !t.behind(c, name) })
 	t.world.At(now+soon, func() {
 		is := &t.watch.names[name]
 		if is.alone > before.alone || !t.free(name, true) || t.isMulti() {
@@ -188,7 +193,7 @@ func (t *tier) isMulti() bool {
 	return slices.ContainsFunc(t.locks[16:], func(l *lock) bool { return l != nil })
 }
 
-// free reports whether nobody has the lock, or, to those who would share it, nobody has it alone.
+// free reports whether nobody has the lock or, for shares, whether nobody has it alone.
 func (t *tier) free(name int, shares bool) bool {
 	for _, h := range t.watch.holds {
 		if h.call.lock.has(name) && !(shares && h.shares(name)) {
@@ -203,7 +208,8 @@ func (t *tier) free(name int, shares bool) bool {
 	return true
 }
 
-// probes has a last caller lock x and y, when all is well again: it gets them as soon as what others left has expired.
+// probes lets a last caller lock x and y, when all is well again. It gets them as soon as the
+// leftovers of others have expired.
 func (t *tier) probes() {
 	if len(t.violations) > 0 {
 		return
@@ -250,29 +256,33 @@ func (t *tier) clears(c *call, n int) bool {
 		return false
 	case t.occupied(): // a non-lock key has refused the release for good
 		return false
-	case t.plan.Network.Slow > 0 && c.late&(1<<n) != 0: // a slow call may run after the last confirmation
+	// A slow call may run after the last confirmation.
+	case t.plan.Network.Slow > 0 && c.late&(1<<n) != 0:
 		return false
 	}
 	return true
 }
 
-// tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,
-// one of the contenders wins. Those who share the lock refuse nobody else who shares it, but for one who waits to have it alone.
+// tried checks each refused TryLock: another caller had the lock, or got it soon after. While
+// nothing fails, one of the contenders wins. Callers that share the lock refuse another one only
+// for a waiter that wants it alone.
 func (t *tier) tried() {
-	if t.plan.Class != calm || t.isMulti() { // a MultiLock that waits for one lock is the first in the queue of the other
+	// A MultiLock that waits for one lock is the first in the queue of the other.
+	if t.plan.Class != calm || t.isMulti() {
 		return
 	}
 	for _, w := range t.plan.Workers {
 		for i := range w.Steps {
 			if s := &w.Steps[i]; s.Cancel > 0 || s.Told > 0 || s.Limit > 0 || s.Keep > 0 || s.Detach > 0 {
-				return // who has the lock at the nodes may give it up
+				return // the holder at the nodes may abandon it
 			}
 		}
 	}
 	soon := 20*time.Millisecond + 40*t.plan.Latency
 	for _, r := range t.watch.refused {
 		had, others := false, slices.Concat(t.watch.spans, t.watch.waits)
-		if r.lock.read != 0 { // one who tries to have it alone waits, too, for a moment
+		// A caller that tries to have it alone also waits, for a moment.
+		if r.lock.read != 0 {
 			others = append(others, t.watch.refused...)
 		}
 		for _, h := range others {

@@ -10,10 +10,10 @@ import (
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
-// lock is what the calls of one kind on the same names share.
+// lock has the configuration shared by the calls of one kind on the same names.
 type lock struct {
 	names []int // of the members
-	read  int   // which of them are shared, as bits
+	read  int   // the shared members, as bits
 	nodes int
 	terms wire.Terms
 	lock  core.Config
@@ -48,29 +48,30 @@ func (l *lock) has(name int) bool       { return l.names[0] == name || l.names[l
 
 // call is the shell of one machine.
 type call struct {
-	process  *process
-	worker   *worker
-	number   int
-	lock     *lock
-	tries    bool
-	caller   wire.Caller
-	entry    wire.Entry // with the ticket that was sent last
-	taken    int        // as in package quorum
-	machine  *core.Machine
-	outcome  core.Outcome
-	reason   core.Reason
-	armed    time.Duration
-	calls    []core.Call // to be sent
-	lost     bool        // to be told
-	freed    bool        // to be told: the release is decided
-	decided  bool        // to be told
-	busy     bool
-	holds    bool
-	over     bool          // Unlock has begun
-	kept     time.Duration // until when the nodes keep the lock though the hold has ended
-	waits    []extension
-	loss     core.Reason
-	behind   bool           // the last renewal found no quorum, not counting those that came too late to extend anything
+	process *process
+	worker  *worker
+	number  int
+	lock    *lock
+	tries   bool
+	caller  wire.Caller
+	entry   wire.Entry // with the ticket that was sent last
+	taken   int        // as in package quorum
+	machine *core.Machine
+	outcome core.Outcome
+	reason  core.Reason
+	armed   time.Duration
+	calls   []core.Call // to be sent
+	lost    bool        // report it in flush
+	freed   bool        // report in flush that the release is decided
+	decided bool        // report it in flush
+	busy    bool
+	holds   bool
+	over    bool          // Unlock has begun
+	kept    time.Duration // the nodes keep the lock until then, after the hold's end
+	waits   []extension
+	loss    core.Reason
+	// The last renewal found no quorum. Renewals too late to extend anything do not count.
+	behind   bool
 	extended time.Duration  // how long the hold was valid at that renewal
 	rounds   map[int32]bool // renewals that have been decided
 	asked    []*batch       // the batches of the first attempt that may still be recalled
@@ -168,7 +169,7 @@ func (c *tick) ring(at time.Duration) {
 	}
 }
 
-// flush does what the steps have asked for, and returns when nothing is left.
+// flush carries out the effects of the steps, until none is left.
 func (c *call) flush() {
 	if c.busy {
 		return
@@ -303,7 +304,8 @@ func (c *call) answered(b *batch) {
 		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	}
 	c.judged(b)
-	for i := range b.items { // after all replies, because a later one may make a release unnecessary
+	// After all replies, because a later one may make a release unnecessary.
+	for i := range b.items {
 		k, err := &b.items[i].k, b.items[i].reply.Err
 		if err != nil && !isDown(err) {
 			continue

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// cost is what several schedules cost, in total.
+// cost is the total cost of several schedules.
 type cost struct {
 	grants, handed, attempts, scripts int
 	waited                            time.Duration
@@ -19,9 +19,10 @@ func (c *cost) add(out *Outcome) {
 	c.waited += out.Waited
 }
 
-// Many rules of the core only make it faster: without them, a waiter asks more often, or later. The first schedules
-// without readers, crowds and detached holds always cost the same, so it shows if a rule goes missing. After a change that is meant to cost more, or that changes what
-// happens by chance, write the new numbers here.
+// Many rules of the core only make it faster: without them, a waiter asks more often, or later. The
+// first schedules without readers, crowds and detached holds always cost the same, so a missing
+// rule shows. After a change that is meant to cost more, or that changes random choices, write the
+// new numbers here.
 const firstSeeds = 4000
 
 var firstCost = [...]cost{

@@ -10,29 +10,30 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Taker is somebody who tries to go on with a detached hold.
+// Taker is a caller that tries to attach a detached hold.
 type Taker struct {
 	Process int
 	After   time.Duration // the Detach, or its outcome
 	Cancel  time.Duration `shrink:"0"` // when the Attach is cancelled; 0: it is not
 	Use     time.Duration // how long it holds the lock
-	Detach  time.Duration `shrink:"0"` // it does not unlock, but detaches the hold for those who come after it in the list
+	// If set, it detaches the hold for its successors in the list, instead of an Unlock.
+	Detach time.Duration `shrink:"0"`
 }
 
-// text is what a Detach has returned.
+// text is the result of a Detach.
 type text struct {
 	owner  quorumlock.Owner
 	source core.Source
 	lock   *lock
-	step   *Step // whose takers it is for
+	step   *Step // the step with its takers
 	next   int   // the first of them that may attach
 	kept   int   // the span of the detached hold, in watch.kept; -1 if there is none
 	taken  bool
 	tries  int
 }
 
-// detaches makes some holds of some seeds ones that others go on with. It draws from a generator of its own, so that the other seeds stay
-// what they are.
+// detaches makes some holds of some seeds go on in other processes. Its own generator keeps the
+// other seeds unchanged.
 func (p *Plan) detaches() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xde7))}
 	if p.Detaches = g.chance(0.12); !p.Detaches {
@@ -77,13 +78,14 @@ func (p *Plan) detaches() {
 func (c *call) detach(d time.Duration) {
 	t := c.process.tier
 	t.texts++
-	c.caller.Parked = quorumlock.Owner(fmt.Sprintf("%s:%010d.1", c.process.id, t.texts)) // which is no call's
+	// Not the number of a call.
+	c.caller.Parked = quorumlock.Owner(fmt.Sprintf("%s:%010d.1", c.process.id, t.texts))
 	c.over, c.kept = true, c.process.now.Mono+d
 	c.process.forget(c)
 	c.step(core.Event{Kind: core.Detach, Keep: d})
 }
 
-// detached is told that a Detach is decided. If a quorum has confirmed, the takers come.
+// detached handles a decided Detach. If a quorum has confirmed it, the takers come.
 func (k *worker) detached() {
 	t, c := k.process.tier, k.call
 	source, ok := c.machine.Parked()
@@ -167,7 +169,8 @@ func (t *tier) notAttached(k *worker, c *call) (again bool) {
 	if t.plan.Class == calm && x.tries == 1 && !k.gone && alive && c.reason != core.TooLate {
 		t.violate(nothingFails, "%s does not attach: %d", c.caller.Waiter, c.reason)
 	}
-	if x.kept >= 0 && c.reason == core.Gone { // a quorum can never be attached: what is left is freed
+	// A quorum can never be attached: the rest is freed.
+	if x.kept >= 0 && c.reason == core.Gone {
 		t.watch.kept[x.kept].to = min(t.watch.kept[x.kept].to, t.world.Now())
 	}
 	return false

@@ -1,18 +1,22 @@
-// Package coresim is the core tier of the simulation: the machines of package core, without a goroutine, against the Go
-// model of the scripts (package scriptmodel) on the network of package fleet. It promises what package simulation does,
-// in the same words, and plays many times as many schedules. One seed makes one schedule, to the last event.
+// Package coresim is the core tier of the simulation: the machines of package core, without a
+// goroutine, against the Go model of the scripts (package scriptmodel) on the network of package
+// fleet. It checks the invariants of package simulation, under the same names, in many times as
+// many schedules. One seed makes one schedule, to the last event.
 //
 //	go test ./proof/coresim                              a sample of seeds
 //	go test ./proof/coresim -run Seeds -seeds 1000000 -timeout 60m
 //	go test ./proof/coresim -run Seeds -seeds 1000000 -all     goes on after a seed that fails
 //	go test ./proof/coresim -run Seeds -seed 42          one seed, with its trace
-//	go test ./proof/planted -run Planted -planted all -v -timeout 60m     builds the library with every planted bug
+//	go test ./proof/planted -run Planted -planted all -v -timeout 60m     builds every planted bug
 //
-// A process (process.go) is the shell of its machines, as package quorum is, made of events: workers (worker.go), the lanes
-// to the nodes (lane.go), pending releases (retry.go), calls (call.go). A call that is over recalls its first attempt where it is
-// still unsent, as in the shell. At nodes that refuse connections it does so less often than the shell. The words of the calls are shared
-// with the shell: package wire. The invariants (invariant.go) are checked at every script (watch.go), at every grant, step and
-// end of a call (hold.go), and now and then (audit.go). The plans (plan.go) are like those of the wire tier.
+// A process (process.go) is the shell of its machines, like package quorum, made of events. It has
+// workers (worker.go), calls (call.go), the lanes to the nodes (lane.go) and pending releases
+// (retry.go). A finished call recalls its first attempt where that is still unsent, as in the
+// shell; at nodes that refuse connections it does so less often. Calls are encoded by package wire,
+// as in the shell. The invariants (invariant.go) are checked at every script (watch.go), at every
+// grant, step and end of a call (hold.go), and now and then (audit.go). The plans (plan.go) are
+// like those of the wire tier.
 //
-// Package coresim has a local queue of its own (localqueue.go). It has no re-entrancy and no named owners.
+// Package coresim has its own local queue (localqueue.go). It has no re-entrancy and no named
+// owners.
 package coresim

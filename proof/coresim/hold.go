@@ -76,11 +76,11 @@ func (t *tier) granted(c *call) *hold {
 	return h
 }
 
-// m0 is when the call began.
+// m0 returns the time at which the call began.
 func m0(c *call) time.Duration { return c.first }
 
-// backed checks that a lease lasts no longer than a quorum of the nodes have promised: so many have granted or
-// renewed since the time that its validity counts from.
+// backed checks that a lease lasts no longer than promised by a quorum: Q nodes have granted or
+// renewed it since the start of its validity.
 func (t *tier) backed(h *hold) {
 	c, p := h.call, t.plan
 	until := c.machine.Until()
@@ -130,7 +130,7 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 		if !r.Won && fx.Late == c.behind {
 			t.violate(lateTold, "%s: a renewal found no quorum: told late %v", c.caller.Waiter, fx.Late)
 		}
-		// A renewal that wins without extending the validity says nothing new.
+		// A renewal that wins without extending the validity changes nothing.
 		if until := c.machine.Until(); !r.Won || until > c.extended {
 			c.behind, c.extended = !r.Won, until
 		}
@@ -148,10 +148,12 @@ func (t *tier) stepped(c *call, was core.Phase, e *core.Event, fx *core.Effects)
 	}
 }
 
-// fewAnswer checks that no quorum has been well since the call began. The tier may learn of a silent node's fault only later. To a
-// TryLock, a node is not well either that refuses it for the sake of an ended hold of its own client, whose release is pending.
+// fewAnswer checks that no quorum has been well since the call began. The tier may learn of a
+// silent node's fault only later. For a TryLock, a node is not well either if it refuses for an
+// ended hold of the same client, with a pending release.
 func (t *tier) fewAnswer(c *call, why core.Reason) {
-	if t.plan.Guard || t.plan.Twins || c.worker.text != nil { // it is no quorum for an Attach if some nodes have been freed
+	// An Attach has no quorum if some nodes have been freed.
+	if t.plan.Guard || t.plan.Twins || c.worker.text != nil {
 		return
 	}
 	votes := make([]core.Vote, c.lock.Cells())
@@ -168,7 +170,7 @@ func (t *tier) fewAnswer(c *call, why core.Reason) {
 	}
 }
 
-// lostAt checks that a loss is told in time, and is one.
+// lostAt checks that a loss is reported in time, and is one.
 func (t *tier) lostAt(c *call, why core.Reason) {
 	if t.traces {
 		t.note("p%d: %s has lost the lock: %d", c.process.number+1, c.caller.Waiter, why)
@@ -198,7 +200,7 @@ func (t *tier) expires() bool {
 	return false
 }
 
-// nodesKeepTime reports whether no clock of a node is stepped, so that a key is kept for as long as it was promised.
+// nodesKeepTime reports whether no node's clock is stepped, so that keys last as promised.
 func (t *tier) nodesKeepTime() bool {
 	for i := range t.plan.Faults {
 		if t.plan.Faults[i].Kind == fleet.Step {
@@ -226,7 +228,7 @@ func (t *tier) wasPaused(process int, _ time.Duration) bool {
 	return false
 }
 
-// releasing is told that an Unlock begins.
+// releasing records that an Unlock begins.
 func (t *tier) releasing(h *hold) {
 	h.released = true
 	t.watch.spans[h.span].to = t.world.Now()
@@ -236,20 +238,21 @@ func (t *tier) releasing(h *hold) {
 	}
 }
 
-// released is told that an Unlock is decided.
+// released checks an Unlock that is decided.
 func (t *tier) released(k *worker) {
 	c, h := k.call, k.hold
 	confirmed, broken := c.machine.Released()
 	if t.traces {
 		t.note("p%d: w%d has unlocked: confirmed %v, broken %v, lost %v", k.process.number+1, k.number+1, confirmed, broken, h.lost)
 	}
-	late := k.step.Detach > 0 && c.machine.Remaining(k.process.now) <= 0 // a Detach that its lease was too short for
+	// A Detach after its lease ran out.
+	late := k.step.Detach > 0 && c.machine.Remaining(k.process.now) <= 0
 	if t.plan.Class == calm && !h.lost && !late && (!confirmed || broken) {
 		t.violate(nothingFails, "w%d cannot unlock: confirmed %v, broken %v", k.number+1, confirmed, broken)
 	}
 	if confirmed && !h.lost && c.kept > 0 && t.nodesKeepTime() {
 		w := &t.watch
-		// The nodes count from when they were asked, however long the process has been suspended since. By the
+		// The nodes count from the request, even if the process has been suspended since. By the
 		// process's own clock, the end would come too late.
 		end := k.unlocked + time.Duration(float64(max(k.step.Keep, k.step.Detach))*(1-t.plan.Drift.Rate)) - t.plan.Drift.Floor
 		w.kept = append(w.kept, span{c.lock, h, t.world.Now(), end})
@@ -278,7 +281,8 @@ const slackOfClocks = time.Microsecond
 
 // inTime checks that a call took no longer than it may.
 func (t *tier) inTime(k *worker, call string, took time.Duration) {
-	if t.wasPaused(k.process.number, 0) || k.text != nil && call == "Lock" { // it tries again while others do
+	// An Attach tries again while other takers do.
+	if t.wasPaused(k.process.number, 0) || k.text != nil && call == "Lock" {
 		return
 	}
 	most := k.limit

@@ -1,58 +1,60 @@
 package coresim
 
-// The invariants. They are those of package simulation, with the same names and the same meaning, where this tier can
-// see them; what the shell does alone, such as re-entrancy, is left to the wire tier.
+// The invariants. Those of package simulation have the same name and meaning here, as far as this
+// tier can see them. The wire tier checks the features of the shell alone, such as re-entrancy.
 const (
-	// At most one valid holder at a time, while no more nodes forget than the quorum allows for and clocks keep to
-	// the drift. A holder is valid until its machine says so, in true time. Those who share a lock are one holder in this.
+	// At most one valid holder at a time, while no more nodes forget than the quorum allows for and
+	// clocks keep to the drift. A holder is valid until the time of its machine, in true time.
+	// Holders that share a lock count as one.
 	mutualExclusion = "mutual exclusion"
 
-	// A lease lasts no longer than a quorum of the nodes have promised, in a grant or renewal that they gave after
-	// the time from which the validity counts; for a MultiLock, of each of its members.
+	// A lease lasts no longer than promised by a quorum of the nodes, in grants or renewals made
+	// after the start of the validity; for a MultiLock, by a quorum of each of its members.
 	backed = "backed by a quorum"
 
-	// Nobody is given a lease whose validity is over.
+	// No lease is granted with its validity over.
 	notOver = "no lease that is over"
 
-	// A grant's token is nobody else's, and higher than those of all earlier grants. If more nodes have lost
-	// their counters than the quorum allows for, only grants that were returned before this attempt began are earlier,
-	// and handoffs have no order: a handoff counts on from the nodes' counters, and a late call may have set these since,
-	// from the clock as it was when the call was sent. The token of somebody who shares a lock is at least that of everybody
-	// who had it alone before, and lower than that of everybody who has it alone later.
+	// A grant's token is unique, and higher than those of all earlier grants. If more nodes have
+	// lost their counters than the quorum allows for, only grants returned before this attempt
+	// began are earlier. Handoffs then have no order: a handoff counts on from the nodes' counters,
+	// and a late call may have set these since, from the clock as it was when the call was sent.
+	// The token of a share is at least that of every earlier exclusive holder, and lower than that
+	// of every later one.
 	tokensUnique = "tokens are unique"
 	tokensRise   = "tokens rise"
 
-	// The holder of a lost lease is told by the deadline of the lease.
+	// The holder of a lost lease is notified by the deadline of the lease.
 	lossTold = "loss is told by the deadline"
 
-	// What an owner sends once runs at most once at a node.
+	// Each call of an owner runs at most once at a node.
 	once = "nothing takes effect twice"
 
-	// No script changes the count, the TTL or the token counter of another owner's hold, nor removes a waiter from
-	// the queue whose entry has time left.
+	// No script changes the count, the TTL or the token counter of another owner's hold. No script
+	// removes another waiter with time left from the queue.
 	othersHold  = "nobody else's hold is touched"
 	othersPlace = "nobody else's entry is touched"
 
-	// A node refuses nobody for the sake of a share that is over.
+	// A node refuses nobody for a share that is over.
 	overIsOver = "nobody waits for a share that is over"
 
-	// A node says yes only to the holder.
+	// A node confirms only the holder.
 	yesToHolder = "no grant without a key"
 
-	// No node grants a lock past a waiter with a lower ticket whose entry has time left, unless both share it.
+	// No node grants a lock past a waiter with a lower ticket and time left, unless both share it.
 	ticketOrder = "in ticket order"
 
 	// While nothing fails, the callers of one lock in one process get the lock in the order of
 	// their calls. Readers share the lock, and have no order.
 	callOrder = "in the order of the calls"
 
-	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if somebody has the lock
-	// or is just getting it.
+	// While nothing fails, nobody cancels and no MultiLock is used, a TryLock is refused only if
+	// another caller has the lock or is just getting it.
 	oneWins = "one of those who try gets it"
 
-	// Soon after a call has returned, no key and no entry of its attempts is left at a node that was
-	// reachable meanwhile; soon after the node can be reached again, if it was not. At the end, none is left anywhere
-	// but token counters, and the guard's note of a promotion.
+	// Soon after a call has returned, no key and no entry of its attempts is left at a reachable
+	// node. At a node that was not reachable, the same holds soon after it is again. At the end,
+	// only token counters and the guard's note of a promotion are left.
 	nothingLeft  = "nothing is left behind"
 	nothingStays = "nothing outlives its TTL"
 
@@ -65,8 +67,8 @@ const (
 	// No machine reports "no quorum" if a quorum has been well since its call began.
 	minority = "a minority is no outage"
 
-	// While nothing fails, no lease is lost, no call fails, and the next waiter gets a released lock without waiting
-	// for a refresh.
+	// While nothing fails, no lease is lost, no call fails, and the next waiter gets a released
+	// lock without waiting for a refresh.
 	nothingFails = "nothing fails while nothing is wrong"
 	promptly     = "the next waiter is told"
 
@@ -76,18 +78,19 @@ const (
 	// A renewal is decided once.
 	roundsOnce = "a renewal is decided once"
 
-	// A node that has lost the key of a hold gets it back by the second renewal after that, unless somebody else has the
-	// lock there.
+	// A node that has lost the key of a hold gets it back by the second renewal after that, unless
+	// another owner has the lock there.
 	restored = "a node gets back what it has lost"
 
-	// When all nodes are well, somebody acquires within two seconds, whatever requests came before. The keys of dead processes and
-	// of UnlockAfter expire first.
+	// When all nodes are well, a caller acquires the lock within two seconds, after any earlier
+	// requests. The keys of dead processes and of UnlockAfter expire first.
 	acquires = "somebody acquires"
 
-	// A lock that Unlock leaves for a while is nobody else's in that time, if the Unlock was confirmed.
+	// A lock that a confirmed Unlock leaves for a while is granted to nobody else in that time.
 	keptOn = "what is kept is kept"
 
-	// A detached hold goes on in one process at most, with its token, and not after anybody else has had the lock (tokens rise).
+	// A detached hold goes on in at most one process, with its token, and not after another owner
+	// has had the lock (tokens rise).
 	attachedOnce = "a hold is attached once"
 
 	// A machine does not ask the nodes again and again without a pause.

@@ -11,8 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
-// lane is one of the ways from a process to a node, as package node has it: what is asked while a flight is under way goes
-// with the next one. What was written to a connection that breaks has an unknown outcome; what was not moves on.
+// lane is one connection of a process to a node, as in package node. Batches that arrive during a
+// flight go with the next one. If the connection breaks, written calls have an unknown outcome, and
+// the others move on to the next connection.
 type lane struct {
 	process *process
 	node    int
@@ -22,10 +23,10 @@ type lane struct {
 	spare   []*batch // memory for the next flight
 	flights int
 	out     int     // calls of the flight that are under way
-	again   []*item // those that the node did not know
+	again   []*item // the calls with a script that the node did not know
 }
 
-// batch is what is asked of a node at one time. It is answered once.
+// batch is a set of calls sent to a node together. It is answered once.
 type batch struct {
 	items    []item
 	lane     *lane
@@ -39,7 +40,7 @@ type batch struct {
 	by       asker
 }
 
-// asker is told what came of a batch.
+// asker gets the outcome of a batch.
 type asker interface{ answered(b *batch) }
 
 // A batch is the alarm of its deadline.
@@ -75,7 +76,7 @@ func (t *tier) newBatch(names []int) *batch {
 	return b
 }
 
-// room is memory that schedules use one after another: what was just used is faster than new memory.
+// room is memory that schedules reuse in turn: memory in recent use is faster than new memory.
 type room struct {
 	chunks []*chunk
 	last   int // of the chunks that are used
@@ -118,7 +119,7 @@ func (m *room) clear() {
 
 type unsent struct{ error }
 
-// NotSent is what package quorum asks for.
+// NotSent marks the error of a call that was never sent, for package wire.
 func (unsent) NotSent() {}
 
 var (
@@ -137,7 +138,8 @@ func (l *lane) send(b *batch, limit time.Duration, by asker) {
 	l.pump()
 }
 
-// recall takes a batch out of the queue, and reports whether it did. It never takes the first, which finds out whether the node answers.
+// recall takes a batch out of the queue, and reports whether it did. It never takes the first
+// batch: that one finds out whether the node answers.
 func (l *lane) recall(b *batch) bool {
 	i := slices.Index(l.queue, b)
 	if i <= 0 {
@@ -148,7 +150,7 @@ func (l *lane) recall(b *batch) bool {
 	return true
 }
 
-// pump writes what is queued, if nothing is under way.
+// pump writes the queued batches, if no flight is under way.
 func (l *lane) pump() {
 	p := l.process
 	if len(l.flight) > 0 || len(l.queue) == 0 || !p.to.Connects(p.tier.server(l.node), l.fleetLane()) {
@@ -227,7 +229,8 @@ func (l *lane) replied(number int, reply wire.Reply) {
 	}
 	again := l.again
 	l.again = nil
-	for _, it := range again { // it has not run; what was written after it has
+	// The call has not run, but those written after it have.
+	for _, it := range again {
 		if !it.batch.answered {
 			l.write(it, true)
 		}
@@ -237,7 +240,7 @@ func (l *lane) replied(number int, reply wire.Reply) {
 	}
 }
 
-// land ends a flight. What has no reply yet has failed.
+// land ends a flight. Calls without a reply have failed.
 func (l *lane) land(err error) {
 	over := l.flight
 	l.flight, l.spare, l.again, l.out = l.spare, nil, nil, 0
@@ -250,7 +253,7 @@ func (l *lane) land(err error) {
 	l.pump()
 }
 
-// fail answers what has no reply.
+// fail answers the calls of a batch that have no reply.
 func (l *lane) fail(b *batch, err error) {
 	for i := range b.items {
 		if !b.items[i].got {
@@ -288,8 +291,8 @@ func (l *lane) expire(b *batch) {
 	l.fail(b, errTimeout)
 }
 
-// answered records the round trip, and then sends the node's pending releases. As in package quorum, the reply to such a release says
-// nothing about the node's health.
+// answered records the round trip, and then sends the node's pending releases. As in package
+// quorum, the reply to such a release does not count for the node's health.
 func (p *process) answered(node int, b *batch) {
 	_, retried := b.by.(*retries)
 	for i := range b.items {
@@ -314,7 +317,8 @@ func (p *process) answered(node int, b *batch) {
 	p.retries[node].retryNow()
 }
 
-// isDown reports whether a call failed because the node does not serve: what a script says is another matter.
+// isDown reports whether a call failed because the node does not serve, not by an error of a
+// script.
 func isDown(err error) bool {
 	_, sent := errors.AsType[unsent](err)
 	return sent || errors.Is(err, errTimeout) || errors.Is(err, fleet.ErrBroken)

@@ -13,21 +13,21 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// class says what a plan's faults may do, and so what can be demanded. It is that of the wire tier.
+// class limits the faults of a plan, and so decides which invariants apply, as in the wire tier.
 type class int
 
 const (
 	calm    class = iota // nothing fails
-	bounded              // as many nodes forget as the quorum allows for, and clocks keep to the drift
+	bounded              // as many nodes forget as the quorum allows for; clocks keep to the drift
 	beyond               // any node may forget, and clocks run as they like
 )
 
 func (c class) String() string { return [...]string{"calm", "bounded", "beyond"}[c] }
 
-// epoch is what a right clock shows at the beginning of a schedule.
+// epoch is the time of a correct clock at the beginning of a schedule.
 const epoch scriptmodel.Time = 1_790_000_000_123_457
 
-// Plan is one schedule: what the processes do, and what happens to them, to the nodes and to the network.
+// Plan is one schedule: actions of the processes, and faults of processes, nodes and network.
 type Plan struct {
 	Seed        uint64
 	Class       class
@@ -51,22 +51,22 @@ type Plan struct {
 	Faults      []fleet.Fault `shrink:"drop"`
 }
 
-// WorkerPlan is what one caller of a process does.
+// WorkerPlan has the actions of one caller of a process.
 type WorkerPlan struct {
 	Process int
 	Steps   []Step `shrink:"drop"`
 }
 
-// Step is one acquisition and what is done with it.
+// Step is one acquisition and the use of its hold.
 type Step struct {
 	After   time.Duration // before the call
 	Names   int           // 0 is x, 1 is y, 2 is a MultiLock of both
-	Read    int           `shrink:"0"` // which of them are shared, as bits
+	Read    int           `shrink:"0"` // the shared ones, as bits
 	Try     bool
 	NoRenew bool          `shrink:"0"`
 	Limit   time.Duration `shrink:"0"` // how long Lock may wait; 0 for ever
 	Cancel  time.Duration `shrink:"0"` // when the call is cancelled instead; 0: it is not
-	Told    time.Duration `shrink:"0"` // it is cancelled this long after it was called; 0: it is not
+	Told    time.Duration `shrink:"0"` // cancelled this long after a message calls it; 0: not
 	Hold    []Use         `shrink:"drop"`
 	Keep    time.Duration `shrink:"0"` // Unlock leaves the lock for so long; 0: it does not
 	Detach  time.Duration `shrink:"0"` // the hold is detached for so long instead; 0: it is not
@@ -166,7 +166,7 @@ func newPlan(seed uint64) *Plan {
 		}
 	}
 	if h := (generator{rand.New(rand.NewPCG(seed, 0xf0e))}); p.Class != calm && h.chance(0.03) {
-		// At some nodes, somebody has a key with the lock's name that is no lock.
+		// At some nodes, the lock's name has a key that is no lock.
 		for _, node := range h.Perm(p.Nodes)[:1+h.IntN(p.Nodes)] {
 			at := h.between(0, p.Length/2)
 			p.Faults = append(p.Faults, fleet.Fault{Kind: foreign, At: at, For: h.between(0, p.Length-at), Node: node, Client: -1, Key: "x"})
@@ -197,8 +197,8 @@ func newPlan(seed uint64) *Plan {
 	return p
 }
 
-// thaws makes nodes of some seeds freeze for longer than the TTL, while callers come and give up, and other nodes have other
-// faults. Its own generator keeps the other seeds unchanged.
+// thaws makes nodes of some seeds freeze for longer than the TTL. Meanwhile, callers come and give
+// up, and other nodes have other faults. Its own generator keeps the other seeds unchanged.
 func (p *Plan) thaws() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x7a3))}
 	if p.Class == calm || p.Guard || !g.chance(0.04) {
@@ -297,7 +297,8 @@ func (g generator) process(p *Plan) fleet.Computer {
 		r := p.Drift.Rate / 2
 		c.Rate = pick(g, 1-r, 1+r*0.8)
 	}
-	// Where more counters are lost than the quorum allows for, as under the guard, only clocks that agree make it good.
+	// If more counters are lost than the quorum allows for, as under the guard, tokens depend on
+	// clocks that agree.
 	if p.Class != beyond && !p.Guard && g.chance(0.5) {
 		c.Wall = c.Wall.Add(g.between(-time.Minute, time.Minute))
 		if g.chance(0.1) {
@@ -386,8 +387,8 @@ func (g generator) fault(p *Plan) fleet.Fault {
 	return f
 }
 
-// restart is one without data, or a replica's taking over without its master's latest writes. Several nodes do so at
-// about the same time: whoever holds the lock has no chance to renew it in between.
+// restart returns a restart without data, or the promotion of a replica without its master's latest
+// writes. Several nodes do so at about the same time: a holder has no chance to renew in between.
 func (g generator) restart(p *Plan, node int, at time.Duration) []fleet.Fault {
 	near := pick(g, p.TTL/20, p.TTL/20, p.TTL/2)
 	f := fleet.Fault{At: at + g.between(0, near), For: g.between(0, near), Kind: pick(g, fleet.CrashLoss, fleet.Failover), Node: node}
@@ -397,7 +398,7 @@ func (g generator) restart(p *Plan, node int, at time.Duration) []fleet.Fault {
 	return []fleet.Fault{f, {At: f.At + f.For, Kind: fleet.Forget, Node: node}}
 }
 
-// String is the plan as a trace begins with it.
+// String returns the plan as the head of a trace.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, twins %v, TTL %v, node timeout %v, drift %v + %v, max hold %v, guard %v, network %+v, length %v\n",

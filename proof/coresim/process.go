@@ -11,28 +11,30 @@ import (
 	"github.com/quorumlock/quorumlock/proof/fleet"
 )
 
-// process is a client of the fleet: the shell of its machines, without a goroutine. What package quorum does with timers,
-// connections and subscriptions, it does with events.
+// process is a client of the fleet: the shell of its machines, without a goroutine. Where package
+// quorum has timers, connections and subscriptions, it has events.
 type process struct {
 	tier    *tier
 	number  int
 	id      string // the client in its owners
 	channel string
 	workers []*worker
-	live    []*call // those that wait or hold
+	live    []*call // calls that wait or hold
 	ticket  int64
 	clock   nodeClocks
-	queues  [12]localQueue  // of each lock
-	lanes   []lane          // of node n: n*fleet.Lanes + lane
-	retries []retries       // by node
-	trips   []time.Duration // the round trip to each node, averaged; 0 if all failed, negative if there was none
-	fails   []bool          // by node: whether the last call failed, not counting pending releases
-	seen    [2]seen         // by name
-	listens []bool          // by node
-	clocks  bool            // the clocks are compared
-	seenAt  core.Time       // when they were compared last
-	timers  []timer         // a heap
-	last    uint64          // number of a timer
+	queues  [12]localQueue // of each lock
+	lanes   []lane         // of node n: n*fleet.Lanes + lane
+	retries []retries      // by node
+	// The average round trip to each node; 0 if all failed, negative if there was none.
+	trips []time.Duration
+	// By node: the last call failed. Pending releases do not count.
+	fails   []bool
+	seen    [2]seen   // by name
+	listens []bool    // by node
+	clocks  bool      // the clocks are compared
+	seenAt  core.Time // when they were compared last
+	timers  []timer   // a heap
+	last    uint64    // number of a timer
 	asked   time.Duration
 	now     core.Time
 	to      *fleet.Effects
@@ -53,10 +55,10 @@ type timer struct {
 	alarm
 }
 
-// alarm is what a timer is for.
+// alarm is the action of a timer.
 type alarm interface{ ring(at time.Duration) }
 
-// something is an alarm that does anything.
+// something is an alarm that runs a function.
 type something func()
 
 func (do something) ring(time.Duration) { do() }
@@ -112,7 +114,7 @@ func (p *process) Step(now fleet.Clock, e fleet.Event, to *fleet.Effects) {
 	p.run()
 }
 
-// run does what is due, and asks to be woken for the rest.
+// run fires the due timers, and asks for an event at the next one.
 func (p *process) run() {
 	for len(p.timers) > 0 && p.timers[0].at <= p.now.Mono {
 		if p.tier.fired++; p.tier.fired > maxSteps {
@@ -170,7 +172,7 @@ func (p *process) pop() timer {
 	return first
 }
 
-// hint is what quorum.Lock's is.
+// hint returns the hint of a token, as quorum.Lock does.
 func (p *process) hint(name int) uint64 {
 	clock := uint64(max(p.tier.world.Clock(p.number).Wall, 0))
 	s := &p.seen[name]
@@ -242,7 +244,7 @@ func (p *process) missed(node int) {
 	}
 }
 
-// heard takes a message of a node, or of anybody who may publish there.
+// heard takes a message of a node, or of a forger.
 func (p *process) heard(node int, message string) {
 	if p.closed {
 		return

@@ -18,7 +18,8 @@ func (l *lock) Shares(cell int) bool { return l.shares(l.nameNumber(cell)) }
 // shares reports whether a hold does, from the beginning or since a Downgrade.
 func (h *hold) shares(name int) bool { return h.downgraded || h.call.lock.shares(name) }
 
-// excludes reports whether two must not hold at the same time: they have a name in common that they do not both share.
+// excludes reports whether two holds must not overlap: they have a name that they do not both
+// share.
 func (h *hold) excludes(other *hold) bool {
 	for _, name := range h.call.lock.names {
 		if other.call.lock.has(name) && !(h.shares(name) && other.shares(name)) {
@@ -28,8 +29,8 @@ func (h *hold) excludes(other *hold) bool {
 	return false
 }
 
-// readers makes readers of some of a plan's callers, in one seed of four. It draws from a generator of its own, so that the
-// other seeds stay what they are.
+// readers turns some callers of a plan into readers, in one seed of four. Its own generator keeps
+// the other seeds unchanged.
 func (p *Plan) readers() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x4ead))}
 	if p.Readers = g.chance(0.25); !p.Readers {
@@ -55,7 +56,7 @@ func (p *Plan) readers() {
 	}
 }
 
-// shares makes a step that of a reader, perhaps, or one that lets others share what it holds.
+// shares turns a step into a reader's, perhaps, or adds a Downgrade to its hold.
 func (g generator) shares(p *Plan, s *Step) {
 	switch all := s.Names + 1; {
 	case g.chance(0.6) && all < 3:
@@ -67,7 +68,7 @@ func (g generator) shares(p *Plan, s *Step) {
 	}
 }
 
-// left is for how long a node keeps the lock for one of those who have it.
+// left returns how long a node keeps the lock for one of its holders.
 func (s *shot) left(who string) time.Duration {
 	until := s.expires
 	for i := range s.holders {
@@ -81,7 +82,7 @@ func (s *shot) left(who string) time.Duration {
 // wantsShare reports whether a waiter wants to share the lock.
 func (s *shot) wantsShare(waiter string) bool { return s.marked(waiter, 's') }
 
-// isPassed reports whether those who want to share the lock may pass a waiter: they all want to, or it only tries.
+// isPassed reports whether sharers may pass a waiter: it wants a share, too, or it only tries.
 func (s *shot) isPassed(waiter string) bool { return s.marked(waiter, 's') || s.marked(waiter, 't') }
 
 func (s *shot) marked(waiter string, mark byte) bool {
@@ -96,8 +97,8 @@ func (s *shot) marked(waiter string, mark byte) bool {
 	return false
 }
 
-// sharing checks what a script has left of a lock: whoever has it for himself is alone, and the key lasts as long as every
-// share. And nobody is refused for the sake of a share that is over.
+// sharing checks the state of a lock after a script: an exclusive holder is alone, the key lasts as
+// long as every share, and no call is refused for a share that is over.
 func (w *watch) sharing(node int, k *core.Call, refused bool) {
 	s := &w.is
 	if !s.shared && len(s.holders) > 1 {
@@ -113,7 +114,7 @@ func (w *watch) sharing(node int, k *core.Call, refused bool) {
 	}
 }
 
-// downgrade lets others share what the worker holds.
+// downgrade turns the worker's hold into a share.
 func (k *worker) downgrade() {
 	c, began := k.call, k.process.now.Mono
 	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
@@ -131,8 +132,9 @@ func (k *worker) downgrade() {
 	})
 }
 
-// ordered checks a token that was granted. Those who share a lock have tokens in no order among themselves. If too many nodes
-// lose their counters, the first call to reach an empty node sets the token that readers go on from. That call may be old.
+// ordered checks a granted token. Shares have tokens in no order among themselves. If too many
+// nodes lose their counters, the first call to reach an empty node sets the token from which
+// readers continue. That call may be old.
 func (t *tier) ordered(h *hold, name int, bound bool) {
 	g, c, shares := &t.watch.names[name], h.call, h.shares(name)
 	for _, other := range g.tokens {
@@ -165,7 +167,7 @@ func (t *tier) forgets(since time.Duration) bool {
 	return len(lost) > 2*t.plan.Quorum-t.plan.Nodes-1
 }
 
-// behind reports whether somebody who wants to have the lock alone is before a call.
+// behind reports whether a waiter for exclusive use is before a call.
 func (t *tier) behind(c *call, name int) bool {
 	return slices.ContainsFunc(t.waiting(name), func(o *call) bool {
 		return !o.lock.shares(name) && (o.entry.Ticket <= c.entry.Ticket || o.entry.Unsure || c.entry.Unsure)

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// nodeClocks is what a process knows of the clocks of its nodes, as quorum.Client does.
+// nodeClocks is a process's knowledge of its nodes' clocks, as in quorum.Client.
 type nodeClocks struct {
 	ahead      map[int]time.Duration // by node
 	correction time.Duration
@@ -46,7 +46,7 @@ func (p *process) told(node int, b *batch) {
 	}
 }
 
-// setTicket does what it does in package quorum.
+// setTicket has the rules of its namesake in package quorum.
 func (c *call) setTicket() {
 	p, q := c.process, c.queue()
 	attempt, _ := c.machine.Attempt()
@@ -86,7 +86,7 @@ func (c *call) queue() *localQueue {
 	return c.worker.localQueueOf()
 }
 
-// settle does what it does in package quorum.
+// settle has the rules of its namesake in package quorum.
 func (c *call) settle(ticket int64) {
 	q := c.queue()
 	switch {
@@ -99,7 +99,7 @@ func (c *call) settle(ticket int64) {
 	}
 }
 
-// judged does what it does in package quorum.
+// judged has the rules of its namesake in package quorum.
 func (c *call) judged(b *batch) {
 	for i := range b.items {
 		it := &b.items[i]
@@ -118,9 +118,9 @@ func (c *call) judged(b *batch) {
 	}
 }
 
-// timely checks that a sure ticket is the time of the call by the clocks of the nodes, give or take seconds, however
-// wrong the clock of its client is. A node told its clock a NodeTimeout before the client read it, at most. Since then
-// the clocks may have gone apart.
+// timely checks that a sure ticket is the time of the call by the clocks of the nodes, to within
+// seconds, even if the client's clock is wrong. A node's clock was read at most a NodeTimeout
+// before the client's. Since then the clocks may have drifted apart.
 func (t *tier) timely(c *call) {
 	apart := t.plan.Drift.Rate * float64(min(t.world.Now(), wire.FreshClock))
 	seconds := 3*time.Second + t.plan.NodeTimeout + time.Duration(apart)
@@ -143,7 +143,8 @@ func (t *tier) sleeps() bool {
 	return slices.ContainsFunc(t.plan.Faults, func(f fleet.Fault) bool { return f.Kind == fleet.Sleep })
 }
 
-// nodeTicket is the ticket that a node gives a waiter that joins with this entry, in ms of the node's clock.
+// nodeTicket returns the ticket given by a node to a waiter that joins with this entry, in ms of
+// the node's clock.
 func nodeTicket(e *wire.Entry, now int64) float64 {
 	if e.Unsure && math.Abs(float64(e.Ticket-now*1000)) > float64(wire.SameClock.Microseconds()) {
 		return float64(now * 1000)

@@ -46,7 +46,7 @@ type sent struct {
 	item *item
 }
 
-// trouble is what keeps a process from a node.
+// trouble has the faults between a process and a node.
 type trouble struct {
 	now  int           // faults
 	last time.Duration // when something was wrong last
@@ -61,18 +61,19 @@ type Violation struct {
 
 func (v Violation) String() string { return fmt.Sprintf("%s: at %v, %s", v.Invariant, v.At, v.Text) }
 
-// Outcome is what came of a run.
+// Outcome is the outcome of a run.
 type Outcome struct {
 	Violations []Violation
 	Grants     int
 	Handed     int // how many of the grants were handoffs
 	Scripts    int
-	Recalls    int           // unsent attempts that were dropped together with their releases, counted per node
-	Attached   int           // detached holds that went on
-	Attempts   int           // by those who were granted the lock
-	Waited     time.Duration // by them
-	Trace      string
-	Hash       uint64 // of the trace, if there is one
+	// Unsent attempts that were dropped together with their releases, counted per node.
+	Recalls  int
+	Attached int           // detached holds that were attached
+	Attempts int           // by the calls that were granted the lock
+	Waited   time.Duration // by them
+	Trace    string
+	Hash     uint64 // of the trace, if there is one
 }
 
 // run runs a plan to its end.
@@ -247,7 +248,7 @@ func (t *tier) trouble(process, node int) {
 	t.troubles[process*t.plan.Nodes+node].last = t.world.Now()
 }
 
-// suffer notes a fault, and what it does to a client.
+// suffer records a fault and its effect on clients.
 func (t *tier) suffer(f *fleet.Fault, ended bool) {
 	if t.traces {
 		t.note("fault, ended %v: %s", ended, describe(f))
@@ -319,7 +320,7 @@ func (t *tier) vacate(f *fleet.Fault) {
 	}
 }
 
-// occupied reports whether the plan puts a key that is no lock under a lock's name at some node, at any time.
+// occupied reports whether the plan ever puts a non-lock key under a lock's name at some node.
 func (t *tier) occupied() bool {
 	for i := range t.plan.Faults {
 		if t.plan.Faults[i].Kind == foreign {
@@ -329,7 +330,7 @@ func (t *tier) occupied() bool {
 	return false
 }
 
-// outside has something done by a process that no event of the fleet brings about.
+// outside runs an action of a process that no event of the fleet causes.
 func (t *tier) outside(p *process, do func()) {
 	if p.dead || t.world.Paused(p.number) {
 		return
@@ -341,7 +342,7 @@ func (t *tier) outside(p *process, do func()) {
 	})
 }
 
-// forges has somebody publish what a node has not said: he may do that and no more.
+// forges publishes messages that a node has not sent. The forger may only publish.
 func (t *tier) forges(node int, p *process) {
 	for _, c := range p.live {
 		attempt, _ := c.machine.Attempt()

@@ -18,20 +18,21 @@ type watch struct {
 	*tier
 	grants     int
 	successors int           // grants to successors
-	attempts   int           // by those who were granted the lock
+	attempts   int           // by the calls that were granted the lock
 	waited     time.Duration // by them
 	scripts    int
 	was, is    shot
-	me         []byte // the first argument of the script that runs: the owner, or the waiter that leaves
-	holds      []*hold
-	calls      []*worker // those whose call has not returned, in the order of their calls
-	names      [len(names)]granted
-	spans      []span
-	kept       []span // of locks that Unlock has left for a while
-	refused    []span
-	waits      []span                      // of those who want to have a lock alone
-	places     [][len(names)]places        // by node
-	taken      [][len(names)]time.Duration // by node: when an audit last found a holder
+	// The first argument of the running script: the owner, or the waiter that leaves.
+	me      []byte
+	holds   []*hold
+	calls   []*worker // workers in a call, in the order of their calls
+	names   [len(names)]granted
+	spans   []span
+	kept    []span // of locks that Unlock has left for a while
+	refused []span
+	waits   []span                      // of waiters for a lock alone
+	places  [][len(names)]places        // by node
+	taken   [][len(names)]time.Duration // by node: when an audit last found a holder
 }
 
 // The keys of a lock.
@@ -44,9 +45,9 @@ var keysOf = func() (all [len(names)]keys) {
 	return all
 }()
 
-// shot is what a node has of a lock.
+// shot is a node's state of a lock.
 type shot struct {
-	holders []scriptmodel.Field // without those whose share is over
+	holders []scriptmodel.Field // without those of shares that are over
 	shared  bool
 	ms      int64 // of the node's clock
 	expires int64
@@ -55,7 +56,7 @@ type shot struct {
 	entries []scriptmodel.Field
 }
 
-// places says where a node has the keys of a lock.
+// places has the places of a lock's keys at a node.
 type places struct{ lock, queue, entries, token scriptmodel.Place }
 
 // take looks at a lock at a node, and returns the time by the node's clock, in ms.
@@ -122,7 +123,7 @@ func milliseconds(s string) (ms int64) {
 	return ms
 }
 
-// heir is the owner to whom the lock may be handed, as the node stores it; empty if there is none.
+// heir is the successor of a waiter in the form that the node stores; empty if there is none.
 func (s *shot) heir(waiter string) string {
 	f := strings.Fields(s.entry(waiter))
 	if len(f) != 7 {
@@ -140,11 +141,11 @@ func (s *shot) ticket(waiter string) (float64, bool) {
 	return 0, false
 }
 
-// granted is what is known of a lock's grants.
+// granted has the grants of a lock.
 type granted struct {
 	tokens []token
 	count  int
-	alone  int // those among them that share it with nobody
+	alone  int // exclusive ones among them
 }
 
 type token struct {
@@ -153,12 +154,13 @@ type token struct {
 	shares bool
 }
 
-// activity is what was done for a call.
+// activity is the activity for a call.
 type activity struct {
 	first    time.Duration
 	last     time.Duration // when a script of it was last sent, ran or was answered
 	finished bool
-	late     uint64 // nodes at which a script ran whose connection had been given up, as bits
+	// Nodes at which a script ran after its connection had been abandoned, as bits.
+	late     uint64
 	ran      map[int64]bool
 	promises [][2]promise // of each cell, to the attempt's owner and to its successor
 }
@@ -188,7 +190,7 @@ func (w *watch) before(node, number int) {
 	w.was.take(w, node, it.call.lock.nameNumber(int(it.k.Cell)))
 }
 
-// after is called after a script ran, and checks what it has done.
+// after is called after a script ran, and checks its effects.
 func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	w.scripts++
 	l, it := w.sent[number].lane, w.sent[number].item
@@ -279,7 +281,7 @@ func (w *watch) once(node int, c *call, k *core.Call, name int) {
 	c.ran[key] = true
 }
 
-// untouched checks that a script has changed nothing of anybody else's.
+// untouched checks that a script has changed nothing of other owners and waiters.
 func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 	waiter := string(c.caller.Waiter)
 	others := false
@@ -291,7 +293,7 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 		if string(w.me) == h.Name || (k.Do == core.Acquire || k.All) && isSuccessorOf(h.Name, waiter) {
 			continue
 		}
-		others = !w.was.shared // those who share it may become more
+		others = !w.was.shared // the holders of a shared lock may become more
 		if w.is.holder([]byte(h.Name)) != h.Value {
 			w.violate(othersHold, "n%d: what %s sent changed the hold of %s", node+1, waiter, h.Name)
 		}
@@ -314,7 +316,7 @@ func (w *watch) untouched(node int, now int64, c *call, k *core.Call) {
 	}
 }
 
-// passes reports whether an owner is one of the two between whom a call passes a hold.
+// passes reports whether an owner is the old or the new one of a call that passes a hold.
 func passes(c *call, k *core.Call, who string) bool {
 	own, cell := c.caller.Owner(k.Attempt, k.Successor), int(k.Cell)
 	switch k.Do {
@@ -353,7 +355,7 @@ func (w *watch) inCallOrder(k *worker) {
 	}
 }
 
-// inTurn checks that nobody is granted a lock past those who wait for it.
+// inTurn checks that no call is granted a lock past its waiters.
 func (w *watch) inTurn(node int, now int64, it *item, shares bool) {
 	waiter, ticket := string(it.entry.Waiter), nodeTicket(&it.entry, now)
 	if joined, stands := w.was.ticket(waiter); stands {
@@ -371,8 +373,8 @@ func (w *watch) inTurn(node int, now int64, it *item, shares bool) {
 	}
 }
 
-// handed checks that the lock is granted only to the owner that asks, or to the one to whom a release hands it: the
-// successor of the first in the queue, or those of the first who want to share it.
+// handed checks that the lock is granted only to the owner that asks, or by a handoff. A handoff
+// goes to the successor of the first in the queue, or to those of its first sharers.
 func (w *watch) handed(node int, now int64, k *core.Call) {
 	for i := range w.is.holders {
 		who := w.is.holders[i].Name
@@ -394,9 +396,12 @@ func (w *watch) handed(node int, now int64, k *core.Call) {
 		}
 		for _, m := range w.was.queue {
 			if w.was.wantsShare(to) && (w.was.isPassed(m.Name) || w.isMine(m.Name) && w.is.isPassed(m.Name)) {
-				continue // this call may be the waiter's own yield, which says that it only tries: readers may pass it
+				// This may be the waiter's own yield, after which it only tries: readers may pass
+				// it.
+				continue
 			}
-			if s, stands := w.is.ticket(m.Name); stands && w.isMine(m.Name) { // this call may be the waiter's own yield, with a better ticket
+			// This call may be the waiter's own yield, with a better ticket.
+			if s, stands := w.is.ticket(m.Name); stands && w.isMine(m.Name) {
 				m.Score = s
 			}
 			if m.Name != to && m.Score < ticket && w.was.deadline(m.Name) > now && !bytes.Equal([]byte(m.Name), []byte(waiterOf(k, w))) {
@@ -418,7 +423,7 @@ func (w *watch) isMine(waiter string) bool {
 	return c != nil && string(c.caller.Waiter) == waiter
 }
 
-// waiterOf is the waiter whose call has run, if it leaves the queue with it.
+// waiterOf returns the waiter of the call that ran, if the call removes it from the queue.
 func waiterOf(k *core.Call, w *watch) string {
 	if k.Do != core.ReleaseAndLeave {
 		return ""

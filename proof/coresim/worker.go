@@ -17,10 +17,10 @@ type worker struct {
 	call     *call // that waits or holds
 	lock     *lock
 	ticket   int64
-	sent     int64         // the ticket that the nodes have been sent, as in package quorum
+	sent     int64         // the ticket sent to the nodes, as in package quorum
 	began    time.Duration // the call, by the monotonic clock
 	limit    time.Duration // of the call; 0 if there is none
-	id       int           // counts what timers are for
+	id       int           // changes with each action, to void its timers
 	waits    bool          // the call has not been decided
 	gone     bool          // the caller has cancelled
 	unlocks  time.Duration // when Unlock began, by the monotonic clock
@@ -32,7 +32,7 @@ type worker struct {
 	taker    int   // which of its takers this is
 }
 
-// after has something done unless the worker does something else by then.
+// after runs do after d, unless the worker does something else by then.
 func (k *worker) after(d time.Duration, do func()) {
 	id := k.id
 	k.process.after(d, func() {
@@ -88,7 +88,8 @@ func (k *worker) cancel() {
 		return
 	}
 	k.gone = true
-	if k.call == nil || k.call.outcome == core.Failed { // it waits in the local queue, or to attach again
+	// It waits in the local queue, or to attach again.
+	if k.call == nil || k.call.outcome == core.Failed {
 		k.returns()
 		k.next()
 		return
@@ -103,14 +104,14 @@ func (k *worker) returns() {
 	k.dequeue()
 }
 
-// called is told that a message has come which says that it may be the worker's turn.
+// called handles a message that it may be the worker's turn.
 func (k *worker) called() {
 	if k.waits && k.step.Told > 0 {
 		k.after(k.step.Told, k.cancel)
 	}
 }
 
-// decided is told that the call has the lock, or has failed.
+// decided handles a call that has the lock, or has failed.
 func (k *worker) decided(c *call) {
 	p, t := k.process, k.process.tier
 	if c.outcome == core.Acquired {
@@ -137,7 +138,7 @@ func (k *worker) decided(c *call) {
 
 func (k *worker) acquired(c *call) {
 	p, t := k.process, k.process.tier
-	if !p.lives(c) || !c.alive() || p.closed { // nobody has had it
+	if !p.lives(c) || !c.alive() || p.closed { // the caller never gets it
 		c.release(0)
 		return
 	}
@@ -193,7 +194,7 @@ func (k *worker) extended(c *call, began time.Duration, r core.Round) {
 	k.after(0, k.goOn)
 }
 
-// lost is told that the hold is lost.
+// lost records that the hold is lost.
 func (k *worker) lost() {
 	if k.hold != nil {
 		k.hold.lost = true
@@ -215,11 +216,11 @@ func (k *worker) unlock() {
 	c.release(k.step.Keep)
 }
 
-// freed is told that the release is decided.
+// freed handles a decided release.
 func (k *worker) freed() {
 	p, c := k.process, k.call
 	c.finish(p.tier)
-	if k.hold == nil { // nobody has had the hold
+	if k.hold == nil { // the caller never had the hold
 		switch {
 		case p.closed:
 			k.ended = true

@@ -8,20 +8,21 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// Clock is what a client's clocks show.
+// Clock is the reading of a client's clocks.
 type Clock struct {
-	Mono time.Duration    // since the beginning of the schedule, at the client's rate, without suspends
+	// Since the beginning of the schedule, at the client's rate, without suspends.
+	Mono time.Duration
 	Boot time.Duration    // with suspends
 	Wall scriptmodel.Time // may be wrong, and is stepped
 }
 
 // Client is a process that uses locks. It must do the same whenever it is given the same events.
 type Client interface {
-	// Step takes an event. What it wants done, it says by calling the methods of to.
+	// Step handles an event. Its effects are calls of the methods of to.
 	Step(now Clock, e Event, to *Effects)
 }
 
-// EventKind says what happened to a client.
+// EventKind is the kind of an event of a client.
 type EventKind uint8
 
 // The kinds of events.
@@ -29,9 +30,9 @@ const (
 	Started      EventKind = iota // the first event
 	Woke                          // it is the time that the client asked for
 	Replied                       // a call has an outcome
-	Told                          // a message was published on a channel that the client subscribes to
+	Told                          // a message arrived on a channel of the client
 	Subscribed                    // messages of the channel come from now on
-	Unsubscribed                  // the connection for messages has ended: none come until the client subscribes again
+	Unsubscribed                  // the client's subscriptions have ended: it must renew them
 	Connected                     // a blocked lane can send again
 )
 
@@ -46,35 +47,36 @@ type Event struct {
 	Text    string     // Told
 }
 
-// ErrBroken is the outcome of a call whose connection has ended: it may have run or may run yet. ErrRefused is that of
-// a call to a node that is down: it does not run. ErrNoScript is that of a call to a node that does not know the script.
+// ErrBroken is the outcome of a call on a connection that has ended: the call may have run, or may
+// run later. ErrRefused is the outcome of a call to a node that is down, and ErrNoScript that of a
+// call to a node that does not know the script: neither has run.
 var (
 	ErrBroken   = errors.New("fleet: the connection is broken")
 	ErrRefused  = errors.New("fleet: the connection is refused")
 	ErrNoScript = errors.New("NOSCRIPT fleet: the node does not know the script")
 )
 
-// Effects is what a client wants done. It is valid during one Step.
+// Effects collects the effects of one Step, and is valid during that Step.
 type Effects struct {
 	world  *World
 	client int
 }
 
-// Lanes is how many connections a client has to each node.
+// Lanes is the number of connections of a client to each node.
 const Lanes = 2
 
-// Send sends a call to a node, after those that were sent before on this lane. The number comes back with the reply. The
-// call must not change after that.
+// Send sends a call to a node, after the calls sent before on this lane. The reply has the same
+// number. The call must not change afterwards.
 func (to *Effects) Send(node, lane, number int, c *wire.Call) {
 	to.world.send(to.client, node, lane, number, c, false)
 }
 
-// SendSource is Send with the source of the script along, which the node then knows.
+// SendSource is Send with the source of the script. The node then knows the script.
 func (to *Effects) SendSource(node, lane, number int, c *wire.Call) {
 	to.world.send(to.client, node, lane, number, c, true)
 }
 
-// Wake asks for an event Woke once the client's monotonic clock shows at. A client may ask for several.
+// Wake asks for an event Woke at a time of the client's monotonic clock. Several may be pending.
 func (to *Effects) Wake(at time.Duration) {
 	w := to.world
 	e := w.event(wakeClient, w.clients[to.client].clock.when(at))
@@ -82,11 +84,11 @@ func (to *Effects) Wake(at time.Duration) {
 	w.push(e)
 }
 
-// Reconnect gives up a connection to a node. The outcome of what is under way there is never told.
+// Reconnect abandons a connection to a node. Its pending calls never get an outcome.
 func (to *Effects) Reconnect(node, lane int) { to.world.link(to.client, node, lane).renew() }
 
-// Connects reports whether a client has a connection to a node, or can make one. A frozen node accepts no connection. The client
-// then sends nothing on this lane until the event Connected.
+// Connects reports whether a client has a connection to a node, or can open one. A frozen node
+// accepts no connection. If not, the client sends nothing on this lane until the event Connected.
 func (to *Effects) Connects(node, lane int) bool { return to.world.connects(to.client, node, lane) }
 
 // Subscribe asks for the messages of a channel at a node.
@@ -98,7 +100,7 @@ func (to *Effects) Random(n int64) int64 { return to.world.random.Int64N(n) }
 // clock is a clock with a rate, which shows zero at the beginning of the schedule.
 type clock struct {
 	rate  float64
-	slept time.Duration // of its own time, that it does not show
+	slept time.Duration // of its own time: suspends, which it does not show
 }
 
 func (c clock) at(now time.Duration) time.Duration {

@@ -10,33 +10,34 @@ import (
 type Fault struct {
 	Kind   FaultKind
 	At     time.Duration // true time since the beginning
-	For    time.Duration // 0 for what happens at one instant
+	For    time.Duration // 0 for a fault of one instant
 	Node   int           // -1 all, where a client is concerned
 	Client int           // -1 all, where a node is concerned
 	By     time.Duration // of a step
 	Key    string        // of an eviction
 }
 
-// FaultKind says what a fault is.
+// FaultKind is the kind of a fault.
 type FaultKind uint8
 
 // The kinds of faults.
 const (
-	Crash         FaultKind = iota // the node is down, and comes back with its data
-	CrashLoss                      // the node is down, and comes back without its data
-	Failover                       // the node is down, and its replica comes back in its place, with its data
-	Freeze                         // the node runs nothing and accepts no connection; at the thaw it runs its backlog
-	Forget                         // the node loses all keys at once
-	Evict                          // the node loses one key
-	Step                           // the clock of the node is set forward or back
-	Cut                            // nothing arrives between a client and a node, in either direction
-	CutThere                       // no call arrives
-	CutBack                        // no reply or message arrives
-	Stall                          // calls arrive only afterwards
-	Pause                          // the client stands still; then it sees what came meanwhile, all at once
-	Sleep                          // the client is suspended: as Pause, and its monotonic clock stands still, too
-	StepWall                       // the wall clock of the client is set forward or back
-	ForgetScripts                  // the node forgets its scripts
+	Crash     FaultKind = iota // the node is down, and comes back with its data
+	CrashLoss                  // the node is down, and comes back without its data
+	Failover                   // the node is down; its replica takes its place, with its data
+	// The node runs nothing and accepts no connection; at the thaw it runs its backlog.
+	Freeze
+	Forget        // the node loses all keys at once
+	Evict         // the node loses one key
+	Step          // the clock of the node is set forward or back
+	Cut           // nothing arrives between a client and a node, either way
+	CutThere      // no call arrives
+	CutBack       // no reply or message arrives
+	Stall         // calls arrive only afterwards
+	Pause         // the client stands still; at the end, it gets all its events
+	Sleep         // as Pause, and the client's monotonic clock stands still, too
+	StepWall      // the wall clock of the client is set forward or back
+	ForgetScripts // the node forgets its scripts
 )
 
 func (w *World) begin(f Fault) {
@@ -101,8 +102,8 @@ func (w *World) end(f Fault) {
 	}
 }
 
-// maxBacklog is the longest time from a thaw to the end of the backlog. The node reads its connections in turn, closed ones
-// included: some may be far behind others, and behind new ones.
+// maxBacklog is the longest time from a thaw to the end of the backlog. The node reads its
+// connections in turn, closed ones included: some may be far behind others, and behind new ones.
 const maxBacklog = 300 * time.Millisecond
 
 // thaw makes a node run its backlog. Only the calls of one connection stay in order.
@@ -153,7 +154,7 @@ func (c *client) resume(w *World) {
 	}
 }
 
-// again has what was held up happen now, in its order.
+// again puts delayed events back into the queue, for now and in their order.
 func (w *World) again(held *[]*event) {
 	for _, e := range *held {
 		w.last++
@@ -163,7 +164,7 @@ func (w *World) again(held *[]*event) {
 	*held = (*held)[:0]
 }
 
-// drop forgets what a node has not run yet.
+// drop forgets the events that a node has not run yet.
 func (w *World) drop(n *node) {
 	for _, e := range n.held {
 		w.free(e)

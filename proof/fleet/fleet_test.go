@@ -16,7 +16,7 @@ const (
 	ttl                    = 2 * time.Second
 )
 
-// talker sends numbered calls, and notes in what order they are answered.
+// talker sends numbered calls, and records the order of their replies.
 type talker struct {
 	calls   int
 	replied []int

@@ -16,7 +16,7 @@ type link struct {
 	cutBack     int
 	stalled     int      // faults that hold up calls
 	asked       bool     // the client waits for a chance to send
-	held        []*event // what came meanwhile
+	held        []*event // calls delayed by a stall
 }
 
 // connection carries calls and replies, each in order. So after a lost one nothing more arrives.
@@ -170,7 +170,8 @@ func (w *World) breakLinks(client, node int, why error) {
 	}
 }
 
-// breakLink ends a connection and, of the first lane, that for messages, and tells the client.
+// breakLink ends a connection and, for the first lane, the subscriptions. The client gets the
+// events.
 func (w *World) breakLink(client, node, lane int, why error) {
 	l := w.link(client, node, lane)
 	waiting := l.waiting
@@ -184,7 +185,7 @@ func (w *World) breakLink(client, node, lane int, why error) {
 	}
 }
 
-// tell has an event happen to a client.
+// tell sends an event to a client.
 func (w *World) tell(client int, at time.Duration, of Event) {
 	e := w.event(stepClient, at)
 	e.client, e.of = client, of

@@ -16,7 +16,7 @@ type node struct {
 	wall      scriptmodel.Time // shown at the beginning, with all steps since
 	down      int              // faults that keep it down
 	frozen    int              // faults that keep it from running anything
-	held      []*event         // what came meanwhile
+	held      []*event         // events that arrived while it was frozen
 	histories int
 	forgot    bool                  // scripts
 	knows     map[*wire.Script]bool // since then
@@ -66,7 +66,7 @@ func (w *World) subscribeArrives(e *event) {
 	w.tell(e.client, l.heard, Event{Kind: Subscribed, Node: e.node, Channel: e.of.Channel})
 }
 
-// unsubscribe ends a client's connection for messages, and tells it.
+// unsubscribe ends a client's subscriptions at a node, with an event.
 func (w *World) unsubscribe(client, node int) {
 	l := w.link(client, node, 0)
 	for _, ch := range l.channels {

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// eventKind says what an event of the world is.
+// eventKind is the kind of an event of the world.
 type eventKind uint8
 
 const (

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// Config says what a world is like.
+// Config is the plan of a world.
 type Config struct {
 	Seed    uint64
 	Nodes   []Computer
@@ -18,25 +18,26 @@ type Config struct {
 	Calm    time.Duration // from then on no message is slow or lost; 0 if there is no such time
 }
 
-// Computer is what a node or a client runs on.
+// Computer is the machine under a node or a client.
 type Computer struct {
-	Wall scriptmodel.Time // what the wall clock shows at the beginning
+	Wall scriptmodel.Time // its wall clock at the beginning
 	Rate float64          `shrink:"1"` // of the clocks; 0 means 1
 }
 
-// Network is what happens to messages.
+// Network has the delays and losses of messages.
 type Network struct {
 	MinDelay, MaxDelay time.Duration // of most messages, one way
-	Slow               float64       `shrink:"0"` // the share of those that take longer
-	MaxSlow            time.Duration // and how long at most
-	Lose               float64       `shrink:"0"` // the share of calls with which the connection goes dark on the way to the node
-	LoseReply          float64       `shrink:"0"` // the share of replies with which it goes dark on the way back
+	Slow               float64       `shrink:"0"` // the share of messages that take longer
+	MaxSlow            time.Duration // the longest delay of these
+	// Shares of lost calls and replies: the connection goes dark in their direction.
+	Lose      float64 `shrink:"0"`
+	LoseReply float64 `shrink:"0"`
 }
 
-// World is a fleet of clients and nodes, and what is under way between them. It is not safe for concurrent use.
+// World is a fleet of clients and nodes, and their network. It is not safe for concurrent use.
 type World struct {
-	// Runs and Ran, if not nil, are called before and after each call that a node runs. The number is that which the
-	// client gave the call.
+	// Runs and Ran, if not nil, are called before and after each call that a node runs. number is
+	// the one that the client passed to Send.
 	Runs func(node, number int)
 	Ran  func(client, node, number int, c *wire.Call, reply wire.Reply)
 	// Began, if not nil, is called when a fault has begun, and when it has ended.
@@ -62,10 +63,10 @@ type client struct {
 	clock  clock
 	wall   scriptmodel.Time // shown at the beginning, with all steps since
 	paused int              // faults that make it stand still
-	held   []*event         // what came meanwhile
+	held   []*event         // events that came during a pause
 }
 
-// New returns a world in which nothing has happened yet. There must be as many clients as computers for them.
+// New returns a world at the beginning of its schedule. Each client needs a computer.
 func New(c Config, clients []Client) *World {
 	w := &World{random: rand.New(rand.NewPCG(c.Seed, 0xf1ee7)), network: c.Network, links: make([]link, len(c.Nodes)*len(clients)*Lanes), calm: c.Calm}
 	w.to.world = w
@@ -101,15 +102,15 @@ func clockOf(c Computer) clock {
 // Now returns the true time since the beginning.
 func (w *World) Now() time.Duration { return w.now }
 
-// Steps returns how many events have happened.
+// Steps returns the number of events so far.
 func (w *World) Steps() int { return w.steps }
 
-// Node returns the model of a node, and what its clock shows.
+// Node returns the model of a node, and the time by its clock.
 func (w *World) Node(i int) (*scriptmodel.Node, scriptmodel.Time) {
 	return w.nodes[i].model, w.nodes[i].time(w.now)
 }
 
-// Clock returns what the clocks of a client show.
+// Clock returns the reading of a client's clocks.
 func (w *World) Clock(i int) Clock {
 	c := w.clients[i]
 	mono := c.clock.at(w.now)
@@ -117,10 +118,11 @@ func (w *World) Clock(i int) Clock {
 	return Clock{mono, boot, c.wall.Add(boot)}
 }
 
-// When returns the true time at which the monotonic clock of a client shows so much, if it does not sleep until then.
+// When returns the true time of a reading of a client's monotonic clock, if it does not sleep
+// before.
 func (w *World) When(i int, shown time.Duration) time.Duration { return w.clients[i].clock.when(shown) }
 
-// NodeWhen returns the true time at which the clock of a node shows so much, if it is not stepped until then.
+// NodeWhen returns the true time of a reading of a node's clock, if it is not stepped before.
 func (w *World) NodeWhen(i int, shown scriptmodel.Time) time.Duration {
 	n := w.nodes[i]
 	return n.clock.when(time.Duration(shown-n.wall) * time.Microsecond)
@@ -129,30 +131,30 @@ func (w *World) NodeWhen(i int, shown scriptmodel.Time) time.Duration {
 // Paused reports whether a client stands still.
 func (w *World) Paused(i int) bool { return w.clients[i].paused > 0 }
 
-// Call has something done as if a client did it now.
+// Call runs do as an action of a client, now.
 func (w *World) Call(client int, do func(now Clock, to *Effects)) {
 	w.to.client = client
 	do(w.Clock(client), &w.to)
 }
 
-// At has something done at a time.
+// At runs do at a time.
 func (w *World) At(at time.Duration, do func()) {
 	e := w.event(doIt, at)
 	e.do = do
 	w.push(e)
 }
 
-// Publish has a node publish a message, as somebody may who may do nothing else.
+// Publish has a node publish a message, as a client that may only publish can do.
 func (w *World) Publish(node int, channel, text string) {
 	if w.nodes[node].down == 0 {
 		w.publish(node, scriptmodel.Message{Channel: channel, Text: text})
 	}
 }
 
-// Disconnect ends the connections between a client and a node: what is under way has no outcome.
+// Disconnect ends the connections between a client and a node. Pending calls fail with ErrBroken.
 func (w *World) Disconnect(client, node int) { w.breakLinks(client, node, ErrBroken) }
 
-// Run lets everything happen that happens until then, or until nothing is left to happen.
+// Run plays all events up to a time.
 func (w *World) Run(until time.Duration) {
 	for len(w.queue) > 0 && w.queue[0].at <= until {
 		e := w.pop()

@@ -1,5 +1,6 @@
-// Package lockorder checks the order in which the mutexes of the library are taken. TestMutexesAreTakenInOrder, in the
-// simulation, builds the library with a [Mutex] in place of every sync.Mutex, and plays hostile schedules with it.
+// Package lockorder checks the order in which the mutexes of the library are locked.
+// TestMutexesAreTakenInOrder, in the simulation, builds the library with a [Mutex] in place of
+// every sync.Mutex, and plays hostile schedules with it.
 package lockorder
 
 import (
@@ -12,25 +13,26 @@ import (
 	"sync"
 )
 
-// The mutexes, by what they guard.
+// The mutexes, each with the state that it guards.
 type (
 	Subscriptions struct{} // a client's subscriptions
 	Shards        struct{} // the hubs of a cluster
 	Hub           struct{} // a node's subscriptions
 	Call          struct{} // the machine of a call, and its hold
-	RedissonPeers struct{} // what is known of clients of Redisson's
+	RedissonPeers struct{} // which cells have Redisson's clients
 	Renewals      struct{} // the renewals that are queued
 	Retries       struct{} // the pending releases
 	Latch         struct{} // the batch of ids that calls join
-	Client        struct{} // what the locks of a client share
+	Client        struct{} // the state shared by the locks of a client
 	Seen          struct{} // the highest token seen of a lock
 	Health        struct{} // which nodes are down
 	Lane          struct{} // the queue of a lane
-	Servers       struct{} // where a node's connections lead
+	Servers       struct{} // the addresses of a node's connections
 	Single        struct{} // the calls of a node without lanes
 )
 
-// order is the order of the mutexes: whoever holds one takes only later ones, and so never two of a kind.
+// order is the order of the mutexes. A goroutine that holds one may lock only later ones, and so
+// never two of a kind.
 var order = []reflect.Type{
 	reflect.TypeFor[Subscriptions](),
 	reflect.TypeFor[Shards](),
@@ -48,10 +50,11 @@ var order = []reflect.Type{
 	reflect.TypeFor[Single](),
 }
 
-// Mutex is a sync.Mutex that panics if it is taken out of order. T says which one it is. Its zero value is unlocked.
+// Mutex is a sync.Mutex that panics if it is locked out of order. T is one of the types above. The
+// zero value is unlocked.
 type Mutex[T any] struct{ mu sync.Mutex }
 
-// Lock panics if the goroutine holds a mutex that comes later in the order, or another of this kind.
+// Lock panics if the goroutine holds a mutex that is later in the order, or another of this kind.
 func (m *Mutex[T]) Lock() {
 	take(reflect.TypeFor[T]())
 	m.mu.Lock()
@@ -90,7 +93,7 @@ func release(t reflect.Type) {
 	}
 }
 
-// goroutine returns the number of this goroutine, which only a stack trace shows: `goroutine 7 [running]:`.
+// goroutine returns the number of this goroutine, from a stack trace: `goroutine 7 [running]:`.
 func goroutine() int {
 	var room [64]byte
 	_, after, _ := bytes.Cut(room[:runtime.Stack(room[:], false)], []byte(" "))

@@ -24,9 +24,10 @@ var planted = flag.String("planted", "", "plant bugs: all, or a `regular express
 type Bug struct {
 	Name string
 	In   string // "folder Function", "folder Type.Method", or a file of scripts
-	Old  string // the text of one expression or statement of the function; white space does not count
-	New  string // instead of it; empty to leave it out
-	By   []Proof
+	// The text of one expression or statement of the function; white space does not count.
+	Old string
+	New string // its replacement; empty to leave it out
+	By  []Proof
 }
 
 // Proof is a simulation, or tests, which must notice a bug.
@@ -42,8 +43,8 @@ func Seeds(pkg string, seeds int) Proof { return Proof{Package: pkg, Seeds: seed
 // Tests is the proof by the tests of a package.
 func Tests(pkg, run string) Proof { return Proof{Package: pkg, Tests: run} }
 
-// AreCaught fails unless every proof of each bug notices it. Each takes a build of the library, so a plain run only
-// compares the bugs with the code.
+// AreCaught fails unless every proof of each bug notices it. Each proof takes a build of the
+// library, so a plain run only compares the bugs with the code.
 func AreCaught(t *testing.T, bugs []Bug) {
 	var rows []string
 	for _, b := range bugs {
@@ -67,7 +68,8 @@ func AreCaught(t *testing.T, bugs []Bug) {
 	t.Logf("| planted bug | in | caught by |\n|---|---|---|\n%s", strings.Join(rows, "\n"))
 }
 
-// catch runs the proof on the library with a changed file, and returns what has noticed it.
+// catch runs the proof on the library with a changed file, and returns the failed invariant or
+// test.
 func (p Proof) catch(t *testing.T, file, text string) string {
 	bin, err := build(t, p.Package, map[string]string{file: text})
 	if err != nil {

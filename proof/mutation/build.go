@@ -34,8 +34,8 @@ func root(t testing.TB) string {
 	}
 }
 
-// build builds the tests of a package with some of the files of the module replaced, or added. The files are named from the
-// root of the repository, as the package is.
+// build builds the tests of a package with some files of the module replaced, or added. Files and
+// package are named relative to the root of the repository.
 func build(t testing.TB, pkg string, files map[string]string) (bin string, err error) {
 	t.Helper()
 	dir, root := t.TempDir(), root(t)
@@ -64,7 +64,7 @@ func build(t testing.TB, pkg string, files map[string]string) (bin string, err e
 	return bin, nil
 }
 
-// finding is what a simulation has noticed.
+// finding is the first failure of a simulation.
 type finding struct {
 	by   string // an invariant, "hangs" or "panic"; empty for nothing
 	seed int

@@ -21,7 +21,7 @@ import (
 
 var mutations = flag.String("mutations", "", "leave statements out, one at a time: all, or how many, or `files`, separated by commas")
 
-// Mutations leaves out every statement of a package, one at a time, and counts how many of them are noticed.
+// Mutations leaves out every statement of a package, one at a time, and counts the noticed ones.
 type Mutations struct {
 	Of     string   // the package, from the root of the repository
 	Except []string // files of it that the proofs do not use
@@ -46,8 +46,8 @@ func SkipUnlessAsked(t *testing.T) {
 	}
 }
 
-// Score fails if a file has a lower score than the committed one. There is one build for all statements: an environment
-// variable chooses the one to leave out.
+// Score fails if a file has a lower score than the committed one. There is one build for all
+// statements: an environment variable chooses the one to leave out.
 func (m *Mutations) Score(t *testing.T) {
 	all := m.statements(t)
 	bins := make([]string, len(m.By))
@@ -148,7 +148,7 @@ func (m *Mutations) statements(t *testing.T) (all []*statement) {
 	return all
 }
 
-// lists returns the statements of a function that are in the list of a block or a case, nested ones included.
+// lists returns the statements of a function in the list of a block or a case, also nested ones.
 func lists(f *ast.FuncDecl) (all []ast.Stmt) {
 	ast.Inspect(f, func(n ast.Node) bool {
 		var list []ast.Stmt
@@ -184,7 +184,8 @@ const variable = "QUORUMLOCK_MUTATION"
 
 var missing = regexp.MustCompile(`(?m)([\w-]+\.go):(\d+):\d+: missing return`)
 
-// build builds the tests of a package. It marks as skipped the statements without which the package does not compile.
+// build builds the tests of a package. It marks as skipped the statements without which the package
+// does not compile.
 func (m *Mutations) build(t *testing.T, pkg string, all []*statement) (bin string) {
 	for range 20 {
 		bin, err := build(t, pkg, m.sources(t, all))
@@ -224,8 +225,8 @@ func (m *Mutations) skip(t *testing.T, all []*statement, file, line string) {
 	last.skipped = true
 }
 
-// sources returns the files of the package, changed so that each statement runs unless it is the one to leave out. Lines
-// keep their numbers.
+// sources returns the files of the package, changed so that each statement runs unless it is the
+// one to leave out. Lines keep their numbers.
 func (m *Mutations) sources(t *testing.T, all []*statement) map[string]string {
 	files := make(map[string]string)
 	byFile := make(map[string][]*statement)
@@ -243,7 +244,7 @@ func (m *Mutations) sources(t *testing.T, all []*statement) map[string]string {
 		type insertion struct {
 			at    int
 			ends  bool
-			depth int // of two at one place: ends before starts, inner ends first, outer starts first
+			depth int // of two at one place: ends first, inner ends first, outer starts first
 			text  string
 		}
 		var ins []insertion

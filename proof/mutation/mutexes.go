@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/lockorder"
 )
 
-// mutexes says which files of the library have a mutex, and which one of package lockorder it is.
+// mutexes has the files of the library with a mutex, and its type in package lockorder.
 var mutexes = map[string]reflect.Type{
 	"internal/quorum/call.go":          reflect.TypeFor[lockorder.Call](),
 	"internal/quorum/client.go":        reflect.TypeFor[lockorder.Client](),
@@ -34,8 +34,9 @@ var mutexes = map[string]reflect.Type{
 
 var mutex = regexp.MustCompile(`\bsync\.(?:RW)?Mutex\b`)
 
-// TakesMutexesInOrder plays seeds of a simulation with the mutexes of the library replaced by those of package lockorder,
-// and fails if one is taken out of order. A plain run only compares the table with the code.
+// TakesMutexesInOrder plays seeds of a simulation with the mutexes of the library replaced by those
+// of package lockorder, and fails if one is locked out of order. A plain run only compares the
+// table with the code.
 func TakesMutexesInOrder(t *testing.T, pkg string, seeds int) {
 	root, files := root(t), make(map[string]string)
 	for _, folder := range []string{"internal/quorum", "internal/transport"} {

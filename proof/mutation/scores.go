@@ -14,7 +14,7 @@ import (
 
 var update = flag.Bool("scores", false, "write the scores of this run into the committed table")
 
-// table has the committed scores: a line a file, with the number of mutations and the number of noticed ones.
+// table has the committed scores: a line has a file, its mutations and the number of noticed ones.
 const table = "proof/mutation/scores.txt"
 
 // Scores has, by file, how many mutations there were, and how many of them were noticed.
@@ -33,8 +33,8 @@ func (s Scores) Add(file string, noticed bool) {
 	s[file] = f
 }
 
-// Check fails if the share of noticed mutations in a file is smaller than in the committed table. A sample, which is a run that
-// is asked for a number of mutations, is only logged.
+// Check fails if the share of noticed mutations in a file is smaller than in the committed table.
+// The scores of a sample (-mutations with a number) are only logged.
 func (s Scores) Check(t *testing.T, asked string) {
 	t.Helper()
 	committed := readScores(t)

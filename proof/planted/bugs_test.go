@@ -1,7 +1,7 @@
-// Package planted has the planted bugs: what other libraries got wrong, and what this one could. Each must be noticed by
-// its proofs.
+// Package planted has the planted bugs: mistakes of other libraries, and possible ones of this
+// library. The proofs of each must notice it.
 //
-//	go test ./proof/planted -planted all -v              every bug, with what notices it
+//	go test ./proof/planted -planted all -v              every bug, and its finder
 //	go test ./proof/planted -planted 'drift|token' -v    some of them
 package planted
 
@@ -42,7 +42,7 @@ var bugs = []mutation.Bug{
 	bug("an attempt that a refused connection has decided had no quorum", "internal/core Machine.factsOf", "votes || asked && !c.failed", "votes", core(4000)),
 	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400)),
 
-	// Giving back.
+	// Releases.
 	bug("what is granted late is kept", "internal/core Machine.fail", "case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign: do = ReleaseAndLeave", "case c.State == Granted: do = ReleaseAndLeave", wire(400), core(4000)),
 	bug("a straggler is left alone", "internal/core Machine.straggled", "c.stray = c.stray || lost", "_ = c; return", wire(400), core(4000)),
 	bug("one confirmation of a release is enough", "internal/core Machine.Retry", "c.unsure", "false", core(8000)),

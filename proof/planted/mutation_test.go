@@ -6,11 +6,12 @@ import (
 	"github.com/quorumlock/quorumlock/proof/mutation"
 )
 
-// The share of noticed mutations may not fall, file by file:
+// The share of noticed mutations may not fall, file by file. Each command begins with go test
+// ./proof/planted -run Mutations/core:
 //
-//	go test ./proof/planted -run Mutations/core -mutations all -v -timeout 100m     with the survivors
-//	go test ./proof/planted -run Mutations/core -mutations wait.go -v              those of one file
-//	go test ./proof/planted -run Mutations/core -mutations all -scores             writes the scores into proof/mutation/scores.txt
+//	-mutations all -v -timeout 100m    lists the survivors
+//	-mutations wait.go -v              the survivors of one file
+//	-mutations all -scores             writes the scores into proof/mutation/scores.txt
 func TestMutationsAreNoticed(t *testing.T) {
 	mutation.SkipUnlessAsked(t)
 	for name, m := range map[string]mutation.Mutations{

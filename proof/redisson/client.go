@@ -42,10 +42,12 @@ type held struct {
 // Option changes how a client is connected.
 type Option func(*Client)
 
-// Sharded has the client publish and subscribe with SPUBLISH and SSUBSCRIBE, as Redisson does in a cluster of Redis 7.
+// Sharded makes the client publish and subscribe with SPUBLISH and SSUBSCRIBE, as Redisson does in
+// a cluster of Redis 7.
 func Sharded() Option { return func(c *Client) { c.sharded = true } }
 
-// SubscribingAt has the client subscribe at another server, as Redisson does with SubscriptionMode.SLAVE.
+// SubscribingAt makes the client subscribe at another server, as Redisson does with
+// SubscriptionMode.SLAVE.
 func SubscribingAt(r redis.UniversalClient) Option { return func(c *Client) { c.hears = r } }
 
 // New returns a client over a connection pool of its caller's.
@@ -57,7 +59,7 @@ func New(r redis.UniversalClient, opts ...Option) *Client {
 	return c
 }
 
-// Close ends the watchdogs and the subscriptions. What is held stays until its lease ends.
+// Close ends the watchdogs and the subscriptions. Held locks stay until their leases end.
 func (c *Client) Close() {
 	c.mu.Lock()
 	for _, w := range c.renewed {
@@ -91,7 +93,7 @@ type entry struct {
 	ps      *redis.PubSub
 }
 
-// permits is how many messages an entry remembers. More make no difference: each lets one thread try.
+// permits is the number of messages that an entry remembers. More would change nothing.
 const permits = 4096
 
 // subscribe returns when the server has confirmed the subscription.
@@ -143,7 +145,7 @@ func (e *entry) open(c *Client, channel string) {
 	})
 }
 
-// heard takes a message, as a number: 0 lets one thread try, 1 all that wait, and others mean nothing.
+// heard takes a message: 0 lets one thread try, 1 all waiting threads; others are ignored.
 func (e *entry) heard(message string) {
 	var n int
 	if _, err := fmt.Sscanf(message, "%d", &n); err != nil || n != 0 && n != 1 {

@@ -35,7 +35,7 @@ func jvm(t *testing.T, servers []*embedded.Server) []*redisson.Client {
 	return clients
 }
 
-// javaLock is what a test needs of an RLock of one server, and of a RedissonRedLock of several.
+// javaLock is the tested part of an RLock of one server, or of a RedissonRedLock of several.
 type javaLock interface {
 	Lock(context.Context) error
 	Unlock(context.Context)
@@ -74,7 +74,7 @@ func javaLockOf(all []*redisson.Client, name string) javaLock {
 	return redisson.NewRedLock(members...)
 }
 
-// contest is how often each side had a lock for which both contended, and how long the longest waits were.
+// contest has the number of grants and the longest wait of each side of a contended lock.
 type contest struct {
 	java, golang           int
 	javaWorst, golangWorst time.Duration
@@ -138,7 +138,7 @@ func contend(t *testing.T, java []javaLock, golang []quorumlock.Locker, late, ho
 	return c
 }
 
-// skipRace skips a long contest under the race detector. What its goroutines do, shorter tests show.
+// skipRace skips a long contest under the race detector. Shorter tests cover its concurrency.
 func skipRace(t *testing.T) {
 	t.Helper()
 	if locktest.Race {
@@ -160,7 +160,8 @@ func TestJavaAndGoShareALock(t *testing.T) {
 		{"1 and 1 at once", 1, 1, 1, time.Millisecond, 0, nil},
 		{"6 and 6", 6, 6, 1, time.Millisecond, 0, nil},
 		{"6 and 6 for long", 6, 6, 1, 10 * time.Millisecond, 0, nil},
-		{"6 and 2 that are called", 6, 2, 1, time.Millisecond, 0, []quorumlock.Option{quorumlock.WithoutRenewal()}}, // nothing is handed over
+		// Without renewal nothing is handed over.
+		{"6 and 2 that are called", 6, 2, 1, time.Millisecond, 0, []quorumlock.Option{quorumlock.WithoutRenewal()}},
 		{"RedLock", 2, 2, 3, 5 * time.Millisecond, 0, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -189,8 +190,8 @@ func TestJavaAndGoShareALock(t *testing.T) {
 	}
 }
 
-// Nobody tells whoever polls, spins or has a queue of its own that the lock is free; and while it is handed from one Go client to the
-// next, it never is.
+// A client that polls, spins or has its own queue is never notified of a free lock. While Go
+// clients hand the lock over, it is never free.
 func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
 	t.Parallel()
 	skipRace(t)
@@ -200,8 +201,9 @@ func TestJavaClientsThatDoNotListenAreNotStarved(t *testing.T) {
 		worst time.Duration
 	}{
 		"tryLock each ms": {func(c *redisson.Client) javaLock { return polling{single{c.Lock("x")}} }, 0.05, 5 * time.Second},
-		"RSpinLock":       {func(c *redisson.Client) javaLock { return single{c.SpinLock("x")} }, 0.0001, 150 * time.Second}, // 10 s on average
-		"RFairLock":       {func(c *redisson.Client) javaLock { return single{c.FairLock("x")} }, 0.01, 5 * time.Second},
+		// 10 s on average.
+		"RSpinLock": {func(c *redisson.Client) javaLock { return single{c.SpinLock("x")} }, 0.0001, 150 * time.Second},
+		"RFairLock": {func(c *redisson.Client) javaLock { return single{c.FairLock("x")} }, 0.01, 5 * time.Second},
 	} {
 		if tt.worst > locktest.Thorough(time.Hour, time.Minute) {
 			continue
@@ -253,7 +255,8 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 				}
 				got := make(chan *quorumlock.Lease)
 				go func() { got <- locktest.MustLock(t, c[1].Mutex("x")) }()
-				if time.Sleep(200 * time.Millisecond); !leaves { // otherwise the second finds out by itself after a while
+				// If the first waiter leaves, the second notices by itself after a while.
+				if time.Sleep(200 * time.Millisecond); !leaves {
 					time.Sleep(5 * time.Second)
 				}
 				released := time.Now()
@@ -269,7 +272,8 @@ func TestReleaseByRedissonIsNoticed(t *testing.T) {
 	}
 }
 
-// Where no client of Redisson's is met, nobody listens to its channel. Where one was, that ends after a while.
+// Without Redisson's clients, no Go client listens to their channel. After one was seen, it does
+// for a while.
 func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -306,7 +310,8 @@ func TestOnlyThoseWhoMeetRedissonListenToIt(t *testing.T) {
 	})
 }
 
-// A thread that waits for a fair lock of Redisson's hears a release even if no Go client has met one.
+// A thread that waits for Redisson's fair lock hears a release of a Go client that has seen no
+// peer.
 func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -327,7 +332,8 @@ func TestAFairLockHearsAReleaseOfAGoClientThatHasNotMetIt(t *testing.T) {
 	})
 }
 
-// Redisson's fenced lock does not make the counter last longer, so the counter of a lock that both use lasts by itself.
+// Redisson's fenced lock does not extend the TTL of the counter, so the counter of a shared lock
+// must last by itself.
 func TestFencingTokensOutliveDaysOfJavaAlone(t *testing.T) {
 	t.Parallel()
 	t.Run("a counter that Java made", func(t *testing.T) { tokensOutliveDaysOfJavaAlone(t, false) })
@@ -351,7 +357,7 @@ func tokensOutliveDaysOfJavaAlone(t *testing.T, goIsFirst bool) {
 		lease := <-got
 		locktest.MustUnlock(t, lease)
 		time.Sleep(5 * time.Hour)
-		lease = locktest.MustLock(t, c[1].Mutex("x")) // which has met no Java lately
+		lease = locktest.MustLock(t, c[1].Mutex("x")) // this client has seen no peer lately
 		locktest.MustUnlock(t, lease)
 		last := lease.Token()
 		for range 10 {

@@ -1,8 +1,9 @@
-// Package redisson behaves on the wire as the locks of Redisson, the Java client, do: the same keys, the same fields, what its
-// scripts read and write, and when it subscribes, tries again and waits. Tests use it as the Java half of a mixed fleet.
+// Package redisson behaves on the wire like the locks of Redisson, the Java client: the same keys,
+// fields, scripts, subscriptions, retries and waits. Tests use it as the Java half of a mixed
+// fleet.
 //
-// A [Client] is one JVM. All of its threads that wait for one lock share a subscription and a semaphore: a message lets one of
-// them try. A lock object is bound to a thread: see [Lock.Thread].
+// A [Client] is one JVM. Its threads that wait for one lock share a subscription and a semaphore: a
+// message lets one of them try. A lock object is bound to a thread: see [Lock.Thread].
 //
 // The model covers these classes, as of 2026: RedissonLock, RedissonFairLock, RedissonSpinLock,
 // RedissonReadLock, RedissonWriteLock, RedissonFencedLock, RedissonMultiLock and RedissonRedLock.

@@ -20,7 +20,7 @@ import (
 // goKind is a kind of this library. An election is a mutex.
 type goKind struct {
 	take   func(t *testing.T, c *redlock.Client) *quorumlock.Lease // nil for a latch
-	sorted bool                                                    // its key is a sorted set, and not a hash
+	sorted bool                                                    // its key is a sorted set
 }
 
 var goKinds = map[string]goKind{
@@ -59,14 +59,14 @@ func tried(lease *quorumlock.Lease, err error) error {
 	return err
 }
 
-// javaCall is a call of Redisson's. Those that return nothing return true.
+// javaCall is a call of Redisson's. Calls without a result return true.
 type javaCall func(ctx context.Context, c *redisson.Client) (bool, error)
 
 // javaKind is a kind of Redisson's.
 type javaKind struct {
 	make  javaCall   // acquires, or puts permits or a count; false if something is there
 	uses  []javaCall // other calls that write
-	is    string     // what its key is: a lock, a read-write lock, a string or a group
+	is    string     // the kind of its key: a lock, a read-write lock, a string or a group
 	tries bool       // make only looks whether there is a key
 	force javaCall
 }
@@ -220,7 +220,7 @@ func TestNoKindOfGosEntersOneOfRedissons(t *testing.T) {
 							t.Errorf("ForceUnlock: %v, want %v", err, want)
 						}
 					}
-					time.Sleep(time.Second) // for what is given back
+					time.Sleep(time.Second) // for pending releases
 					if after := stored(servers[0].Redis); after != before {
 						t.Errorf("it changed\n%s\nto\n%s", before, after)
 					}
@@ -230,8 +230,8 @@ func TestNoKindOfGosEntersOneOfRedissons(t *testing.T) {
 	}
 }
 
-// A lock of a group of values enters the hash of a Go lock or latch, since it looks only at its own fields. Neither takes anything from
-// the other.
+// A lock of a group of values enters the hash of a Go lock or latch, since it looks only at its own
+// fields. Neither takes anything from the other.
 func TestALockOfAGroupEntersAndTakesNothing(t *testing.T) {
 	t.Parallel()
 	for ours, g := range goKinds {

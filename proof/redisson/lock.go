@@ -71,7 +71,8 @@ func (l *Lock) field() string { return l.threadName() + l.kind.field }
 // fairWait is for how long a thread waits for a fair lock before it counts as dead.
 const fairWait = 5 * time.Minute
 
-// attempt runs the script once, to its end: a grant whose reply is not read would last for the lease. once says that the thread does not wait: a fair lock does not queue it.
+// attempt runs the script once, to its end: a grant with an unread reply would last for the lease.
+// once means that the thread does not wait: a fair lock does not queue it.
 func (l *Lock) attempt(ctx context.Context, lease time.Duration, once bool) (granted bool, ttl time.Duration, err error) {
 	keys, args := []string{l.name}, []any{lease.Milliseconds(), l.field()}
 	switch l.kind {
@@ -103,7 +104,7 @@ func (l *Lock) timeouts() string {
 	return prefixed("", l.name)[1:] + ":" + l.threadName() + ":rwlock_timeout"
 }
 
-// lease is what a lock is acquired for: the watchdog's time if none is given.
+// lease returns the lease of an acquire: the watchdog's time if none is given.
 func (l *Lock) lease(given time.Duration) time.Duration {
 	if given > 0 {
 		return given
@@ -140,8 +141,8 @@ func (l *Lock) TryLockFor(ctx context.Context, wait, lease time.Duration) (bool,
 	return l.wait(ctx, max(wait, 0), lease)
 }
 
-// wait tries, subscribes, and tries again after each message, or when the time that a refusal gave is over. A wait below 0 has no
-// end.
+// wait tries, subscribes, and tries again after each message, or after the time given by a refusal.
+// A negative wait has no end.
 func (l *Lock) wait(ctx context.Context, wait, lease time.Duration) (bool, error) {
 	began := time.Now()
 	late := func() bool { return wait >= 0 && time.Since(began) >= wait }

@@ -23,7 +23,7 @@ type shared struct {
 	delay        time.Duration
 	atOnce       bool // Redisson releases the members at the same time
 	first        bool // Redisson locks only the first member
-	fresh        bool // nobody has locked before, so no node has a token counter
+	fresh        bool // no earlier locks, so no node has a token counter
 	opts         []quorumlock.Option
 }
 
@@ -76,7 +76,8 @@ func (s shared) run(t *testing.T) (c contest) {
 	return c
 }
 
-// A RedissonMultiLock keeps its first member while it waits for the next. Java and Go share it, and lose little time.
+// A RedissonMultiLock keeps its first member while it waits for the next. Java and Go share the
+// lock, and lose little time.
 func TestJavaAndGoShareAMultiLock(t *testing.T) {
 	t.Parallel()
 	skipRace(t)
@@ -110,7 +111,8 @@ func TestJavaAndGoShareAMultiLock(t *testing.T) {
 	}
 }
 
-// Only a lock that needs each of several cells has one of them handed over alone: the one that Redisson releases first.
+// Only a lock that needs each of several cells gets one of them handed over alone: the one that
+// Redisson releases first.
 func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -144,7 +146,9 @@ func TestOnlyALockOfSeveralMembersTakesTheFirstAlone(t *testing.T) {
 				})
 				last, learned := locktest.MustLock(t, lock), false
 				locktest.MustUnlock(t, last)
-				for range 24 { // until a handover shows that the node has a token counter, the waiter also tries the other way
+				// Until a handover shows that the node has a token counter, the waiter tries both
+				// ways.
+				for range 24 {
 					for _, l := range java {
 						if err := l.Lock(t.Context()); err != nil {
 							t.Fatal(err)

@@ -8,7 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Semaphore is an RSemaphore or, if it is expirable, an RPermitExpirableSemaphore. Both keep the free permits as a string.
+// Semaphore is an RSemaphore or, if it is expirable, an RPermitExpirableSemaphore. Both keep the
+// free permits as a string.
 type Semaphore struct {
 	client    *Client
 	name      string
@@ -82,7 +83,8 @@ func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	return nil
 }
 
-// GroupLock is a lock of some values of a group, which are fields of one hash: getMultiLock(group, values).
+// GroupLock locks some values of a group, which are fields of one hash: getMultiLock(group,
+// values).
 type GroupLock struct {
 	client        *Client
 	group, thread string

@@ -2,7 +2,7 @@ package redisson
 
 import "github.com/redis/go-redis/v9"
 
-// kind is what the classes of locks differ in.
+// kind has the differences between the classes of locks.
 type kind struct {
 	try, unlock, renew *redis.Script
 
@@ -12,9 +12,10 @@ type kind struct {
 	mode    string                   // of a read-write lock
 }
 
-// The replies: of a try, nil if it was granted and otherwise a PTTL; of an unlock, 1 if the lock is free, 0 if entries are left,
-// nil if the thread has none. ARGV[1] is the lease in ms, ARGV[2] the field of the thread. An unlock also has in KEYS[2] the
-// channel and in KEYS[3] the latch of the request, whose time is ARGV[4]; ARGV[3] is the message.
+// The replies. Of a try: nil if it was granted, else a PTTL. Of an unlock: 1 if the lock is free, 0
+// if entries are left, nil if the thread has none. ARGV[1] is the lease in ms, ARGV[2] the field of
+// the thread. An unlock also has in KEYS[2] the channel, and in KEYS[3] the latch of the request,
+// with TTL ARGV[4]; ARGV[3] is the message.
 const (
 	tryLock = `
 if redis.call('exists', KEYS[1]) == 1 and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then
@@ -46,8 +47,8 @@ if redis.call('hexists', KEYS[1], ARGV[2]) == 0 then return 0 end
 redis.call('pexpire', KEYS[1], ARGV[1])
 return 1`
 
-	// A fair lock. KEYS[2] has the threads that wait, KEYS[3] their time-outs; ARGV[3] is for how long a thread waits, ARGV[4] the
-	// time of the client.
+	// A fair lock. KEYS[2] has the waiting threads, KEYS[3] their time-outs; ARGV[3] is the longest
+	// wait of a thread, ARGV[4] the time of the client.
 	stale = `
 while true do
   local first = redis.call('lindex', KEYS[%[1]d], 0)
@@ -111,8 +112,8 @@ end
 redis.call('zrem', KEYS[2], ARGV[1])
 redis.call('lrem', KEYS[1], 0, ARGV[1])`
 
-	// A read-write lock: the field mode is read or write. Each entry of a reader has a key of its own, KEYS[2] followed by its
-	// number.
+	// A read-write lock: the field mode is read or write. Each entry of a reader has its own key:
+	// KEYS[2] followed by its number.
 	tryRead = `
 local mode = redis.call('hget', KEYS[1], 'mode')
 if mode and mode ~= 'read' and not (mode == 'write' and redis.call('hexists', KEYS[1], ARGV[2] .. ':write') == 1) then
@@ -191,14 +192,15 @@ redis.call('hincrby', KEYS[1], ARGV[2], 1)
 redis.call('pexpire', KEYS[1], ARGV[1])
 return nil`
 
-	// A forceUnlock. ARGV[3] is the mode of a read-write lock; empty for others, which delete any key.
+	// A forceUnlock. ARGV[3] is the mode of a read-write lock; empty for others, which delete any
+	// key.
 	forceUnlock = `
 if ARGV[3] ~= '' and redis.call('hget', KEYS[1], 'mode') ~= ARGV[3] or redis.call('del', KEYS[1]) == 0 then return 0 end
 redis.call(ARGV[2], KEYS[2], ARGV[1])
 return 1`
 
-	// A semaphore: KEYS[1] has the free permits, KEYS[2] is the channel, KEYS[3] has the permits that expire. The last argument is the
-	// command that publishes.
+	// A semaphore: KEYS[1] has the free permits, KEYS[2] is the channel, KEYS[3] has the permits
+	// that expire. The last argument is the command that publishes.
 	trySetPermits = `
 if redis.call('get', KEYS[1]) then return 0 end
 redis.call('set', KEYS[1], ARGV[1])
@@ -236,7 +238,8 @@ local left = redis.call('decr', KEYS[1])
 if left <= 0 then redis.call('del', KEYS[1]) end
 if left == 0 then redis.call(ARGV[1], KEYS[2], 0) end`
 
-	// A lock of values of a group. ARGV[1] is the lease, ARGV[2] the time of the client, ARGV[3] the thread.
+	// A lock of values of a group. ARGV[1] is the lease, ARGV[2] the client's time, ARGV[3] the
+	// thread.
 	tryGroup = `
 local left = redis.call('pttl', KEYS[1])
 for i = 4, #ARGV do

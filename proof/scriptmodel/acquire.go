@@ -162,7 +162,7 @@ func isRedissons(owner string) bool {
 
 var redissons = regexp.MustCompile(`^[0-9A-Fa-f]+(-[0-9A-Fa-f]+){4}:[0-9]+$`)
 
-// isHold reports whether a field of the lock's hash may be an owner and its count, or until when it shares the lock.
+// isHold reports whether a field of the lock's hash may be an owner with its count or share's end.
 func isHold(f Field) bool {
 	if f.Value == "" || len(f.Value) > 15 || decimal(f.Value) != f.Value || word(f.Name) != f.Name {
 		return false

@@ -19,10 +19,10 @@ var (
 	from     = flag.Uint64("from", 1, "the first seed")
 )
 
-// perSequence is how many commands are played before both sides start over.
+// perSequence is the number of commands after which both sides start over.
 const perSequence = 60
 
-// The model does what the scripts do, to the byte.
+// The model agrees with the scripts, to the byte.
 func TestModelAgreesWithTheScripts(t *testing.T) {
 	compare(t, newLua(t), &model{eager: true}, *commands)
 }
@@ -71,7 +71,7 @@ func start(real side, m *model, at scriptmodel.Time) {
 
 var theirs, ours []byte
 
-// step plays a command to both sides and says where they differ.
+// step plays a command to both sides and returns their difference.
 func step(real side, m *model, c command) string {
 	reply, told := c.play(real)
 	reply2, told2 := c.play(m)
@@ -91,7 +91,8 @@ func step(real side, m *model, c command) string {
 	return ""
 }
 
-// bothNoLock reports whether both name a field that makes the key no lock: which one they find first depends on the server.
+// bothNoLock reports whether both replies name a field that makes the key no lock. The server
+// decides which one comes first.
 func bothNoLock(m *model, c command, replies ...[]byte) bool {
 	if c.call == nil {
 		return false
@@ -106,7 +107,8 @@ func bothNoLock(m *model, c command, replies ...[]byte) bool {
 	return true
 }
 
-// inOrder sorts the fields of the lock, which an inspection begins with: a server lists them in an order of its own.
+// inOrder sorts the fields of the lock, which begin the reply of an inspection: each server has its
+// own order.
 func inOrder(reply []byte) []byte {
 	words := strings.Split(string(reply), "\r\n")
 	if len(words) < 2 || words[0] != "*7" {
@@ -124,7 +126,7 @@ func inOrder(reply []byte) []byte {
 	return fmt.Append(nil, fields, words[2+2*n:])
 }
 
-// shrink takes away from a sequence what it does not need to make the sides differ.
+// shrink removes the commands of a sequence that its difference does not need.
 func shrink(real side, m *model, sequence []command, differs string) ([]command, string) {
 	replay := func(s []command) string {
 		start(real, m, sequence[0].at)

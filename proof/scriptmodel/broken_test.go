@@ -21,8 +21,8 @@ var (
 	budget = flag.Int("budget", 300_000, "how many commands may pass until a broken line is noticed")
 )
 
-// The share of broken lines that the comparison notices may not fall: so the commands reach every line, and both sides of every
-// comparison. Most of the changes that are not noticed have no visible effect.
+// The share of broken lines that the comparison notices may not fall. So the commands reach every
+// line, and both sides of every comparison. Most unnoticed changes have no visible effect.
 func TestBrokenScriptsAreNoticed(t *testing.T) {
 	if *breaks == "" {
 		t.Skip("-broken all breaks each line of the scripts")
@@ -48,7 +48,8 @@ func TestBrokenScriptsAreNoticed(t *testing.T) {
 func notice(real *lua, m *model, budget int) int {
 	played := 0
 	for s := uint64(1); played < budget; s++ {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a broken loop may not end
+		// A broken loop may not end.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		real.in.SetContext(ctx)
 		sequence, differs := play(real, m, s)
 		cancel()
@@ -123,7 +124,7 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// part is what a line is made of: a string, a number, a word or a sign.
+// part is a token of a line: a string, a number, a word or a sign.
 var part = regexp.MustCompile(`'[^']*'|[A-Za-z_][A-Za-z_0-9.]*|\d+|==|~=|<=|>=|\.\.|\S`)
 
 var (
@@ -158,7 +159,7 @@ func breakLine(line string) (broken []string) {
 	return broken
 }
 
-// breakPart returns what else could stand there.
+// breakPart returns the possible replacements of a token.
 func breakPart(p string) []string {
 	if n, err := strconv.Atoi(p); err == nil {
 		return []string{strconv.Itoa(n + 1), strconv.Itoa(n - 1)}

@@ -8,12 +8,12 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// command is one step of a sequence: a call, or what happens to the server. It says all that it needs, so that it
-// stays what it is when the commands before it are taken away.
+// command is one step of a sequence: a call, or an event of the server. It is self-contained, so
+// that it does not change when earlier commands are removed.
 type command struct {
-	at   scriptmodel.Time // what the clock shows
+	at   scriptmodel.Time // the time by the clock
 	does string
-	call *wire.Call // nil if something happens to the server
+	call *wire.Call // nil for an event of the server
 	set  *setting
 	do   func(side)
 }

@@ -13,24 +13,25 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// generator makes up the commands of one sequence, one after another. It looks at the state that the model is in,
-// and often chooses what is close to a border: who holds, who is first, the ms at which something ends.
+// generator makes up the commands of one sequence, one after another. It looks at the state of the
+// model, and often chooses values close to a border: a holder, the first waiter, the ms of an end.
 type generator struct {
 	*rand.Rand
 	model  *model
 	now    scriptmodel.Time
 	names  []string
-	name   string           // of the lock that the next command is about
-	wild   float64          // how often something happens that no client of this library does
+	name   string           // of the lock of the next command
+	wild   float64          // share of events that no client of this library causes
 	stamp  int              // of histories
-	crowds bool             // long queues are among what happens
-	shares float64          // how often a call is one of those that share the lock
-	slots  float64          // how often a call is one on a semaphore
-	follow func() wire.Call // what is likely next
+	crowds bool             // some queues are long
+	shares float64          // share of calls that share the lock
+	slots  float64          // share of calls on a semaphore
+	follow func() wire.Call // the likely next call
 	set    setting
 }
 
-// epoch is no round number: some servers show a score of many zeros as 1.79e+15, others in digits.
+// epoch is no round number: some servers show a score with many zeros as 1.79e+15, others in
+// digits.
 const epoch scriptmodel.Time = 1_790_000_000_123_457
 
 func newGenerator(seed uint64, m *model) *generator {
@@ -222,8 +223,8 @@ func (g *generator) entry() wire.Entry {
 	return e
 }
 
-// hint is close to the node's clock, close to 59 minutes of it, close to where a minute of the counter or an hour of the clock begins
-// or ends, or anything.
+// hint is close to the node's clock, close to 59 minutes from it, close to a border of a minute of
+// the counter or an hour of the clock, or any number.
 func (g *generator) hint() uint64 {
 	switch p := g.Float64(); {
 	case p < 0.4:
@@ -419,7 +420,8 @@ func (g *generator) garbled(s string) string {
 	case 2:
 		words = slices.Delete(words, i, i+1)
 	case 3:
-		words = slices.Insert(words, min(max(i, 3), len(words)), "7") // a ticket would be too long a time
+		// As a ticket, the number would be too long a time.
+		words = slices.Insert(words, min(max(i, 3), len(words)), "7")
 	case 4:
 		words[i] += pick(g, "\t", "\n", "\v", "\f", "\r") + "7"
 	default:
@@ -428,7 +430,7 @@ func (g *generator) garbled(s string) string {
 	return strings.Join(words, " ")
 }
 
-// happening is something that happens to a server.
+// happening is an event of the server.
 func (g *generator) happening() command {
 	set := g.set
 	what := g.IntN(10)

@@ -56,7 +56,7 @@ func (n *Node) passOn() wire.Reply {
 		}
 		counted := int64(0)
 		if late {
-			counted = 1
+			counted = int64(last)
 		}
 		return wire.Reply{Value: []any{int64(3), counted, who}}
 	}
@@ -96,7 +96,8 @@ func (n *Node) raise() wire.Reply {
 	return wire.Integer(1)
 }
 
-// replaceCounter gives the counter a value. It is kept for ms, or for as long as it was to be kept before.
+// replaceCounter sets the counter. The counter is kept for ms, or for its former TTL if that is
+// longer.
 func (n *Node) replaceCounter(value string, ms float64) {
 	if left := n.pttl(n.token); left == -1 {
 		n.token.set(value)

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Lua's numbers are float64s, so those here are, too: sums beyond 2^53 are rounded alike.
+// Lua's numbers are float64s, so these are, too: sums beyond 2^53 are rounded alike.
 
-// noNumber is what Lua says if a script compares or counts with something that is no number.
+// noNumber is Lua's error if a script compares or computes with a value that is not a number.
 const noNumber failure = "ERR attempt to compute with a value that is not a number"
 
-// text returns ARGV[i], and "" for what is missing.
+// text returns ARGV[i], and "" for a missing one.
 func (n *Node) text(i int) string {
 	if i > len(n.args) {
 		return ""
@@ -21,7 +21,7 @@ func (n *Node) text(i int) string {
 // number returns ARGV[i] in a sum.
 func (n *Node) number(i int) float64 { return must(tonumber(n.args[i-1])) }
 
-// whole returns ARGV[i] as a command takes it that wants an integer.
+// whole returns ARGV[i] as a command reads an integer.
 func (n *Node) whole(i int) int64 { return integer(n.args[i-1]) }
 
 func must(v float64, ok bool) float64 {
@@ -34,7 +34,7 @@ func must(v float64, ok bool) float64 {
 // clock returns the time in ms, as the function of this name in queue.lua does.
 func (n *Node) clock() float64 { return float64(n.now.ms()) }
 
-// digits reads what is nothing but digits, and few enough to be exact.
+// digits reads a string of digits, short enough to be exact.
 func digits(s string) (float64, bool) {
 	if len(s) == 0 || len(s) > 15 {
 		return 0, false

@@ -22,7 +22,7 @@ type lua struct {
 	now     scriptmodel.Time
 	set     setting
 	told    []scriptmodel.Message
-	instead map[*wire.Script]string // what is run instead of a script: a broken one
+	instead map[*wire.Script]string // broken scripts, by the original
 }
 
 func newLua(t *testing.T) *lua {

@@ -12,7 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// mischief writes to a lock's keys what no script has written: as a Redisson client may, or somebody who uses the same names.
+// mischief writes values to a lock's keys that no script has written: as a Redisson client may, or
+// another user of the same names.
 func (g *generator) mischief() command {
 	key, v := g.name, scriptmodel.Value{}
 	field := func(name, value string) { v.Fields = append(v.Fields, scriptmodel.Field{Name: name, Value: value}) }
@@ -108,7 +109,8 @@ func (g *generator) mischief() command {
 			field("some", "field")
 		}
 	}
-	if g.model.fixed != nil && key == wire.TokenKey(g.name) && g.chance(0.3) { // miniredis's Lua reads these in another way
+	// Miniredis's Lua reads these in another way.
+	if g.model.fixed != nil && key == wire.TokenKey(g.name) && g.chance(0.3) {
 		v.Text, v.Fields = pick(g, "1e3", "1e300", "nan", "999999999999999999", "1_000", "0e0", "-0", " \v7"), nil
 	}
 	if g.chance(0.8) {
@@ -118,7 +120,7 @@ func (g *generator) mischief() command {
 }
 
 func put(key string, v scriptmodel.Value) command {
-	if len(v.Fields) > 1 { // a server may list them in an order of its own
+	if len(v.Fields) > 1 { // a server may list them in its own order
 		slices.SortFunc(v.Fields, func(a, b scriptmodel.Field) int {
 			if a.Name < b.Name {
 				return -1
@@ -217,8 +219,8 @@ func (g *generator) strayEntry() command {
 	return put(key, v)
 }
 
-// leftFree is a queue during the time that open.lua leaves to strangers: nobody is the first. A waiter that was called is likely to
-// leave, or to give something back.
+// leftFree is a queue during the time that open.lua leaves to peers: no waiter is the first. A
+// called waiter is likely to leave, or to release.
 func (g *generator) leftFree() command {
 	name, waiter, ms := g.name, quorumlock.Owner("c0:1"), int64(g.now/1000)
 	g.follow = func() wire.Call {
@@ -233,7 +235,7 @@ func (g *generator) leftFree() command {
 	}
 	expires := ms + 5000
 	var hold scriptmodel.Value
-	if g.chance(0.4) { // a stranger came in time
+	if g.chance(0.4) { // a peer came in time
 		hold = scriptmodel.Value{Fields: []scriptmodel.Field{{Name: "8743c9c0-0795-4907-87fd-6c719a6b4586:41", Value: "1"}}, Expires: expires}
 	}
 	queue, entries := scriptmodel.Value{Expires: expires}, scriptmodel.Value{Expires: expires}
@@ -256,8 +258,8 @@ func (g *generator) leftFree() command {
 	}}
 }
 
-// strayHeir is a lock that is held and has one waiter, of whom something strange is stored. The next call is likely to be
-// the release, which would hand the lock over.
+// strayHeir is a lock that is held and has one waiter, with a strange entry. The next call is
+// likely to be the release, which would hand the lock over.
 func (g *generator) strayHeir() command {
 	name, holder, waiter, ms := g.name, quorumlock.Owner("c9:1.0"), "c0:1", int64(g.now/1000)
 	g.follow = func() wire.Call {
@@ -294,8 +296,8 @@ func (g *generator) strayHeir() command {
 	}}
 }
 
-// twins is a lock that a reader shares with a waiter's successors, each from another address of this server. The next call is the
-// reader's release, which may hand the lock to the waiter.
+// twins is a lock that a reader shares with a waiter's successors, each from another address of
+// this server. The next call is the reader's release, which may hand the lock to the waiter.
 func (g *generator) twins() command {
 	name, ms, holder, waiter := g.name, int64(g.now/1000), quorumlock.Owner("c9:1.0"), "c0:1"
 	g.follow = func() wire.Call {
@@ -323,8 +325,8 @@ func (g *generator) twins() command {
 	}}
 }
 
-// throng is a lock that many share, some of whom were handed it in their turn. Often somebody waits to have it alone. The next call
-// is likely to be the next attempt of one of those.
+// throng is a lock with many sharers, some of whom were handed it in their turn. Often a caller
+// waits to have it alone. The next call is likely to be the next attempt of one of those.
 func (g *generator) throng() command {
 	name, ms := g.name, int64(g.now/1000)
 	expires := ms + 5000
@@ -345,7 +347,8 @@ func (g *generator) throng() command {
 	if lock.Expires = until + pick[int64](g, 0, 0, 0, 1, 2); lock.Expires <= ms {
 		lock.Expires = expires
 	}
-	if n == 1 && g.chance(0.5) || g.chance(g.wild) { // with one owner, this and the mode are all that a release leaves
+	// With one owner, a release leaves only this and the mode.
+	if n == 1 && g.chance(0.5) || g.chance(g.wild) {
 		lock.Fields = append(lock.Fields, scriptmodel.Field{Name: "c8:1.0", Value: pick(g, "10000000000000", "1234567890123456", fmt.Sprint("x", ms+9000), fmt.Sprint(ms+9000, "x"))})
 	}
 	slices.SortFunc(lock.Fields, func(a, b scriptmodel.Field) int { return strings.Compare(a.Name, b.Name) })

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Time is what the clock of a node shows, in µs since 1970. It must not be negative.
+// Time is the time by the clock of a node, in µs since 1970. It must not be negative.
 type Time int64
 
 // Add returns the time that is d later. It rounds d down to a µs.
@@ -17,7 +17,7 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d/time.Microsecond) }
 // ms returns the whole milliseconds since 1970.
 func (t Time) ms() int64 { return int64(t / 1000) }
 
-// Message is a message that a script has published. Nobody needs to hear it.
+// Message is a message that a script has published, perhaps to no subscriber.
 type Message struct {
 	Channel, Text string
 }
@@ -25,26 +25,27 @@ type Message struct {
 // NoHistory is the former replication ID of a server that was never a replica.
 const NoHistory = "0000000000000000000000000000000000000000"
 
-// Info is what the restart guard reads in INFO.
+// Info has the fields of INFO that the restart guard reads.
 type Info struct {
 	Denied  bool   // the user may not ask for it
 	Started Time   // when the server was started, by its clock
 	History string // master_replid: the ID of the history that the server writes
-	Former  string // master_replid2: the ID of the history that it went on from; NoHistory if there is none
-	Foreign bool   // the server has none of these fields
+	// master_replid2: the ID of the history before that; NoHistory if there is none.
+	Former  string
+	Foreign bool // the server has none of these fields
 }
 
-// Node is the state of one Redis server, as the scripts see it. The zero value is not usable: call New. It is not
-// safe for concurrent use.
+// Node is the state of one Redis server, as the scripts see it. The zero value is not usable: call
+// New. It is not safe for concurrent use.
 type Node struct {
 	Info Info
-	// Receivers counts the subscribers of each channel. A release hands the lock over only if nobody has
-	// subscribed to the lock's unlock channel, as Redisson's clients do.
+	// Receivers counts the subscribers of each channel. A release hands the lock over only if no
+	// client has subscribed to the lock's unlock channel, as Redisson's clients do.
 	Receivers map[string]int
-	// Mute says that the user may not publish.
+	// Mute means that the user may not publish.
 	Mute bool
-	// Eager makes a key expire in the millisecond of its deadline, as miniredis does. Redis keeps it until that
-	// millisecond is over.
+	// Eager makes a key expire in the millisecond of its deadline, as in miniredis. Redis keeps it
+	// until that millisecond is over.
 	Eager bool
 
 	keys  map[string]*key
@@ -103,18 +104,19 @@ var (
 
 var errUnknown = errors.New("NOSCRIPT the model has no such script")
 
-// failure is an error that ends a script. What the script has written before stays.
+// failure is an error that ends a script. Earlier writes of the script stay.
 type failure string
 
 func (f failure) Error() string { return string(f) }
 
-// Run runs one call at the time now. It returns the reply, with the same types of values that a client reads from
-// Redis, and what was published, in order. The messages are valid until the next Run.
+// Run runs one call at the time now. It returns the reply, with the types of values that a client
+// reads from Redis, and the published messages, in order. The messages are valid until the next
+// Run.
 func (n *Node) Run(now Time, c wire.Call) (reply wire.Reply, told []Message) {
 	return n.Do(now, &c)
 }
 
-// Do is Run for a call that is not to be copied.
+// Do is Run without a copy of the call.
 func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 	n.now = now
 	n.read(c)
@@ -194,7 +196,7 @@ func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 	return reply, n.messages
 }
 
-// read reads the arguments of a call, and whose they are.
+// read reads the arguments of a call, and the name of its lock.
 func (n *Node) read(c *wire.Call) {
 	if n.name = ""; c.KeyCount() > 0 {
 		n.name = c.Lock()
@@ -204,7 +206,8 @@ func (n *Node) read(c *wire.Call) {
 		n.words = c.AppendArg(n.words, i)
 		n.ends = append(n.ends, len(n.words))
 	}
-	if some := 1024; n.spoken.Cap()-n.spoken.Len() < len(n.words) { // one string for the arguments of many calls
+	// One string has the arguments of many calls.
+	if some := 1024; n.spoken.Cap()-n.spoken.Len() < len(n.words) {
 		n.spoken = strings.Builder{}
 		n.spoken.Grow(max(some, len(n.words)))
 	}
@@ -218,7 +221,7 @@ func (n *Node) read(c *wire.Call) {
 	}
 }
 
-// open looks up the keys of a script that knows the queue. Leave and ForceRelease have no token.
+// open looks up the keys of a script that uses the queue. Leave and ForceRelease have no token.
 func (n *Node) open(c *wire.Call) {
 	at := n.placesOf(n.name)
 	n.lock, n.queue, n.entries, n.token = n.fresh(at.lock), n.fresh(at.queue), n.fresh(at.entries), nil
@@ -246,7 +249,8 @@ func (n *Node) placesOf(lock string) *places {
 	return at
 }
 
-// publish tells the subscribers of a channel, and returns how many there are; -1 if the user may not publish.
+// publish sends a message to the subscribers of a channel, and returns their number; -1 if the user
+// may not publish.
 func (n *Node) publish(channel, text string) int {
 	if n.Mute {
 		return -1

@@ -110,7 +110,8 @@ func BenchmarkAcquireAndRelease(b *testing.B) {
 	}
 }
 
-// The holder releases, the first of nine waiters is handed the lock, and the former holder queues again.
+// The holder releases, the first of nine waiters is handed the lock, and the former holder queues
+// again.
 func BenchmarkHandoff(b *testing.B) {
 	n := scriptmodel.New(epoch)
 	now := epoch
@@ -135,6 +136,6 @@ func BenchmarkHandoff(b *testing.B) {
 			b.Fatal(left, held, err, i)
 		}
 		n.Run(now, joins[i])
-		i = 1 - i // whoever has the lower ticket of the two
+		i = 1 - i // the one with the lower ticket
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// What queue.lua calls by these names, in ms.
+// The constants of queue.lua with these names. Times are in ms.
 const (
 	claim     = 1000
 	patience  = 650
@@ -22,7 +22,8 @@ const (
 	stretched = 2500
 )
 
-// The functions of queue.lua and of the files that are included after it. A waiter of "" stands for nil.
+// The functions of queue.lua and of the files that are included after it. A waiter of "" stands for
+// nil.
 
 func (n *Node) culprit(field string) string {
 	switch mode, ok := n.lock.hget("mode"); {
@@ -70,7 +71,7 @@ func (n *Node) look() (held []Field, shared bool) {
 
 func (n *Node) looks(fields int) bool { return int(n.now%1000000)%fields < few }
 
-// refusal is the reply of a refusal. It tells a waiter its position and the node's clock.
+// refusal is the reply of a refusal. It has a waiter's position and the node's clock.
 func (n *Node) refusal(status, ms int64, waiter, who string) wire.Reply {
 	if waiter == "" {
 		return wire.Reply{Value: []any{status, ms, int64(-1), who}}
@@ -231,7 +232,8 @@ func isNobody(stored string) bool {
 	return first != "" && strings.HasPrefix(stored[len(first):], " 0")
 }
 
-// leads reports whether a waiter is the first in the queue, or the first behind nobody.
+// leads reports whether a waiter is the first in the queue, or the first behind an entry for 0
+// callers.
 func (n *Node) leads(waiter string) bool {
 	first := n.queue.first()
 	return first == waiter || n.queue.zrank(waiter) == 1 && isNobody(n.stored(first).stored)
@@ -247,7 +249,7 @@ func marked(stored, mark string) bool {
 	return callers != "" && strings.HasPrefix(rest[1+len(callers):], mark)
 }
 
-// queued is a waiter and what is stored of it; a name of "" is nobody.
+// queued is a waiter and its entry; a name of "" stands for nil.
 type queued struct{ name, stored string }
 
 // front returns only the first of the two in the queue.
@@ -388,7 +390,7 @@ func (n *Node) hand(w queued, now float64) bool {
 	return true
 }
 
-// countUp returns the token of a hold that is handed over. There is none without a counter that can be used.
+// countUp returns the token of a hold that is handed over. ok is false without a usable counter.
 func (n *Node) countUp() (token float64, ok bool) {
 	if n.token.kind == none || n.token.kind == text && n.token.text == strconv.FormatInt(math.MaxInt64, 10) || !n.token.incrby(1) {
 		return 0, false
@@ -424,7 +426,7 @@ func (n *Node) hasTwin(w queued, s successor, now float64) bool {
 	return false
 }
 
-// successor is what an entry says of the owner to whom the lock may be handed.
+// successor is the part of an entry about the owner that may be handed the lock.
 type successor struct{ came, ttl, cell, attempt, secret string }
 
 // successorIn matches ^%S+ %S+ (%S+) (%S+) (%S+) (%S+) (%S+)$.
@@ -440,7 +442,7 @@ func successorIn(stored string) (successor, bool) {
 	return successor{f[2], f[3], f[4], f[5], rest}, rest != "" && word(rest) == rest
 }
 
-// sharers returns nobody if all waiters want to share the lock.
+// sharers returns the zero queued if all waiters want to share the lock.
 func (n *Node) sharers(me string, now float64, visit func(queued) (left bool)) queued {
 	from, count := 0, 4
 	for {
@@ -573,7 +575,7 @@ func (n *Node) call(me string, now float64) float64 {
 		if deadline(w.stored) > now+claim {
 			n.summon(w, now, -1)
 		}
-		// What summon has just stored does not count: it is the claim at most.
+		// The entry just stored by summon does not count: it is the claim at most.
 		left = max(left, math.Min(deadline(w.stored)-now, claim))
 	}
 	return max(left, 1)

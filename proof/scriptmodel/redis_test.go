@@ -21,8 +21,8 @@ import (
 
 var redisServer = flag.String("redis", "", "compare the model with this redis-server, too; it needs Linux and a C compiler (cc)")
 
-// Without -redis there is only miniredis to compare with. What it does in another way than Redis is left out there: when a
-// key ends, and what Lua takes for a number.
+// Without -redis, only miniredis is compared. Its differences from Redis are left out there: the
+// end of a key, and the strings that Lua reads as numbers.
 func TestModelAgreesWithRedis(t *testing.T) {
 	if *redisServer == "" {
 		t.Log("give -redis redis-server, to compare with a real one")
@@ -33,8 +33,8 @@ func TestModelAgreesWithRedis(t *testing.T) {
 	compare(t, real, m, *commands)
 }
 
-// process is a redis-server whose clock stands still, as a side. INFO says what is true of it: it cannot be told to say
-// something else.
+// process is a redis-server with a clock that stands still, as a side. Its INFO is real, and cannot
+// be set.
 type process struct {
 	*testing.T
 	clock *os.File
@@ -101,7 +101,7 @@ func (p *process) must(err error) {
 	}
 }
 
-// told returns the messages that have come.
+// told returns the messages since the last call.
 func (p *process) told() (all []scriptmodel.Message) {
 	p.must(p.heard.Ping(p.ctx(), "end"))
 	for {
@@ -123,8 +123,8 @@ func (p *process) reset(at scriptmodel.Time) {
 	p.configure(setting{info: p.info})
 }
 
-// setTime first lets end what is over. Redis removes such a key when somebody looks at it, or soon: if the clock was
-// stepped back before that, the key would be there again.
+// setTime first removes the expired keys. Redis removes such a key at the next access, or soon: if
+// the clock was stepped back before that, the key would be there again.
 func (p *process) setTime(to scriptmodel.Time) {
 	if to < p.now && len(p.seen) > 0 {
 		p.must(p.redis.Do(p.ctx(), append([]any{"exists"}, p.seen...)...).Err())

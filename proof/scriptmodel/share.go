@@ -52,7 +52,8 @@ func (n *Node) share() wire.Reply {
 	return wire.Integer(int64(token))
 }
 
-// shareOfTwin is the part of share.lua that looks for a share that the owner has got by another address.
+// shareOfTwin is the part of share.lua that looks for a share that the owner has from another
+// address.
 func (n *Node) shareOfTwin(owner, cells string) (refusal wire.Reply, refused bool) {
 	first, last, ok := strings.Cut(cells, " ")
 	end := strings.LastIndexByte(owner, '.') + 1
@@ -178,7 +179,7 @@ func (n *Node) downgrade() wire.Reply {
 	return wire.Integer(1)
 }
 
-// keepCounter keeps the counter for a day longer than the lock, whose TTL is ARGV[2].
+// keepCounter keeps the counter for a day longer than the lock. ARGV[2] is the lock's TTL.
 func (n *Node) keepCounter() {
 	if left := n.pttl(n.token); left >= 0 && float64(left) < n.number(2)+86400000 {
 		n.pexpire(n.token, integer(whole(n.number(2)+93600000)))

@@ -10,7 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// side is the model or a server with the real scripts: whatever a sequence of commands is played to.
+// side is the model, or a server with the real scripts. Sequences of commands are played to it.
 type side interface {
 	reset(at scriptmodel.Time) // to a server without keys, which has just been started
 	setTime(scriptmodel.Time)  // which may be before the last one
@@ -18,16 +18,17 @@ type side interface {
 	put(name string, v scriptmodel.Value)
 	forget(name string)
 	flush()
-	configure(setting) // what is not in its keys
+	configure(setting) // the state outside its keys
 	dump(b []byte) []byte
 }
 
-// setting is what a server is besides its keys.
+// setting is the state of a server outside its keys.
 type setting struct {
 	info      scriptmodel.Info
 	mute      bool
 	listening []string // channels, each with one subscriber
-	missing   string   // the field that INFO does not have, or not as a number, of those that the guard wants
+	// The field for the guard that INFO does not have, or not as a number.
+	missing string
 }
 
 // model is the model as a side.
@@ -35,7 +36,9 @@ type model struct {
 	node  *scriptmodel.Node
 	now   scriptmodel.Time
 	eager bool
-	fixed *scriptmodel.Info // if not nil: the other side is a server whose INFO is this, and whose messages nobody hears but its subscribers
+	// If not nil, the INFO of the other side: a server with a fixed INFO, and messages for real
+	// subscribers only.
+	fixed *scriptmodel.Info
 }
 
 func (m *model) reset(at scriptmodel.Time) {
@@ -103,8 +106,8 @@ func resp(b []byte, v any) []byte {
 	return append(b, "\r\n"...)
 }
 
-// normal leaves of an error what the model promises: the whole text if it is the script's own, and the kind if
-// Redis or Lua has raised it.
+// normal reduces an error to the part that the model promises: the whole text if it is the script's
+// own, and the kind if Redis or Lua has raised it.
 func normal(reply []byte) []byte {
 	switch {
 	case reply[0] != '-' || bytes.HasPrefix(reply, []byte("-NOTALOCK ")) || bytes.HasPrefix(reply, []byte("-NOSEMAPHORE ")):
@@ -117,7 +120,7 @@ func normal(reply []byte) []byte {
 	return []byte("-ERR")
 }
 
-// dumped appends what is known of a key, in one form for all sides. The ttl is 0 without an expiry.
+// dumped appends the state of a key, in one form for all sides. The ttl is 0 without an expiry.
 func dumped(b []byte, name string, ttl int64, text string, fields []scriptmodel.Field, members []scriptmodel.Member, items []string) []byte {
 	b = strconv.AppendQuote(b, name)
 	b = append(b, " ttl "...)

@@ -13,10 +13,10 @@ import (
 
 const (
 	semaphoreMark = "quorumlock_semaphore"
-	latchMark     = "quorumlock_latch" // of a latch, whose script is not modelled
+	latchMark     = "quorumlock_latch" // of a latch; its script is not modelled
 )
 
-// record is where the slot of a successor is kept; "" if the owner is none.
+// record is the member with the slot of a successor; "" if the owner is none.
 func record(owner string) string { return owner[:strings.LastIndexByte(owner, '/')+1] }
 
 // give returns -1 if the owner has no slot.
@@ -56,14 +56,14 @@ func (n *Node) prune(now float64) {
 	}
 }
 
-// check panics if the name belongs to something else.
+// check panics if the name has another use.
 func (n *Node) check() {
 	if what := n.wrong(); what != "" {
 		panic(failure("NOSEMAPHORE " + what))
 	}
 }
 
-// wrong is what the name belongs to, if that is something else.
+// wrong returns the other use of the name, as the error NOSEMAPHORE names it; "" if there is none.
 func (n *Node) wrong() string {
 	switch {
 	case n.lock.kind == hash:

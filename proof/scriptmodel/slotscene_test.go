@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// slotScene is a semaphore with holders, waiters and successors of theirs. Now and then something is missing, or strange. The
-// next call is likely to be about one of them.
+// slotScene is a semaphore with holders, waiters and their successors. Now and then a part is
+// missing, or strange. The next call is likely to be about one of them.
 func (g *generator) slotScene() command {
 	name, ms, permits := g.name, int64(g.now/1000), pick(g, 1, 2, 2, 3, 3, 17)
 	expires := ms + pick[int64](g, 5000, 5000, 50_000)
@@ -84,7 +84,7 @@ func (g *generator) slotScene() command {
 	}}
 }
 
-// slotEntry is the entry of a waiter for a slot, most often one to whom a slot may be handed.
+// slotEntry is the entry of a waiter for a slot, most often with a successor.
 func (g *generator) slotEntry(ms int64, permits int) string {
 	deadline := strconv.FormatInt(ms+pick[int64](g, 0, 1, 1000, 1001, 2500, 2501, 5000, 5000), 10)
 	words := []string{deadline, fmt.Sprintf("1k%dp%d%s", permits, g.IntN(permits), pick(g, "", "o0")), strconv.FormatInt(ms-pick[int64](g, 0, 0, 1, 649, 650, 651), 10), pick(g, "1800", "1800", "3"), "0", pick(g, "1", "2", "3"), "s"}

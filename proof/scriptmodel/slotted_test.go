@@ -74,7 +74,7 @@ func (g *generator) slotted(owner quorumlock.Owner) wire.Call {
 	return c
 }
 
-// slotWaiter is a waiter whose successor has a slot, if there is one.
+// slotWaiter is a waiter that has a successor with a slot, if there is one.
 func (g *generator) slotWaiter() quorumlock.Owner {
 	v, _ := g.peek(wire.SlotsKey(g.name))
 	for _, m := range v.Members {

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// Value is what a key has: a text, the fields of a hash, the members of a sorted set, or the items of a list.
+// Value is the value of a key: a text, the fields of a hash, the members of a sorted set, or the
+// items of a list.
 type Value struct {
 	Text    string
 	Fields  []Field
@@ -14,7 +15,8 @@ type Value struct {
 	Expires int64 // ms since 1970, by the clock of the node; 0 never
 }
 
-// Put gives a key a value, whatever it had. A value without fields, members and items is a text. A key that is to expire now is not made.
+// Put replaces the value of a key. A value without fields, members and items is a text. A key that
+// would expire now is not made.
 func (n *Node) Put(now Time, name string, v Value) {
 	n.now = now
 	k := n.key(name)
@@ -48,13 +50,14 @@ func (n *Node) Flush() {
 	}
 }
 
-// Restart says that the server was started at the time now, and writes a history of its own. Its keys stay: call
-// Flush or Forget, too, if it has lost them.
+// Restart records that the server was started at the time now, with a history of its own. Its keys
+// stay: call Flush or Forget, too, if it has lost them.
 func (n *Node) Restart(now Time, history string) {
 	n.Info.Started, n.Info.History, n.Info.Former = now, history, NoHistory
 }
 
-// Promote says that the server was a replica until now, and goes on from the history that it had.
+// Promote records that the server was a replica until now, and continues its history under a new
+// ID.
 func (n *Node) Promote(history string) {
 	n.Info.History, n.Info.Former = history, n.Info.History
 }
@@ -85,14 +88,14 @@ type Place struct{ *key }
 // Place returns the place of a key, which never changes.
 func (n *Node) Place(name string) Place { return Place{n.key(name)} }
 
-// Look is Peek for a key whose place at the node is known.
+// Look is Peek for a key with a known place at the node.
 func (n *Node) Look(now Time, p Place) (v Value, ok bool) {
 	n.now = now
 	k := n.fresh(p.key)
 	return Value{k.text, k.fields, k.members, k.items, k.expires}, k.exists()
 }
 
-// score is how a sorted set shows a score.
+// score returns a score as a sorted set shows it.
 func score(v float64) string {
 	if i := int64(v); float64(i) == v {
 		return strconv.FormatInt(i, 10)

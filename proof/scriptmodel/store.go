@@ -18,12 +18,13 @@ const (
 	list
 )
 
-// key is a key of the node, or the place where it was: keys come and go often, and their memory is used again.
+// key is a key of the node, or the place of a former one: keys come and go often, and their memory
+// is used again.
 type key struct {
 	kind    kind
 	expires int64 // ms of the node's clock; 0 never
 	text    string
-	fields  []Field  // in the order in which they came
+	fields  []Field  // in the order of their arrival
 	members []Member // by score, then by name
 	items   []string // of a list
 }
@@ -118,7 +119,7 @@ func (k *key) set(value string) {
 	k.kind, k.text = text, value
 }
 
-// setFor is SET with PX, whose time is given in the format %.0f.
+// setFor is SET with PX, with the time in the format %.0f.
 func (n *Node) setFor(k *key, value string, ms float64) {
 	if ms = math.RoundToEven(ms); ms > 1<<62 {
 		panic(notInteger)
@@ -151,7 +152,8 @@ func (k *key) find(field string) int {
 
 func (k *key) hexists(field string) bool { return k.must(hash) && k.find(field) >= 0 }
 
-// hget returns the value of a field. Without the field it is "", which means the same to the scripts but where they ask for ok.
+// hget returns the value of a field. Without the field it is "", which the scripts treat alike
+// unless they ask for ok.
 func (k *key) hget(field string) (value string, ok bool) {
 	k.must(hash)
 	if i := k.find(field); i >= 0 {

@@ -1,7 +1,8 @@
 // Package shrink makes plans of simulations smaller. Only tests use it.
 //
-// The tags of a plan's fields say what may be taken away from it. Each element of a slice with `shrink:"drop"` may be
-// dropped. A field with `shrink:"0"`, or another number, may be set to that number.
+// The tags of a plan's fields mark its removable parts. Each element of a slice with
+// `shrink:"drop"` may be dropped. A field with `shrink:"0"`, or another number, may be set to that
+// number.
 package shrink
 
 import (
@@ -10,8 +11,8 @@ import (
 	"strconv"
 )
 
-// Plan takes away from a plan what it does not need to fail, one thing after another, and returns what is left. The plan
-// that it is given does not change.
+// Plan removes the parts of a plan that its failure does not need, one after another, and returns
+// the smallest failing plan. It does not change p.
 func Plan[P any](p *P, fails func(*P) bool) *P {
 	for again := true; again; {
 		again = false
@@ -25,7 +26,7 @@ func Plan[P any](p *P, fails func(*P) bool) *P {
 	return p
 }
 
-// smaller returns plans with one thing less. They share with p what is the same.
+// smaller returns plans with one part less. They share the other parts with p.
 func smaller[P any](p *P) (all []*P) {
 	less(reflect.ValueOf(p).Elem(), "", func(v reflect.Value) {
 		q := new(P)

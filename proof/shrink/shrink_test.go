@@ -23,7 +23,7 @@ type node struct {
 	Rate float64 `shrink:"1"`
 }
 
-// What is left is what the failure needs, and what no tag allows to take away.
+// The parts that the failure needs stay, and so do those without a tag.
 func TestPlanDropsWhatTheFailureDoesNotNeed(t *testing.T) {
 	p := plan{Seed: 7, Rate: 2, Calls: []call{{1, true, 1}, {2, true, 2}, {3, true, 3}}, Nodes: []node{{0.5}, {2}}}
 	old := plan{Seed: 7, Rate: 2, Calls: []call{{1, true, 1}, {2, true, 2}, {3, true, 3}}, Nodes: []node{{0.5}, {2}}}

@@ -12,21 +12,23 @@ import (
 	"time"
 )
 
-// conn is a client's end of a connection to a node. What is written is taken at once; what comes back is
-// put into in. All of it is guarded by the world's mutex.
+// conn is a client's end of a connection to a node. A written request is taken at once; replies are
+// appended to in. The world's mutex guards all of it.
 type conn struct {
 	path *path
 	id   int
 	cond *sync.Cond
 
-	out      []byte // an incomplete request
-	in       []byte
-	err      error // what Read returns after in; nil while the connection stands
-	closed   bool  // by the client
-	dark     bool  // something on it was lost: nothing comes or goes any more, and nobody is told
-	waiting  int   // requests that are not answered
-	coming   int   // requests that have not run: those sent now on another connection may overtake them
-	unknown  int   // scripts that the node did not know, while the client does not know all of that
+	out     []byte // an incomplete request
+	in      []byte
+	err     error // the error of Read after in; nil while the connection stands
+	closed  bool  // by the client
+	dark    bool  // a message was lost: nothing arrives any more, and nobody is notified
+	waiting int   // requests that are not answered
+	// Requests that have not run: requests sent now on another connection may overtake them.
+	coming int
+	// Scripts that the node did not know, until all their replies have come.
+	unknown  int
 	channels map[string]bool
 	deadline time.Time
 	alarm    *time.Timer
@@ -121,13 +123,13 @@ func (c *conn) take(b []byte) {
 	c.cond.Broadcast()
 }
 
-// reset is what the client sees of a server that is gone. It is called with the world's mutex held.
+// reset ends the connection of a server that is gone. It is called with the world's mutex held.
 func (c *conn) reset() {
 	c.path.trouble()
 	c.cut()
 }
 
-// cut is what the client sees of a connection that is gone. It is called with the world's mutex held.
+// cut ends the connection for the client. It is called with the world's mutex held.
 func (c *conn) cut() {
 	c.err = io.EOF
 	c.end()
@@ -141,7 +143,7 @@ func (c *conn) end() {
 	c.cond.Broadcast()
 }
 
-// Close implements net.Conn. What was sent arrives all the same.
+// Close implements net.Conn. Sent requests still arrive.
 func (c *conn) Close() error {
 	c.path.world.mu.Lock()
 	defer c.path.world.mu.Unlock()
@@ -161,7 +163,8 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	c.path.world.mu.Lock()
 	defer c.path.world.mu.Unlock()
 	if c.deadline = t; !t.IsZero() {
-		// The nodes of a call have one deadline. That they come to it one after another is for the trace's sake.
+		// The nodes of a call have one deadline. The library sees it node by node only for the sake
+		// of the trace.
 		c.deadline = instant(t).Add(time.Duration(c.path.node.number) * time.Microsecond)
 	}
 	c.cond.Broadcast()
@@ -182,7 +185,7 @@ type address struct{}
 func (address) Network() string { return "simulated" }
 func (address) String() string  { return "simulated" }
 
-// request reads an array of bulk strings, and says how long it is; 0 if it is not complete.
+// request reads an array of bulk strings, and returns its length in bytes; 0 if it is not complete.
 func request(b []byte) (args []string, length int) {
 	count, at := number(b, 0, '*')
 	if at == 0 {

@@ -23,9 +23,10 @@ func (t *watch) called(p *process) {
 	p.called = append(p.called, time.Now())
 }
 
-// ticketed checks that a waiter's ticket is the time of a call, or a little later if several came at one instant. It
-// is the time by the client's own clock. If that is wrong, it is the time by the clocks of the nodes, give or take
-// seconds: a NodeTimeout may have passed since they told, and clocks go apart.
+// ticketed checks that a waiter's ticket is the time of a call, or a little later if several came
+// at one instant. It is the time by the client's own clock. If that is wrong, it is the time by the
+// clocks of the nodes, to within seconds: a NodeTimeout may have passed since their replies, and
+// clocks drift apart.
 func (t *watch) ticketed(m message) {
 	if m.script != "acquire" || m.place.waiter == "" || m.place.unsure {
 		return // an unsure ticket is for the node to judge
@@ -50,7 +51,8 @@ func (t *watch) ticketed(m message) {
 
 // inCallOrder checks the order of grants while nothing fails. When a call gets the lock, no earlier
 // call of the same process for the same lock may still wait. Readers are exempt, since they share
-// the lock. So is a call that has its slot of a semaphore, and may have to agree on the slot's token.
+// the lock. So is a call that has its slot of a semaphore, and may have to agree on the slot's
+// token.
 func (t *watch) inCallOrder(c *call) {
 	alone := slices.ContainsFunc(strings.Split(c.name, "+"), func(name string) bool { return !Step{Read: c.read}.reads(name) })
 	if t.world.plan.Class != calm || !alone {
@@ -66,7 +68,8 @@ func (t *watch) inCallOrder(c *call) {
 	}
 }
 
-// agrees reports whether a quorum of the nodes has given a slot of the semaphore to a call of the process that has not returned yet.
+// agrees reports whether a quorum has given a slot of the semaphore to a pending call of the
+// process.
 func (t *watch) agrees(p *process, name string) bool {
 	for _, a := range t.owners {
 		slots := 0
@@ -82,7 +85,7 @@ func (t *watch) agrees(p *process, name string) bool {
 	return false
 }
 
-// clocks returns how far the clocks of the nodes are ahead of the true time: the least and the most.
+// clocks returns the least and the most by which a node's clock is ahead of the true time.
 func (w *world) clocks() (least, most time.Duration) {
 	for i, n := range w.nodes {
 		ahead := time.Until(n.clock.now())
@@ -96,37 +99,41 @@ func (w *world) clocks() (least, most time.Duration) {
 	return least, most
 }
 
-// right reports whether the clock of a process is near those of all nodes. It is called with the world's mutex held, as clocks is.
+// right reports whether the clock of a process is near those of all nodes. It is called with the
+// world's mutex held, as clocks is.
 func (p *process) right() bool {
 	const near = wire.SameClock * 9 / 10
 	first, last := p.world.clocks()
 	return p.ahead > last-near && p.ahead < first+near
 }
 
-// keepsTime reports whether no clock of a node is stepped or runs much faster or slower than the others.
+// keepsTime reports whether no node's clock is stepped, or runs much faster or slower than the
+// others.
 func (p *Plan) keepsTime() bool {
 	return p.Class != beyond && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == stepBack || f.Kind == stepForward })
 }
 
-// refused notes that a TryLock was refused because somebody has the lock.
+// refused records that a TryLock was refused because the lock is held.
 func (t *watch) refused(k *worker, s Step, began time.Duration) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
 	t.refuse = append(t.refuse, span{strings.Split(s.Name, "+"), s.Read, began, t.world.now(), k.proc.id})
 }
 
-// tried checks that somebody had the lock, or got it soon after, whenever a TryLock was refused: while nothing fails,
-// one of the contenders wins. Those who share the lock refuse nobody else who shares it, but for one who waits to have it alone.
+// tried checks each refused TryLock: another caller had the lock, or got it soon after. While
+// nothing fails, one of the contenders wins. Callers that share the lock refuse another one only
+// for a waiter that wants it alone.
 func (t *watch) tried() {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
-	if t.world.plan.Class != calm || t.multi || len(t.world.plan.Java) > 0 { // a MultiLock that waits for one lock is the first in the queue of the other
+	// A MultiLock that waits for one lock is the first in the queue of the other.
+	if t.world.plan.Class != calm || t.multi || len(t.world.plan.Java) > 0 {
 		return
 	}
 	for _, w := range t.world.plan.Workers {
 		for _, step := range w.Steps {
 			if step.Cancel > 0 || step.Told > 0 {
-				return // who has the lock at the nodes may give it up
+				return // the holder at the nodes may abandon it
 			}
 		}
 	}

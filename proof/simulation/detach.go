@@ -10,21 +10,22 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Taker is somebody who tries to go on with a detached hold.
+// Taker is a caller that tries to attach a detached hold.
 type Taker struct {
 	Number  int // of the worker
 	Process int
 	After   time.Duration // the Detach
 	Cancel  time.Duration `shrink:"0"` // when the Attach is cancelled; 0: it is not
 	Use     time.Duration // how long it holds the lock
-	Detach  time.Duration `shrink:"0"` // it does not unlock, but detaches the hold for those who come after it in the list
+	// If set, it detaches the hold for its successors in the list, instead of an Unlock.
+	Detach time.Duration `shrink:"0"`
 }
 
-// maxTakers is how many there are in a plan: each has an instant of its own, see worker.rest.
+// maxTakers is the maximum number of takers in a plan: each has its own instant, see worker.rest.
 const maxTakers = 9
 
-// detaches makes some holds of some seeds ones that others go on with. It draws from a generator of its own, so that the other seeds stay
-// what they are. Where nothing fails, package coresim says who must be able to go on.
+// detaches makes some holds of some seeds go on in other processes. Its own generator keeps the
+// other seeds unchanged. Package coresim checks who must be able to attach while nothing fails.
 func (p *Plan) detaches() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xde7))}
 	if p.Class == calm || p.Guard || p.Idle || len(p.Java) > 0 || !g.chance(0.3) {
@@ -83,7 +84,7 @@ func (k *worker) detach(h *hold, s Step, d time.Duration, from int) {
 	}
 }
 
-// take is one Attach, and what is done with the hold.
+// take is one Attach, and the use of the hold.
 func (k *worker) take(text string, taken *bool, from *hold, s Step, i int) {
 	defer k.follow.Wait()
 	t := s.Takers[i]
@@ -117,8 +118,8 @@ func (k *worker) take(text string, taken *bool, from *hold, s Step, i int) {
 	}
 }
 
-// attached checks a lease at the moment when Attach returns it: one process at most goes on with a hold, and none after anybody else has
-// had the lock.
+// attached checks a lease when Attach returns it. At most one process goes on with a hold, and none
+// after another owner has had the lock.
 func (t *watch) attached(p *process, l *quorumlock.Lease, s Step, from *hold, taken *bool) *hold {
 	h := t.granted(p, l, s, from)
 	t.world.mu.Lock()

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// dice decides what happens to a message from the seed and from what the message is, never from the order in
-// which goroutines happen to run: so one seed makes one schedule.
+// dice decides the fate of a message from the seed and the message, never from the order in which
+// goroutines run: so one seed makes one schedule.
 type dice uint64
 
 // of returns the dice for one more thing.
@@ -21,7 +21,8 @@ func (d dice) of(things ...string) dice {
 	return dice(mixed(h))
 }
 
-// mixed spreads every bit over all others (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
+// mixed spreads every bit over all others (Steele, Lea, Flood: "Fast splittable pseudorandom number
+// generators").
 func mixed(h uint64) uint64 {
 	h += 0x9e3779b97f4a7c15
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9

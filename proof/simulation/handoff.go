@@ -38,9 +38,10 @@ func (t *watch) waits(p *process, s Step, limit time.Duration) (done func(got bo
 	}
 }
 
-// handoff is called, with the world's mutex held, when a lock may have become free, or may be shared. Where nothing fails, one
-// of those who wait has it soon: long before anybody would look for himself. All have it who wait to share it with others
-// who have it, unless one who wants it for himself is before them, or was until a moment ago: handoff is called when that one leaves.
+// handoff is called, with the world's mutex held, when a lock may have become free, or shareable.
+// If nothing fails, a waiter has it soon: long before its next refresh. All waiters that can share
+// the lock with its holders have it soon, too, unless a waiter for exclusive use is ahead or has
+// just left. In that case, handoff is called again when that one leaves.
 func (t *watch) handoff(name string) {
 	if name == semaphore {
 		t.vacated()
@@ -69,8 +70,8 @@ func (t *watch) handoff(name string) {
 	})
 }
 
-// behind reports whether somebody who wants to hold the lock alone is before a call, or came at about the same time: within seconds, if
-// the clock of one of them is wrong.
+// behind reports whether a caller that wants to hold the lock alone is ahead of a call, or came at
+// about the same time: within seconds, if the clock of one of them is wrong.
 func (t *watch) behind(c *call) bool {
 	const seconds = 3 * time.Second
 	return slices.ContainsFunc(t.calls, func(o *call) bool {
@@ -78,7 +79,7 @@ func (t *watch) behind(c *call) bool {
 	})
 }
 
-// free reports whether nobody has the lock, or, to those who would share it, nobody has it alone.
+// free reports whether nobody has the lock or, for shares, whether nobody has it alone.
 func (t *watch) free(name string, shares bool) bool {
 	return !slices.ContainsFunc(t.holds, func(h *hold) bool { return slices.Contains(h.names, name) && !(shares && h.reads[name]) })
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// history is what was asked of the latch, and what came of it. All of it is guarded by the world's mutex.
+// history has the calls on the latch, and their results. The world's mutex guards all of it.
 type history struct {
-	clock  int64 // counts calls and returns: what comes at one instant has an order, too
+	clock  int64 // counts calls and returns, to order those of one instant
 	calls  []*latchCall
-	openAt time.Time // when the last process has seen it open, with everything well
+	openAt time.Time // when the last process saw it open, with everything well
 }
 
 // latchCall is one call on the latch.
@@ -28,7 +28,7 @@ type latchCall struct {
 	err              error
 }
 
-// ask is what is asked of a latch.
+// ask is a kind of call on a latch.
 type ask int
 
 const (
@@ -82,8 +82,8 @@ func set(n int) porcupine.Model {
 	}
 }
 
-// isLinearizable reports whether there is an order of the calls that one set would allow. A Done that failed may add its id at
-// any later time, or never; other calls that failed say nothing.
+// isLinearizable reports whether a single set would allow some order of the calls. A Done that
+// failed may add its id at any later time, or never; other failed calls do not count.
 func isLinearizable(n int, calls []*latchCall) bool {
 	var ops []porcupine.Operation
 	for i, c := range calls {
@@ -100,13 +100,13 @@ func isLinearizable(n int, calls []*latchCall) bool {
 	return porcupine.CheckOperations(set(n), ops)
 }
 
-// checkLatch checks the whole of what became of the latch. It is called with the world's mutex held.
+// checkLatch checks the whole history of the latch. It is called with the world's mutex held.
 func (w *world) checkLatch() {
 	p, h := w.plan, &w.history
 	if !isLinearizable(p.Latch, h.calls) {
 		w.violateLocked(oneSet, "no order of the calls makes sense: %v", h.calls)
 	}
-	var open time.Time // the first call that says so has returned
+	var open time.Time // the return of the first call that saw it open
 	for _, c := range h.calls {
 		says := c.what == waits || c.what == counts && c.count == p.Latch
 		if says && c.err == nil && (open.IsZero() || c.to.Before(open)) {

@@ -18,7 +18,7 @@ type hold struct {
 	locks    []string
 	names    []string        // of the locks; that of a semaphore is followed by the slot
 	slot     int             // of the semaphore, if it has one of it
-	reads    map[string]bool // those that it shares with others
+	reads    map[string]bool // the shared ones
 	owner    string
 	order    map[string]int // of the grant, for each name
 	renewed  bool           // by the watchdog
@@ -32,7 +32,8 @@ func (h *hold) live() bool {
 	return !h.released && !h.lost && !errors.Is(context.Cause(h.lease.Context()), quorumlock.ErrLost) && h.left() > 0
 }
 
-// excludes reports whether two must not hold at the same time: they have a name in common that they do not both share.
+// excludes reports whether two holds must not overlap: they have a name that they do not both
+// share.
 func (h *hold) excludes(other *hold) bool {
 	return slices.ContainsFunc(h.names, func(n string) bool { return slices.Contains(other.names, n) && !(h.reads[n] && other.reads[n]) })
 }
@@ -40,7 +41,7 @@ func (h *hold) excludes(other *hold) bool {
 // left is for how much longer the lease is valid.
 func (h *hold) left() time.Duration { return time.Until(instant(h.lease.ValidUntil())) }
 
-// granted checks a new lease at the moment when Lock returns it, or Attach, which goes on with the hold from.
+// granted checks a new lease when Lock returns it, or Attach, which goes on with the hold from.
 func (t *watch) granted(p *process, l *quorumlock.Lease, s Step, from *hold) *hold {
 	h := &hold{lease: l, proc: p, locks: strings.Split(l.Name(), " + "), slot: l.Slot(), reads: make(map[string]bool), order: make(map[string]int), renewed: !s.NoRenew}
 	for _, name := range h.locks {
@@ -95,8 +96,8 @@ func (t *watch) granted(p *process, l *quorumlock.Lease, s Step, from *hold) *ho
 	return h
 }
 
-// began is when a lease was asked for, which its validity counts from: its token may be of that time. The first message may
-// have left the client later, behind others.
+// began returns the start of the acquire from which the lease's validity counts: its token may be
+// of that time. The first message may have left the client later, behind others.
 func began(h *hold, a *activity, p *Plan) time.Time {
 	drift := time.Duration(p.Drift.Rate*float64(p.TTL)) + p.Drift.Floor
 	if asked := instant(h.lease.ValidUntil()).Add(drift - p.TTL); asked.Before(a.first) {
@@ -105,8 +106,8 @@ func began(h *hold, a *activity, p *Plan) time.Time {
 	return a.first
 }
 
-// backed checks that a lease lasts no longer than a quorum of the nodes have promised: so many have granted or
-// renewed since the time that its validity counts from.
+// backed checks that a lease lasts no longer than promised by a quorum: Q nodes have granted or
+// renewed it since the start of its validity.
 func (t *watch) backed(h *hold) {
 	plan := t.world.plan
 	until := instant(h.lease.ValidUntil())
@@ -115,7 +116,8 @@ func (t *watch) backed(h *hold) {
 		for _, node := range t.world.nodes {
 			p, ok := t.owners[h.owner].since[cell{node, name}]
 			drift := time.Duration(plan.Drift.Rate*float64(p.ttl)) + plan.Drift.Floor
-			if ok && !p.at.Add(p.ttl).Before(until.Add(drift-1)) { // the library rounds its drift up
+			// The library rounds its drift up.
+			if ok && !p.at.Add(p.ttl).Before(until.Add(drift-1)) {
 				n++
 			}
 		}
@@ -147,7 +149,7 @@ func (t *watch) follow(h *hold) {
 			if loss, ok := errors.AsType[*quorumlock.LostError](context.Cause(ctx)); ok && h.proc.boots && time.Now().Before(until) && strings.HasSuffix(loss.Reason, "in time") {
 				t.world.violateLocked(lossTold, "%s has lost %s %v before the end of its validity", h.owner, h.lease.Name(), time.Until(until))
 			}
-			// If the wall clock is set forward, the validity may end before the client notices that.
+			// If the wall clock is set forward, the validity may end before the client notices.
 			if late := min(time.Since(now), time.Since(until)); late > 1+stepped {
 				t.world.violateLocked(lossTold, "%s learned of the loss %v late", h.owner, late)
 			}
@@ -155,7 +157,8 @@ func (t *watch) follow(h *hold) {
 		case now.After(until.Add(1)):
 			t.backed(h)
 			until, stepped = now, 0
-		case now.Before(until) && stepped == 0 && !h.proc.boots: // its wall clock was set forward: the client compares its clocks once a second
+		// Its wall clock was set forward: the client compares its clocks once a second.
+		case now.Before(until) && stepped == 0 && !h.proc.boots:
 			stepped = time.Second
 		default:
 			t.world.violateLocked(lossTold, "%s was not told that %s is over", h.owner, h.lease.Name())
@@ -168,7 +171,7 @@ func (t *watch) follow(h *hold) {
 	}
 }
 
-// releasing is told that an Unlock begins that releases.
+// releasing handles the start of an Unlock that releases.
 func (t *watch) releasing(h *hold) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
@@ -181,7 +184,7 @@ func (t *watch) releasing(h *hold) {
 	t.world.trace(fmt.Sprintf("%v: %s releases %s", h.proc, h.owner, h.lease.Name()))
 }
 
-// over is told that nothing more is to be done for a hold: it was unlocked, or its process was killed.
+// over handles the end of a hold: it was unlocked, or its process was killed.
 func (t *watch) over(h *hold, killed bool) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
@@ -193,10 +196,10 @@ func (t *watch) over(h *hold, killed bool) {
 	}
 }
 
-// store is what a lock protects. It refuses a write whose token is lower than one it has taken.
+// store is the resource of a lock. It refuses a write with a token lower than one it has accepted.
 type store struct {
 	token uint64
-	order int // the latest of the grants whose write it took
+	order int // the latest grant with an accepted write
 }
 
 // write is a write by a holder, who may have been paused since it looked at its lease.

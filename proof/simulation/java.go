@@ -20,11 +20,11 @@ type JavaStep struct {
 	After, Hold time.Duration
 }
 
-// java adds a process with Redisson to a plan in which nothing fails, in one seed of twenty. It locks x as a RedissonRedLock does, at
-// a majority of the nodes. Where something fails, nobody could say for how long it has the lock: Redisson's clients allow for no
-// drift, look at no validity, learn of no loss, and have no tokens. They do not stand in the queue either, and leave what
-// they could not win to others after a while only. So with one of them it is not checked who is next, and that it is told
-// promptly.
+// java adds a process with Redisson to a plan in which nothing fails, in one seed of twenty. It
+// locks x like a RedissonRedLock, at a majority of the nodes. Under faults the end of its hold
+// would be unknown: Redisson's clients allow for no drift, look at no validity, learn of no loss,
+// and have no tokens. They do not queue, and release a failed attempt only after a while. So with a
+// Java process, the order and promptness of grants are not checked.
 func (p *Plan) java() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x1a5a))}
 	if p.Class != calm || p.Idle || !g.chance(0.25) {
@@ -58,7 +58,7 @@ func (w *world) javaProcess() (p *process, lock *redisson.MultiLock, end func())
 	}
 }
 
-// useJava has the process of Java do what the plan says.
+// useJava runs the plan of the Java process.
 func (w *world) useJava(k *worker, lock *redisson.MultiLock) {
 	for _, s := range w.plan.Java {
 		if w.now() > w.plan.Length || !k.rest(context.Background(), s.After) {
@@ -86,7 +86,7 @@ func (w *world) useJava(k *worker, lock *redisson.MultiLock) {
 	}
 }
 
-// besideJava checks that nobody is granted x while Java has it. It is called with the world's mutex held.
+// besideJava checks that x is not granted while Java has it. The world's mutex must be held.
 func (t *watch) besideJava(h *hold) {
 	if t.world.inJava && slices.Contains(h.names, "x") {
 		t.world.violateLocked(mutualExclusion, "%s was granted x while Java has it", h.owner)

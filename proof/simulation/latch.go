@@ -18,11 +18,11 @@ import (
 // latch is the name of the latch.
 const latch = "l"
 
-// retention is for how long the nodes keep the latch: by their slowest clock, it is over after a day without a call.
+// retention is how long the nodes keep the latch: by any clock, less than the day without a call.
 const retention = 20 * time.Hour
 
-// latches adds callers of a latch to a plan, in one seed of six. It draws from a generator of its own, so that the other seeds
-// stay what they are. Nothing is promised of a latch where more nodes forget than the quorum allows for.
+// latches adds callers of a latch to a plan, in one seed of six. Its own generator keeps the other
+// seeds unchanged. A latch promises nothing if more nodes forget than the quorum allows for.
 func (p *Plan) latches() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x1a7c))}
 	if p.Class == beyond || p.Guard || !g.chance(0.22) {
@@ -39,7 +39,8 @@ func (p *Plan) latches() {
 	if p.Waiter {
 		callers--
 	}
-	// Mostly one call of a process at a time: two that fail at one instant ask again in no order. Other plans have no order anyway.
+	// Mostly one call of a process at a time: two that fail at one instant retry in no order. Plans
+	// with a process that is not prompt have no order anyway.
 	if slices.ContainsFunc(p.Processes, func(pp ProcessPlan) bool { return !pp.Prompt }) {
 		callers += len(p.Processes)
 	}
@@ -62,8 +63,8 @@ func (p *Plan) latches() {
 	}
 }
 
-// views makes the processes see different nodes, and others after a while: one alone, which leaves there what nobody else may
-// have; all but one; or all. The nodes that may forget do so now and then.
+// views makes the processes see different nodes, and others after a while: one alone, with ids that
+// no other node may have; all but one; or all. The nodes that may forget do so now and then.
 func (g generator) views(p *Plan) {
 	slice := p.Length / 6
 	for at := time.Duration(0); at < p.Length-slice; at += slice {
@@ -89,7 +90,7 @@ func (p *process) latch(fresh bool) *redlock.Latch {
 	return p.shared
 }
 
-// askLatch calls the latch, and checks what comes of it.
+// askLatch calls the latch, and checks the result.
 func (k *worker) askLatch(ctx context.Context, l *redlock.Latch, c latchCall, limit time.Duration) {
 	w := k.world
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -127,7 +128,7 @@ func (k *worker) askLatch(ctx context.Context, l *redlock.Latch, c latchCall, li
 	}
 }
 
-// having returns how many nodes have an id, or an open latch. It is called with the world's mutex held.
+// having returns how many nodes have an id, or an open latch. The world's mutex must be held.
 func (w *world) having(id int) (n int) {
 	for _, node := range w.nodes {
 		node.tick()
@@ -149,7 +150,7 @@ func (w *world) waitForLatch(ctx context.Context, waiting *sync.WaitGroup) {
 	}
 }
 
-// openLatch has a last process do what is left, when all is well again. Whoever waits has seen the open latch soon after.
+// openLatch adds all ids in a last process, when all is well. Waiters then see the open latch soon.
 func (w *world) openLatch(p *process, waiting *sync.WaitGroup, stop context.CancelFunc) {
 	if w.plan.Latch == 0 || p == nil {
 		return
@@ -168,7 +169,7 @@ func (w *world) openLatch(p *process, waiting *sync.WaitGroup, stop context.Canc
 	w.history.openAt = time.Now()
 	dead := slices.ContainsFunc(w.list, func(p *process) bool { return p.dead })
 	w.mu.Unlock()
-	if dead { // what it waits for never comes
+	if dead { // a waiter of a dead process hears nothing
 		time.Sleep(6*time.Second + 2*w.plan.NodeTimeout)
 		stop()
 	}
@@ -192,7 +193,7 @@ func (w *world) openLatch(p *process, waiting *sync.WaitGroup, stop context.Canc
 	}
 }
 
-// latched notes what a script has done with the latch.
+// latched records the effect of a script on the latch.
 func (t *watch) latched(n *node, m message, reply string) {
 	lines := strings.Split(reply, "\r\n")
 	if len(lines) > 4 && lines[0] == "*3" {

@@ -8,7 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/proof/mutation"
 )
 
-// Whoever holds a mutex takes only mutexes that come after it in the order of package lockorder.
+// A goroutine that holds a mutex locks only later ones in the order of package lockorder.
 func TestMutexesAreTakenInOrder(t *testing.T) {
 	mutation.TakesMutexesInOrder(t, "proof/simulation", 40)
 }

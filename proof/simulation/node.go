@@ -14,8 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// node is a Redis server of the world: miniredis with a clock of its own. All of it is guarded by the world's
-// mutex.
+// node is a Redis server of the world: miniredis with its own clock. The world's mutex guards it.
 type node struct {
 	world  *world
 	number int
@@ -26,17 +25,17 @@ type node struct {
 	heard  map[string][]*conn // subscribers of a channel, in the order in which they came
 	down   bool               // refuses connections
 	frozen bool               // runs nothing
-	deaf   bool               // accepts no connection while frozen; other nodes have a proxy that does
-	held   []message          // what came meanwhile
+	deaf   bool               // accepts no connection while frozen; other nodes have a proxy
+	held   []message          // the backlog of a freeze
 	clock  clock
 
-	twin    *node // another server, which the address may lead to as well; nil if it never does
-	several bool  // it does: one connection of two leads there
+	twin    *node // another server behind the address; nil if there never is one
+	several bool  // one connection of two leads to the twin
 	isTwin  bool
 
 	started   time.Time // by its clock
-	histories int       // there have been so many so far; the last is the present one's id
-	former    int       // that which the present one goes on from; 0 if it began with a start
+	histories int       // the number of histories so far; the last is the present one's id
+	former    int       // the predecessor of the present one; 0 if it began with a start
 }
 
 // redises keeps servers for the next run: to make one takes longer than to empty it.
@@ -72,7 +71,7 @@ func newNode(w *world, number int, c clock) *node {
 	return n
 }
 
-// close gives back what the next run can use.
+// close returns the reusable parts to their pools.
 func (n *node) close() {
 	n.redis.FlushAll()
 	redises.Put(n.redis)
@@ -90,10 +89,10 @@ func (n *node) String() string {
 	return "n" + strconv.Itoa(n.number+1)
 }
 
-// clock is a node's own: it runs at a rate of its own, and can be stepped.
+// clock is a node's clock: it has a rate of its own, and can be stepped.
 type clock struct {
 	began time.Time // true time
-	zero  time.Time // what the clock said then
+	zero  time.Time // the clock's time then
 	rate  float64
 	last  time.Time // when it was last looked at
 }
@@ -102,7 +101,7 @@ func (c clock) now() time.Time {
 	return c.zero.Add(time.Duration(float64(time.Since(c.began)) * c.rate))
 }
 
-// tick expires what the clock says is over.
+// tick expires keys by the clock.
 func (n *node) tick() time.Time {
 	now := n.clock.now()
 	if passed := now.Sub(n.clock.last); passed > 0 {
@@ -157,7 +156,7 @@ func (n *node) promote() {
 	clear(n.loaded)
 }
 
-// info is what INFO says of a section.
+// info is the reply to INFO for a section.
 func (n *node) info(section string) string {
 	switch section {
 	case "server":
@@ -168,8 +167,8 @@ func (n *node) info(section string) string {
 	panic("simulation: INFO of " + section)
 }
 
-// forge is somebody who may publish and no more. It sends a process messages that all locks were handed to all of its
-// waiters.
+// forge is a forger that may only publish. It sends a process messages that all locks were handed
+// to all of its waiters.
 func (n *node) forge(p *process) {
 	n.publish(wire.LatchKey(latch), "open")
 	var waiters []string
@@ -201,8 +200,8 @@ func (n *node) freeze(d dice) {
 // maxBacklog is the longest time from a thaw to the end of the backlog.
 const maxBacklog = 300 * time.Millisecond
 
-// thaw makes a node run the backlog of its connections, closed ones included. It reads them in turn: some may be far behind others,
-// and behind new ones.
+// thaw makes a node run the backlog of its connections, closed ones included. It reads them in
+// turn: some may be far behind others, and behind new ones.
 func (n *node) thaw(d dice) {
 	n.frozen = false
 	held := n.held
@@ -317,7 +316,7 @@ func (n *node) reply(m message, b []byte) {
 	m.path.reply(m, b)
 }
 
-// publish sends a message to those who have subscribed.
+// publish sends a message to the subscribers.
 func (n *node) publish(channel, text string) int {
 	subscribers := slices.Clone(n.heard[channel])
 	for _, c := range subscribers {

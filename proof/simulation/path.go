@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// path is one process's way to one node, with faults of its own. All of it is guarded by the world's mutex.
+// path is one process's way to one node, with its own faults. The world's mutex guards all of it.
 type path struct {
 	world *world
 	proc  *process
@@ -21,8 +21,8 @@ type path struct {
 	conns map[*conn]bool
 	sent  map[string]int // how often the like of a message was sent
 
-	cutThere, cutBack bool      // what is sent vanishes
-	stalled           bool      // what is sent waits, and arrives in the end
+	cutThere, cutBack bool      // messages vanish
+	stalled           bool      // messages wait, and arrive in the end
 	heldThere         []message // meanwhile
 	heldBack          []answer
 	troubled          time.Time // when something last went wrong here
@@ -42,15 +42,15 @@ type message struct {
 	dice dice
 	at   time.Time // when it was sent
 
-	script string // its name; empty for what is none
+	script string // empty for other commands
 	keys   []string
 	shares bool   // it acquires for a reader
 	slots  bool   // it is for a semaphore
 	lock   string // of a script
 	argv   []string
 	place  place
-	who    string // whom it is for, as the trace names him
-	owner  string // by his alias, as are the next two; empty if it concerns none
+	who    string // the subject of the script, by its name in the trace
+	owner  string // by its alias, like the next two; empty if there is none
 	waiter string
 	heir   string // that it names
 	parked bool   // it releases a hold that was detached
@@ -63,8 +63,8 @@ type answer struct {
 	to    *message // nil for a push
 }
 
-// dial opens a connection. It takes no time: go-redis holds a mutex meanwhile when it subscribes, and time stands
-// still in a bubble while somebody waits for a mutex.
+// dial opens a connection. It takes no time: go-redis holds a mutex meanwhile when it subscribes,
+// and the time of a bubble stands still while a goroutine waits for a mutex.
 func (p *path) dial(context.Context, string, string) (net.Conn, error) {
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
@@ -101,14 +101,15 @@ func (p *path) awaits() bool {
 func (p *path) reset() {
 	for c := range p.conns {
 		if c.waiting == 0 && len(c.channels) == 0 {
-			continue // go-redis looks at an idle connection before it uses it, and opens another: see Write
+			// Before it uses an idle connection, go-redis checks it, and opens another: see Write.
+			continue
 		}
 		p.node.forget(c)
 		c.reset()
 	}
 }
 
-// request takes what the client sends.
+// request takes a request of the client.
 func (p *path) request(c *conn, args []string) {
 	m := message{path: p, conn: c, args: args}
 	verb := strings.ToLower(args[0])
@@ -138,7 +139,7 @@ func (p *path) request(c *conn, args []string) {
 	p.send(m)
 }
 
-// describe fills in what a script is for, and returns a description of it.
+// describe sets the subject of a script, and returns a description of it.
 func (m *message) describe() string {
 	m.lock = m.keys[0]
 	if m.script == "latch" {
@@ -205,10 +206,10 @@ func (p *path) reply(m message, b []byte) {
 	p.back(answer{m.conn, b, &m}, d)
 }
 
-// push sends what a subscriber hears.
+// push sends a message to a subscriber.
 func (p *path) push(c *conn, channel, text string) {
 	said := p.proc.alias(text)
-	if f := strings.Fields(said); f[0] == "handoff" { // its proof differs from run to run
+	if f := strings.Fields(said); f[0] == "handoff" { // the proof differs from run to run
 		f[5] = "proof"
 		said = strings.Join(f, " ")
 	}
@@ -257,7 +258,7 @@ func (p *path) deliver(a answer) {
 	}
 }
 
-// stall holds back what is sent, both ways, until resume.
+// stall holds messages back, both ways, until resume.
 func (p *path) stall() { p.stalled = true }
 
 func (p *path) resume() {

@@ -10,19 +10,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/options"
 )
 
-// class says what a plan's faults may do, and so what can be demanded.
+// class limits the faults of a plan, and so decides which invariants apply.
 type class int
 
 const (
 	calm    class = iota // nothing fails
-	bounded              // as many nodes forget as the quorum allows for, and clocks keep to the drift
+	bounded              // as many nodes forget as the quorum allows for; clocks keep to the drift
 	beyond               // any node may forget, and clocks run as they like
 )
 
 func (c class) String() string { return [...]string{"calm", "bounded", "beyond"}[c] }
 
-// Plan is one schedule: what the processes do, and what happens to them, to the nodes and to the network.
-// Nothing but the fate of single messages is left to the dice.
+// Plan is one schedule: actions of the processes, and faults of processes, nodes and network. Only
+// the fate of single messages is left to the dice.
 type Plan struct {
 	Seed        uint64
 	Class       class
@@ -31,23 +31,23 @@ type Plan struct {
 	TTL         time.Duration
 	NodeTimeout time.Duration
 	Drift       quorumlock.Drift
-	Idle        bool          // at the end nobody calls for a day, and then every process does
+	Idle        bool          // at the end a day without calls, and then one of every process
 	Readers     bool          // some of the calls are of readers
-	Permits     int           // of the semaphore s; 0 if nobody uses it
-	Latch       int           // how many ids open the latch l; 0 if nobody uses it
-	IDs         int           // how many there are
+	Permits     int           // of the semaphore s; 0: unused
+	Latch       int           // how many ids open the latch l; 0: unused
+	IDs         int           // how many ids there are
 	Waiter      bool          // the last process waits for the latch until it is open
-	Guard       bool          // all clients have the restart guard: any node may restart without its data
+	Guard       bool          // all clients have the restart guard: any node may lose its data
 	Latency     time.Duration // one way, on average
 	Slow        float64       `shrink:"0"` // the share of messages that take much longer
-	SlowBy      time.Duration // up to so much
+	SlowBy      time.Duration // the longest delay of these
 	Drop        float64       `shrink:"0"` // the share of scripts that vanish on their way
 	LoseReply   float64       `shrink:"0"` // the share of replies that vanish
 	Length      time.Duration // nothing new begins after that, and all faults are over
 	Clocks      []ClockPlan
 	Processes   []ProcessPlan
 	Workers     []WorkerPlan `shrink:"drop"`
-	Java        []JavaStep   `shrink:"drop"` // what a process with Redisson does; empty if there is none
+	Java        []JavaStep   `shrink:"drop"` // of a process with Redisson; empty if there is none
 	Faults      []Fault      `shrink:"drop"`
 }
 
@@ -59,7 +59,7 @@ func (p *Plan) guard() quorumlock.Option {
 	return quorumlock.WithRestartGuard(p.TTL)
 }
 
-// ClockPlan is how a node's clock goes.
+// ClockPlan is the plan of a node's clock.
 type ClockPlan struct {
 	Offset time.Duration
 	Rate   float64 `shrink:"1"`
@@ -77,23 +77,26 @@ type WorkerPlan struct {
 	Steps   []Step `shrink:"drop"`
 }
 
-// Step is one acquisition and what is done with it.
+// Step is one acquisition and the use of its hold.
 type Step struct {
-	After   time.Duration // before the call
-	Name    string        // "x", "y", "s" for the semaphore, "x+y" or "x+s" for a MultiLock, "l" for the latch
-	Read    int           `shrink:"0"` // which of them are read
+	After time.Duration // before the call
+	// "x", "y", "s" for the semaphore, "x+y" or "x+s" for a MultiLock, "l" for the latch.
+	Name    string
+	Read    int `shrink:"0"` // the shared members
 	Try     bool
 	NoRenew bool          `shrink:"0"`
 	Limit   time.Duration // of the call's context
 	Wait    bool          // the limit is for waiting only, and not for the lease's context
 	Cancel  time.Duration `shrink:"0"` // when the context is cancelled instead; 0: it is not
-	Told    time.Duration `shrink:"0"` // it is cancelled this long after its process heard that it was called; 0: it is not
-	Hold    []Use         `shrink:"drop"`
-	Detach  time.Duration `shrink:"0"` // the hold is detached for so long, and not unlocked; 0: it is not
-	Takers  []Taker       `shrink:"drop"`
-	Latch   ask           // what is asked of the latch; then only After, Name, ID, Limit and Fresh count
-	ID      int           // that is done
-	Fresh   bool          // by a value that has not seen the latch before
+	// It is cancelled this long after its process heard a message that calls it; 0: it is not.
+	Told   time.Duration `shrink:"0"`
+	Hold   []Use         `shrink:"drop"`
+	Detach time.Duration `shrink:"0"` // the hold is detached for so long, not unlocked; 0: not
+	Takers []Taker       `shrink:"drop"`
+	// The call on the latch; then only After, Name, ID, Limit and Fresh count.
+	Latch ask
+	ID    int  // of a Done
+	Fresh bool // by a value that has not seen the latch before
 }
 
 // Use is something that is done while holding.
@@ -125,7 +128,7 @@ type Fault struct {
 	Node    int
 	Process int
 	By      time.Duration
-	Keys    string // of what is lost: "lock", "token", "line", "slots", "latch", "ids" or "all"
+	Keys    string // lost ones: "lock", "token", "line", "slots", "latch", "ids" or "all"
 }
 
 type kind int
@@ -229,7 +232,8 @@ func (p *Plan) twins() {
 		return
 	}
 	for i := range p.Processes {
-		p.Processes[i].Prompt = true // the library does not know where the connections of a caller's own client lead
+		// The library does not know the addresses behind the connections of a caller's own client.
+		p.Processes[i].Prompt = true
 	}
 	p.Faults = nil
 	at := pick(g, 0, 0, g.between(0, p.Length/2))
@@ -238,8 +242,8 @@ func (p *Plan) twins() {
 	}
 }
 
-// thaws makes nodes of some seeds freeze for longer than the TTL, while callers come and give up, and other nodes have other
-// faults. Its own generator keeps the other seeds unchanged.
+// thaws makes nodes of some seeds freeze for longer than the TTL. Meanwhile, callers come and give
+// up, and other nodes have other faults. Its own generator keeps the other seeds unchanged.
 func (p *Plan) thaws() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x7a3))}
 	if p.Class == calm || p.Guard || p.Idle || !g.chance(0.05) {
@@ -302,8 +306,8 @@ func (p *Plan) crowds() {
 	}
 }
 
-// pipelines gives one process of some seeds more callers, whose calls go in common pipelines. It draws from a generator of its
-// own, so that the other seeds stay the same.
+// pipelines gives one process of some seeds more callers, so that calls share pipelines. Its own
+// generator keeps the other seeds unchanged.
 func (p *Plan) pipelines() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0xb4d1))}
 	if !g.chance(0.15) {
@@ -317,7 +321,7 @@ func (p *Plan) pipelines() {
 	}
 }
 
-// quarantine is for how long a node is out under the restart guard, at most.
+// quarantine is the longest time for which a node is out under the restart guard.
 func (p *Plan) quarantine() time.Duration {
 	if !p.Guard {
 		return 0
@@ -326,15 +330,16 @@ func (p *Plan) quarantine() time.Duration {
 	return options.Quarantine(&set) + 2*time.Second // the server's seconds are whole
 }
 
-// guardedTTL is one whose quarantine ends just before a whole second: a guard that lets go too soon does so by a
-// second of the server's.
+// guardedTTL is a TTL with a quarantine that ends just before a whole second. A guard that ends too
+// soon is then wrong by a second of the server.
 func guardedTTL(d quorumlock.Drift) time.Duration {
 	return time.Duration(float64(time.Second-d.Floor)/(1+d.Rate)).Truncate(time.Millisecond) - time.Millisecond
 }
 
 func (g generator) clock(p *Plan) ClockPlan {
 	c := ClockPlan{Rate: 1, Offset: g.between(-time.Hour, time.Hour)}
-	if p.Guard || p.Class == beyond { // where counters are lost, a token is as good as the clocks: no node may refuse a client's hint
+	// If counters are lost, tokens depend on the clocks: no node may refuse a client's hint.
+	if p.Guard || p.Class == beyond {
 		c.Offset /= 2
 	}
 	r := p.Drift.Rate
@@ -349,7 +354,8 @@ func (g generator) clock(p *Plan) ClockPlan {
 
 func (g generator) process(p *Plan) ProcessPlan {
 	pp := ProcessPlan{Prompt: g.chance(0.9)}
-	// Where more counters are lost than the quorum allows for, as under the guard, only clocks that agree make it good.
+	// If more counters are lost than the quorum allows for, as under the guard, tokens depend on
+	// clocks that agree.
 	if p.Class != beyond && !p.Guard && g.chance(0.5) {
 		pp.Wall = g.between(-time.Minute, time.Minute)
 		if g.chance(0.1) {
@@ -434,8 +440,8 @@ func (g generator) fault(p *Plan) Fault {
 	return f
 }
 
-// restart is one without data, or a replica's taking over without its master's latest writes. Several nodes do so at
-// about the same time: whoever holds the lock has no chance to renew it in between.
+// restart returns a restart without data, or the promotion of a replica without its master's latest
+// writes. Several nodes do so at about the same time: a holder has no chance to renew in between.
 func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
 	near := pick(g, p.TTL/20, p.TTL/20, p.TTL/2)
 	return Fault{
@@ -447,7 +453,7 @@ func (g generator) restart(p *Plan, node int, at time.Duration) Fault {
 	}
 }
 
-// String is the plan as a trace begins with it.
+// String returns the plan as the head of a trace.
 func (p *Plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %v, quorum %d of %d, TTL %v, node timeout %v, drift %v + %v, guard %v, permits %d, latch %d of %d, latency %v, slow %v by %v, drop %v, lose replies %v, length %v\n",

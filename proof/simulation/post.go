@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// post is what is under way: one goroutine brings everything, in the order of time. All of it but run is called with
-// the world's mutex held.
+// post is the queue of scheduled actions: one goroutine runs them, in the order of time. All
+// methods are called with the world's mutex held.
 type post struct {
 	queue   letters
-	earlier chan struct{} // something comes before what is waited for; capacity 1
+	earlier chan struct{} // a letter precedes the awaited one; capacity 1
 }
 
-// letter is something to be done at a time.
+// letter is an action at a time.
 type letter struct {
 	at    time.Time
-	dice  dice // says which is first of those of one instant
+	dice  dice // orders letters of one instant
 	bring func()
 }
 
@@ -32,7 +32,7 @@ func (p *post) send(after time.Duration, d dice, bring func()) {
 	}
 }
 
-// run brings what is sent until stop is closed.
+// run runs the letters until stop is closed.
 func (w *world) run(stop <-chan struct{}) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

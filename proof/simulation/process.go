@@ -62,7 +62,8 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	for i, n := range w.nodes {
 		path := newPath(p, n)
 		if n.twin != nil {
-			path.twin, path.dials = newPath(p, n.twin), number // the first connections of two processes lead to different servers
+			// The first connections of two processes lead to different servers.
+			path.twin, path.dials = newPath(p, n.twin), number
 		}
 		p.paths = append(p.paths, path)
 		if plan.Prompt {
@@ -72,7 +73,7 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 			}
 			continue
 		}
-		// With retries: that nothing is sent twice must not depend on the client.
+		// With retries: the library must send nothing twice whatever the client does.
 		c := redis.NewClient(&redis.Options{
 			Addr: n.String(), Dialer: path.dial, Protocol: 2, DisableIdentity: true,
 			DialerRetries: 1, ReadTimeout: time.Second,
@@ -86,7 +87,8 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 	p.client, err = redlock.New(nodes,
 		quorumlock.WithTTL(w.plan.TTL), quorumlock.WithNodeTimeout(w.plan.NodeTimeout), quorumlock.WithQuorum(w.plan.Quorum),
 		quorumlock.WithDrift(w.plan.Drift), w.plan.guard(),
-		quorumlock.WithLabel(p.id)) // whichever is the least of several owners is the same in every run
+		// A fixed label, so that the least of several owners is the same in every run.
+		quorumlock.WithLabel(p.id))
 	if err != nil {
 		return nil, err
 	}
@@ -101,9 +103,9 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 
 func (p *process) String() string { return p.id }
 
-// meet gives those whom a script is for names that are the same in every run: an attempt that of its waiter, and
-// which of its attempts it is. The client's identity is random, and two goroutines that one message wakes take their
-// numbers in any order.
+// meet gives the owners and waiters of a script names that are the same in every run: an attempt is
+// named for its waiter and its number among the waiter's attempts. The client's identity is random,
+// and two goroutines woken by one message take their numbers in any order.
 func (p *process) meet(m *message) {
 	owner, waiter := base(m.argv[0]), ""
 	switch m.script {
@@ -127,7 +129,7 @@ func (p *process) meet(m *message) {
 			p.names[other] = p.world.parked[other]
 		}
 	}
-	if p.world.parked[owner] != "" { // it is nobody
+	if p.world.parked[owner] != "" { // a parked owner, of no process
 		p.names[owner] = p.world.parked[owner]
 		owner, m.parked = "", true
 	}
@@ -219,8 +221,8 @@ func (p *process) aliased(err error) string {
 	return strings.ReplaceAll(err.Error(), p.uuid, p.id)
 }
 
-// pause stops the process as far as the world can see: nothing that it sends leaves, nothing that is sent to it
-// arrives, and its workers stand still. Its timers do not: see doc.go.
+// pause stops the process as far as the world can see: no message leaves or reaches it, and its
+// workers stand still. Its timers do not: see doc.go.
 func (p *process) pause() {
 	if p.paused {
 		return
@@ -244,7 +246,7 @@ func (p *process) resume() {
 	}
 }
 
-// die cuts the process off for good. What it has sent arrives.
+// die cuts the process off for good. Its sent messages arrive.
 func (p *process) die() {
 	p.dead = true
 	for _, path := range p.paths {

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Whom a step reads for, as bits.
+// The names that a step reads, as bits.
 const (
 	readsX = 1 << iota
 	readsY
@@ -23,8 +23,8 @@ func (s Step) reads(name string) bool {
 	return s.Read&(map[string]int{"x": readsX, "y": readsY}[name]) != 0
 }
 
-// readers makes readers of some of a plan's callers, in one seed of four. It draws from a generator of its own, so that the
-// other seeds stay what they are.
+// readers turns some callers of a plan into readers, in one seed of four. Its own generator keeps
+// the other seeds unchanged.
 func (p *Plan) readers() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x4ead))}
 	if p.Readers = g.chance(0.25); !p.Readers {
@@ -48,7 +48,7 @@ func (p *Plan) readers() {
 	}
 }
 
-// shares makes a step that of a reader, perhaps, or one that lets others share what it holds.
+// shares turns a step into a reader's, perhaps, or adds a downgrade to its hold.
 func (g generator) shares(p *Plan, s *Step) {
 	all := map[string]int{"x": readsX, "y": readsY, "x+y": readsX | readsY}[s.Name]
 	what := use(-1)
@@ -67,7 +67,7 @@ func (g generator) shares(p *Plan, s *Step) {
 	}
 }
 
-// left is for how long a node keeps the lock for somebody who has it.
+// left returns how long a node keeps the lock for one of its holders.
 func (s *state) left(who string) time.Duration {
 	if s.ends != nil {
 		return time.Duration(s.ends[who]-s.now) * time.Millisecond
@@ -79,8 +79,8 @@ func (s *state) left(who string) time.Duration {
 	return time.Duration(until-s.now) * time.Millisecond
 }
 
-// sharing checks what a script has left of a lock: whoever has it for himself is alone, and the key lasts as long as every
-// share. And nobody is refused for the sake of a share that is over.
+// sharing checks the state of a lock after a script: an exclusive holder is alone, the key lasts as
+// long as every share, and no call is refused for a share that is over.
 func (t *watch) sharing(n *node, m message, name string, was, is state, reply string) {
 	if name == semaphore {
 		return
@@ -98,9 +98,10 @@ func (t *watch) sharing(n *node, m message, name string, was, is state, reply st
 	}
 }
 
-// ordered checks a token that was granted to somebody who asked first at that time. Those who share a lock have tokens in no
-// order among themselves. Beyond what is bound, the clocks order those who asked one after the other: nodes that forget may
-// grant one of two who ask at the same time after the other, with the lower token, and that is then the token to share.
+// ordered checks a token granted to a caller that first asked at a given time. Shares have tokens
+// in no order among themselves. Without bound, the clocks order only callers that asked one after
+// the other: nodes that forget may grant two concurrent callers in turn, the second with the lower
+// token. Shares then have that token.
 func (t *watch) ordered(h *hold, name string, first time.Time, bound bool) {
 	g, own := t.names[name], h.lease.Token()
 	var last time.Time // before first
@@ -129,7 +130,7 @@ func (t *watch) ordered(h *hold, name string, first time.Time, bound bool) {
 	g.all[own] = time.Now()
 }
 
-// shares is told that a holder begins to let others share its locks.
+// shares records that a holder begins to share its locks.
 func (t *watch) shares(h *hold) {
 	t.world.mu.Lock()
 	defer t.world.mu.Unlock()
@@ -138,7 +139,7 @@ func (t *watch) shares(h *hold) {
 	}
 }
 
-// downgrade lets others share what the worker holds.
+// downgrade turns the worker's hold into a share.
 func (k *worker) downgrade(ctx context.Context, h *hold, s Step) {
 	live := func() bool { k.world.mu.Lock(); defer k.world.mu.Unlock(); return h.live() }()
 	if h.reads[s.Name] {
@@ -159,7 +160,7 @@ func (k *worker) downgrade(ctx context.Context, h *hold, s Step) {
 	}
 }
 
-// upgrade tries to hold alone what the worker shares. It would wait for itself, so it is refused at once.
+// upgrade tries to hold a shared lock alone. It would wait for itself, so it is refused at once.
 func (k *worker) upgrade(h *hold, s Step) {
 	if s.Read == 0 {
 		return
@@ -177,8 +178,9 @@ func (k *worker) upgrade(h *hold, s Step) {
 	}
 }
 
-// read is a read by a holder of what a lock protects, who may have been paused since it looked at its lease. The store shows
-// nothing to a reader whose token is lower than that of a write it has taken. It is called with the world's mutex held.
+// read is a read of the store by a holder, which may have been paused since it looked at its lease.
+// The store refuses a reader with a token lower than that of an accepted write. It is called with
+// the world's mutex held.
 func (w *world) read(h *hold, name string, s *store) {
 	shown := h.lease.Token() >= s.token
 	if w.plan.Class == beyond {

@@ -9,8 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// rushes have several callers try to get a free lock at the same time, at the end of a plan in which nothing fails: as writers,
-// as readers and writers, and as those who want the last slot of the semaphore. Nobody waits for the lock, and one must get it.
+// rushes let several callers try to get a free lock at the same time, at the end of a plan in which
+// nothing fails: as writers, as readers and writers, and for the last slot of the semaphore. No
+// caller waits for the lock, and one must get it.
 func (w *world) rushes(last *process) {
 	if w.plan.Class != calm || last == nil {
 		return

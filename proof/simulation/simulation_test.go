@@ -29,7 +29,7 @@ var (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	redis.SetLogger(silent{}) // go-redis logs every failed dial
-	// What a seed leaves is garbage as a whole: rare and large collections are the cheapest.
+	// All memory of a seed becomes garbage at its end: rare and large collections are the cheapest.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(512 << 20)
 	os.Exit(m.Run())
@@ -39,7 +39,7 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// Everything that is promised, under hostile schedules.
+// All promises hold under hostile schedules.
 func TestSeeds(t *testing.T) {
 	if *oneSeed >= 0 {
 		p := newPlan(uint64(*oneSeed))
@@ -104,8 +104,9 @@ func report(t *testing.T, p *Plan, out Outcome) {
 	t.Logf("go test ./proof/simulation -run TestSeeds -seed %d", p.Seed)
 }
 
-// One seed is one schedule, whatever the goroutines do. A process whose go-redis does not end a call at its deadline
-// comes to the deadlines of all nodes at one instant, in no order: plans with one are left out.
+// One seed is one schedule, in any order of the goroutines. A process with a go-redis that does not
+// end a call at its deadline comes to the deadlines of all nodes at one instant, in no order. Plans
+// with such a process are left out.
 func TestSameSeedHasTheSameTrace(t *testing.T) {
 	parted := 0
 	for seed := range uint64(defaultSeeds / 50) {
@@ -115,14 +116,14 @@ func TestSameSeedHasTheSameTrace(t *testing.T) {
 		}
 		a := play(t, p)
 		b, traces := a, map[uint64]bool{}
-		// A machine that is busy interrupts goroutines at will: the schedule is one that comes again.
+		// A busy machine interrupts goroutines at will: the schedule is one that recurs.
 		for again := 0; again < 12 && !traces[b.Hash]; again++ {
 			traces[b.Hash] = true
 			b = play(t, newPlan(seed))
 		}
 		if !traces[b.Hash] {
-			// How long an attempt waits for silent nodes follows the round trips seen so far, and those that end at one
-			// instant are seen in no order.
+			// An attempt's wait for silent nodes depends on the round trips so far. Round trips
+			// that end at one instant are seen in no order.
 			t.Logf("seed %d has %d traces; two of them part with\n%s", seed, len(traces), parting(a.Trace, b.Trace))
 			parted++
 		}
@@ -147,7 +148,7 @@ func parting(a, b string) string {
 
 // play runs a plan in a bubble of its own.
 func play(t *testing.T, p *Plan) (out Outcome) {
-	// A goroutine that waits for a mutex keeps the time of a bubble from passing: that would be for ever.
+	// A goroutine that waits for a mutex stops the time of a bubble for ever.
 	hung := time.AfterFunc(time.Minute, func() {
 		debug.SetTraceback("all")
 		panic(fmt.Sprintf("seed %d hangs", p.Seed))

@@ -13,10 +13,10 @@ import (
 // semaphore is the name of the semaphore.
 const semaphore = "s"
 
-// slotted is how the names of the scripts of a semaphore begin.
+// slotted is the prefix of the names of a semaphore's scripts.
 const slotted = "slot_"
 
-// slotName is what a slot of it is called among the names of the locks: each is a lock of its own.
+// slotName is the name of a slot among the names of the locks: each slot is a lock of its own.
 func slotName(slot int) string { return semaphore + "#" + strconv.Itoa(slot) }
 
 // locks are the names that the nodes know.
@@ -27,8 +27,8 @@ func (w *world) locks() []string {
 	return []string{"x", "y"}
 }
 
-// slots adds callers of a semaphore to a plan, in one seed of four. It draws from a generator of its own, so that the other seeds
-// stay what they are.
+// slots adds callers of a semaphore to a plan, in one seed of four. Its own generator keeps the
+// other seeds unchanged.
 func (p *Plan) slots() {
 	g := generator{rand.New(rand.NewPCG(p.Seed, 0x5107))}
 	if !g.chance(0.25) {
@@ -60,7 +60,8 @@ func (p *Plan) slots() {
 	}
 }
 
-// slots reads who has which slot at a node. A hold that is over counts no more, nor one of which no end is known.
+// slots reads the holders of the slots at a node. Holds that are over, or have no end, do not
+// count.
 func (n *node) slots(s *state) {
 	s.holders, s.ends, s.tokens = make(map[string]string), make(map[string]int64), make(map[string]string)
 	taken, err := n.redis.SortedSet(wire.SlotsKey(semaphore))
@@ -82,7 +83,7 @@ func (n *node) slots(s *state) {
 	}
 }
 
-// named is the name of what an owner has of a lock.
+// named is the name of an owner's lock; for the semaphore, with its slot.
 func (s *state) named(lock, who string) string {
 	if lock != semaphore {
 		return lock
@@ -100,7 +101,8 @@ func (s *state) before(waiter string, ticket float64) (count int) {
 	return count
 }
 
-// slotted checks the slot of a new hold, and that there are no more holders than permits. It is called with the world's mutex held.
+// slotted checks the slot of a new hold, and that there are no more holders than permits. It is
+// called with the world's mutex held.
 func (t *watch) slotted(h *hold) {
 	if !slices.Contains(h.locks, semaphore) {
 		return
@@ -120,7 +122,7 @@ func (t *watch) slotted(h *hold) {
 	}
 }
 
-// slotsAfter checks what a script has left of the semaphore.
+// slotsAfter checks the state of the semaphore after a script.
 func (t *watch) slotsAfter(n *node, m message, owner string, ok bool, was, is state, reply string) {
 	violate := t.world.violateLocked
 	me := t.wire(m, owner)
@@ -154,7 +156,8 @@ func (t *watch) slotsAfter(n *node, m message, owner string, ok bool, was, is st
 		}
 	}
 	refused := m.script == "acquire" && strings.HasPrefix(reply, "*4\r\n:0\r\n") && m.argv[3] != "keep"
-	for who := range was.holders { // what a successor had is given back if it is not what the waiter would like
+	// A successor's slot is released if the waiter prefers another.
+	for who := range was.holders {
 		refused = refused && !strings.HasPrefix(who, m.place.waiter+"/")
 	}
 	if refused && len(was.holders) < permits {
@@ -162,8 +165,8 @@ func (t *watch) slotsAfter(n *node, m message, owner string, ok bool, was, is st
 	}
 }
 
-// vacated is called, with the world's mutex held, when a slot may have become free. Where nothing fails, one of those who wait has
-// it soon.
+// vacated is called, with the world's mutex held, when a slot may have become free. Where nothing
+// fails, a waiter has it soon.
 func (t *watch) vacated() {
 	l := t.world.plan.Latency
 	soon := 20*time.Millisecond + 40*l
@@ -201,7 +204,8 @@ func (t *watch) grantsOfSlots() (count int) {
 	return count
 }
 
-// triedSlot checks that a TryLock was refused only if as many as there are permits had a slot, or got one soon after, or waited.
+// triedSlot checks that a TryLock was refused only if enough others for all permits had a slot, or
+// got one soon after, or waited.
 func (t *watch) triedSlot(r span, soon time.Duration) {
 	in := 0
 	for _, h := range slices.Concat(t.past, t.waited) {

@@ -13,30 +13,30 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// watch looks at every script that runs and knows every hold. All of it is guarded by the world's mutex.
+// watch checks every script that runs and knows every hold. The world's mutex guards all of it.
 type watch struct {
 	world   *world
 	grants  int
 	scripts int
 	owners  map[string]*activity // of attempts, by their alias
 	waiters map[string]*activity
-	ran     map[string]bool // what may run once: script, node, lock and owner
-	holds   []*hold         // those granted and not released, in the order of their grants
+	ran     map[string]bool // that may run once only: script, node, lock and owner
+	holds   []*hold         // granted and not released, in the order of their grants
 	names   map[string]*granted
 	calls   []*call
 	multi   bool // some wait for several locks
 	past    []span
-	refuse  []span // TryLocks that were refused because somebody has the lock
-	waited  []span // calls of those who want to hold a lock alone
+	refuse  []span // TryLocks that were refused because the lock is held
+	waited  []span // calls of callers that want a lock alone
 }
 
-// activity is what was sent for an owner or a waiter.
+// activity is the activity for an owner or a waiter.
 type activity struct {
 	proc    *process
 	first   time.Time
 	last    time.Time // when it was last sent, or run
 	pending map[*node]int
-	since   map[cell]promise // what a node last gave the owner
+	since   map[cell]promise // the node's last promise to the owner
 	late    bool             // a message was on its way for longer than a pending release waits
 	inUse   bool             // a lease has been returned and is not unlocked
 	granted bool             // a lease has been returned
@@ -54,12 +54,12 @@ type cell struct {
 	name string
 }
 
-// granted is what is known of a lock's grants.
+// granted has the grants of a lock.
 type granted struct {
 	count int                  // in the order of time
-	alone int                  // those among them that share it with nobody
-	all   map[uint64]time.Time // when a token was granted to somebody who has the lock alone
-	read  map[uint64]time.Time // and to those who share it
+	alone int                  // exclusive ones among them
+	all   map[uint64]time.Time // when a token was granted to an exclusive holder
+	read  map[uint64]time.Time // the same for sharers
 }
 
 func newGranted() *granted {
@@ -91,7 +91,7 @@ func newWatch(w *world) *watch {
 	return t
 }
 
-// active notes that a script for somebody was sent, or ran.
+// active records that a script for an owner or waiter was sent, or ran.
 func (t *watch) active(m message, change func(*activity)) {
 	if m.script == "" {
 		return
@@ -113,8 +113,8 @@ func (t *watch) active(m message, change func(*activity)) {
 	}
 }
 
-// asked is when the client began to ask for what a message asks: an attempt may have been sent for the second time, with
-// the script's source.
+// asked returns the time at which the client first made the request of a message: an attempt may
+// have been sent for the second time, with the script's source.
 func (t *watch) asked(m message) time.Time {
 	if a := t.owners[m.owner]; m.script == "acquire" && a != nil && m.argv[3] != "keep" {
 		return a.first
@@ -127,14 +127,15 @@ func (t *watch) sent(m message) {
 	t.active(m, func(a *activity) { a.pending[m.path.node]++ })
 }
 
-// received notes a script that came and did not run.
+// received records a script that arrived and did not run.
 func (t *watch) received(n *node, m message) {
 	t.active(m, func(a *activity) { a.pending[n]-- })
 }
 
-// state is what a node has of a lock.
+// state is a node's state of a lock.
 type state struct {
-	holders map[string]string // with their counts; with the ms at which their share ends if they share it
+	// With their counts; of a shared lock, with the ms at which their shares end.
+	holders map[string]string
 	shared  bool
 	now     int64 // ms of the node's clock
 	ttl     time.Duration
@@ -142,10 +143,11 @@ type state struct {
 	line    map[string]float64 // tickets
 	places  map[string]int64   // deadlines, ms of the node's clock
 	heirs   map[string]string
-	sharers map[string]bool // those in the line who want to share it
-	passed  map[string]bool // those in the line whom sharers may pass: sharers, and those who only try
+	sharers map[string]bool // waiters for a share
+	passed  map[string]bool // waiters that sharers may pass: sharers, and callers that only try
 
-	ends   map[string]int64  // of a semaphore: when the holds end, in ms of the node's clock; holders have their slots
+	// Of a semaphore: when the holds end, in ms of the node's clock; holders have their slots.
+	ends   map[string]int64
 	tokens map[string]string // of a semaphore, by the slot
 }
 
@@ -203,7 +205,7 @@ func (t *watch) before(n *node, m message) state {
 	return n.state(m.lock)
 }
 
-// after is called after a script ran, and checks what it has done.
+// after is called after a script ran, and checks its effects.
 func (t *watch) after(n *node, m message, was state, reply string) {
 	t.scripts++
 	if m.script == "latch" {
@@ -216,12 +218,12 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 	said := strings.ReplaceAll(strings.TrimSuffix(reply, "\r\n"), "\r\n", " ")
 	words := strings.Fields(said)
 	for i, word := range words {
-		words[i] = t.alias(word) // who holds is perhaps another process's
+		words[i] = t.alias(word) // the holder may be another process's
 	}
 	argv := m.path.proc.alias(strings.Join(m.argv, " "))
 	t.world.trace(fmt.Sprintf("%v: %s %s: %s -> %s", n, m.verb(), name, argv, strings.Join(words, " ")))
 
-	ok := false // the script did for the owner what it is for
+	ok := false // the script succeeded for the owner
 	switch m.script {
 	case "acquire":
 		ok = strings.HasPrefix(reply, ":") || strings.HasPrefix(reply, "*2\r\n:2") || strings.HasPrefix(reply, "*3\r\n:5") || strings.HasPrefix(reply, "*3\r\n:6")
@@ -257,7 +259,7 @@ func (t *watch) wire(m message, alias string) string {
 	return m.path.proc.known[alias]
 }
 
-// verb is what a script does, as the trace says it.
+// verb is the name of a script in the trace.
 func (m *message) verb() string {
 	if m.shares {
 		return "share"
@@ -277,7 +279,7 @@ func (t *watch) once(n *node, m message, name, owner string) {
 	t.ran[key] = true
 }
 
-// untouched checks that a script has changed nothing of anybody else's.
+// untouched checks that a script has changed nothing of other owners and waiters.
 func (t *watch) untouched(n *node, m message, name, owner string, was, is state) {
 	waiter := m.waiter
 	me := t.wire(m, owner)
@@ -290,7 +292,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 		if who == me || waiter != "" && strings.HasPrefix(who, t.wire(m, waiter)+"/") && (m.script == "acquire" || slices.Contains(m.argv, "all")) {
 			continue
 		}
-		others = !was.shared && name != semaphore // those who share it may become more
+		others = !was.shared && name != semaphore // the holders of a shared lock may become more
 		if is.holders[who] != holds {
 			t.world.violateLocked(rule, "%v: %s for %s made the count of %s in %s %q of %q", n, m.script, owner, t.alias(who), name, is.holders[who], holds)
 		}
@@ -309,7 +311,7 @@ func (t *watch) untouched(n *node, m message, name, owner string, was, is state)
 	}
 }
 
-// inTurn checks that nobody is granted a lock past those who wait for it.
+// inTurn checks that no call is granted a lock past its waiters.
 func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 	argv, p := m.argv, m.place
 	if m.script != "acquire" || !first || argv[3] == "keep" {
@@ -325,7 +327,8 @@ func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 	if p.unsure && math.Abs(ticket-float64(now*1000)) > float64(wire.SameClock.Microseconds()) {
 		ticket = float64(now * 1000)
 	}
-	if joined, queued := was.line[p.waiter]; queued { // with another one, perhaps, since its client did not know the nodes' clocks then
+	// It may have joined with another ticket, before its client knew the nodes' clocks.
+	if joined, queued := was.line[p.waiter]; queued {
 		ticket = min(ticket, joined)
 	}
 	if name == semaphore {
@@ -347,8 +350,8 @@ func (t *watch) inTurn(n *node, m message, name string, first bool, was state) {
 	}
 }
 
-// handed checks that the lock is granted only to the owner that asks, or to the one to whom a release hands it: the
-// successor of the first in the queue, or those of the first who want to share it.
+// handed checks that the lock is granted only to the owner that asks, or by a handoff. A handoff
+// goes to the successor of the first in the queue, or to those of its first sharers.
 func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 	for who := range is.holders {
 		if len(was.holders) == 1 && m.passes(who) && m.passes(slices.Collect(maps.Keys(was.holders))[0]) {
@@ -375,7 +378,7 @@ func (t *watch) handed(n *node, m message, name, owner string, was, is state) {
 		}
 		for other, ticket := range is.line { // the caller may have left
 			mine := m.waiter != "" && other == t.wire(m, m.waiter)
-			// This call may be the waiter's own yield, which says that it only tries: readers may pass it.
+			// This may be the waiter's own yield, after which it only tries: readers may pass it.
 			passed := was.sharers[to] && (was.passed[other] || mine && is.passed[other])
 			if name != semaphore && other != to && ticket < was.line[to] && was.places[other] > now && !passed {
 				t.world.violateLocked(ticketOrder, "%v handed %s to %s past %s", n, name, t.alias(to), t.alias(other))
@@ -397,12 +400,12 @@ func (t *watch) alias(who string) string {
 	return who
 }
 
-// slack is how long what a call leaves behind may take to be undone, after it was last heard of.
+// slack is the longest time from the last event of a call until its traces at the nodes are gone.
 func (t *watch) slack() time.Duration {
 	return 3*t.world.plan.NodeTimeout + 20*t.world.plan.Latency
 }
 
-// audits looks for what was left behind, until ctx is done.
+// audits looks for leftovers until ctx is done.
 func (t *watch) audits(ctx context.Context) {
 	for ctx.Err() == nil {
 		t.audit()
@@ -439,7 +442,7 @@ func (t *watch) audit() {
 	}
 }
 
-// idle reports whether nothing is to be expected of somebody, who could have cleared up.
+// idle reports whether an owner or waiter is done at a node, and could have released there.
 func (t *watch) idle(a *activity, n *node, after time.Duration) bool {
 	if a == nil || a.inUse || a.dead || a.proc.dead || a.proc.paused || a.pending[n] > 0 || a.proc.paths[n.number].awaits() || time.Since(a.last) <= after {
 		return false

@@ -34,8 +34,8 @@ func (k *worker) work(ctx context.Context, steps []Step) {
 	}
 }
 
-// rest sleeps, until an instant that is this worker's alone, and as long as its process is paused. It reports
-// whether the process lives.
+// rest sleeps until an instant that is this worker's alone, and while its process is paused. It
+// reports whether the process lives.
 func (k *worker) rest(ctx context.Context, d time.Duration) bool {
 	const apart = 64 * time.Microsecond
 	for range 2 {
@@ -172,7 +172,7 @@ func (k *worker) failed(ctx context.Context, s Step, err error, began time.Durat
 	}
 }
 
-// use does what a holder does. It reports whether the holder lives.
+// use runs the actions of a holder. It reports whether the holder lives.
 func (k *worker) use(ctx context.Context, l quorumlock.Locker, h *hold, s Step) bool {
 	for _, u := range s.Hold {
 		if !k.rest(context.Background(), u.After) {
@@ -223,7 +223,8 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 	inner, err := l.Lock(h.lease.Context())
 	most := k.world.plan.NodeTimeout
 	if k.proc.stepped && !k.proc.boots {
-		most += time.Second // until the clock is looked at, the lease is over and its context does not say so
+		// Until the client compares its clocks, an expired lease's context is not cancelled.
+		most += time.Second
 	}
 	k.inTime("Lock again", began, most)
 	if err != nil {
@@ -232,7 +233,8 @@ func (k *worker) enter(l quorumlock.Locker, h *hold) {
 		}
 		return
 	}
-	if k.proc.stepped && !k.proc.boots && inner.Owner() != h.lease.Owner() { // what it held was over, and another that shares the lock does not wait
+	// Its hold was over, and a new share is granted without waiting.
+	if k.proc.stepped && !k.proc.boots && inner.Owner() != h.lease.Owner() {
 		_ = inner.Unlock(context.Background())
 		return
 	}
@@ -277,7 +279,7 @@ func (k *worker) unlock(ctx context.Context, h *hold) {
 	}
 }
 
-// sort says what an error is, and no more: which of two nodes failed first has no order.
+// sort returns the kind of an error, without details: of two nodes, either may fail first.
 func sort(err error) string {
 	switch {
 	case err == nil:
@@ -295,8 +297,8 @@ func (w *world) note(format string, args ...any) {
 	w.trace(fmt.Sprintf(format, args...))
 }
 
-// probe is a last caller when all is well again. It gets the lock and every slot of the semaphore within two seconds, or when the
-// keys of dead processes have expired.
+// probe is a last caller when all is well again. It gets the lock and every slot of the semaphore
+// within two seconds, or when the keys of dead processes have expired.
 func (w *world) probe() *process {
 	p, err := newProcess(w, len(w.list), ProcessPlan{Prompt: true})
 	if err != nil {

@@ -52,7 +52,7 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: at %v, %s", v.Invariant, v.At, v.Text)
 }
 
-// Outcome is what came of a run.
+// Outcome is the outcome of a run.
 type Outcome struct {
 	Violations []Violation
 	Grants     int
@@ -146,7 +146,8 @@ func (w *world) end() {
 	for _, p := range w.list {
 		w.closeProcess(p)
 	}
-	time.Sleep(w.watch.quiet()) // also for go-redis's redial of a node that is dead, which looks once a second
+	// Also for go-redis's redial of a dead node, which looks once a second.
+	time.Sleep(w.watch.quiet())
 	w.mu.Lock()
 	for _, n := range w.nodes {
 		n.tick()
@@ -309,7 +310,7 @@ func (w *world) violateLocked(invariant, format string, args ...any) {
 func (w *world) outcome() Outcome {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// What happens at the same instant has no order.
+	// Events of one instant have no order.
 	slices.SortStableFunc(w.events, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.text, b.text))
 	})

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// burst has callers ask for the free slots of a semaphore at once, and keep what they get. It returns how long it takes until
-// everybody has a slot, or every slot is taken, and how many scripts the nodes ran by then.
+// burst lets callers ask for the free slots of a semaphore at once, and keep their grants. It
+// returns the time until all callers have a slot, or all slots are taken, and the scripts in it.
 func burst(t *testing.T, seed uint64, permits, callers int, m minority) (while time.Duration, scripts int) {
 	c := calm{permits, callers, 50 * time.Microsecond, 350 * time.Microsecond, time.Hour, 0, m}
 	s := newCalm(seed, &c)
@@ -23,8 +23,8 @@ func burst(t *testing.T, seed uint64, permits, callers int, m minority) (while t
 	return s.now, s.scripts
 }
 
-// However many callers come at once for slots that are all free, and however many nodes of a minority are silent, a slot takes at most
-// five scripts at a node more than a caller alone, who needs one.
+// Many callers may ask at once for free slots, and a minority of nodes may be silent. Yet a slot
+// takes at most five scripts a node more than for a caller alone, which needs one.
 func TestFreeSlotsNeedNoContest(t *testing.T) {
 	for _, tt := range []struct{ permits, callers, seeds int }{
 		{2, 2, 20}, {8, 8, 20}, {64, 32, 5}, {32, 32, 5}, {256, 256, 1}, {1000, 1000, 1},

@@ -8,8 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/proof/scriptmodel"
 )
 
-// calm is a schedule without faults, except that the last nodes can be silent or slow. Each message takes between near and far; to or
-// from a slow node it takes lag longer. Each holder keeps its slot for hold.
+// calm is a schedule without faults, except that the last nodes can be silent or slow. Each message
+// takes between near and far; to or from a slow node it takes lag longer. Each holder keeps its
+// slot for hold.
 type calm struct {
 	permits, callers int
 	near, far, hold  time.Duration
@@ -37,8 +38,8 @@ func newCalm(seed uint64, c *calm) *sim {
 	return s
 }
 
-// contest has callers take a slot again and again, of five nodes in virtual time, for a warm-up and then for some holds. It returns
-// what happened in these: how many grants there were, how many of them were handed over, and how many scripts.
+// contest lets callers take a slot again and again, of five nodes in virtual time, for a warm-up
+// and then for some holds. It returns the grants, handoffs, scripts and time of these holds.
 func contest(seed uint64, c calm, holds int) (grants, handed, scripts int, while time.Duration) {
 	s := newCalm(seed, &c)
 	for i := range c.callers {
@@ -63,7 +64,8 @@ func contest(seed uint64, c calm, holds int) (grants, handed, scripts int, while
 
 const ms = time.Millisecond
 
-// Callers whose slots differ from node to node give way to each other. They do not wait for nodes that are silent or slow.
+// Callers with different slots at different nodes give way to each other. They do not wait for
+// silent or slow nodes.
 func TestSilentAndSlowNodesCostASemaphoreNothing(t *testing.T) {
 	for name, c := range map[string]calm{
 		"eight slots, nine callers":      {8, 9, 50 * time.Microsecond, 350 * time.Microsecond, 100 * ms, 0, minority{}},
@@ -85,7 +87,8 @@ func TestSilentAndSlowNodesCostASemaphoreNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkContest shows how busy the slots are where the processors cost nothing. Its time for an operation means nothing.
+// BenchmarkContest measures the use of the slots without the cost of processors. Its time for an
+// operation means nothing.
 func BenchmarkContest(b *testing.B) {
 	const us = time.Microsecond
 	for _, permits := range []int{1, 8} {

@@ -18,8 +18,8 @@ type crowd struct {
 	members []member
 }
 
-// compete has crowds take their locks again and again, for a while, and returns how many grants each had, and how many scripts the nodes
-// ran. A script keeps its node busy for each.
+// compete lets crowds take their locks again and again, for a while. It returns the grants of each
+// crowd, and the number of scripts. Each script keeps its node busy for each.
 func compete(t *testing.T, seed uint64, m minority, each, while time.Duration, crowds ...crowd) (grants []int, scripts int) {
 	s := newCalm(seed, &calm{near: 50 * time.Microsecond, far: 350 * time.Microsecond, hold: ms, each: each, minority: m})
 	var all [][]*worker
@@ -51,8 +51,8 @@ func compete(t *testing.T, seed uint64, m minority, each, while time.Duration, c
 // kinds are MultiLocks, the first of which has mutexes only.
 var kinds = [][]member{{mutexA, mutexB}, {readerA, mutexB}, {slotS, mutexB}, {readerA, slotS, mutexB}}
 
-// A MultiLock takes a share, or a slot, when its turn has come at all its members: a grant costs little more than with a mutex in its place,
-// however many callers there are.
+// A MultiLock takes a share, or a slot, at its turn at all its members. So a grant costs little
+// more than with a mutex in its place, for any number of callers.
 func TestAShareOrASlotOfAMultiLockIsTakenInItsTurn(t *testing.T) {
 	for _, m := range []minority{{}, {silent: 1}, {silent: 2}} {
 		each := func(callers int, kind []member) float64 {
@@ -70,14 +70,16 @@ func TestAShareOrASlotOfAMultiLockIsTakenInItsTurn(t *testing.T) {
 	}
 }
 
-// Callers who give up cost the others little: at least half of the grants remain, also of those who wait for one of the members
-// beside them. With shares and slots they cost the nodes little more than with mutexes. So it is also where scripts take so long that
-// calls of all who give up would keep the nodes busy all the time.
+// Callers that give up cost the others little: at least half of the grants remain, also of callers
+// that wait for one of the members alone. With shares and slots they cost the nodes little more
+// than with mutexes. The same holds for scripts so slow that the calls of all that give up would
+// keep the nodes busy all the time.
 func TestCallersWhoGiveUpCostTheOthersLittle(t *testing.T) {
 	for _, each := range []time.Duration{0, 200 * time.Microsecond, 400 * time.Microsecond} {
 		var mutexes float64
 		for i, kind := range kinds {
-			if len(kind) > 2 && each > 200*time.Microsecond { // 38 %: a single call takes much of the 50 ms
+			// 38 %: a single call takes much of the 50 ms.
+			if len(kind) > 2 && each > 200*time.Microsecond {
 				continue
 			}
 			beside := crowd{4, 0, []member{mutexB}}

@@ -37,9 +37,10 @@ type sim struct {
 	lossy   float64
 	calm    *calm // nil, except in contest
 	calls   map[quorumlock.Owner]*call
-	trips   []time.Duration // round trips to each node, by all callers: a moving average that starts at 0
+	// Round trips to each node, by all callers: a moving average that starts at 0.
+	trips   []time.Duration
 	bests   []time.Duration // the shortest of them
-	scripts int             // how many the nodes ran
+	scripts int             // run by the nodes
 	queues  [][]func() bool // of each node: the calls that it has yet to run, if scripts take time
 	holds   map[*call]bool
 	tokens  map[string]uint64 // of each mutex and slot, the highest
@@ -47,9 +48,10 @@ type sim struct {
 	handed  int
 	working int            // workers that are not done
 	waiting map[*call]bool // calls of Lock
-	busy    time.Duration  // when something last happened, or failed, that callers may have had to wait for
-	bad     string
-	trace   *strings.Builder
+	// When something last happened, or failed, that callers may have had to wait for.
+	busy  time.Duration
+	bad   string
+	trace *strings.Builder
 }
 
 type event struct {
@@ -178,11 +180,12 @@ func (s *sim) play() {
 	e.do()
 }
 
-// maxIdle is how long a slot may be free while somebody waits for it and nothing fails. Who is called may be the last one to know: it
-// finds out at its next refresh.
+// maxIdle is how long a slot may be free while a caller waits for it and nothing fails. A called
+// waiter may be the last one to learn of it: it finds out at its next refresh.
 const maxIdle = 2 * time.Second
 
-// idle checks that the patient caller who came first gets its lock, if that is free. It is the first in all its queues.
+// idle checks that the first patient caller, the first in all its queues, gets its lock if it is
+// free.
 func (s *sim) idle() {
 	if s.now-s.busy < maxIdle || s.lossy > 0 {
 		return
@@ -198,7 +201,7 @@ func (s *sim) idle() {
 	}
 }
 
-// isTaken reports whether nobody else can have a member.
+// isTaken reports whether no other call can have a member.
 func (s *sim) isTaken(m member) bool {
 	count := 0
 	for c := range s.holds {
@@ -250,7 +253,7 @@ type member struct {
 	permits int // 0 if it is no semaphore
 }
 
-// conflicts reports whether two members, of which these slots are held if they are semaphores, exclude each other.
+// conflicts reports whether two members exclude each other. The slots count if they are semaphores.
 func (m member) conflicts(other member, slot, otherSlot int) bool {
 	return m.name == other.name && !(m.shared && other.shared) && (m.permits == 0 || slot == otherSlot)
 }
@@ -293,11 +296,12 @@ type call struct {
 	armed   time.Duration
 	last    []time.Duration // when the last call to a node arrives there
 	slot    int
-	unsent  []bool // the cells whose first attempt was given back before the node came to it
-	tries   bool
-	over    bool
-	dead    bool // its process is
-	holds   bool
+	// The cells whose first attempt was released before the node came to it.
+	unsent []bool
+	tries  bool
+	over   bool
+	dead   bool // its process is
+	holds  bool
 }
 
 func (w *worker) newCall() *call {
@@ -463,7 +467,7 @@ func (c *call) unlock() {
 
 var errLost = errors.New("no answer")
 
-// send sends a call to its node. Calls of one machine to one node arrive in order, but for renewals.
+// send sends a call to its node. Calls of one machine to one node arrive in order, except renewals.
 func (c *call) send(k core.Call) { c.sendAgain(k, c.now+c.ttl) }
 
 func (c *call) sendAgain(k core.Call, until time.Duration) {
@@ -535,7 +539,8 @@ func (c *call) sendAgain(k core.Call, until time.Duration) {
 	c.after(arrives-c.now, func() { c.serve(node, run) })
 }
 
-// recalls reports whether a call is not sent: the first attempt of a caller that has gone before a busy node came to it, or its release.
+// recalls reports whether a call is not sent: the first attempt of a caller that left before a busy
+// node came to it, or its release.
 func (c *call) recalls(k *core.Call) bool {
 	if c.calm == nil || c.calm.each == 0 {
 		return false
@@ -584,7 +589,7 @@ func (s *sim) serveNext(node int) {
 	}
 }
 
-// tell delivers a message to the waiter that it is for.
+// tell delivers a message to its waiter.
 func (s *sim) tell(node int, m scriptmodel.Message) {
 	if s.chance(s.lossy) {
 		return

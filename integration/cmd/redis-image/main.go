@@ -1,5 +1,6 @@
-// Command redis-image builds a Redis image from the redis-server that is installed on this machine, without a
-// base image, for machines that cannot pull one. Its containers run `redis-server --port ...` as those of the public image do.
+// Command redis-image builds a Redis image from the redis-server that is installed on this machine,
+// without a base image, for machines that cannot pull one. Like the public image, its containers
+// run `redis-server --port ...`.
 //
 //	go run ./integration/cmd/redis-image NAME:TAG
 package main

@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/freeport"
 )
 
-// No two servers get the same port, even before they listen. Of 500 random draws from 12,000 ports, about ten
-// would repeat.
+// No two servers get the same port, even before they listen. Of 500 random draws from 12,000 ports,
+// about ten would repeat.
 func TestNoAddressIsGivenTwice(t *testing.T) {
 	given := make(map[string]bool)
 	for range 500 {

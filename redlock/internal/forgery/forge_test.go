@@ -14,13 +14,15 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// scene is what a forger finds: x was acquired, y was handed over, somebody waits for each, and somebody waits for another lock.
+// scene is the state before a forgery: x was acquired, y was handed over, and each has a waiter. A
+// third lock has a waiter, too.
 type scene struct {
 	*forger
-	x, y             *quorumlock.Lease
-	g                genuine // the messages that handed y over
-	forX, forY       quorumlock.Owner
-	bystander, ofOne string // wake channels: of who waits for the other lock, and of who waits for x
+	x, y       *quorumlock.Lease
+	g          genuine // the messages that handed y over
+	forX, forY quorumlock.Owner
+	// Wake channels: of the other lock's waiter, and of x's waiter.
+	bystander, ofOne string
 }
 
 // forgery is a message for a channel. It is published at one server, or at all if there is none.
@@ -31,8 +33,9 @@ type forgery struct {
 
 const everywhere = -1
 
-// forgeries are what a forger may say. It knows the form of the messages, and can guess the numbers of waiters and attempts. A guess that is
-// repeated comes true, since a wake-up makes the waiter try again under the next number.
+// forgeries are the possible messages of a forger, which knows the form of the messages, and can
+// guess the numbers of waiters and attempts. A repeated guess comes true, since a wake-up makes the
+// waiter try again under the next number.
 var forgeries = map[string]func(s *scene) []forgery{
 	"genuine messages, on every channel": func(s *scene) (all []forgery) {
 		for _, channel := range s.channels() {
@@ -52,7 +55,8 @@ var forgeries = map[string]func(s *scene) []forgery{
 		return all
 	},
 	"handoffs for the waiter": func(s *scene) (all []forgery) {
-		for _, numbers := range []func(attempt, cell int) []int{ // of the two numbers either is the attempt's, or there is none to guess
+		// Either number may be the attempt's, or there is none to guess.
+		for _, numbers := range []func(attempt, cell int) []int{
 			func(attempt, cell int) []int { return []int{attempt, cell} },
 			func(attempt, cell int) []int { return []int{cell, attempt} },
 			func(attempt, _ int) []int { return []int{attempt, attempt} },
@@ -93,8 +97,9 @@ var forgeries = map[string]func(s *scene) []forgery{
 	},
 }
 
-// Whoever may publish, and touches no key, ends, shortens and fakes no hold, and makes no client write to a key. Those who wait are served in
-// their turns, however loud it is. What was said while y was held is said again when it is over.
+// A client that may publish, but touches no key, ends, shortens and fakes no hold, and makes no
+// client write to a key. Waiters are served in their turns, even during a flood. Messages sent
+// while y was held are repeated when it is over.
 func TestAForgerEndsShortensAndFakesNoHold(t *testing.T) {
 	for name, say := range forgeries {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +111,8 @@ func TestAForgerEndsShortensAndFakesNoHold(t *testing.T) {
 				waitsX, waitsY := locktest.Waiter(t, c[2].Mutex("x")), locktest.Waiter(t, c[3].Mutex("y"))
 				s.forX, s.forY = waiterFor(t, c[0], "x"), waiterFor(t, c[0], "y")
 				s.ofOne = f.channelOf(s.forX)
-				time.Sleep(100 * time.Millisecond) // what was handed over is renewed for the whole TTL
+				// The handed over lock is renewed for the whole TTL.
+				time.Sleep(100 * time.Millisecond)
 				for _, server := range servers {
 					server.Redis.HSet("visits", "2024/11", "4711")
 				}
@@ -159,7 +165,9 @@ func TestAForgerEndsShortensAndFakesNoHold(t *testing.T) {
 				locktest.MustUnlock(t, s.y)
 				again()
 				x, y := locktest.Served(t, waitsX, s.x), locktest.Served(t, waitsY, s.y)
-				time.Sleep(quorumlock.DefaultTTL / 2) // a renewal restores what a node handed to another attempt, which a forged turn had begun
+				// A forged turn made the waiter begin another attempt; a renewal restores the node
+				// handed to that one.
+				time.Sleep(quorumlock.DefaultTTL / 2)
 				again()
 				untouched(t, servers, x)
 				untouched(t, servers, y)

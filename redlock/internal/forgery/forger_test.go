@@ -20,12 +20,12 @@ import (
 const (
 	wakeChannels = "quorumlock_wake:"
 
-	// highToken is near the last token there is. A store that has seen it takes no write of anybody else's.
+	// highToken is near the last token. A store that has seen it refuses all other writers.
 	highToken uint64 = 9007199254740000
 )
 
-// forger is a third party that may publish and subscribe on the channels, and touches no key. It knows nothing of
-// how messages are made: it hears genuine ones, and changes them.
+// forger is a third party that may publish and subscribe on the channels, and touches no key. It
+// does not know how messages are made: it hears genuine ones, and changes them.
 type forger struct {
 	t       *testing.T
 	servers []*embedded.Server
@@ -49,7 +49,7 @@ func (f *forger) tell(server int, channel, message string) {
 	f.servers[server].Redis.Publish(channel, message)
 }
 
-// tellAll publishes a message at all servers, and waits until everybody has done what comes of it.
+// tellAll publishes a message at all servers, and waits until its effects are over.
 func (f *forger) tellAll(channel, message string) {
 	for i := range f.servers {
 		f.tell(i, channel, message)
@@ -57,7 +57,7 @@ func (f *forger) tellAll(channel, message string) {
 	synctest.Wait()
 }
 
-// channels returns all wake channels that somebody listens on.
+// channels returns all wake channels with a subscriber.
 func (f *forger) channels() []string {
 	var all []string
 	for _, s := range f.servers {
@@ -79,9 +79,9 @@ func (f *forger) channelOf(o quorumlock.Owner) string {
 	return ""
 }
 
-// handOver has one client hand a lock over to another, and returns the messages and the new lease. The first time
-// a client waits, it may make another attempt once its subscription is established. Then it gets no handoff, and the
-// function tries again.
+// handOver makes one client hand a lock over to another, and returns the messages and the new
+// lease. In its first wait, a client may make another attempt once its subscription is established.
+// Then it gets no handoff, and the function tries again.
 func (f *forger) handOver(from, to *redlock.Client, name string) (genuine, *quorumlock.Lease) {
 	f.t.Helper()
 	for range 5 {
@@ -115,8 +115,8 @@ type told struct {
 	message string
 }
 
-// eavesdrop returns a forger that hears all wake channels of the servers until the end of the test. It does not
-// listen on Redisson's channel: a release hands nothing over while somebody listens there.
+// eavesdrop returns a forger that hears all wake channels of the servers until the end of the test.
+// It does not listen on Redisson's channel: with a subscriber there, a release hands nothing over.
 func eavesdrop(t *testing.T, servers []*embedded.Server) *forger {
 	f := &forger{t: t, servers: servers}
 	for i, s := range servers {
@@ -158,8 +158,8 @@ type genuine struct {
 	token    uint64
 }
 
-// forged returns the message of a server as it would be for another waiter, token and lock. The small numbers in it,
-// such as an attempt's and a cell's, are replaced by those that are given, if any are.
+// forged returns the message of a server, changed for another waiter, token and lock. numbers, if
+// any, replace the small numbers in it, such as an attempt's and a cell's.
 func (g genuine) forged(m told, waiter quorumlock.Owner, token uint64, name string, numbers ...int) string {
 	form, next := g.blank(m), 0
 	if len(numbers) > 0 {
@@ -173,7 +173,8 @@ func (g genuine) forged(m told, waiter quorumlock.Owner, token uint64, name stri
 	return strings.NewReplacer(blanks[0], string(waiter), blanks[1], strconv.FormatUint(token, 10), blanks[2], name).Replace(form)
 }
 
-// renumbered returns the message of a server with each of the small numbers in it replaced by n, one at a time.
+// renumbered returns a server's message with each of its small numbers replaced by n, one at a
+// time.
 func (g genuine) renumbered(m told, n int) (all []string) {
 	form := g.blank(m)
 	for _, at := range number.FindAllStringIndex(form, -1) {
@@ -193,7 +194,8 @@ func (g genuine) blank(m told) string {
 
 var number = regexp.MustCompile(`\b\d{1,3}\b`)
 
-// blanks stand for the waiter, the token and the lock in a template. They occur in no message, and are no numbers.
+// blanks stand for the waiter, the token and the lock in a template. No message has them, and they
+// are no numbers.
 var blanks = []string{"\x01", "\x02", "\x03"}
 
 // none checks that a waiter was not given the lock that somebody holds.
@@ -220,7 +222,7 @@ func untouched(t *testing.T, servers []*embedded.Server, lease *quorumlock.Lease
 	}
 }
 
-// forging runs a test of what a forger can do on three and on five nodes, with so many clients.
+// forging runs a test with a forger on three and on five nodes, with a number of clients.
 func forging(t *testing.T, clients int, test func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server)) {
 	for _, n := range []int{3, 5} {
 		locktest.Run(t, fmt.Sprint(n, " nodes"), func(t *testing.T) {

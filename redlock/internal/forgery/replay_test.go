@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A minority of the nodes hands the lock over: somebody else had it there. Their messages count for them alone.
+// A minority hands the lock over from another holder. Their messages count for them alone.
 func TestAHandoffReplayedAtTheOtherNodesFakesNoHold(t *testing.T) {
 	forging(t, 2, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
 		const stranger quorumlock.Owner = "stranger:1"
@@ -68,8 +68,8 @@ func TestAHandoffReplayedAtTheOtherNodesFakesNoHold(t *testing.T) {
 	})
 }
 
-// One node has handed the lock over, and the others are about to. The message of the first is sent again, with another
-// token.
+// One node has handed the lock over, and the others are about to. The message of the first is sent
+// again, with another token.
 func TestAHandoffReplayedWithAnotherTokenDoesNotChangeTheToken(t *testing.T) {
 	forging(t, 2, func(t *testing.T, f *forger, c []*redlock.Client, servers []*embedded.Server) {
 		g, lease := f.handOver(c[0], c[1], "template") // shows which number is the token
@@ -100,7 +100,8 @@ func TestAHandoffReplayedWithAnotherTokenDoesNotChangeTheToken(t *testing.T) {
 				f.tell(m.server, g.channel, g.forged(m, g.waiter, token, "x"))
 				synctest.Wait()
 			}
-			f.tell(m.server, g.channel, g.forged(m, g.waiter, highToken, "x")) // once more, as the last
+			// Once more, as the last.
+			f.tell(m.server, g.channel, g.forged(m, g.waiter, highToken, "x"))
 		}
 		synctest.Wait()
 		close(late)
@@ -115,8 +116,8 @@ func TestAHandoffReplayedWithAnotherTokenDoesNotChangeTheToken(t *testing.T) {
 	})
 }
 
-// A subscription was down when the lock was handed over. Before the waiter has looked for itself, the forger repeats
-// what the waiter has missed, with another token.
+// A subscription was down when the lock was handed over. Before the waiter has looked for itself,
+// the forger repeats the missed messages, with another token.
 func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		locktest.Run(t, fmt.Sprint(n, " nodes"), func(t *testing.T) {
@@ -172,7 +173,7 @@ func TestAHandoffThatTheWaiterMissedIsNotBelievedFromAForger(t *testing.T) {
 	}
 }
 
-// A server with two addresses has one vote, whatever number a forger gives to the other address.
+// A server with two addresses has one vote, even if a forger numbers the other address.
 func TestAHandoffReplayedForAnotherCellDoesNotMakeASecondAddressCount(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 2)

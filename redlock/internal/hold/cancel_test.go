@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// situation is what a call meets that is cancelled.
+// situation is the state that a cancelled call finds.
 type situation struct {
 	name    string
 	prepare func(t *testing.T, servers []*embedded.Server)
@@ -71,8 +71,8 @@ func TestContextCancelledAtEveryPointLeavesNothing(t *testing.T) {
 	}
 }
 
-// cancelOnce calls Lock in a situation, with a context that arm arranges to be cancelled, and checks what
-// is left. It reports whether the context was cancelled before Lock returned on its own.
+// cancelOnce calls Lock in a situation, with a context that arm arranges to be cancelled, and
+// checks the remains. It reports whether the context was cancelled before Lock returned on its own.
 func cancelOnce(t *testing.T, c, other *redlock.Client, servers []*embedded.Server, in situation, arm func(cancel func())) bool {
 	t.Helper()
 	var holder *quorumlock.Lease

@@ -45,7 +45,7 @@ func TestCloseWithLeasesHeldLosesThem(t *testing.T) {
 	})
 }
 
-// Close ends those who wait, at the nodes and in the local line, with their places.
+// Close ends the waiters, at the nodes and in the local queue, with their entries.
 func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
@@ -81,7 +81,7 @@ func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 	})
 }
 
-// Close waits for what is under way, no longer than the nodes may take.
+// Close waits for pending calls, at most for the node timeout.
 func TestCloseDuringAnAttemptWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)

@@ -49,8 +49,8 @@ func TestAnAcquisitionTakesNoGoroutine(t *testing.T) {
 	})
 }
 
-// A node is asked to renew five hundred leases at a time. One that is unlocked while it is busy with the first of them is not
-// renewed with the rest.
+// A node is asked to renew five hundred leases at a time. A lease that is unlocked while the node
+// is busy with the first of them is not renewed with the rest.
 func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 1)
@@ -64,7 +64,8 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 		var mu sync.Mutex
 		var renewed []string
 		met := false
-		servers[0].After(func(r embedded.Run) { // what the node did not know comes twice, and runs once
+		// Unknown scripts come twice, and run once.
+		servers[0].After(func(r embedded.Run) {
 			if r.Script == "renew" {
 				mu.Lock()
 				defer mu.Unlock()
@@ -89,7 +90,8 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 			}
 		})
 		var extends sync.WaitGroup
-		for _, some := range [][]*quorumlock.Lease{leases[300:], leases[:300]} { // the watchdog does not renew so many at one time
+		// The watchdog does not renew so many at one time.
+		for _, some := range [][]*quorumlock.Lease{leases[300:], leases[:300]} {
 			for _, l := range some {
 				extends.Go(func() { _ = l.Extend(t.Context()) }) // it may be unlocked
 			}
@@ -98,8 +100,9 @@ func TestNothingIsRenewedAfterUnlockHoweverManyAreRenewedBeforeIt(t *testing.T) 
 		extends.Wait()
 		mu.Lock()
 		n := len(renewed)
-		mu.Unlock()             // the watchdog renews while the rest are unlocked
-		if n < 300 || n > 500 { // of those that were unlocked, 200 at most were on their way with the first
+		mu.Unlock() // the watchdog renews while the rest are unlocked
+		// Of the unlocked ones, 200 at most were on their way with the first.
+		if n < 300 || n > 500 {
 			t.Errorf("%d of %d were renewed", n, len(leases))
 		}
 		for _, l := range leases[300:] {

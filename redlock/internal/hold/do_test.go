@@ -72,7 +72,7 @@ func TestDoReleasesWhenTheFunctionPanics(t *testing.T) {
 	})
 }
 
-// Stopping notifies endless work of a Shutdown, which waits for its end. The work keeps the lock until then.
+// Stopping notifies endless work of a Shutdown, which waits for it. The work keeps its lock.
 func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	type work = func(ctx context.Context) error
 	for name, run := range map[string]func(t *testing.T, c, other *redlock.Client, work work) error{

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// A lease without renewal ends by itself, on time, and Extend is what prolongs it.
+// A lease without renewal ends by itself, on time, and Extend prolongs it.
 func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
@@ -46,7 +46,7 @@ func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 	})
 }
 
-// Whoever unlocks a lease while another goroutine extends it has not lost it.
+// A lease that is unlocked while another goroutine extends it is not lost.
 func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -62,8 +62,7 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 	})
 }
 
-// The replies to a renewal come when the deadline has passed: a lease that was told lost stays lost, to
-// the nanosecond.
+// The replies to a renewal come after the deadline: a lost lease stays lost, to the nanosecond.
 func TestRenewalAnsweredAfterTheDeadlineChangesNothing(t *testing.T) {
 	for _, after := range []time.Duration{0, 1, time.Millisecond, 100 * time.Millisecond} {
 		locktest.Run(t, after.String(), func(t *testing.T) {
@@ -151,7 +150,8 @@ func TestForceUnlockIsToldAtTheNextRenewal(t *testing.T) {
 		if err := lease.Unlock(t.Context()); !errors.Is(err, quorumlock.ErrLost) {
 			t.Errorf("Unlock: %v, want ErrLost", err)
 		}
-		// The nodes that were forced last refused it: one renewal finds that out, the next gets them.
+		// The nodes that were forced last refused it: one renewal finds that out, the next restores
+		// them.
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.HoldsAll(t, servers, next)
 		locktest.Unlock(t, next)

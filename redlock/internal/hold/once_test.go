@@ -17,7 +17,7 @@ import (
 // period is one of which Once keeps a minute.
 const period = time.Minute * 10 / 9
 
-// Somebody has the lock, whatever a node that is silent would say: that is a refusal, and no outage.
+// A quorum refuses, and a node is silent: that is a refusal, and no outage.
 func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -38,7 +38,7 @@ func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
 	})
 }
 
-// Five processes start a job every minute, on clocks that differ by up to 30 ms. It takes a millisecond.
+// Five processes start a job of 1 ms every minute, on clocks that differ by up to 30 ms.
 func TestOnceRunsAJobOnceATick(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 5, 5)
@@ -120,7 +120,8 @@ func TestOnceKeepsTheLockForNineTenthsOfThePeriod(t *testing.T) {
 	}
 }
 
-// A job may enter a hold that its caller has. The lock is kept for as long as the job wants, whenever the caller leaves.
+// A job may enter its caller's hold. The lock is kept for the job's period, whenever the caller
+// leaves.
 func TestOnceWithinAHoldKeepsTheLock(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -174,7 +175,8 @@ func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
 	})
 }
 
-// Three processes have tickers of an hour, which began at other times. A lock that is kept for the whole hour is taken at every second tick.
+// Three processes have tickers of an hour, which began at other times. A lock that is kept for the
+// whole hour is taken at every second tick.
 func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -204,7 +206,8 @@ func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 						case <-ctx.Done():
 							return
 						}
-						time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Millisecond)))) // nobody is on time
+						// No process is exactly on time.
+						time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Millisecond))))
 						_, err := quorumlock.Once(ctx, lock, time.Hour, func(context.Context) error { runs++; return nil }, tt.opts...)
 						if err != nil {
 							t.Error(err)
@@ -220,7 +223,7 @@ func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 	}
 }
 
-// A process that is told to stop at the tick returns the error of its ctx. One that was too late takes over.
+// A process stopped at the tick returns the error of its ctx. One that was too late takes over.
 func TestStandbyTakesOverFromAProcessThatFails(t *testing.T) {
 	failure := errors.New("told to stop")
 	for _, tt := range []struct {
@@ -266,7 +269,7 @@ func TestStandbyTakesOverFromAProcessThatFails(t *testing.T) {
 	}
 }
 
-// What ends the wait is told apart: the caller's ctx, or nodes that do not answer.
+// The error shows the end of the wait: the caller's ctx, or nodes that do not answer.
 func TestStandbySaysWhyItEnds(t *testing.T) {
 	standby := quorumlock.Standby(time.Minute)
 	never := func(context.Context) error { t.Error("the job ran"); return nil }
@@ -286,7 +289,7 @@ func TestStandbySaysWhyItEnds(t *testing.T) {
 	})
 }
 
-// What a crash leaves ends with the TTL, and not with the period.
+// The remains of a crash end with the TTL, not with the period.
 func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -313,12 +316,13 @@ func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	})
 }
 
-// A node that is restarting takes connections late. What Once has reported as failed does not reach it then.
+// A node that is restarting accepts connections late. A failed Once does not reach it then.
 func TestOnceThatHasFailedKeepsNothingLater(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		locktest.Warm(t, c)
-		servers[2].Delay(10 * time.Millisecond) // it has not granted yet when the job is over: so it is not asked to keep the lock
+		// It has not granted when the job is over, so it is not asked to keep the lock.
+		servers[2].Delay(10 * time.Millisecond)
 		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), period, func(context.Context) error {
 			servers[0].Restart(true)
 			servers[0].Stall()
@@ -336,8 +340,8 @@ func TestOnceThatHasFailedKeepsNothingLater(t *testing.T) {
 	})
 }
 
-// The callers of one process are told apart as those of several are, although the one that has the lock is of the same
-// client, and so is the one whose time is over and for which the nodes keep it.
+// Callers in one process are told apart like those of several. The holder may be of the same
+// client, and so may a past holder for which the nodes keep the lock.
 func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 	for _, delay := range []time.Duration{0, 5 * time.Millisecond} {
 		locktest.Run(t, delay.String(), func(t *testing.T) {

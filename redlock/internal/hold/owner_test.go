@@ -41,7 +41,7 @@ func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
 	})
 }
 
-// The hold that is entered ends while it is extended for the newcomer: Lock acquires anew, as if it had
+// The entered hold ends while it is extended for the newcomer: Lock acquires anew, as if it had
 // come a moment later.
 func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
@@ -112,8 +112,8 @@ func TestSharedOwnerWaitsTogether(t *testing.T) {
 	})
 }
 
-// Callers who name an owner look up whenever a lock is acquired for some owner: it may be theirs. If it is not, they
-// keep their turns, and ask no node.
+// Callers with a named owner check each grant in their process: it may be their owner's. If it is
+// not, they keep their turns, and ask no node.
 func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 2, 3)

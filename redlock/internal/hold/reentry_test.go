@@ -15,8 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/multilock"
 )
 
-// Goroutines that are started with a lease's context all get in, unless the lock refuses that. Its own lease is no obstacle after it
-// has ended.
+// Goroutines that are started with a lease's context all enter, unless the lock refuses that. Its
+// own lease is no obstacle after it has ended.
 func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
 	once := quorumlock.WithoutReentry()
 	locktest.Bubble(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
 	})
 }
 
-// When a hold is lost all who entered are told, and each Unlock says so.
+// When a hold is lost, all callers that entered it are notified, and each Unlock returns ErrLost.
 func TestLossIsToldToAllWhoEntered(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)

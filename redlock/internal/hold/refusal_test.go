@@ -32,7 +32,8 @@ func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
 	})
 }
 
-// A waiter that was refused by a quorum yields what it was granted elsewhere. Its ctx ends before the node has confirmed that.
+// A waiter that was refused by a quorum yields its grant elsewhere. Its ctx ends before the node
+// has confirmed the yield.
 func TestARefusalSaysWhoHoldsTheLockEvenIfTheCallerGoesDuringAYield(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 2, 3)

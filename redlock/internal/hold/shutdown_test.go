@@ -54,8 +54,8 @@ func TestShutdownWaitsForLeasesAndTakesNoNewOnes(t *testing.T) {
 	})
 }
 
-// A shutdown ends an attempt that the nodes have granted, while their answers are on the way. A node fails before what
-// it has granted is given back there: Shutdown waits until the node is back.
+// A shutdown ends an attempt that the nodes have granted, while their answers are on the way. A
+// node fails before its grant is released: Shutdown waits until the node is back.
 func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -85,7 +85,8 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 			time.Sleep(30 * time.Millisecond) // the scripts have run, and nothing is answered
 			over := make(chan error, 1)
 			go func() { over <- c.Shutdown(t.Context()) }()
-			time.Sleep(20 * time.Millisecond) // the answers are there, and what gives back is on its way
+			// The answers are there, and the release is on its way.
+			time.Sleep(20 * time.Millisecond)
 			paths[2].Kill()
 			time.Sleep(time.Second + 500*time.Millisecond)
 			select {
@@ -115,7 +116,8 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 	}
 }
 
-// Unlock returns when a quorum has released. A node that has not answered yet may fail: Shutdown waits for the outcome.
+// Unlock returns when a quorum has released. A node that has not answered yet may fail: Shutdown
+// waits for the outcome.
 func TestShutdownWaitsForTheAnswersToTheLastRelease(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(time.Hour))
@@ -172,7 +174,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Two nodes are frozen when leases end. The tries at one of them are under way whenever those at the other are not.
+// Two nodes are frozen when leases end. Retries at one run whenever those at the other do not.
 func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)

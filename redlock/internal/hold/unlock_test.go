@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// Nodes whose grant is still on its way when Unlock begins give it back when it comes, and are as good
-// as those that have released: one dead node more does not cost the quorum.
+// Nodes whose grant is still on its way when Unlock begins release it when it comes. They count as
+// released: one more dead node does not cost the quorum.
 func TestUnlockCountsTheNodesThatAreYetToAnswer(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)
@@ -93,8 +93,8 @@ func TestUnlockTellsThatTheKeysWereTakenAway(t *testing.T) {
 	}
 }
 
-// Unlock returns when a quorum of the nodes has released. At the others the former holder has the lock for a moment
-// longer, and that is nobody else.
+// Unlock returns when a quorum of the nodes has released. At the others the former holder has the
+// lock for a moment longer, and nobody else.
 func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 	for _, late := range []time.Duration{time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond} {
 		for _, fault := range []struct {
@@ -111,7 +111,7 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 				m := c.Mutex("x")
 				for failing := range 3 {
 					lease := locktest.Lock(t, m)
-					// What is on its way stays late; what is sent on another connection afterwards is not.
+					// Messages on their way stay late; later ones on another connection are not.
 					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(late) })
 					locktest.MustUnlock(t, lease)
 					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(0) })
@@ -133,8 +133,8 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatIsStillOnItsWay(t *testing.T) {
 	}
 }
 
-// The same if the others were not reached at all: there the former holder has the lock until the release is sent
-// again.
+// The same if the others were not reached at all: there the former holder has the lock until the
+// release is sent again.
 func TestTryLockIsNotRefusedByOnesOwnReleaseThatFailed(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)

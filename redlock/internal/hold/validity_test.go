@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// The validity counts from before the first request, whatever takes long: the grants, or the raise of the token. A caller never gets a
-// lease whose validity is over. The drift of a TTL of 1 s is 12 ms.
+// The validity counts from before the first request, whether the grants or the raise of the token
+// take long. A caller never gets an expired lease. The drift of a TTL of 1 s is 12 ms.
 func TestAPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
 	for _, script := range []string{"acquire", "raise"} {
 		for pause, granted := range map[time.Duration]bool{0: true, 500 * time.Millisecond: true, 980 * time.Millisecond: true, 988 * time.Millisecond: false} {
@@ -20,7 +20,8 @@ func TestAPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
 				locktest.Warm(t, c)
 				if script == "raise" {
 					locktest.SetCounters(t, servers, "x", locktest.Ahead(3), locktest.Ahead(4), locktest.Ahead(5), locktest.Ahead(1), locktest.Ahead(2))
-					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(time.Millisecond) }) // otherwise three may agree without a raise
+					// Otherwise three may agree without a raise.
+					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(time.Millisecond) })
 				}
 				locktest.Each(servers, func(s *embedded.Server) {
 					s.After(func(r embedded.Run) {

@@ -68,7 +68,7 @@ func each(t *testing.T, test func(t *testing.T, kind string, servers []*embedded
 	}
 }
 
-// A context of a lease, and nobody else, enters its hold. When the last lease is unlocked, the waiter has the lock at once.
+// Only a context of a lease enters its hold. The last Unlock gives the lock to the waiter at once.
 func TestAHoldIsEnteredByItsContextAndHandedOverAtItsEnd(t *testing.T) {
 	each(t, func(t *testing.T, _ string, servers []*embedded.Server, a, b process) {
 		outer := locktest.Lock(t, a.lock)
@@ -112,8 +112,8 @@ func TestAHoldIsEnteredByItsOwner(t *testing.T) {
 	}, quorumlock.WithOwner("me:1"))
 }
 
-// A holder that is cut off learns of the loss at its deadline. The lock is free for others at the TTL, no earlier and little
-// later, and what the former holder does then takes nothing from the next.
+// A holder that is cut off learns of the loss at its deadline. The lock is free for others at the
+// TTL, no earlier and little later. Late calls of the former holder take nothing from the next.
 func TestADeadHoldersLockIsPassedOnAtItsTTL(t *testing.T) {
 	each(t, func(t *testing.T, _ string, servers []*embedded.Server, a, b process) {
 		dead := locktest.Lock(t, a.lock)
@@ -144,7 +144,7 @@ func TestADeadHoldersLockIsPassedOnAtItsTTL(t *testing.T) {
 	})
 }
 
-// A node that lost the key, or its counter, or both, has them back after the next renewal, and tokens rise.
+// A node that lost the key, its counter, or both, has them back after a renewal, and tokens rise.
 func TestANodeThatForgotGetsTheHoldBack(t *testing.T) {
 	for name, forget := range map[string]func(s *embedded.Server){
 		"key":              func(s *embedded.Server) { s.Redis.Del("x") },
@@ -162,7 +162,8 @@ func TestANodeThatForgotGetsTheHoldBack(t *testing.T) {
 				for _, s := range servers {
 					forget(s)
 					locktest.Refused(t, b.lock)
-					time.Sleep(quorumlock.DefaultTTL * 4 / 5) // a renewal that misses the key, and one that counts
+					// A renewal that misses the key, and one that counts.
+					time.Sleep(quorumlock.DefaultTTL * 4 / 5)
 					if !s.Redis.Exists("x") {
 						t.Errorf("%s has not taken the hold back", s.Name)
 					}
@@ -180,7 +181,7 @@ func TestANodeThatForgotGetsTheHoldBack(t *testing.T) {
 	}
 }
 
-// What is freed by force goes to the waiter. The holder learns of it when it next renews.
+// A lock freed by force goes to the waiter. The holder learns of it at its next renewal.
 func TestForceUnlockPassesTheLockOnAndIsToldAtTheNextRenewal(t *testing.T) {
 	each(t, func(t *testing.T, _ string, servers []*embedded.Server, a, b process) {
 		if a.force == nil {

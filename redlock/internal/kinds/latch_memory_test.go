@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// As many nodes forget as may. Those who come then find what was done.
+// As many nodes forget as may. Later callers still find all ids.
 func TestALatchStaysOpenWhenAsManyForgetAsMay(t *testing.T) {
 	for _, tt := range []struct{ nodes, quorum int }{{3, 3}, {5, 4}, {5, 5}, {4, 3}} {
 		locktest.Run(t, fmt.Sprintf("%d of %d", tt.quorum, tt.nodes), func(t *testing.T) {
@@ -57,7 +57,8 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 				} else {
 					locktest.Closed(t, waited)
 				}
-				synctest.Wait() // all nodes have answered: what comes later would make it once more
+				// All nodes have answered: a later answer would make the latch once more.
+				synctest.Wait()
 				forget(servers)
 				if err := l.Done(t.Context(), "c"); !errors.Is(err, quorumlock.ErrLatchForgotten) {
 					t.Errorf("Done: %v, want ErrLatchForgotten", err)
@@ -77,7 +78,7 @@ func TestALatchThatIsForgottenSaysSo(t *testing.T) {
 	}
 }
 
-// A Wait that waits finds out that the latch is gone, and keeps it otherwise, however long that takes.
+// A pending Wait notices if the latch is gone, and otherwise keeps it for as long as it waits.
 func TestAWaitKeepsTheLatch(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithRetention(time.Minute))
@@ -98,8 +99,8 @@ func TestAWaitKeepsTheLatch(t *testing.T) {
 	})
 }
 
-// A node that is out of reach for longer than the retention has forgotten what it had. So what is used is kept by a quorum
-// as a whole, not one id here and the other there.
+// A node that is out of reach for longer than the retention has forgotten its ids. So a quorum
+// keeps a latch in use as a whole, not one id here and the other there.
 func TestALatchThatIsUsedIsKeptAsAWhole(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
@@ -131,7 +132,7 @@ func TestTheIDsOfALatchLastAsLongAsIt(t *testing.T) {
 	})
 }
 
-// A latch that is gone may be made again, by a caller that has not seen it. Those who have seen it are told.
+// A latch that is gone may be made again, by a caller that has not seen it. Others get an error.
 func TestACountOfALatchThatWasMadeAgainIsForgotten(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

@@ -68,8 +68,8 @@ func TestALatchOpensWithTheLastOfItsIDs(t *testing.T) {
 	}
 }
 
-// Those who wait are told. They do not look meanwhile but for a refresh now and then, and are there within a round trip or
-// two, wherever they wait.
+// Waiters are notified. They ask the nodes only for a refresh now and then, and return within a
+// round trip or two, wherever they wait.
 func TestAWaitIsWokenByAMessage(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -122,12 +122,14 @@ func TestAWaitFindsOutWithoutAMessage(t *testing.T) {
 	}
 }
 
-// What a quorum has is known at every other quorum. Each of three ids is at two of the nodes, and no node has all.
+// An id at a quorum is known at every other quorum. Each of three ids is at two nodes, and no node
+// has all.
 func TestTheNodesCountTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		_, nodes := locktest.Paths(t, servers)
-		for i, id := range []string{"a", "b", "c"} { // as calls that died between their rounds leave them
+		// The state after calls that died between their rounds.
+		for i, id := range []string{"a", "b", "c"} {
 			for _, n := range []*node.Node{nodes[i], nodes[(i+1)%3]} {
 				s, err := transport.Of(n).Send(t.Context(), wire.Latch("x", 3, wire.MakeLatch, time.Hour, n.String(), id))[0].Latched(3)
 				if err != nil || s.Open {
@@ -147,8 +149,8 @@ func TestTheNodesCountTogether(t *testing.T) {
 	})
 }
 
-// An id that only one node has heard of is not done: its Done has not returned nil, and whoever sees it writes it to a
-// quorum before it counts.
+// An id at only one node is not done: its Done has not returned nil. A caller that sees it writes
+// it to a quorum before it counts.
 func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
 	for what, tell := range map[string]func(t *testing.T, l locktest.Latch){
 		"Count": func(t *testing.T, l locktest.Latch) { locktest.Counts(t, l, 1) },
@@ -176,8 +178,8 @@ func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
 	}
 }
 
-// A Wait that was cut short leaves a latch without ids at one node. A Count that sees it does not make it one that a
-// quorum has.
+// A Wait that was cut short leaves a latch without ids at one node. A Count that sees it does not
+// count as the memory of a quorum.
 func TestACountOfALatchThatAMinorityHasIsNoMemoryOfIt(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -219,7 +221,8 @@ func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {
 	})
 }
 
-// Nodes learn of the ids of many processes in different orders. No call waits until the others have ended.
+// Nodes learn of the ids of many processes in different orders. No call waits for the end of the
+// others.
 func TestManyDonesAtOnceTakeAFewRoundsEach(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		const processes = 32
@@ -266,7 +269,7 @@ func TestASlowNodeDelaysNoLatch(t *testing.T) {
 	}
 }
 
-// Calls ride out a time without a quorum, log it once, and say why they failed.
+// Calls ride out a time without a quorum, log it once, and return the reason when they fail.
 func TestALatchRidesOutAnOutage(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		log, logger := locktest.Logger()
@@ -315,7 +318,7 @@ func TestWithWaitBoundsALatch(t *testing.T) {
 	})
 }
 
-// Calls that wait, calls to nodes that do not answer, and calls that come later end with ErrClosed, and nothing is left.
+// Pending calls, calls to silent nodes and later calls end with ErrClosed, and nothing is left.
 func TestALatchEndsWithItsClient(t *testing.T) {
 	for how, end := range map[string]func(t *testing.T, c *redlock.Client) error{
 		"Close":    func(_ *testing.T, c *redlock.Client) error { return c.Close() },

@@ -79,8 +79,8 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 	})
 }
 
-// A reader that comes after a waiting writer waits; when the writer has gone, all readers before the next writer have the lock
-// at once.
+// A reader that comes after a waiting writer waits. When the writer has gone, all readers before
+// the next writer have the lock at once.
 func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -132,7 +132,8 @@ func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 	})
 }
 
-// A release hands the lock to all leading readers, and calls those that have not refreshed their entries lately.
+// A release hands the lock to all leading readers, and calls readers with entries that were not
+// refreshed lately.
 func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -151,19 +152,21 @@ func TestAReleaseHandsTheLockToAllLeadingReaders(t *testing.T) {
 		if took := time.Since(freed); took > 20*time.Millisecond {
 			t.Errorf("it took %v until all had the lock", took)
 		}
-		if n := locktest.Ran(servers) - before; n > 3+2*3*many { // one attempt of those that were not handed it, and a renewal of each
+		// One attempt of each reader that was only called, and a renewal of each.
+		if n := locktest.Ran(servers) - before; n > 3+2*3*many {
 			t.Errorf("to hand the lock to %d readers took %d scripts", many, n)
 		}
 	})
 }
 
-// A reader that is dead delays a writer by no more than the reader's TTL, whoever else reads and comes and goes meanwhile.
+// A dead reader delays a writer by at most the reader's TTL, even if other readers come and go.
 func TestADeadReaderDelaysAWriterByItsTTLOnly(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		d, _ := locktest.Another(t, servers)
 		const ttl = 5 * time.Second
-		locktest.Lock(t, c.RWMutex("x", quorumlock.WithTTL(ttl), quorumlock.WithoutRenewal()).RLocker()) // and dies
+		// It dies.
+		locktest.Lock(t, c.RWMutex("x", quorumlock.WithTTL(ttl), quorumlock.WithoutRenewal()).RLocker())
 		living := locktest.Lock(t, d.RWMutex("x").RLocker())
 		time.Sleep(ttl / 2)
 		began := time.Now()
@@ -214,7 +217,7 @@ func TestReadersBehindAWriterThatGivesUp(t *testing.T) {
 	}
 }
 
-// A reader's lease is renewed, and lost at its own deadline, whatever the other readers do.
+// A reader's lease is renewed, and lost at its own deadline, independently of other readers.
 func TestEachReaderHasADeadlineOfItsOwn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -234,8 +237,8 @@ func TestEachReaderHasADeadlineOfItsOwn(t *testing.T) {
 	})
 }
 
-// A writer that dies far back in the queue has an entry of up to 100 s. When all readers before it have the lock, it must not
-// keep new readers out for so long.
+// A writer that dies far back in the queue has an entry of up to 100 s. When all readers before it
+// have the lock, it must not keep new readers out for so long.
 func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -275,8 +278,8 @@ func TestAWriterThatDiedFarBackInTheQueueKeepsReadersOutForSecondsOnly(t *testin
 	})
 }
 
-// A TryLock is no waiting writer: it keeps no reader out while only readers hold, nor does that of a MultiLock, which has another member
-// meanwhile and tries again.
+// A TryLock is no waiting writer: it keeps no reader out while only readers hold. Nor does the
+// TryLock of a MultiLock, which has another member meanwhile and tries again.
 func TestATryLockKeepsNoReaderOut(t *testing.T) {
 	for name, lock := range map[string]func(t *testing.T, c *redlock.Client) quorumlock.Locker{
 		"of one lock": func(_ *testing.T, c *redlock.Client) quorumlock.Locker { return c.RWMutex("x") },

@@ -136,7 +136,8 @@ func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
 	})
 }
 
-// Two with different numbers of permits: nobody is given a slot beyond its own, and the one with more can have the rest.
+// Two clients with different numbers of permits: neither gets a slot beyond its own number, and the
+// one with more can have the rest.
 func TestDifferentNumbersOfPermits(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -176,7 +177,7 @@ func TestDifferentNumbersOfPermits(t *testing.T) {
 	})
 }
 
-// A waiter that is called asks at once. It asks for the slot that the message names, if there is such a slot.
+// A called waiter asks at once, for the slot that the message names, if there is such a slot.
 func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 	const name, permits = "two words", 8
 	for said, want := range map[string]int{"5": 5, "0": 0, "8": -1, "-1": -1, "99999999999": -1, "1.5": -1, "": -1} {
@@ -215,7 +216,7 @@ func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 	}
 }
 
-// A node that has lost its data has slots that are taken. Whoever tries is refused soon all the same.
+// A node that has lost its data takes held slots for free. A TryLock is still refused soon.
 func TestANodeThatForgotDoesNotHoldUpARefusal(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

@@ -145,8 +145,8 @@ func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
 	})
 }
 
-// A Lock that enters a writer's hold asks the nodes first if little of the lease is left. If the hold is downgraded meanwhile,
-// it must not return a writer's lease.
+// A Lock that enters a writer's hold asks the nodes first if little of the lease is left. If the
+// hold is downgraded meanwhile, it must not return a writer's lease.
 func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -182,8 +182,9 @@ func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
 	})
 }
 
-// The acquire of a writer reaches a node after the Downgrade, and is granted. The node must not be taken for a second address
-// of another one: it is told to share, and gets its share back when it forgets.
+// The acquire of a writer reaches a node after the Downgrade, and is granted. The node must not be
+// taken for a second address of another one: it gets the downgrade, and gets its share back when it
+// forgets.
 func TestANodeThatGrantsAfterTheDowngrade(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -212,7 +213,7 @@ func TestANodeThatGrantsAfterTheDowngrade(t *testing.T) {
 	})
 }
 
-// A reader of a named owner whose MultiLock needs to write the same lock waits for itself, and is told nothing.
+// A reader of a named owner cannot write the same lock in a MultiLock: it would wait for itself.
 func TestUpgradeOfANamedOwnerByAMultiLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// uses are the first calls of a lock, by its kind, with permits or a number of ids for those that have them.
+// uses are the first calls of a lock, by its kind. n is the number of permits or ids, if any.
 var uses = map[string]func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error{
 	"mutex": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
 		return acquires(func(user, string) quorumlock.Locker { return u.client.Mutex(name, opts...) }, false)(ctx, u, name)
@@ -55,7 +55,7 @@ const (
 
 func of(opts ...quorumlock.Option) []quorumlock.Option { return opts }
 
-// Bad input is an error that names it and the fix, whatever the kind, and nothing is sent.
+// For every kind, bad input is an error that names it and the fix, and nothing is sent.
 func TestBadInputIsRefusedAtOnceByEachKind(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	for _, tt := range []struct {

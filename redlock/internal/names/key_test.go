@@ -33,7 +33,7 @@ func newUser(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option
 
 type call = func(ctx context.Context, u user, key string) error
 
-// acquires is a call that gives back what it gets.
+// acquires is a call that releases the lock again.
 func acquires(of func(u user, key string) quorumlock.Locker, try bool) call {
 	return func(ctx context.Context, u user, key string) error {
 		l := of(u, key)
@@ -93,7 +93,8 @@ func reader(u user, key string) quorumlock.Locker { return u.client.RWMutex(key)
 func writer(u user, key string) quorumlock.Locker { return u.client.RWMutex(key) }
 func slot(u user, key string) quorumlock.Locker   { return u.client.Semaphore(key, 2) }
 
-// calls are all calls that may meet a key of another kind, by the kind that they want. A read-write lock is a mutex for those who write.
+// calls are all calls that may find a key of another kind, by the kind that they need. A read-write
+// lock is a mutex for its writers.
 var calls = map[string]map[string]call{
 	"mutex": {
 		"Lock": acquires(mutex, false), "TryLock": acquires(mutex, true), "MultiLock": acquires(multi, false), "TryLock of a MultiLock": acquires(multi, true),
@@ -150,15 +151,17 @@ var calls = map[string]map[string]call{
 	},
 }
 
-// contents is what may be at a key when a call of another kind meets it.
+// contents are the possible values of a key that a call of another kind finds.
 var contents = []struct {
 	name   string
 	kind   string // empty if it is an application's
 	put    func(t *testing.T, u user, servers []*embedded.Server)
 	passes string // calls that make nothing there, so that there is nothing to refuse
 }{
-	{"a string", "", foreign(func(s *embedded.Server) { _ = s.Redis.Set("x", "fUBMXN0GeZYCFRBNgwvJKw==") }), ""}, // as redsync writes it
-	{"a number", "", foreign(func(s *embedded.Server) { _ = s.Redis.Set("x", "3") }), ""},                        // as Redisson's RCountDownLatch
+	// As redsync writes it.
+	{"a string", "", foreign(func(s *embedded.Server) { _ = s.Redis.Set("x", "fUBMXN0GeZYCFRBNgwvJKw==") }), ""},
+	// As Redisson's RCountDownLatch.
+	{"a number", "", foreign(func(s *embedded.Server) { _ = s.Redis.Set("x", "3") }), ""},
 	{"a list", "", foreign(func(s *embedded.Server) { _, _ = s.Redis.Push("x", "mine", "too") }), ""},
 	{"a sorted set", "", foreign(func(s *embedded.Server) { _, _ = s.Redis.ZAdd("x", 1, "mine") }), ""},
 	{"a hash of a count", "", foreign(func(s *embedded.Server) { s.Redis.HSet("x", "visits", "5") }), ""},
@@ -182,7 +185,7 @@ func foreign(put func(s *embedded.Server)) func(t *testing.T, u user, servers []
 	}
 }
 
-// dumps returns what the servers have, without token counters that a refused call may leave.
+// dumps returns the servers' data, without token counters that a refused call may leave.
 func dumps(servers []*embedded.Server, counter bool) (all []string) {
 	for _, s := range servers {
 		s.Redis.Del(wire.TokenKey("other"))
@@ -194,8 +197,9 @@ func dumps(servers []*embedded.Server, counter bool) (all []string) {
 	return all
 }
 
-// What is at the name of a lock and is no lock of that kind is left alone. Every call says so at once, names the key's type once, and does not
-// wait for the key to go: that is no outage, and nobody holds the lock. So it is if a majority of the nodes has the key.
+// A key of another kind at the name of a lock is left alone. Every call returns the error at once,
+// names the key's type once, and does not wait for the key to go: that is no outage, and the lock
+// is not held. The same holds if a majority of the nodes has the key.
 func TestAKeyOfAnotherKindIsReportedAtOnceAndLeftAlone(t *testing.T) {
 	for _, tt := range contents {
 		for at, some := range map[string]int{"all nodes": 3, "a majority": 2} {
@@ -205,21 +209,23 @@ func TestAKeyOfAnotherKindIsReportedAtOnceAndLeftAlone(t *testing.T) {
 			locktest.Run(t, tt.name+" at "+at, func(t *testing.T) {
 				servers, _ := locktest.Nodes(t, 3)
 				u := newUser(t, servers)
-				tt.put(t, newUser(t, servers, quorumlock.WithTTL(time.Hour)), servers[:some]) // no renewal changes what is there
+				// No renewal changes the key.
+				tt.put(t, newUser(t, servers, quorumlock.WithTTL(time.Hour)), servers[:some])
 				synctest.Wait()
 				counter := servers[0].Redis.Exists(wire.TokenKey("x"))
 				before := dumps(servers, counter)
 				for kind, of := range calls {
 					for name, do := range of {
 						if kind == tt.kind || kind == "latch" && some < 3 {
-							continue // what a latch is told at the third node stays
+							continue // a latch's id at the third node stays
 						}
 						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 						began := time.Now()
 						err := do(ctx, u, "x")
 						took := time.Since(began)
 						cancel()
-						asked := strings.HasSuffix(name, "Inspect") || strings.Contains(name, "ForceUnlock") // with the error of each node
+						// Their errors name each node.
+						asked := strings.HasSuffix(name, "Inspect") || strings.Contains(name, "ForceUnlock")
 						switch {
 						case err == nil && tt.passes != "" && strings.Contains(tt.passes, name[strings.LastIndexAny(name, " .")+1:]):
 						case !errors.Is(err, quorumlock.ErrWrongKind) && (tt.kind != "" || !errors.Is(err, quorumlock.ErrNotALock)) || errors.Is(err, quorumlock.ErrHeld):
@@ -232,7 +238,7 @@ func TestAKeyOfAnotherKindIsReportedAtOnceAndLeftAlone(t *testing.T) {
 						if took > 100*time.Millisecond {
 							t.Errorf("%s of a %s took %v, want an answer at once", name, kind, took)
 						}
-						time.Sleep(2 * time.Second) // for what is given back
+						time.Sleep(2 * time.Second) // for pending releases
 						for i, after := range dumps(servers, counter) {
 							if after != before[i] {
 								t.Fatalf("%s of a %s: %s has\n%s\nwant it as it was:\n%s", name, kind, servers[i].Name, after, before[i])
@@ -248,7 +254,8 @@ func TestAKeyOfAnotherKindIsReportedAtOnceAndLeftAlone(t *testing.T) {
 	}
 }
 
-// At a minority of the nodes such a key costs their votes. The lock works at the others: for those who wait, too, and by force.
+// At a minority of the nodes such a key costs their votes. The lock works at the others, also for
+// waiters and by force.
 func TestAKeyThatIsNoLockAtAMinorityCostsItsVote(t *testing.T) {
 	text := func(key string) func(s *embedded.Server) {
 		return func(s *embedded.Server) { _ = s.Redis.Set(key, "mine") }
@@ -295,7 +302,8 @@ func TestAKeyThatIsNoLockAtAMinorityCostsItsVote(t *testing.T) {
 	}
 }
 
-// A node with another n costs a latch its vote. With a quorum of them both numbers are named at once.
+// A node with another n costs a latch its vote. With a quorum of such nodes, an error names both
+// numbers.
 func TestALatchOfAnotherNumberIsAMismatch(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
@@ -321,8 +329,8 @@ func TestALatchOfAnotherNumberIsAMismatch(t *testing.T) {
 	})
 }
 
-// The keys in which the library keeps what belongs to a lock are not names of locks, with or without a prefix. Nothing is sent for
-// them. Names that only look similar are names like any other.
+// The library's own keys of a lock are not names of locks, with or without a prefix. Nothing is
+// sent for them. Names that only look similar are names like any other.
 func TestAReservedNameIsRefusedAndASimilarOneIsNot(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prefix, name string

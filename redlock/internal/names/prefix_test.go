@@ -47,7 +47,8 @@ func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
 		if err != nil || in.State.Owner != holder.Owner() || len(in.State.Queue) != 1 {
 			t.Errorf("Inspect: %+v, %v, want the holder and one who waits", in.State, err)
 		}
-		time.Sleep(time.Minute + 100*time.Millisecond) // renewed, and refreshed; no refresh is under way
+		// Renewed, and refreshed; no refresh is under way.
+		time.Sleep(time.Minute + 100*time.Millisecond)
 		locktest.Held(t, holder)
 		attempts := locktest.Ran(servers, "acquire")
 		locktest.Unlock(t, holder)
@@ -76,7 +77,8 @@ func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
 	})
 }
 
-// A lock is its key: with a prefix or without, those who mean the same key exclude each other, and no others.
+// A lock is its key: with or without a prefix, locks of the same key exclude each other, and no
+// others.
 func TestLocksWithAndWithoutAPrefixExcludeEachOtherByTheirKeys(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		plain, servers := locktest.Client(t, 3)

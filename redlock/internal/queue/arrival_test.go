@@ -55,8 +55,8 @@ func (a *arrivals) check(t *testing.T) {
 	t.Errorf("%d of %d calls were served before an earlier one: in the order%s", early, a.called, order)
 }
 
-// Callers of several processes are served in the order in which they called: a few who come after twenty of another process, and those who
-// come by turns.
+// Callers of several processes are served in the order of their calls: a few that come after twenty
+// of another process, and processes that alternate.
 func TestCallersAreServedInTheOrderInWhichTheyCalledWhicheverProcessTheyAreIn(t *testing.T) {
 	for name, of := range map[string]func(i int) (process int){
 		"one after the other": func(i int) int { return i / 20 },

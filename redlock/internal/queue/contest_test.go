@@ -36,8 +36,8 @@ func contenders(t *testing.T, servers []*embedded.Server, n int) []contender {
 	return all
 }
 
-// spread gives contenders ways to the nodes of up to 4 ms, and returns the longest round trip. They are random, or the
-// longer the further their numbers are apart.
+// spread gives contenders ways to the nodes of up to 4 ms, and returns the longest round trip. The
+// delays are random, or rise with the distance between the numbers of contender and node.
 func spread(all []contender, rng *rand.Rand, random bool) (longest time.Duration) {
 	for i, c := range all {
 		for j, p := range c.paths {
@@ -52,15 +52,15 @@ func spread(all []contender, rng *rand.Rand, random bool) (longest time.Duration
 	return longest
 }
 
-// outcome is what a contender got, and how long it took.
+// outcome is the result of a contender, and its time.
 type outcome struct {
 	lease *quorumlock.Lease
 	err   error
 	took  time.Duration
 }
 
-// tryTogether has all contenders call TryLock, each at a random moment of some span, and unlocks what they got when
-// all have returned.
+// tryTogether lets all contenders call TryLock, each at a random moment of some span, and unlocks
+// the leases when all have returned.
 func tryTogether(t *testing.T, all []contender, rng *rand.Rand, span time.Duration) []outcome {
 	t.Helper()
 	got := make([]outcome, len(all))
@@ -133,7 +133,8 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 					case o.err == nil:
 						winners++
 						worst = max(worst, o.took)
-						if o.took > 3*longest+tt.span+time.Millisecond+time.Duration(tt.silent)*quorumlock.DefaultTTL/20 { // those who come later may have to give way first
+						// Later contenders may have to give way first.
+						if o.took > 3*longest+tt.span+time.Millisecond+time.Duration(tt.silent)*quorumlock.DefaultTTL/20 {
 							slow++
 						}
 					case failed && tt.silent == 0, !failed && !errors.Is(o.err, quorumlock.ErrHeld):
@@ -168,7 +169,7 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 	}
 }
 
-// The callers of one client are contenders like any other: what they send takes ways that take different times.
+// The callers of one client are contenders like any other: their requests have different delays.
 func TestOneOfThoseWhoTryAtTheSameTimeAtOneClientGetsTheLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 5)
@@ -202,8 +203,8 @@ func TestOneOfThoseWhoTryAtTheSameTimeAtOneClientGetsTheLock(t *testing.T) {
 	})
 }
 
-// If one of three nodes refuses and another is down, nobody knows whether the lock is held. A TryLock keeps asking until its
-// NodeTimeout is over, but not every millisecond.
+// If one of three nodes refuses and another is down, it is unknown whether the lock is held. A
+// TryLock keeps asking until its NodeTimeout is over, but not every millisecond.
 func TestATryLockAsksLessAndLessOftenWhileANodeIsDown(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
@@ -222,8 +223,8 @@ func TestATryLockAsksLessAndLessOftenWhileANodeIsDown(t *testing.T) {
 	})
 }
 
-// That one of several gets a free lock costs nothing where the lock is held: one round trip says so. A
-// second script at each node leaves the queue, when the call has returned.
+// The contest for a free lock costs nothing where the lock is held: the refusal takes one round
+// trip. A second script at each node leaves the queue, when the call has returned.
 func TestTryLockOfAHeldLockTakesOneRoundTrip(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -274,8 +275,8 @@ func scriptsOf(all []contender) (n int) {
 	return n
 }
 
-// Each contender calls again and again, and gives up soon: its calls are cut short at any point, or refused. What such a
-// call leaves behind would refuse the others, as theirs would refuse it.
+// Each contender calls again and again, and gives up soon: its calls are cut short at any point, or
+// refused. The remains of such a call would refuse the others, and theirs would refuse it.
 func TestPollersWhoGiveUpSoonDoNotRefuseEachOtherForEver(t *testing.T) {
 	calls := locktest.Thorough(300, 100)
 	if locktest.Race {

@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// crowd is waiters of one lock, each a client of its own, who are cut off or give up together. They have their nodes in
-// common, so that hundreds of them cost few connections.
+// crowd is waiters of one lock, each a client of its own, that are cut off or give up together.
+// They share their nodes, so that hundreds of them cost few connections.
 type crowd struct {
 	paths   []*embedded.Server
 	nodes   []*node.Node
@@ -45,7 +45,7 @@ func (c *crowd) come(t *testing.T, n int, name string) {
 	}
 }
 
-// die cuts all of them off. What they do about it from here on reaches no node.
+// die cuts all of them off. From here on they reach no node.
 func (c *crowd) die() { locktest.Each(c.paths, (*embedded.Server).Kill) }
 
 // giveUp cancels their calls and waits until they have returned.
@@ -82,14 +82,14 @@ func expiry(t *testing.T, servers []*embedded.Server, name string) time.Time {
 	return time.Now().Add(last)
 }
 
-// far is how many are queued before those that refresh their entries seldom, once in 4 s, and whose entries are kept
-// for 12 s.
+// far is the number of waiters before those that seldom refresh their entries: once in 4 s. These
+// entries last for 12 s.
 const far = 100
 
 // shortLived is a holder's TTL, short compared with the time for which an entry far back is kept.
 const shortLived = 3 * time.Second
 
-// mortal returns a client whose leases have a short TTL, with a way to make it die.
+// mortal returns a client with a short TTL, and a function that cuts it off.
 func mortal(t *testing.T, servers []*embedded.Server) (c *redlock.Client, die func()) {
 	t.Helper()
 	c, paths := locktest.Another(t, servers, quorumlock.WithTTL(shortLived))
@@ -106,12 +106,14 @@ func servedAfter(t *testing.T, free time.Time) {
 	}
 }
 
-// The holder dies, and so do all waiters but one. If their entries were far back, these are kept long: those before
-// them have given up meanwhile.
+// The holder dies, and so do all waiters but one. Entries that were far back last long: the waiters
+// before them have given up meanwhile.
 func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 	type queue struct {
-		name                  string
-		front, before, behind int // front waiters give up; of the dead, this many are queued before the living one, and behind it
+		name string
+		// front waiters give up; of the dead, before are queued before the living one, and behind
+		// after it.
+		front, before, behind int
 	}
 	few := []queue{{"five dead", 0, 5, 0}, {"five dead around the living, once far back", far, 3, 2}}
 	for _, tt := range locktest.Thorough(append(few, []queue{
@@ -144,7 +146,8 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 	}
 }
 
-// Whoever refreshes seldom is not dead: it is called when the lock expires, and served before those who came later.
+// A waiter that seldom refreshes is not dead: it is called when the lock expires, before later
+// ones.
 func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t *testing.T) {
 	for _, dead := range locktest.Thorough([]int{0, 5, 30}, []int{5}) {
 		locktest.Run(t, fmt.Sprintf("behind %d dead", dead), func(t *testing.T) {
@@ -180,8 +183,8 @@ func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t 
 	}
 }
 
-// All waiters but the last give up during a hold, so the last is the first now. It hears of that, or is called when the
-// lock expires, at any moment between two of its refreshes, which are seldom.
+// All waiters but the last give up during a hold, so the last is now the first. It hears of that,
+// or is called when the lock expires, at any moment between two of its rare refreshes.
 func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 	type queue struct {
 		front int
@@ -228,13 +231,14 @@ func TestADeadFirstWaiterIsPassedWithinTwoSeconds(t *testing.T) {
 		if d := time.Since(start); d > 2*time.Second {
 			t.Errorf("served after %v", d)
 		}
-		time.Sleep(2 * time.Second) // the entry of the dead waiter lives that long where nobody met it
+		// The entry of the dead waiter lasts that long at nodes where no call has found it.
+		time.Sleep(2 * time.Second)
 		locktest.NoLocks(t, servers)
 	})
 }
 
-// Waiters that died while the lock was held for long do not keep the living far back, where entries are refreshed
-// seldom.
+// Waiters that died while the lock was held for long do not keep the living far back, where entries
+// are seldom refreshed.
 func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 1)

@@ -45,8 +45,9 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		counted := servers[0].Redis.CommandCount()
 		time.Sleep(5 * time.Minute)
 		refreshes := servers[0].Redis.CommandCount() - counted
-		// An entry so far back is refreshed every 30 s, and the waiter looks when the holder's key would expire without
-		// a renewal; each time is a handful of commands. Every 600 ms it would be some thousands.
+		// An entry so far back is refreshed every 30 s, and the waiter looks when the holder's key
+		// would expire without a renewal; each time is a handful of commands. Every 600 ms it would
+		// be some thousands.
 		if refreshes > 1200 {
 			t.Errorf("%d commands in five minutes for one waiter far back in the queue", refreshes)
 		}
@@ -63,13 +64,14 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 	})
 }
 
-// A waiter that joins a long queue does not know how far back it is. It must come again before its entry ends, and not only
-// when somebody that far back has to.
+// A waiter that joins a long queue does not know how far back it is. It must come again before its
+// entry ends, not only when a waiter that far back has to.
 func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		var clients []*redlock.Client
-		for range locktest.Thorough(150, 60) { // the clients after the 53rd refresh their entries before they end
+		// The clients after the 53rd refresh their entries before they end.
+		for range locktest.Thorough(150, 60) {
 			d, _ := locktest.Another(t, servers)
 			clients = append(clients, d)
 		}
@@ -103,8 +105,8 @@ func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
 	})
 }
 
-// A MultiLock keeps its entry at the lock that is free while it waits for the other. When somebody else gives up
-// there, the first in the queue is called. It is the MultiLock, which does not come: it knows.
+// A MultiLock keeps its entry at the free lock while it waits for the other. When another waiter
+// gives up there, the first in the queue is called. It is the MultiLock, which ignores the call.
 func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		cs, _ := locktest.Fleet(t, 4, 3)
@@ -136,8 +138,8 @@ func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 	})
 }
 
-// If the entry of a holder at a node that refused it was not removed, since the request was lost, the release removes
-// it: it would hold up those behind it.
+// A holder may still have an entry at a node that refused it, since the request that removes it was
+// lost. The release removes it: it would hold up those behind it.
 func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)

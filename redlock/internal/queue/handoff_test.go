@@ -54,7 +54,7 @@ func TestWithoutRenewalNothingIsHandedOver(t *testing.T) {
 	})
 }
 
-// A waiter that dies as the lock is handed to it keeps the next one waiting for as long as it was handed over.
+// A waiter that dies during a handoff keeps the next one waiting for the TTL of the handoff.
 func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		first, servers := locktest.Client(t, 5)
@@ -80,13 +80,14 @@ func TestALockThatWasHandedToADeadWaiterGoesOn(t *testing.T) {
 	})
 }
 
-// The members of a MultiLock may have nodes of their own for the same servers. Then the client hears every
-// message twice, once for each node, and long after: the second time changes nothing.
+// The members of a MultiLock may have their own nodes for the same servers. Then the client hears
+// every message twice, once for each node, and long after: the second time changes nothing.
 func TestAHandoffThatIsHeardTwiceIsKept(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 4, 3)
 		for i, s := range servers {
-			s.Delay(time.Duration(i+1) * 200 * time.Microsecond) // so that the copies come before the quorum has spoken
+			// So that the copies come before the quorum has spoken.
+			s.Delay(time.Duration(i+1) * 200 * time.Microsecond)
 		}
 		both := locktest.Multi(t, clients[1].Mutex("A"), clients[2].Mutex("B"))
 		check := func(l quorumlock.Locker, names ...string) {
@@ -134,8 +135,8 @@ func TestWhatWasHandedOverOutlivesAStall(t *testing.T) {
 	})
 }
 
-// If a handoff is heard so late that the first renewal might come too late, another attempt takes it over, for the whole
-// TTL.
+// If a handoff is heard so late that the first renewal might come too late, another attempt takes
+// it over, for the whole TTL.
 func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 	for late, want := range map[time.Duration]bool{0: true, 15 * time.Millisecond: false} {
 		locktest.Run(t, late.String(), func(t *testing.T) {
@@ -143,7 +144,8 @@ func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 			holder := locktest.MustLock(t, clients[0].Mutex("x"))
 			locktest.Warm(t, clients[1])
 			got := locktest.Waiter(t, clients[1].Mutex("x"))
-			time.Sleep(460 * time.Millisecond) // 480 ms since it came; a node hands over for half a second
+			// 480 ms since it came; a node hands over for half a second.
+			time.Sleep(460 * time.Millisecond)
 			for _, s := range servers {
 				s.Delay(late)
 			}

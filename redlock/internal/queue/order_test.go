@@ -37,7 +37,8 @@ func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
 			other = append(other, int(order.Add(1)))
 			locktest.MustUnlock(t, lease)
 		})
-		time.Sleep(time.Second) // a refresh: those who come at one instant may not all be counted at first
+		// A refresh: callers of one instant may not all be counted at first.
+		time.Sleep(time.Second)
 		in, err := clients[0].Inspect(t.Context(), "x")
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +87,7 @@ func TestTryLockLeavesNothingAndPassesNobody(t *testing.T) {
 		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 			t.Fatalf("TryLock of a free lock with somebody first in the queue: %v, want ErrHeld", err)
 		}
-		time.Sleep(1001 * time.Millisecond) // the one whose turn it was has not come
+		time.Sleep(1001 * time.Millisecond) // the first in the queue has missed its turn
 		lease, err := clients[1].Mutex("x").TryLock(t.Context())
 		if err != nil {
 			t.Fatalf("TryLock when the turn of the first in the queue has passed: %v", err)
@@ -114,7 +115,7 @@ func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.
 	}
 }
 
-// The queue costs no subscription to those who need not wait.
+// The queue costs no subscription to callers that need not wait.
 func TestUncontendedLockSubscribesToNothing(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		cs, servers := locktest.Fleet(t, 2, 3)

@@ -23,8 +23,9 @@ func (a *asks) Observe(_ context.Context, e quorumlock.Event) {
 	}
 }
 
-// While round trips take many times longer than before, a caller with little time left asks no node for a lock for which another one has
-// just waited in vain. Callers with more time, and callers of free locks and quick nodes, ask as always.
+// While round trips take many times longer than before, a caller with little time left asks no node
+// for a lock that another caller has just waited for in vain. Callers with more time, and callers
+// of free locks and quick nodes, ask as always.
 func TestCallersWithLittleTimeDoNotAskBusyNodes(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		var asked asks

@@ -15,14 +15,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// A waiter comes at every moment around the release: before it, so that it is queued at all nodes; during
-// it, so that some nodes refuse the attempt and hand over, and others grant it; and after it.
+// A waiter comes at every moment around the release: before it, so that it is queued at all nodes;
+// during it, so that some nodes refuse the attempt and hand over, and others grant it; and after
+// it.
 func TestSilentNodesCostAWaiterThatRacesTheReleaseNothing(t *testing.T) {
 	for _, tt := range []struct {
-		name       string
-		silent     int
-		fall       func(*embedded.Server)
-		throughout bool // or from the middle of the hold on: then the silent nodes have the lock as the holder's
+		name   string
+		silent int
+		fall   func(*embedded.Server)
+		// Or from the middle of the hold on: then the silent nodes have the holder's lock.
+		throughout bool
 	}{
 		{"none silent", 0, nil, true},
 		{"one of five stalls during the hold", 1, (*embedded.Server).Stall, false},
@@ -43,8 +45,9 @@ func TestSilentNodesCostAWaiterThatRacesTheReleaseNothing(t *testing.T) {
 	}
 }
 
-// raceTheRelease returns how long a waiter took from the Unlock, or from its Lock if that was later, to its grant.
-// The waiter is as far from each node as the holder is from another one, by the rotation.
+// raceTheRelease returns how long a waiter took from the Unlock, or from its Lock if that was
+// later, to its grant. The waiter is as far from each node as the holder is from another one, by
+// the rotation.
 func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*embedded.Server), throughout bool, rotation int) (took []time.Duration) {
 	first, near := locktest.Another(t, servers)
 	second, far := locktest.Another(t, servers)
@@ -78,7 +81,8 @@ func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*
 		if !throughout {
 			locktest.Each(quiet, (*embedded.Server).Resume)
 		}
-		time.Sleep(time.Second * time.Duration(1+10*(i%2))) // a subscription is kept for ten seconds
+		// A subscription is kept for ten seconds.
+		time.Sleep(time.Second * time.Duration(1+10*(i%2)))
 	}
 	locktest.Each(quiet, (*embedded.Server).Resume)
 	time.Sleep(quorumlock.DefaultTTL)
@@ -112,7 +116,7 @@ func TestContendersAreServedHalfAsFastAtLeastWithTwoOfFiveBlackHoled(t *testing.
 	}
 }
 
-// grants returns how many grants contenders get in 600 ms while some of five nodes lose all requests.
+// grants returns the number of grants in 600 ms while some of five nodes lose all requests.
 func grants(t *testing.T, silent, contenders int, hold, think time.Duration) (n int) {
 	synctest.Test(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 5)

@@ -17,9 +17,10 @@ import (
 
 var contests = flag.Int("contests", locktest.Thorough(20, 5), "how many contests TestSplitVotes has for each distance")
 
-// Regions that are far from each other, with a node and a contender in each. All contenders call Lock within a round trip
-// between regions, and votes split. Somebody has the lock a few round trips after the first call. With -v it prints the
-// figures of docs/nodes.md; time is virtual, so computing takes none.
+// Regions that are far from each other have a node and a contender each. All contenders call Lock
+// within a round trip between regions, and votes split. One has the lock a few round trips after
+// the first call. With -v it prints the figures of docs/nodes.md; time is virtual, so computing
+// takes none.
 func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 	const near = 500 * time.Microsecond // a round trip to the node of one's own region
 	contests := *contests

@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// Clients whose clocks are minutes off have their shares of the turns, and no more, beside clients whose clocks are
-// right. A client that makes one call has never heard the time from a node.
+// Clients with clocks that are minutes off have their shares of the turns, and no more, beside
+// clients with correct clocks. A client that makes one call has never heard the time from a node.
 func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
 	for name, fresh := range map[string]bool{"the same clients": false, "a new client for each call": true} {
 		locktest.Run(t, name, func(t *testing.T) {

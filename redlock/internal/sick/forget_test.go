@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// A node that restarts without its data is asked to grant anew, and counts from the renewal after that:
-// in the meantime somebody else may have held the lock there.
+// A node that restarts without its data is asked to grant anew, and counts from the renewal after
+// that: in the meantime another owner may have held the lock there.
 func TestRestartWithNoDataCountsAgainFromTheRenewalAfterItsNewGrant(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5)

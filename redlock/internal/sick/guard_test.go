@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// guarded is the guard of these tests, for locks with the default TTL. Servers are out for up to two
-// seconds more than that, and for the drift.
+// guarded is the guard of these tests, for locks with the default TTL. Servers are out for up to
+// two seconds more than that, and for the drift.
 var guarded = quorumlock.WithRestartGuard(quorumlock.DefaultTTL)
 
 const quarantine = quorumlock.DefaultTTL + 102*time.Millisecond
@@ -22,8 +22,8 @@ const quarantine = quorumlock.DefaultTTL + 102*time.Millisecond
 // longUp lets the servers run for so long that the guard trusts them.
 func longUp() { time.Sleep(time.Hour) }
 
-// keepsTwoHolders reports whether b is granted a lock that a holds validly, when two of its three nodes
-// restart without data.
+// keepsTwoHolders reports whether b is granted a lock that a holds validly, when two of its three
+// nodes restart without data.
 func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -50,7 +50,7 @@ func keepsTwoHolders(t *testing.T, opts ...quorumlock.Option) (two bool) {
 	return two
 }
 
-// The promise holds while no node forgets, with a plain majority: this is what the guard is for.
+// With a plain majority, the promise holds while no node forgets: hence the guard.
 func TestRestartsWithoutDataMakeTwoHoldersOnlyWithoutTheGuard(t *testing.T) {
 	t.Parallel()
 	if !keepsTwoHolders(t) {
@@ -150,7 +150,7 @@ func TestWinnerLeavesTheQueueOfAQuarantinedNode(t *testing.T) {
 	})
 }
 
-// The holder keeps its lease, by the nodes that have it; one that forgot takes it back after its time.
+// The holder keeps its lease, by the other nodes; one that forgot takes it back after its time.
 func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, guarded)
@@ -170,9 +170,9 @@ func TestHolderGetsALostKeyBackAfterTheQuarantineOnly(t *testing.T) {
 	})
 }
 
-// A vote that a node has given lasts until that lease is over, also when the node has lost it, and not
-// even the holder may have it before: B gets the vote of node 3 while A is cut off; 3 forgets it; A comes
-// back. If A got 3 now, it would extend its lease on 1, 2 and 3 while B is granted its third node.
+// A vote of a node lasts until that lease is over, even if the node has lost it, and also against
+// the present holder. B gets the vote of node 3 while A is cut off; 3 forgets it; A comes back. If
+// A got 3 now, it would extend its lease on 1, 2 and 3 while B is granted its third node.
 func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		slow := quorumlock.WithNodeTimeout(5 * time.Second)
@@ -190,7 +190,7 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		_, _ = b.Inspect(t.Context(), "x") // finds the connection dead
 		time.Sleep(7500 * time.Millisecond)
 		_, _ = b.Inspect(t.Context(), "x") // connects again
-		pathsB[3].Stall()                  // what B sends to 4 arrives when its quarantine is over
+		pathsB[3].Stall()                  // B's requests to 4 arrive when its quarantine is over
 		locktest.Each(pathsB[:2], (*embedded.Server).Kill)
 		granted := make(chan *quorumlock.Lease, 1)
 		go func() {
@@ -234,8 +234,8 @@ func TestMultiLockHasTheGuardOfItsClient(t *testing.T) {
 	})
 }
 
-// One node restarts with the data of a second ago, in which a reader had the lock that has gone since. The guard must keep
-// readers out there while a writer holds at that node and another.
+// One node restarts with the data of a second ago, when a former reader had the lock. The guard
+// must keep readers out there while a writer holds at that node and another.
 func TestNoReaderBesideAWriterWhenAGuardedNodeRestartsWithOldData(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, guarded)

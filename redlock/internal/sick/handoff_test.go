@@ -11,11 +11,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// twoRenewals is how long two regular renewals take, and what a handoff has of its own.
+// twoRenewals is the time of two regular renewals, and of a handoff.
 const twoRenewals = 2*quorumlock.DefaultTTL/3 + 100*time.Millisecond
 
-// A node hands the lock over and its message is lost. It is renewed like the others, so it is as good as they are:
-// the lease outlives as many other nodes as any lease does.
+// A node hands the lock over and its message is lost. It is renewed like the others, so it counts
+// like them: the lease outlives as many other nodes as any lease does.
 func TestANodeThatWasNotHeardToHandOverVotesAgainWithinTwoRenewals(t *testing.T) {
 	for _, tt := range []struct {
 		nodes, unheard int
@@ -44,7 +44,7 @@ func TestANodeThatWasNotHeardToHandOverVotesAgainWithinTwoRenewals(t *testing.T)
 	}
 }
 
-// survivesAMinority checks that a lease goes on when some nodes die after a while, and what it leaves.
+// survivesAMinority checks that a lease goes on when some nodes die later, and leaves nothing.
 func survivesAMinority(t *testing.T, other quorumlock.Locker, lease *quorumlock.Lease, servers, minority []*embedded.Server, after time.Duration) {
 	t.Helper()
 	time.Sleep(after)

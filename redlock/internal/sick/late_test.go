@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A node frozen for longer than the TTL runs its socket buffers when it thaws. Two seconds later the lock is free there, even if
-// the node reads an old connection after a new one.
+// A node frozen for longer than the TTL runs its socket buffers when it thaws. Two seconds later
+// the lock is free there, even if the node reads an old connection after a new one.
 func TestAThawedNodeHasTheLockForNobody(t *testing.T) {
 	const ttl = 20 * time.Second
 	kinds := []struct {
@@ -99,8 +99,8 @@ func readerOf(c *redlock.Client) quorumlock.Locker { return c.RWMutex("x").RLock
 
 func semaphoreOf(c *redlock.Client) quorumlock.Locker { return c.Semaphore("x", 1) }
 
-// An acquire and the release behind it go to a node in one pipeline. The node knows only the script of the release, and runs it.
-// The acquire must not run after that.
+// An acquire and the release behind it go to a node in one pipeline. The node knows only the script
+// of the release, and runs it. The acquire must not run after that.
 func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 	for _, unlocks := range []bool{false, true} {
 		name := "the caller goes"
@@ -126,7 +126,8 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 				}
 				s.Delay(10 * time.Millisecond)
 			})
-			go func() { _, _ = c.Mutex("y").Inspect(t.Context()) }() // what is asked meanwhile goes in one pipeline
+			// Later requests go in one pipeline.
+			go func() { _, _ = c.Mutex("y").Inspect(t.Context()) }()
 			synctest.Wait()
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Millisecond, cancel)
@@ -152,24 +153,26 @@ func TestAnAcquireOfAnUnknownScriptDoesNotRunAfterItsRelease(t *testing.T) {
 	}
 }
 
-// Connecting takes several round trips. Where they take longer than one call may, the connection is made all
-// the same, for the calls after it.
+// Connecting takes several round trips. If they take longer than one call may, the connection is
+// still made, for later calls.
 func TestConnectionThatTakesLongerThanTheNodeTimeoutIsMadeAllTheSame(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 5, quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithWait(2*time.Second))
-		locktest.Each(servers, func(s *embedded.Server) { s.Delay(12 * time.Millisecond) }) // a script takes 24 ms
+		// A script takes 24 ms.
+		locktest.Each(servers, func(s *embedded.Server) { s.Delay(12 * time.Millisecond) })
 		lease := locktest.Lock(t, c.Mutex("x"))
-		time.Sleep(time.Second) // by then there is a connection to those that were late, too
+		time.Sleep(time.Second) // by then the late ones have a connection, too
 		locktest.Unlock(t, lease)
-		// A script that was sent as its time ran out, at a node that was out of reach for its undoing, is over with its TTL.
+		// A script that was sent as its time ran out, at a node that was out of reach for its
+		// release, is over with its TTL.
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.Nothing(t, servers)
 	})
 }
 
-// Two nodes of five are far away, or do not answer for a while. If a hold ends before its attempt is sent
-// to such a node, neither the attempt nor a release is sent there, and nothing is left behind. A node that does not answer is noticed,
-// and so is that it does again.
+// Two nodes of five are far away, or do not answer for a while. If a hold ends before its attempt
+// is sent to such a node, neither the attempt nor a release is sent there, and nothing is left
+// behind. The client notices that a node does not answer, and that it answers again.
 func TestShortHoldsAreNotSentToNodesThatAreBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -71,7 +71,8 @@ func TestMajorityCutOffTryLockNamesTheNodesAndLockWaits(t *testing.T) {
 	}
 }
 
-// "One slow or dead node costs nothing while a quorum of the others answers": in fake time, exactly.
+// "One slow or dead node costs nothing while a quorum of the others answers": in fake time,
+// exactly.
 func TestOneNodeSlowCostsNothing(t *testing.T) {
 	times := func(t *testing.T, slow func(s *embedded.Server)) (took [3]time.Duration) {
 		synctest.Test(t, func(t *testing.T) {
@@ -122,8 +123,8 @@ func TestOneNodeSlowCostsNothing(t *testing.T) {
 	}
 }
 
-// With a dead or a slow minority, the waiter still learns that the lock is held, and sends no node more requests than with healthy
-// nodes.
+// With a dead or a slow minority, the waiter still learns that the lock is held, and sends no node
+// more requests than with healthy nodes.
 func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 	const waits = 12 * time.Second
 	scripts := func(t *testing.T, slow func(s *embedded.Server)) (ran int) {
@@ -173,8 +174,8 @@ func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 	}
 }
 
-// Two of three nodes do not answer, so the third cannot prove that the lock is held. A caller that skips its job if the lock is
-// held must not skip it now.
+// Two of three nodes do not answer, so the third cannot prove that the lock is held. A caller that
+// skips its job if the lock is held must not skip it now.
 func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 	for _, tt := range cuts {
 		locktest.Run(t, tt.name, func(t *testing.T) {
@@ -198,8 +199,9 @@ func TestAnOutageIsNoQuorumThoughOneNodeRefuses(t *testing.T) {
 	}
 }
 
-// A minority that is cut off costs a holder, and whoever comes, nothing. An outage that does not last beyond the deadline costs no
-// lease. A loss is told at the deadline, and not earlier: nodes that are out of reach take nothing away.
+// A minority that is cut off costs holders and new callers nothing. An outage that ends before the
+// deadline costs no lease. A loss is reported at the deadline, not earlier: an unreachable node
+// revokes nothing.
 func TestWhatACutOffNodeCosts(t *testing.T) {
 	refuse := func(with string) func(s *embedded.Server) { return func(s *embedded.Server) { s.Redis.SetError(with) } }
 	for _, tt := range append(slices.Clone(cuts), cut{"refuses", refuse("OOM command not allowed when used memory > 'maxmemory'."), refuse("")}) {

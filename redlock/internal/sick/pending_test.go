@@ -21,8 +21,8 @@ import (
 // blip is how long a node is out of reach in these tests.
 const blip = 100 * time.Millisecond
 
-// blips are the ways in which a node is out of reach for a moment. Each begins now, or with the next script, and
-// is over by itself.
+// blips are the ways in which a node is out of reach for a moment. Each begins now, or with the
+// next script, and ends by itself.
 var blips = []struct {
 	name  string
 	begin func(s *embedded.Server)
@@ -50,7 +50,7 @@ func once(hook func(func(embedded.Run)), f func()) {
 	hook(func(embedded.Run) { done.Do(f) })
 }
 
-// dies makes a server run one more script, whose reply is lost, and refuse connections for a moment then.
+// dies makes a server run one more script without a reply, then refuse connections for a moment.
 func dies(s *embedded.Server) {
 	once(s.After, func() {
 		s.Kill()
@@ -58,8 +58,8 @@ func dies(s *embedded.Server) {
 	})
 }
 
-// areFree checks that locks are free to whoever comes, a second after the last blip, and that no node has anything
-// of them.
+// areFree checks that locks are free to any caller, a second after the last blip, and that no node
+// has any key of them.
 func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 	t.Helper()
 	time.Sleep(time.Second)
@@ -69,7 +69,7 @@ func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 			t.Errorf("%s has %q, a second after it was back", s.Name, left)
 		}
 	}
-	c, _ := locktest.Another(t, servers) // none of whose connections has been cut
+	c, _ := locktest.Another(t, servers) // its connections were never cut
 	for _, name := range names {
 		if lease, err := c.Mutex(name).TryLock(t.Context()); err != nil {
 			t.Errorf("TryLock when nobody holds the lock: %v", err)
@@ -84,8 +84,8 @@ func areFree(t *testing.T, servers []*embedded.Server, names ...string) {
 	}
 }
 
-// Where a lock was handed over while a node was out of reach, the node has it as the former holder's. It has a vote
-// for the next one as soon as it has released.
+// Where a lock was handed over while a node was out of reach, the former holder still has it at
+// that node. The node has a vote for the next one as soon as it has released.
 func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 	for _, tt := range blips {
 		locktest.Run(t, tt.name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestANodeThatMissedAHandoffHasAVoteWhenItIsBack(t *testing.T) {
 	}
 }
 
-// Close ends what was yet to be sent again, as it ends everything.
+// Close drops pending releases, as it ends everything.
 func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 	for _, tt := range blips {
 		locktest.Run(t, tt.name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestCloseEndsTheReleasesThatAreYetToBeSentAgain(t *testing.T) {
 			if took := time.Since(begin); took > time.Second {
 				t.Errorf("Close took %v", took)
 			}
-			synctest.Wait() // for those that are about to end
+			synctest.Wait() // for goroutines that are about to end
 			if left := locktest.AllGoroutines(); len(left) > 0 {
 				t.Errorf("Close returned, and goroutines are left:\n%s", strings.Join(left, "\n\n"))
 			}
@@ -177,7 +177,8 @@ func TestAReleaseThatANodeRefusesIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// Somebody closes the client while its Shutdown waits for a node that is to be told: both return, and nothing runs on.
+// The client is closed while its Shutdown waits for a node with a pending release: both return, and
+// all ends.
 func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 	for _, tt := range blips {
 		locktest.Run(t, tt.name, func(t *testing.T) {
@@ -212,8 +213,9 @@ func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 	}
 }
 
-// What three nodes missed, one after the other, is sent again when each answers: the release of an Unlock, which returned nil since
-// the other four had released; the release of a grant that was not heard; the leave of a waiter that was cancelled.
+// The requests that three nodes missed, one after the other, are sent again when each answers: the
+// release of an Unlock, which returned nil since the other four had released; the release of a
+// grant with a lost reply; the leave of a cancelled waiter.
 func TestWhatANodeMissedIsSentAgainWhenItAnswers(t *testing.T) {
 	for i, tt := range blips {
 		for what, miss := range map[string]func(t *testing.T, c *redlock.Client, s *embedded.Server){
@@ -273,8 +275,9 @@ func TestAGrantOfAFailedAttemptIsGivenBackWhenTheNodeAnswers(t *testing.T) {
 	})
 }
 
-// Many blips, never two at once, while several clients use several locks in all ways. No lock is ever blocked for longer than a
-// moment, and nothing is left a second after the last blip. The simulation has no such plans.
+// Many blips, never two at once, while several clients use several locks in all ways. No lock is
+// ever blocked for longer than a moment, and nothing is left a second after the last blip. The
+// simulation has no such plans.
 func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		names := []string{"x", "y", "z"}
@@ -327,7 +330,7 @@ func TestRollingBlipsBlockNoLockAndLeaveNothing(t *testing.T) {
 			s.LoseReplies(0)
 			s.After(nil)
 			arrive(s)        // it has no hook for resets any more
-			time.Sleep(blip) // what died with its last script is back
+			time.Sleep(blip) // a server that died with its last script is back
 		}
 		stop()
 		wg.Wait()

@@ -14,8 +14,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// The reply to a script is lost after it ran. A minority of these costs nothing; of more the caller is told, and what was
-// granted without its knowledge is undone. No script takes effect twice.
+// The reply to a script is lost after it ran. At a minority this costs nothing; at more nodes the
+// caller gets an error, and a grant without its knowledge is released. No script takes effect
+// twice.
 func TestAScriptWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 	for _, script := range []string{"acquire", "raise", "renew", "release"} {
 		for _, lost := range []int{2, 3, 5} {
@@ -51,7 +52,8 @@ func TestAScriptWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 						t.Errorf("%s: %v, want a QuorumError of 3 nodes if a majority did not answer", what, err)
 					}
 				}
-				lease, err := c.Mutex("x").TryLock(t.Context()) // with lost raises, in its next attempt
+				// With lost raises, in its next attempt.
+				lease, err := c.Mutex("x").TryLock(t.Context())
 				if script == "acquire" {
 					few("TryLock", err)
 				} else if err != nil {
@@ -79,7 +81,8 @@ func TestAScriptWhoseReplyIsLostTakesEffectOnce(t *testing.T) {
 				if n := locktest.Ran(servers, script); n > 5 && script != "renew" && script != "raise" {
 					t.Errorf("%s ran %d times at 5 nodes", script, n)
 				}
-				for of, n := range raised { // a second attempt may raise once more, under its own owner
+				// A second attempt may raise once more, under its own owner.
+				for of, n := range raised {
 					if n > 1 {
 						t.Errorf("raise ran %d times at a node for %s", n, of)
 					}

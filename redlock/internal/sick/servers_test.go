@@ -45,7 +45,7 @@ func (b *balancer) lead(servers ...*embedded.Server) {
 	b.servers = servers
 }
 
-// balanced returns a client of one node, whose address is the balancer's.
+// balanced returns a client of one node, at the balancer's address.
 func balanced(t *testing.T, b *balancer, opts ...node.Option) *redlock.Client {
 	t.Helper()
 	n, err := node.Dial("redis://balanced", append(opts, node.WithDialer(b.dial))...)
@@ -55,7 +55,7 @@ func balanced(t *testing.T, b *balancer, opts ...node.Option) *redlock.Client {
 	return locktest.Of(t, []*node.Node{n})
 }
 
-// Two clients whose connections lead to different servers would both get the lock.
+// Two clients with connections to different servers would both get the lock.
 func TestAnAddressOfSeveralServersGrantsNoLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 2)
@@ -129,7 +129,7 @@ func TestAShortFaultOfAnAddressEndsWithoutCalls(t *testing.T) {
 	})
 }
 
-// The locks' connection is not renewed, but the subscription that a waiter opens leads to another server.
+// The locks' connection is not renewed, but the subscription of a waiter leads to another server.
 func TestASubscriptionShowsThatAnAddressIsThatOfSeveralServers(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 2)

@@ -14,8 +14,9 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// A server with two addresses has one vote, however a lease came to be, and whatever one of the addresses missed: with both
-// servers the lease goes on, and with the one it ends. The next call is told why.
+// A server with two addresses has one vote, for every kind of grant, and even if one of the
+// addresses missed messages. With both servers the lease goes on, and with the one it ends. The
+// next call's error names the reason.
 func TestTwoAddressesOfOneServerCountOnce(t *testing.T) {
 	loseReplies := func(n int) func(p *embedded.Server) { return func(p *embedded.Server) { p.LoseReplies(n) } }
 	loseMessages := func(p *embedded.Server) { p.LoseMessages(true) }

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 )
 
-// When the nodes' counters are apart, a quorum is raised to the highest token before anybody gets it.
+// When the nodes' counters differ, a quorum is raised to the highest token before a caller gets it.
 func TestTokenIsThatOfAQuorumBeforeTheLeaseBegins(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -74,7 +74,7 @@ func TestTokenCostsNoRaiseUsually(t *testing.T) {
 	})
 }
 
-// A raise that arrives when its owner's hold is over changes no counter, whoever holds by then:
+// A raise that arrives after its owner's hold changes no counter, with or without another holder:
 // otherwise the next grant could get the token of the one before.
 func TestLateRaiseLandsInNoOtherHold(t *testing.T) {
 	for _, held := range []bool{true, false} {

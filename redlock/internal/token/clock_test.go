@@ -20,8 +20,8 @@ const (
 	year = 365 * day
 )
 
-// kinds are the ways to get a lock of a client whose clock is off. Each returns the token of one grant, which is
-// given back.
+// kinds are the ways to get a lock of a client with a wrong clock. Each returns the token of one
+// grant, which it releases.
 var kinds = map[string]func(t *testing.T, servers []*embedded.Server, ahead time.Duration) uint64{
 	"redlock": func(t *testing.T, servers []*embedded.Server, ahead time.Duration) uint64 {
 		c, _ := locktest.Skewed(t, servers, ahead)
@@ -58,8 +58,8 @@ func oneGrant(t *testing.T, l quorumlock.Locker) uint64 {
 	return lease.Token()
 }
 
-// Tokens rise whatever the client's clock shows, at once and after idle days: a counter is kept for about a day. A client whose clock is
-// wild pushes no tokens up.
+// Tokens rise with any clock of the client, at once and after idle days: a counter is kept for
+// about a day. A client with a wild clock pushes no tokens up.
 func TestTokensFollowNoClientsClock(t *testing.T) {
 	for kind, grant := range kinds {
 		for _, ahead := range []time.Duration{0, -30 * time.Minute, -48 * time.Hour, -40 * year, 3 * time.Hour, 100 * year} {
@@ -91,7 +91,8 @@ func TestTokensFollowNoClientsClock(t *testing.T) {
 	}
 }
 
-// The nodes' own clocks may be hours apart, and the second grant may have another quorum than the first.
+// The nodes' clocks may be hours apart, and the second grant may have another quorum than the
+// first.
 func TestTokensRiseAfterAnIdleDayAtNodesWhoseClocksAreHoursApart(t *testing.T) {
 	for _, ahead := range []time.Duration{0, -48 * time.Hour, year} {
 		locktest.Run(t, fmt.Sprintf("clock off by %v", ahead), func(t *testing.T) {
@@ -118,8 +119,8 @@ func TestTokensRiseAfterAnIdleDayAtNodesWhoseClocksAreHoursApart(t *testing.T) {
 	}
 }
 
-// The same for a wild client that is handed the lock, hands it over, and renews it, even at a node that has lost the
-// key and its counter and grants it again.
+// The same for a wild client that is handed the lock, hands it over, and renews it, even at a node
+// that has lost the key and its counter and grants it again.
 func TestAWildClientThatHandsOverAndRenewsPushesNoTokensUp(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
@@ -152,7 +153,7 @@ func TestAWildClientThatHandsOverAndRenewsPushesNoTokensUp(t *testing.T) {
 	})
 }
 
-// A token that is far ahead of the clocks may be there: from a client of an earlier version, or set by hand. It
+// A token may be far ahead of the clocks: from a client of an earlier version, or set by hand. It
 // stays with its lock.
 func TestAWildTokenOfOneLockIsNotCarriedToAnother(t *testing.T) {
 	for _, ahead := range []time.Duration{48 * time.Hour, year} {
@@ -238,7 +239,7 @@ func TestAnExhaustedCounterSpoilsNoOtherLock(t *testing.T) {
 	})
 }
 
-// The tokens of a slot rise after a day in which nobody used it, whether or not other slots were used meanwhile.
+// The tokens of a slot rise after an idle day, whether or not other slots were used meanwhile.
 func TestTokensOfASlotRiseAfterAnIdleDay(t *testing.T) {
 	for name, busy := range map[string]bool{"the other slot is used": true, "nobody uses the semaphore": false} {
 		locktest.Run(t, name, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// job is what a worker does under the lock, and how most programs use it: take it, send its token
-// along with every write, stop when its context is done, and unlock whatever happens.
+// job is a worker's use of the lock, and that of most programs: it takes the lock, sends its token
+// with every write, stops when its context is done, and unlocks in all cases.
 func (d *demo) job(ctx context.Context, w int, work func(ctx context.Context) error) error {
 	lease, err := d.lock(w).Lock(ctx)
 	if err != nil {
@@ -35,8 +35,8 @@ const (
 	jobTakes = 5 * time.Millisecond // so that holders would overlap if they could
 )
 
-// contend lets all workers do their jobs at the same time, and checks that they exclude each other. In
-// the middle, while one of them holds the lock, something happens.
+// contend lets all workers do their jobs at the same time, and checks that they exclude each other.
+// It calls happens in the middle, while one of them holds the lock.
 func (d *demo) contend(ctx context.Context, happens func()) error {
 	before := d.resource.seen()
 	g, working := errgroup.WithContext(ctx)
@@ -147,8 +147,8 @@ func (d *demo) quorumLost(ctx context.Context) error {
 	return nil
 }
 
-// explain shows what the calls say that have waited in vain; the most telling one, since who is not the
-// first in the queue need not hear of every failure.
+// explain shows the errors of the calls that have waited in vain: the one with the most nodes,
+// since a caller behind the first in the queue need not hear of every failure.
 func (d *demo) explain(failures []error) {
 	told := 0
 	var most []*quorumlock.NodeError
@@ -166,7 +166,7 @@ func (d *demo) explain(failures []error) {
 	}
 }
 
-// outlivesTTL reports whether a lease is still good when its TTL as it is now has passed, which takes a
+// outlivesTTL reports whether a lease is still good when its present TTL has passed, which takes a
 // renewal by a quorum of the nodes.
 func outlivesTTL(ctx context.Context, l *quorumlock.Lease) (bool, error) {
 	if err := sleep(ctx, time.Until(l.ValidUntil())); err != nil {
@@ -185,7 +185,7 @@ func (d *demo) nodesBack(ctx context.Context) error {
 	return d.contend(ctx, func() {})
 }
 
-// pausedHolder: the one thing no lock can prevent, and what fencing tokens are for.
+// pausedHolder: the one case that no lock can prevent, and that needs fencing tokens.
 func (d *demo) pausedHolder(ctx context.Context) error {
 	d.act("A holder is paused for longer than its lease")
 	paused, err := d.lock(0, quorumlock.WithTTL(d.ttl/2), quorumlock.WithoutRenewal()).Lock(ctx)

@@ -1,5 +1,5 @@
-// Package demo shows the lock at work, act by act, and checks every promise that it shows. The acts in
-// acts.go are meant to be read as examples of how to use the library.
+// Package demo shows the lock at work, act by act, and checks every promise that it shows. The acts
+// in acts.go are meant to be read as examples of how to use the library.
 package demo
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// ErrBroken says that the lock did not keep a promise.
+// ErrBroken means that the lock did not keep a promise.
 var ErrBroken = errors.New("a promise was broken")
 
 // demo is one run.
@@ -23,9 +23,9 @@ type demo struct {
 	late     time.Duration // how late a timer may fire on a busy machine
 }
 
-// Run plays the demo on s and prints it to out. It returns ErrBroken if the lock did not keep a promise,
-// and another error if the demo could not be played to its end: ctx's if ctx was done. Whatever it
-// returns, no lock is left. It does not close s.
+// Run plays the demo on s and prints it to out. It returns ErrBroken if the lock did not keep a
+// promise, and another error if the demo could not be played to its end: ctx's if ctx was done. In
+// all cases no lock is left. It does not close s.
 func Run(ctx context.Context, s *Stage, out io.Writer, color bool) error {
 	return newDemo(s, out, color).play(ctx)
 }

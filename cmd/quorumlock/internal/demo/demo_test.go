@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
-// embeddedDemo returns a demo on embedded nodes, with its output, closed at the end of the test. It is
-// for synctest bubbles, where timers are never late.
+// embeddedDemo returns a demo on embedded nodes, with its output, closed at the end of the test. It
+// is for synctest bubbles, where timers are never late.
 func embeddedDemo(t *testing.T) (*demo, *strings.Builder) {
 	t.Helper()
 	s, err := Embedded()
@@ -28,7 +28,8 @@ func embeddedDemo(t *testing.T) (*demo, *strings.Builder) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Second) // go-redis looks once a second whether to stop redialling a dead node
+		// go-redis looks once a second whether to stop redialling a dead node.
+		time.Sleep(2 * time.Second)
 	})
 	var out strings.Builder
 	d := newDemo(s, &out, false)
@@ -58,7 +59,7 @@ func TestBrokenPromiseIsFound(t *testing.T) {
 		name  string
 		plant func(t *testing.T, d *demo)
 		act   func(*demo, context.Context) error
-		want  string // in what is broken
+		want  string // in the broken promise
 	}{
 		{
 			name:  "resource without fencing",

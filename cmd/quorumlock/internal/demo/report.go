@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// report prints what happens, each line with the time since the start, and keeps count of promises. It
-// is for one goroutine.
+// report prints the events, with the time since the start, and counts promises. It is for one
+// goroutine.
 type report struct {
 	out    io.Writer
 	color  bool
@@ -30,10 +30,10 @@ func (r *report) act(title string) {
 	r.line(r.paint(bold, fmt.Sprintf("%d. %s", r.acts, title)))
 }
 
-// say tells what happens.
+// say prints an event.
 func (r *report) say(format string, args ...any) { r.line("   " + fmt.Sprintf(format, args...)) }
 
-// promise tells whether a promise was kept.
+// promise prints whether a promise was kept.
 func (r *report) promise(kept bool, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if kept {

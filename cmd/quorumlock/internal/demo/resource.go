@@ -9,12 +9,12 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// errStale says that a write came with a lower fencing token than an earlier one.
+// errStale is the error of a write with a lower fencing token than an earlier one.
 var errStale = errors.New("stale fencing token")
 
-// resource is what the lock protects: a small store that checks fencing tokens, as a database would
-// with "update ... where token <= ?". It also watches who uses it, which real stores need not do: that
-// is how the demo knows whether the lock keeps what it promises. It is safe for concurrent use.
+// resource is the resource behind the lock: a small store that checks fencing tokens, as a database
+// would with "update ... where token <= ?". It also watches its users, which real stores need not
+// do: so the demo knows whether the lock keeps its promises. It is safe for concurrent use.
 type resource struct {
 	stale func(token, highest uint64) bool // the fencing rule; only tests have another
 
@@ -25,11 +25,11 @@ type resource struct {
 	last   uint64 // the token of the last holder who entered
 }
 
-// usage is what the resource has seen.
+// usage counts the uses of the resource.
 type usage struct {
 	writes   int // accepted
 	overlaps int // holders who entered while another one's lease was valid
-	disorder int // holders whose token was not higher than the one before
+	disorder int // holders with a token not higher than the one before
 }
 
 func newResource() *resource {
@@ -72,7 +72,7 @@ func (r *resource) enter(l *quorumlock.Lease) (leave func()) {
 	}
 }
 
-// seen returns what the resource has seen until now.
+// seen returns the usage until now.
 func (r *resource) seen() usage {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -52,13 +52,14 @@ func Embedded() (*Stage, error) {
 	return s, s.connect()
 }
 
-// Real returns a stage of the nodes at urls, without connecting to them yet. An error means that the
-// URLs cannot be used; it holds no password.
+// Real returns a stage of the nodes at urls, without connecting to them yet. An error means that
+// the URLs cannot be used; it holds no password.
 func Real(urls []string) (*Stage, error) {
 	s := &Stage{
 		about: fmt.Sprintf("%d nodes given", len(urls)),
 		ttl:   2 * time.Second,
-		opts:  []quorumlock.Option{quorumlock.WithNodeTimeout(500 * time.Millisecond)}, // they may be far away
+		// They may be far away.
+		opts: []quorumlock.Option{quorumlock.WithNodeTimeout(500 * time.Millisecond)},
 	}
 	s.dial = func() ([]*node.Node, error) {
 		nodes := make([]*node.Node, len(urls))
@@ -117,7 +118,7 @@ func (s *Stage) reachable(ctx context.Context) error {
 		len(failed), len(s.nodes), errs.Join(failed...))
 }
 
-// Close ends the clients, deletes what the demo has put on nodes that outlive it, and returns when no
+// Close ends the clients, deletes the demo's keys on nodes that outlive it, and returns when no
 // goroutine is left.
 func (s *Stage) Close() error {
 	var failed []error

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Interpreters share what they have compiled.
+// Interpreters share compiled sources.
 func TestInterpretersRunOneSourceAtOnce(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 8 {
