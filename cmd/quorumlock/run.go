@@ -44,7 +44,7 @@ If the lease cannot be renewed, the command's process group gets SIGTERM, and SI
 SIGKILL comes before the end of the lease, so that the command is dead before another holder can
 take the lock. With a TTL of 10s, SIGTERM comes about 6.4s after the last renewal, and SIGKILL 2.5s
 later, a second before the end of the lease. If the lock is taken away, as by unlock --force, the
-grace begins at once.
+grace begins at the next renewal, a third of the TTL later at most.
 
 A second process, the watchdog, enforces this even if this program is stopped or killed. The
 watchdog is a process group of its own with the name lease-watchdog. If the watchdog is killed or
@@ -69,7 +69,7 @@ keep the lock. If stdin is redirected, a command that reads from the terminal it
 until a signal ends it.
 
 A run within a run takes another lock. If it needs the lock of an outer run, it fails at once
-instead of waiting for itself.
+instead of waiting for itself. With --slots it waits, since another slot may become free.
 
 Processes that this program inherits through exec, such as those that a shell script has started,
 are killed when the command ends.`,

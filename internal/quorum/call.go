@@ -43,20 +43,20 @@ type call struct {
 	outcome core.Outcome
 	last    error // error of the last attempt with a known reason
 	// Joined to refusals that may end with time: DeadlineExceeded for a Lock without time to wait.
-	over     error
-	timer    *time.Timer
-	armed    time.Duration // when timer fires, by the monotonic clock; 0 if not set
-	todo     []core.Call   // not sent yet
-	spare    []core.Call   // memory of the last calls, for reuse
-	busy     bool          // a goroutine is in flush
-	ticket   int64         // of the last attempt: see setTicket
-	unsure   bool          // too few node clocks were known for ticket
-	taken    int           // cells that accepted the unsure ticket of the first attempt
-	first    *redissonPeer // last cell handed over before the others: see firstmember.go
-	parked   *Parked       // the hold that an Attach takes over; nil for other calls
-	split    bool          // an Attach failed because of another Attach
-	failures int           // consecutive attempts without a quorum or too late
-	hold     hold
+	over        error
+	timer       *time.Timer
+	armed       time.Duration // when timer fires, by the monotonic clock; 0 if not set
+	todo        []core.Call   // not sent yet
+	spare       []core.Call   // memory of the last calls, for reuse
+	busy        bool          // a goroutine is in flush
+	ticket      int64         // of the last attempt: see setTicket
+	unsure      bool          // too few node clocks were known for ticket
+	taken       int           // cells that accepted the unsure ticket of the first attempt
+	firstMember *redissonPeer // last cell handed over before the others: see firstmember.go
+	parked      *Parked       // the hold that an Attach takes over; nil for other calls
+	split       bool          // an Attach failed because of another Attach
+	failures    int           // consecutive attempts without a quorum or too late
+	hold        hold
 
 	// Window of the release for Redisson's clients: see leaveOpen.
 	window atomic.Int64

@@ -62,7 +62,7 @@ func (s *redissonPeers) freed(c *call, cell int) (first, asks bool) {
 // handedOver prepares the machine for a handoff of a cell. It marks cells as taken that Redisson
 // released more than a round trip before this one: most likely, a Redisson client has them again.
 // The caller holds mu.
-func (c *call) handedOver(cell int) {
+func (c *call) markTaken(cell int) {
 	s := &c.lock.client.peers
 	if s.some.Load() == 0 {
 		return
@@ -76,7 +76,7 @@ func (c *call) handedOver(cell int) {
 	if st := s.of[at(c.lock.cells[cell])]; st != nil {
 		st.counts = true
 		if st.tries == c {
-			c.first = st
+			c.firstMember = st
 			st.useless = min(st.useless+1, mostUseless) // until acquired resets it
 		}
 		for i := range c.lock.cells {
@@ -93,9 +93,9 @@ func (c *call) handedOver(cell int) {
 
 // acquired resets useless when the call has the lock. The caller holds the call's mu.
 func (s *redissonPeers) acquired(c *call) {
-	if c.first != nil {
+	if c.firstMember != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		c.first.useless = 0
+		c.firstMember.useless = 0
 	}
 }

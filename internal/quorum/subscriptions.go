@@ -197,7 +197,7 @@ func (c *Client) heard(n Node, message string) {
 		}
 		w.lock.saw(h.Token)
 		w.mu.Lock()
-		w.handedOver(h.Cell)
+		w.markTaken(h.Cell)
 		w.take(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
 		w.flush()
 		return

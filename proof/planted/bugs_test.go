@@ -102,7 +102,7 @@ var bugs = []mutation.Bug{
 	bug("an id that is sent again counts again", "scripts/latch.lua", "redis.call('zadd', KEYS[2], 'nx', count + 1, ARGV[i])", "redis.call('zadd', KEYS[2], 'nx', count + 1, what == 'restore' and ARGV[i] or ARGV[i] .. string.match(ARGV[4], '^[^.]+'))", wire(400)),
 	bug("Redisson's hold counts for nothing", "scripts/holds.lua", "    else\n      table.insert(held, all[i])\n", "    elseif string.find(all[i], '~', 1, true) then\n      table.insert(held, all[i])\n", wire(2000)),
 	bug("waiters do not listen to Redisson", "internal/quorum call.listen", "c.lock.client.peers.some.Load() > 0", "false", tests("proof/redisson", "TestReleaseByRedissonIsNoticed|TestOnlyThoseWhoMeet")),
-	bug("a member that Java has again counts as free", "internal/quorum call.handedOver", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
+	bug("a member that Java has again counts as free", "internal/quorum call.markTaken", "taken = append(taken, i)", "_ = i", tests("proof/redisson", "TestJavaAndGoShareAMultiLock/every_node")),
 	bug("a leader is told late of the end of its lease", "election newTerm", "lease.Context()", "context.WithoutCancel(ctx)", tests("election", "TestLeadershipEnds|TestHostile")),
 	bug("a leader of a minority is sure", "election Election.best", "lasting >= need", "lasting >= need-1", tests("election", "TestAMinority")),
 }
