@@ -59,7 +59,7 @@ func (s *redissonPeers) freed(c *call, cell int) (first, asks bool) {
 	return true, false
 }
 
-// handedOver prepares the machine for a handoff of a cell. It marks cells as taken that Redisson
+// markTaken prepares the machine for a handoff of a cell. It marks cells as taken that Redisson
 // released more than a round trip before this one: most likely, a Redisson client has them again.
 // The caller holds mu.
 func (c *call) markTaken(cell int) {
