@@ -63,6 +63,8 @@ var bugs = []mutation.Bug{
 	bug("an attached hold is passed back when it is unlocked", "internal/core Machine.endHold", "call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}", "call := Call{Do: Release, Cell: int32(i), Attempt: m.attempt, Successor: m.successor}; if m.cfg.Source != nil { call.Do = Return }", wire(1500), core(8000)),
 	bug("a text counts after somebody else has had the lock", "scripts/pass.lua", "limit and last > limit", "false", tests("scripts", "TestPass")),
 	bug("a Detach without a quorum leaves the hold parked", "internal/core Machine.releaseReplied", "m.park && !m.parked", "false", tests("redlock/internal/hold", "TestADetachWithout")),
+	bug("a node is judged by the token limit of another cell", "internal/core Machine.attached", "r.Token <= slices.Max(m.cfg.Source.Counts)", "r.Token == 0", tests("redlock/internal/hold", "TestATokenIsLate")),
+	bug("a copy of a node has a vote of its own", "internal/core Machine.hasGrantedOf", "c.of == of && c.State == Granted", "false", tests("internal/core", "TestOneCell")),
 	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.State == Granted || c.State == Unknown || c.pending > 0", "c == nil", core(8000)),
 
 	// Fencing tokens.
@@ -71,6 +73,7 @@ var bugs = []mutation.Bug{
 	bug("a hint is believed, however wild", "scripts/acquire.lua", "math.abs(hint - now) > 3540000000 and", "false and", wire(2000)),
 
 	// The queues.
+	bug("a refresh counts as a wait that ran out", "internal/core Machine.tolerance", "doublings := m.expiredWaits", "m.expiredWaits++; doublings := m.expiredWaits", tests("redlock/internal/queue", "TestALongWait")),
 	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400)),
 	bug("a release wakes nobody", "scripts/release.lua", "pass(waiter, now, hands, stood, lends) and", "false and", wire(400)),
 	bug("a dead waiter at the head of the queue is never dropped", "scripts/queue.lua", "deadline(stored[1]) > now then", "deadline(stored[1]) > 0 then", wire(400)),
