@@ -52,11 +52,11 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
     if not mine then
       local now = clock()
       -- Join first, then look: a waiter with the lowest ticket is first at once.
-      local stood = waiter and join(waiter, entry, now)
+      local wasQueued = waiter and join(waiter, entry, now)
       -- A refresh looks at the front even while somebody holds the lock. Otherwise dead waiters
       -- would pile up before the living ones.
       local first
-      if free or stood then
+      if free or wasQueued then
         first = front(waiter, now)[1]
         mine = free and first == waiter
       end
@@ -64,7 +64,7 @@ if hold ~= 1 or redis.call('exists', KEYS[1], KEYS[2]) > 0 then
       if not mine then
         local status = shared and held[1] and 7 or 0
         if free then
-          status, who, pttl = 4, first, call(waiter, now)
+          status, who, pttl = 4, first, callFirst(waiter, now)
         end
         return {status, pttl, waiter and redis.call('zrank', KEYS[2], waiter) or -1, who, waiter and now or nil}
       end

@@ -106,9 +106,9 @@ end
 -- true. It tells the second waiter that it is next, unless that one refreshes soon. If the first
 -- waiter wants a share, the sharers right behind it count as first, too: see admit.
 --
--- The first entry may be a window's: see open.lua. If the waiter behind it has just left (stood),
+-- The first entry may be a window's: see open.lua. If the waiter behind it has just left (led),
 -- wake calls the next one, which then asks and learns when the window ends.
-local function wake(me, now, hands, stood, lends)
+local function wake(me, now, hands, led, lends)
   local two, stored = front(me, now)
   if not two[1] then
     return false
@@ -121,7 +121,7 @@ local function wake(me, now, hands, stood, lends)
       local left = string.format('%.0f', deadline(stored[1]) - now)
       redis.call('pexpire', KEYS[2], left)
       redis.call('pexpire', KEYS[3], left)
-    elseif stood then
+    elseif led then
       tell('turn', two[2])
     end
     return false

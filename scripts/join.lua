@@ -7,15 +7,15 @@
 local function join(waiter, entry, now)
   local ticket, ms, callers, successor = string.match(entry, '^(%S+) (%S+) (%S+) (.*)$')
   ms = tonumber(ms)
-  local stood
+  local wasQueued
   if string.sub(ticket, -1) == '?' then
     ticket = string.sub(ticket, 1, -2)
     if math.abs(ticket - now * 1000) > 1000000 then
       ticket = string.format('%.0f', now * 1000)
     end
-    stood = redis.call('zadd', KEYS[2], 'nx', ticket, waiter) == 0
+    wasQueued = redis.call('zadd', KEYS[2], 'nx', ticket, waiter) == 0
   else
-    stood = redis.call('zadd', KEYS[2], ticket, waiter) == 0
+    wasQueued = redis.call('zadd', KEYS[2], ticket, waiter) == 0
   end
   -- Both keys get their expiry together, but one may have been evicted since.
   local short = redis.call('pttl', KEYS[3]) < ms or redis.call('pttl', KEYS[2]) < ms
@@ -28,14 +28,14 @@ local function join(waiter, entry, now)
   if short then
     redis.call('pexpire', KEYS[3], ms)
   end
-  return stood
+  return wasQueued
 end
 
--- call is for a caller that finds the lock free and is not first in the queue. The first waiter may
+-- callFirst is for a caller that finds the lock free and is not first in the queue. The first waiter may
 -- not know that, or may be dead, so it is called. If it was called before and has not come, all
 -- waiters queued before me are called at once. So the time of all dead ones ends together, however
 -- many there are. call returns after how many ms I should ask again.
-local function call(me, now)
+local function callFirst(me, now)
   local two, stored = front(me, now)
   local left = deadline(stored[1]) - now
   if left > CLAIM then

@@ -12,12 +12,12 @@
 -- include handoff.lua
 -- include leaving.lua
 local first = leads(ARGV[1])
-local stood = drop(ARGV[1])
+local wasQueued = drop(ARGV[1])
 if ARGV[2] == 'all' then
   takeBack(ARGV[1], ARGV[3], ARGV[4])
 end
 if redis.call('exists', KEYS[2]) == 0 then
-  return stood
+  return wasQueued
 end
-pass(nil, clock(), false, first)
-return stood
+serveQueue(nil, clock(), false, first)
+return wasQueued

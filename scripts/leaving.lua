@@ -45,24 +45,24 @@ local function leads(waiter)
   return two[1] == waiter or two[2] == waiter and isNobody(redis.call('hget', KEYS[3], two[1]))
 end
 
--- pass serves the queue after a release, or after a waiter has left. stood tells whether that
--- waiter led the queue. A free lock goes to wake, and a shared one to admit. Otherwise, if stood,
+-- serveQueue serves the queue after a release, or after a waiter has left. led tells whether that
+-- waiter led the queue. A free lock goes to wake, and a shared one to admit. Otherwise, if led,
 -- pass tells the new first waiter that it is next, unless that one refreshes soon. It returns
 -- whether I could have the lock now.
-local function pass(me, now, hands, stood, lends)
+local function serveQueue(me, now, hands, led, lends)
   if redis.call('exists', KEYS[1]) == 0 then
-    return wake(me, now, hands, stood, lends)
+    return wake(me, now, hands, led, lends)
   end
   if redis.call('hget', KEYS[1], 'mode') == 'shared' then
     -- If many share the lock, some of them are alive; or else the next refresh of the first waiter
     -- shows it.
     local held = redis.call('hlen', KEYS[1]) <= FEW and look()
     if held and not held[1] then
-      return wake(me, now, hands, stood, lends)
+      return wake(me, now, hands, led, lends)
     end
     return admit(me, now, true, lends)
   end
-  if stood then
+  if led then
     local two, stored = front(nil, now)
     local first = isNobody(stored[1]) and 2 or 1
     if two[first] and deadline(stored[first]) > now + STRETCHED then

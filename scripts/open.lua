@@ -30,16 +30,16 @@ local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 -- include leaving.lua
 local now, window = clock(), math.abs(ARGV[3])
 local free = held and giveBack(ARGV[1])
-local stood = false
+local led = false
 if ARGV[5] ~= '' then
-  stood = leads(ARGV[5])
+  led = leads(ARGV[5])
   drop(ARGV[5])
   if ARGV[6] == 'all' then
     takeBack(ARGV[5], ARGV[2], ARGV[1])
   end
 end
 if not free then
-  pass(nil, now, window == 0, stood)
+  serveQueue(nil, now, window == 0, led)
   return held and 0 or -1
 end
 if window > 0 then

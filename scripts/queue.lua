@@ -48,11 +48,11 @@ local function clock()
 end
 
 local function drop(waiter)
-  local stood = redis.call('zrem', KEYS[2], waiter)
-  if stood == 1 then
+  local wasQueued = redis.call('zrem', KEYS[2], waiter)
+  if wasQueued == 1 then
     redis.call('hdel', KEYS[3], waiter)
   end
-  return stood
+  return wasQueued
 end
 
 local function deadline(stored)

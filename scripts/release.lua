@@ -121,11 +121,11 @@ if share then
   end
 end
 local rejoins = waiter and ARGV[5] ~= ''
-local stood = false -- the waiter led the queue, and leaves
+local led = false -- the waiter led the queue, and leaves
 if rejoins then
   join(waiter, string.match(ARGV[5], ' (.*)$'), now)
 elseif waiter then
-  stood = leads(waiter)
+  led = leads(waiter)
   drop(waiter)
   if ARGV[6] == 'all' then
     takeBack(waiter, ARGV[3], ARGV[1])
@@ -133,7 +133,7 @@ elseif waiter then
 end
 -- A waiter that yields is not called by its own yield: it would return at once, to the same
 -- outcome.
-local open = pass(waiter, now, hands, stood, lends) and rejoins and 1 or 0
+local open = serveQueue(waiter, now, hands, led, lends) and rejoins and 1 or 0
 if released and redis.call('exists', KEYS[1]) == 0 then
   tellFair(ARGV[3])
 end

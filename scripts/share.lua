@@ -76,18 +76,18 @@ if queued or number and number > 1 or mode ~= 'shared' and (mode or redis.call('
   local open, blocked = shared or not held[1], nil
   if ARGV[4] ~= 'keep' and not former[1] then
     local now = clock()
-    local stood = waiter and (queued or not open) and join(waiter, entry, now)
+    local wasQueued = waiter and (queued or not open) and join(waiter, entry, now)
     if open then
       local stored
       blocked, stored = sharers(waiter, now)
       if blocked and held[1] then
         hasten(blocked, stored, now)
       end
-    elseif stood then
+    elseif wasQueued then
       front(waiter, now) -- drops the dead before it
     end
     if blocked and not held[1] then
-      return {4, call(waiter, now), waiter and redis.call('zrank', KEYS[2], waiter) or -1, blocked, waiter and now or nil}
+      return {4, callFirst(waiter, now), waiter and redis.call('zrank', KEYS[2], waiter) or -1, blocked, waiter and now or nil}
     end
   end
   if blocked or not open then

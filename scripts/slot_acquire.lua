@@ -91,7 +91,7 @@ elseif not again then
     if free == 0 then
       return refuse(0, lowest())
     elseif (redis.call('zrank', KEYS[2], waiter) or 0) >= free then
-      return refuse(4, first, call(waiter, now))
+      return refuse(4, first, callFirst(waiter, now))
     elseif taken then
       return refuse(8, redis.call('zrangebyscore', KEYS[5], wish, wish)[1], vacant(k, other))
     end

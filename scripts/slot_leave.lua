@@ -8,7 +8,7 @@
 -- include queue.lua
 -- include holds.lua
 -- include slots.lua
-local stood = drop(ARGV[1])
+local wasQueued = drop(ARGV[1])
 local successor = ARGV[2] == 'all' and successorOf(ARGV[1])
 if successor then
   give(successor)
@@ -16,4 +16,4 @@ end
 if redis.call('exists', KEYS[2]) == 1 then
   serve(nil, clock(), false)
 end
-return stood
+return wasQueued

@@ -75,7 +75,7 @@ var bugs = []mutation.Bug{
 	// The queues.
 	bug("a refresh counts as a wait that ran out", "internal/core Machine.tolerance", "doublings := m.expiredWaits", "m.expiredWaits++; doublings := m.expiredWaits", tests("redlock/internal/queue", "TestALongWait")),
 	bug("a newcomer jumps the queue", "scripts/acquire.lua", "former or ARGV[4] == 'keep' or", "true or", wire(400)),
-	bug("a release wakes nobody", "scripts/release.lua", "pass(waiter, now, hands, stood, lends) and", "false and", wire(400)),
+	bug("a release wakes nobody", "scripts/release.lua", "serveQueue(waiter, now, hands, led, lends) and", "false and", wire(400)),
 	bug("a dead waiter at the head of the queue is never dropped", "scripts/queue.lua", "deadline(stored[1]) > now then", "deadline(stored[1]) > 0 then", wire(400)),
 	bug("the holder stays in the queue", "internal/core Machine.hold", "m.leaveQueue(i)", "_ = i", wire(1200), core(4000)),
 	bug("a handoff to a waiter that has left stays", "scripts/leaving.lua", "    if isSuccessor(held[i], waiter, attemptOf(last)) and", "    if false and", wire(2000)),

@@ -43,9 +43,9 @@ func (n *Node) acquire() wire.Reply {
 			mine := free && (former != "" || how == "keep" || n.queue.first() == waiter)
 			if !mine {
 				now := n.clock()
-				stood := waiter != "" && n.join(waiter, entry, now)
+				wasQueued := waiter != "" && n.join(waiter, entry, now)
 				first := ""
-				if free || stood {
+				if free || wasQueued {
 					first = n.front(waiter, now).name
 					mine = free && first != "" && first == waiter
 				}

@@ -96,11 +96,11 @@ func least(held []Field) string {
 }
 
 func (n *Node) drop(waiter string) bool {
-	stood := n.queue.zrem(waiter)
-	if stood {
+	wasQueued := n.queue.zrem(waiter)
+	if wasQueued {
 		n.entries.hdel(waiter)
 	}
-	return stood
+	return wasQueued
 }
 
 // isSuccessor is called with an attempt of +Inf if the script gives none.
@@ -291,7 +291,7 @@ func (n *Node) stored(waiter string) queued {
 	return queued{waiter, stored}
 }
 
-func (n *Node) join(waiter, entry string, now float64) (stood bool) {
+func (n *Node) join(waiter, entry string, now float64) (wasQueued bool) {
 	ticket, rest, ok := cut(entry)
 	ticket, unsure := strings.CutSuffix(ticket, "?")
 	life, rest, ok2 := cut(rest)
@@ -305,7 +305,7 @@ func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 	if _, ok := float(ticket); !ok {
 		panic(notFloat)
 	}
-	if _, stood = n.queue.zscore(waiter); !stood || !unsure {
+	if _, wasQueued = n.queue.zscore(waiter); !wasQueued || !unsure {
 		n.queue.zadd(ticket, waiter)
 	}
 	ms := must(tonumber(life))
@@ -324,7 +324,7 @@ func (n *Node) join(waiter, entry string, now float64) (stood bool) {
 	if short {
 		n.pexpire(n.entries, int64(ms))
 	}
-	return stood
+	return wasQueued
 }
 
 func (n *Node) tell(what, waiter, more string) {
@@ -490,7 +490,7 @@ func (n *Node) admit(me string, now float64, hands, lends bool) (mine bool) {
 	return mine
 }
 
-func (n *Node) wake(me string, now float64, hands, stood, lends bool) (first bool) {
+func (n *Node) wake(me string, now float64, hands, led, lends bool) (first bool) {
 	one, two := n.firstTwo(me, now)
 	switch {
 	case one.name == "":
@@ -504,7 +504,7 @@ func (n *Node) wake(me string, now float64, hands, stood, lends bool) (first boo
 			left := int64(deadline(one.stored) - now)
 			n.pexpire(n.queue, left)
 			n.pexpire(n.entries, left)
-		} else if stood {
+		} else if led {
 			n.tell("turn", two.name, "")
 		}
 		return false
@@ -518,19 +518,19 @@ func (n *Node) wake(me string, now float64, hands, stood, lends bool) (first boo
 	return false
 }
 
-func (n *Node) pass(me string, now float64, hands, stood, lends bool) (mine bool) {
+func (n *Node) serveQueue(me string, now float64, hands, led, lends bool) (mine bool) {
 	if !n.lock.exists() {
-		return n.wake(me, now, hands, stood, lends)
+		return n.wake(me, now, hands, led, lends)
 	}
 	if mode, _ := n.lock.hget("mode"); mode == "shared" {
 		if len(n.lock.fields) <= few {
 			if held, err := n.tryLook(); err == "" && len(held) == 0 {
-				return n.wake(me, now, hands, stood, lends)
+				return n.wake(me, now, hands, led, lends)
 			}
 		}
 		return n.admit(me, now, true, lends)
 	}
-	if stood {
+	if led {
 		one, two := n.firstTwo("", now)
 		if isNobody(one.stored) {
 			one = two

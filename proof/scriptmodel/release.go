@@ -89,19 +89,19 @@ func (n *Node) release() wire.Reply {
 			return wire.Integer(int64(left))
 		}
 	}
-	rejoins, stood := entry != "", false
+	rejoins, led := entry != "", false
 	if rejoins {
 		_, rest, _ := strings.Cut(entry, " ")
 		n.join(waiter, rest, now)
 	} else if waiter != "" {
-		stood = n.leads(waiter)
+		led = n.leads(waiter)
 		n.drop(waiter)
 		if n.text(6) == "all" {
 			n.takeBack(waiter, channel, owner)
 		}
 	}
 	lends := waiter == "" && (len(n.args) == 4 || share < 0)
-	open := n.pass(waiter, now, hands, stood, lends)
+	open := n.serveQueue(waiter, now, hands, led, lends)
 	if released && !n.lock.exists() {
 		n.tellFair(channel)
 	}
@@ -123,16 +123,16 @@ func (n *Node) leaveOpen() wire.Reply {
 	owner, channel, window, waiter := n.text(1), n.text(2), math.Abs(n.number(3)), n.text(5)
 	_, held := n.lock.hget(owner)
 	now := n.clock()
-	free, stood := held && n.giveBack(owner), false
+	free, led := held && n.giveBack(owner), false
 	if waiter != "" {
-		stood = n.leads(waiter)
+		led = n.leads(waiter)
 		n.drop(waiter)
 		if n.text(6) == "all" {
 			n.takeBack(waiter, channel, owner)
 		}
 	}
 	if !free {
-		n.pass("", now, window == 0, stood, false)
+		n.serveQueue("", now, window == 0, led, false)
 		if !held {
 			return wire.Integer(-1)
 		}
@@ -163,15 +163,15 @@ func (n *Node) leaveOpen() wire.Reply {
 func (n *Node) leave() wire.Reply {
 	waiter := n.text(1)
 	first := n.leads(waiter)
-	stood := n.drop(waiter)
+	led := n.drop(waiter)
 	if n.text(2) == "all" {
 		n.takeBack(waiter, n.text(3), n.text(4))
 	}
 	if !n.queue.exists() {
-		return wire.Integer(integerOf(stood))
+		return wire.Integer(integerOf(led))
 	}
-	n.pass("", n.clock(), false, first, false)
-	return wire.Integer(integerOf(stood))
+	n.serveQueue("", n.clock(), false, first, false)
+	return wire.Integer(integerOf(led))
 }
 
 // forceRelease is force_release.lua.

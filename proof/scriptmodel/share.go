@@ -105,14 +105,14 @@ func (n *Node) shareInTurn(waiter, entry, how string, hasQueue, isShared bool, t
 	open, blocked := shared || len(held) == 0, ""
 	if how != "keep" && len(former) == 0 {
 		now := n.clock()
-		stood := waiter != "" && (hasQueue || !open) && n.join(waiter, entry, now)
+		wasQueued := waiter != "" && (hasQueue || !open) && n.join(waiter, entry, now)
 		if open {
 			first := n.sharers(waiter, now, nil)
 			blocked = first.name
 			if blocked != "" && len(held) > 0 {
 				n.hasten(first, now)
 			}
-		} else if stood {
+		} else if wasQueued {
 			n.front(waiter, now)
 		}
 		if blocked != "" && len(held) == 0 {

@@ -184,14 +184,14 @@ func (n *Node) giveSuccessor(waiter string, before float64) {
 
 // slotLeave is slot_leave.lua.
 func (n *Node) slotLeave() wire.Reply {
-	stood := n.drop(n.text(1))
+	wasQueued := n.drop(n.text(1))
 	if n.text(2) == "all" {
 		n.giveSuccessor(n.text(1), math.Inf(1))
 	}
 	if n.queue.exists() {
 		n.serve("", n.clock(), false, -1)
 	}
-	return wire.Integer(integerOf(stood))
+	return wire.Integer(integerOf(wasQueued))
 }
 
 // slotRenew is slot_renew.lua.
