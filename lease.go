@@ -217,10 +217,10 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // return [ErrNotHeld].
 //
 // Detach needs a quorum of the nodes. It waits for all of them, for the node timeout at most, even
-// if ctx is done. After an error other than ErrMisuse the lease is over, and cannot be attached. The
-// lock is released, as by [Lease.Unlock], or ends with d if this process ends first. Detach returns
-// [ErrLost] if the lease was lost before or during the call, [ErrNotHeld] if it was unlocked or
-// detached before, and a *[QuorumError] if fewer nodes than the quorum confirmed.
+// if ctx is done. After an error other than ErrMisuse the lease is over, and cannot be attached.
+// The lock is released, as by [Lease.Unlock], or ends with d if this process ends first. Detach
+// returns [ErrLost] if the lease was lost before or during the call, [ErrNotHeld] if it was
+// unlocked or detached before, and a *[QuorumError] if fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
 	h, ok := l.hold.(interface {
 		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)

@@ -220,8 +220,8 @@ var brokenLockers = map[string]struct {
 	}, "the context of a lease enters"},
 }
 
-// TestConformanceOfABrokenLocker runs the checks on a broken Locker in a process of its own if the environment names one: their failure is what
-// TestConformanceFindsBrokenLockers wants.
+// TestConformanceOfABrokenLocker runs the checks on a broken Locker in a process of its own if the
+// environment names one: their failure is what TestConformanceFindsBrokenLockers wants.
 func TestConformanceOfABrokenLocker(t *testing.T) {
 	name := os.Getenv("QUORUMLOCK_BROKEN_LOCKER")
 	if name == "" {

@@ -59,7 +59,8 @@ func ExampleLocker_Waiting() {
 	// Output: <nil>
 }
 
-// nightly is code under test: it takes its locks by name. The program gives it client.Lockers("jobs:").
+// nightly is code under test: it takes its locks by name. The program gives it
+// client.Lockers("jobs:").
 func nightly(ctx context.Context, lock func(name string) quorumlock.Locker) {
 	for _, job := range []string{"report", "cleanup"} {
 		lease, err := lock(job).TryLock(ctx)

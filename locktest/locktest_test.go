@@ -217,7 +217,8 @@ func TestExtendMovesTheEnd(t *testing.T) {
 	})
 }
 
-// A waiter whose time is over at the very time at which its turn comes leaves the lock free, whichever it notices.
+// A waiter whose time is over at the very time at which its turn comes leaves the lock free,
+// whichever it notices.
 func TestWaiterThatLeavesAsItsTurnComesLeavesTheLockFree(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// BenchmarkContended has callers of eight clients take a MultiLock, or one of its members, on Redis servers. An operation is a grant.
+// BenchmarkContended has callers of eight clients take a MultiLock, or one of its members, on Redis
+// servers. An operation is a grant.
 func BenchmarkContended(b *testing.B) {
 	var urls []string
 	for range 5 {

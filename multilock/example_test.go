@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// connect stands in for what a program does once, at its start: redlock.New over its nodes, which run
-// in the process here.
+// connect stands in for what a program does once, at its start: redlock.New over its nodes, which
+// run in the process here.
 func connect() (client *redlock.Client, disconnect func()) {
 	servers, nodes, err := embedded.Nodes(3)
 	exitOn(err)

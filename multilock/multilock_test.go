@@ -64,7 +64,8 @@ func TestMembersOfAllKindsMix(t *testing.T) {
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Error("Extend:", err)
 		}
-		// Each member has the tolerance that it has alone: one of three, and one of five with a quorum of four.
+		// Each member has the tolerance that it has alone: one of three, and one of five with a
+		// quorum of four.
 		reds[0].Kill()
 		others[4].Kill()
 		time.Sleep(2 * quorumlock.DefaultTTL)
@@ -153,7 +154,8 @@ func TestOneMemberLostLosesTheLeaseAndUnlockFreesTheOthers(t *testing.T) {
 	}
 }
 
-// Its token is higher than that of any earlier grant of any member, and every member's next is higher.
+// Its token is higher than that of any earlier grant of any member, and every member's next is
+// higher.
 func TestTokenIsHigherThanAnyEarlierOfAnyMember(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		_, nodes := locktest.Nodes(t, 1)
@@ -401,8 +403,9 @@ func TestAHeldMemberDoesNotHideTheOutageOfAnother(t *testing.T) {
 	}
 }
 
-// What a node is asked to renew comes in pipelines of five hundred. A MultiLock whose two keys there are in two
-// of them is renewed although the key in the first is gone: it is not waited for before the second is asked for.
+// What a node is asked to renew comes in pipelines of five hundred. A MultiLock whose two keys
+// there are in two of them is renewed although the key in the first is gone: it is not waited for
+// before the second is asked for.
 func TestKeyGoneIsTakenBackWhenTheRenewalTakesSeveralPipelines(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, nodes := locktest.Nodes(t, 3)

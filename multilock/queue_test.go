@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// One ticket for all names makes the lowest the first in the queue everywhere, in whatever order the names
-// are given.
+// One ticket for all names makes the lowest the first in the queue everywhere, in whatever order
+// the names are given.
 func TestCallersWithOverlappingNamesNeitherBlockNorStarveEachOther(t *testing.T) {
 	for what, sets := range map[string][][]string{
 		"crossed": {{"a", "b"}, {"b", "a"}},

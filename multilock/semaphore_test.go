@@ -37,8 +37,8 @@ func TestSemaphoresOfOneNameAtDifferentNodes(t *testing.T) {
 	})
 }
 
-// Read A, write B, one slot of C: callers who take these in any order, beside callers of each alone, do not deadlock, and each
-// part keeps its promise.
+// Read A, write B, one slot of C: callers who take these in any order, beside callers of each
+// alone, do not deadlock, and each part keeps its promise.
 func TestMixedKindsDoNotDeadlock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		_, servers := locktest.Client(t, 3)

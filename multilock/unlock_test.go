@@ -21,7 +21,8 @@ var outages = []struct {
 	{"requests lost", (*embedded.Server).Lose, (*embedded.Server).Resume},
 }
 
-// Unlock waits for every member, whatever becomes of the first. It says how many it has freed, and these are free.
+// Unlock waits for every member, whatever becomes of the first. It says how many it has freed, and
+// these are free.
 func TestUnlockFreesEveryMemberThatCanBeReachedAndSaysHowMany(t *testing.T) {
 	for _, tt := range outages {
 		for down := range 3 {
@@ -52,7 +53,8 @@ func TestUnlockFreesEveryMemberThatCanBeReachedAndSaysHowMany(t *testing.T) {
 	}
 }
 
-// The same for members that are RedLocks with nodes of their own, of which one has lost its majority.
+// The same for members that are RedLocks with nodes of their own, of which one has lost its
+// majority.
 func TestUnlockFreesEveryRedLockThatHasAQuorumAndSaysHowMany(t *testing.T) {
 	for _, tt := range outages {
 		locktest.Run(t, tt.name, func(t *testing.T) {

@@ -31,8 +31,9 @@ func (w *witness) stored() map[string]string {
 	return m
 }
 
-// visit is an attempt of a waiter. It checks that no deadline of another waiter is cut below a claim from now, that
-// nothing else of it is changed, and that it is called once for each time it comes.
+// visit is an attempt of a waiter. It checks that no deadline of another waiter is cut below a
+// claim from now, that nothing else of it is changed, and that it is called once for each time it
+// comes.
 func (w *witness) visit(e wire.Entry) wire.Answer {
 	w.Helper()
 	before := w.stored()
@@ -78,7 +79,8 @@ func (w *witness) dead(from, n int, life func(int) time.Duration) {
 	}
 }
 
-// servedAfter lets waiters come when they are called, and returns who is granted the lock first, and after how long.
+// servedAfter lets waiters come when they are called, and returns who is granted the lock first,
+// and after how long.
 func (w *witness) servedAfter(waiters ...wire.Entry) (quorumlock.Owner, time.Duration) {
 	w.Helper()
 	start := w.now

@@ -44,8 +44,9 @@ func counting(c *crowd) map[string]func() {
 	}
 }
 
-// Redisson's fenced locks make counters that have no expiry. If one of ours gave them one, Java's tokens would begin at 1 again.
-// Nobody shortens what was set for years. What is about to expire is kept for a day longer than the lock.
+// Redisson's fenced locks make counters that have no expiry. If one of ours gave them one, Java's
+// tokens would begin at 1 again. Nobody shortens what was set for years. What is about to expire is
+// kept for a day longer than the lock.
 func TestACounterIsNeverKeptForLess(t *testing.T) {
 	const years = 3650 * day
 	for before, want := range map[time.Duration]func(kept, lock time.Duration) bool{
@@ -91,7 +92,8 @@ func TestACounterThatIsNoIntegerGoesOn(t *testing.T) {
 	}
 }
 
-// A lock whose counter cannot be counted up is not handed over: the waiter is called, and its attempt says what is wrong.
+// A lock whose counter cannot be counted up is not handed over: the waiter is called, and its
+// attempt says what is wrong.
 func TestNothingIsHandedOverWithACounterThatIsNoInteger(t *testing.T) {
 	c := gather(t)
 	c.grant("x", alice, 1, 100)
@@ -105,7 +107,8 @@ func TestNothingIsHandedOverWithACounterThatIsNoInteger(t *testing.T) {
 	c.checkHeard("turn bob:1 x")
 }
 
-// A reader takes the token of the last hold, so a handoff only reads the counter: a server without memory would refuse to write it.
+// A reader takes the token of the last hold, so a handoff only reads the counter: a server without
+// memory would refuse to write it.
 func TestAHandoffToAReaderOnlyReadsTheCounter(t *testing.T) {
 	c := gather(t)
 	c.grant("x", alice, 1, 100)

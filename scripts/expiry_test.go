@@ -8,7 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// A user without the permission for PEXPIRE gets an error, and leaves no key that would stay for ever.
+// A user without the permission for PEXPIRE gets an error, and leaves no key that would stay for
+// ever.
 func TestWithoutPermissionToExpireNothingIsLeftForEver(t *testing.T) {
 	entry := wire.Entry{Waiter: "bob:1", Ticket: 1, TTL: life, Callers: 1, Successor: wire.Successor{Attempt: 1, TTL: lent, Cell: 7, Secret: secret}}
 	hold := wire.Acquire("x", alice, ttl, 1, 100)

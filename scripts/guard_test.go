@@ -49,8 +49,9 @@ func (h host) acquire(owner quorumlock.Owner) (wire.Answer, error) {
 	return transport.Of(h.node).Send(h.Context(), wire.Acquire("x", owner, ttl, 1, 100).Guarded(quarantine))[0].Acquired()
 }
 
-// isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and two
-// seconds more at the most, since servers report their uptime in whole seconds. Then it is granted and released.
+// isOut checks that the guard keeps everybody out for a quarantine from now on: no moment less, and
+// two seconds more at the most, since servers report their uptime in whole seconds. Then it is
+// granted and released.
 func (h host) isOut() {
 	h.Helper()
 	for from := time.Now(); ; time.Sleep(50 * time.Millisecond) {
@@ -95,8 +96,8 @@ func TestServerIsOutAfterEveryStartAndThenNoMore(t *testing.T) {
 	}
 }
 
-// What a script cache knows says nothing of the data: that the guard's script is new to a server is no
-// reason to be out, and that somebody has brought it is none to be in.
+// What a script cache knows says nothing of the data: that the guard's script is new to a server is
+// no reason to be out, and that somebody has brought it is none to be in.
 func TestGuardDoesNotGoByTheScriptCache(t *testing.T) {
 	t.Parallel()
 	restarting(t, func(h host) {
@@ -133,7 +134,8 @@ func TestQuarantinedServerHasNeitherKeyNorEntryForAnybody(t *testing.T) {
 	}
 }
 
-// A replica may lack its master's last writes: what counts is when it took over, not when it started.
+// A replica may lack its master's last writes: what counts is when it took over, not when it
+// started.
 func TestPromotedServerIsOutFromTheFirstCallOn(t *testing.T) {
 	t.Parallel()
 	restarting(t, func(h host) {
@@ -193,8 +195,9 @@ func TestCallWithoutAGuardIsWhatItWas(t *testing.T) {
 	}
 }
 
-// A server that comes back with old data shows a reader that has gone since. The writer after it is lost. Nobody may share
-// that lock now, and nobody may have it when the old share is over: only a fresh key was not lost.
+// A server that comes back with old data shows a reader that has gone since. The writer after it is
+// lost. Nobody may share that lock now, and nobody may have it when the old share is over: only a
+// fresh key was not lost.
 func TestAnOldShareOpensNoQuarantinedServer(t *testing.T) {
 	restarting(t, func(h host) {
 		time.Sleep(time.Minute)

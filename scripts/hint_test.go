@@ -64,8 +64,8 @@ func TestAHintCountsOnlyWithinAnHourOfTheNodesClock(t *testing.T) {
 	}
 }
 
-// TestTokensRiseWhateverTheClientsClocksSay lets clients with all sorts of clocks take a lock in random order, with
-// pauses of up to days.
+// TestTokensRiseWhateverTheClientsClocksSay lets clients with all sorts of clocks take a lock in
+// random order, with pauses of up to days.
 func TestTokensRiseWhateverTheClientsClocksSay(t *testing.T) {
 	clocks := []time.Duration{0, time.Minute, -time.Minute, trusted, trusted + 30*time.Second, time.Hour, -time.Hour, 61 * time.Minute, -61 * time.Minute, 48 * time.Hour, -48 * time.Hour, year, -year}
 	pauses := []time.Duration{time.Millisecond, time.Second, time.Hour - 2*time.Second, time.Hour, 2*time.Hour + time.Second, day, day + ttl, day + 2*time.Hour, 10 * day}

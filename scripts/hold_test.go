@@ -43,8 +43,8 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 	}
 }
 
-// A token that is days ahead may come from another node, whose clock is. It must not be forgotten before the
-// clocks have come by it.
+// A token that is days ahead may come from another node, whose clock is. It must not be forgotten
+// before the clocks have come by it.
 func TestATokenAheadOfTheClockIsKeptUntilTheClockIsPastIt(t *testing.T) {
 	s := start(t)
 	now := time.UnixMilli(1_800_000_000_000)

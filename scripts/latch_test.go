@@ -12,7 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// latched is a call of the latch x, with three ids to open it, that must not fail. The outcome has its ids.
+// latched is a call of the latch x, with three ids to open it, that must not fail. The outcome has
+// its ids.
 func (s *server) latched(mode wire.LatchMode, ids ...string) wire.LatchState {
 	s.Helper()
 	got := s.latchState(wire.Latch("x", 3, mode, time.Hour, "me", ids...))
@@ -151,7 +152,8 @@ func TestALatchIsKeptFromTheLastCallThatChangesIt(t *testing.T) {
 	}
 }
 
-// One of its two keys may be evicted. Then it has forgotten what was there, and is whole again with the next call.
+// One of its two keys may be evicted. Then it has forgotten what was there, and is whole again with
+// the next call.
 func TestALatchLosesAKey(t *testing.T) {
 	s := start(t)
 	s.latched(wire.MakeLatch, "a")
@@ -225,7 +227,8 @@ func TestALatchOnTheNameOfSomethingElseIsRefused(t *testing.T) {
 	}
 }
 
-// A node that missed a latch may have granted a mutex of the same name by mistake. The latch is restored there.
+// A node that missed a latch may have granted a mutex of the same name by mistake. The latch is
+// restored there.
 func TestALatchIsRestoredPastTheTokenOfAMutex(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice, 1, 100)

@@ -24,8 +24,8 @@ const (
 	ttl = 10 * time.Second
 	day = 24 * time.Hour
 
-	// kept is how long a new counter is kept after most grants: a day, the hour that a hint may be ahead, the longest TTL of those
-	// grants, and the hour in which nobody looks.
+	// kept is how long a new counter is kept after most grants: a day, the hour that a hint may be
+	// ahead, the longest TTL of those grants, and the hour in which nobody looks.
 	kept = day + 3*time.Hour
 )
 
@@ -36,7 +36,8 @@ type server struct {
 	data *miniredis.Miniredis
 }
 
-// epoch is what the servers' clocks say at the start: so little that hints such as 100 are within an hour of it.
+// epoch is what the servers' clocks say at the start: so little that hints such as 100 are within
+// an hour of it.
 var epoch = time.UnixMilli(1_000_000)
 
 // start returns a node whose clock stands still, and whose keys expire only when the test says so.
@@ -92,8 +93,8 @@ func (s *server) done(c wire.Call) bool {
 	return ok
 }
 
-// checkHold checks what the lock's hash has: only owner, with that count, and the mode of a mutex, which Redisson's clients do
-// not write; nothing if count is "".
+// checkHold checks what the lock's hash has: only owner, with that count, and the mode of a mutex,
+// which Redisson's clients do not write; nothing if count is "".
 func (s *server) checkHold(name string, owner quorumlock.Owner, count string) {
 	s.Helper()
 	if count == "" {

@@ -51,7 +51,8 @@ func hash(fields ...string) func(s *server, key string) {
 	return func(s *server, key string) { s.data.HSet(key, fields...) }
 }
 
-// isHash reports whether a value is a hash that is no lock because of its fields, and not a value of a wrong type.
+// isHash reports whether a value is a hash that is no lock because of its fields, and not a value
+// of a wrong type.
 func isHash(what string) bool {
 	return strings.Contains(what, "hash") || strings.Contains(what, "Redisson") || strings.Contains(what, "theirs")
 }
@@ -129,7 +130,8 @@ func TestAnErrorNamesTheNodeAndWhatIsThere(t *testing.T) {
 	}
 }
 
-// An application has written to a key beside the lock's own. The error names that key, and not the lock's.
+// An application has written to a key beside the lock's own. The error names that key, and not the
+// lock's.
 func TestAKeyBesideTheLockThatIsOfAnotherTypeIsNamed(t *testing.T) {
 	entry := wire.Entry{Waiter: "alice:9", Ticket: 1, TTL: life, Successor: wire.Successor{Attempt: 3, TTL: lent, Secret: secret}}
 	for _, tt := range []struct {

@@ -21,8 +21,8 @@ func (s *server) releaseOpen(name string, owner quorumlock.Owner, window time.Du
 	return held
 }
 
-// During the window nobody of ours gets the lock, whether queued or not. A client of Redisson's does. It is so even if nobody has
-// met Redisson's clients yet, for which the window is negative.
+// During the window nobody of ours gets the lock, whether queued or not. A client of Redisson's
+// does. It is so even if nobody has met Redisson's clients yet, for which the window is negative.
 func TestAWindowIsForStrangersOnly(t *testing.T) {
 	for name, tt := range map[string]struct {
 		queued bool
@@ -64,8 +64,8 @@ func TestAWindowIsForStrangersOnly(t *testing.T) {
 	}
 }
 
-// The token counter outlives days in which only Java is at work, once Java has been met. In a fleet of Go alone it is kept for
-// about a day, as ever.
+// The token counter outlives days in which only Java is at work, once Java has been met. In a fleet
+// of Go alone it is kept for about a day, as ever.
 func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {
 	const day = 24 * time.Hour
 	for window, years := range map[time.Duration]bool{0: true, 2 * time.Millisecond: true, -2 * time.Millisecond: false} {
@@ -80,7 +80,8 @@ func TestOnlyWhereRedissonWasMetTheTokenIsKeptForYears(t *testing.T) {
 	}
 }
 
-// What Redisson's clients hear is a number: 0 if they should ask, and one that means nothing to them otherwise.
+// What Redisson's clients hear is a number: 0 if they should ask, and one that means nothing to
+// them otherwise.
 func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 	for message, want := range map[string]struct {
 		theirs bool
@@ -95,8 +96,8 @@ func TestTheMessagesOfAReleaseAreNumbers(t *testing.T) {
 	}
 }
 
-// Redisson's clients sleep while a lock goes from one of ours to the next. Whoever is the last may be dead: then nobody else would
-// wake them.
+// Redisson's clients sleep while a lock goes from one of ours to the next. Whoever is the last may
+// be dead: then nobody else would wake them.
 func TestAReleaseForTheLastWaiterWakesRedissonToo(t *testing.T) {
 	successor := wire.Successor{Attempt: 1, TTL: time.Second, Secret: "s"}
 	for name, tt := range map[string]struct {
@@ -178,7 +179,8 @@ func TestWhateverFreesALockTellsThoseNextAtAFairLock(t *testing.T) {
 	}
 }
 
-// Other calls are not opened: those of semaphores and shares, yields, and releases of one entry of several.
+// Other calls are not opened: those of semaphores and shares, yields, and releases of one entry of
+// several.
 func TestOnlyAWholeHoldIsReleasedOpen(t *testing.T) {
 	e := wire.Entry{Waiter: "a~1:1", TTL: time.Second}
 	for name, c := range map[string]wire.Call{

@@ -15,7 +15,8 @@ import (
 // required matches a required command of a script, as a call or in the list of ready.lua.
 var required = regexp.MustCompile(`(?m)(?:redis\.call\(|^ *{)'(\w+)'`)
 
-// Redis checks each command that a script calls. The list of permissions in docs/security.md has them all, and no others.
+// Redis checks each command that a script calls. The list of permissions in docs/security.md has
+// them all, and no others.
 func TestTheLeastPermissionsAreTheCommandsOfTheScripts(t *testing.T) {
 	docs, err := os.ReadFile("../docs/security.md")
 	if err != nil {
@@ -52,8 +53,8 @@ func TestTheLeastPermissionsAreTheCommandsOfTheScripts(t *testing.T) {
 	}
 }
 
-// The script for readiness tries every command that a Mutex requires, and no others. The INCRBY of a handoff is not required: it
-// follows a call that may fail.
+// The script for readiness tries every command that a Mutex requires, and no others. The INCRBY of
+// a handoff is not required: it follows a call that may fail.
 func TestReadinessTriesTheCommandsOfAMutex(t *testing.T) {
 	needed, tried := map[string]bool{}, map[string]bool{}
 	for _, s := range wire.Scripts() {

@@ -39,7 +39,8 @@ func gather(t *testing.T) *crowd {
 	return c
 }
 
-// since returns the messages since its last call, in their order: to the clients that are named, or to all.
+// since returns the messages since its last call, in their order: to the clients that are named, or
+// to all.
 func (c *crowd) since(clients ...string) (told []string) {
 	c.data.Publish("quorumlock_wake:end", "end") // it comes after all earlier messages
 	for m := range c.told {
@@ -169,8 +170,9 @@ func TestTheFirstThatIsToldItsTurnHasASecond(t *testing.T) {
 	c.checkQueue()
 }
 
-// A client that knows the clocks of too few nodes sends unsure tickets. A node takes one that is near its own clock.
-// Any other overtakes nobody who waits, and is not overtaken by those who come later.
+// A client that knows the clocks of too few nodes sends unsure tickets. A node takes one that is
+// near its own clock. Any other overtakes nobody who waits, and is not overtaken by those who come
+// later.
 func TestAnUnsureTicketCountsIfItIsNearTheClock(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -197,8 +199,8 @@ func TestAnUnsureTicketCountsIfItIsNearTheClock(t *testing.T) {
 	}
 }
 
-// A sure ticket counts as it is, even if it is years away: the caller may have waited elsewhere. An unsure one that comes
-// late, from before the client knew better, changes nothing.
+// A sure ticket counts as it is, even if it is years away: the caller may have waited elsewhere. An
+// unsure one that comes late, from before the client knew better, changes nothing.
 func TestALateUnsureTicketMovesNobody(t *testing.T) {
 	for name, late := range map[string]func(c *crowd, e wire.Entry){
 		"refresh": func(c *crowd, e wire.Entry) { c.queue(e) },
@@ -275,8 +277,8 @@ func TestLeaveTakesOutAndPassesTheTurnOn(t *testing.T) {
 	c.checkQueue()
 }
 
-// Those who hold the lock long keep the dead from gathering before the living: an entry far back is one
-// that is refreshed seldom.
+// Those who hold the lock long keep the dead from gathering before the living: an entry far back is
+// one that is refreshed seldom.
 func TestARefreshDropsTheDeadBeforeItWhileTheLockIsHeld(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 1)

@@ -46,7 +46,8 @@ func (s *server) redissonLocks(name string) bool {
 	return s.redisson(redissonAcquire, []string{name}, ttl.Milliseconds(), thread) == nil
 }
 
-// redissonUnlocks makes thread leave. It returns 1 for a release, 0 for entries left, nil for not held.
+// redissonUnlocks makes thread leave. It returns 1 for a release, 0 for entries left, nil for not
+// held.
 func (s *server) redissonUnlocks(name string) any {
 	s.Helper()
 	keys := []string{name, "redisson_lock__channel:{" + name + "}"}

@@ -9,7 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// slotOf returns the slot of an owner of the semaphore x, -1 if it has none, and the end of its hold in ms of the node's clock.
+// slotOf returns the slot of an owner of the semaphore x, -1 if it has none, and the end of its
+// hold in ms of the node's clock.
 func slotOf(s *server, owner string) (slot, end float64) {
 	s.Helper()
 	slots, err := s.data.SortedSet(wire.SlotsKey("x"))
@@ -35,7 +36,8 @@ func releaseSlot(s *server, owner quorumlock.Owner) {
 	}
 }
 
-// A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays as it is.
+// A call on a semaphore that has the name of a mutex is refused, and the queue of the mutex stays
+// as it is.
 func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
 	for name, call := range map[string]func() wire.Call{
 		"release": func() wire.Call { return wire.ReleaseAndLeave("x", "w:9.1", "w:9", true).At(7) },
@@ -57,7 +59,8 @@ func TestASemaphoreLeavesTheQueueOfAMutexAlone(t *testing.T) {
 	}
 }
 
-// Inspect changes nothing, so that a user who may only read can use it. Holds that are over are not shown.
+// Inspect changes nothing, so that a user who may only read can use it. Holds that are over are not
+// shown.
 func TestInspectOfASemaphoreChangesNothing(t *testing.T) {
 	c := gather(t)
 	slot(c.server, "w:1", 1, 0)

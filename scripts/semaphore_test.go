@@ -36,7 +36,8 @@ func TestANodeGivesEachSlotToOneOwner(t *testing.T) {
 	}
 }
 
-// A waiter that takes no other slot is told a free one: the first from the one on that it names. A waiter that gives back is told one, too.
+// A waiter that takes no other slot is told a free one: the first from the one on that it names. A
+// waiter that gives back is told one, too.
 func TestANodeNamesAFreeSlot(t *testing.T) {
 	s := start(t)
 	entry := func(waiter quorumlock.Owner, ticket int64) wire.Entry {
@@ -73,7 +74,8 @@ func TestANodeNamesAFreeSlot(t *testing.T) {
 	}
 }
 
-// A renewal counts only for the slot that the owner has here: otherwise nodes with different slots would keep a hold.
+// A renewal counts only for the slot that the owner has here: otherwise nodes with different slots
+// would keep a hold.
 func TestARenewalIsForOneSlot(t *testing.T) {
 	s := start(t)
 	slot(s, "w:1", 1, 1)
@@ -113,8 +115,8 @@ func TestTheGuardAsksThoughASlotIsThere(t *testing.T) {
 	}
 }
 
-// While several slots are free, waiters are on their way to them. If they were handed slots, each node would hand other ones. They are
-// told which slot was released.
+// While several slots are free, waiters are on their way to them. If they were handed slots, each
+// node would hand other ones. They are told which slot was released.
 func TestASlotIsHandedOverOnlyIfNoOtherIsFree(t *testing.T) {
 	c := gather(t)
 	free := func(waiter quorumlock.Owner) {

@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Shares that nobody has released pile up while others share the lock and nobody waits. However many, they must not make
-// the lock unusable.
+// Shares that nobody has released pile up while others share the lock and nobody waits. However
+// many, they must not make the lock unusable.
 func TestManySharesThatAreOver(t *testing.T) {
 	s := start(t)
 	now := time.UnixMilli(1_800_000_000_000)
@@ -53,7 +53,8 @@ func TestTheKeyOfASharedLockEndsWithItsLastShare(t *testing.T) {
 	}
 }
 
-// Where many share the lock and somebody waits to have it alone, a reader that comes, leaves or releases does not look at all others.
+// Where many share the lock and somebody waits to have it alone, a reader that comes, leaves or
+// releases does not look at all others.
 func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
 	c := gather(t)
 	c.now = time.UnixMilli(1_800_000_000_000).Add(999 * time.Microsecond) // by which nobody of so many looks
@@ -97,8 +98,8 @@ func TestReadersBehindAWriterDoNotLookAtAllReaders(t *testing.T) {
 	c.checkQueue("alice:1", "carol:1", "dave:1")
 }
 
-// What a call of a reader costs that waits behind a writer, beside so many who read. Of 5,000 readers it must not cost fifty times
-// what it does beside 100.
+// What a call of a reader costs that waits behind a writer, beside so many who read. Of 5,000
+// readers it must not cost fifty times what it does beside 100.
 func BenchmarkAReaderBehindAWriter(b *testing.B) {
 	for _, many := range []int{100, 1000, 5000} {
 		b.Run(fmt.Sprint(many), func(b *testing.B) {

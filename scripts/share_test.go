@@ -24,8 +24,8 @@ func (c *crowd) share(owner quorumlock.Owner, e wire.Entry) wire.Answer {
 	return a
 }
 
-// A reader was handed the lock in its turn, and asks again. A writer that has come since must not keep it out: each would wait
-// for the other until the share is over.
+// A reader was handed the lock in its turn, and asks again. A writer that has come since must not
+// keep it out: each would wait for the other until the share is over.
 func TestTheNextAttemptOfAReaderTakesOverWhatWasHandedToIt(t *testing.T) {
 	c := gather(t)
 	c.grant("x", "holder:1", 1, 100)
@@ -65,8 +65,8 @@ func TestAServerWithTwoAddressesIsSharedOnce(t *testing.T) {
 	}
 }
 
-// A yield through a server's other address queues a waiter again, though its successor already shares the lock there. If the lock
-// were handed to it once more, one server would count twice.
+// A yield through a server's other address queues a waiter again, though its successor already
+// shares the lock there. If the lock were handed to it once more, one server would count twice.
 func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
 	c := gather(t)
 	bob := reader("bob:1", 100, 1)
@@ -99,8 +99,9 @@ func TestAServerWithTwoAddressesHandsOverOneShare(t *testing.T) {
 	}
 }
 
-// Waiters that want to share the lock and wait for other locks, too, may have no use for a share yet. So only the first of them is handed
-// one, and only by an owner that had other locks, too, or had this one for itself. Others are called once.
+// Waiters that want to share the lock and wait for other locks, too, may have no use for a share
+// yet. So only the first of them is handed one, and only by an owner that had other locks, too, or
+// had this one for itself. Others are called once.
 func TestAShareIsHandedToOneWaiterForSeveralLocks(t *testing.T) {
 	several := func(waiter quorumlock.Owner, ticket int64) wire.Entry {
 		e := reader(waiter, ticket, 1)

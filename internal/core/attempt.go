@@ -222,8 +222,9 @@ func (m *Machine) nextAttemptWins() bool {
 // tolerance returns how long an attempt waits for missing answers after a refusal, different slots,
 // or a lack of votes for the token. Contenders with some of the living nodes each must not all wait
 // for the silent ones. It is three round trips to the slowest missing node. It doubles each time it
-// runs out, up to a NodeTimeout, so a node that has become slow is heard in the end. With semaphores
-// it doubles every fourth time: slots may differ in several attempts though no node is slow.
+// runs out, up to a NodeTimeout, so a node that has become slow is heard in the end. With
+// semaphores it doubles every fourth time: slots may differ in several attempts though no node is
+// slow.
 func (m *Machine) tolerance() time.Duration {
 	limit := m.cfg.NodeTimeout
 	longest := grace

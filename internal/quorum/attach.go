@@ -112,9 +112,9 @@ func (l *Lock) Attach(ctx context.Context, p *Parked) (*quorumlock.Lease, error)
 }
 
 // attach makes attempts until the new holder is certain. Another owner with a quorum may be about
-// to pass the hold back. If it still has a quorum after two node timeouts, its Attach has succeeded:
-// an attempt of a process with the same node timeout is over by then. If the owner differs each
-// time, the hold moves on quickly.
+// to pass the hold back. If it still has a quorum after two node timeouts, its Attach has
+// succeeded: an attempt of a process with the same node timeout is over by then. If the owner
+// differs each time, the hold moves on quickly.
 func (l *Lock) attach(ctx context.Context, p *Parked, w *watch) (*quorumlock.Lease, error) {
 	config := l.lock
 	config.Source = &p.Source

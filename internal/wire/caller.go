@@ -63,9 +63,9 @@ type Caller struct {
 	Former quorumlock.Owner // from whom an Attach takes the hold
 }
 
-// Script returns a call in the form of the nodes. owner is that of its attempt, see Owner. For an Acquire,
-// hint is the least token to ask for. For an Acquire and a Yield, e is the entry, to which Script
-// adds the successor; e must not change until the call is sent.
+// Script returns a call in the form of the nodes. owner is that of its attempt, see Owner. For an
+// Acquire, hint is the least token to ask for. For an Acquire and a Yield, e is the entry, to which
+// Script adds the successor; e must not change until the call is sent.
 func (c *Caller) Script(t *Terms, cells Cells, k *core.Call, owner quorumlock.Owner, e *Entry, hint uint64) Call {
 	if k.Do.Queues() {
 		// Contenders that have met, readers included, all yield to the lowest ticket: so readers

@@ -19,7 +19,8 @@ func serve(ctx context.Context, lock quorumlock.Locker) error {
 	})
 }
 
-// testServe is a test of it: serve goes on while two of five nodes are down, and ends soon when three are.
+// testServe is a test of it: serve goes on while two of five nodes are down, and ends soon when
+// three are.
 func testServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := nodetest.Start(t, 5)

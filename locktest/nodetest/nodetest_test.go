@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
-// A holder keeps its lease while a minority is broken, and loses it in time when a majority is, however it is broken.
+// A holder keeps its lease while a minority is broken, and loses it in time when a majority is,
+// however it is broken.
 func TestBrokenMajorityLosesTheLease(t *testing.T) {
 	t.Parallel()
 	for name, harm := range map[string]func(*nodetest.Nodes, ...int){
@@ -27,7 +28,8 @@ func TestBrokenMajorityLosesTheLease(t *testing.T) {
 				nodes := nodetest.Start(t, 5)
 				lease := locktest.Lock(t, nodes.Client().Mutex("x"))
 				harm(nodes, 1, 2)
-				// Not in the moment of a renewal, which could restore the lease at a third node that has just forgotten it.
+				// Not in the moment of a renewal, which could restore the lease at a third node
+				// that has just forgotten it.
 				time.Sleep(time.Minute + time.Second)
 				locktest.Held(t, lease)
 				harm(nodes, 3, 4, 5)

@@ -7,8 +7,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest"
 )
 
-// The first waiter's entry is missing at one node, and another node is silent, so each of two waiters is handed a part.
-// However long they have waited before, they must not wait for the silent node.
+// The first waiter's entry is missing at one node, and another node is silent, so each of two
+// waiters is handed a part. However long they have waited before, they must not wait for the silent
+// node.
 func TestALongWaitMakesNoHandoffLate(t *testing.T) {
 	for _, waits := range []time.Duration{0, 8 * time.Second} {
 		locktest.Run(t, waits.String(), func(t *testing.T) {
