@@ -5,27 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
-	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/election"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// connect stands in for redlock.Dial(urls): five servers in the process.
+// connect replaces redlock.Dial(urls): five servers in the process.
 func connect() (client *redlock.Client, stop func()) {
-	servers, nodes, err := embedded.Nodes(5)
-	exitOn(err)
-	slow := quorumlock.WithNodeTimeout(5 * time.Second) // for a busy machine
-	client, err = redlock.New(nodes, slow)
-	exitOn(err)
-	return client, func() {
-		exitOn(client.Close())
-		for _, s := range servers {
-			s.Close()
-		}
-	}
+	client, _, stop = locktest.Connect(5)
+	return client, stop
 }
 
 func exitOn(err error) {

@@ -5,27 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/multilock"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
-// connect stands in for what a program does once, at its start: redlock.New over its nodes, which
-// run in the process here.
+// connect replaces redlock.Dial(urls), which a program calls once, at its start: three servers in
+// the process.
 func connect() (client *redlock.Client, disconnect func()) {
-	servers, nodes, err := embedded.Nodes(3)
-	exitOn(err)
-	client, err = redlock.New(nodes, quorumlock.WithNodeTimeout(5*time.Second)) // on a busy machine, they may take longer than the default
-	exitOn(err)
-	return client, func() {
-		exitOn(client.Close())
-		for _, s := range servers {
-			s.Close()
-		}
-	}
+	client, _, disconnect = locktest.Connect(3)
+	return client, disconnect
 }
 
 func exitOn(err error) {

@@ -7,21 +7,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	inside "github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/locktest"
-	"github.com/quorumlock/quorumlock/redlock"
 	"github.com/quorumlock/quorumlock/redlock/redlockhttp"
 )
 
 func ExampleHealth() {
-	servers, nodes, err := embedded.Nodes(3)
-	if err != nil {
-		panic(err)
-	}
-	client, err := redlock.New(nodes)
-	if err != nil {
-		panic(err)
-	}
+	client, servers, stop := inside.Connect(3) // in place of redlock.Dial(urls)
+	defer stop()
 	mux := http.NewServeMux()
 	mux.Handle("/readyz", redlockhttp.Health(client))
 
@@ -35,24 +28,14 @@ func ExampleHealth() {
 	servers[1].Kill()
 	time.Sleep(200 * time.Millisecond) // until then, the answer is reused
 	fmt.Println("without two nodes:", probe())
-	_ = client.Close()
-	for _, s := range servers {
-		s.Close()
-	}
 	// Output:
 	// without one node: 200
 	// without two nodes: 503
 }
 
 func ExampleExclusive() {
-	servers, nodes, err := embedded.Nodes(3)
-	if err != nil {
-		panic(err)
-	}
-	client, err := redlock.New(nodes)
-	if err != nil {
-		panic(err)
-	}
+	client, _, stop := inside.Connect(3) // in place of redlock.Dial(urls)
+	defer stop()
 	one := redlockhttp.Exclusive(func(r *http.Request) quorumlock.Locker {
 		return client.Mutex("myapp:customer:" + r.PathValue("customer"))
 	}, func(w http.ResponseWriter, r *http.Request, err error) { // or nil for Refuse alone
@@ -72,10 +55,6 @@ func ExampleExclusive() {
 		}
 	})))
 	fmt.Println("the first:", order("7"))
-	_ = client.Close()
-	for _, s := range servers {
-		s.Close()
-	}
 	// Output:
 	// another of customer 7: 409
 	// one of customer 8: 200
