@@ -31,6 +31,7 @@ func (p *Plan) detaches() {
 	if p.Class == calm || p.Guard || p.Idle || len(p.Java) > 0 || !g.chance(0.3) {
 		return
 	}
+	p.Orders = g.chance(0.5)
 	number := 0
 	for i := range p.Workers {
 		for j := range p.Workers[i].Steps {

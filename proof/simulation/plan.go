@@ -38,6 +38,7 @@ type Plan struct {
 	IDs         int           // how many ids there are
 	Waiter      bool          // the last process waits for the latch until it is open
 	Guard       bool          // all clients have the restart guard: any node may lose its data
+	Orders      bool          // each process has the nodes in an order of its own
 	Latency     time.Duration // one way, on average
 	Slow        float64       `shrink:"0"` // the share of messages that take much longer
 	SlowBy      time.Duration // the longest delay of these

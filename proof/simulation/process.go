@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -82,6 +83,10 @@ func newProcess(w *world, number int, plan ProcessPlan) (*process, error) {
 		})
 		p.redis = append(p.redis, c)
 		nodes[i] = qnode.New(c, qnode.WithName(n.String()))
+	}
+	if w.plan.Orders {
+		first := number % len(nodes)
+		nodes = slices.Concat(nodes[first:], nodes[:first])
 	}
 	var err error
 	p.client, err = redlock.New(nodes,
