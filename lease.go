@@ -216,8 +216,8 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // [ErrMisuse], and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but
 // return [ErrNotHeld].
 //
-// Detach needs a quorum of the nodes. It waits for all of them, for the node timeout at most, even
-// if ctx is done. After an error other than ErrMisuse the lease is over, and cannot be attached.
+// Detach needs a quorum of the nodes. It waits for the node timeout at most, even if ctx is done: for
+// all nodes, or for a quorum if d is shorter than four node timeouts. After an error other than ErrMisuse the lease is over, and cannot be attached.
 // The lock is released, as by [Lease.Unlock], or ends with d if this process ends first. Detach
 // returns [ErrLost] if the lease was lost before or during the call, [ErrNotHeld] if it was
 // unlocked or detached before, and a *[QuorumError] if fewer nodes than the quorum confirmed.

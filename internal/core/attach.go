@@ -70,7 +70,7 @@ func (m *Machine) attached(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
 	c.pending--
 	// The process that detached the hold may have its nodes in another order.
-	if r.Moved && c.of == call.Cell && int(r.Of) < len(m.Cells) && !m.hasGrantedOf(r.Of) && m.phase <= Holding {
+	if r.Moved && c.of == call.Cell && r.Of != c.of && int(r.Of) < len(m.Cells) && !m.hasGrantedOf(r.Of) && m.phase <= Holding {
 		c.of = r.Of
 		m.attach(int(call.Cell))
 		return

@@ -77,3 +77,11 @@ func TestOneCellOfTheFormerOwnerHasOneVote(t *testing.T) {
 		})
 	}
 }
+
+// A server that names the very cell that it was asked for is not asked again and again.
+func TestACellThatHasNotMovedIsAskedOnce(t *testing.T) {
+	m := attaching()
+	if fx := m.Step(at(0), answer(Attach, 0, Reply{Moved: true, Rival: true, Of: 0, Holder: "p:1.1"})); len(fx.Calls) > 0 {
+		t.Errorf("%+v", fx.Calls)
+	}
+}

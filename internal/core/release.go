@@ -79,6 +79,9 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 		c.overtaken = true
 		m.call(m.releaseAgain(call))
 	}
+	if call.Do == Park && r.Err != nil && !r.Unsent { // it may run after the attached hold was released
+		m.call(Call{Do: Release, Whose: Parked, Cell: call.Cell, Attempt: call.Attempt})
+	}
 	if m.phase != Releasing || call.Attempt != m.attempt || call.Successor != m.successor || c.vote != Unanswered {
 		return
 	}
@@ -194,7 +197,7 @@ func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	if !k.Do.IsRelease() {
 		return k, 0
 	}
-	if failed && (!c.isClear() || k.Whose == Former) {
+	if failed && (!c.isClear() || k.Whose != Own) {
 		times++
 	}
 	if c.unsure || failed && c.pending > 0 {

@@ -64,6 +64,7 @@ var bugs = []mutation.Bug{
 	bug("a text counts after somebody else has had the lock", "scripts/pass.lua", "limit and last > limit", "false", tests("scripts", "TestPass")),
 	bug("a Detach without a quorum leaves the hold parked", "internal/core Machine.releaseReplied", "m.park && !m.parked", "false", tests("redlock/internal/hold", "TestADetachWithout")),
 	bug("a node is judged by the token limit of another cell", "internal/core Machine.attached", "r.Token <= slices.Max(m.cfg.Source.Counts)", "r.Token == 0", tests("redlock/internal/hold", "TestATokenIsLate")),
+	bug("a Park without an answer is left alone", "internal/core Machine.releaseReplied", "call.Do == Park && r.Err != nil && !r.Unsent", "false", tests("redlock/internal/hold", "TestALatePark")),
 	bug("a copy of a node has a vote of its own", "internal/core Machine.hasGrantedOf", "c.of == of && c.State == Granted", "false", tests("internal/core", "TestOneCell")),
 	bug("an Attach that fails keeps what it has got", "internal/core Machine.undoAttach", "c.State == Granted || c.State == Unknown || c.pending > 0", "c == nil", core(8000)),
 

@@ -47,12 +47,12 @@ func TestTheNodesOfAnAttachMayBeInAnyOrder(t *testing.T) {
 // Nothing stays parked at a node that was away while the hold was attached and unlocked.
 func TestANodeThatWasAwayKeepsNothingParked(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {0, 2, 1}, {2, 1, 0}} {
-		for how, break1 := range map[string]func(*embedded.Server){"frozen": (*embedded.Server).Stall, "dead": (*embedded.Server).Kill} {
+		for how, harm := range map[string]func(*embedded.Server){"frozen": (*embedded.Server).Stall, "dead": (*embedded.Server).Kill} {
 			locktest.Run(t, fmt.Sprint(order, how), func(t *testing.T) {
 				clients, servers := locktest.Fleet(t, 1, 3)
 				text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), 5*time.Minute)
 				c, _ := inOrder(t, servers, order)
-				break1(servers[2])
+				harm(servers[2])
 				locktest.MustUnlock(t, locktest.Lock(t, c.Mutex("y"))) // the client notices
 				time.Sleep(time.Second)
 				locktest.MustUnlock(t, attach(t, c, text))
@@ -220,6 +220,26 @@ func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 			}
 			locktest.Unlock(t, lease)
 			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+// A Park that runs late, when the attached hold has been released, stays nowhere for its whole time.
+func TestALateParkDoesNotStay(t *testing.T) {
+	for name, delay := range map[string]time.Duration{"on its way": 80 * time.Millisecond, "after the node timeout": 200 * time.Millisecond, "frozen": 0} {
+		locktest.Run(t, name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 1, 3)
+			far, paths := locktest.Another(t, servers)
+			lease := locktest.Lock(t, far.Mutex("x"))
+			if paths[2].Delay(delay); delay == 0 {
+				servers[2].Stall()
+			}
+			text := detach(t, lease, time.Hour)
+			locktest.MustUnlock(t, attach(t, clients[0], text))
+			time.Sleep(time.Second)
+			servers[2].Resume()
+			time.Sleep(3 * time.Second)
+			locktest.NoLocks(t, servers)
 		})
 	}
 }
