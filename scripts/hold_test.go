@@ -43,6 +43,21 @@ func TestRaiseNeedsTheHoldAndItsToken(t *testing.T) {
 	}
 }
 
+// A hold that was downgraded is over before its key, which another share keeps.
+func TestARaiseIsTooLateForAShareThatIsOver(t *testing.T) {
+	s := start(t)
+	s.data.SetTime(time.UnixMilli(1_800_000_000_000))
+	got := s.grant("x", alice, 1, 1_800_000_000_000_000)
+	s.done(wire.Downgrade("x", alice, time.Second))
+	if a, err := s.send(wire.Acquire("x", bob, ttl, 1, 1).Shared()).Acquired(); err != nil || !a.Granted {
+		t.Fatalf("bob's share: %+v, %v", a, err)
+	}
+	s.data.SetTime(time.UnixMilli(1_800_000_001_500))
+	if s.done(wire.Raise("x", alice, ttl, got.Token, got.Token+50)) {
+		t.Error("raised for an owner whose share is over")
+	}
+}
+
 // A token that is days ahead may come from another node, whose clock is. It must not be forgotten
 // before the clocks have come by it.
 func TestATokenAheadOfTheClockIsKeptUntilTheClockIsPastIt(t *testing.T) {

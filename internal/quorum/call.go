@@ -271,7 +271,8 @@ func (c *call) entry(asks bool) wire.Entry {
 	c.mu.Lock()
 	life := c.machine.Life()
 	if asks {
-		c.setTicket()
+		attempt, _ := c.machine.Attempt()
+		c.setTicket(attempt)
 	}
 	ticket, unsure := c.ticket, c.unsure
 	c.mu.Unlock()

@@ -50,24 +50,29 @@ func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 func (c *Client) isStale(own int64) bool { return own-c.toldAt > wire.FreshClock.Microseconds() }
 
 // setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes.
-// The ticket of a first attempt is unsure until the client knows half of the clocks. After a first
-// attempt without a quorum, the client knows all clocks that it can know. The ticket of a Lock
-// never rises, and is above that of the call before it in the local queue. The caller holds mu.
-func (c *call) setTicket() {
+// After a first attempt without a quorum, the client knows all clocks that it can know. In a first
+// attempt the ticket is unsure while the client knows less than half of them. It is sure if and
+// only if that of the call before it in the local queue is: a node could replace the unsure one of
+// the two, and so reverse their order. The ticket of a Lock never rises, and lies between those of
+// the calls before and after it. The caller holds mu.
+func (c *call) setTicket(attempt int32) {
 	client, t := c.lock.client, c.turn
-	attempt, _ := c.machine.Attempt()
 	client.mu.Lock()
 	defer client.mu.Unlock()
 	known := len(client.ahead)
 	if client.isStale(client.ownTime(client.time())) {
 		known = 0
 	}
-	var last int64
-	sure := false
-	if t != nil && t.sent != 0 {
-		last, sure = t.sent, true
+	var last, before, after int64
+	few := 2*known < len(c.lock.nodes)
+	if t != nil {
+		last = t.sent
+		before, after = t.sentBeside()
+		if prev := t.place.Prev(); prev != nil && !c.lock.shared {
+			few = prev.Value.(*turn).sent == 0
+		}
 	}
-	c.ticket, c.unsure = c.caller.Ticket, !sure && (known == 0 || attempt == 1 && 2*known < len(c.lock.nodes))
+	c.ticket, c.unsure = c.caller.Ticket, last == 0 && (known == 0 || few && attempt == 1)
 	switch {
 	case c.unsure:
 		return
@@ -75,15 +80,28 @@ func (c *call) setTicket() {
 		c.ticket = last
 		return
 	}
-	c.ticket += client.correction.Microseconds()
-	if t != nil {
-		if before := t.place.Prev(); before != nil {
-			c.ticket = max(c.ticket, before.Value.(*turn).sent+1)
-		}
+	c.ticket = max(c.ticket+client.correction.Microseconds(), before+1)
+	if after != 0 {
+		c.ticket = min(c.ticket, after-1)
 	}
-	if sure {
+	if last != 0 {
 		c.ticket = min(c.ticket, last)
 	}
+}
+
+// sentBeside returns the last tickets of the nearest calls before and after this one in the local
+// queue, 0 if the nodes have none. Readers have no order. The caller holds Client.mu.
+func (t *turn) sentBeside() (before, after int64) {
+	if t.queue.lock.shared {
+		return 0, 0
+	}
+	for e := t.place.Prev(); e != nil && before == 0; e = e.Prev() {
+		before = e.Value.(*turn).sent
+	}
+	for e := t.place.Next(); e != nil && after == 0 && e.Value.(*turn).open; e = e.Next() {
+		after = e.Value.(*turn).sent
+	}
+	return before, after
 }
 
 // settle records that all nodes have this ticket, or have been sent it. From now on, the nodes

@@ -27,8 +27,8 @@ const firstSeeds = 4000
 
 var firstCost = [...]cost{
 	calm:    {3959, 586, 7690, 66202, 1047247785795},
-	bounded: {9978, 879, 22893, 247146, 3994620730952},
-	beyond:  {3702, 333, 8227, 86974, 1396801989499},
+	bounded: {9974, 874, 22889, 246916, 4009120377360},
+	beyond:  {3699, 337, 8206, 87051, 1393732396006},
 }
 
 // costsNoMore fails if the first schedules cost more than firstCost.

@@ -142,7 +142,7 @@ func (t *tier) ordered(h *hold, name int, bound bool) {
 		case shares && other.shares:
 		case other.token == h.token && !shares && !other.shares:
 			t.violate(tokensUnique, "%s was granted %s with token %d, as somebody was at %v", c.caller.Waiter, names[name], h.token, other.at)
-		case (other.token > h.token || other.token == h.token && other.shares) && (bound || !h.heir && other.at < m0(c) && !(shares && t.forgets(other.at))):
+		case (other.token > h.token || other.token == h.token && other.shares) && (bound || !h.heir && other.at < m0(c)) && !(shares && t.forgets(other.at)):
 			t.violate(tokensRise, "%s was granted %s with token %d after token %d, shared %v", c.caller.Waiter, names[name], h.token, other.token, other.shares)
 		}
 	}

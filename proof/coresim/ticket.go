@@ -54,12 +54,15 @@ func (c *call) setTicket() {
 	if p.ownTime()-p.clock.toldAt > wire.FreshClock.Microseconds() {
 		known = 0
 	}
-	var last int64
-	sure := false
-	if q != nil && c.worker.sent != 0 {
-		last, sure = c.worker.sent, true
+	var last, before int64
+	if q != nil {
+		last = c.worker.sent
+		if i := slices.Index(*q, c.worker); i > 0 {
+			before = (*q)[i-1].sent
+		}
 	}
-	c.entry.Ticket, c.entry.Unsure = c.caller.Ticket, !sure && (known == 0 || attempt == 1 && 2*known < p.tier.plan.Nodes)
+	few := attempt == 1 && before == 0 && 2*known < p.tier.plan.Nodes
+	c.entry.Ticket, c.entry.Unsure = c.caller.Ticket, last == 0 && (known == 0 || few)
 	switch {
 	case c.entry.Unsure:
 		return
@@ -67,13 +70,8 @@ func (c *call) setTicket() {
 		c.entry.Ticket = last
 		return
 	}
-	c.entry.Ticket += p.clock.correction.Microseconds()
-	if q != nil {
-		if i := slices.Index(*q, c.worker); i > 0 {
-			c.entry.Ticket = max(c.entry.Ticket, (*q)[i-1].sent+1)
-		}
-	}
-	if sure {
+	c.entry.Ticket = max(c.entry.Ticket+p.clock.correction.Microseconds(), before+1)
+	if last != 0 {
 		c.entry.Ticket = min(c.entry.Ticket, last)
 	}
 }

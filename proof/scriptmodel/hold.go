@@ -77,7 +77,7 @@ func (n *Node) passOn() wire.Reply {
 func (n *Node) raise() wire.Reply {
 	shares := n.text(5) != ""
 	until, ok := n.lock.hget(n.text(1))
-	if !ok || shares && must(tonumber(until)) < n.clock() {
+	if !ok || (shares || len(until) > 12) && must(tonumber(until)) < n.clock() {
 		return wire.Integer(0)
 	}
 	last, counted := 0.0, true
