@@ -86,10 +86,10 @@ type Hold interface {
 	// Extend implements Lease.Extend.
 	Extend(ctx context.Context) error
 
-	// Leave removes l, a lease from NewLease, from the hold, and ends a hold without leases. It is
+	// EndLease removes l, a lease from NewLease, from the hold, and ends a hold without leases. It is
 	// called once for each lease, for any of its copies. If keep is positive, the nodes keep the
 	// lock for that long after the call, even if the hold ends sooner.
-	Leave(ctx context.Context, l *Lease, keep time.Duration) error
+	EndLease(ctx context.Context, l *Lease, keep time.Duration) error
 }
 
 // Lease is a handle on a hold, which is bounded in time. Every successful call of Lock or TryLock
@@ -103,7 +103,7 @@ type lease struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	left   atomic.Bool
-	first  Lease // the argument of Hold.Leave, for every copy
+	first  Lease // the argument of Hold.EndLease, for every copy
 }
 
 // NewLease returns a lease of h with a context that descends from parent. The function that it
@@ -200,7 +200,7 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 		return ErrNotHeld
 	}
 	l.cancel(nil)
-	return l.hold.Leave(ctx, &l.first, max(d, 0))
+	return l.hold.EndLease(ctx, &l.first, max(d, 0))
 }
 
 // Detach ends the lease in this process, and keeps the hold for another process. It returns a text,
@@ -216,11 +216,12 @@ func (l *Lease) UnlockAfter(ctx context.Context, d time.Duration) error {
 // [ErrMisuse], and the lease goes on. A deferred [Lease.Unlock] does nothing after a Detach but
 // return [ErrNotHeld].
 //
-// Detach needs a quorum of the nodes. It waits for the node timeout at most, even if ctx is done: for
-// all nodes, or for a quorum if d is shorter than four node timeouts. After an error other than ErrMisuse the lease is over, and cannot be attached.
-// The lock is released, as by [Lease.Unlock], or ends with d if this process ends first. Detach
-// returns [ErrLost] if the lease was lost before or during the call, [ErrNotHeld] if it was
-// unlocked or detached before, and a *[QuorumError] if fewer nodes than the quorum confirmed.
+// Detach needs a quorum of the nodes. It waits for the node timeout at most, even if ctx is done:
+// for all nodes, or for a quorum if d is shorter than four node timeouts. After an error other than
+// ErrMisuse the lease is over, and cannot be attached. The lock is released, as by [Lease.Unlock],
+// or ends with d if this process ends first. Detach returns [ErrLost] if the lease was lost before
+// or during the call, [ErrNotHeld] if it was unlocked or detached before, and a *[QuorumError] if
+// fewer nodes than the quorum confirmed.
 func (l *Lease) Detach(ctx context.Context, d time.Duration) (text string, err error) {
 	h, ok := l.hold.(interface {
 		Detach(ctx context.Context, l *Lease, d time.Duration, leave func() bool) (string, error)

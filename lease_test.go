@@ -20,13 +20,13 @@ import (
 type fakeLock struct {
 	lockErr   error // the error of Lock
 	extendErr error // the error of Extend
-	leaveErr  error // the error of Leave
+	leaveErr  error // the error of EndLease
 
 	lease    *quorumlock.Lease
 	lose     context.CancelCauseFunc
 	leaves   int
 	extends  int
-	leftDone bool // the lease's context was done when Leave was called
+	leftDone bool // the lease's context was done when EndLease was called
 	leaveCtx context.Context
 }
 
@@ -40,7 +40,7 @@ func (f *fakeLock) HoldCount() int          { return 3 }
 
 func (f *fakeLock) Extend(context.Context) error { f.extends++; return f.extendErr }
 
-func (f *fakeLock) Leave(ctx context.Context, l *quorumlock.Lease, _ time.Duration) error {
+func (f *fakeLock) EndLease(ctx context.Context, l *quorumlock.Lease, _ time.Duration) error {
 	f.leaves++
 	f.leaveCtx = ctx
 	f.leftDone = l == f.lease && l.Context().Err() != nil
@@ -77,7 +77,7 @@ func TestACopyOfALeaseIsTheLease(t *testing.T) {
 			t.Errorf("%s: Unlock of both: %v, want nil and ErrNotHeld", name, got)
 		}
 		if f.leaves != 1 || !f.leftDone {
-			t.Errorf("%s: Leave was called %d times, and not with the lease that NewLease has returned", name, f.leaves)
+			t.Errorf("%s: EndLease was called %d times, and not with the lease that NewLease has returned", name, f.leaves)
 		}
 		if err := kept.Extend(t.Context()); !errors.Is(err, quorumlock.ErrNotHeld) {
 			t.Errorf("%s: Extend of the copy: %v, want ErrNotHeld", name, err)

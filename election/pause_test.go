@@ -59,6 +59,6 @@ func TestAPausedLeaderLearnsBeforeItsNextCallReturns(t *testing.T) {
 // heldBy is the hold of a lease.
 type heldBy struct{ *quorumlock.Lease }
 
-func (h heldBy) Leave(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
+func (h heldBy) EndLease(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
 	return h.UnlockAfter(ctx, keep)
 }

@@ -99,7 +99,7 @@ func (w *worn) Token() uint64 {
 	}
 	return w.lease.Token()
 }
-func (w *worn) Leave(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
+func (w *worn) EndLease(ctx context.Context, _ *quorumlock.Lease, keep time.Duration) error {
 	if w.leave != nil {
 		return w.leave(w.lease, ctx, keep)
 	}

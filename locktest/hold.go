@@ -132,7 +132,7 @@ func (h *hold) Extend(ctx context.Context) error {
 	return nil
 }
 
-func (h *hold) Leave(ctx context.Context, lease *quorumlock.Lease, keep time.Duration) error {
+func (h *hold) EndLease(ctx context.Context, lease *quorumlock.Lease, keep time.Duration) error {
 	began := time.Now()
 	lost, left, err := h.leave(lease, keep)
 	if o := h.locker.set.Observer; o != nil {

@@ -1,5 +1,5 @@
--- The restart guard. Not a script of its own: it stands before acquire.lua, share.lua, pass.lua,
--- ready.lua and slot_acquire.lua for clients that ask for it.
+-- The restart guard. Not a script of its own: it stands before acquire.lua, share.lua,
+-- transfer.lua, ready.lua and slot_acquire.lua for clients that ask for it.
 --
 -- KEYS[1]  the lock
 -- ARGV[#ARGV]  quarantine, ms: for this long after its start, a server grants no lock that it does
@@ -10,7 +10,7 @@
 -- The guard applies only if the lock does not exist or is shared. A lock that exists and is not
 -- shared was not lost, or has been held by another owner since; acquire.lua grants it to that owner
 -- alone. The sharers of a shared lock may have left before a hold that was lost. Before
--- slot_acquire.lua and pass.lua the guard always applies: an existing semaphore may lack slots.
+-- slot_acquire.lua and transfer.lua the guard always applies: an existing semaphore may lack slots.
 --
 -- A replica that takes over may lack its master's last writes, whatever its uptime. INFO does not
 -- show when it took over, so the quarantine begins with the first call after that. The key

@@ -31,10 +31,10 @@ local function join(waiter, entry, now)
   return wasQueued
 end
 
--- callFirst is for a caller that finds the lock free and is not first in the queue. The first waiter may
--- not know that, or may be dead, so it is called. If it was called before and has not come, all
--- waiters queued before me are called at once. So the time of all dead ones ends together, however
--- many there are. call returns after how many ms I should ask again.
+-- callFirst is for a caller that finds the lock free and is not first in the queue. The first
+-- waiter may not know that, or may be dead, so it is called. If it was called before and has not
+-- come, all waiters queued before me are called at once. So the time of all dead ones ends
+-- together, however many there are. call returns after how many ms I should ask again.
 local function callFirst(me, now)
   local two, stored = front(me, now)
   local left = deadline(stored[1]) - now
@@ -42,8 +42,8 @@ local function callFirst(me, now)
     summon(two[1], stored[1], now)
     left = CLAIM
   end
-  if left > CLAIM - PATIENCE then
-    return left - (CLAIM - PATIENCE)
+  if left > CLAIM - OVERDUE then
+    return left - (CLAIM - OVERDUE)
   elseif isNobody(stored[1]) then
     return left -- a window's entry: nobody can come
   end

@@ -14,7 +14,7 @@
 local first = leads(ARGV[1])
 local wasQueued = drop(ARGV[1])
 if ARGV[2] == 'all' then
-  takeBack(ARGV[1], ARGV[3], ARGV[4])
+  removeSuccessors(ARGV[1], ARGV[3], ARGV[4])
 end
 if redis.call('exists', KEYS[2]) == 0 then
   return wasQueued

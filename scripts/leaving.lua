@@ -2,8 +2,8 @@
 -- queue.lua, holds.lua and handoff.lua, with the keys named there.
 -- include successor.lua
 
--- giveBack removes an owner's hold or share. It returns whether the lock is free.
-local function giveBack(owner)
+-- removeHold removes an owner's hold or share. It returns whether the lock is free.
+local function removeHold(owner)
   redis.call('hdel', KEYS[1], owner)
   -- Only the mode may be left.
   return redis.call('hlen', KEYS[1]) <= 1 and redis.call('del', KEYS[1]) >= 0
@@ -17,11 +17,12 @@ local function tellFair(channel)
   end
 end
 
--- takeBack releases the holds of a waiter's successors. last ends in the number of the waiter's
--- last attempt and the cell; where many share the lock, the successors are found by these names. If
--- last is itself a successor, which has released, only those of earlier attempts are released. The
--- others of its attempt are cells that lead to this server, and have releases of their own.
-local function takeBack(waiter, channel, last)
+-- removeSuccessors releases the holds of a waiter's successors. last ends in the number of the
+-- waiter's last attempt and the cell; where many share the lock, the successors are found by these
+-- names. If last is itself a successor, which has released, only those of earlier attempts are
+-- released. The others of its attempt are cells that lead to this server, and have releases of
+-- their own.
+local function removeSuccessors(waiter, channel, last)
   local attempts, cell = string.match(last or '', '(%d+)[. ](%d+)$')
   attempts = tonumber(attempts or '')
   if attempts and redis.call('hlen', KEYS[1]) > FEW + attempts then
@@ -32,7 +33,7 @@ local function takeBack(waiter, channel, last)
   end
   local held = redis.call('hkeys', KEYS[1])
   for i = 1, #held do
-    if isSuccessor(held[i], waiter, attemptOf(last)) and giveBack(held[i]) then
+    if isSuccessor(held[i], waiter, attemptOf(last)) and removeHold(held[i]) then
       redis.pcall('publish', channel, '00')
       tellFair(channel)
     end
@@ -47,7 +48,7 @@ end
 
 -- serveQueue serves the queue after a release, or after a waiter has left. led tells whether that
 -- waiter led the queue. A free lock goes to wake, and a shared one to admit. Otherwise, if led,
--- pass tells the new first waiter that it is next, unless that one refreshes soon. It returns
+-- it tells the new first waiter that it is next, unless that one refreshes soon. It returns
 -- whether I could have the lock now.
 local function serveQueue(me, now, hands, led, lends)
   if redis.call('exists', KEYS[1]) == 0 then

@@ -29,13 +29,13 @@ local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 -- include handoff.lua
 -- include leaving.lua
 local now, window = clock(), math.abs(ARGV[3])
-local free = held and giveBack(ARGV[1])
+local free = held and removeHold(ARGV[1])
 local led = false
 if ARGV[5] ~= '' then
   led = leads(ARGV[5])
   drop(ARGV[5])
   if ARGV[6] == 'all' then
-    takeBack(ARGV[5], ARGV[2], ARGV[1])
+    removeSuccessors(ARGV[5], ARGV[2], ARGV[1])
   end
 end
 if not free then

@@ -36,7 +36,7 @@
 -- digits or more: so this library recognizes its own releases. Redisson reads a number.
 local CLAIM = 1000     -- ms that a called waiter has to come; longer than between refreshes
 -- ms after which a called first waiter that has not come is presumed dead, and others are called
-local PATIENCE = 650
+local OVERDUE = 650
 -- ms after a waiter's refresh in which it may be handed the lock; longer than between refreshes
 local FRESH = 650
 local FEW = 16         -- fields of a shared lock: most calls read no more

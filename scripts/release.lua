@@ -128,7 +128,7 @@ elseif waiter then
   led = leads(waiter)
   drop(waiter)
   if ARGV[6] == 'all' then
-    takeBack(waiter, ARGV[3], ARGV[1])
+    removeSuccessors(waiter, ARGV[3], ARGV[1])
   end
 end
 -- A waiter that yields is not called by its own yield: it would return at once, to the same

@@ -122,7 +122,7 @@ end
 if waiter then
   drop(waiter)
 end
-take(owner, slot, token, now, tonumber(ARGV[2]))
+assign(owner, slot, token, now, tonumber(ARGV[2]))
 -- As after a yield, waiters are only called: they ask for their preferred slot.
 if gone and gone ~= slot then
   serve(nil, now, false)

@@ -104,9 +104,9 @@ local function lengthen(key, ms)
   end
 end
 
--- take gives a free slot to an owner, with a token. The tokens are kept for a day longer than the
+-- assign gives a free slot to an owner, with a token. The tokens are kept for a day longer than the
 -- hold, and until the clock is a day past the token.
-local function take(owner, slot, token, now, ttl)
+local function assign(owner, slot, token, now, ttl)
   redis.call('hset', KEYS[4], slot, string.format('%.0f', token))
   lengthen(KEYS[4], ttl + 86400000 + math.max(0, math.floor(token / 1000) - now))
   redis.call('zadd', KEYS[1], string.format('%.0f', now + ttl), owner, '+inf', MARK)
@@ -148,7 +148,7 @@ local function handSlot(waiter, stored, slot, now)
     return false
   end
   drop(waiter)
-  take(waiter .. '/' .. attempt .. '.' .. cell, slot, token + 1, now, tonumber(ttl))
+  assign(waiter .. '/' .. attempt .. '.' .. cell, slot, token + 1, now, tonumber(ttl))
   local handoff = attempt .. ' ' .. cell .. ' ' .. string.format('%.0f', token + 1) .. '@' .. slot .. ' '
   local proof = redis.sha1hex(secret .. ' ' .. waiter .. ' ' .. handoff .. KEYS[1] .. ' ' .. secret)
   tell('handoff', waiter, handoff .. proof .. ' ')

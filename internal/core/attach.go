@@ -61,14 +61,14 @@ func (m *Machine) Parked() (s Source, ok bool) {
 // attach asks a cell to pass the hold to the attempt's owner.
 func (m *Machine) attach(cell int) {
 	c := &m.Cells[cell]
-	c.pending++
+	c.unanswered++
 	m.call(Call{Do: Attach, Cell: int32(cell), Of: c.of, Attempt: m.attempt, Token: m.cfg.Source.Counts[c.of]})
 }
 
 // attached handles a cell's answer to an Attach.
 func (m *Machine) attached(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
-	c.pending--
+	c.unanswered--
 	// The process that detached the hold may have its nodes in another order.
 	if r.Moved && c.of == call.Cell && r.Of != c.of && int(r.Of) < len(m.Cells) && !m.hasGrantedOf(r.Of) && m.phase <= Holding {
 		c.of = r.Of
@@ -84,7 +84,7 @@ func (m *Machine) attached(now Time, call Call, r Reply) {
 	switch {
 	case m.phase == Asking:
 		m.countAttach(now)
-	case m.phase >= Releasing && (lost || c.overtaken && r.Err == nil && r.OK):
+	case m.phase >= Releasing && (lost || c.releasedEarly && r.Err == nil && r.OK):
 		m.call(Call{Do: m.undo(), Cell: call.Cell, Of: c.of, Attempt: call.Attempt})
 	}
 }
@@ -199,7 +199,7 @@ func (m *Machine) returnHold(now Time) {
 // undoAttach gives up the certain or possible grant of a failed Attach at a cell.
 func (m *Machine) undoAttach(i int, why Reason) {
 	m.returns = why != Gone
-	if c := &m.Cells[i]; c.State == Granted || c.State == Unknown || c.pending > 0 {
+	if c := &m.Cells[i]; c.State == Granted || c.State == Unknown || c.unanswered > 0 {
 		m.call(Call{Do: m.undo(), Cell: int32(i), Of: c.of, Attempt: m.attempt})
 	}
 }

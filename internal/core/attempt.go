@@ -24,7 +24,7 @@ func (m *Machine) ask(now Time) {
 		if c.Handed > 0 {
 			former = m.attempt - 1
 		}
-		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, stray: c.stray, former: former, pending: c.pending + 1, reached: c.reached, unsure: c.unsure, of: int32(i)}
+		m.Cells[i] = Cell{Position: c.Position, Err: c.Err, leftover: c.leftover, former: former, unanswered: c.unanswered + 1, reached: c.reached, unsure: c.unsure, of: int32(i)}
 		call := Call{Do: Acquire, Cell: int32(i), Attempt: m.attempt}
 		if s := m.cfg.Source; s != nil {
 			call.Do, call.Of, call.Token = Attach, int32(i), s.Counts[i]
@@ -38,7 +38,7 @@ func (m *Machine) ask(now Time) {
 // acquired handles an answer to an attempt.
 func (m *Machine) acquired(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
-	c.pending--
+	c.unanswered--
 	foreign := r.Again && !c.restored
 	// The attempt has the lock there, or may have it.
 	got := r.Err == nil && r.OK && !foreign || r.Err != nil && !r.Unsent && !r.Quarantined
@@ -95,14 +95,14 @@ func (m *Machine) acquired(now Time, call Call, r Reply) {
 			m.releaseAwaited(call, got, r.Err != nil)
 			return
 		}
-		restored := c.State == Granted && !r.OK && !r.Unsent  // has the key; may queue the waiter
-		if c.bare && (c.Refused || c.Duplicate) || restored { // the release left the queue as it is
+		restored := c.State == Granted && !r.OK && !r.Unsent           // has the key; may queue the waiter
+		if c.mayStayQueued && (c.Refused || c.Duplicate) || restored { // the release left the queue as it is
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: m.attempt, All: !m.successorHolds()})
 		}
 		if m.keep && renewed { // the cell keeps the key
 			return
 		}
-		if r.Err != nil && got || c.overtaken && !r.Unsent && !foreign {
+		if r.Err != nil && got || c.releasedEarly && !r.Unsent && !foreign {
 			m.straggled(call, true)
 		}
 	}
@@ -127,7 +127,7 @@ func (m *Machine) outdated(call Call, got, lost bool) {
 	case got:
 		m.straggled(call, lost || overtaken)
 	case overtaken:
-		c.stray = true
+		c.leftover = true
 		if m.phase >= Holding {
 			m.call(Call{Do: Leave, Cell: call.Cell, Attempt: call.Attempt, All: !m.successorHolds()})
 		}
@@ -138,7 +138,7 @@ func (m *Machine) outdated(call Call, got, lost bool) {
 // attempt may still run.
 func (m *Machine) straggled(call Call, lost bool) {
 	c := &m.Cells[call.Cell]
-	c.stray = c.stray || lost
+	c.leftover = c.leftover || lost
 	switch {
 	case m.phase == Asking, m.phase == Yielding, m.phase == Waiting, m.phase == Agreeing && !m.successor:
 		// The current attempt has queued the waiter. A Yield may queue it again after it has left.
@@ -155,7 +155,7 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 	case r.Quarantined, r.Unsent:
 		c.State = Untouched
 	case r.Err != nil:
-		c.State, c.NotALock, c.stray = Unknown, r.NotALock, true
+		c.State, c.NotALock, c.leftover = Unknown, r.NotALock, true
 	case r.Again && !c.restored:
 		// An owner is used once, and its request is sent once. So a proxy repeats requests, or a
 		// copy of this process makes the same call. The lock of the copy must not be released.
@@ -256,7 +256,7 @@ func (m *Machine) limitWait(now Time) {
 		return
 	}
 	m.limited = true
-	if short := now.Mono + 3*m.patience(); short < m.giveUpAt {
+	if short := now.Mono + 3*m.voteGrace(); short < m.giveUpAt {
 		m.giveUpAt = short
 		m.shortWaits++
 	}

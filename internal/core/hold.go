@@ -14,11 +14,11 @@ const minRetry = 2 * time.Millisecond
 
 // round is one renewal at all cells. An Extend may begin one while another is under way.
 type round struct {
-	id      int32
-	start   Time  // before it was sent: the new validity counts from here
-	tally   tally // the votes, and the cells without the key
-	decided bool
-	pending int
+	id         int32
+	start      Time  // before it was sent: the new validity counts from here
+	tally      tally // the votes, and the cells without the key
+	decided    bool
+	unanswered int
 }
 
 // hold makes a won attempt a hold, if it has any validity left.
@@ -81,7 +81,7 @@ func (m *Machine) leaveQueue(i int) {
 		switch {
 		case own: // the own owner's grant is of no use
 			m.call(Call{Do: ReleaseAndLeave, Cell: int32(i), Attempt: m.attempt})
-		case c.stray, c.pending > 0:
+		case c.leftover, c.unanswered > 0:
 			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt})
 		}
 		if c.former > 0 {
@@ -100,7 +100,7 @@ func (m *Machine) leaveQueue(i int) {
 	switch c.State {
 	case Asked: // see acquired
 	case Granted:
-		if c.stray { // an earlier attempt may have queued it since
+		if c.leftover { // an earlier attempt may have queued it since
 			m.call(Call{Do: Leave, Cell: int32(i), Attempt: m.attempt, All: true})
 		}
 		if c.apart {
@@ -115,7 +115,7 @@ func (m *Machine) leaveQueue(i int) {
 
 // isClear reports whether the cell has no key and no entry of the waiter's, and gets none: no
 // attempt has reached it.
-func (c *Cell) isClear() bool { return !c.reached && c.pending == 0 }
+func (c *Cell) isClear() bool { return !c.reached && c.unanswered == 0 }
 
 // checkDeadline ends the hold when its validity is over. It needs no node for that.
 func (m *Machine) checkDeadline(now Time) {
@@ -176,7 +176,7 @@ func (m *Machine) renewAll(now Time) {
 			continue
 		}
 		r.tally.set(i, Unanswered.facts())
-		r.pending++
+		r.unanswered++
 		m.call(Call{Do: Renew, Cell: int32(i), Attempt: m.attempt, Successor: m.successor, Round: r.id})
 	}
 }
@@ -192,7 +192,7 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		return
 	}
 	r := m.rounds[i]
-	if r.pending--; r.pending == 0 {
+	if r.unanswered--; r.unanswered == 0 {
 		defer func() { m.rounds = slices.Delete(m.rounds, i, i+1) }()
 	}
 	if m.phase != Holding {
@@ -209,10 +209,10 @@ func (m *Machine) renewed(now Time, call Call, reply Reply) {
 		switch {
 		case reply.OK:
 			// Leftovers of an earlier attempt may be there, too.
-			c.stray = c.stray || c.State != Granted && c.State != Queued
+			c.leftover = c.leftover || c.State != Granted && c.State != Queued
 			vote, c.State = Yes, Granted
 		case c.State == Granted: // a replica without the grant may queue the waiter
-			c.stray = true
+			c.leftover = true
 		// The cell did not hand over, and a holder must not stay queued.
 		case m.successor && c.State != Left && !c.isClear():
 			c.State = Left

@@ -59,8 +59,8 @@ const (
 	Foreign                // a copy of the call has the lock there, under the same owner
 )
 
-// Cell is the knowledge about one cell. Each attempt starts anew, but for Position, Err, stray,
-// former, pending, reached and unsure.
+// Cell is the knowledge about one cell. Each attempt starts anew, but for Position, Err, leftover,
+// former, unanswered, reached and unsure.
 type Cell struct {
 	State     State
 	Won       bool          // granted the current attempt; may have been released since
@@ -75,16 +75,18 @@ type Cell struct {
 	Position  int           // the last known one in its queue
 	Err       error         // the last failure
 	expires   time.Duration // when the key that refused should expire, by Mono; 0 if unknown
-	bare      bool          // released while Asked, without leaving the queue
-	pending   int16         // unanswered calls of Acquire, Yield and Attach
-	overtaken bool          // a release may have run before the attempt, or was repeated for that
-	renewed   bool          // a renewal may have run after a Keep that was undecided
-	stray     bool          // an answer was lost or out of order: an entry or a grant may be left
-	restored  bool          // a Restore was sent, and may have run before the attempt
-	awaited   bool          // the release waits for the answer to the attempt: see awaits
-	reached   bool          // an attempt has run there, or may have; never reset
-	unsure    bool          // a lost call may still run, from an old connection; never reset
-	failed    bool          // a call failed; reset by an answer to the attempt or its raise
+
+	// What may have run, or may still run, besides the answered calls.
+	unanswered       int16 // calls of Acquire, Yield and Attach
+	mayStayQueued    bool  // released while Asked, without leaving the queue
+	releasedEarly    bool  // a release may have run before the attempt, or was repeated for that
+	renewedAfterKeep bool  // a renewal may have run after a Keep that was undecided
+	leftover         bool  // an entry or a grant may be left: an answer was lost or out of order
+	restored         bool  // a Restore was sent, and may have run before the attempt
+	awaited          bool  // the release waits for the answer to the attempt: see awaits
+	reached          bool  // an attempt has run there, or may have; never reset
+	unsure           bool  // a lost call may still run, from an old connection; never reset
+	failed           bool  // a call failed; reset by an answer to the attempt or its raise
 
 	slot       int32 // of a semaphore: the granted slot; valid if Won
 	handedSlot int32 // valid if Handed > 0

@@ -34,10 +34,10 @@ func (m *Machine) endHold(now Time, keep time.Duration, keeper Do) {
 		case keep > 0 && c.State == Granted:
 			call.Do, call.For = keeper, keep
 		case m.park && c.State == Asked && !contended && m.attempt == 1: // most likely granted
-			call.Do, call.For, c.bare = keeper, keep, true
+			call.Do, call.For, c.mayStayQueued = keeper, keep, true
 		case c.State == Asked && !contended && m.attempt == 1: // most likely granted
-			c.bare = true
-		case c.State != Granted || c.stray:
+			c.mayStayQueued = true
+		case c.State != Granted || c.leftover:
 			call.Do = ReleaseAndLeave
 		}
 		call.All = call.Do == ReleaseAndLeave
@@ -59,7 +59,7 @@ func (m *Machine) restartKeep(now Time, cell int32) {
 		again.Do, again.For = Release, 0
 	case m.released == Yes, m.Cells[cell].vote == Yes:
 	default:
-		m.Cells[cell].renewed = true
+		m.Cells[cell].renewedAfterKeep = true
 		return
 	}
 	m.call(again)
@@ -73,10 +73,10 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 		return
 	}
 	c := &m.Cells[call.Cell]
-	if c.pending > 0 { // an earlier call has no answer yet
-		c.overtaken = true
-	} else if call.Attempt == m.attempt && call.Successor == m.successor && c.State == Granted && r.Err == nil && !r.OK && !c.overtaken {
-		c.overtaken = true
+	if c.unanswered > 0 { // an earlier call has no answer yet
+		c.releasedEarly = true
+	} else if call.Attempt == m.attempt && call.Successor == m.successor && c.State == Granted && r.Err == nil && !r.OK && !c.releasedEarly {
+		c.releasedEarly = true
 		m.call(m.releaseAgain(call))
 	}
 	if call.Do == Park && r.Err != nil && !r.Unsent { // it may run after the attached hold was released
@@ -109,7 +109,7 @@ func (m *Machine) releaseReplied(now Time, call Call, r Reply) {
 		m.unpark()
 	}
 	for i := range m.Cells {
-		if m.Cells[i].renewed {
+		if m.Cells[i].renewedAfterKeep {
 			m.restartKeep(now, int32(i))
 		}
 	}
@@ -169,7 +169,7 @@ func (m *Machine) fail(why Reason) {
 		switch {
 		case m.awaits(c):
 			continue
-		case c.State == Granted, c.State == Asked, c.State == Unknown, c.pending > 0 && c.State != Foreign:
+		case c.State == Granted, c.State == Asked, c.State == Unknown, c.unanswered > 0 && c.State != Foreign:
 			do = ReleaseAndLeave
 		case c.State == Left, c.isClear():
 			continue
@@ -200,7 +200,7 @@ func (m *Machine) Retry(k Call, failed bool) (again Call, times int) {
 	if failed && (!c.isClear() || k.Whose != Own) {
 		times++
 	}
-	if c.unsure || failed && c.pending > 0 {
+	if c.unsure || failed && c.unanswered > 0 {
 		times++
 	}
 	switch {

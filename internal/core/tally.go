@@ -91,7 +91,7 @@ func (t *tally) set(cell int, now facts) {
 	if changes == 0 {
 		return
 	}
-	t.undecided -= t.open(cell)
+	t.undecided -= t.openVotes(cell)
 	t.cells[cell] = now
 	for ; changes != 0; changes &= changes - 1 {
 		f := fact(bits.TrailingZeros32(uint32(changes)))
@@ -108,7 +108,7 @@ func (t *tally) set(cell int, now facts) {
 			up = g.up
 		}
 	}
-	t.undecided += t.open(cell)
+	t.undecided += t.openVotes(cell)
 }
 
 func (t *tally) group(i int32) (*group, *counts) {
@@ -118,9 +118,9 @@ func (t *tally) group(i int32) (*group, *counts) {
 	return &t.tree.inner[i], &t.inner[i]
 }
 
-// open returns 1 if the vote of a cell's group is open. In a group that needs all of its members,
-// it returns 1 if the vote of the cell is open.
-func (t *tally) open(cell int) int {
+// openVotes returns 1 if the vote of a cell's group is open. In a group that needs all of its
+// members, it returns 1 if the vote of the cell is open.
+func (t *tally) openVotes(cell int) int {
 	g, n := t.group(t.tree.groupOf(cell))
 	least := g.least[wins]
 	if g.needsAll() {

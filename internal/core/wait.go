@@ -24,7 +24,7 @@ const (
 	spread    = time.Millisecond
 	maxSpread = 100 * time.Millisecond
 
-	// grace and maxGrace bound the wait for missing votes after the first wake-up: see patience.
+	// grace and maxGrace bound the wait for missing votes after the first wake-up: see voteGrace.
 	// Where free cells alone form a quorum, the wait is grace. grace is also the least tolerance.
 	grace    = 3 * time.Millisecond
 	maxGrace = 100 * time.Millisecond
@@ -126,17 +126,17 @@ func (m *Machine) undecide() {
 }
 
 func (m *Machine) yield(i int) {
-	m.Cells[i].pending++
+	m.Cells[i].unanswered++
 	m.call(Call{Do: Yield, Cell: int32(i), Attempt: m.attempt})
 }
 
 // yielded handles the answer to a Yield.
 func (m *Machine) yielded(now Time, call Call, r Reply) {
 	c := &m.Cells[call.Cell]
-	c.pending--
+	c.unanswered--
 	// The shell sends a release. The next attempt shows where the waiter is queued.
 	if r.Err != nil {
-		c.stray = true
+		c.leftover = true
 	}
 	if call.Attempt != m.attempt || m.phase != Yielding && m.phase != Waiting {
 		return
@@ -202,18 +202,18 @@ func (m *Machine) lookAround(now Time) {
 	switch {
 	// Handoffs without a quorum must be given up soon: another waiter may have the rest.
 	case handed || called && t.holds(isPromised):
-		m.handoffDeadline = now.Mono + m.patience()
+		m.handoffDeadline = now.Mono + m.voteGrace()
 	// Free cells alone form a quorum. The attempt met leftovers of the one before, gone by then.
 	case ready:
 		m.handoffDeadline = now.Mono + grace
 	}
 }
 
-// patience returns how long a waiter waits for missing votes after the first wake-up. It is a round
-// trip to the nearest quorum, from grace to maxGrace. The messages of a releaser that is no further
-// away have arrived by then. If no quorum has ever answered, the longest known round trip counts.
-// Where a client takes the cells one after another, it is three round trips.
-func (m *Machine) patience() time.Duration {
+// voteGrace returns how long a waiter waits for missing votes after the first wake-up. It is a
+// round trip to the nearest quorum, from grace to maxGrace. The messages of a releaser that is no
+// further away have arrived by then. If no quorum has ever answered, the longest known round trip
+// counts. Where a client takes the cells one after another, it is three round trips.
+func (m *Machine) voteGrace() time.Duration {
 	trips := time.Duration(1)
 	if m.takenInOrder {
 		trips = 3

@@ -28,7 +28,7 @@ func (c *call) Detach(ctx context.Context, lease *quorumlock.Lease, d time.Durat
 	defer client.End()
 	parked := &Parked{Key: c.lock.cells[0].Name, Need: c.needed(), Until: began.Add(c.lock.set.Drift.Validity(d, 0))}
 	c.mu.Lock()
-	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	c.apply(core.Event{Kind: core.Tick}) // the deadline may have passed
 	err := c.detachable(lease, d)
 	if err == nil && !leave() {
 		err = quorumlock.ErrNotHeld

@@ -51,7 +51,7 @@ type call struct {
 	busy        bool          // a goroutine is in flush
 	ticket      int64         // of the last attempt: see setTicket
 	unsure      bool          // too few node clocks were known for ticket
-	taken       int           // cells that accepted the unsure ticket of the first attempt
+	accepted    int           // cells that accepted the unsure ticket of the first attempt
 	firstMember *redissonPeer // last cell handed over before the others: see firstmember.go
 	parked      *Parked       // the hold that an Attach takes over; nil for other calls
 	split       bool          // an Attach failed because of another Attach
@@ -89,16 +89,16 @@ func (c *call) trip(cell int) time.Duration {
 func (c *call) step(events ...core.Event) {
 	c.mu.Lock()
 	for _, e := range events {
-		c.take(e)
+		c.apply(e)
 	}
 	c.flush()
 }
 
-// take gives one event to the machine. The caller holds mu, and calls flush next.
-func (c *call) take(e core.Event) { c.takeAt(c.lock.client.time(), e) }
+// apply gives one event to the machine. The caller holds mu, and calls flush next.
+func (c *call) apply(e core.Event) { c.applyAt(c.lock.client.time(), e) }
 
-// takeAt is take for callers that have read the clock.
-func (c *call) takeAt(now core.Time, e core.Event) {
+// applyAt is apply for callers that have read the clock.
+func (c *call) applyAt(now core.Time, e core.Event) {
 	attempt, _ := c.machine.Attempt()
 	fx := c.machine.Step(now, e)
 	c.todo = append(c.todo, fx.Calls...)
@@ -196,7 +196,7 @@ func (c *call) tick() {
 	defer c.lock.client.End()
 	c.mu.Lock()
 	c.armed = 0
-	c.take(core.Event{Kind: core.Tick})
+	c.apply(core.Event{Kind: core.Tick})
 	c.flush()
 }
 
@@ -334,7 +334,7 @@ func newRequest(c *call, n Node, now time.Time) *request {
 	b, ok := requests.Get().(*request)
 	if !ok {
 		b = &request{}
-		b.answered = b.take
+		b.answered = b.deliver
 	}
 	b.call, b.node, b.calls, b.scripts, b.sent = c, n, b.calls[:0], b.scripts[:0], now
 	return b
@@ -346,8 +346,8 @@ func (b *request) free() {
 	requests.Put(b)
 }
 
-// take handles the node's replies.
-func (b *request) take(replies []wire.Reply) {
+// deliver handles the node's replies.
+func (b *request) deliver(replies []wire.Reply) {
 	c := b.call
 	client := c.lock.client
 	defer client.End()
@@ -358,7 +358,7 @@ func (b *request) take(replies []wire.Reply) {
 	client.answered(b.node, replies, time.Since(b.sent), &c.lock.set)
 	c.mu.Lock()
 	now := client.time()
-	client.told(b.node, replies, b.asked, now)
+	client.readClock(b.node, replies, b.asked, now)
 	for i := range replies {
 		replies[i].Err = c.reply(now, &b.calls[i], replies[i])
 	}
@@ -396,7 +396,7 @@ func (b *request) recalled() {
 		case !attempt:
 			reply = core.Reply{}
 		}
-		c.takeAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: reply})
+		c.applyAt(now, core.Event{Kind: core.Replied, Call: b.calls[i], Reply: reply})
 	}
 	b.free()
 	c.flush()
@@ -413,7 +413,7 @@ func (c *call) replied(k *core.Call, reply wire.Reply) {
 // and calls keepPending and flush next.
 func (c *call) reply(now core.Time, k *core.Call, reply wire.Reply) error {
 	r := c.read(k, reply)
-	c.takeAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
+	c.applyAt(now, core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	return r.Err
 }
 

@@ -36,7 +36,7 @@
 //
 // No node is called while the mutex of a call, or one below it, is held. subscriptions.mu and
 // hub.mu may be held, since a message may lead to calls. So a Node's Do must not wait, and must
-// take neither of the two. No answer is delivered while the mutex of a lane is held.
+// deliver neither of the two. No answer is delivered while the mutex of a lane is held.
 package quorum
 
 import (
@@ -129,9 +129,9 @@ type Client struct {
 	clock   *time.Timer                 // compares the clocks while held > 0
 	seen    core.Time                   // the clocks at the last comparison
 
-	// Added to the client's own time for tickets: see told.
-	correction time.Duration
-	toldAt     int64 // own time of the last report of a node's clock, in µs
+	// Added to the client's own time for tickets: see readClock.
+	correction  time.Duration
+	clockReadAt int64 // own time of the last report of a node's clock, in µs
 
 	subscriptions subscriptions
 	peers         redissonPeers

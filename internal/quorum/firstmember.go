@@ -26,7 +26,7 @@ func (c *call) freed(cell int) {
 	first, asks := c.lock.client.peers.freed(c, cell)
 	for i := range c.lock.cells {
 		if asks || !first && i == cell {
-			c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
+			c.apply(core.Event{Kind: core.Turn, Cell: int32(i)})
 		}
 	}
 	c.flush()
@@ -87,7 +87,7 @@ func (c *call) markTaken(cell int) {
 	}
 	s.mu.Unlock()
 	for _, i := range taken {
-		c.take(core.Event{Kind: core.Taken, Cell: int32(i)})
+		c.apply(core.Event{Kind: core.Taken, Cell: int32(i)})
 	}
 }
 

@@ -126,7 +126,7 @@ func (c *call) isAlive() bool {
 func (c *call) noticeLoss() {
 	c.mu.Lock()
 	if c.machine.Phase() == core.Holding {
-		c.take(core.Event{Kind: core.Tick})
+		c.apply(core.Event{Kind: core.Tick})
 	}
 	c.flush()
 }
@@ -140,7 +140,7 @@ func (c *call) begin(ctx context.Context) (*quorumlock.Lease, error) {
 	if err == nil && c.isAlive() {
 		lease = c.lease(ctx)
 		if c.parked != nil { // until the first renewal, a node may keep the expiry of the Detach
-			c.take(core.Event{Kind: core.Extend})
+			c.apply(core.Event{Kind: core.Extend})
 		}
 	}
 	c.flush()
@@ -165,7 +165,7 @@ func (c *call) enter(ctx context.Context, l *Lock) (*quorumlock.Lease, error) {
 	alive := c.isAlive()
 	extend := alive && c.machine.Remaining(c.lock.client.time()) < c.lock.set.TTL/2
 	if !alive { // notice the loss, so that the next look does not find this hold again
-		c.take(core.Event{Kind: core.Tick})
+		c.apply(core.Event{Kind: core.Tick})
 	}
 	c.flush()
 	if extend {
@@ -214,15 +214,15 @@ func (c *call) log(f func(log *slog.Logger)) {
 	c.lock.client.start(func() { f(c.lock.set.Logger) })
 }
 
-// Leave implements [quorumlock.Hold].
-func (c *call) Leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
+// EndLease implements [quorumlock.Hold].
+func (c *call) EndLease(ctx context.Context, l *quorumlock.Lease, keep time.Duration) error {
 	began := time.Now()
 	if c.lock.client.Begin() != nil {
 		// Close has cancelled the lease's context.
 		return c.released(ctx, l, began, 0, false, quorumlock.ErrLost)
 	}
 	defer c.lock.client.End()
-	held, ended, err := c.leave(ctx, l, keep)
+	held, ended, err := c.endLease(ctx, l, keep)
 	return c.released(ctx, l, began, held, ended, err)
 }
 
@@ -236,9 +236,9 @@ func (c *call) released(ctx context.Context, l *quorumlock.Lease, began time.Tim
 	return err
 }
 
-// leave does the work of Leave. ended reports whether this call ended a hold that was not lost;
-// held is then the length of the hold.
-func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
+// endLease does the work of EndLease. ended reports whether this call ended a hold that was not
+// lost; held is then the length of the hold.
+func (c *call) endLease(ctx context.Context, l *quorumlock.Lease, keep time.Duration) (held time.Duration, ended bool, err error) {
 	client := c.lock.client
 	c.mu.Lock()
 	if i := c.hold.find(l); i >= 0 {
@@ -249,7 +249,7 @@ func (c *call) leave(ctx context.Context, l *quorumlock.Lease, keep time.Duratio
 	if keep > 0 { // another lease may have set a later time
 		c.hold.kept = max(c.hold.kept, now+min(keep, math.MaxInt64-now))
 	}
-	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	c.apply(core.Event{Kind: core.Tick}) // the deadline may have passed
 	last := len(c.hold.leases) == 0 && !c.hold.over
 	if last { // with mu still held: no caller may enter a hold that is about to end
 		if ended = c.hold.loss == nil; ended {
@@ -333,7 +333,7 @@ func (c *call) endHold(e core.Event) {
 	if e.Keep == 0 && !c.lock.shared && !c.downgraded.Load() {
 		c.window.Store(c.leaveOpen())
 	}
-	c.take(e)
+	c.apply(e)
 	if c.timer != nil {
 		c.timer.Stop()
 	}
@@ -395,7 +395,7 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 	}
 	defer c.lock.client.End()
 	c.mu.Lock()
-	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	c.apply(core.Event{Kind: core.Tick}) // the deadline may have passed
 	var err error
 	switch loss := c.hold.loss; {
 	case loss != nil:
@@ -422,7 +422,7 @@ func (l *Lock) Downgrade(ctx context.Context, lease *quorumlock.Lease) error {
 func (c *call) renewNow(ctx context.Context, kind core.EventKind) error {
 	done := make(chan core.Round, 1)
 	before := c.machine.LastRound()
-	c.take(core.Event{Kind: kind})
+	c.apply(core.Event{Kind: kind})
 	id := c.machine.LastRound()
 	if id != before {
 		c.hold.waiting = append(c.hold.waiting, extension{id, done, ctx})

@@ -127,7 +127,7 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 		ctx, stop = context.WithTimeout(ctx, l.set.Wait)
 		defer stop()
 	}
-	told := make(chan struct{}, 1)
+	heard := make(chan struct{}, 1)
 	var deafen func() // ends the subscription
 	var last error    // why the last look did not suffice
 	pause, failures := firstTry, 0
@@ -160,12 +160,12 @@ func (l *Latch) ask(ctx context.Context, id string) error {
 			return errs.Join(cmp.Or(ctx.Err(), context.DeadlineExceeded), last)
 		}
 		if id == "" && deafen == nil {
-			deafen = l.listen(told)
+			deafen = l.listen(heard)
 			defer deafen()
 		}
 		again := time.NewTimer(wait)
 		select {
-		case <-told:
+		case <-heard:
 		case <-again.C:
 		case <-ctx.Done():
 		case <-l.client.stopping:
@@ -198,14 +198,14 @@ func (l *Latch) logNoQuorum(err error) {
 	})
 }
 
-// listen sends to told at each message about the latch, until stop is called.
-func (l *Latch) listen(told chan struct{}) (stop func()) {
+// listen sends to heard at each message about the latch, until stop is called.
+func (l *Latch) listen(heard chan struct{}) (stop func()) {
 	stops := make([]func(), len(l.cells))
 	for i, c := range l.cells {
 		// Only a hint: any publisher can send a message.
 		stops[i] = c.Node.Listen(wire.LatchKey(c.Name), func(string) {
 			select {
-			case told <- struct{}{}:
+			case heard <- struct{}{}:
 			default:
 			}
 		})

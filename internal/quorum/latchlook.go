@@ -28,7 +28,7 @@ func (l *Latch) look(ctx context.Context, mode wire.LatchMode, ids []string) (in
 	if err := round.run(ctx, round.quorum); err != nil {
 		return 0, err
 	}
-	if round.open() > 0 {
+	if round.opened() > 0 {
 		return l.openAll(ctx, round)
 	}
 	if before > 0 && !round.there() {
@@ -65,7 +65,7 @@ func (l *Latch) forgotten(before, now int) error {
 // openAll returns n. If a round found the latch open at fewer cells than a quorum, openAll first
 // opens it at a quorum.
 func (l *Latch) openAll(ctx context.Context, found *latchRound) (int, error) {
-	if found.open() < l.need {
+	if found.opened() < l.need {
 		round := l.newRound(ctx, func(_ int, c Cell, server string) wire.Call {
 			return wire.Latch(c.Name, l.n, wire.OpenLatch, l.set.Retention, server)
 		})
@@ -94,7 +94,7 @@ func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, erro
 		if err := read.run(ctx, read.quorum); err != nil {
 			return 0, err
 		}
-		if read.open() > 0 {
+		if read.opened() > 0 {
 			return l.openAll(ctx, read)
 		}
 		most := 0
@@ -124,9 +124,9 @@ func (l *Latch) repair(ctx context.Context, ids []string, before int) (int, erro
 		})
 		err := write.run(ctx, func() bool {
 			_, ok := write.agreed(false)
-			return ok || write.open() > 0 || write.answered(read.states)
+			return ok || write.opened() > 0 || write.answered(read.states)
 		})
-		if write.open() > 0 {
+		if write.opened() > 0 {
 			return l.openAll(ctx, write)
 		}
 		if rest, ok := write.agreed(false); ok {

@@ -60,7 +60,7 @@ func (r *latchRound) run(ctx context.Context, enough func() bool) error {
 		select {
 		case a := <-r.answers:
 			r.left--
-			r.take(a)
+			r.add(a)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -68,7 +68,7 @@ func (r *latchRound) run(ctx context.Context, enough func() bool) error {
 	return nil
 }
 
-func (r *latchRound) take(a latchAnswer) {
+func (r *latchRound) add(a latchAnswer) {
 	node := r.latch.cells[a.cell].Node
 	s, err := a.reply.Latched(r.latch.n)
 	for _, other := range r.states {
@@ -86,8 +86,8 @@ func (r *latchRound) take(a latchAnswer) {
 // quorum reports whether a quorum of the cells has answered.
 func (r *latchRound) quorum() bool { return len(r.states) >= r.latch.need }
 
-// open returns the number of cells at which the latch is open.
-func (r *latchRound) open() (n int) {
+// opened returns the number of cells at which the latch is open.
+func (r *latchRound) opened() (n int) {
 	for _, s := range r.states {
 		if s.Open {
 			n++

@@ -11,29 +11,29 @@ import (
 // The callers of one lock at one client wait in a local queue. Only the first few go to the nodes,
 // so the queues of the nodes stay short.
 
-// admitted is how many callers of a local queue are queued at the nodes. With one, the next caller
-// would join the queues of the nodes only when the first has the lock, behind later calls of other
-// processes. With three, it is queued long before a short hold ends.
-const admitted = 3
+// maxAdmitted is how many callers of a local queue are queued at the nodes. With one, the next
+// caller would join the queues of the nodes only when the first has the lock, behind later calls of
+// other processes. With three, it is queued long before a short hold ends.
+const maxAdmitted = 3
 
 // maxSlots limits the slots of a semaphore for which more callers are admitted.
 const maxSlots = 64
 
 // localQueue is the local queue of one lock; guarded by Client.mu, as its turns are.
 type localQueue struct {
-	lock  *Lock
-	turns list.List // of *turn, in the order of their calls; the admitted ones come first
-	open  int       // number of admitted turns
+	lock     *Lock
+	turns    list.List // of *turn, in the order of their calls; the admitted ones come first
+	admitted int       // number of admitted turns
 }
 
 // turn is a caller's entry in a local queue.
 type turn struct {
-	queue  *localQueue
-	place  *list.Element
-	ticket int64         // by the client's own clock
-	sent   int64         // the ticket that all nodes have, or were sent; 0 before; never rises
-	come   chan struct{} // closed when the caller is admitted
-	open   bool          // come is closed
+	queue    *localQueue
+	place    *list.Element
+	ticket   int64         // by the client's own clock
+	sent     int64         // the ticket that all nodes have, or were sent; 0 before; never rises
+	come     chan struct{} // closed when the caller is admitted
+	admitted bool          // come is closed
 }
 
 // enqueue waits until the caller is admitted from the local queue of l. The caller must end the
@@ -54,7 +54,7 @@ func (c *Client) enqueue(ctx context.Context, l *Lock, w *watch) (*turn, error) 
 	t.queue = c.localQueueOf(l)
 	t.place = t.queue.turns.PushBack(t)
 	t.queue.admit()
-	if !t.open {
+	if !t.admitted {
 		w.note(quorumlock.StepQueued, nil)
 	}
 	c.mu.Unlock()
@@ -82,8 +82,8 @@ func (c *Client) endTurn(t *turn) {
 	defer c.mu.Unlock()
 	q := t.queue
 	q.turns.Remove(t.place)
-	if t.open {
-		q.open--
+	if t.admitted {
+		q.admitted--
 	}
 	q.admit()
 	if q.turns.Len() > 0 {
@@ -99,7 +99,7 @@ func (c *Client) endTurn(t *turn) {
 // A turn is admitted only when the nodes have the ticket of the one before, since a node may
 // replace an unsure ticket. The caller holds Client.mu.
 func (q *localQueue) admit() {
-	e, few := q.turns.Front(), admitted
+	e, few := q.turns.Front(), maxAdmitted
 	if q.lock.shared {
 		e, few = q.turns.Back(), 1 // all before it have been admitted
 	}
@@ -108,9 +108,9 @@ func (q *localQueue) admit() {
 		if e == nil {
 			return
 		}
-		if t := e.Value.(*turn); !t.open {
-			t.open = true
-			q.open++
+		if t := e.Value.(*turn); !t.admitted {
+			t.admitted = true
+			q.admitted++
 			close(t.come)
 		}
 		// Several callers may get slots in one round trip.
@@ -126,10 +126,10 @@ func (q *localQueue) admit() {
 func (c *Client) callers(t *turn) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if next := t.place.Next(); next != nil && next.Value.(*turn).open {
+	if next := t.place.Next(); next != nil && next.Value.(*turn).admitted {
 		return 1
 	}
-	return 1 + t.queue.turns.Len() - t.queue.open
+	return 1 + t.queue.turns.Len() - t.queue.admitted
 }
 
 // localQueueOf returns the local queue of l, which it creates if necessary. The caller holds mu.

@@ -32,10 +32,10 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 		w.ctx = c
 	}
 	lease, err := f(l, w.ctx, w)
-	told := false
+	observed := false
 	defer func() {
 		// The Observer panicked: no caller gets the lease, so it must not be renewed for ever.
-		if !told && lease != nil {
+		if !observed && lease != nil {
 			_ = lease.Unlock(context.WithoutCancel(ctx))
 		}
 	}()
@@ -49,7 +49,7 @@ func (l *Lock) watched(ctx context.Context, try bool, f func(*Lock, context.Cont
 		e.Waited = now.Sub(w.waited)
 	}
 	o.Observe(w.ctx, e)
-	told = true
+	observed = true
 	return lease, err
 }
 

@@ -89,10 +89,10 @@ func TestTheLastAdmittedCallerStandsForThoseBehind(t *testing.T) {
 		t.Helper()
 		for i, tn := range all {
 			want := 1
-			if last := i+1 == len(all) || !all[i+1].open; last {
+			if last := i+1 == len(all) || !all[i+1].admitted; last {
 				want = len(all) - i
 			}
-			if got := c.callers(tn); tn.open && got != want {
+			if got := c.callers(tn); tn.admitted && got != want {
 				t.Errorf("turn %d of %d stands for %d callers, want %d", i, len(all), got, want)
 			}
 		}

@@ -198,7 +198,7 @@ func (c *Client) heard(n Node, message string) {
 		w.lock.saw(h.Token)
 		w.mu.Lock()
 		w.markTaken(h.Cell)
-		w.take(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
+		w.apply(core.Event{Kind: core.Handoff, Cell: int32(h.Cell), Attempt: int32(h.Attempt), Token: h.Token, Slot: int32(h.Slot)})
 		w.flush()
 		return
 	}
@@ -207,21 +207,21 @@ func (c *Client) heard(n Node, message string) {
 	switch {
 	case w == nil: // the call has ended
 	case what == "turn":
-		w.told(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name})
+		w.notify(core.Event{Kind: core.Turn}, Cell{Node: n, Name: name})
 	case what == "slot":
 		number, name, _ := strings.Cut(name, " ")
 		slot, err := strconv.ParseInt(number, 10, 32)
 		if err != nil {
 			slot = -1 // no semaphore has this slot
 		}
-		w.told(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name})
+		w.notify(core.Event{Kind: core.TurnForSlot, Slot: int32(slot)}, Cell{Node: n, Name: name})
 	case what == "next":
 		w.step(core.Event{Kind: core.Next})
 	}
 }
 
-// told gives the machine an event of the cell by.
-func (c *call) told(e core.Event, by Cell) {
+// notify gives the machine an event of the cell by.
+func (c *call) notify(e core.Event, by Cell) {
 	if i := c.lock.indexOf(by); i >= 0 {
 		e.Cell = int32(i)
 		c.step(e)
@@ -233,7 +233,7 @@ func (c *call) missed(n Node) {
 	c.mu.Lock()
 	for i := range c.lock.cells {
 		if c.lock.cells[i].Node == n {
-			c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
+			c.apply(core.Event{Kind: core.Turn, Cell: int32(i)})
 		}
 	}
 	c.flush()

@@ -48,7 +48,7 @@ func TestTicketsFollowTheOrderOfCalls(t *testing.T) {
 	}
 }
 
-// bareNode is a node that is only told from others.
+// bareNode is a node that is only distinct from others.
 type bareNode struct {
 	Node
 	number int
@@ -62,7 +62,7 @@ func ticketsInOrder(t *testing.T, ahead []int, known ...int) {
 	q := c.localQueueOf(l)
 	var calls []*call
 	for range 2 {
-		tn := &turn{queue: q, ticket: c.nextTicket(), come: make(chan struct{}), open: true}
+		tn := &turn{queue: q, ticket: c.nextTicket(), come: make(chan struct{}), admitted: true}
 		tn.place = q.turns.PushBack(tn)
 		calls = append(calls, l.newCall(&l.lock, tn.ticket, tn, nil))
 	}
@@ -71,7 +71,7 @@ func ticketsInOrder(t *testing.T, ahead []int, known ...int) {
 		for i := range n {
 			c.ahead[l.nodes[i]] = time.Duration(ahead[i]) * time.Hour
 		}
-		c.toldAt = c.ownTime(c.time())
+		c.clockReadAt = c.ownTime(c.time())
 		if n > 0 {
 			c.correction = wire.Correction(c.correction, slices.Collect(maps.Values(c.ahead)))
 		}

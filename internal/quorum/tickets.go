@@ -24,8 +24,8 @@ func (c *Client) ownTime(t core.Time) int64 {
 	return c.base.UnixMicro() + t.Boot.Microseconds()
 }
 
-// told records the clock of a node from the replies to a request.
-func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
+// readClock records the clock of a node from the replies to a request.
+func (c *Client) readClock(n Node, replies []wire.Reply, asked, now core.Time) {
 	own := c.ownTime(now)
 	ago := time.Duration(own-c.ownTime(asked)) * time.Microsecond
 	for _, r := range replies {
@@ -34,7 +34,7 @@ func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 			if c.isStale(own) {
 				clear(c.ahead)
 			}
-			c.toldAt = own
+			c.clockReadAt = own
 			ahead := wire.Ahead(c.correction, at.Sub(time.UnixMicro(own)), ago)
 			c.ahead[n] = ahead
 			if (ahead - c.correction).Abs() > wire.SameClock { // else the median is nearer
@@ -47,7 +47,7 @@ func (c *Client) told(n Node, replies []wire.Reply, asked, now core.Time) {
 }
 
 // isStale reports whether the nodes' clocks are too old to rely on. The caller holds mu.
-func (c *Client) isStale(own int64) bool { return own-c.toldAt > wire.FreshClock.Microseconds() }
+func (c *Client) isStale(own int64) bool { return own-c.clockReadAt > wire.FreshClock.Microseconds() }
 
 // setTicket sets the ticket of the next attempt: the time of the call by the clocks of the nodes.
 // After a first attempt without a quorum, the client knows all clocks that it can know. In a first
@@ -98,7 +98,7 @@ func (t *turn) sentBeside() (before, after int64) {
 	for e := t.place.Prev(); e != nil && before == 0; e = e.Prev() {
 		before = e.Value.(*turn).sent
 	}
-	for e := t.place.Next(); e != nil && after == 0 && e.Value.(*turn).open; e = e.Next() {
+	for e := t.place.Next(); e != nil && after == 0 && e.Value.(*turn).admitted; e = e.Next() {
 		after = e.Value.(*turn).sent
 	}
 	return before, after
@@ -128,14 +128,14 @@ func (c *call) judged(now core.Time, b *request, replies []wire.Reply) {
 		switch {
 		// The reply to a Yield has no clock.
 		case b.calls[i].Do == core.Yield && b.entry.Unsure && replies[i].Err == nil:
-			c.takeAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
+			c.applyAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
 		case !ok || !b.entry.Unsure || b.calls[i].Attempt > 1:
 		case at.Sub(time.UnixMicro(b.entry.Ticket)).Abs() <= wire.SameClock:
-			if c.taken++; c.taken == len(c.lock.cells) {
+			if c.accepted++; c.accepted == len(c.lock.cells) {
 				c.settle(b.entry.Ticket)
 			}
 		default:
-			c.takeAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
+			c.applyAt(now, core.Event{Kind: core.Turn, Cell: b.calls[i].Cell})
 		}
 	}
 }

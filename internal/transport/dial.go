@@ -152,7 +152,7 @@ func (l *lane) shakeHands(ctx context.Context, conn net.Conn) (k *connection, se
 		stop()
 		return nil, "", err
 	}
-	if conn, err = g.take(); err != nil {
+	if conn, err = g.unwrap(); err != nil {
 		_ = conn.Close()
 		return nil, "", err
 	}

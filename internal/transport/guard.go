@@ -50,8 +50,8 @@ func guarded(dial Dialer) Dialer {
 	}
 }
 
-// take returns the connection. The guard is unusable afterwards.
-func (g *guard) take() (net.Conn, error) {
+// unwrap returns the connection. The guard is unusable afterwards.
+func (g *guard) unwrap() (net.Conn, error) {
 	g.taken.Store(true)
 	_ = g.Conn.SetDeadline(time.Time{}) // go-redis may have set one
 	if len(g.out) > 0 || !g.replies.isEmpty() {

@@ -260,7 +260,7 @@ func (l *lane) expire() {
 			}
 			continue
 		}
-		hung = hung || len(l.underWay) > 0 && t.mark == l.read && now.Sub(l.underWay[0].sent) >= l.node.patience
+		hung = hung || len(l.underWay) > 0 && t.mark == l.read && now.Sub(l.underWay[0].sent) >= l.node.connectLimit
 		t.fail(l.node.unsent)
 		over = append(over, t)
 		l.remove(t)

@@ -36,7 +36,7 @@ func (l *lane) send(k *connection) (wait time.Duration) {
 // sendNext is send for the goroutine that may send: busy is false, or set by that goroutine. The
 // caller holds mu; sendNext releases it.
 func (l *lane) sendNext(k *connection) (wait time.Duration) {
-	f, wait := l.take(k)
+	f, wait := l.nextPipeline(k)
 	l.busy = f != nil
 	l.mu.Unlock()
 	if f == nil {
@@ -72,12 +72,12 @@ func (l *lane) sendNext(k *connection) (wait time.Duration) {
 	return 0
 }
 
-// take makes a pipeline of the queued requests before their deadlines. The caller holds mu.
+// nextPipeline makes a pipeline of the queued requests before their deadlines. The caller holds mu.
 //
 // The time limit of the replies is the longest limit of the requests, counted from now. A request
 // that waited in the queue has less time left, and may get its reply too late. If the lane closed
 // the connection for that, a slow node would never keep one.
-func (l *lane) take(k *connection) (f *pipeline, wait time.Duration) {
+func (l *lane) nextPipeline(k *connection) (f *pipeline, wait time.Duration) {
 	if l.queue.first == nil || k.stale || k.cause != nil {
 		return nil, 0
 	}

@@ -55,13 +55,13 @@ type Node struct {
 	cluster bool // client spreads the locks over several servers
 	prompt  bool // client ends a call at its ctx's deadline
 
-	lanes    [2]*lane       // by quorum.Lane; nil for a client of New
-	load     load           // of the lanes
-	workers  errgroup.Group // of the lanes
-	patience time.Duration  // limit of a lane's attempt to connect
-	servers  servers        // of the lanes
-	dial     Dialer         // of the lanes
-	session  *redis.Options // of go-redis's handshakes for the lanes
+	lanes        [2]*lane       // by quorum.Lane; nil for a client of New
+	load         load           // of the lanes
+	workers      errgroup.Group // of the lanes
+	connectLimit time.Duration  // limit of a lane's attempt to connect
+	servers      servers        // of the lanes
+	dial         Dialer         // of the lanes
+	session      *redis.Options // of go-redis's handshakes for the lanes
 
 	// The errors of calls that were not sent by their deadline, not answered by then, or recalled.
 	unsent, late, recalled *quorumlock.NodeError
@@ -112,7 +112,7 @@ func Dial(rawURL string, configure func(*Config)) (*Node, error) {
 	}
 	o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	n.dial = dial
-	n.patience = max(n.config.Timeout, o.DialTimeout)
+	n.connectLimit = max(n.config.Timeout, o.DialTimeout)
 	n.session = sessionOptions(*o)
 	for i := range n.lanes {
 		n.lanes[i] = newLane(n, i)

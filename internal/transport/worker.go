@@ -44,7 +44,7 @@ func (l *lane) wait(pause *time.Timer, limit time.Duration) {
 // their own deadlines meanwhile. If it fails, all queued calls fail. If it only takes too long, the
 // calls before their deadlines wait for the next try.
 func (l *lane) connect() {
-	ctx, cancel := context.WithTimeout(l.ctx, l.node.patience)
+	ctx, cancel := context.WithTimeout(l.ctx, l.node.connectLimit)
 	defer cancel()
 	began := time.Now()
 	err := l.node.servers.barred()

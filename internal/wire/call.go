@@ -90,8 +90,8 @@ func (c Call) Guarded(quarantine time.Duration) Call {
 			c.Script = guardedShare
 		case slotAcquire:
 			c.Script = guardedSlotAcquire
-		case pass:
-			c.Script = guardedPass
+		case transfer:
+			c.Script = guardedTransfer
 		}
 		c.add(ms(quarantine))
 	}
@@ -277,7 +277,7 @@ func (c *Call) Begins() bool {
 	switch c.Script {
 	case acquire, guardedAcquire, share, guardedShare, slotAcquire, guardedSlotAcquire:
 		return true
-	case pass, guardedPass:
+	case transfer, guardedTransfer:
 		return c.args[3].kind == aNumber
 	}
 	return c.entry != nil
@@ -290,7 +290,7 @@ var ErrRecalled = errors.New("not sent: the attempt was given back before the no
 // IsFirst reports whether the call is the first attempt of its waiter: before it, the node has
 // nothing of that waiter.
 func (c *Call) IsFirst() bool {
-	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != pass && c.Script != guardedPass && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
+	return c.Begins() && c.Script != release && c.Script != slotRelease && c.Script != transfer && c.Script != guardedTransfer && c.args[3].text != "keep" && strings.HasSuffix(c.args[0].text, ".1")
 }
 
 // GivesBack reports whether the call releases everything that its waiter may have at the node.

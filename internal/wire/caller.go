@@ -155,8 +155,8 @@ func (c *Caller) Read(k *core.Call, reply Reply, ended func(quorumlock.Owner) bo
 		r.First, slot, r.Err = reply.Yielded()
 		r.Slot = int32(slot)
 	case core.Park, core.Attach, core.Return:
-		var p Passed
-		p, r.Err = reply.Passed()
+		var p Transferred
+		p, r.Err = reply.Transferred()
 		r.OK, r.Again, r.Rival, r.Token, r.Holder = p.OK, p.Again, p.Other != "", p.Token, Base(p.Other)
 		if r.Moved = r.Holder != "" && r.Holder == c.Former; r.Moved {
 			r.Of = cellOf(p.Other)

@@ -134,37 +134,37 @@ func (r Reply) Released() (left int, held bool, err error) {
 	return int(max(n, 0)), n >= 0, nil
 }
 
-// Passed is a node's answer to Park, Attach and Return.
-type Passed struct {
+// Transferred is a node's answer to Park, Attach and Return.
+type Transferred struct {
 	OK    bool             // the owner to whom the hold was to be passed has it
 	Again bool             // and had it already
 	Token uint64           // with OK: the last one that was counted at the node; with Other: that, if it is above the limit of an Attach, else 0
 	Other quorumlock.Owner // who has it instead; empty if nobody is known to
 }
 
-// Passed reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined] if
-// the restart guard prevented the call.
-func (r Reply) Passed() (Passed, error) {
+// Transferred reads the reply to Park, Attach and Return. The error is [quorumlock.ErrQuarantined]
+// if the restart guard prevented the call.
+func (r Reply) Transferred() (Transferred, error) {
 	if r.Err != nil {
-		return Passed{}, r.failure()
+		return Transferred{}, r.failure()
 	}
 	n, values, ok := r.leading()
 	switch {
 	case !ok:
 	case len(n) == 2 && (n[0] == 1 || n[0] == 2) && n[1] >= 0:
-		return Passed{OK: true, Again: n[0] == 2, Token: uint64(n[1])}, nil
+		return Transferred{OK: true, Again: n[0] == 2, Token: uint64(n[1])}, nil
 	case len(n) == 2 && n[0] == 0:
-		return Passed{}, nil
+		return Transferred{}, nil
 	case len(n) == 3 && len(values) <= 3 && n[0] == 3 && n[1] > 0 && n[2] == -1:
-		return Passed{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
+		return Transferred{}, fmt.Errorf("%w: it grants again in %v", quorumlock.ErrQuarantined, time.Duration(n[1])*time.Millisecond)
 	}
 	if values, isList := r.Value.([]any); isList && len(values) == 3 && values[0] == int64(3) {
 		if who, ok := values[2].(string); ok && who != "" {
 			last, _ := values[1].(int64)
-			return Passed{Token: uint64(max(last, 0)), Other: quorumlock.Owner(who)}, nil
+			return Transferred{Token: uint64(max(last, 0)), Other: quorumlock.Owner(who)}, nil
 		}
 	}
-	return Passed{}, r.unexpected()
+	return Transferred{}, r.unexpected()
 }
 
 // Yielded reads the reply to Yield: whether the waiter could have the lock now, because the lock is

@@ -16,27 +16,27 @@ import (
 )
 
 var (
-	acquire        = newScript("acquire", lua("acquire"))
-	guardedAcquire = newScript("acquire", lua("guard")+lua("acquire"))
-	share          = newScript("share", lua("share"))
-	guardedShare   = newScript("share", lua("guard")+lua("share"))
-	downgrade      = newScript("downgrade", lua("downgrade"))
-	raise          = newScript("raise", lua("raise"))
-	renew          = newScript("renew", lua("renew"))
-	pass           = newScript("pass", lua("pass"))
-	guardedPass    = newScript("pass", alwaysGuarded(lua("guard"))+lua("pass"))
-	release        = newScript("release", lua("release"))
-	forceRelease   = newScript("force_release", lua("force_release"))
-	open           = newScript("open", lua("open"))
-	leave          = newScript("leave", lua("leave"))
-	inspect        = newScript("inspect", lua("inspect"))
+	acquire         = newScript("acquire", lua("acquire"))
+	guardedAcquire  = newScript("acquire", lua("guard")+lua("acquire"))
+	share           = newScript("share", lua("share"))
+	guardedShare    = newScript("share", lua("guard")+lua("share"))
+	downgrade       = newScript("downgrade", lua("downgrade"))
+	raise           = newScript("raise", lua("raise"))
+	renew           = newScript("renew", lua("renew"))
+	transfer        = newScript("transfer", lua("transfer"))
+	guardedTransfer = newScript("transfer", alwaysGuarded(lua("guard"))+lua("transfer"))
+	release         = newScript("release", lua("release"))
+	forceRelease    = newScript("force_release", lua("force_release"))
+	open            = newScript("open", lua("open"))
+	leave           = newScript("leave", lua("leave"))
+	inspect         = newScript("inspect", lua("inspect"))
 )
 
 // Scripts returns all scripts of this package. A script with a guard has the name of the one
 // without.
 func Scripts() []*Script {
 	return []*Script{
-		acquire, guardedAcquire, share, guardedShare, downgrade, raise, renew, pass, guardedPass, release, forceRelease, open, leave, inspect,
+		acquire, guardedAcquire, share, guardedShare, downgrade, raise, renew, transfer, guardedTransfer, release, forceRelease, open, leave, inspect,
 		slotAcquire, guardedSlotAcquire, slotRelease, slotLeave, slotRenew, slotRaise, slotInspect, slotForceRelease,
 		latch, proclaim, withdraw, leader, ready, guardedReady,
 	}
@@ -362,7 +362,7 @@ func Return(name string, owner, other quorumlock.Owner, cell, of int) Call {
 
 // passAs is a call for a cell: see Call.At.
 func passAs(how arg, name string, owner, other quorumlock.Owner, ttl time.Duration, cell, of int) Call {
-	return newCall(pass, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(of)}, ms(ttl), how).At(cell)
+	return newCall(transfer, name, lockToken, who(owner), arg{kind: aOwner, text: string(other), number: int64(of)}, ms(ttl), how).At(cell)
 }
 
 // Downgrade turns a hold of owner into a share with a fresh ttl. It renews an existing share.

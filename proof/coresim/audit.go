@@ -31,7 +31,7 @@ func (t *tier) audit() {
 			if w.names[name].count == 0 && len(t.calls) == 0 {
 				continue
 			}
-			ms := w.is.take(w, n, name)
+			ms := w.is.read(w, n, name)
 			if len(w.is.holders) > 0 {
 				w.taken[n][name] = t.world.Now()
 			}
@@ -219,7 +219,7 @@ func (t *tier) probes() {
 	limit := soon
 	for n := range t.plan.Nodes {
 		for name := range names {
-			t.watch.is.take(&t.watch, n, name)
+			t.watch.is.read(&t.watch, n, name)
 			s := &t.watch.is
 			last := int64(0)
 			for i := range s.holders {

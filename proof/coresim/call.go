@@ -48,28 +48,28 @@ func (l *lock) has(name int) bool       { return l.names[0] == name || l.names[l
 
 // call is the shell of one machine.
 type call struct {
-	process *process
-	worker  *worker
-	number  int
-	lock    *lock
-	tries   bool
-	caller  wire.Caller
-	entry   wire.Entry // with the ticket that was sent last
-	taken   int        // as in package quorum
-	machine *core.Machine
-	outcome core.Outcome
-	reason  core.Reason
-	armed   time.Duration
-	calls   []core.Call // to be sent
-	lost    bool        // report it in flush
-	freed   bool        // report in flush that the release is decided
-	decided bool        // report it in flush
-	busy    bool
-	holds   bool
-	over    bool          // Unlock has begun
-	kept    time.Duration // the nodes keep the lock until then, after the hold's end
-	waits   []extension
-	loss    core.Reason
+	process  *process
+	worker   *worker
+	number   int
+	lock     *lock
+	tries    bool
+	caller   wire.Caller
+	entry    wire.Entry // with the ticket that was sent last
+	accepted int        // as in package quorum
+	machine  *core.Machine
+	outcome  core.Outcome
+	reason   core.Reason
+	armed    time.Duration
+	calls    []core.Call // to be sent
+	lost     bool        // report it in flush
+	freed    bool        // report in flush that the release is decided
+	decided  bool        // report it in flush
+	busy     bool
+	holds    bool
+	over     bool          // Unlock has begun
+	kept     time.Duration // the nodes keep the lock until then, after the hold's end
+	waits    []extension
+	loss     core.Reason
 	// The last renewal found no quorum. Renewals too late to extend anything do not count.
 	behind   bool
 	extended time.Duration  // how long the hold was valid at that renewal
@@ -113,12 +113,12 @@ func (c *call) start() {
 }
 
 func (c *call) step(e core.Event) {
-	c.take(e)
+	c.apply(e)
 	c.flush()
 }
 
 // take is one step. flush follows.
-func (c *call) take(e core.Event) {
+func (c *call) apply(e core.Event) {
 	p := c.process
 	was := c.machine.Phase()
 	fx := c.machine.Step(p.now, e)
@@ -271,10 +271,10 @@ func (c *call) recall(node int, b *batch) bool {
 	}
 	p.tier.recalled(c, node)
 	for j := range a.items {
-		c.take(core.Event{Kind: core.Replied, Call: a.items[j].k, Reply: attempt})
+		c.apply(core.Event{Kind: core.Replied, Call: a.items[j].k, Reply: attempt})
 	}
 	for j := range b.items {
-		c.take(core.Event{Kind: core.Replied, Call: b.items[j].k, Reply: release})
+		c.apply(core.Event{Kind: core.Replied, Call: b.items[j].k, Reply: release})
 	}
 	return true
 }
@@ -301,7 +301,7 @@ func (c *call) answered(b *batch) {
 		if k.Do == core.Acquire && r.OK {
 			p.saw(c.lock.nameNumber(int(k.Cell)), r.Token)
 		}
-		c.take(core.Event{Kind: core.Replied, Call: *k, Reply: r})
+		c.apply(core.Event{Kind: core.Replied, Call: *k, Reply: r})
 	}
 	c.judged(b)
 	// After all replies, because a later one may make a release unnecessary.
@@ -328,10 +328,10 @@ func (c *call) listen() {
 	}
 }
 
-func (c *call) told(by func(cell int) bool) {
+func (c *call) notify(by func(cell int) bool) {
 	for i := range c.lock.Cells() {
 		if by(i) {
-			c.take(core.Event{Kind: core.Turn, Cell: int32(i)})
+			c.apply(core.Event{Kind: core.Turn, Cell: int32(i)})
 		}
 	}
 	c.flush()
@@ -361,7 +361,7 @@ func (c *call) extend(done func(core.Round)) { c.renewNow(core.Extend, done) }
 
 func (c *call) renewNow(kind core.EventKind, done func(core.Round)) {
 	before := c.machine.LastRound()
-	c.take(core.Event{Kind: kind})
+	c.apply(core.Event{Kind: kind})
 	if id := c.machine.LastRound(); id != before {
 		c.waits = append(c.waits, extension{id, done})
 		c.flush()

@@ -100,12 +100,12 @@ func (k *worker) detached() {
 		x.kept = n
 	}
 	for i := x.next; i < len(x.step.Takers); i++ {
-		t.world.At(t.world.Now()+x.step.Takers[i].After, func() { t.take(x, i) })
+		t.world.At(t.world.Now()+x.step.Takers[i].After, func() { t.startTaker(x, i) })
 	}
 }
 
-// take has a taker try.
-func (t *tier) take(x *text, i int) {
+// startTaker makes a taker try.
+func (t *tier) startTaker(x *text, i int) {
 	s := &x.step.Takers[i]
 	p := t.procs[s.Process]
 	if p.dead || p.closed || t.world.Paused(p.number) {

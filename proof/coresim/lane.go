@@ -307,7 +307,7 @@ func (p *process) answered(node int, b *batch) {
 	if retried {
 		return
 	}
-	p.told(node, b)
+	p.readClock(node, b)
 	took := p.now.Mono - b.sent
 	s := max(p.trips[node], 0)
 	if s += (took - s) / 4; s < took/4 {

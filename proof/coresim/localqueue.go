@@ -2,8 +2,8 @@ package coresim
 
 import "slices"
 
-// admitted is the number of callers that one process sends to the nodes, as in package quorum.
-const admitted = 3
+// maxAdmitted is the number of callers that one process sends to the nodes, as in package quorum.
+const maxAdmitted = 3
 
 // localQueue holds the callers of one process that wait for one lock, in the order of their calls.
 // As in package quorum, only the first few go to the nodes.
@@ -40,7 +40,7 @@ func (k *worker) dequeue() {
 }
 
 func (q *localQueue) admit() {
-	for i := 0; i < min(len(*q), admitted); i++ {
+	for i := 0; i < min(len(*q), maxAdmitted); i++ {
 		k := (*q)[i]
 		if k.call == nil {
 			k.try()

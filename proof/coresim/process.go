@@ -240,7 +240,7 @@ func (p *process) compare() {
 // missed is called when messages of a node may have been missed.
 func (p *process) missed(node int) {
 	for _, c := range append([]*call(nil), p.live...) {
-		c.told(func(cell int) bool { return p.tier.serverOf(cell) == node })
+		c.notify(func(cell int) bool { return p.tier.serverOf(cell) == node })
 	}
 }
 
@@ -269,7 +269,7 @@ func (p *process) heard(node int, message string) {
 	case c == nil: // it has its lock already, or has gone
 	case what == "turn":
 		c.worker.called()
-		c.told(func(cell int) bool { return p.tier.serverOf(cell) == node && c.lock.NameOf(cell) == name })
+		c.notify(func(cell int) bool { return p.tier.serverOf(cell) == node && c.lock.NameOf(cell) == name })
 	case what == "next":
 		c.step(core.Event{Kind: core.Next})
 	}

@@ -117,7 +117,7 @@ func (w *watch) sharing(node int, k *core.Call, refused bool) {
 // downgrade turns the worker's hold into a share.
 func (k *worker) downgrade() {
 	c, began := k.call, k.process.now.Mono
-	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	c.apply(core.Event{Kind: core.Tick}) // the deadline may have passed
 	if k.hold.lost || k.hold.shares(c.lock.names[0]) || c.machine.Phase() != core.Holding {
 		c.flush()
 		k.goOn()

@@ -14,9 +14,9 @@ import (
 
 // nodeClocks is a process's knowledge of its nodes' clocks, as in quorum.Client.
 type nodeClocks struct {
-	ahead      map[int]time.Duration // by node
-	correction time.Duration
-	toldAt     int64
+	ahead       map[int]time.Duration // by node
+	correction  time.Duration
+	clockReadAt int64
 }
 
 func (p *process) newTicket() int64 {
@@ -32,13 +32,13 @@ func (p *process) ownTime() int64 {
 	return int64(base.Wall.Add(now.Mono - base.Mono))
 }
 
-func (p *process) told(node int, b *batch) {
+func (p *process) readClock(node int, b *batch) {
 	for i := range b.items {
 		if at, ok := b.items[i].reply.Clock(); ok {
-			if p.ownTime()-p.clock.toldAt > wire.FreshClock.Microseconds() {
+			if p.ownTime()-p.clock.clockReadAt > wire.FreshClock.Microseconds() {
 				clear(p.clock.ahead)
 			}
-			p.clock.toldAt = p.ownTime()
+			p.clock.clockReadAt = p.ownTime()
 			p.clock.ahead[node] = wire.Ahead(p.clock.correction, at.Sub(time.UnixMicro(p.ownTime())), time.Duration(p.ownTime()-b.asked)*time.Microsecond)
 			p.clock.correction = wire.Correction(p.clock.correction, slices.Collect(maps.Values(p.clock.ahead)))
 			return
@@ -51,7 +51,7 @@ func (c *call) setTicket() {
 	p, q := c.process, c.queue()
 	attempt, _ := c.machine.Attempt()
 	known := len(p.clock.ahead)
-	if p.ownTime()-p.clock.toldAt > wire.FreshClock.Microseconds() {
+	if p.ownTime()-p.clock.clockReadAt > wire.FreshClock.Microseconds() {
 		known = 0
 	}
 	var last, before int64
@@ -104,14 +104,14 @@ func (c *call) judged(b *batch) {
 		at, ok := it.reply.Clock()
 		switch {
 		case it.k.Do == core.Yield && it.entry.Unsure && it.reply.Err == nil:
-			c.take(core.Event{Kind: core.Turn, Cell: it.k.Cell})
+			c.apply(core.Event{Kind: core.Turn, Cell: it.k.Cell})
 		case !ok || !it.entry.Unsure || it.k.Attempt > 1:
 		case at.Sub(time.UnixMicro(it.entry.Ticket)).Abs() <= wire.SameClock:
-			if c.taken++; c.taken == c.lock.Cells() {
+			if c.accepted++; c.accepted == c.lock.Cells() {
 				c.settle(it.entry.Ticket)
 			}
 		default:
-			c.take(core.Event{Kind: core.Turn, Cell: it.k.Cell})
+			c.apply(core.Event{Kind: core.Turn, Cell: it.k.Cell})
 		}
 	}
 }

@@ -60,7 +60,7 @@ type shot struct {
 type places struct{ lock, queue, entries, token scriptmodel.Place }
 
 // take looks at a lock at a node, and returns the time by the node's clock, in ms.
-func (s *shot) take(w *watch, node, name int) (ms int64) {
+func (s *shot) read(w *watch, node, name int) (ms int64) {
 	n, now := w.world.Node(node)
 	if w.places == nil {
 		w.places = make([][len(names)]places, w.plan.Nodes)
@@ -187,7 +187,7 @@ func (w *watch) begin(t *tier) {
 // before is called before a script runs.
 func (w *watch) before(node, number int) {
 	it := w.sent[number].item
-	w.was.take(w, node, it.call.lock.nameNumber(int(it.k.Cell)))
+	w.was.read(w, node, it.call.lock.nameNumber(int(it.k.Cell)))
 }
 
 // after is called after a script ran, and checks its effects.
@@ -196,7 +196,7 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	l, it := w.sent[number].lane, w.sent[number].item
 	c, k := it.call, &it.k
 	name := c.lock.nameNumber(int(k.Cell))
-	ms := w.is.take(w, node, name)
+	ms := w.is.read(w, node, name)
 	w.me = s.AppendArg(w.me[:0], 0)
 	c.last = w.world.Now()
 	if it.flight != l.flights || it.batch.answered || c.process.dead {
@@ -223,7 +223,7 @@ func (w *watch) after(_, node, number int, s *wire.Call, reply wire.Reply) {
 	case core.Raise, core.Renew, core.Keep:
 		ok, _ = reply.Done()
 	case core.Attach:
-		a, err := reply.Passed()
+		a, err := reply.Transferred()
 		ok = err == nil && a.OK
 	}
 	if ok && w.is.holder(w.me) == "" {

@@ -144,7 +144,7 @@ func (k *worker) acquired(c *call) {
 	}
 	if k.text != nil {
 		t.attached(k)
-		c.take(core.Event{Kind: core.Extend})
+		c.apply(core.Event{Kind: core.Extend})
 		c.flush()
 	}
 	t.inTime(k, "Lock", p.now.Mono-k.began)
@@ -206,7 +206,7 @@ func (k *worker) unlock() {
 	k.id++
 	c, p := k.call, k.process
 	k.unlocks, k.unlocked = p.now.Mono, p.tier.world.Now()
-	c.take(core.Event{Kind: core.Tick}) // the deadline may have passed
+	c.apply(core.Event{Kind: core.Tick}) // the deadline may have passed
 	p.tier.releasing(k.hold)
 	c.flush()
 	if k.step.Detach > 0 {

@@ -80,7 +80,7 @@ func (b breakage) String() string {
 
 // broken breaks all lines of all scripts, in all ways.
 func broken(t *testing.T) (all []breakage) {
-	for _, file := range []string{"acquire", "share", "counter", "downgrade", "guard", "queue", "holds", "join", "successor", "handoff", "sharers", "leaving", "release", "open", "leave", "force_release", "raise", "renew", "pass", "inspect",
+	for _, file := range []string{"acquire", "share", "counter", "downgrade", "guard", "queue", "holds", "join", "successor", "handoff", "sharers", "leaving", "release", "open", "leave", "force_release", "raise", "renew", "transfer", "inspect",
 		"slots", "slot_acquire", "slot_release", "slot_leave", "slot_force_release", "slot_raise", "slot_renew", "slot_inspect"} {
 		source := read(t, file)
 		whole := expand(t, source)

@@ -23,8 +23,8 @@ func (n *Node) renew() wire.Reply {
 	return wire.Integer(1)
 }
 
-// passOn is pass.lua.
-func (n *Node) passOn() wire.Reply {
+// transfer is transfer.lua.
+func (n *Node) transfer() wire.Reply {
 	from, to := n.text(1), n.text(2)
 	limit, takes := tonumber(n.text(4))
 	if takes {

@@ -77,20 +77,20 @@ type places struct{ lock, queue, entries, token, slots, fair *key }
 
 // The scripts, by their addresses.
 var (
-	acquireScript      = wire.Acquire("", "", 0, 0, 0).Script
-	guardedScript      = wire.Acquire("", "", 0, 0, 0).Guarded(1).Script
-	shareScript        = wire.Acquire("", "", 0, 0, 0).Shared().Script
-	guardedShareScript = wire.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script
-	downgradeScript    = wire.Downgrade("", "", 0).Script
-	raiseScript        = wire.Raise("", "", 0, 0, 0).Script
-	renewScript        = wire.Renew("", "", 0).Script
-	passScript         = wire.Park("", "", "", 0, 0).Script
-	guardedPassScript  = wire.Attach("", "", "", 0, 0, 0, 0).Guarded(1).Script
-	releaseScript      = wire.Release("", "", 0).Script
-	openScript         = wire.Release("", "", 1).Open(0, "").Script
-	leaveScript        = wire.Leave("", "", false).Script
-	forceReleaseScript = wire.ForceRelease("").Script
-	inspectScript      = wire.Inspect("", 0).Script
+	acquireScript         = wire.Acquire("", "", 0, 0, 0).Script
+	guardedScript         = wire.Acquire("", "", 0, 0, 0).Guarded(1).Script
+	shareScript           = wire.Acquire("", "", 0, 0, 0).Shared().Script
+	guardedShareScript    = wire.Acquire("", "", 0, 0, 0).Shared().Guarded(1).Script
+	downgradeScript       = wire.Downgrade("", "", 0).Script
+	raiseScript           = wire.Raise("", "", 0, 0, 0).Script
+	renewScript           = wire.Renew("", "", 0).Script
+	transferScript        = wire.Park("", "", "", 0, 0).Script
+	guardedTransferScript = wire.Attach("", "", "", 0, 0, 0, 0).Guarded(1).Script
+	releaseScript         = wire.Release("", "", 0).Script
+	openScript            = wire.Release("", "", 1).Open(0, "").Script
+	leaveScript           = wire.Leave("", "", false).Script
+	forceReleaseScript    = wire.ForceRelease("").Script
+	inspectScript         = wire.Inspect("", 0).Script
 
 	slotAcquireScript        = wire.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Script
 	guardedSlotAcquireScript = wire.Acquire("", "", 0, 0, 0).OfSemaphore(1, 0).Guarded(1).Script
@@ -176,15 +176,15 @@ func (n *Node) Do(now Time, c *wire.Call) (reply wire.Reply, told []Message) {
 	case renewScript:
 		n.openCounter()
 		reply = n.renew()
-	case passScript:
+	case transferScript:
 		n.openCounter()
-		reply = n.passOn()
-	case guardedPassScript:
+		reply = n.transfer()
+	case guardedTransferScript:
 		n.openCounter()
 		if left, out := n.guard(true); out {
 			return wire.Integers(3, int64(left), -1), n.messages
 		}
-		reply = n.passOn()
+		reply = n.transfer()
 	default:
 		if c.KeyCount() < 5 {
 			reply.Err = errUnknown

@@ -16,7 +16,7 @@ import (
 // The constants of queue.lua with these names. Times are in ms.
 const (
 	claim     = 1000
-	patience  = 650
+	overdue   = 650
 	fresh     = 650
 	few       = 16
 	stretched = 2500
@@ -148,7 +148,7 @@ func attemptOf(owner string) float64 {
 	return attempt
 }
 
-func (n *Node) giveBack(owner string) (free bool) {
+func (n *Node) removeHold(owner string) (free bool) {
 	n.lock.hdel(owner)
 	if len(n.lock.fields) <= 1 {
 		n.lock.del()
@@ -157,7 +157,7 @@ func (n *Node) giveBack(owner string) (free bool) {
 	return false
 }
 
-func (n *Node) takeBack(waiter, channel, last string) {
+func (n *Node) removeSuccessors(waiter, channel, last string) {
 	if attempts, cell, ok := lastAttempt(last); ok && float64(len(n.lock.hgetall())) > few+attempts {
 		for attempt := range int(attempts) {
 			n.lock.hdel(fmt.Sprintf("%s/%d.%s", waiter, attempt+1, cell))
@@ -165,7 +165,7 @@ func (n *Node) takeBack(waiter, channel, last string) {
 		return
 	}
 	for _, h := range slices.Clone(n.lock.hgetall()) {
-		if isSuccessor(h.Name, waiter, attemptOf(last)) && n.giveBack(h.Name) {
+		if isSuccessor(h.Name, waiter, attemptOf(last)) && n.removeHold(h.Name) {
 			n.publish(channel, "00")
 			n.tellFair(channel)
 		}
@@ -560,8 +560,8 @@ func (n *Node) call(me string, now float64) float64 {
 		n.summon(first, now, -1)
 		left = claim
 	}
-	if left > claim-patience {
-		return left - (claim - patience)
+	if left > claim-overdue {
+		return left - (claim - overdue)
 	}
 	if isNobody(first.stored) {
 		return left

@@ -97,7 +97,7 @@ func (n *Node) release() wire.Reply {
 		led = n.leads(waiter)
 		n.drop(waiter)
 		if n.text(6) == "all" {
-			n.takeBack(waiter, channel, owner)
+			n.removeSuccessors(waiter, channel, owner)
 		}
 	}
 	lends := waiter == "" && (len(n.args) == 4 || share < 0)
@@ -123,12 +123,12 @@ func (n *Node) leaveOpen() wire.Reply {
 	owner, channel, window, waiter := n.text(1), n.text(2), math.Abs(n.number(3)), n.text(5)
 	_, held := n.lock.hget(owner)
 	now := n.clock()
-	free, led := held && n.giveBack(owner), false
+	free, led := held && n.removeHold(owner), false
 	if waiter != "" {
 		led = n.leads(waiter)
 		n.drop(waiter)
 		if n.text(6) == "all" {
-			n.takeBack(waiter, channel, owner)
+			n.removeSuccessors(waiter, channel, owner)
 		}
 	}
 	if !free {
@@ -165,7 +165,7 @@ func (n *Node) leave() wire.Reply {
 	first := n.leads(waiter)
 	led := n.drop(waiter)
 	if n.text(2) == "all" {
-		n.takeBack(waiter, n.text(3), n.text(4))
+		n.removeSuccessors(waiter, n.text(3), n.text(4))
 	}
 	if !n.queue.exists() {
 		return wire.Integer(integerOf(led))

@@ -113,7 +113,7 @@ func (n *Node) lengthen(k *key, ms float64) {
 	}
 }
 
-func (n *Node) take(owner string, slot int, token, now, ttl float64) {
+func (n *Node) assign(owner string, slot int, token, now, ttl float64) {
 	number := whole(float64(slot))
 	n.token.hset(number, whole(token))
 	n.lengthen(n.token, ttl+86400000+max(0, math.Floor(token/1000)-now))
@@ -165,7 +165,7 @@ func (n *Node) handSlot(w queued, slot int, now float64) bool {
 		return false
 	}
 	n.drop(w.name)
-	n.take(w.name+"/"+s.attempt+"."+s.cell, slot, token+1, now, ttl)
+	n.assign(w.name+"/"+s.attempt+"."+s.cell, slot, token+1, now, ttl)
 	handoff := s.attempt + " " + s.cell + " " + whole(token+1) + "@" + whole(float64(slot)) + " "
 	sum := sha1.Sum([]byte(s.secret + " " + w.name + " " + handoff + n.name + " " + s.secret))
 	n.tell("handoff", w.name, handoff+hex.EncodeToString(sum[:])+" ")

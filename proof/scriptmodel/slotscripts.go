@@ -131,7 +131,7 @@ func (n *Node) slotAcquire() wire.Reply {
 	if waiter != "" {
 		n.drop(waiter)
 	}
-	n.take(owner, slot, token, now, n.number(2))
+	n.assign(owner, slot, token, now, n.number(2))
 	if gone >= 0 && gone != slot {
 		n.serve("", now, false, -1)
 	}

@@ -8,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-func (s *server) passed(c wire.Call) wire.Passed {
+func (s *server) passed(c wire.Call) wire.Transferred {
 	s.Helper()
-	p, err := s.send(c).Passed()
+	p, err := s.send(c).Transferred()
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 	s := start(t)
 	s.grant("x", alice+".0", 1, 100)
 	at := func(o quorumlock.Owner) quorumlock.Owner { return wire.OfCell(o, 0) }
-	step := func(name string, c wire.Call, want wire.Passed, owner quorumlock.Owner, left time.Duration) {
+	step := func(name string, c wire.Call, want wire.Transferred, owner quorumlock.Owner, left time.Duration) {
 		t.Helper()
 		if got := s.passed(c); got != want {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
@@ -37,20 +37,20 @@ func TestPassGivesAHoldToOneOwner(t *testing.T) {
 		s.checkTTL("x", left)
 		s.checkToken("x", "100")
 	}
-	yes, no := wire.Passed{OK: true, Token: 100}, wire.Passed{}
-	again := wire.Passed{OK: true, Again: true, Token: 100}
+	yes, no := wire.Transferred{OK: true, Token: 100}, wire.Transferred{}
+	again := wire.Transferred{OK: true, Again: true, Token: 100}
 	step("somebody else parks", wire.Park("x", bob, parked, time.Hour, 0), no, alice, ttl)
 	step("another cell parks", wire.Park("x", alice, parked, time.Hour, 1), no, alice, ttl)
-	step("attach to what is not parked", wire.Attach("x", carol, parked, ttl, 100, 0, 0), wire.Passed{Other: at(alice)}, alice, ttl)
+	step("attach to what is not parked", wire.Attach("x", carol, parked, ttl, 100, 0, 0), wire.Transferred{Other: at(alice)}, alice, ttl)
 	step("park", wire.Park("x", alice, parked, time.Hour, 0), yes, parked, time.Hour)
 	step("park again", wire.Park("x", alice, parked, time.Minute, 0), again, parked, time.Hour)
-	step("another text", wire.Attach("x", carol, "p:8.1", ttl, 100, 0, 0), wire.Passed{Other: at(parked)}, parked, time.Hour)
+	step("another text", wire.Attach("x", carol, "p:8.1", ttl, 100, 0, 0), wire.Transferred{Other: at(parked)}, parked, time.Hour)
 	step("a text of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 0), no, parked, time.Hour)
-	step("as another cell", wire.Attach("x", carol, parked, ttl, 100, 0, 1), wire.Passed{Other: at(parked)}, parked, time.Hour)
-	step("as another cell, of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 1), wire.Passed{Token: 100, Other: at(parked)}, parked, time.Hour)
+	step("as another cell", wire.Attach("x", carol, parked, ttl, 100, 0, 1), wire.Transferred{Other: at(parked)}, parked, time.Hour)
+	step("as another cell, of before a token", wire.Attach("x", carol, parked, ttl, 99, 0, 1), wire.Transferred{Token: 100, Other: at(parked)}, parked, time.Hour)
 	step("attach", wire.Attach("x", carol, parked, ttl, 100, 0, 0), yes, carol, time.Hour)
 	step("attach again", wire.Attach("x", carol, parked, ttl, 100, 0, 0), again, carol, time.Hour)
-	step("another one", wire.Attach("x", dave, parked, ttl, 100, 0, 0), wire.Passed{Other: at(carol)}, carol, time.Hour)
+	step("another one", wire.Attach("x", dave, parked, ttl, 100, 0, 0), wire.Transferred{Other: at(carol)}, carol, time.Hour)
 	step("another one returns", wire.Return("x", dave, parked, 0, 0), no, carol, time.Hour)
 	step("return", wire.Return("x", carol, parked, 0, 0), yes, parked, time.Hour)
 	s.data.SetTTL("x", time.Second)

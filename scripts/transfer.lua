@@ -1,5 +1,4 @@
--- Passes a hold from one owner to another, for Detach and Attach. It keeps its token. (The function
--- pass, which serves the queue, is in leaving.lua.)
+-- Transfers a hold from one owner to another, for Detach and Attach. It keeps its token.
 --
 -- KEYS[1]  the lock: see holds.lua
 -- KEYS[2]  the fencing token: integer

@@ -18,7 +18,7 @@ func TestASuspendUnderARequestIsNoWrongClock(t *testing.T) {
 			c.boot = boot
 			asked, read := core.Time{}, core.Time{Mono: time.Second, Boot: 8 * time.Hour}
 			clock := time.UnixMicro(c.ownTime(asked)).UnixMilli()
-			c.told(nil, []wire.Reply{{Value: []any{int64(0), int64(0), int64(0), "", clock}}}, asked, read)
+			c.readClock(nil, []wire.Reply{{Value: []any{int64(0), int64(0), int64(0), "", clock}}}, asked, read)
 			if c.correction.Abs() > wire.SameClock {
 				t.Errorf("the client corrects its tickets by %v", c.correction)
 			}
