@@ -1,7 +1,7 @@
 // Command benchmarks measures quorumlock beside other locks, and judges the promises of speed.
 //
 //	go run . -quick                        everything once, for a moment: does it work? (a minute)
-//	go run . -check                        everything, and status 1 if a promise is missed (30+ min)
+//	go run . -check                        everything, and status 1 if a promise is missed (45+ min)
 //	go run . -part throughput -check       one part of it
 //	go run . -against ../../other          with another checkout of quorumlock, in turns
 //	go run . -charts ../docs               draw the charts too
