@@ -205,8 +205,7 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 				return h.ending(*r.Done), nil
 			}
 		case one := <-s.came:
-			// the kernel has sent it to the command
-			if one == syscall.SIGHUP && h.foreground && hungUp() {
+			if one == syscall.SIGHUP && h.foreground && hangsUp() {
 				continue
 			}
 			_ = h.order(order{Signal: int(one.(syscall.Signal))}, soon)
@@ -230,10 +229,12 @@ func (h *holder) follow(reports <-chan report, s signals) (ending, error) {
 	}
 }
 
-// hungUp reports whether the terminal is gone.
-func hungUp() bool {
+// hangsUp reports whether the kernel sends SIGHUP to the command, the foreground of a terminal that
+// is gone. It does so when the leader of the session ends, and only if that is another process.
+func hangsUp() bool {
 	_, err := unix.IoctlGetInt(0, unix.TIOCGPGRP)
-	return errors.Is(err, syscall.EIO)
+	leader, _ := unix.Getsid(0)
+	return errors.Is(err, syscall.EIO) && leader != os.Getpid()
 }
 
 // killAt returns the time at which this process kills the command. The watchdog should have killed

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +172,37 @@ func TestRunAtATerminal(t *testing.T) {
 	term.shows("status 9")
 	term.keys("echo the shell is back", "Enter")
 	term.shows("\nthe shell is back")
+}
+
+// A terminal that is closed hangs up the command once, by the kernel or by the tool: the kernel
+// sends SIGHUP to the leader of the session, and to the foreground when the leader ends.
+func TestRunAtATerminalThatIsClosed(t *testing.T) {
+	t.Parallel()
+	_, nodes := startServers(t, 1)
+	for leader, shell := range map[string]string{"the tool": "exec ", "a shell": "true; ", "an interactive shell": ""} {
+		t.Run(leader, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			ready, count, script := filepath.Join(dir, "ready"), filepath.Join(dir, "count"), filepath.Join(dir, "script")
+			err := os.WriteFile(script, []byte("n=0; trap 'n=$((n+1))' HUP; touch "+ready+"; until [ $n -gt 0 ]; do sleep 0.02; done\n"+
+				"for i in {1..50}; do sleep 0.02; done; echo $n >"+count+".new; mv "+count+".new "+count), 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := tool + " run '" + leader + "' -- bash " + script
+			var term *terminal
+			if shell == "" {
+				term = newTerminal(t, nodes, "bash --norc")
+				term.keys(run, "Enter")
+			} else {
+				term = newTerminal(t, nodes, shell+run+"; true")
+			}
+			eventually(t, "the command runs", func() bool { _, err := os.Stat(ready); return err == nil })
+			term.do("kill-server")
+			eventually(t, "the command ends", func() bool { _, err := os.Stat(count); return err == nil })
+			if n, err := os.ReadFile(count); err != nil || string(n) != "1\n" {
+				t.Errorf("the command got SIGHUP %q times, %v", n, err)
+			}
+		})
+	}
 }
