@@ -1,10 +1,6 @@
 package core
 
-import (
-	"time"
-
-	"github.com/quorumlock/quorumlock"
-)
+import "time"
 
 // ask begins an attempt: it asks each cell for the lock, for an owner of its own. The call also
 // names a successor, to which a cell hands the lock in the waiter's turn: see Caller.Script in
@@ -31,7 +27,7 @@ func (m *Machine) ask(now Time) {
 		}
 		m.call(call)
 	}
-	m.ownRefused, m.nextLook = false, len(m.Cells)
+	m.tries.ownRefused, m.nextLook = false, len(m.Cells)
 	m.changed++
 }
 
@@ -178,8 +174,8 @@ func (m *Machine) note(now Time, c *Cell, r Reply) {
 		if r.Elsewhere {
 			c.State = Free
 		}
-		if own := m.cfg.Tries && !m.refusedByOthers; own != m.ownRefused {
-			m.ownRefused = own
+		if own := m.cfg.Tries && !m.refusedByOthers; own != m.tries.ownRefused {
+			m.tries.ownRefused = own
 			m.changed++
 		}
 	}
@@ -310,102 +306,6 @@ func (m *Machine) learnReason() {
 	} else if !m.cfg.Tries {
 		m.fx.Waiting, m.fx.Reason = true, why
 	}
-}
-
-// isUnclear reports whether a refused TryLock waits for more answers: the holder, or the existence
-// of a quorum, is unknown.
-func (m *Machine) isUnclear() bool {
-	if !m.cfg.Tries {
-		return false
-	}
-	if m.unanswered() == 0 {
-		return false
-	}
-	why := m.refusal()
-	if why == HeldOrNone || why != NotALock && m.mayBeBoth() {
-		return true
-	}
-	if !m.looksAgain() {
-		return true
-	}
-	undecided, _, _ := m.isUndecided()
-	return undecided
-}
-
-// isUndecided reports whether a refused TryLock may be a split vote: no single contender has a
-// quorum. A hold of this client that has ended does not count: its release may be under way.
-//
-// An owner of a whole member, or of enough cells to block all others, may still be a contender that
-// lacks cells of this call. Its refusal is final in two cases: this call has no grant and no answer
-// is missing, or the same owner refuses again. Without a whole member that owner may be yielding,
-// so it has to be met three times.
-//
-// isUndecided also returns the owner that was met, and whether anybody has a whole member. If this
-// call has no grant, silent cells count as theirs for that.
-func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
-	if m.isElsewhere() || m.isSplit() && m.attempt < maxSplits {
-		return true, "", false
-	}
-	t := m.tallies()
-	silent := !t.some(hasWon)
-	whole = silent && t.holds(mayBeTheirs)
-	all, index := m.contenders()
-	for i := range m.Cells {
-		c := &m.Cells[i]
-		if !c.Refused || c.Refusal.Free || c.Refusal.Ended {
-			continue
-		}
-		who := c.Refusal.holder()
-		their := &all[index[who]]
-		if !their.judged {
-			their.judged = true
-			m.mark(their.cells...)
-			wins, part, blocks, may := t.holds(isMarked), t.holds(isPartMarked), t.holds(isBlockMarked), t.holds(mayBeTheirs)
-			m.unmark(their.cells...)
-			whole = whole || part || silent && may
-			switch {
-			case wins:
-				return false, who, true
-			case who == "", !part && !blocks:
-			case who == m.lastHolder && (part || m.sameHolderCount > 1):
-				return false, who, whole
-			default:
-				their.met = true
-			}
-		}
-		if their.met {
-			met = who
-		}
-	}
-	grants := int(t.total[hasWon]) + m.unanswered() // certain and possible
-	return t.some(hasRefused) && (grants > 0 || met == ""), met, whole
-}
-
-// contender is an owner with cells that refused the attempt.
-type contender struct {
-	cells  []int32
-	judged bool
-	met    bool
-}
-
-// contenders returns all contenders, and the index of each owner.
-func (m *Machine) contenders() ([]contender, map[quorumlock.Owner]int) {
-	var all []contender
-	index := make(map[quorumlock.Owner]int)
-	for i := range m.Cells {
-		r := &m.Cells[i].Refusal
-		if !m.Cells[i].Refused || r.Free {
-			continue
-		}
-		n, known := index[r.holder()]
-		if !known {
-			n = len(all)
-			all = append(all, contender{})
-			index[r.holder()] = n
-		}
-		all[n].cells = append(all[n].cells, int32(i))
-	}
-	return all, index
 }
 
 // unanswered returns how many cells have not answered the attempt.

@@ -56,7 +56,7 @@ type Call struct {
 	Successor bool // the owner is the attempt's successor, not the attempt's own
 	All       bool // of ReleaseAndLeave and Leave: also release the waiter's successors
 	Shared    bool // the owner shares the lock after a Downgrade, or is about to
-	Contends  bool // of a TryLock: see Machine.contends
+	Contends  bool // of a TryLock: see tries
 	Whose     Whose
 	Cell      int32
 	Attempt   int32 // the attempt of the owner

@@ -15,6 +15,7 @@
 //	tree.go      quorums
 //	tally.go     counts of the cells' facts
 //	slots.go     the slots of semaphores
+//	try.go       further attempts of a TryLock
 //	pace.go      pauses of callers with little time left
 //
 // A machine that is over still releases the grants that late answers report.
@@ -118,25 +119,21 @@ type Machine struct {
 	comparedIn int    // the step of that comparison
 	comparedAt int    // the value of changed then
 	nextLook   int    // looksAgain: true once at most so many answers are missing
-	ownRefused bool   // a TryLock: refused, and only for ended holds of this client
 
 	attempt           int32
-	began             Time             // the call
-	asked             Time             // before the last attempt; the validity counts from here
-	successor         bool             // the last attempt's successor has the lock, or is about to
-	expiredWaits      int              // attempts that ended with missing answers: see tolerance
-	limited           bool             // the attempt's wait was limited by limitWait
-	shortWaits        int              // attempts that did not wait for slow nodes: see limitWait
-	lastHolder        quorumlock.Owner // a TryLock: the contender that isUndecided met last
-	sameHolderCount   int              // consecutive attempts that met lastHolder
-	undecided         bool             // a TryLock: nobody is certain to have the lock
-	refusedByOthers   bool             // a cell refused, and not for an ended hold of this client
-	contends          bool             // a TryLock: the last attempt met no owner of a whole member
-	takenInOrder      bool             // another client takes the cells in order: see Taken
-	refreshOften      bool             // the waiter is second in a queue: refreshes like the first
-	lastPosition      int              // the furthest Cell.Position; negative: unknown
-	reason            Reason           // of the last failed attempt
-	unconfirmedYields int              // cells that granted and have yet to answer the Yield
+	began             Time   // the call
+	asked             Time   // before the last attempt; the validity counts from here
+	successor         bool   // the last attempt's successor has the lock, or is about to
+	expiredWaits      int    // attempts that ended with missing answers: see tolerance
+	limited           bool   // the attempt's wait was limited by limitWait
+	shortWaits        int    // attempts that did not wait for slow nodes: see limitWait
+	tries             tries  // of a TryLock
+	refusedByOthers   bool   // a cell refused, and not for an ended hold of this client
+	takenInOrder      bool   // another client takes the cells in order: see Taken
+	refreshOften      bool   // the waiter is second in a queue: refreshes like the first
+	lastPosition      int    // the furthest Cell.Position; negative: unknown
+	reason            Reason // of the last failed attempt
+	unconfirmedYields int    // cells that granted and have yet to answer the Yield
 
 	giveUpAt        time.Duration // when the attempt ends without the missing answers; 0: never
 	nextAttemptAt   time.Duration // in Waiting: the time of the next attempt
@@ -366,7 +363,7 @@ func (c *Cell) track(do Do, r Reply) {
 
 // call adds a call to the effects.
 func (m *Machine) call(c Call) {
-	c.Contends = m.contends
+	c.Contends = m.tries.contends
 	c.Shared = m.shared && c.Attempt == m.attempt && c.Successor == m.successor
 	c.Slot, c.Other = m.slotAt(int(c.Cell)), m.otherAt(c.Do, int(c.Cell))
 	m.fx.Calls = append(m.fx.Calls, c)

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 	"time"
-
-	"github.com/quorumlock/quorumlock"
 )
 
 const (
@@ -32,19 +30,9 @@ const (
 	// afterFailure is the average pause after an attempt without a quorum or with a late grant.
 	afterFailure = 100 * time.Millisecond
 
-	// betweenTries is the pause of a TryLock in which contenders yield. After eagerTries attempts
-	// it doubles with each, up to maxDoublings times: by then, most likely a node is down.
-	betweenTries = time.Millisecond
-	eagerTries   = 4
-	maxDoublings = 3
-
 	// eagerMoves is in how many attempts a waiter that finds its slot taken asks for another one at
 	// once. Later it waits for grace.
 	eagerMoves = 16
-
-	// maxTries limits the attempts of a TryLock after a NodeTimeout. Few attempts at distant nodes
-	// fit into one. A contender that gives up before the others yield leaves the lock to nobody.
-	maxTries = 8
 )
 
 // ErrDuplicate is the error of a cell on a server that was already asked at another address.
@@ -88,41 +76,7 @@ func (m *Machine) abandonAttempt(now Time, why Reason) {
 
 // isFinal reports whether no other attempt can help.
 func (m *Machine) isFinal(now Time) bool {
-	return m.reason == NotALock || m.cfg.Tries && (!m.undecided || !m.triesAgain(now))
-}
-
-// triesAgain reports whether an undecided TryLock may make another attempt: any number within a
-// NodeTimeout, and then up to maxTries in all until lastTry.
-func (m *Machine) triesAgain(now Time) bool {
-	spent := now.Since(m.began)
-	return spent <= m.cfg.NodeTimeout || m.attempt < maxTries && spent < 2*m.cfg.NodeTimeout
-}
-
-// lastTry returns when an attempt of a TryLock ends without the missing answers. The agreement on
-// its token may take one more NodeTimeout, so the call ends within three. It is 0 for a Lock, and
-// for the first attempt, which ends within one NodeTimeout anyway: most calls need no timer.
-func (m *Machine) lastTry() time.Duration {
-	if !m.cfg.Tries || m.attempt == 1 {
-		return 0
-	}
-	return m.began.Mono + 2*m.cfg.NodeTimeout
-}
-
-// undecide decides whether another attempt may help a TryLock, before the answers are forgotten.
-func (m *Machine) undecide() {
-	if !m.cfg.Tries {
-		return
-	}
-	var met quorumlock.Owner
-	var whole bool
-	m.undecided, met, whole = m.isUndecided()
-	// A quorum granted, but did not take the token.
-	m.undecided = m.undecided || m.phase == Agreeing && m.reason != TooLate
-	if met != m.lastHolder {
-		m.sameHolderCount = 0
-	}
-	m.lastHolder, m.contends = met, !whole
-	m.sameHolderCount++
+	return m.reason == NotALock || m.cfg.Tries && (!m.tries.undecided || !m.triesAgain(now))
 }
 
 func (m *Machine) yield(i int) {

@@ -38,7 +38,7 @@ var bugs = []mutation.Bug{
 	bug("the highest token is taken without a raise", "internal/core Machine.agree", "m.tallies().holds(saidYes)", "m.tallies().holds(maySayYes)", wire(800), core(20000)),
 	bug("a cell that grants late has no vote on the token", "internal/core Machine.join", "c.vote = m.vote(i)", "c.vote = No", core(40000)),
 	bug("the permits are counted at each node", "internal/core Machine.majoritySlot", "ok && slot != best", "ok && slot != best && best < 0", wire(2000)),
-	bug("a TryLock gives up in a split vote", "internal/core Machine.isFinal", "!m.undecided", "m.undecided", wire(4000), core(20000)),
+	bug("a TryLock gives up in a split vote", "internal/core Machine.isFinal", "!m.tries.undecided", "m.tries.undecided", wire(4000), core(20000)),
 	bug("an attempt that a refused connection has decided had no quorum", "internal/core Machine.factsOf", "votes || asked && !c.failed", "votes", core(4000)),
 	bug("nobody notices that one address leads to two servers", "internal/transport servers.judge", "server != witness", "false", wire(400)),
 

@@ -1,0 +1,159 @@
+package core
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+const (
+	// betweenTries is the pause of a TryLock in which contenders yield. After eagerTries attempts
+	// it doubles with each, up to maxDoublings times: by then, most likely a node is down.
+	betweenTries = time.Millisecond
+	eagerTries   = 4
+	maxDoublings = 3
+
+	// maxTries limits the attempts of a TryLock after a NodeTimeout. Few attempts at distant nodes
+	// fit into one. A contender that gives up before the others yield leaves the lock to nobody.
+	maxTries = 8
+)
+
+// tries is the state of a TryLock beside that of its attempts. It is not in a queue and nobody calls
+// it, so it decides from refusals alone whether another attempt may help.
+type tries struct {
+	undecided       bool             // nobody is certain to have the lock
+	contends        bool             // the last attempt met no owner of a whole member
+	lastHolder      quorumlock.Owner // the contender that isUndecided met last
+	sameHolderCount int              // consecutive attempts that met lastHolder
+	ownRefused      bool             // refused, and only for ended holds of this client
+}
+
+// triesAgain reports whether an undecided TryLock may make another attempt: any number within a
+// NodeTimeout, and then up to maxTries in all until lastTry.
+func (m *Machine) triesAgain(now Time) bool {
+	spent := now.Since(m.began)
+	return spent <= m.cfg.NodeTimeout || m.attempt < maxTries && spent < 2*m.cfg.NodeTimeout
+}
+
+// lastTry returns when an attempt of a TryLock ends without the missing answers. The agreement on
+// its token may take one more NodeTimeout, so the call ends within three. It is 0 for a Lock, and
+// for the first attempt, which ends within one NodeTimeout anyway: most calls need no timer.
+func (m *Machine) lastTry() time.Duration {
+	if !m.cfg.Tries || m.attempt == 1 {
+		return 0
+	}
+	return m.began.Mono + 2*m.cfg.NodeTimeout
+}
+
+// undecide decides whether another attempt may help a TryLock, before the answers are forgotten.
+func (m *Machine) undecide() {
+	if !m.cfg.Tries {
+		return
+	}
+	var met quorumlock.Owner
+	var whole bool
+	m.tries.undecided, met, whole = m.isUndecided()
+	// A quorum granted, but did not take the token.
+	m.tries.undecided = m.tries.undecided || m.phase == Agreeing && m.reason != TooLate
+	if met != m.tries.lastHolder {
+		m.tries.sameHolderCount = 0
+	}
+	m.tries.lastHolder, m.tries.contends = met, !whole
+	m.tries.sameHolderCount++
+}
+
+// isUnclear reports whether a refused TryLock waits for more answers: the holder, or the existence
+// of a quorum, is unknown.
+func (m *Machine) isUnclear() bool {
+	if !m.cfg.Tries {
+		return false
+	}
+	if m.unanswered() == 0 {
+		return false
+	}
+	why := m.refusal()
+	if why == HeldOrNone || why != NotALock && m.mayBeBoth() {
+		return true
+	}
+	if !m.looksAgain() {
+		return true
+	}
+	undecided, _, _ := m.isUndecided()
+	return undecided
+}
+
+// isUndecided reports whether a refused TryLock may be a split vote: no single contender has a
+// quorum. A hold of this client that has ended does not count: its release may be under way.
+//
+// An owner of a whole member, or of enough cells to block all others, may still be a contender that
+// lacks cells of this call. Its refusal is final in two cases: this call has no grant and no answer
+// is missing, or the same owner refuses again. Without a whole member that owner may be yielding,
+// so it has to be met three times.
+//
+// isUndecided also returns the owner that was met, and whether anybody has a whole member. If this
+// call has no grant, silent cells count as theirs for that.
+func (m *Machine) isUndecided() (is bool, met quorumlock.Owner, whole bool) {
+	if m.isElsewhere() || m.isSplit() && m.attempt < maxSplits {
+		return true, "", false
+	}
+	t := m.tallies()
+	silent := !t.some(hasWon)
+	whole = silent && t.holds(mayBeTheirs)
+	all, index := m.contenders()
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		if !c.Refused || c.Refusal.Free || c.Refusal.Ended {
+			continue
+		}
+		who := c.Refusal.holder()
+		their := &all[index[who]]
+		if !their.judged {
+			their.judged = true
+			m.mark(their.cells...)
+			wins, part, blocks, may := t.holds(isMarked), t.holds(isPartMarked), t.holds(isBlockMarked), t.holds(mayBeTheirs)
+			m.unmark(their.cells...)
+			whole = whole || part || silent && may
+			switch {
+			case wins:
+				return false, who, true
+			case who == "", !part && !blocks:
+			case who == m.tries.lastHolder && (part || m.tries.sameHolderCount > 1):
+				return false, who, whole
+			default:
+				their.met = true
+			}
+		}
+		if their.met {
+			met = who
+		}
+	}
+	grants := int(t.total[hasWon]) + m.unanswered() // certain and possible
+	return t.some(hasRefused) && (grants > 0 || met == ""), met, whole
+}
+
+// contender is an owner with cells that refused the attempt.
+type contender struct {
+	cells  []int32
+	judged bool
+	met    bool
+}
+
+// contenders returns all contenders, and the index of each owner.
+func (m *Machine) contenders() ([]contender, map[quorumlock.Owner]int) {
+	var all []contender
+	index := make(map[quorumlock.Owner]int)
+	for i := range m.Cells {
+		r := &m.Cells[i].Refusal
+		if !m.Cells[i].Refused || r.Free {
+			continue
+		}
+		n, known := index[r.holder()]
+		if !known {
+			n = len(all)
+			all = append(all, contender{})
+			index[r.holder()] = n
+		}
+		all[n].cells = append(all[n].cells, int32(i))
+	}
+	return all, index
+}
