@@ -145,5 +145,5 @@ func (t *watch) attached(p *process, l *quorumlock.Lease, s Step, from *hold, ta
 
 // passes reports whether a script passes the hold of an owner on, or to him.
 func (m *message) passes(who string) bool {
-	return m.script == "pass" && (who == base(m.argv[0]) || who == base(m.argv[1]))
+	return m.script == "transfer" && (who == base(m.argv[0]) || who == base(m.argv[1]))
 }

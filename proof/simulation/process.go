@@ -125,7 +125,7 @@ func (p *process) meet(m *message) {
 		p.name(m.argv[3], p.id+"place")
 	case "leave":
 		owner, waiter = "", m.argv[0]
-	case "pass":
+	case "transfer":
 		if other := base(m.argv[1]); m.argv[3] == "park" && p.names[other] == "" {
 			p.parked++
 			p.name(other, fmt.Sprintf("%sparked%d", p, p.parked))

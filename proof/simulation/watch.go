@@ -229,7 +229,7 @@ func (t *watch) after(n *node, m message, was state, reply string) {
 		ok = strings.HasPrefix(reply, ":") || strings.HasPrefix(reply, "*2\r\n:2") || strings.HasPrefix(reply, "*3\r\n:5") || strings.HasPrefix(reply, "*3\r\n:6")
 	case "raise", "renew", "downgrade":
 		ok = reply == ":1\r\n"
-	case "pass":
+	case "transfer":
 		attaches := m.argv[3] != "park" && m.argv[3] != "back"
 		ok = attaches && (strings.HasPrefix(reply, "*2\r\n:1") || strings.HasPrefix(reply, "*2\r\n:2"))
 	}
