@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -25,6 +26,8 @@ import (
 //   - If both lead to one server, and the other lane's connection to another, the address has moved
 //     on, after a restart or a failover. The other lane's connection and the subscriptions' are
 //     closed.
+//   - Before it moves on, and if the first connection has no witness, the lane connects once more.
+//     The address is at fault unless that connection and its witness lead to the same server.
 //   - If the address returns to a server that it left less than memory ago, the address is also at
 //     fault.
 //   - During a fault, calls make the lanes reconnect; at first the lanes also do by themselves. The
@@ -40,6 +43,9 @@ type servers struct {
 	latest string  // the server that the address led to last
 	former string  // the one before that
 	left   time.Time
+
+	doubtful  string // the server of the last connection, if another one must confirm it
+	doubtedAt time.Time
 
 	fault error     // the answer to every call; nil if there is none
 	shown time.Time // when the fault began
@@ -79,8 +85,11 @@ func (s *servers) barred() error {
 	return s.fault
 }
 
+// errDoubtful is the error of a connection to a new server that another one must confirm.
+var errDoubtful = errors.New("the address leads to a new server: one more connection must show that it leads to no other")
+
 // admit records a new connection of a lane, its server and the server of its witness. It returns an
-// error if the address is at fault. proving reports that the lane is to connect again without a
+// error if the address is at fault, and errDoubtful if the lane must connect once more. proving reports that the lane is to connect again without a
 // call: the fault may end with the next connections.
 func (s *servers) admit(lane int, conn net.Conn, server, witness string) (proving bool, err error) {
 	over, proving, err := s.judge(lane, conn, server, witness)
@@ -125,6 +134,21 @@ func (s *servers) judge(lane int, conn net.Conn, server, witness string) (over [
 	defer s.mu.Unlock()
 	now := time.Now()
 	s.mute = server == ""
+	before := s.doubtful
+	if s.doubtful = ""; now.Sub(s.doubtedAt) >= memory {
+		before = ""
+	}
+	switch {
+	case server == "" || s.fault != nil:
+	case before != "" && (witness == "" || witness == server):
+		witness = before
+	case server != s.latest && (s.latest != "" || witness == ""):
+		if witness != "" && witness != server {
+			break
+		}
+		s.doubtful, s.doubtedAt = server, now
+		return nil, false, errDoubtful
+	}
 	if server != "" && server == s.former && now.Sub(s.left) < memory {
 		witness = s.latest
 	}

@@ -134,6 +134,9 @@ func (l *lane) join(ctx context.Context) error {
 		_ = k.Close() // nothing was sent on it
 		k = nil
 	}
+	if errors.Is(err, errDoubtful) {
+		return l.join(ctx)
+	}
 	if !l.admitted(k, proves) {
 		_ = k.Close()
 		return l.ctx.Err()
