@@ -31,7 +31,7 @@ variables are ignored.`,
 func (c *demoCommand) Run(e *env) (err error) {
 	open := demo.Embedded
 	if c.Nodes != nil || c.NodesFile != nil {
-		urls, err := c.urls("demo")
+		urls, _, err := c.urls("demo")
 		if err != nil {
 			return err
 		}

@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -36,27 +40,59 @@ type connection struct {
 	TLSKey       string         `name:"tls-key" placeholder:"FILE" help:"For rediss://: the key of the certificate, as PEM."`
 }
 
-// urls returns the URLs of the nodes: from the flags, or else from the environment. Its errors do
-// not repeat URLs.
-func (s sources) urls(command string) (urls []string, err error) {
+// urls returns the URLs of the nodes, from the flags or else from the environment, and the file that
+// has them, if there is one. Its errors do not repeat URLs.
+func (s sources) urls(command string) (urls []string, file string, err error) {
 	switch {
 	case s.Nodes != nil && s.NodesFile != nil:
-		return nil, usageError(command + ": --nodes and --nodes-file are both given: use one of them")
+		return nil, "", usageError(command + ": --nodes and --nodes-file are both given: use one of them")
 	case s.Nodes != nil:
 		urls, err = options.SplitNodes("--nodes", *s.Nodes)
 	case s.NodesFile != nil:
-		urls, err = options.ReadNodes("--nodes-file", *s.NodesFile)
+		file = *s.NodesFile
+		urls, err = options.ReadNodes("--nodes-file", file)
 	default:
-		urls, _, err = options.NodesFromEnv()
+		var variable string
+		if urls, variable, err = options.NodesFromEnv(); variable == options.NodesFileVariable {
+			file = os.Getenv(variable)
+		}
 	}
 	if err != nil {
-		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
+		return nil, "", usageError(fmt.Sprintf("%s: %v", command, err))
 	}
 	if len(urls) == 0 {
-		return nil, usageError(fmt.Sprintf("%s: no nodes: give their URLs as --nodes redis://host:6379,redis://..., in a file as --nodes-file FILE, or in the environment as %s or %s",
+		return nil, "", usageError(fmt.Sprintf("%s: no nodes: give their URLs as --nodes redis://host:6379,redis://..., in a file as --nodes-file FILE, or in the environment as %s or %s",
 			command, options.NodesVariable, options.NodesFileVariable))
 	}
-	return urls, nil
+	return urls, file, nil
+}
+
+// reread returns the URL of a node without its credentials, and an option that reads them from the
+// file again for each connection, since they may change. While the file has none, the last ones
+// count. For a URL without credentials the option is nil.
+func reread(file, rawURL string) (string, node.Option) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.User == nil {
+		return rawURL, nil
+	}
+	var last atomic.Pointer[url.Userinfo]
+	last.Store(u.User)
+	u.User = nil
+	bare := u.String()
+	return bare, node.WithCredentials(func(context.Context) (name, password string, _ error) {
+		all, _ := options.ReadNodes(options.NodesFileVariable, file)
+		for _, other := range all {
+			if u, err := url.Parse(other); err == nil && u.User != nil {
+				user := u.User
+				if u.User = nil; u.String() == bare {
+					last.Store(user)
+					break
+				}
+			}
+		}
+		password, _ = last.Load().Password()
+		return last.Load().Username(), password, nil
+	})
 }
 
 // cluster is a client and its nodes.
@@ -70,7 +106,7 @@ type cluster struct {
 // dial returns a client of the nodes, without connecting to them yet. Its errors are mistakes on
 // the command line.
 func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, error) {
-	urls, err := c.urls(command)
+	urls, file, err := c.urls(command)
 	if err != nil {
 		return nil, err
 	}
@@ -88,15 +124,19 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 	if d := c.RestartGuard; d != nil {
 		lock = append(lock, quorumlock.WithRestartGuard(*d), quorumlock.WithTTL(min(max(*d, quorumlock.MinTTL), quorumlock.DefaultTTL)))
 	}
-	secure, err := c.tls()
-	if err != nil {
+	if _, err := c.tls(); err != nil {
 		return nil, usageError(fmt.Sprintf("%s: %v", command, err))
 	}
 	nodes := make([]*node.Node, len(urls))
 	for i, u := range urls {
-		own := opts
-		if secure != nil && strings.HasPrefix(u, "rediss://") {
-			own = append(own[:len(own):len(own)], node.WithTLSConfig(secure))
+		own := opts[:len(opts):len(opts)]
+		if strings.HasPrefix(u, "rediss://") && (c.TLSCA != "" || c.TLSCert != "") {
+			own = append(own, node.WithDialer(c.dialTLS))
+		}
+		if file != "" {
+			var credentials node.Option
+			u, credentials = reread(file, u)
+			own = append(own, credentials)
 		}
 		if nodes[i], err = node.Dial(u, own...); err != nil {
 			return nil, usageError(fmt.Sprintf("%s: node %d of %d: %v", command, i+1, len(urls), err))
@@ -113,11 +153,18 @@ func (c *connection) dial(command string, more ...quorumlock.Option) (*cluster, 
 	return &cluster{client, nodes, quorum, c.Prefix}, nil
 }
 
-// tls returns the TLS configuration from the flags, or nil.
-func (c *connection) tls() (*tls.Config, error) {
-	if c.TLSCA == "" && c.TLSCert == "" && c.TLSKey == "" {
-		return nil, nil
+// dialTLS connects with TLS. It reads the files of the flags for each connection, since certificates
+// are rotated.
+func (c *connection) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+	config, err := c.tls()
+	if err != nil {
+		return nil, err
 	}
+	return (&tls.Dialer{Config: config}).DialContext(ctx, network, addr)
+}
+
+// tls returns the TLS configuration from the flags.
+func (c *connection) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if c.TLSCA != "" {
 		pem, err := os.ReadFile(c.TLSCA)

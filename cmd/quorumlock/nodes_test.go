@@ -1,0 +1,87 @@
+package main
+
+import (
+	"crypto/tls"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/locktest"
+)
+
+// A long run outlives the rotation of its passwords and certificates: each connection reads the
+// files again. If they are gone for a moment, the last password counts.
+func TestEachConnectionReadsTheFilesAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	ca, key := locktest.Certificate(t, dir, "ca", nil, nil)
+	for _, name := range []string{"server", "one", "second"} {
+		locktest.Certificate(t, dir, name, ca, key)
+	}
+	pair, err := tls.LoadX509KeyPair(file("server.pem"), file("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := tls.NewListener(plain, &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert})
+	defer server.Close() //nolint:errcheck // nothing depends on it
+	came := make(chan string, 100)
+	go func() {
+		for {
+			conn, err := server.Accept()
+			if err != nil {
+				return
+			}
+			hello := make([]byte, 512)
+			n, _ := conn.Read(hello)
+			if m := regexp.MustCompile(`(?is)auth\r\n\$\d+\r\n(\w+)\r\n\$\d+\r\n(\w+)`).FindSubmatch(hello[:n]); m != nil {
+				came <- conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String() + " " + string(m[1]) + " " + string(m[2])
+			}
+			_ = conn.Close()
+		}
+	}()
+	write := func(password string) {
+		if err := os.WriteFile(file("nodes"), []byte("rediss://me:"+password+"@"+plain.Addr().String()+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	nodes := file("nodes")
+	cluster, err := (&connection{sources: sources{NodesFile: &nodes}, TLSCA: file("ca.pem"), TLSCert: file("one.pem"), TLSKey: file("one.key")}).dial("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close()
+	// A connection of the time before may still come.
+	connects := func(want string) {
+		t.Helper()
+		last := ""
+		for last != want {
+			_, _ = cluster.Mutex("x").TryLock(t.Context())
+			select {
+			case last = <-came:
+			case <-time.After(20 * time.Second):
+				t.Fatalf("the last connection came with certificate, user and password %q, want %q", last, want)
+			}
+		}
+	}
+	connects("3 me first")
+	write("second")
+	for _, kind := range []string{".pem", ".key"} {
+		if err := os.Rename(file("second"+kind), file("one"+kind)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	connects("6 me second")
+	if err := os.Remove(nodes); err != nil {
+		t.Fatal(err)
+	}
+	connects("6 me second")
+}
