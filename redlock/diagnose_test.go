@@ -64,15 +64,9 @@ func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
 				t.Errorf("%+v", n)
 			}
 		}
-		if rtt := h.Nodes[1].Status.RoundTrip; rtt != 10*time.Millisecond {
-			t.Errorf("a round trip of %v, want 10ms", rtt)
-		}
-		if off := h.Nodes[1].Status.ClockOffset; off != 0 {
-			t.Errorf("the delay is taken for a clock's offset of %v", off)
-		}
-		if off := h.Nodes[2].Status.ClockOffset; off != 300*time.Millisecond {
-			t.Errorf("a clock's offset of %v, want 300ms", off)
-		}
+		locktest.Equal(t, h.Nodes[1].Status.RoundTrip, 10*time.Millisecond, "the round trip")
+		locktest.Equal(t, h.Nodes[1].Status.ClockOffset, 0, "the offset of a slow node's clock")
+		locktest.Equal(t, h.Nodes[2].Status.ClockOffset, 300*time.Millisecond, "the offset of a clock")
 		locktest.Nothing(t, servers)
 	})
 }
@@ -230,8 +224,7 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		locktest.Each(servers, (*embedded.Server).Stall)
-		ctx, cancel := context.WithTimeout(t.Context(), 70*time.Millisecond)
-		defer cancel()
+		ctx := locktest.Within(t, 70*time.Millisecond)
 		began := time.Now()
 		_, err := c.Diagnose(ctx)
 		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
@@ -243,10 +236,111 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 
 func TestCheckOfAClosedClientSaysSo(t *testing.T) {
 	c, _ := locktest.Client(t, 3)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
+	locktest.Must(t, c.Close(), "Close")
+	locktest.Is(t, locktest.Err(c.Diagnose(t.Context())), quorumlock.ErrClosed, "Diagnose")
+}
+
+func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5, quorumlock.WithQuorum(4))
+		for down, want := range []int{1, 0, -1, -2} {
+			if down > 0 {
+				servers[down-1].Kill()
+			}
+			r, err := c.Ready(t.Context())
+			if r.MayFail() != want || r.Ready() != 5-down || r.Quorum != 4 {
+				t.Errorf("with %d down: %d may fail, %d are ready, quorum %d; want %d may fail", down, r.MayFail(), r.Ready(), r.Quorum, want)
+			}
+			if _, few := errors.AsType[*quorumlock.QuorumError](err); few != (want < 0) || (err != nil) != few {
+				t.Errorf("with %d down: error %v", down, err)
+			}
+			for i, n := range r.Nodes {
+				if n.Node != servers[i].Name || (n.Err != nil) != (i < down) {
+					t.Errorf("with %d down: node %d is %+v", down, i, n)
+				}
+			}
+		}
+	})
+}
+
+func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(s *embedded.Server)
+		opts  []quorumlock.Option
+		want  string
+	}{
+		"down":                   {(*embedded.Server).Kill, nil, "connection refused"},
+		"frozen":                 {(*embedded.Server).Stall, nil, "deadline exceeded"},
+		"a password is wanted":   {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, "NOAUTH"},
+		"out of memory":          {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil, "OOM"},
+		"a replica":              {refuse("READONLY You can't write against a read only replica."), nil, "READONLY"},
+		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			client, servers := locktest.Client(t, 3, c.opts...)
+			longUp()
+			if r, err := client.Ready(t.Context()); err != nil || r.MayFail() != 1 {
+				t.Fatalf("before: %+v, %v", r, err)
+			}
+			c.spoil(servers[1])
+			// The first call finds the connection of a restarted server dead.
+			_, _ = client.Ready(t.Context())
+			r, err := client.Ready(t.Context())
+			if err != nil || r.MayFail() != 0 {
+				t.Errorf("%+v, %v; want a quorum that has no node to spare", r, err)
+			}
+			if err := r.Nodes[1].Err; err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+			if _, ok := errors.AsType[*quorumlock.NodeError](r.Nodes[1].Err); !ok {
+				t.Errorf("%T is no NodeError", r.Nodes[1].Err)
+			}
+			servers[1].Refuse("")
+			servers[1].Resume()
+		})
 	}
-	if _, err := c.Diagnose(t.Context()); !errors.Is(err, quorumlock.ErrClosed) {
-		t.Errorf("%v, want ErrClosed", err)
-	}
+}
+
+// refuse makes a server refuse scripts with the error of a real server.
+func refuse(with string) func(*embedded.Server) {
+	return func(s *embedded.Server) { s.Refuse(with) }
+}
+
+func TestHealthyChangesNothing(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithPrefix("a:"))
+		for range 3 {
+			locktest.Must(t, locktest.Err(c.Ready(t.Context())), "Ready")
+		}
+		locktest.Nothing(t, servers)
+		const key = "quorumlock_queue:{a:quorumlock-ready}"
+		locktest.Must(t, servers[0].Redis.Set(key, "somebody's"), "Set")
+		locktest.OK(t, locktest.Err(c.Ready(t.Context())), "Ready")
+		if v, err := servers[0].Redis.Get(key); v != "somebody's" || err != nil {
+			t.Errorf("a key that was there is %q, %v now", v, err)
+		}
+		servers[0].Redis.Del(key)
+	})
+}
+
+func TestHealthyEndsWithItsContext(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3)
+		locktest.Each(servers, (*embedded.Server).Stall)
+		ctx := locktest.Within(t, 70*time.Millisecond)
+		began := time.Now()
+		r, err := c.Ready(ctx)
+		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || r.MayFail() != -2 {
+			t.Errorf("%+v, %v after %v, want the deadline after 70ms", r, err, took)
+		}
+		locktest.Each(servers, (*embedded.Server).Resume)
+	})
+}
+
+func TestHealthyRefusesWhatItCannotWorkWith(t *testing.T) {
+	c, _ := locktest.Client(t, 3)
+	var none context.Context
+	locktest.Is(t, locktest.Err(c.Ready(none)), quorumlock.ErrNilContext, "Ready")
+	locktest.Must(t, c.Close(), "Close")
+	locktest.Is(t, locktest.Err(c.Ready(t.Context())), quorumlock.ErrClosed, "Ready")
 }

@@ -6,12 +6,14 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	public "github.com/quorumlock/quorumlock/locktest"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // period is one of which Once keeps a minute.
@@ -58,9 +60,7 @@ func TestOnceRunsAJobOnceATick(t *testing.T) {
 						time.Sleep(time.Millisecond)
 						return nil
 					})
-					if err != nil {
-						t.Errorf("tick %d: %v", tick, err)
-					}
+					locktest.OK(t, err, "tick %d", tick)
 					mu.Lock()
 					defer mu.Unlock()
 					if ran {
@@ -192,8 +192,7 @@ func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 	} {
 		locktest.Run(t, tt.name, func(t *testing.T) {
 			runs := 0 // written by the holder
-			ctx, cancel := context.WithTimeout(t.Context(), 49*time.Hour-time.Second)
-			defer cancel()
+			ctx := locktest.Within(t, 49*time.Hour-time.Second)
 			lock := public.New("job")
 			var wg sync.WaitGroup
 			for _, late := range tt.late {
@@ -209,9 +208,7 @@ func TestOnceRunsOnceAnHourWithTickersOfAnHour(t *testing.T) {
 						// No process is exactly on time.
 						time.Sleep(time.Duration(rng.Int64N(int64(5 * time.Millisecond))))
 						_, err := quorumlock.Once(ctx, lock, time.Hour, func(context.Context) error { runs++; return nil }, tt.opts...)
-						if err != nil {
-							t.Error(err)
-						}
+						locktest.OK(t, err, "Once")
 					}
 				})
 			}
@@ -276,8 +273,7 @@ func TestStandbySaysWhyItEnds(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		lease := locktest.Lock(t, c.Mutex("job"))
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := locktest.Within(t, time.Second)
 		if ran, err := quorumlock.Once(ctx, c.Mutex("job"), time.Hour, never, standby); ran || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the ctx ended: %v, %v, want its error", ran, err)
 		}
@@ -302,9 +298,7 @@ func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 		}
 		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
 		time.Sleep(quorumlock.DefaultTTL)
-		if n := locktest.Holds(servers[:2], "job", "") + len(locktest.Keys(servers[0])); n != 0 {
-			t.Errorf("%d keys outlive their TTL", n)
-		}
+		locktest.Equal(t, locktest.Holds(servers[:2], "job", "")+len(locktest.Keys(servers[0])), 0, "keys outlive their TTL")
 		ran, err = quorumlock.Once(t.Context(), c.Mutex("job"), 0, func(ctx context.Context) error {
 			locktest.Each(servers, func(s *embedded.Server) { s.Restart(false) })
 			<-ctx.Done()
@@ -355,9 +349,7 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 					time.Sleep(time.Millisecond)
 					return nil
 				})
-				if err != nil {
-					t.Error(err)
-				}
+				locktest.OK(t, err, "Once")
 				return ran
 			}
 			began := time.Now()
@@ -372,9 +364,7 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 				}
 				time.Sleep(700 * time.Millisecond)
 			}
-			if len(runs) != 1 {
-				t.Errorf("%d runs within the period, want one", len(runs))
-			}
+			locktest.Equal(t, len(runs), 1, "runs within the period")
 			time.Sleep(2 * time.Second)
 			if !once() {
 				t.Error("it did not run in the next period")
@@ -383,5 +373,150 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 			locktest.Each(servers[:2], func(s *embedded.Server) { s.Delay(0) })
 			locktest.Nothing(t, servers)
 		})
+	}
+}
+
+// A process that waits longer than the lock is kept would run a job again that has succeeded.
+func TestOnceRefusesAStandbyThatOutlastsTheKeptTime(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, _ := locktest.Client(t, 3)
+		for every, opts := range map[time.Duration][]quorumlock.OnceOption{
+			24 * time.Hour: {quorumlock.KeepFor(time.Minute), quorumlock.Standby(time.Minute)},
+			time.Hour:      {quorumlock.Standby(54 * time.Minute)},
+			0:              {quorumlock.Standby(time.Second)},
+		} {
+			ran, err := quorumlock.Once(t.Context(), c.Mutex("x"), every, func(context.Context) error { return nil }, opts...)
+			if ran || !errors.Is(err, quorumlock.ErrMisuse) {
+				t.Errorf("period %v: ran %v, %v, want ErrMisuse", every, ran, err)
+			}
+		}
+	})
+}
+
+func TestDoReleasesAndTellsOfALoss(t *testing.T) {
+	broken := errors.New("broken")
+	for name, tt := range map[string]struct {
+		lose bool
+		err  error
+		want []error
+	}{
+		"done":                 {false, nil, nil},
+		"failed":               {false, broken, []error{broken}},
+		"lost":                 {true, nil, []error{quorumlock.ErrLost}},
+		"lost and then failed": {true, broken, []error{broken, quorumlock.ErrLost}},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5)
+			err := quorumlock.Do(t.Context(), c.Mutex("x"), func(ctx context.Context) error {
+				synctest.Wait()
+				if tt.lose {
+					locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
+					select {
+					case <-ctx.Done():
+					case <-time.After(time.Minute):
+					}
+					locktest.Is(t, context.Cause(ctx), quorumlock.ErrLost, "cause")
+				}
+				return tt.err
+			})
+			if len(tt.want) == 0 && err != nil {
+				t.Errorf("Do: %v, want no error", err)
+			}
+			for _, want := range tt.want {
+				locktest.Is(t, err, want, "Do")
+			}
+			if !tt.lose && errors.Is(err, quorumlock.ErrLost) {
+				t.Errorf("Do: %v, but nothing was lost", err)
+			}
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+func TestDoReleasesWhenTheFunctionPanics(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
+			_ = quorumlock.Do(t.Context(), c.Mutex("x"), func(context.Context) error { panic("fn") })
+		}()
+		locktest.Nothing(t, servers)
+	})
+}
+
+// Stopping notifies endless work of a Shutdown, which waits for it. The work keeps its lock.
+func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
+	type work = func(ctx context.Context) error
+	for name, run := range map[string]func(t *testing.T, c, other *redlock.Client, work work) error{
+		"Do": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			return quorumlock.Do(t.Context(), c.Mutex("x"), work)
+		},
+		"Once": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			_, err := quorumlock.Once(t.Context(), c.Mutex("x"), 0, work)
+			return err
+		},
+		"a reader": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			return quorumlock.Do(t.Context(), c.RWMutex("x").RLocker(), work)
+		},
+		"a MultiLock": func(t *testing.T, c, _ *redlock.Client, work work) error {
+			l := locktest.Multi(t, c.Mutex("x"), c.Semaphore("y", 2))
+			return quorumlock.Do(t.Context(), l, work)
+		},
+		"a lease of another client's around it": func(t *testing.T, c, other *redlock.Client, work work) error {
+			return quorumlock.Do(t.Context(), other.Mutex("outer"), func(ctx context.Context) error {
+				return quorumlock.Do(ctx, c.Mutex("x"), work)
+			})
+		},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3)
+			began, ended := make(chan struct{}), make(chan error, 1)
+			go func() {
+				ended <- run(t, clients[0], clients[1], func(ctx context.Context) error {
+					close(began)
+					<-quorumlock.Stopping(ctx)
+					time.Sleep(time.Minute) // the rest of the work
+					locktest.OK(t, context.Cause(ctx), "the context of the work ended")
+					locktest.Is(t, locktest.Err(clients[1].Mutex("x").TryLock(t.Context())), quorumlock.ErrHeld, "TryLock meanwhile")
+					return nil
+				})
+			}()
+			<-began
+			time.Sleep(time.Minute)
+			shut := time.Now()
+			locktest.OK(t, clients[0].Shutdown(t.Context()), "Shutdown")
+			locktest.Took(t, shut, time.Minute, time.Minute+time.Second, "Shutdown")
+			locktest.OK(t, <-ended, "the work")
+			locktest.Nothing(t, servers)
+		})
+	}
+}
+
+func TestStopping(t *testing.T) {
+	isClosed := func(ch <-chan struct{}) bool {
+		select {
+		case <-ch:
+			return true
+		default:
+			return false
+		}
+	}
+	var none context.Context
+	if quorumlock.Stopping(none) != nil || quorumlock.Stopping(t.Context()) != nil {
+		t.Error("a context without a lease has a channel")
+	}
+	c, _ := locktest.Client(t, 1)
+	lease := locktest.Lock(t, c.Mutex("x"))
+	if ch := quorumlock.Stopping(lease.Context()); ch == nil || isClosed(ch) {
+		t.Error("there is no channel, or it is closed")
+	}
+	locktest.Unlock(t, lease)
+	locktest.OK(t, c.Close(), "Close")
+	if !isClosed(quorumlock.Stopping(lease.Context())) {
+		t.Error("Close does not close the channel")
 	}
 }

@@ -1,9 +1,12 @@
 package hold
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 // Nodes whose grant is still on its way when Unlock begins release it when it comes. They count as
@@ -22,9 +26,7 @@ func TestUnlockCountsTheNodesThatAreYetToAnswer(t *testing.T) {
 		locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
 		lease := locktest.Lock(t, c.Mutex("x"))
 		servers[0].Kill()
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Errorf("Unlock with four of five nodes healthy: %v", err)
-		}
+		locktest.OK(t, lease.Unlock(t.Context()), "Unlock with four of five nodes healthy")
 		for i, s := range servers[1:] {
 			if left := locktest.Keys(s); len(left) > 0 && i < 2 {
 				t.Errorf("Unlock returned, and %s has %q", s.Name, left)
@@ -40,12 +42,8 @@ func TestUnlockAfterTheLongestTimeKeepsTheLock(t *testing.T) {
 		c, _ := locktest.Client(t, 3)
 		time.Sleep(time.Millisecond) // the clock does not stand at its beginning
 		lease := locktest.Lock(t, c.Mutex("x"))
-		if err := lease.UnlockAfter(t.Context(), math.MaxInt64); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Errorf("TryLock: %v, want ErrHeld", err)
-		}
+		locktest.Must(t, lease.UnlockAfter(t.Context(), math.MaxInt64), "UnlockAfter")
+		locktest.Is(t, locktest.Err(c.Mutex("x").TryLock(t.Context())), quorumlock.ErrHeld, "TryLock")
 	})
 }
 
@@ -62,9 +60,7 @@ func TestUnlockWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 		if q, ok := errors.AsType[*quorumlock.QuorumError](err); !ok || len(q.Nodes) < 2 {
 			t.Errorf("Unlock with two nodes of five healthy: %v, want a QuorumError that names them", err)
 		}
-		if took := time.Since(start); took > 500*time.Millisecond {
-			t.Errorf("Unlock took %v, want 500 ms, the node timeout, at most", took)
-		}
+		locktest.Took(t, start, 0, 500*time.Millisecond, "Unlock")
 		locktest.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(10 * time.Second)
 		locktest.Nothing(t, servers)
@@ -159,5 +155,252 @@ func TestTryLockIsNotRefusedByOnesOwnReleaseThatFailed(t *testing.T) {
 			servers[0].LoseReplies(0)
 			time.Sleep(2 * quorumlock.DefaultTTL)
 		}
+	})
+}
+
+func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 3)
+		lease := locktest.Lock(t, clients[0].Mutex("x"))
+		_, err := clients[1].Mutex("x").TryLock(t.Context())
+		held, ok := errors.AsType[*quorumlock.HeldError](err)
+		if !ok || !errors.Is(err, quorumlock.ErrHeld) || held.Name != "x" || held.Holder != lease.Owner() || held.TTL <= 9*time.Second || held.TTL > quorumlock.DefaultTTL || held.Position != 0 {
+			t.Errorf("TryLock: %#v, want one that names %s", err, lease.Owner())
+		}
+		_, err = clients[1].Mutex("x", quorumlock.WithWait(5*time.Second)).Lock(t.Context())
+		if held, ok = errors.AsType[*quorumlock.HeldError](err); !ok || held.Holder != lease.Owner() || held.Position != 1 {
+			t.Errorf("Lock: %#v, want the holder and the first position", err)
+		}
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A waiter that was refused by a quorum yields its grant elsewhere. Its ctx ends before the node
+// has confirmed the yield.
+func TestARefusalSaysWhoHoldsTheLockEvenIfTheCallerGoesDuringAYield(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		clients, servers := locktest.Fleet(t, 2, 3)
+		lease := locktest.Lock(t, clients[0].Mutex("x"))
+		servers[2].Redis.Del("x") // this node grants it to the waiter, as one of three
+		ctx, cancel := context.WithCancel(t.Context())
+		returned := make(chan struct{})
+		servers[2].Before(func(r embedded.Run) {
+			if r.Script == "release" {
+				cancel()
+				<-returned
+			}
+		})
+		_, err := clients[1].Mutex("x").Lock(ctx)
+		servers[2].Before(nil)
+		close(returned)
+		held, ok := errors.AsType[*quorumlock.HeldError](err)
+		if !ok || held.Holder != lease.Owner() || !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock: %v, want that it was cancelled, and who holds the lock", err)
+		}
+		synctest.Wait()
+		_ = lease.Unlock(t.Context())
+		locktest.Nothing(t, servers)
+	})
+}
+
+// A Lock that waits for a lease of its own process usually lacks that lease's context.
+func TestALockThatWaitsForItsOwnProcessSaysSo(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(time.Second))
+		other, _ := locktest.Another(t, servers, quorumlock.WithWait(time.Second))
+		locktest.MustLock(t, c.Mutex("x"))
+		for range 3 { // the others wait in the local queue, and ask no node
+			go c.Mutex("x").Lock(t.Context()) //nolint:errcheck // it waits in vain
+		}
+		synctest.Wait()
+		for name, tt := range map[string]struct {
+			lock quorumlock.Locker
+			own  bool
+		}{"the client that holds": {c.Mutex("x"), true}, "another client": {other.Mutex("x"), false}} {
+			for way, call := range map[string]func(context.Context) (*quorumlock.Lease, error){"TryLock": tt.lock.TryLock, "Lock": tt.lock.Lock} {
+				_, err := call(t.Context())
+				held, ok := errors.AsType[*quorumlock.HeldError](err)
+				says := err != nil && strings.Contains(err.Error(), "held by this process") && strings.Contains(err.Error(), "pass the lease's context")
+				if !ok || held.Own != tt.own || says != tt.own || strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s of %s: %v, want one line that says whether it is held by this process", way, name, err)
+				}
+			}
+		}
+	})
+}
+
+// An exhausted time budget is 0 or negative. It means "no wait", not "for ever".
+func TestNoTimeToWaitIsNoWaiting(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before       func(t *testing.T, c *redlock.Client, servers []*embedded.Server)
+		want         func(error) bool // nil: a lease
+		waitingHelps bool
+	}{
+		"free": {func(*testing.T, *redlock.Client, []*embedded.Server) {}, nil, false},
+		"held": {func(t *testing.T, c *redlock.Client, _ []*embedded.Server) { locktest.Lock(t, c.Mutex("x")) },
+			func(err error) bool { return errors.Is(err, quorumlock.ErrHeld) }, true},
+		"no quorum": {func(_ *testing.T, _ *redlock.Client, servers []*embedded.Server) { locktest.Kill(servers[:2]...) },
+			func(err error) bool { _, few := errors.AsType[*quorumlock.QuorumError](err); return few }, true},
+		"no lock": {func(t *testing.T, _ *redlock.Client, servers []*embedded.Server) {
+			locktest.Each(servers, func(s *embedded.Server) { _ = s.Redis.Set("x", "a string") })
+		}, func(err error) bool { return errors.Is(err, quorumlock.ErrNotALock) }, false},
+	} {
+		for _, limit := range []time.Duration{0, -time.Second} {
+			locktest.Run(t, name+", "+limit.String(), func(t *testing.T) {
+				c, servers := locktest.Client(t, 3)
+				tt.before(t, c, servers)
+				other, _ := locktest.Another(t, servers)
+				m := other.Mutex("x", quorumlock.WithWait(limit))
+				began := time.Now()
+				lease, err := m.Lock(t.Context())
+				locktest.Took(t, began, 0, 3*500*time.Millisecond, "Lock")
+				if tt.want == nil {
+					locktest.Must(t, err, "Lock")
+					locktest.Unlock(t, lease)
+					return
+				}
+				if !tt.want(err) || errors.Is(err, context.DeadlineExceeded) != tt.waitingHelps {
+					t.Errorf("Lock: %v, with DeadlineExceeded: %v", err, tt.waitingHelps)
+				}
+				if _, err := m.TryLock(t.Context()); err == nil || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("TryLock: %v, want an error other than DeadlineExceeded", err)
+				}
+			})
+		}
+	}
+}
+
+func TestNoTimeToWaitForALatch(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, quorumlock.WithWait(0))
+		l := c.Latch("x", 2)
+		began := time.Now()
+		locktest.OK(t, l.Done(t.Context(), "a"), "Done")
+		locktest.Is(t, l.Wait(t.Context()), context.DeadlineExceeded, "Wait for a latch that is not open")
+		locktest.Done(t, l, "b")
+		locktest.OK(t, l.Wait(t.Context()), "Wait for a latch that is open")
+		locktest.Kill(servers...)
+		locktest.Is(t, c.Latch("y", 2).Done(t.Context(), "a"), context.DeadlineExceeded, "Done without a quorum")
+		locktest.Took(t, began, 0, 5*time.Second, "they")
+	})
+}
+
+// situation is the state that a cancelled call finds.
+type situation struct {
+	name    string
+	prepare func(t *testing.T, servers []*embedded.Server)
+	cleanup func(servers []*embedded.Server)
+	held    bool // by somebody else: the call waits
+}
+
+var situations = []situation{
+	{name: "free"},
+	{name: "counters apart", prepare: func(t *testing.T, servers []*embedded.Server) {
+		locktest.SetCounters(t, servers, "x", locktest.Ahead(10), locktest.Ahead(20), locktest.Ahead(30), locktest.Ahead(40), locktest.Ahead(50))
+	}},
+	{name: "minority dead",
+		prepare: func(_ *testing.T, servers []*embedded.Server) { locktest.Each(servers[:2], (*embedded.Server).Kill) },
+		cleanup: func(servers []*embedded.Server) {
+			locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+		}},
+	{name: "majority dead",
+		prepare: func(_ *testing.T, servers []*embedded.Server) { locktest.Each(servers[:3], (*embedded.Server).Kill) },
+		cleanup: func(servers []*embedded.Server) {
+			locktest.Each(servers[:3], func(s *embedded.Server) { s.Restart(true) })
+		}},
+	{name: "held", held: true},
+}
+
+// A call whose context is cancelled, before or after any script at any node, leaves nothing behind.
+func TestContextCancelledAtEveryPointLeavesNothing(t *testing.T) {
+	for _, in := range situations {
+		locktest.Run(t, in.name, func(t *testing.T) {
+			c, servers := locktest.Client(t, 5)
+			other, _ := locktest.Another(t, servers)
+			locktest.Warm(t, c)
+			for point := 1; ; point++ {
+				var count atomic.Int64
+				reached := cancelOnce(t, c, other, servers, in, func(cancel func()) {
+					at := func(embedded.Run) {
+						if count.Add(1) == int64(point) {
+							cancel()
+						}
+					}
+					locktest.Each(servers, func(s *embedded.Server) { s.Before(at); s.After(at) })
+				})
+				if !reached || t.Failed() {
+					if point < 6 {
+						t.Errorf("only %d points were reached", point-1)
+					}
+					t.Logf("%d points", point-1)
+					return
+				}
+				if point == locktest.Thorough(25, 10) { // it goes round in the same circle
+					return
+				}
+			}
+		})
+	}
+}
+
+// cancelOnce calls Lock in a situation, with a context that arm arranges to be cancelled, and
+// checks the remains. It reports whether the context was cancelled before Lock returned on its own.
+func cancelOnce(t *testing.T, c, other *redlock.Client, servers []*embedded.Server, in situation, arm func(cancel func())) bool {
+	t.Helper()
+	var holder *quorumlock.Lease
+	if in.held {
+		holder = locktest.Lock(t, other.Mutex("x"))
+	}
+	if in.prepare != nil {
+		in.prepare(t, servers)
+	}
+	const limit = 700 * time.Millisecond // a waiter has refreshed its place by then
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	giveUp := time.AfterFunc(limit, cancel) // in those situations where Lock waits
+	defer giveUp.Stop()
+	began := time.Now()
+	arm(cancel)
+	lease, err := c.Mutex("x").Lock(ctx)
+	cancelled := ctx.Err() != nil && time.Since(began) < limit
+	locktest.Each(servers, func(s *embedded.Server) { s.Before(nil); s.After(nil) })
+	switch {
+	case err == nil:
+		// The context may be cancelled as Lock returns: the caller has the lease, and unlocks.
+		locktest.OK(t, lease.Unlock(ctx), "Unlock")
+	case !errors.Is(err, context.Canceled):
+		t.Errorf("Lock: %v, want context.Canceled", err)
+	}
+	if holder != nil {
+		time.Sleep(time.Second)
+		locktest.Held(t, holder)
+		if n := locktest.Holds(servers, "x", holder.Owner()); n < 3 {
+			t.Errorf("%d nodes have the lock as its holder's", n)
+		}
+		locktest.NoGoroutines(t)
+		locktest.Unlock(t, holder)
+	}
+	if in.cleanup != nil {
+		time.Sleep(time.Second)
+		in.cleanup(servers)
+	}
+	locktest.Nothing(t, servers)
+	return cancelled
+}
+
+// Extend gives up with its own context, and the lease does not.
+func TestExtendCancelledKeepsTheLease(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 5)
+		lease := locktest.Lock(t, c.Mutex("x"))
+		locktest.Each(servers, (*embedded.Server).Stall)
+		ctx := locktest.Within(t, 100*time.Millisecond)
+		locktest.Is(t, lease.Extend(ctx), context.DeadlineExceeded, "Extend")
+		locktest.Each(servers, (*embedded.Server).Resume)
+		time.Sleep(2 * quorumlock.DefaultTTL)
+		locktest.Held(t, lease)
+		locktest.Unlock(t, lease)
+		locktest.Nothing(t, servers)
 	})
 }

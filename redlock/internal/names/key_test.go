@@ -309,8 +309,7 @@ func TestALatchOfAnotherNumberIsAMismatch(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
 		c, paths := locktest.Another(t, servers)
 		locktest.Kill(paths[1:]...)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := locktest.Within(t, time.Second)
 		if err := c.Latch("x", 5).Done(ctx, "a"); err == nil {
 			t.Error("Done at one node of three succeeds")
 		}
