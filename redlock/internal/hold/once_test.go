@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
@@ -390,61 +389,6 @@ func TestOnceRefusesAStandbyThatOutlastsTheKeptTime(t *testing.T) {
 				t.Errorf("period %v: ran %v, %v, want ErrMisuse", every, ran, err)
 			}
 		}
-	})
-}
-
-func TestDoReleasesAndTellsOfALoss(t *testing.T) {
-	broken := errors.New("broken")
-	for name, tt := range map[string]struct {
-		lose bool
-		err  error
-		want []error
-	}{
-		"done":                 {false, nil, nil},
-		"failed":               {false, broken, []error{broken}},
-		"lost":                 {true, nil, []error{quorumlock.ErrLost}},
-		"lost and then failed": {true, broken, []error{broken, quorumlock.ErrLost}},
-	} {
-		locktest.Run(t, name, func(t *testing.T) {
-			c, servers := locktest.Client(t, 5)
-			err := quorumlock.Do(t.Context(), c.Mutex("x"), func(ctx context.Context) error {
-				synctest.Wait()
-				if tt.lose {
-					locktest.Each(servers, func(s *embedded.Server) { s.Redis.Del("x") })
-					select {
-					case <-ctx.Done():
-					case <-time.After(time.Minute):
-					}
-					locktest.Is(t, context.Cause(ctx), quorumlock.ErrLost, "cause")
-				}
-				return tt.err
-			})
-			if len(tt.want) == 0 && err != nil {
-				t.Errorf("Do: %v, want no error", err)
-			}
-			for _, want := range tt.want {
-				locktest.Is(t, err, want, "Do")
-			}
-			if !tt.lose && errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("Do: %v, but nothing was lost", err)
-			}
-			locktest.Nothing(t, servers)
-		})
-	}
-}
-
-func TestDoReleasesWhenTheFunctionPanics(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
-		func() {
-			defer func() {
-				if recover() == nil {
-					t.Error("the panic was swallowed")
-				}
-			}()
-			_ = quorumlock.Do(t.Context(), c.Mutex("x"), func(context.Context) error { panic("fn") })
-		}()
-		locktest.Nothing(t, servers)
 	})
 }
 

@@ -137,50 +137,6 @@ func TestTheNodesCountTogether(t *testing.T) {
 	})
 }
 
-// An id at only one node is not done: its Done has not returned nil. A caller that sees it writes
-// it to a quorum before it counts.
-func TestAnIDThatIsToldIsAtAQuorum(t *testing.T) {
-	for what, tell := range map[string]func(t *testing.T, l locktest.Latch){
-		"Count": func(t *testing.T, l locktest.Latch) { locktest.Counts(t, l, 1) },
-		"Wait":  func(t *testing.T, l locktest.Latch) { locktest.Open(t, l) },
-		"Done":  func(t *testing.T, l locktest.Latch) { locktest.Done(t, l, "b") },
-	} {
-		locktest.Run(t, what, func(t *testing.T) {
-			servers, _ := locktest.Nodes(t, 3)
-			c, paths := locktest.Another(t, servers)
-			locktest.Kill(paths[1:]...)
-			ctx := locktest.Within(t, time.Second)
-			err := c.Latch("x", 1).Done(ctx, "a")
-			if _, few := errors.AsType[*quorumlock.QuorumError](err); !few || !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("Done at one node of three: %v, want DeadlineExceeded and a QuorumError", err)
-			}
-			d, ways := locktest.Another(t, servers)
-			ways[2].Kill()
-			tell(t, d.Latch("x", 1))
-			synctest.Wait()
-			servers[0].Kill()
-			e, _ := locktest.Another(t, servers)
-			locktest.Open(t, e.Latch("x", 1))
-		})
-	}
-}
-
-// A Wait that was cut short leaves a latch without ids at one node. A Count that sees it does not
-// count as the memory of a quorum.
-func TestACountOfALatchThatAMinorityHasIsNoMemoryOfIt(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		other, paths := locktest.Another(t, servers)
-		locktest.Kill(paths[1:]...)
-		locktest.Closed(t, other.Latch("x", 2))
-		l := c.Latch("x", 2)
-		locktest.Counts(t, l, 0)
-		locktest.Kill(servers[0])
-		locktest.Done(t, l, "1")
-		locktest.Counts(t, l, 1)
-	})
-}
-
 // While the nodes agree, Done costs one round trip, however many ids there are, even in a process
 // that has not seen the latch.
 func TestADoneTakesOneRoundWhileTheNodesAgree(t *testing.T) {

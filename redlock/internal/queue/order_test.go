@@ -1,106 +1,20 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/locktest"
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
-	"github.com/quorumlock/quorumlock/internal/transport"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestMain(m *testing.M) { locktest.Main(m) }
-
-func TestOneProcessHasThreeEntriesAtMost(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 3, 5)
-		holder := locktest.MustLock(t, clients[0].Mutex("x"))
-		var crowd, other []int
-		var order atomic.Int64
-		var wg sync.WaitGroup
-		for range 20 {
-			wg.Go(func() {
-				lease := locktest.MustLock(t, clients[1].Mutex("x"))
-				crowd = append(crowd, int(order.Add(1)))
-				time.Sleep(time.Millisecond) // for the next of the crowd to be queued
-				locktest.MustUnlock(t, lease)
-			})
-		}
-		time.Sleep(time.Millisecond)
-		wg.Go(func() {
-			lease := locktest.MustLock(t, clients[2].Mutex("x"))
-			other = append(other, int(order.Add(1)))
-			locktest.MustUnlock(t, lease)
-		})
-		// A refresh: callers of one instant may not all be counted at first.
-		time.Sleep(time.Second)
-		in, err := clients[0].Inspect(t.Context(), "x")
-		locktest.Must(t, err, "Inspect")
-		for _, n := range in.Nodes {
-			locktest.Equal(t, n.State.Waiting, 4, "callers in the queue at %s", n.Node)
-		}
-		callers := 0
-		for _, w := range in.State.Queue {
-			callers += w.Callers
-		}
-		locktest.Equal(t, callers, 21, "callers that the queue stands for")
-		locktest.MustUnlock(t, holder)
-		wg.Wait()
-		locktest.Equal(t, other[0], 21, "the place of the single caller, which called last")
-		locktest.Equal(t, len(crowd), 20, "callers of the crowd that were served")
-		locktest.NoLocks(t, servers)
-	})
-}
-
-func TestTryLockLeavesNothingAndPassesNobody(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 2, 5)
-		m := clients[0].Mutex("x")
-		holder := locktest.MustLock(t, m)
-		time.Sleep(time.Millisecond) // the last nodes have granted, too
-		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Fatalf("TryLock of a held lock: %v, want ErrHeld", err)
-		}
-		time.Sleep(10 * time.Millisecond)
-		for _, s := range servers {
-			if keys := locktest.Keys(s); len(keys) != 1 {
-				t.Errorf("TryLock left %q", keys)
-			}
-		}
-		standIn(t, servers, "x", time.Now())
-		locktest.MustUnlock(t, holder)
-		if _, err := clients[1].Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
-			t.Fatalf("TryLock of a free lock with somebody first in the queue: %v, want ErrHeld", err)
-		}
-		time.Sleep(1001 * time.Millisecond) // the first in the queue has missed its turn
-		lease, err := clients[1].Mutex("x").TryLock(t.Context())
-		locktest.Must(t, err, "TryLock when the turn of the first in the queue has passed")
-		locktest.MustUnlock(t, lease)
-		locktest.NoLocks(t, servers)
-	})
-}
-
-// standIn queues a waiter at every server that never comes when it is called.
-func standIn(t *testing.T, servers []*embedded.Server, name string, ticket time.Time) {
-	t.Helper()
-	for _, s := range servers {
-		n, err := s.Node()
-		locktest.Must(t, err, "Node")
-		p := wire.Entry{Waiter: "gone:1", Ticket: ticket.UnixMicro(), TTL: 2 * time.Second}
-		if r := transport.Of(n).Send(t.Context(), wire.AcquireInTurn(name, "gone:2", time.Second, 1, p))[0]; r.Err != nil {
-			t.Fatal(r.Err)
-		}
-		locktest.OK(t, n.Close(), "Close")
-	}
-}
 
 // The queue costs no subscription to callers that need not wait.
 func TestUncontendedLockSubscribesToNothing(t *testing.T) {
