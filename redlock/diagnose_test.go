@@ -47,8 +47,7 @@ func finds(t *testing.T, h redlock.Report, want ...redlock.Finding) {
 }
 
 func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		time.Sleep(90 * time.Second)
 		servers[1].Delay(5 * time.Millisecond)
 		servers[2].TellTime(300 * time.Millisecond)
@@ -67,64 +66,60 @@ func TestHealthyNodesAreReportedWithoutFindings(t *testing.T) {
 		locktest.Equal(t, h.Nodes[1].Status.RoundTrip, 10*time.Millisecond, "the round trip")
 		locktest.Equal(t, h.Nodes[1].Status.ClockOffset, 0, "the offset of a slow node's clock")
 		locktest.Equal(t, h.Nodes[2].Status.ClockOffset, 300*time.Millisecond, "the offset of a clock")
-		locktest.Nothing(t, servers)
 	})
 }
 
 func TestWhatIsWrongWithANodeIsFound(t *testing.T) {
+	found := func(kind redlock.Kind, severity redlock.Severity, problem, fix string) []redlock.Finding {
+		return []redlock.Finding{{Kind: kind, Severity: severity, Problem: problem, Fix: fix}}
+	}
+	const moved = "MOVED 7 10.0.0.9:6379"
+	shard := func(mode map[string]string) func(s *embedded.Server) {
+		return func(s *embedded.Server) {
+			for setting, value := range mode {
+				s.Configure(setting, value)
+			}
+			s.Refuse(moved)
+		}
+	}
+	with := func(setting, value string) func(s *embedded.Server) {
+		return func(s *embedded.Server) { s.Configure(setting, value) }
+	}
+	guard := []quorumlock.Option{guarded}
 	for name, c := range map[string]struct {
 		spoil func(s *embedded.Server)
 		opts  []quorumlock.Option
 		want  []redlock.Finding
 	}{
-		"down": {func(s *embedded.Server) { s.Kill() }, nil,
-			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "connection refused"}}},
-		"frozen": {func(s *embedded.Server) { s.Stall() }, nil,
-			[]redlock.Finding{{Kind: redlock.Unreachable, Severity: redlock.Warning, Problem: "deadline exceeded"}}},
-		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "NOAUTH", Fix: "user and password"}}},
-		"a shard of a cluster": {func(s *embedded.Server) { s.Configure("redis_mode", "cluster"); s.Refuse("MOVED 7 10.0.0.9:6379") }, nil,
-			[]redlock.Finding{{Kind: redlock.Shard, Severity: redlock.Failure, Problem: "one server of a Redis cluster", Fix: "stand alone"}}},
-		"a shard of a Valkey cluster": {func(s *embedded.Server) {
-			s.Configure("redis_mode", "")
-			s.Configure("server_mode", "cluster")
-			s.Refuse("MOVED 7 10.0.0.9:6379")
-		}, nil,
-			[]redlock.Finding{{Kind: redlock.Shard, Severity: redlock.Failure, Problem: "one server of a Redis cluster", Fix: "stand alone"}}},
-		"a shard that tells nothing": {refuse("MOVED 7 10.0.0.9:6379"), nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "MOVED 7", Fix: "stand alone"}}},
-		"out of memory": {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "refuses a lock: OOM", Fix: "maxmemory"}}},
-		"unknown words": {refuse("EXTRA who knows"), nil,
-			[]redlock.Finding{{Kind: redlock.Refuses, Severity: redlock.Warning, Problem: "refuses a lock: EXTRA who knows", Fix: "log"}}},
-		"a replica": {func(s *embedded.Server) { s.Configure("role", "slave") }, nil,
-			[]redlock.Finding{{Kind: redlock.NotMaster, Severity: redlock.Failure, Problem: "is a replica"}}},
-		"old": {func(s *embedded.Server) { s.Configure("version", "4.0.14") }, nil,
-			[]redlock.Finding{{Kind: redlock.TooOld, Severity: redlock.Failure, Problem: "4.0.14"}}},
+		"down":                 {(*embedded.Server).Kill, nil, found(redlock.Unreachable, redlock.Warning, "connection refused", "")},
+		"frozen":               {(*embedded.Server).Stall, nil, found(redlock.Unreachable, redlock.Warning, "deadline exceeded", "")},
+		"a password is wanted": {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, found(redlock.Refuses, redlock.Warning, "NOAUTH", "user and password")},
+		"a shard of a cluster": {shard(map[string]string{"redis_mode": "cluster"}), nil,
+			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone")},
+		"a shard of a Valkey cluster": {shard(map[string]string{"redis_mode": "", "server_mode": "cluster"}), nil,
+			found(redlock.Shard, redlock.Failure, "one server of a Redis cluster", "stand alone")},
+		"a shard that tells nothing": {refuse(moved), nil, found(redlock.Refuses, redlock.Warning, "MOVED 7", "stand alone")},
+		"out of memory":              {refuse(outOfMemory), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: OOM", "maxmemory")},
+		"unknown words":              {refuse("EXTRA who knows"), nil, found(redlock.Refuses, redlock.Warning, "refuses a lock: EXTRA who knows", "log")},
+		"a replica":                  {with("role", "slave"), nil, found(redlock.NotMaster, redlock.Failure, "is a replica", "")},
+		"old":                        {with("version", "4.0.14"), nil, found(redlock.TooOld, redlock.Failure, "4.0.14", "")},
 		"it evicts": {func(s *embedded.Server) {
 			s.Configure("maxmemory", "1000000")
 			s.Configure("maxmemory-policy", "volatile-ttl")
-		}, nil, []redlock.Finding{{Kind: redlock.Evicts, Severity: redlock.Failure, Problem: "volatile-ttl"}}},
-		"it would evict, but has no limit": {func(s *embedded.Server) { s.Configure("maxmemory-policy", "allkeys-lru") }, nil, nil},
-		"no append-only file": {func(s *embedded.Server) { s.Configure("appendonly", "no") }, nil,
-			[]redlock.Finding{{Kind: redlock.Forgets, Severity: redlock.Warning, Problem: "no append-only file"}}},
-		"no append-only file, guarded": {func(s *embedded.Server) { s.Configure("appendonly", "no") }, []quorumlock.Option{guarded}, nil},
-		"everysec": {func(s *embedded.Server) { s.Configure("appendfsync", "everysec") }, nil,
-			[]redlock.Finding{{Kind: redlock.Forgets, Severity: redlock.Warning, Problem: "everysec"}}},
-		"everysec, guarded": {func(s *embedded.Server) { s.Configure("appendfsync", "everysec") }, []quorumlock.Option{guarded}, nil},
-		"in quarantine": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded},
-			[]redlock.Finding{{Kind: redlock.Quarantined, Severity: redlock.Advice, Problem: "started lately"}}},
-		"a clock ahead": {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil,
-			[]redlock.Finding{{Kind: redlock.ClockApart, Severity: redlock.Warning, Problem: "1m0s ahead of"}}},
-		"a clock behind": {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil,
-			[]redlock.Finding{{Kind: redlock.ClockApart, Severity: redlock.Warning, Problem: "1h0m0s behind"}}},
-		"CONFIG denied": {func(s *embedded.Server) { s.Deny("config") }, nil,
-			[]redlock.Finding{{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
-		"INFO denied": {func(s *embedded.Server) { s.Deny("info") }, nil,
-			[]redlock.Finding{{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
-		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, []quorumlock.Option{guarded}, []redlock.Finding{
-			{Kind: redlock.Quarantined, Severity: redlock.Failure, Problem: "does not tell its uptime"},
-			{Kind: redlock.Untold, Severity: redlock.Advice, Problem: "NOPERM"}}},
+		}, nil,
+			found(redlock.Evicts, redlock.Failure, "volatile-ttl", "")},
+		"it would evict, but has no limit": {with("maxmemory-policy", "allkeys-lru"), nil, nil},
+		"no append-only file":              {with("appendonly", "no"), nil, found(redlock.Forgets, redlock.Warning, "no append-only file", "")},
+		"no append-only file, guarded":     {with("appendonly", "no"), guard, nil},
+		"everysec":                         {with("appendfsync", "everysec"), nil, found(redlock.Forgets, redlock.Warning, "everysec", "")},
+		"everysec, guarded":                {with("appendfsync", "everysec"), guard, nil},
+		"in quarantine":                    {func(s *embedded.Server) { s.Restart(true) }, guard, found(redlock.Quarantined, redlock.Advice, "started lately", "")},
+		"a clock ahead":                    {func(s *embedded.Server) { s.TellTime(time.Minute) }, nil, found(redlock.ClockApart, redlock.Warning, "1m0s ahead of", "")},
+		"a clock behind":                   {func(s *embedded.Server) { s.TellTime(-time.Hour) }, nil, found(redlock.ClockApart, redlock.Warning, "1h0m0s behind", "")},
+		"CONFIG denied":                    {func(s *embedded.Server) { s.Deny("config") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", "")},
+		"INFO denied":                      {func(s *embedded.Server) { s.Deny("info") }, nil, found(redlock.Untold, redlock.Advice, "NOPERM", "")},
+		"INFO denied, guarded": {func(s *embedded.Server) { s.Deny("info") }, guard, append(
+			found(redlock.Quarantined, redlock.Failure, "does not tell its uptime", ""), found(redlock.Untold, redlock.Advice, "NOPERM", "")...)},
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			client, servers := locktest.Client(t, 3, c.opts...)
@@ -220,24 +215,23 @@ func TestOneNodeIsAdvisedAgainst(t *testing.T) {
 	})
 }
 
-func TestCheckEndsWithItsContext(t *testing.T) {
+func TestDiagnoseAndReadyEndWithTheirContext(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		locktest.Each(servers, (*embedded.Server).Stall)
-		ctx := locktest.Within(t, 70*time.Millisecond)
-		began := time.Now()
-		_, err := c.Diagnose(ctx)
-		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v after %v, want the deadline after 70ms", err, took)
+		ends := func(what string, call func(ctx context.Context) error) {
+			began := time.Now()
+			locktest.Is(t, call(locktest.Within(t, 70*time.Millisecond)), context.DeadlineExceeded, "%s", what)
+			locktest.Took(t, began, 70*time.Millisecond, 70*time.Millisecond, "%s", what)
 		}
+		ends("Diagnose", func(ctx context.Context) error { return locktest.Err(c.Diagnose(ctx)) })
+		ends("Ready", func(ctx context.Context) error {
+			r, err := c.Ready(ctx)
+			locktest.Equal(t, r.MayFail(), -2, "nodes that may fail")
+			return err
+		})
 		locktest.Each(servers, (*embedded.Server).Resume)
 	})
-}
-
-func TestCheckOfAClosedClientSaysSo(t *testing.T) {
-	c, _ := locktest.Client(t, 3)
-	locktest.Must(t, c.Close(), "Close")
-	locktest.Is(t, locktest.Err(c.Diagnose(t.Context())), quorumlock.ErrClosed, "Diagnose")
 }
 
 func TestHealthySaysHowManyMoreNodesMayFail(t *testing.T) {
@@ -272,7 +266,7 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 		"down":                   {(*embedded.Server).Kill, nil, "connection refused"},
 		"frozen":                 {(*embedded.Server).Stall, nil, "deadline exceeded"},
 		"a password is wanted":   {func(s *embedded.Server) { s.Redis.RequireAuth("s3cret") }, nil, "NOAUTH"},
-		"out of memory":          {refuse("OOM command not allowed when used memory > 'maxmemory'."), nil, "OOM"},
+		"out of memory":          {refuse(outOfMemory), nil, "OOM"},
 		"a replica":              {refuse("READONLY You can't write against a read only replica."), nil, "READONLY"},
 		"restarted, and guarded": {func(s *embedded.Server) { s.Restart(true) }, []quorumlock.Option{guarded}, quorumlock.ErrQuarantined.Error()[len("quorumlock: "):]},
 	} {
@@ -301,6 +295,8 @@ func TestHealthyNoticesANodeThatWouldNotGrant(t *testing.T) {
 	}
 }
 
+const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."
+
 // refuse makes a server refuse scripts with the error of a real server.
 func refuse(with string) func(*embedded.Server) {
 	return func(s *embedded.Server) { s.Refuse(with) }
@@ -323,24 +319,11 @@ func TestHealthyChangesNothing(t *testing.T) {
 	})
 }
 
-func TestHealthyEndsWithItsContext(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		locktest.Each(servers, (*embedded.Server).Stall)
-		ctx := locktest.Within(t, 70*time.Millisecond)
-		began := time.Now()
-		r, err := c.Ready(ctx)
-		if took := time.Since(began); took != 70*time.Millisecond || !errors.Is(err, context.DeadlineExceeded) || r.MayFail() != -2 {
-			t.Errorf("%+v, %v after %v, want the deadline after 70ms", r, err, took)
-		}
-		locktest.Each(servers, (*embedded.Server).Resume)
-	})
-}
-
-func TestHealthyRefusesWhatItCannotWorkWith(t *testing.T) {
+func TestDiagnoseAndReadyRefuseWhatTheyCannotWorkWith(t *testing.T) {
 	c, _ := locktest.Client(t, 3)
 	var none context.Context
 	locktest.Is(t, locktest.Err(c.Ready(none)), quorumlock.ErrNilContext, "Ready")
 	locktest.Must(t, c.Close(), "Close")
 	locktest.Is(t, locktest.Err(c.Ready(t.Context())), quorumlock.ErrClosed, "Ready")
+	locktest.Is(t, locktest.Err(c.Diagnose(t.Context())), quorumlock.ErrClosed, "Diagnose")
 }

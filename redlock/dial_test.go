@@ -231,9 +231,7 @@ func TestAnotherListUnderAnotherPrefixIsOnlyAdvice(t *testing.T) {
 func TestListsOfNodesNeedNoPermissionToLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		all, _ := locktest.Nodes(t, 3)
-		for _, s := range all {
-			s.Deny("client")
-		}
+		locktest.Each(all, func(s *embedded.Server) { s.Deny("client") })
 		c := over(t, all, "")
 		finds(t, check(t, c, true),
 			redlock.Finding{Kind: redlock.Untold, Severity: redlock.Advice, Node: "node-1", Problem: "NOPERM"},

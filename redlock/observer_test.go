@@ -119,9 +119,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 		troubles.Go(func() {
 			for ctx.Err() == nil {
 				some := servers[rng.IntN(3):]
-				for _, s := range some {
-					s.Kill()
-				}
+				locktest.Kill(some...)
 				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
 				for _, s := range some {
 					s.Restart(rng.IntN(2) == 0)
@@ -305,7 +303,7 @@ func TestALogThatIsStuckDelaysNeitherALossNorANode(t *testing.T) {
 					}
 				}
 			}
-			locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+			locktest.Restart(servers[:2]...)
 			began := time.Now()
 			locktest.Unlock(t, locktest.Lock(t, c.Mutex("z")))
 			locktest.Took(t, began, 0, 0, "another lock")
@@ -326,7 +324,7 @@ func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
 		outer := locktest.Lock(t, c.Mutex("x"))
 		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
 		// The lease cannot be extended, which is logged.
-		locktest.Each(servers[:2], (*embedded.Server).Kill)
+		locktest.Kill(servers[:2]...)
 		entered := make(chan *quorumlock.Lease, 1)
 		go func() {
 			inner, err := c.Mutex("x").Lock(outer.Context())
@@ -358,7 +356,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 		if lines := log.Lines(); len(lines) > 0 {
 			t.Errorf("%d lines while all is well: %s", len(lines), lines[0])
 		}
-		locktest.Each(servers[:3], (*embedded.Server).Kill)
+		locktest.Kill(servers[:3]...)
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		for what, want := range map[string]int{"node down": 3, "renewal late": n, "lease lost": n, "node up": 0, "": 2*n + 3} {
 			locktest.Equal(t, len(log.Lines(what)), want, "lines with %q", what)
@@ -375,7 +373,7 @@ func TestEveryEventIsLoggedOnce(t *testing.T) {
 		if len(all) != 2 || !strings.Contains(all[1], "lease lost") {
 			t.Errorf("the lines of x7 are %q, want none after its loss", all)
 		}
-		locktest.Each(servers[:3], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(servers[:3]...)
 		locktest.Unlock(t, locktest.Lock(t, c.Mutex("y")))
 		time.Sleep(time.Second)
 		locktest.Equal(t, len(log.Lines("node up")), 3, "lines say that a node is up")
@@ -415,7 +413,7 @@ func TestALockThatWaitsForAQuorumSaysSoOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		log, option := locktest.Logger()
 		c, servers := locktest.Client(t, 3, option)
-		locktest.Each(servers[:2], (*embedded.Server).Kill)
+		locktest.Kill(servers[:2]...)
 		ctx := locktest.Within(t, time.Minute)
 		if _, err := c.Mutex("x").Lock(ctx); err == nil {
 			t.Fatal("granted without a quorum")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,49 +117,9 @@ func TestAnAttachedLeaseIsHandedOver(t *testing.T) {
 	})
 }
 
-// Of several concurrent Attach calls, one gets the hold, even if each reaches another node first.
-func TestOneOfSeveralAttaches(t *testing.T) {
-	for _, n := range []int{3, 4, 5} {
-		locktest.Run(t, fmt.Sprint(n), func(t *testing.T) {
-			c, servers := locktest.Client(t, n)
-			text := detach(t, locktest.Lock(t, c.Mutex("x")), time.Minute)
-			var mu sync.Mutex
-			var leases []*quorumlock.Lease
-			var g sync.WaitGroup
-			for i := range n {
-				d, paths := locktest.Another(t, servers)
-				locktest.Warm(t, d)
-				for j, p := range paths {
-					p.Delay(time.Duration((i+j)%n) * time.Millisecond)
-				}
-				g.Go(func() {
-					lease, err := d.Attach(t.Context(), text)
-					mu.Lock()
-					defer mu.Unlock()
-					if err == nil {
-						leases = append(leases, lease)
-					} else if !errors.Is(err, quorumlock.ErrLost) {
-						t.Errorf("Attach: %v", err)
-					}
-				})
-			}
-			g.Wait()
-			if len(leases) != 1 {
-				t.Fatalf("%d have attached", len(leases))
-			}
-			time.Sleep(10 * time.Second) // it gets the nodes back that the others had
-			locktest.HoldsAll(t, servers, leases[0])
-			locktest.Unlock(t, leases[0])
-			synctest.Wait()
-			locktest.Nothing(t, servers)
-		})
-	}
-}
-
 // An Attach without a quorum changes nothing: another one gets the hold later.
 func TestAnAttachWithoutAQuorumKeepsTheText(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, paths := locktest.Another(t, servers)
 		lease := locktest.Lock(t, c.Mutex("x"))
 		text := detach(t, lease, time.Minute)
@@ -181,7 +140,6 @@ func TestAnAttachWithoutAQuorumKeepsTheText(t *testing.T) {
 		}
 		locktest.Unlock(t, next)
 		time.Sleep(2 * time.Second)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -206,28 +164,26 @@ func TestADetachWithoutAQuorumReleases(t *testing.T) {
 // A minority that was away during the Detach or the Attach does no harm, and is clean in the end.
 func TestAMinorityThatWasAwayIsCleanInTheEnd(t *testing.T) {
 	for name, away := range map[string][2]bool{"detach": {true, false}, "attach": {false, true}, "both": {true, true}} {
-		t.Run(name, func(t *testing.T) {
-			locktest.Bubble(t, func(t *testing.T) {
-				clients, servers := locktest.Fleet(t, 2, 3)
-				lease := locktest.Lock(t, clients[0].Mutex("x"))
-				freeze := func(away bool) {
-					if servers[2].Resume(); away {
-						servers[2].Stall()
-					}
+		locktest.Run(t, name, func(t *testing.T) {
+			clients, servers := locktest.Fleet(t, 2, 3)
+			lease := locktest.Lock(t, clients[0].Mutex("x"))
+			freeze := func(away bool) {
+				if servers[2].Resume(); away {
+					servers[2].Stall()
 				}
-				freeze(away[0])
-				text := detach(t, lease, 5*time.Minute)
-				freeze(away[1])
-				lease = attach(t, clients[1], text)
-				time.Sleep(time.Second)
-				freeze(false)
-				time.Sleep(20 * time.Second)
-				locktest.HoldsAll(t, servers, lease)
-				locktest.Unlock(t, lease)
-				locktest.Warm(t, clients[0]) // which takes a connection that came late
-				time.Sleep(2 * time.Second)
-				locktest.Nothing(t, servers)
-			})
+			}
+			freeze(away[0])
+			text := detach(t, lease, 5*time.Minute)
+			freeze(away[1])
+			lease = attach(t, clients[1], text)
+			time.Sleep(time.Second)
+			freeze(false)
+			time.Sleep(20 * time.Second)
+			locktest.HoldsAll(t, servers, lease)
+			locktest.Unlock(t, lease)
+			locktest.Warm(t, clients[0]) // which takes a connection that came late
+			time.Sleep(2 * time.Second)
+			locktest.Nothing(t, servers)
 		})
 	}
 }
@@ -289,25 +245,21 @@ func TestWhatCannotBeDetached(t *testing.T) {
 		synctest.Wait()
 		locktest.NoLocks(t, servers)
 
-		lease = locktest.Lock(t, m)
-		locktest.Each(servers, (*embedded.Server).Stall)
-		time.Sleep(time.Minute)
-		if text, err := lease.Detach(t.Context(), time.Second); text != "" || !errors.Is(err, quorumlock.ErrLost) {
-			t.Errorf("a lost lease: %q, %v, want ErrLost", text, err)
-		}
-		locktest.Each(servers, (*embedded.Server).Resume)
-		time.Sleep(2 * time.Second)
-
-		lease = locktest.Lock(t, m) // lost, and entered twice
-		inner = locktest.LockIn(t, lease.Context(), m)
-		locktest.Each(servers, (*embedded.Server).Stall)
-		time.Sleep(time.Minute)
-		for _, l := range []*quorumlock.Lease{lease, inner} {
-			if text, err := l.Detach(t.Context(), time.Second); text != "" || !errors.Is(err, quorumlock.ErrLost) {
-				t.Errorf("a lost lease of two: %q, %v, want ErrLost", text, err)
+		for _, twice := range []bool{false, true} { // lost, and entered twice or not
+			lost := []*quorumlock.Lease{locktest.Lock(t, m)}
+			if twice {
+				lost = append(lost, locktest.LockIn(t, lost[0].Context(), m))
 			}
+			locktest.Each(servers, (*embedded.Server).Stall)
+			time.Sleep(time.Minute)
+			for _, l := range lost {
+				if text, err := l.Detach(t.Context(), time.Second); text != "" || !errors.Is(err, quorumlock.ErrLost) {
+					t.Errorf("a lost lease of %d: %q, %v, want ErrLost", len(lost), text, err)
+				}
+			}
+			locktest.Each(servers, (*embedded.Server).Resume)
+			time.Sleep(2 * time.Second)
 		}
-		locktest.Each(servers, (*embedded.Server).Resume)
 	})
 }
 
@@ -465,7 +417,7 @@ func TestATokenIsLateByTheLimitOfItsOwnCell(t *testing.T) {
 			text := detach(t, lease, time.Minute)
 			c, slow := inOrder(t, servers, order)
 			locktest.Each(slow[2:], func(s *embedded.Server) { s.Delay(3 * time.Millisecond) })
-			locktest.Each(paths[:2], (*embedded.Server).Kill)
+			locktest.Kill(paths[:2]...)
 			locktest.Each(paths[2:], (*embedded.Server).Mute)
 			ctx := locktest.Within(t, 100*time.Millisecond)
 			ended := make(chan struct{})
@@ -506,10 +458,10 @@ func TestADeadAttacherIsNamedSoon(t *testing.T) {
 		locktest.Warm(t, dead)
 		text := detach(t, locktest.Lock(t, c.Mutex("x")), time.Minute)
 		locktest.Each(paths[:2], (*embedded.Server).Mute)
-		locktest.Each(paths[2:], (*embedded.Server).Kill)
+		locktest.Kill(paths[2:]...)
 		attempt := locktest.Go(func() error { return locktest.Err(dead.Attach(t.Context(), text)) })
 		time.Sleep(time.Millisecond)
-		locktest.Each(paths, (*embedded.Server).Kill)
+		locktest.Kill(paths...)
 		<-attempt
 		servers[4].Stall()
 		began := time.Now()
@@ -529,31 +481,27 @@ func TestAHoldThatMovesOnQuicklyIsLost(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, _ := locktest.Fleet(t, 2, 3)
 		text := detach(t, locktest.Lock(t, clients[0].Mutex("x")), time.Minute)
-		stop, done := make(chan struct{}), make(chan struct{})
-		go func() {
-			defer close(done)
+		stop := make(chan struct{})
+		moves := locktest.Go(func() error {
 			for next := text; ; {
 				lease, err := clients[0].Attach(t.Context(), next)
 				if err != nil {
-					t.Error(err)
-					return
+					return err
 				}
 				select {
 				case <-stop:
-					locktest.MustUnlock(t, lease)
-					return
+					return lease.Unlock(t.Context())
 				case <-time.After(50 * time.Millisecond):
 				}
 				if next, err = lease.Detach(t.Context(), time.Minute); err != nil {
-					t.Error(err)
-					return
+					return err
 				}
 			}
-		}()
+		})
 		time.Sleep(time.Second)
 		late(t, clients[1], text)
 		close(stop)
-		<-done
+		locktest.OK(t, <-moves, "the moves")
 		time.Sleep(time.Second)
 	})
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	public "github.com/quorumlock/quorumlock/locktest"
 	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/redlock"
 )
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
 // A lease without renewal ends by itself, on time, and Extend prolongs it.
 func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
 		m := c.Mutex("x", quorumlock.WithoutRenewal(), quorumlock.WithTTL(time.Second))
 		lease := locktest.Lock(t, m)
@@ -33,16 +33,13 @@ func TestLeaseWithoutRenewalEndsAtItsTTL(t *testing.T) {
 		}
 		deadline := lease.ValidUntil()
 		locktest.Lost(t, lease, time.Minute)
-		if now := time.Now(); !now.Equal(deadline) {
-			t.Errorf("ended %v after its deadline", now.Sub(deadline))
-		}
+		locktest.Took(t, deadline, 0, 0, "the loss, from the deadline")
 		locktest.Refused(t, other.Mutex("x")) // the drift
 		time.Sleep(12 * time.Millisecond)
 		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
 		for _, s := range servers {
 			locktest.Equal(t, s.Ran("renew"), 5, "renewals ran at %s", s.Name)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -63,8 +60,7 @@ func TestExtendOfALeaseThatIsUnlockedMeanwhileIsNotHeld(t *testing.T) {
 
 // WithWait bounds the wait and nothing else.
 func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
 		m := other.Mutex("x", quorumlock.WithWait(3*time.Second))
 		holder := locktest.Lock(t, c.Mutex("x"))
@@ -84,7 +80,6 @@ func TestWaitIsBoundedAndTheLeaseIsNot(t *testing.T) {
 		time.Sleep(2 * quorumlock.DefaultTTL)
 		locktest.Held(t, lease)
 		locktest.Unlock(t, lease)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -154,8 +149,7 @@ func TestALeaseThatIsOverIsNotValid(t *testing.T) {
 
 // A copy of a lease is the same lease: its Unlock releases the lock, and its Downgrade shares it.
 func TestACopyOfALeaseReleases(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		lease := *locktest.Lock(t, c.Mutex("x"))
 		inner := locktest.LockIn(t, lease.Context(), c.Mutex("x"))
 		locktest.Unlock(t, inner)
@@ -167,20 +161,17 @@ func TestACopyOfALeaseReleases(t *testing.T) {
 		locktest.OK(t, rw.Downgrade(t.Context(), &writer), "Downgrade of a copy")
 		locktest.Unlock(t, locktest.TryLock(t, rw.RLocker()))
 		locktest.Unlock(t, &writer)
-		locktest.Nothing(t, servers)
 	})
 }
 
 func TestMaxHoldEndsALeaseThatIsForgotten(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		began := time.Now()
 		lease := locktest.Lock(t, c.Mutex("x", quorumlock.WithMaxHold(time.Minute)))
 		<-lease.Context().Done()
 		locktest.Took(t, began, time.Minute, time.Minute+quorumlock.DefaultTTL, "held")
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.Unlock(t, locktest.TryLock(t, c.Mutex("x")))
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -224,8 +215,7 @@ func TestTheCauseOfALossSaysWhyAndWhichNodes(t *testing.T) {
 // own lease is no obstacle after it has ended.
 func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
 	once := quorumlock.WithoutReentry()
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		both, err := multilock.New([]quorumlock.Locker{c.Mutex("a"), c.Mutex("b")}, once)
 		locktest.Must(t, err, "New")
 		for name, lock := range map[string]quorumlock.Locker{
@@ -259,7 +249,6 @@ func TestWithoutReentryRefusesTheContextOfItsOwnLease(t *testing.T) {
 		if _, err := c.Mutex("x", once, quorumlock.WithOwner(quorumlock.NewOwner())).TryLock(t.Context()); !errors.Is(err, quorumlock.ErrMisuse) {
 			t.Errorf("with an owner: %v, want ErrMisuse", err)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -286,8 +275,7 @@ func TestEnteringAgainExtendsWhenLittleIsLeft(t *testing.T) {
 }
 
 func TestDifferentLocksNest(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
 		a := locktest.Lock(t, c.Mutex("a"))
 		b := locktest.LockIn(t, a.Context(), c.Mutex("b"))
@@ -304,7 +292,6 @@ func TestDifferentLocksNest(t *testing.T) {
 		locktest.Refused(t, c.Mutex("b"))
 		locktest.Unlock(t, again)
 		locktest.Unlock(t, b)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -312,9 +299,7 @@ func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3, quorumlock.WithTTL(10*time.Second))
 		l := locktest.MustLock(t, c.Mutex("x"))
-		for _, s := range servers {
-			s.Kill()
-		}
+		locktest.Kill(servers...)
 		time.Sleep(8 * time.Second)
 		at := time.Now()
 		ctx, cancel := context.WithTimeout(l.Context(), time.Second)
@@ -325,17 +310,14 @@ func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
 		} else {
 			_ = inner.Unlock(t.Context())
 		}
-		for _, s := range servers {
-			s.Restart(true)
-		}
+		locktest.Restart(servers...)
 		_ = l.Unlock(t.Context()) // go-redis may take a second to find out that the nodes are back
 	})
 }
 
 // WithOwner enters a hold without its context.
 func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		o := quorumlock.NewOwner()
 		first := locktest.Lock(t, c.Mutex("x", quorumlock.WithOwner(o)))
 		second := locktest.TryLock(t, c.Mutex("x", quorumlock.WithOwner(o)))
@@ -349,40 +331,32 @@ func TestSharedOwnerEntersTheHoldAcrossContexts(t *testing.T) {
 		if other.Token() == 0 || other.Owner() == first.Owner() {
 			t.Error("an owner's hold of one lock was taken for that of another")
 		}
-		for _, l := range []*quorumlock.Lease{first, second, third, other} {
-			locktest.Unlock(t, l)
-		}
+		locktest.UnlockAll(t, first, second, third, other)
 		again := locktest.Lock(t, c.Mutex("x", quorumlock.WithOwner(o)))
 		locktest.Rises(t, first, again)
 		locktest.Unlock(t, again)
-		locktest.Nothing(t, servers)
 	})
 }
 
 // The entered hold ends while it is extended for the newcomer: Lock acquires anew, as if it had
 // come a moment later.
 func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		o := quorumlock.NewOwner()
 		m := c.Mutex("x", quorumlock.WithOwner(o), quorumlock.WithoutRenewal())
 		first := locktest.Lock(t, m)
 		time.Sleep(7 * time.Second)
 		locktest.Each(servers, func(s *embedded.Server) { s.Delay(10 * time.Millisecond) })
-		time.AfterFunc(5*time.Millisecond, func() {
-			locktest.MustUnlock(t, first)
-		})
+		time.AfterFunc(5*time.Millisecond, func() { locktest.MustUnlock(t, first) })
 		second := locktest.LockIn(t, t.Context(), m)
 		locktest.Rises(t, first, second)
 		locktest.Unlock(t, second)
-		locktest.Nothing(t, servers)
 	})
 }
 
 // Many share an owner, and wait while somebody else holds: they come in together.
 func TestSharedOwnerWaitsTogether(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		o := quorumlock.NewOwner()
 		holder := locktest.Lock(t, c.Mutex("x"))
 		leases := make(chan *quorumlock.Lease)
@@ -406,20 +380,15 @@ func TestSharedOwnerWaitsTogether(t *testing.T) {
 				together = append(together, l)
 			case <-time.After(time.Minute):
 				t.Errorf("only %d of 5 with one owner have entered its hold: the others wait for it to end", len(together))
-				for _, l := range together {
-					locktest.Unlock(t, l)
-				}
+				locktest.UnlockAll(t, together...)
 				for range 6 - len(together) {
 					locktest.Unlock(t, <-leases)
 				}
 				return
 			}
 		}
-		for _, l := range together {
-			locktest.Unlock(t, l)
-		}
+		locktest.UnlockAll(t, together...)
 		locktest.Unlock(t, <-leases)
-		locktest.Nothing(t, servers)
 	})
 }
 

@@ -18,65 +18,6 @@ import (
 // period is one of which Once keeps a minute.
 const period = time.Minute * 10 / 9
 
-// A quorum refuses, and a node is silent: that is a refusal, and no outage.
-func TestARefusalBesideASilentNodeIsOnlyThat(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		other, _ := locktest.Another(t, servers)
-		servers[2].Lose()
-		locktest.MustUnlock(t, locktest.MustLock(t, other.Mutex("y")))
-		time.Sleep(time.Second) // other knows that the node is silent
-		lease := locktest.MustLock(t, c.Mutex("x"))
-		_, err := other.Mutex("x").TryLock(t.Context())
-		if _, few := errors.AsType[*quorumlock.QuorumError](err); few || !errors.Is(err, quorumlock.ErrHeld) {
-			t.Errorf("TryLock: %v, want ErrHeld and no *QuorumError", err)
-		}
-		ran, err := quorumlock.Once(t.Context(), other.Mutex("x"), time.Second, func(context.Context) error { return nil })
-		if ran || err != nil {
-			t.Errorf("Once: %v, %v, want false and no error", ran, err)
-		}
-		locktest.MustUnlock(t, lease)
-	})
-}
-
-// Five processes start a job of 1 ms every minute, on clocks that differ by up to 30 ms.
-func TestOnceRunsAJobOnceATick(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		clients, servers := locktest.Fleet(t, 5, 5)
-		rng := rand.New(rand.NewPCG(1, 2))
-		for tick := range 50 {
-			var wg sync.WaitGroup
-			var mu sync.Mutex
-			runs, reported := 0, 0
-			for _, c := range clients {
-				late := time.Duration(rng.Int64N(int64(30 * time.Millisecond)))
-				wg.Go(func() {
-					time.Sleep(late)
-					ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Second, func(context.Context) error {
-						mu.Lock()
-						runs++
-						mu.Unlock()
-						time.Sleep(time.Millisecond)
-						return nil
-					})
-					locktest.OK(t, err, "tick %d", tick)
-					mu.Lock()
-					defer mu.Unlock()
-					if ran {
-						reported++
-					}
-				})
-			}
-			wg.Wait()
-			if runs != 1 || reported != 1 {
-				t.Errorf("tick %d: %d runs, and %d processes say that theirs did, want one", tick, runs, reported)
-			}
-			time.Sleep(time.Minute)
-		}
-		locktest.Nothing(t, servers)
-	})
-}
-
 func TestOnceKeepsTheLockForNineTenthsOfThePeriod(t *testing.T) {
 	failure := errors.New("the job failed")
 	onError, fiveMinutes := quorumlock.ReleaseOnError(), quorumlock.KeepFor(5*time.Minute)
@@ -158,16 +99,14 @@ func TestOnceWithinAHoldKeepsTheLock(t *testing.T) {
 func TestOnceThatPanicsKeepsTheLock(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		clients, servers := locktest.Fleet(t, 2, 3)
-		func() {
+		panics := func(name string, opts ...quorumlock.OnceOption) {
 			defer func() { _ = recover() }()
-			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job"), period, func(context.Context) error { panic("job") })
+			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex(name), period, func(context.Context) error { panic("job") }, opts...)
 			t.Error("the panic was swallowed")
-		}()
+		}
+		panics("job")
 		locktest.Refused(t, clients[1].Mutex("job"))
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = quorumlock.Once(t.Context(), clients[0].Mutex("job 2"), period, func(context.Context) error { panic("job") }, quorumlock.ReleaseOnError())
-		}()
+		panics("job 2", quorumlock.ReleaseOnError())
 		locktest.Unlock(t, locktest.TryLock(t, clients[1].Mutex("job 2")))
 		time.Sleep(time.Minute + 10*time.Millisecond)
 		locktest.Nothing(t, servers)
@@ -267,20 +206,21 @@ func TestStandbyTakesOverFromAProcessThatFails(t *testing.T) {
 
 // The error shows the end of the wait: the caller's ctx, or nodes that do not answer.
 func TestStandbySaysWhyItEnds(t *testing.T) {
-	standby := quorumlock.Standby(time.Minute)
-	never := func(context.Context) error { t.Error("the job ran"); return nil }
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
+		ends := func(what string, ctx context.Context, want error) {
+			t.Helper()
+			never := func(context.Context) error { t.Error("the job ran"); return nil }
+			ran, err := quorumlock.Once(ctx, c.Mutex("job"), time.Hour, never, quorumlock.Standby(time.Minute))
+			if ran || !errors.Is(err, want) || errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v, %v, want %v", what, ran, err, want)
+			}
+		}
 		lease := locktest.Lock(t, c.Mutex("job"))
-		ctx := locktest.Within(t, time.Second)
-		if ran, err := quorumlock.Once(ctx, c.Mutex("job"), time.Hour, never, standby); ran || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("the ctx ended: %v, %v, want its error", ran, err)
-		}
+		ends("the ctx ended", locktest.Within(t, time.Second), context.DeadlineExceeded)
 		locktest.Unlock(t, lease)
-		locktest.Each(servers, (*embedded.Server).Kill)
-		if ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), time.Hour, never, standby); ran || !errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, context.Canceled) {
-			t.Errorf("the nodes are down: %v, %v, want ErrNoQuorum", ran, err)
-		}
+		locktest.Kill(servers...)
+		ends("the nodes are down", t.Context(), quorumlock.ErrNoQuorum)
 	})
 }
 
@@ -289,13 +229,13 @@ func TestOnceSaysWhatItCannotKeep(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 3)
 		ran, err := quorumlock.Once(t.Context(), c.Mutex("job"), period, func(context.Context) error {
-			locktest.Each(servers[:2], (*embedded.Server).Kill)
+			locktest.Kill(servers[:2]...)
 			return nil
 		})
 		if _, few := errors.AsType[*quorumlock.QuorumError](err); !ran || !few {
 			t.Errorf("ran %v, %v, want true and a QuorumError", ran, err)
 		}
-		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(servers[:2]...)
 		time.Sleep(quorumlock.DefaultTTL)
 		locktest.Equal(t, locktest.Holds(servers[:2], "job", "")+len(locktest.Keys(servers[0])), 0, "keys outlive their TTL")
 		ran, err = quorumlock.Once(t.Context(), c.Mutex("job"), 0, func(ctx context.Context) error {
@@ -377,19 +317,16 @@ func TestOnceCalledTwiceInOneProcessRunsOnce(t *testing.T) {
 
 // A process that waits longer than the lock is kept would run a job again that has succeeded.
 func TestOnceRefusesAStandbyThatOutlastsTheKeptTime(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, _ := locktest.Client(t, 3)
-		for every, opts := range map[time.Duration][]quorumlock.OnceOption{
-			24 * time.Hour: {quorumlock.KeepFor(time.Minute), quorumlock.Standby(time.Minute)},
-			time.Hour:      {quorumlock.Standby(54 * time.Minute)},
-			0:              {quorumlock.Standby(time.Second)},
-		} {
-			ran, err := quorumlock.Once(t.Context(), c.Mutex("x"), every, func(context.Context) error { return nil }, opts...)
-			if ran || !errors.Is(err, quorumlock.ErrMisuse) {
-				t.Errorf("period %v: ran %v, %v, want ErrMisuse", every, ran, err)
-			}
+	for every, opts := range map[time.Duration][]quorumlock.OnceOption{
+		24 * time.Hour: {quorumlock.KeepFor(time.Minute), quorumlock.Standby(time.Minute)},
+		time.Hour:      {quorumlock.Standby(54 * time.Minute)},
+		0:              {quorumlock.Standby(time.Second)},
+	} {
+		ran, err := quorumlock.Once(t.Context(), public.New("x"), every, func(context.Context) error { return nil }, opts...)
+		if ran || !errors.Is(err, quorumlock.ErrMisuse) {
+			t.Errorf("period %v: ran %v, %v, want ErrMisuse", every, ran, err)
 		}
-	})
+	}
 }
 
 // Stopping notifies endless work of a Shutdown, which waits for it. The work keeps its lock.
@@ -400,15 +337,13 @@ func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 			return quorumlock.Do(t.Context(), c.Mutex("x"), work)
 		},
 		"Once": func(t *testing.T, c, _ *redlock.Client, work work) error {
-			_, err := quorumlock.Once(t.Context(), c.Mutex("x"), 0, work)
-			return err
+			return locktest.Err(quorumlock.Once(t.Context(), c.Mutex("x"), 0, work))
 		},
 		"a reader": func(t *testing.T, c, _ *redlock.Client, work work) error {
 			return quorumlock.Do(t.Context(), c.RWMutex("x").RLocker(), work)
 		},
 		"a MultiLock": func(t *testing.T, c, _ *redlock.Client, work work) error {
-			l := locktest.Multi(t, c.Mutex("x"), c.Semaphore("y", 2))
-			return quorumlock.Do(t.Context(), l, work)
+			return quorumlock.Do(t.Context(), locktest.Multi(t, c.Mutex("x"), c.Semaphore("y", 2)), work)
 		},
 		"a lease of another client's around it": func(t *testing.T, c, other *redlock.Client, work work) error {
 			return quorumlock.Do(t.Context(), other.Mutex("outer"), func(ctx context.Context) error {
@@ -418,9 +353,9 @@ func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 	} {
 		locktest.Run(t, name, func(t *testing.T) {
 			clients, servers := locktest.Fleet(t, 2, 3)
-			began, ended := make(chan struct{}), make(chan error, 1)
-			go func() {
-				ended <- run(t, clients[0], clients[1], func(ctx context.Context) error {
+			began := make(chan struct{})
+			ended := locktest.Go(func() error {
+				return run(t, clients[0], clients[1], func(ctx context.Context) error {
 					close(began)
 					<-quorumlock.Stopping(ctx)
 					time.Sleep(time.Minute) // the rest of the work
@@ -428,7 +363,7 @@ func TestWorkLearnsOfShutdownAndKeepsItsLease(t *testing.T) {
 					locktest.Is(t, locktest.Err(clients[1].Mutex("x").TryLock(t.Context())), quorumlock.ErrHeld, "TryLock meanwhile")
 					return nil
 				})
-			}()
+			})
 			<-began
 			time.Sleep(time.Minute)
 			shut := time.Now()
@@ -460,7 +395,5 @@ func TestStopping(t *testing.T) {
 	}
 	locktest.Unlock(t, lease)
 	locktest.OK(t, c.Close(), "Close")
-	if !isClosed(quorumlock.Stopping(lease.Context())) {
-		t.Error("Close does not close the channel")
-	}
+	locktest.Equal(t, isClosed(quorumlock.Stopping(lease.Context())), true, "the channel is closed by Close")
 }

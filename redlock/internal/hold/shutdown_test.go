@@ -135,7 +135,7 @@ func TestShutdownEndsWithItsContext(t *testing.T) {
 			if why == "a lease is held" && !errors.Is(context.Cause(lease.Context()), quorumlock.ErrLost) {
 				t.Error("the lease outlived the client")
 			}
-			locktest.Each(servers[:1], func(s *embedded.Server) { s.Restart(true) })
+			locktest.Restart(servers[:1]...)
 			var none context.Context
 			locktest.Is(t, c.Shutdown(none), quorumlock.ErrNilContext, "Shutdown(nil)")
 		})
@@ -162,8 +162,7 @@ func TestShutdownWaitsForFrozenNodesNoLongerThanTheTTL(t *testing.T) {
 
 // Close tells every holder, leaves the keys to their TTL, and no goroutine.
 func TestCloseWithLeasesHeldLosesThem(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		other, _ := locktest.Another(t, servers)
 		a, b := locktest.Lock(t, c.Mutex("a")), locktest.Lock(t, c.Mutex("b", quorumlock.WithoutRenewal()))
 		inner := locktest.LockIn(t, a.Context(), c.Mutex("a"))
@@ -180,14 +179,12 @@ func TestCloseWithLeasesHeldLosesThem(t *testing.T) {
 		locktest.Is(t, locktest.Err(c.Mutex("c").Lock(t.Context())), quorumlock.ErrClosed, "Lock after Close")
 		locktest.OK(t, c.Close(), "second Close")
 		time.Sleep(quorumlock.DefaultTTL)
-		locktest.Nothing(t, servers)
 	})
 }
 
 // Close ends the waiters, at the nodes and in the local queue, with their entries.
 func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		holder, _ := locktest.Another(t, servers)
 		held := locktest.Lock(t, holder.Mutex("x"))
 		ended := make(chan error)
@@ -210,14 +207,12 @@ func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 			t.Errorf("%d wait after Close (%v), want none", in.State.Waiting, err)
 		}
 		locktest.Unlock(t, held)
-		locktest.Nothing(t, servers)
 	})
 }
 
 // Close waits for pending calls, at most for the node timeout.
 func TestCloseDuringAnAttemptWaitsForTheNodeTimeoutAtMost(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		locktest.Warm(t, c)
 		locktest.Each(servers, (*embedded.Server).Stall)
 		ended := locktest.Go(func() error { return locktest.Err(c.Mutex("x").TryLock(context.Background())) })
@@ -228,7 +223,6 @@ func TestCloseDuringAnAttemptWaitsForTheNodeTimeoutAtMost(t *testing.T) {
 		locktest.Is(t, <-ended, quorumlock.ErrClosed, "TryLock")
 		locktest.Each(servers, (*embedded.Server).Resume)
 		time.Sleep(quorumlock.DefaultTTL)
-		locktest.Nothing(t, servers)
 	})
 }
 

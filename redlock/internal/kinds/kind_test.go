@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/locktest/embedded"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/multilock"
+	"github.com/quorumlock/quorumlock/node"
 	"github.com/quorumlock/quorumlock/redlock"
 )
 
@@ -27,39 +28,44 @@ type process struct {
 	paths []*embedded.Server
 }
 
+// forcible is a lock that can be freed by force.
+type forcible interface {
+	quorumlock.Locker
+	ForceUnlock(ctx context.Context) error
+	ForceUnlockOwner(ctx context.Context, owner quorumlock.Owner) error
+}
+
+type maker = func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process
+
+func ofClient(of func(c *redlock.Client, opts []quorumlock.Option) forcible) maker {
+	return func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
+		c, paths := locktest.Another(t, servers)
+		l := of(c, opts)
+		return process{l, l.ForceUnlock, l.ForceUnlockOwner, paths}
+	}
+}
+
+func ofNode(of func(n *node.Node, opts []quorumlock.Option) forcible) maker {
+	return func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
+		paths, nodes := locktest.Paths(t, servers[:1])
+		l := of(nodes[0], opts)
+		return process{l, l.ForceUnlock, l.ForceUnlockOwner, paths}
+	}
+}
+
 // alone are the kinds of locks that one holder has alone. Each makes one more process.
-var alone = map[string]func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process{
-	"mutex": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
-		c, paths := locktest.Another(t, servers)
-		m := c.Mutex("x", opts...)
-		return process{m, m.ForceUnlock, m.ForceUnlockOwner, paths}
-	},
-	"writer": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
-		c, paths := locktest.Another(t, servers)
-		m := c.RWMutex("x", opts...)
-		return process{m, m.ForceUnlock, m.ForceUnlockOwner, paths}
-	},
-	"semaphore": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
-		c, paths := locktest.Another(t, servers)
-		s := c.Semaphore("x", 1, opts...)
-		return process{s, s.ForceUnlock, s.ForceUnlockOwner, paths}
-	},
+var alone = map[string]maker{
+	"mutex":     ofClient(func(c *redlock.Client, opts []quorumlock.Option) forcible { return c.Mutex("x", opts...) }),
+	"writer":    ofClient(func(c *redlock.Client, opts []quorumlock.Option) forcible { return c.RWMutex("x", opts...) }),
+	"semaphore": ofClient(func(c *redlock.Client, opts []quorumlock.Option) forcible { return c.Semaphore("x", 1, opts...) }),
 	"MultiLock": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
 		c, paths := locktest.Another(t, servers)
 		m, err := multilock.New([]quorumlock.Locker{c.Mutex("x"), c.Mutex("y")}, opts...)
 		locktest.Must(t, err, "New")
 		return process{m, nil, nil, paths}
 	},
-	"node's mutex": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
-		paths, nodes := locktest.Paths(t, servers[:1])
-		m := nodes[0].Mutex("x", opts...)
-		return process{m, m.ForceUnlock, m.ForceUnlockOwner, paths}
-	},
-	"node's semaphore": func(t *testing.T, servers []*embedded.Server, opts ...quorumlock.Option) process {
-		paths, nodes := locktest.Paths(t, servers[:1])
-		s := nodes[0].Semaphore("x", 1, opts...)
-		return process{s, s.ForceUnlock, s.ForceUnlockOwner, paths}
-	},
+	"node's mutex":     ofNode(func(n *node.Node, opts []quorumlock.Option) forcible { return n.Mutex("x", opts...) }),
+	"node's semaphore": ofNode(func(n *node.Node, opts []quorumlock.Option) forcible { return n.Semaphore("x", 1, opts...) }),
 }
 
 // each runs a test for each kind, with one process and one more.
@@ -127,9 +133,7 @@ func TestADeadHoldersLockIsPassedOnAtItsTTL(t *testing.T) {
 		deadline := dead.ValidUntil()
 		waiting := locktest.Call(t, t.Context(), b.lock.Lock)
 		locktest.Lost(t, dead, time.Minute)
-		if now := time.Now(); !now.Equal(deadline) {
-			t.Errorf("told %v after the deadline", now.Sub(deadline))
-		}
+		locktest.Took(t, deadline, 0, 0, "the loss, from the deadline")
 		next := <-waiting
 		if late := time.Since(deadline); late <= 0 || late > 300*time.Millisecond || next.Token() <= dead.Token() {
 			t.Errorf("passed on %v after the deadline, with token %d after %d", late, next.Token(), dead.Token())
@@ -292,14 +296,9 @@ func TestASemaphoreLetsInAsManyAsItHasPermits(t *testing.T) {
 				slot := leases[0].Slot()
 				locktest.Held(t, leases[0])
 				locktest.Unlock(t, leases[0])
-				l := locktest.TryLock(t, d.Semaphore("x", k))
-				if l.Slot() != slot {
-					t.Errorf("the only free slot is %d, and the lease has %d", slot, l.Slot())
-				}
-				leases[0] = l
-				for _, l := range leases {
-					locktest.Unlock(t, l)
-				}
+				leases[0] = locktest.TryLock(t, d.Semaphore("x", k))
+				locktest.Equal(t, leases[0].Slot(), slot, "the slot of the lease, with one free slot")
+				locktest.UnlockAll(t, leases...)
 				locktest.Nothing(t, servers)
 			})
 		}
@@ -307,8 +306,7 @@ func TestASemaphoreLetsInAsManyAsItHasPermits(t *testing.T) {
 }
 
 func TestASemaphoreServesInTheOrderOfTheCalls(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		clients := []*redlock.Client{c, d}
 		var in []*quorumlock.Lease
@@ -326,9 +324,7 @@ func TestASemaphoreServesInTheOrderOfTheCalls(t *testing.T) {
 			began := time.Now()
 			l := <-w
 			locktest.Took(t, began, 0, 10*time.Millisecond, "the handoff to waiter %d", i)
-			if l.Slot() != slot {
-				t.Errorf("slot %d was released, and waiter %d has %d", slot, i, l.Slot())
-			}
+			locktest.Equal(t, l.Slot(), slot, "the slot of waiter %d", i)
 			for j, later := range waiting[i+1:] {
 				if len(later) > 0 {
 					t.Fatalf("waiter %d has overtaken waiter %d", i+1+j, i)
@@ -340,13 +336,11 @@ func TestASemaphoreServesInTheOrderOfTheCalls(t *testing.T) {
 			locktest.Held(t, l)
 			locktest.Unlock(t, l)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
 func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		a := locktest.Lock(t, c.Semaphore("x", 3))
 		b := locktest.Lock(t, d.Semaphore("x", 3))
@@ -370,34 +364,24 @@ func TestANodeThatForgotGetsTheSlotsBack(t *testing.T) {
 			locktest.Held(t, l)
 			locktest.Unlock(t, l)
 		}
-		locktest.Nothing(t, servers)
 	})
 }
 
 // Two clients with different numbers of permits: neither gets a slot beyond its own number, and the
 // one with more can have the rest.
 func TestDifferentNumbersOfPermits(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		few, many := c.Semaphore("x", 2), d.Semaphore("x", 4)
 		var in []*quorumlock.Lease
-		for range 2 {
-			l := locktest.TryLock(t, few)
-			if l.Slot() > 1 {
-				t.Errorf("slot %d of 2", l.Slot())
-			}
+		for i, s := range []quorumlock.Locker{few, few, many, many} {
+			l := locktest.TryLock(t, s)
+			locktest.Equal(t, l.Slot() < 2, i < 2, "lease %d has one of the first two slots", i)
 			in = append(in, l)
-		}
-		locktest.Refused(t, few)
-		for range 2 {
-			l := locktest.TryLock(t, many)
-			if l.Slot() < 2 {
-				t.Errorf("slot %d is taken", l.Slot())
+			if i%2 == 1 {
+				locktest.Refused(t, s)
 			}
-			in = append(in, l)
 		}
-		locktest.Refused(t, many)
 		waiting := locktest.Call(t, t.Context(), few.Lock)
 		locktest.Unlock(t, in[3]) // not one of the first two
 		if locktest.Has(waiting) {
@@ -405,13 +389,8 @@ func TestDifferentNumbersOfPermits(t *testing.T) {
 		}
 		locktest.Unlock(t, in[0])
 		l := <-waiting
-		if l.Slot() != in[0].Slot() {
-			t.Errorf("slot %d, and %d was released", l.Slot(), in[0].Slot())
-		}
-		for _, l := range []*quorumlock.Lease{l, in[1], in[2]} {
-			locktest.Unlock(t, l)
-		}
-		locktest.Nothing(t, servers)
+		locktest.Equal(t, l.Slot(), in[0].Slot(), "the slot of the waiter")
+		locktest.UnlockAll(t, l, in[1], in[2])
 	})
 }
 
@@ -453,8 +432,7 @@ func TestAWaiterThatIsCalledForASlotAsksForIt(t *testing.T) {
 
 // A node that has lost its data takes held slots for free. A TryLock is still refused soon.
 func TestANodeThatForgotDoesNotHoldUpARefusal(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		a, b := locktest.Lock(t, c.Semaphore("x", 2)), locktest.Lock(t, c.Semaphore("x", 2))
 		servers[1].Redis.FlushAll()
@@ -463,6 +441,5 @@ func TestANodeThatForgotDoesNotHoldUpARefusal(t *testing.T) {
 		locktest.Took(t, began, 0, 50*time.Millisecond, "the refusal")
 		locktest.Unlock(t, a)
 		locktest.Unlock(t, b)
-		locktest.Nothing(t, servers)
 	})
 }

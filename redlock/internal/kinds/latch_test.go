@@ -296,8 +296,7 @@ func TestALatchEndsWithItsClient(t *testing.T) {
 
 // A Wait whose ctx ends leaves no subscription and no goroutine.
 func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		ctx, cancel := context.WithCancel(t.Context())
 		got := locktest.Go(func() error { return c.Latch("x", 2).Wait(ctx) })
 		time.Sleep(time.Second)
@@ -307,7 +306,6 @@ func TestACancelledWaitLeavesNothingButTheLatch(t *testing.T) {
 			t.Errorf("Wait: %v after %v, want Canceled at once", err, time.Since(began))
 		}
 		time.Sleep(quorumlock.DefaultRetention)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -331,7 +329,7 @@ func TestALatchStaysOpenWhenAsManyForgetAsMay(t *testing.T) {
 				locktest.Open(t, d.Latch("open", 2))
 				locktest.Counts(t, d.Latch("open", 2), 2)
 				locktest.Counts(t, d.Latch("half", 2), 1)
-				locktest.Each(paths, func(s *embedded.Server) { s.Restart(true) })
+				locktest.Restart(paths...)
 			}
 			locktest.Done(t, c.Latch("half", 2), "b")
 			locktest.Open(t, half)

@@ -38,8 +38,7 @@ func TestForceUnlockOwnerFreesOneOfSeveral(t *testing.T) {
 }
 
 func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 5)
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		var readers []*quorumlock.Lease
 		for i := range 6 {
@@ -58,9 +57,7 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 		if err != nil || len(in.State.Readers) != 6 || !in.State.Held() || in.State.Owner != "" || in.State.TTL <= 0 {
 			t.Errorf("%+v, %v: want six readers", in.State, err)
 		}
-		for _, r := range readers {
-			locktest.Unlock(t, r)
-		}
+		locktest.UnlockAll(t, readers...)
 		locktest.NoLocks(t, servers)
 
 		w := locktest.Lock(t, c.RWMutex("x"))
@@ -72,15 +69,13 @@ func TestReadersShareTheLockAndAWriterHasItAlone(t *testing.T) {
 		locktest.Refused(t, d.RWMutex("x").RLocker())
 		locktest.Unlock(t, m)
 		locktest.Unlock(t, locktest.TryLock(t, d.RWMutex("x").RLocker()))
-		locktest.Nothing(t, servers)
 	})
 }
 
 // A reader that comes after a waiting writer waits. When the writer has gone, all readers before
 // the next writer have the lock at once.
 func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		clients := []*redlock.Client{c, d}
 		first := locktest.Lock(t, c.RWMutex("x").RLocker())
@@ -121,7 +116,6 @@ func TestReadersAndWritersAreServedInTheOrderInWhichTheyCalled(t *testing.T) {
 		}
 		locktest.Unlock(t, second)
 		locktest.Unlock(t, <-last)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -294,16 +288,13 @@ func TestATryLockKeepsNoReaderOut(t *testing.T) {
 }
 
 func TestReentryOfReadersAndWriters(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("x")
 
 		w := locktest.Lock(t, m)
 		inner := locktest.LockIn(t, w.Context(), m.RLocker())
-		if inner.Owner() != w.Owner() {
-			t.Error("a reader within the writer's lease has a hold of its own")
-		}
+		locktest.Equal(t, inner.Owner(), w.Owner(), "the owner of a reader within the writer's lease")
 		locktest.Unlock(t, w)
 		locktest.Refused(t, d.RWMutex("x").RLocker()) // the inner lease still holds for the writer
 		locktest.Unlock(t, inner)
@@ -325,25 +316,19 @@ func TestReentryOfReadersAndWriters(t *testing.T) {
 		r = locktest.Lock(t, owned.RLocker())
 		locktest.Is(t, locktest.Err(owned.Lock(t.Context())), quorumlock.ErrUpgrade, "Lock of an owner that reads")
 		again := locktest.Lock(t, owned.RLocker())
-		if again.Owner() != r.Owner() {
-			t.Error("a named owner has two holds")
-		}
+		locktest.Equal(t, again.Owner(), r.Owner(), "the owner of a reader that enters by name")
 		locktest.Unlock(t, again)
 		locktest.Unlock(t, r)
 		w = locktest.Lock(t, owned)
 		again = locktest.Lock(t, owned.RLocker())
-		if again.Owner() != w.Owner() {
-			t.Error("a named owner that writes does not read within its hold")
-		}
+		locktest.Equal(t, again.Owner(), w.Owner(), "the owner of a reader that enters a writer's hold by name")
 		locktest.Unlock(t, again)
 		locktest.Unlock(t, w)
-		locktest.Nothing(t, servers)
 	})
 }
 
 func TestDowngradeLeavesNoGap(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("x")
 		w := locktest.Lock(t, m)
@@ -352,9 +337,7 @@ func TestDowngradeLeavesNoGap(t *testing.T) {
 		token, owner := w.Token(), w.Owner()
 		locktest.Must(t, m.Downgrade(t.Context(), w), "Downgrade")
 		r := <-reader
-		if locktest.Has(other) {
-			t.Fatal("a writer has the lock beside readers")
-		}
+		locktest.Equal(t, locktest.Has(other), false, "a writer has the lock beside readers")
 		if w.Token() != token || w.Owner() != owner || r.Token() != token {
 			t.Errorf("tokens %d and %d, owner %s: want %d and %s", w.Token(), r.Token(), w.Owner(), token, owner)
 		}
@@ -363,17 +346,12 @@ func TestDowngradeLeavesNoGap(t *testing.T) {
 		time.Sleep(35 * time.Second) // it is renewed
 		locktest.Held(t, w)
 		locktest.Held(t, r)
-		if locktest.Has(other) {
-			t.Fatal("a writer has the lock beside readers that are renewed")
-		}
+		locktest.Equal(t, locktest.Has(other), false, "a writer has the lock beside readers that are renewed")
 		locktest.Unlock(t, w)
 		locktest.Held(t, r)
-		if locktest.Has(other) {
-			t.Fatal("a writer has the lock beside a reader")
-		}
+		locktest.Equal(t, locktest.Has(other), false, "a writer has the lock beside a reader")
 		locktest.Unlock(t, r)
 		locktest.Unlock(t, <-other)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -404,9 +382,7 @@ func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
 		locktest.Unlock(t, w)
 		locktest.Is(t, m.Downgrade(t.Context(), w), quorumlock.ErrNotHeld, "Downgrade of an unlocked lease")
 		w = locktest.Lock(t, m)
-		for _, s := range servers {
-			s.Kill()
-		}
+		locktest.Kill(servers...)
 		locktest.Lost(t, w, 15*time.Second)
 		locktest.Is(t, m.Downgrade(t.Context(), w), quorumlock.ErrLost, "Downgrade of a lost lease")
 	})
@@ -415,35 +391,26 @@ func TestDowngradeOfWhatIsNoWritersLease(t *testing.T) {
 // A Lock that enters a writer's hold asks the nodes first if little of the lease is left. If the
 // hold is downgraded meanwhile, it must not return a writer's lease.
 func TestAWriterThatEntersWhileTheHoldIsDowngraded(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("x", quorumlock.WithoutRenewal())
 		w := locktest.Lock(t, m)
 		time.Sleep(6 * time.Second)
 		locktest.Each(servers, func(s *embedded.Server) { s.Delay(5 * time.Millisecond) })
-		type entered struct {
-			lease *quorumlock.Lease
-			err   error
-		}
-		got := make(chan entered, 1)
-		go func() {
+		got := locktest.Go(func() error {
 			lease, err := m.Lock(w.Context())
-			got <- entered{lease, err}
-		}()
+			if lease != nil {
+				t.Error("Lock has returned a writer's lease beside a reader")
+				locktest.MustUnlock(t, lease)
+			}
+			return err
+		})
 		time.Sleep(time.Millisecond)
 		locktest.Must(t, m.Downgrade(t.Context(), w), "Downgrade")
 		reader := locktest.TryLock(t, d.RWMutex("x").RLocker())
-		e := <-got
-		if e.lease != nil {
-			t.Error("Lock has returned a writer's lease beside a reader")
-			locktest.Unlock(t, e.lease)
-		} else if !errors.Is(e.err, quorumlock.ErrUpgrade) {
-			t.Errorf("Lock: %v, want ErrUpgrade", e.err)
-		}
+		locktest.Is(t, <-got, quorumlock.ErrUpgrade, "Lock")
 		locktest.Unlock(t, w)
 		locktest.Unlock(t, reader)
-		locktest.Nothing(t, servers)
 	})
 }
 
@@ -476,8 +443,7 @@ func TestANodeThatGrantsAfterTheDowngrade(t *testing.T) {
 
 // A reader of a named owner cannot write the same lock in a MultiLock: it would wait for itself.
 func TestUpgradeOfANamedOwnerByAMultiLock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		me := quorumlock.WithOwner("me:1")
 		r := locktest.Lock(t, c.RWMutex("a", me).RLocker())
 		both, err := multilock.New([]quorumlock.Locker{c.RWMutex("a"), c.RWMutex("b")}, me)
@@ -485,14 +451,12 @@ func TestUpgradeOfANamedOwnerByAMultiLock(t *testing.T) {
 		ctx := locktest.Within(t, time.Minute)
 		locktest.Is(t, locktest.Err(both.Lock(ctx)), quorumlock.ErrUpgrade, "Lock")
 		locktest.Unlock(t, r)
-		locktest.Nothing(t, servers)
 	})
 }
 
 // Two calls of one named owner wait, one to read and one to write. The reader is served first.
 func TestUpgradeOfANamedOwnerThatWaits(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
 		d, _ := locktest.Another(t, servers)
 		m := c.RWMutex("a", quorumlock.WithOwner("me:1"))
 		other := locktest.Lock(t, d.RWMutex("a"))
@@ -508,6 +472,5 @@ func TestUpgradeOfANamedOwnerThatWaits(t *testing.T) {
 		r := <-reader
 		locktest.Is(t, <-got, quorumlock.ErrUpgrade, "Lock")
 		locktest.Unlock(t, r)
-		locktest.Nothing(t, servers)
 	})
 }

@@ -21,34 +21,41 @@ import (
 
 func TestMain(m *testing.M) { locktest.Main(m) }
 
+type use = func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error
+
 // uses are the first calls of a lock, by its kind. n is the number of permits or ids, if any.
-var uses = map[string]func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error{
-	"mutex": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.client.Mutex(name, opts...) }, false)(ctx, u, name)
-	},
-	"reader": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.client.RWMutex(name, opts...).RLocker() }, true)(ctx, u, name)
-	},
-	"semaphore": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.client.Semaphore(name, n, opts...) }, false)(ctx, u, name)
-	},
+var uses = map[string]use{
+	"mutex": locks(false, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.client.Mutex(name, opts...)
+	}),
+	"semaphore": locks(false, func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.client.Semaphore(name, n, opts...)
+	}),
+	"node's mutex": locks(true, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.node.Mutex(name, opts...)
+	}),
+	"node's semaphore": locks(true, func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.node.Semaphore(name, n, opts...)
+	}),
+	"reader": locks(true, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return u.client.RWMutex(name, opts...).RLocker()
+	}),
+	"MultiLock": locks(false, func(u user, name string, _ int, opts []quorumlock.Option) quorumlock.Locker {
+		return with(u.client.Mutex("other"), u.client.Mutex(name, opts...))
+	}),
 	"latch": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
 		return u.client.Latch(name, n, opts...).Done(ctx, "a")
-	},
-	"node's mutex": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.node.Mutex(name, opts...) }, true)(ctx, u, name)
-	},
-	"node's semaphore": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker { return u.node.Semaphore(name, n, opts...) }, true)(ctx, u, name)
 	},
 	"node's latch": func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
 		return u.node.Latch(name, n, opts...).Done(ctx, "a")
 	},
-	"MultiLock": func(ctx context.Context, u user, name string, _ int, opts ...quorumlock.Option) error {
-		return acquires(func(user, string) quorumlock.Locker {
-			return with(u.client.Mutex("other"), u.client.Mutex(name, opts...))
-		}, false)(ctx, u, name)
-	},
+}
+
+// locks is a use by Lock, or by TryLock.
+func locks(try bool, of func(u user, name string, n int, opts []quorumlock.Option) quorumlock.Locker) use {
+	return func(ctx context.Context, u user, name string, n int, opts ...quorumlock.Option) error {
+		return acquires(func(user, string) quorumlock.Locker { return of(u, name, n, opts) }, try)(ctx, u, name)
+	}
 }
 
 const (
@@ -147,18 +154,16 @@ func TestAGuardThatCannotHoldIsNamedWhereverItIsGiven(t *testing.T) {
 	t.Cleanup(func() { _ = clustered.Close() })
 
 	const tooLong, unwatched = "WithTTL(20s) is longer than WithRestartGuard(10s)", "WithRestartGuard cannot watch over node cluster h:1"
-	_, both := redlock.New([]*node.Node{dialled()}, long, guard)
-	_, ttl := client(guard).Mutex("x", long).TryLock(t.Context())
-	_, member := multilock.New([]quorumlock.Locker{client(long).Mutex("x", guard)})
-	_, ofCluster := redlock.New([]*node.Node{clustered}, guard)
-	_, ofNode := clustered.Mutex("x", guard).TryLock(t.Context())
-	_, ofMulti := multilock.New([]quorumlock.Locker{clustered.Mutex("x")}, guard)
 	for where, tt := range map[string]struct {
 		err  error
 		want string
 	}{
-		"both at New": {both, tooLong}, "TTL at Mutex": {ttl, tooLong}, "guard at a member": {member, tooLong},
-		"New of a cluster": {ofCluster, unwatched}, "a cluster's mutex": {ofNode, unwatched}, "a MultiLock of a cluster": {ofMulti, unwatched},
+		"both at New":              {locktest.Err(redlock.New([]*node.Node{dialled()}, long, guard)), tooLong},
+		"TTL at Mutex":             {locktest.Err(client(guard).Mutex("x", long).TryLock(t.Context())), tooLong},
+		"guard at a member":        {locktest.Err(multilock.New([]quorumlock.Locker{client(long).Mutex("x", guard)})), tooLong},
+		"New of a cluster":         {locktest.Err(redlock.New([]*node.Node{clustered}, guard)), unwatched},
+		"a cluster's mutex":        {locktest.Err(clustered.Mutex("x", guard).TryLock(t.Context())), unwatched},
+		"a MultiLock of a cluster": {locktest.Err(multilock.New([]quorumlock.Locker{clustered.Mutex("x")}, guard)), unwatched},
 	} {
 		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", where, tt.err, tt.want)
@@ -204,27 +209,20 @@ func TestANameThatAClusterCannotKeepTogetherIsAnError(t *testing.T) {
 	n := node.New(client)
 	c := locktest.Of(t, []*node.Node{n})
 	for _, name := range []string{"a}b", "a{b", "{}x", "}", "x{}{y}"} {
-		told := func(where string, err error) {
-			t.Helper()
+		for where, err := range map[string]error{
+			"TryLock":          locktest.Err(c.Mutex(name).TryLock(t.Context())),
+			"Lock":             locktest.Err(c.Mutex(name).Lock(t.Context())),
+			"Inspect":          locktest.Err(c.Inspect(t.Context(), name)),
+			"ForceUnlock":      c.Mutex(name).ForceUnlock(t.Context()),
+			"a node's TryLock": locktest.Err(n.Mutex(name).TryLock(t.Context())),
+			"Acquire":          locktest.Err(n.Acquire(t.Context(), name, quorumlock.NewOwner(), time.Second, 1)),
+			"a node's Inspect": locktest.Err(transport.Of(n).Inspect(t.Context(), name)),
+			"multilock.New":    locktest.Err(multilock.New([]quorumlock.Locker{n.Mutex(name)})),
+		} {
 			if err == nil || !strings.Contains(err.Error(), "makes no hash tag") || !strings.Contains(err.Error(), "cluster h:1") {
 				t.Fatalf("%s of %q: %v", where, name, err)
 			}
 		}
-		_, err := c.Mutex(name).TryLock(t.Context())
-		told("TryLock", err)
-		_, err = c.Mutex(name).Lock(t.Context())
-		told("Lock", err)
-		_, err = c.Inspect(t.Context(), name)
-		told("Inspect", err)
-		told("ForceUnlock", c.Mutex(name).ForceUnlock(t.Context()))
-		_, err = n.Mutex(name).TryLock(t.Context())
-		told("a node's TryLock", err)
-		_, err = n.Acquire(t.Context(), name, quorumlock.NewOwner(), time.Second, 1)
-		told("Acquire", err)
-		_, err = transport.Of(n).Inspect(t.Context(), name)
-		told("a node's Inspect", err)
-		_, err = multilock.New([]quorumlock.Locker{n.Mutex(name)})
-		told("multilock.New", err)
 	}
 	locktest.OK(t, transport.Of(n).CheckName("{billing}:7"), "CheckName of a name with a tag")
 	if single, _ := node.Dial("redis://h"); transport.Of(single).CheckName("a}b") != nil {
@@ -271,12 +269,8 @@ func TestWithPrefixPutsItBeforeEveryKey(t *testing.T) {
 		locktest.Held(t, holder)
 		attempts := locktest.Ran(servers, "acquire")
 		locktest.Unlock(t, holder)
-		next := <-got
-		if next == nil {
-			t.FailNow()
-		}
+		next := locktest.Served(t, got, holder)
 		locktest.Equal(t, locktest.Ran(servers, "acquire")-attempts, 0, "attempts after Unlock")
-		locktest.Rises(t, holder, next)
 		onlyKeysOf(t, servers, "app:x")
 		locktest.OK(t, c.Mutex("x").ForceUnlock(t.Context()), "ForceUnlock")
 		locktest.Lost(t, next, quorumlock.DefaultTTL)
@@ -307,12 +301,7 @@ func TestLocksWithAndWithoutAPrefixExcludeEachOtherByTheirKeys(t *testing.T) {
 		}
 		got := locktest.Waiter(t, deep.Mutex("y"))
 		locktest.Unlock(t, lease)
-		next := <-got
-		if next == nil {
-			t.FailNow()
-		}
-		locktest.Rises(t, lease, next)
-		locktest.Unlock(t, next)
+		locktest.Unlock(t, locktest.Served(t, got, lease))
 		locktest.NoLocks(t, servers)
 	})
 }
@@ -320,14 +309,11 @@ func TestLocksWithAndWithoutAPrefixExcludeEachOtherByTheirKeys(t *testing.T) {
 func TestWithLabelBeginsTheOwnersAndTheWakeChannel(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		servers, _ := locktest.Nodes(t, 3)
-		var clients []*redlock.Client
-		for range 2 {
-			c, _ := locktest.Another(t, servers, quorumlock.WithLabel("a.host"))
-			clients = append(clients, c)
-		}
-		holder := locktest.Lock(t, clients[0].Mutex("x"))
-		got := locktest.Waiter(t, clients[1].Mutex("x"))
-		in, err := clients[0].Inspect(t.Context(), "x")
+		one, _ := locktest.Another(t, servers, quorumlock.WithLabel("a.host"))
+		two, _ := locktest.Another(t, servers, quorumlock.WithLabel("a.host"))
+		holder := locktest.Lock(t, one.Mutex("x"))
+		got := locktest.Waiter(t, two.Mutex("x"))
+		in, err := one.Inspect(t.Context(), "x")
 		if err != nil || len(in.State.Queue) != 1 || !strings.HasPrefix(string(in.State.Queue[0].Owner), "a.host~") {
 			t.Errorf("Inspect: %+v, %v, want one who waits as a.host~...", in.State, err)
 		}
@@ -337,10 +323,7 @@ func TestWithLabelBeginsTheOwnersAndTheWakeChannel(t *testing.T) {
 			}
 		}
 		locktest.Unlock(t, holder)
-		next := <-got
-		if next == nil {
-			t.FailNow()
-		}
+		next := locktest.Served(t, got, holder)
 		for _, lease := range []*quorumlock.Lease{holder, next} {
 			if !strings.HasPrefix(string(lease.Owner()), "a.host~") {
 				t.Errorf("the owner %s does not begin with the label", lease.Owner())

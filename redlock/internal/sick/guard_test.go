@@ -99,18 +99,13 @@ func TestMinorityInQuarantineCostsNothing(t *testing.T) {
 		locktest.Each(servers[:2], func(s *embedded.Server) { s.Restart(false) })
 		time.Sleep(100 * time.Millisecond)
 		locktest.Refused(t, other.Mutex("x"))
-		granted := make(chan error)
-		go func() {
-			next, err := other.Mutex("x").Lock(t.Context())
-			granted <- err
-			granted <- next.Unlock(t.Context())
-		}()
+		granted := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, other.Mutex("x")) })
 		time.Sleep(time.Second)
 		released := time.Now()
 		locktest.Unlock(t, lease)
-		locktest.Must(t, <-granted, "the waiter")
+		next := <-granted
 		locktest.Took(t, released, 0, 10*time.Millisecond, "the handoff")
-		locktest.OK(t, <-granted, "the waiter")
+		locktest.Unlock(t, next)
 		locktest.Nothing(t, servers)
 	})
 }
@@ -173,27 +168,23 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		pathsA[2].Kill()
 		pathsA[4].Kill()
 		leaseA := locktest.Lock(t, a.Mutex("x")) // on 1, 2 and 4
-		locktest.Each(pathsA, (*embedded.Server).Kill)
+		locktest.Kill(pathsA...)
 		servers[3].Restart(false)
 		_, _ = b.Inspect(t.Context(), "x") // finds the connection dead
 		time.Sleep(7500 * time.Millisecond)
 		_, _ = b.Inspect(t.Context(), "x") // connects again
 		pathsB[3].Stall()                  // B's requests to 4 arrive when its quarantine is over
-		locktest.Each(pathsB[:2], (*embedded.Server).Kill)
-		granted := make(chan *quorumlock.Lease, 1)
-		go func() {
-			lease, err := b.Mutex("x").TryLock(t.Context())
-			if err != nil {
-				t.Logf("B: %v", err)
-			}
-			granted <- lease
-		}()
+		locktest.Kill(pathsB[:2]...)
+		granted := locktest.Go(func() *quorumlock.Lease {
+			lease, _ := b.Mutex("x").TryLock(t.Context())
+			return lease
+		})
 		time.Sleep(500 * time.Millisecond)
 		if !servers[2].Redis.Exists("x") || !servers[4].Redis.Exists("x") {
 			t.Error("3 and 5 have not granted to B: this test shows nothing")
 		}
 		servers[2].Restart(false)
-		locktest.Each(pathsA[:3], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(pathsA[:3]...)
 		time.Sleep(4200 * time.Millisecond)
 		pathsB[3].Resume()
 		leaseB := <-granted
@@ -205,8 +196,8 @@ func TestQuarantineHoldsForTheHolderToo(t *testing.T) {
 		}
 		_ = leaseB.Unlock(t.Context())
 		_ = leaseA.Unlock(t.Context())
-		locktest.Each(pathsA[3:], func(s *embedded.Server) { s.Restart(true) })
-		locktest.Each(pathsB[:2], func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(pathsA[3:]...)
+		locktest.Restart(pathsB[:2]...)
 	})
 }
 
@@ -302,7 +293,7 @@ func survivesAMinority(t *testing.T, other quorumlock.Locker, lease *quorumlock.
 	t.Helper()
 	time.Sleep(after)
 	locktest.Held(t, lease)
-	locktest.Each(minority, (*embedded.Server).Kill)
+	locktest.Kill(minority...)
 	died := time.Now()
 	select {
 	case <-lease.Context().Done():
@@ -311,7 +302,7 @@ func survivesAMinority(t *testing.T, other quorumlock.Locker, lease *quorumlock.
 		locktest.Refused(t, other)
 		locktest.MustUnlock(t, lease)
 	}
-	locktest.Each(minority, func(s *embedded.Server) { s.Restart(true) })
+	locktest.Restart(minority...)
 	time.Sleep(quorumlock.DefaultTTL)
 	locktest.Nothing(t, servers)
 }

@@ -180,15 +180,10 @@ func TestCloseDuringAShutdownEndsIt(t *testing.T) {
 				tt.begin(paths[0])
 				locktest.MustUnlock(t, lease)
 			}
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				locktest.OK(t, c.Shutdown(t.Context()), "Shutdown")
-			})
+			shutdown := locktest.Go(func() error { return c.Shutdown(t.Context()) })
 			time.Sleep(70 * time.Millisecond)
-			wg.Go(func() {
-				locktest.OK(t, c.Close(), "Close")
-			})
-			wg.Wait()
+			locktest.OK(t, c.Close(), "Close")
+			locktest.OK(t, <-shutdown, "Shutdown")
 			if left := locktest.AllGoroutines(); len(left) > 0 {
 				t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
 			}
@@ -389,18 +384,17 @@ func TestOneNodeSlowCostsNothing(t *testing.T) {
 			locktest.Warm(t, c)
 			time.Sleep(time.Second)
 			slow(servers[2])
-			for i := range 4 {
-				start := time.Now()
-				lease := locktest.MustLock(t, c.Mutex("x"))
-				took[0] += time.Since(start)
-				start = time.Now()
-				locktest.Must(t, lease.Extend(t.Context()), "Extend")
-				took[1] += time.Since(start)
-				start = time.Now()
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Fatal(i, err)
+			for range 4 {
+				var lease *quorumlock.Lease
+				for i, call := range []func(){
+					func() { lease = locktest.MustLock(t, c.Mutex("x")) },
+					func() { locktest.Must(t, lease.Extend(t.Context()), "Extend") },
+					func() { locktest.Must(t, lease.Unlock(t.Context()), "Unlock") },
+				} {
+					start := time.Now()
+					call()
+					took[i] += time.Since(start)
 				}
-				took[2] += time.Since(start)
 				time.Sleep(10 * time.Millisecond)
 			}
 			servers[2].Resume()
@@ -413,16 +407,10 @@ func TestOneNodeSlowCostsNothing(t *testing.T) {
 	if healthy[0] == 0 {
 		t.Fatal("the nodes take no time: this test shows nothing")
 	}
-	for name, slow := range map[string]func(s *embedded.Server){
-		"slow":          func(s *embedded.Server) { s.Delay(100 * time.Millisecond) },
-		"very slow":     func(s *embedded.Server) { s.Delay(10 * time.Second) },
-		"frozen":        (*embedded.Server).Stall,
-		"killed":        (*embedded.Server).Kill,
-		"requests lost": (*embedded.Server).Lose,
-		"way back cut":  (*embedded.Server).Mute,
-	} {
-		t.Run(name, func(t *testing.T) {
-			locktest.Equal(t, times(t, slow), healthy, "four times Lock, Extend and Unlock with one node %s", name)
+	slow := func(by time.Duration) func(s *embedded.Server) { return func(s *embedded.Server) { s.Delay(by) } }
+	for _, tt := range append(slices.Clone(cuts), cut{"slow", slow(100 * time.Millisecond), nil}, cut{"very slow", slow(10 * time.Second), nil}) {
+		t.Run(tt.name, func(t *testing.T) {
+			locktest.Equal(t, times(t, tt.cut), healthy, "four times Lock, Extend and Unlock with one node %s", tt.name)
 		})
 	}
 }
@@ -466,11 +454,9 @@ func TestAMinorityIsNeverReportedAsNoQuorum(t *testing.T) {
 	}
 	t.Parallel()
 	well := scripts(t, func(*embedded.Server) {})
-	for name, slow := range map[string]func(s *embedded.Server){
-		"killed": (*embedded.Server).Kill, "frozen": (*embedded.Server).Stall, "requests lost": (*embedded.Server).Lose, "way back cut": (*embedded.Server).Mute,
-	} {
-		t.Run(name, func(t *testing.T) {
-			if ran := scripts(t, slow); 10*ran > 11*well {
+	for _, tt := range cuts {
+		t.Run(tt.name, func(t *testing.T) {
+			if ran := scripts(t, tt.cut); 10*ran > 11*well {
 				t.Errorf("a healthy node ran %d scripts in %v, and %d while all were well", ran, waits, well)
 			}
 		})
@@ -526,9 +512,7 @@ func TestWhatACutOffNodeCosts(t *testing.T) {
 			time.Sleep(2 * quorumlock.DefaultTTL)
 			locktest.Held(t, early)
 			locktest.Refused(t, other.Mutex("x"))
-			atOnce("Extend", func() {
-				locktest.OK(t, lease.Extend(t.Context()), "Extend")
-			})
+			atOnce("Extend", func() { locktest.OK(t, lease.Extend(t.Context()), "Extend") })
 			atOnce("Unlock", func() { locktest.Unlock(t, lease) })
 			locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
 			locktest.Each(servers[:2], tt.end)

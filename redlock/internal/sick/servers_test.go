@@ -88,38 +88,30 @@ func TestAnAddressThatBecomesThatOfSeveralServersGrantsNoLock(t *testing.T) {
 	})
 }
 
+// Locks are granted soon after a fault ends, and at the first call if the fault was short: as after
+// a failover during the handshake.
 func TestAnAddressThatLeadsToOneServerAgainGrantsLocks(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 2)
-		b := &balancer{servers: servers}
-		c := balanced(t, b)
-		_, err := c.Mutex("x").TryLock(t.Context())
-		if !errors.Is(err, quorumlock.ErrSeveralServers) {
-			t.Fatalf("TryLock: %v, want ErrSeveralServers", err)
-		}
-		time.Sleep(time.Minute)
-		b.lead(servers[1])
-		began := time.Now()
-		lease := locktest.Lock(t, c.Mutex("x"))
-		locktest.Took(t, began, time.Second, 2*time.Second, "granted")
-		locktest.Unlock(t, lease)
-	})
-}
-
-// As after a failover during the handshake: the first call finds the address of one server.
-func TestAShortFaultOfAnAddressEndsWithoutCalls(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 2)
-		b := &balancer{servers: servers}
-		c := balanced(t, b)
-		if _, err := c.Mutex("x").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrSeveralServers) {
-			t.Fatalf("TryLock: %v, want ErrSeveralServers", err)
-		}
-		time.Sleep(3 * time.Second)
-		b.lead(servers[1])
-		time.Sleep(3 * time.Second)
-		locktest.OK(t, locktest.Err(c.Mutex("x").TryLock(t.Context())), "TryLock")
-	})
+	for name, tt := range map[string]struct{ fault, pause time.Duration }{
+		"a long fault": {time.Minute, 0}, "a short fault, and no calls": {3 * time.Second, 3 * time.Second},
+	} {
+		locktest.Run(t, name, func(t *testing.T) {
+			servers, _ := locktest.Nodes(t, 2)
+			b := &balancer{servers: servers}
+			c := balanced(t, b)
+			locktest.Is(t, locktest.Err(c.Mutex("x").TryLock(t.Context())), quorumlock.ErrSeveralServers, "TryLock")
+			time.Sleep(tt.fault)
+			b.lead(servers[1])
+			time.Sleep(tt.pause)
+			began := time.Now()
+			if tt.pause > 0 {
+				locktest.TryLock(t, c.Mutex("x"))
+				return
+			}
+			lease := locktest.Lock(t, c.Mutex("x"))
+			locktest.Took(t, began, time.Second, 2*time.Second, "Lock")
+			locktest.Unlock(t, lease)
+		})
+	}
 }
 
 // The locks' connection is not renewed, but the subscription of a waiter leads to another server.
