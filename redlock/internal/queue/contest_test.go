@@ -99,6 +99,7 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 		{nodes: 3, contenders: 5, span: 3 * time.Millisecond, random: true},
 		{nodes: 3, contenders: 2, silent: 1},
 		{nodes: 5, contenders: 5, silent: 1, span: 3 * time.Millisecond, random: true},
+		{nodes: 5, contenders: 4, span: time.Millisecond, kind: "callers of one client"}, // their requests have different delays
 		{nodes: 3, contenders: 2, kind: "a reader among writers"},
 		{nodes: 5, contenders: 3, silent: 1, random: true, kind: "a reader among writers"},
 		{nodes: 3, contenders: 5, kind: "the last slot of two"},
@@ -108,8 +109,11 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 			servers, _ := locktest.Nodes(t, tt.nodes)
 			live, silent := servers[:tt.nodes-tt.silent], servers[tt.nodes-tt.silent:]
 			all := contenders(t, servers, tt.contenders)
+			one := tt.kind == "callers of one client"
 			for i, c := range all {
 				switch tt.kind {
+				case "callers of one client":
+					all[i] = all[0]
 				case "a reader among writers":
 					if all[i].lock = c.client.RWMutex("x"); i == 0 {
 						all[i].lock = c.client.RWMutex("x").RLocker()
@@ -124,10 +128,18 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 			}
 			locktest.Each(silent, (*embedded.Server).Lose)
 			rng := rand.New(rand.NewPCG(uint64(tt.nodes), uint64(tt.contenders)))
+			for i, p := range all[0].paths {
+				if one {
+					wander(p, uint64(i))
+				}
+			}
 			var winnerless, slow int
 			var worst time.Duration
 			for range *trials {
-				longest := spread(all, rng, tt.random)
+				longest := 4 * time.Millisecond // of those that wander
+				if !one {
+					longest = spread(all, rng, tt.random)
+				}
 				winners := 0
 				for _, o := range tryTogether(t, all, rng, tt.span) {
 					_, failed := errors.AsType[*quorumlock.QuorumError](o.err)
@@ -169,40 +181,6 @@ func TestOneOfThoseWhoTryAtTheSameTimeGetsTheLock(t *testing.T) {
 			locktest.Nothing(t, servers)
 		})
 	}
-}
-
-// The callers of one client are contenders like any other: their requests have different delays.
-func TestOneOfThoseWhoTryAtTheSameTimeAtOneClientGetsTheLock(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		servers, _ := locktest.Nodes(t, 5)
-		one := contenders(t, servers, 1)[0]
-		for i, p := range one.paths {
-			wander(p, uint64(i))
-		}
-		rng := rand.New(rand.NewPCG(1, 3))
-		winnerless := 0
-		for range *trials {
-			winners := 0
-			for _, o := range tryTogether(t, []contender{one, one, one, one}, rng, time.Millisecond) {
-				if o.err == nil {
-					winners++
-				} else if !errors.Is(o.err, quorumlock.ErrHeld) {
-					t.Errorf("TryLock: %v, want ErrHeld", o.err)
-				}
-			}
-			switch {
-			case winners == 0:
-				winnerless++
-			case winners > 1:
-				t.Errorf("%d have the lock", winners)
-			}
-			time.Sleep(20 * time.Millisecond)
-			locktest.NoLocks(t, servers)
-		}
-		if winnerless > 0 {
-			t.Errorf("nobody got the lock in %d of %d trials", winnerless, *trials)
-		}
-	})
 }
 
 // If one of three nodes refuses and another is down, it is unknown whether the lock is held. A
@@ -266,9 +244,7 @@ func TestTryLockOfAHeldLockTakesOneRoundTrip(t *testing.T) {
 
 func scriptsOf(all []contender) (n int) {
 	for _, c := range all {
-		for _, p := range c.paths {
-			n += p.Ran()
-		}
+		n += locktest.Ran(c.paths)
 	}
 	return n
 }
@@ -396,11 +372,7 @@ func TestSplitVotesEndInAFewRoundTrips(t *testing.T) {
 						all.Go(func() {
 							time.Sleep(pause)
 							calls[i] = time.Now()
-							lease, err := c.Mutex(m).Lock(t.Context())
-							if err != nil {
-								t.Error(err)
-								return
-							}
+							lease := locktest.MustLock(t, c.Mutex(m))
 							grants[i] = time.Now()
 							time.Sleep(500 * time.Millisecond)
 							frees[i] = time.Now()

@@ -93,7 +93,17 @@ const shortLived = 3 * time.Second
 func mortal(t *testing.T, servers []*embedded.Server) (c *redlock.Client, die func()) {
 	t.Helper()
 	c, paths := locktest.Another(t, servers, quorumlock.WithTTL(shortLived))
-	return c, func() { locktest.Each(paths, (*embedded.Server).Kill) }
+	return c, func() { locktest.Kill(paths...) }
+}
+
+// almostFree lets the holder of x die, and returns just before the lock is free: as late as others
+// can die or give up.
+func almostFree(t *testing.T, servers []*embedded.Server, die func()) (free time.Time) {
+	t.Helper()
+	die()
+	free = expiry(t, servers, "x")
+	time.Sleep(time.Until(free) - 50*time.Millisecond)
+	return free
 }
 
 // servedAfter fails the test if a lock that became free by expiry was granted too late.
@@ -134,9 +144,7 @@ func TestALockThatExpiresIsPassedOnHoweverManyDeadAreQueued(t *testing.T) {
 			got := locktest.Waiter(t, living.Mutex("x"))
 			dying.come(t, tt.behind, "x")
 			time.Sleep(5 * time.Second)
-			die()
-			free := expiry(t, servers, "x")
-			time.Sleep(time.Until(free) - 50*time.Millisecond) // as late as they can
+			free := almostFree(t, servers, die)
 			dying.die()
 			front.giveUp()
 			lease := <-got
@@ -163,9 +171,7 @@ func TestALivingFirstWaiterThatRefreshesSeldomIsServedFirstWhenTheLockExpires(t 
 			dying.come(t, dead, "x")
 			first := locktest.Waiter(t, head.Mutex("x"))
 			time.Sleep(5 * time.Second)
-			die()
-			free := expiry(t, servers, "x")
-			time.Sleep(time.Until(free) - 50*time.Millisecond)
+			free := almostFree(t, servers, die)
 			dying.die()
 			front.giveUp()
 			second := locktest.Waiter(t, later.Mutex("x"))
@@ -202,9 +208,7 @@ func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 			crowd.come(t, tt.front, "x")
 			got := locktest.Waiter(t, last.Mutex("x"))
 			time.Sleep(tt.after)
-			die()
-			free := expiry(t, servers, "x")
-			time.Sleep(time.Until(free) - 50*time.Millisecond)
+			free := almostFree(t, servers, die)
 			crowd.giveUp()
 			lease := <-got
 			servedAfter(t, free)
@@ -219,9 +223,8 @@ func TestTheLastInTheQueueIsServedSoonWhenAllBeforeItHaveGivenUp(t *testing.T) {
 func TestManyDeadInTheQueueDoNotDelayTheNextWhenTheHolderDies(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 1)
-		n, err := servers[0].Node()
-		locktest.Must(t, err, "Node")
-		defer n.Close() //nolint:errcheck // a test's node
+		_, nodes := locktest.Paths(t, servers)
+		n := nodes[0]
 		const ttl = 31 * time.Second
 		locktest.Must(t, locktest.Err(n.Acquire(t.Context(), "x", "holder:1", ttl, 1)), "Acquire")
 		died := time.Now()
@@ -244,9 +247,8 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		c, servers := locktest.Client(t, 1)
 		holder := locktest.MustLock(t, c.Mutex("x"))
-		n, err := servers[0].Node()
-		locktest.Must(t, err, "Node")
-		defer n.Close() //nolint:errcheck // a test's node
+		_, nodes := locktest.Paths(t, servers)
+		n := nodes[0]
 		const before = 800
 		for i := range before {
 			p := wire.Entry{Waiter: quorumlock.Owner(fmt.Sprintf("far:%d", i)), Ticket: int64(i), TTL: time.Hour}
@@ -255,11 +257,7 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 			}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			locktest.Is(t, locktest.Err(c.Mutex("x").Lock(ctx)), context.Canceled, "Lock")
-		}()
+		ended := locktest.Go(func() error { return locktest.Err(c.Mutex("x").Lock(ctx)) })
 		time.Sleep(time.Second)
 		counted := servers[0].Redis.CommandCount()
 		time.Sleep(5 * time.Minute)
@@ -274,7 +272,7 @@ func TestALongQueueRefreshesSeldom(t *testing.T) {
 		locktest.Must(t, err, "Inspect")
 		locktest.Equal(t, state.Waiting, before+1, "callers in the queue")
 		cancel()
-		<-done
+		locktest.Is(t, <-ended, context.Canceled, "Lock")
 		locktest.MustUnlock(t, holder)
 	})
 }
@@ -297,11 +295,7 @@ func TestALongQueueThatStandsStillLosesNobody(t *testing.T) {
 			var running sync.WaitGroup
 			for i, d := range clients {
 				running.Go(func() {
-					l, err := d.Mutex("x").Lock(t.Context())
-					if err != nil {
-						t.Error(err)
-						return
-					}
+					l := locktest.MustLock(t, d.Mutex("x"))
 					mu.Lock()
 					order = append(order, i)
 					mu.Unlock()
@@ -327,12 +321,7 @@ func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 		cs, _ := locktest.Fleet(t, 4, 3)
 		b := locktest.MustLock(t, cs[0].Mutex("B"))
 		m := locktest.Multi(t, cs[1].Mutex("A"), cs[1].Mutex("B"))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			l := locktest.MustLock(t, m)
-			locktest.MustUnlock(t, l)
-		}()
+		got := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, m) })
 		time.Sleep(10 * time.Millisecond)
 		if l, err := cs[3].Mutex("A").TryLock(t.Context()); !errors.Is(err, quorumlock.ErrHeld) {
 			t.Fatalf("control: %v %v", l, err)
@@ -349,18 +338,16 @@ func TestAnEntryAtAFreeLockIsKeptWhileItsWaiterRefreshes(t *testing.T) {
 			locktest.MustUnlock(t, l)
 		}
 		locktest.MustUnlock(t, b)
-		<-done
+		locktest.MustUnlock(t, <-got)
 	})
 }
 
 // A holder may still have an entry at a node that refused it, since the request that removes it was
 // lost. The release removes it: it would hold up those behind it.
 func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
-	locktest.Bubble(t, func(t *testing.T) {
-		c, servers := locktest.Client(t, 3)
-		n, err := servers[2].Node()
-		locktest.Must(t, err, "Node")
-		defer n.Close() //nolint:errcheck // a test's node
+	locktest.Clean(t, 3, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		_, nodes := locktest.Paths(t, servers)
+		n := nodes[2]
 		locktest.Must(t, locktest.Err(n.Acquire(t.Context(), "x", "other:1", time.Minute, 1)), "Acquire")
 		servers[2].Before(func(r embedded.Run) {
 			if r.Script == "leave" {
@@ -378,6 +365,5 @@ func TestAnEntryThatCouldNotBeRemovedIsRemovedWithTheRelease(t *testing.T) {
 			t.Error("the entry is still there")
 		}
 		servers[2].Redis.Del("x")
-		locktest.Nothing(t, servers)
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,9 +144,7 @@ func TestAHandoffOfWhichTooLittleIsLeftIsNotTaken(t *testing.T) {
 			got := locktest.Waiter(t, clients[1].Mutex("x"))
 			// 480 ms since it came; a node hands over for half a second.
 			time.Sleep(460 * time.Millisecond)
-			for _, s := range servers {
-				s.Delay(late)
-			}
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(late) })
 			locktest.MustUnlock(t, holder)
 			lease := <-got
 			if _, handed, _ := strings.Cut(string(lease.Owner()), "/"); (handed != "") != want {
@@ -246,11 +243,10 @@ func raceTheRelease(t *testing.T, servers, quiet []*embedded.Server, fall func(*
 			locktest.Each(quiet, fall)
 		}
 		begin := time.Now()
-		got := make(chan *quorumlock.Lease)
-		go func() {
+		got := locktest.Go(func() *quorumlock.Lease {
 			time.Sleep(max(-ahead, 0))
-			got <- locktest.MustLock(t, second.Mutex("x"))
-		}()
+			return locktest.MustLock(t, second.Mutex("x"))
+		})
 		time.Sleep(max(ahead, 0))
 		go locktest.MustUnlock(t, holder)
 		lease := <-got
@@ -335,33 +331,20 @@ func grants(t *testing.T, silent, contenders int, hold, think time.Duration) (n 
 	return n
 }
 
-// asks counts the round trips to nodes.
-type asks struct{ atomic.Int32 }
-
-func (a *asks) Begin(ctx context.Context, _ string) context.Context { return ctx }
-
-func (a *asks) Observe(_ context.Context, e quorumlock.Event) {
-	if e.Kind == quorumlock.NodeAsked {
-		a.Add(1)
-	}
-}
-
 // While round trips take many times longer than before, a caller with little time left asks no node
 // for a lock that another caller has just waited for in vain. Callers with more time, and callers
 // of free locks and quick nodes, ask as always.
 func TestCallersWithLittleTimeDoNotAskBusyNodes(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		var asked asks
+		var asked locktest.Events
 		c, servers := locktest.Client(t, 3, quorumlock.WithObserver(&asked))
 		other, _ := locktest.Another(t, servers)
 		delay := func(d time.Duration) { locktest.Each(servers, func(s *embedded.Server) { s.Delay(d) }) }
 		// try calls Lock, and reports whether that asked a node.
 		try := func(name string, wait time.Duration) (bool, *quorumlock.Lease, error) {
-			before := asked.Load()
-			ctx, stop := context.WithTimeout(t.Context(), wait)
-			defer stop()
-			lease, err := c.Mutex(name).Lock(ctx)
-			did := asked.Load() != before
+			before := asked.Of(quorumlock.NodeAsked)
+			lease, err := c.Mutex(name).Lock(locktest.Within(t, wait))
+			did := asked.Of(quorumlock.NodeAsked) != before
 			time.Sleep(100 * time.Millisecond) // its calls come back
 			return did, lease, err
 		}
@@ -369,9 +352,7 @@ func TestCallersWithLittleTimeDoNotAskBusyNodes(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			did, lease, err := try(name, wait)
-			if did != want {
-				t.Errorf("%s: asked is %v, want %v", what, did, want)
-			}
+			locktest.Equal(t, did, want, "%s: asked", what)
 			if lease != nil {
 				t.Fatalf("%s: granted", what)
 			}
@@ -418,15 +399,11 @@ func TestCallersThatDoNotAskReportTheLackOfAQuorum(t *testing.T) {
 				locktest.Unlock(t, locktest.Lock(t, m))
 			}
 		}
-		for _, s := range servers[1:] {
-			s.Kill()
-		}
+		locktest.Kill(servers[1:]...)
 		for _, wait := range []time.Duration{400 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond} {
-			ctx, stop := context.WithTimeout(t.Context(), wait)
-			if _, err := m.Lock(ctx); !errors.Is(err, quorumlock.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := m.Lock(locktest.Within(t, wait)); !errors.Is(err, quorumlock.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%v: %v", wait, err)
 			}
-			stop()
 		}
 	})
 }

@@ -43,11 +43,7 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
 		cs, servers := locktest.Fleet(t, 2, 3)
 		holder := locktest.MustLock(t, cs[0].Mutex("x"))
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			locktest.MustUnlock(t, locktest.MustLock(t, cs[1].Mutex("x")))
-		}()
+		got := locktest.Go(func() *quorumlock.Lease { return locktest.MustLock(t, cs[1].Mutex("x")) })
 		time.Sleep(500 * time.Millisecond)
 		before := servers[0].Ran("acquire")
 		for _, s := range servers {
@@ -67,7 +63,7 @@ func TestWhoIsNextRefreshesNoLaterForBeingTold(t *testing.T) {
 			t.Error("the refresh was put off")
 		}
 		locktest.MustUnlock(t, holder)
-		<-done
+		locktest.MustUnlock(t, <-got)
 	})
 }
 
@@ -91,11 +87,7 @@ func TestHandoffCost(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			ran := 0
-			for _, s := range servers {
-				ran += s.Ran()
-			}
-			if per := float64(ran) / float64(rounds*contenders); per > 16 {
+			if per := float64(locktest.Ran(servers)) / float64(rounds*contenders); per > 16 {
 				t.Errorf("%d contenders: %.1f scripts a handoff, want at most 16", contenders, per)
 			}
 		})
@@ -183,9 +175,7 @@ func TestAClientWhoseClockIsMinutesOffHasItsShareOfTheTurns(t *testing.T) {
 	for name, fresh := range map[string]bool{"the same clients": false, "a new client for each call": true} {
 		locktest.Run(t, name, func(t *testing.T) {
 			_, servers := locktest.Fleet(t, 0, 3)
-			for _, s := range servers {
-				s.Delay(200 * time.Microsecond)
-			}
+			locktest.Each(servers, func(s *embedded.Server) { s.Delay(200 * time.Microsecond) })
 			client := func(ahead time.Duration) *redlock.Client {
 				c, paths := locktest.Skewed(t, servers, ahead)
 				for _, p := range paths {
@@ -240,9 +230,9 @@ func TestAnOutageChangesNoTicket(t *testing.T) {
 		first := locktest.Waiter(t, clients[1].Mutex("x"))
 		time.Sleep(5 * time.Second)
 		second := locktest.Waiter(t, clients[2].Mutex("x"))
-		locktest.Each(servers, (*embedded.Server).Kill)
+		locktest.Kill(servers...)
 		time.Sleep(90 * time.Second)
-		locktest.Each(servers, func(s *embedded.Server) { s.Restart(true) })
+		locktest.Restart(servers...)
 		for range 300 {
 			time.Sleep(10 * time.Millisecond)
 			if in, err := clients[0].Inspect(t.Context(), "x"); err == nil && len(in.State.Queue) == 2 {
