@@ -29,6 +29,19 @@ type observed struct {
 	calls int
 }
 
+func newObserved(t *testing.T) *observed {
+	return &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+}
+
+// ended checks that each hold has ended once.
+func (o *observed) ended() {
+	for owner, n := range o.holds {
+		if n != 0 {
+			o.t.Errorf("the hold of %s has ended %d times", owner, n+1)
+		}
+	}
+}
+
 type callKey struct{}
 
 func (o *observed) Begin(ctx context.Context, lock string) context.Context {
@@ -84,7 +97,7 @@ func (o *observed) Observe(ctx context.Context, e quorumlock.Event) {
 // Every call that begins ends once, and so does every hold, after any fault of the nodes.
 func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+		o := newObserved(t)
 		_, servers := locktest.Client(t, 3)
 		var workers, troubles sync.WaitGroup
 		ctx, stop := context.WithCancel(t.Context())
@@ -121,9 +134,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 				some := servers[rng.IntN(3):]
 				locktest.Kill(some...)
 				time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond)
-				for _, s := range some {
-					s.Restart(rng.IntN(2) == 0)
-				}
+				locktest.Each(some, func(s *embedded.Server) { s.Restart(rng.IntN(2) == 0) })
 				time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
 			}
 		})
@@ -136,11 +147,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 		if len(o.open) > 0 {
 			t.Errorf("%d calls have not ended", len(o.open))
 		}
-		for owner, n := range o.holds {
-			if n != 0 {
-				t.Errorf("the hold of %s has ended %d times", owner, n+1)
-			}
-		}
+		o.ended()
 		for kind := quorumlock.Acquired; kind <= quorumlock.NodeUp; kind++ {
 			if o.kinds[kind] == 0 {
 				t.Errorf("there is no event %d: this test shows nothing", kind)
@@ -153,7 +160,7 @@ func TestObserverSeesEachCallAndEachHoldEndOnce(t *testing.T) {
 // the nodes.
 func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 	locktest.Bubble(t, func(t *testing.T) {
-		o := &observed{t: t, kinds: make(map[quorumlock.EventKind]int), open: make(map[int]bool), holds: make(map[quorumlock.Owner]int)}
+		o := newObserved(t)
 		other, servers := locktest.Client(t, 3)
 		c, _ := locktest.Another(t, servers, quorumlock.WithObserver(o))
 		before := locktest.Lock(t, other.Mutex("x"))
@@ -161,11 +168,7 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 		var calls sync.WaitGroup
 		for range 3 {
 			calls.Go(func() {
-				lease, err := m.Lock(t.Context())
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				lease := locktest.MustLock(t, m)
 				time.Sleep(time.Second)
 				locktest.MustUnlock(t, lease)
 			})
@@ -179,11 +182,7 @@ func TestObserverSeesOneHoldOfCallsThatEnterTogether(t *testing.T) {
 		if o.kinds[quorumlock.Acquired] != 3 || len(o.holds) != 1 {
 			t.Errorf("%d leases of %d holds, want 3 of one", o.kinds[quorumlock.Acquired], len(o.holds))
 		}
-		for owner, n := range o.holds {
-			if n != 0 {
-				t.Errorf("the hold of %s has ended %d times more than it has begun", owner, n)
-			}
-		}
+		o.ended()
 	})
 }
 
@@ -204,9 +203,7 @@ func TestALeaseWhoseObserverPanicsIsUnlocked(t *testing.T) {
 			}()
 			_, _ = c.Mutex("x").Lock(t.Context()) // it panics
 		}()
-		lease, err := other.Mutex("x").TryLock(t.Context())
-		locktest.Must(t, err, "TryLock")
-		locktest.MustUnlock(t, lease)
+		locktest.Unlock(t, locktest.TryLock(t, other.Mutex("x")))
 	})
 }
 
@@ -325,12 +322,7 @@ func TestALogThatIsStuckHoldsUpNobodyWhoEntersAHold(t *testing.T) {
 		time.Sleep(quorumlock.DefaultTTL * 2 / 3)
 		// The lease cannot be extended, which is logged.
 		locktest.Kill(servers[:2]...)
-		entered := make(chan *quorumlock.Lease, 1)
-		go func() {
-			inner, err := c.Mutex("x").Lock(outer.Context())
-			locktest.OK(t, err, "Lock")
-			entered <- inner
-		}()
+		entered := locktest.Go(func() *quorumlock.Lease { return locktest.LockIn(t, outer.Context(), c.Mutex("x")) })
 		select {
 		case inner := <-entered:
 			_ = inner.Unlock(t.Context())

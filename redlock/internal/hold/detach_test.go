@@ -61,9 +61,7 @@ func TestAHoldGoesOnInAnotherProcess(t *testing.T) {
 		time.Sleep(time.Minute) // it is renewed
 		locktest.Held(t, second)
 		again := attach(t, a, detach(t, second, time.Second)) // and on
-		if again.Token() != first.Token() {
-			t.Errorf("token %d, want %d", again.Token(), first.Token())
-		}
+		locktest.Equal(t, again.Token(), first.Token(), "the token")
 		locktest.Unlock(t, again)
 		late(t, other, text)
 		next := locktest.Lock(t, other.Mutex("x"))
@@ -128,16 +126,12 @@ func TestAnAttachWithoutAQuorumKeepsTheText(t *testing.T) {
 			if _, err := d.Attach(t.Context(), text); !errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrLost) {
 				t.Errorf("Attach: %v, want ErrNoQuorum", err)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			locktest.Is(t, locktest.Err(d.Attach(ctx, text)), context.DeadlineExceeded, "Attach")
-			cancel()
+			locktest.Is(t, locktest.Err(d.Attach(locktest.Within(t, 10*time.Millisecond), text)), context.DeadlineExceeded, "Attach")
 			locktest.Each(cut, (*embedded.Server).Resume)
 			time.Sleep(5 * time.Second)
 		}
 		next := attach(t, d, text)
-		if next.Token() != lease.Token() {
-			t.Errorf("token %d, want %d", next.Token(), lease.Token())
-		}
+		locktest.Equal(t, next.Token(), lease.Token(), "the token")
 		locktest.Unlock(t, next)
 		time.Sleep(2 * time.Second)
 	})
@@ -215,11 +209,12 @@ func TestWhatCannotBeDetached(t *testing.T) {
 		for what, d := range map[string]time.Duration{"no time": 0, "a negative time": -time.Hour, "too little": quorumlock.MinTTL - 1, "more than the guard expects": time.Minute + 1} {
 			refuse(what, m, t.Context(), d, misuse)
 		}
-		refuse("a reader", rw.RLocker(), t.Context(), time.Second, misuse)
-		refuse("a slot", c.Semaphore("s", 2), t.Context(), time.Second, misuse)
-		refuse("a MultiLock", locktest.Multi(t, m, c.Mutex("y")), t.Context(), time.Second, misuse)
-		refuse("a node's Mutex", nodes[0].Mutex("z"), t.Context(), time.Second, misuse)
-		refuse("a Locker in memory", memory.New("x"), t.Context(), time.Second, misuse)
+		for what, l := range map[string]quorumlock.Locker{
+			"a reader": rw.RLocker(), "a slot": c.Semaphore("s", 2), "a MultiLock": locktest.Multi(t, m, c.Mutex("y")),
+			"a node's Mutex": nodes[0].Mutex("z"), "a Locker in memory": memory.New("x"),
+		} {
+			refuse(what, l, t.Context(), time.Second, misuse)
+		}
 		refuse("a downgraded writer", rw, t.Context(), time.Second, misuse, func(l *quorumlock.Lease) {
 			locktest.OK(t, rw.Downgrade(t.Context(), l), "Downgrade")
 		})
@@ -227,19 +222,13 @@ func TestWhatCannotBeDetached(t *testing.T) {
 		locktest.Must(t, err, "TryLock")
 		text, err := lease.Detach(done, time.Second) // at once: nodes may not have answered yet
 		locktest.Must(t, err, "a context that is done")
-		if attached, err := c.Attach(t.Context(), text); err != nil {
-			t.Errorf("after a Detach with a context that is done: %v", err)
-		} else {
-			locktest.Unlock(t, attached)
-		}
-		var inner *quorumlock.Lease
+		locktest.Unlock(t, attach(t, c, text))
 		refuse("a hold that was kept", m, t.Context(), time.Second, misuse, func(l *quorumlock.Lease) {
-			inner = locktest.LockIn(t, l.Context(), m)
-			locktest.OK(t, inner.UnlockAfter(t.Context(), 2*time.Second), "UnlockAfter")
+			locktest.OK(t, locktest.LockIn(t, l.Context(), m).UnlockAfter(t.Context(), 2*time.Second), "UnlockAfter")
 		})
 		time.Sleep(3 * time.Second)
 		refuse("a hold that was entered twice", m, t.Context(), time.Second, misuse, func(l *quorumlock.Lease) {
-			inner = locktest.LockIn(t, l.Context(), m)
+			inner := locktest.LockIn(t, l.Context(), m)
 			time.AfterFunc(0, func() { locktest.MustUnlock(t, inner) })
 		})
 		synctest.Wait()
@@ -314,12 +303,11 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 		lease := locktest.Lock(t, clients[0].Mutex("x"))
 		text := detach(t, lease, time.Minute)
 		locktest.OK(t, clients[0].Shutdown(t.Context()), "Shutdown")
-		for _, c := range clients[1:3] {
+		for c, end := range map[*redlock.Client]func() error{clients[1]: clients[1].Close, clients[2]: func() error { return clients[2].Shutdown(t.Context()) }} {
 			locktest.Each(servers, (*embedded.Server).Stall)
 			attempt := locktest.Go(func() error { return locktest.Err(c.Attach(t.Context(), text)) })
 			synctest.Wait()
-			end := map[bool]func() error{true: c.Close, false: func() error { return c.Shutdown(t.Context()) }}[c == clients[1]]
-			go func() { _ = end() }()
+			locktest.Go(end)
 			if err := <-attempt; !errors.Is(err, quorumlock.ErrClosed) && !errors.Is(err, quorumlock.ErrNoQuorum) {
 				t.Errorf("Attach: %v, want ErrClosed", err)
 			}
@@ -327,9 +315,7 @@ func TestDetachedHoldsOutliveTheirClient(t *testing.T) {
 			time.Sleep(3 * time.Second)
 		}
 		next := attach(t, clients[3], text)
-		if next.Token() != lease.Token() {
-			t.Errorf("token %d, want %d", next.Token(), lease.Token())
-		}
+		locktest.Equal(t, next.Token(), lease.Token(), "the token")
 		locktest.Unlock(t, next)
 	})
 }
@@ -520,11 +506,7 @@ func TestAnAttachThatNobodyWantsAnyMore(t *testing.T) {
 				locktest.Warm(t, d)
 				locktest.Each(paths, func(s *embedded.Server) { s.Delay(time.Millisecond) })
 				text := detach(t, lease, time.Hour)
-				ended := make(chan error)
-				go func() {
-					time.Sleep(2 * time.Millisecond)
-					ended <- end(d)
-				}()
+				ended := locktest.Go(func() error { time.Sleep(2 * time.Millisecond); return end(d) })
 				next, err := d.Attach(t.Context(), text)
 				if err == nil {
 					if text, err = next.Detach(t.Context(), time.Hour); err != nil { // it was closed

@@ -304,8 +304,7 @@ func TestReentryOfAGoodLeaseRidesOutAnOutage(t *testing.T) {
 		at := time.Now()
 		ctx, cancel := context.WithTimeout(l.Context(), time.Second)
 		defer cancel()
-		inner, err := c.Mutex("x").Lock(ctx)
-		if err != nil {
+		if inner, err := c.Mutex("x").Lock(ctx); err != nil {
 			t.Errorf("Lock gave up after %v with %v of validity left: %v", time.Since(at), time.Until(l.ValidUntil()), err)
 		} else {
 			_ = inner.Unlock(t.Context())
@@ -354,44 +353,6 @@ func TestSharedOwnerWhoseHoldEndsMeanwhileAcquiresAgain(t *testing.T) {
 	})
 }
 
-// Many share an owner, and wait while somebody else holds: they come in together.
-func TestSharedOwnerWaitsTogether(t *testing.T) {
-	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
-		o := quorumlock.NewOwner()
-		holder := locktest.Lock(t, c.Mutex("x"))
-		leases := make(chan *quorumlock.Lease)
-		for i := range 6 {
-			opts := []quorumlock.Option{quorumlock.WithOwner(o)}
-			if i == 2 {
-				opts = nil // one who does not belong to them, in their midst
-			}
-			go func() {
-				l, err := c.Mutex("x", opts...).Lock(t.Context())
-				locktest.OK(t, err, "Lock")
-				leases <- l
-			}()
-			time.Sleep(time.Millisecond)
-		}
-		locktest.Unlock(t, holder)
-		var together []*quorumlock.Lease
-		for len(together) < 5 {
-			select {
-			case l := <-leases:
-				together = append(together, l)
-			case <-time.After(time.Minute):
-				t.Errorf("only %d of 5 with one owner have entered its hold: the others wait for it to end", len(together))
-				locktest.UnlockAll(t, together...)
-				for range 6 - len(together) {
-					locktest.Unlock(t, <-leases)
-				}
-				return
-			}
-		}
-		locktest.UnlockAll(t, together...)
-		locktest.Unlock(t, <-leases)
-	})
-}
-
 // Callers with a named owner check each grant in their process: it may be their owner's. If it is
 // not, they keep their turns, and ask no node.
 func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T) {
@@ -405,11 +366,7 @@ func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
-				lease, err := c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner())).Lock(t.Context())
-				if err != nil {
-					t.Error(err)
-					return
-				}
+				lease := locktest.MustLock(t, c.Mutex("x", quorumlock.WithOwner(quorumlock.NewOwner())))
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()

@@ -22,13 +22,10 @@ func TestShutdownWaitsForLeasesAndTakesNoNewOnes(t *testing.T) {
 		c := clients[0]
 		lease := locktest.Lock(t, c.Mutex("x"))
 		other := locktest.Lock(t, clients[1].Mutex("y"))
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			locktest.Is(t, locktest.Err(c.Mutex("y").Lock(t.Context())), quorumlock.ErrClosed, "a Lock that waits")
-		})
+		waits := locktest.Go(func() error { return locktest.Err(c.Mutex("y").Lock(t.Context())) })
 		time.Sleep(time.Second)
 		over := locktest.Go(func() error { return c.Shutdown(t.Context()) })
-		wg.Wait()
+		locktest.Is(t, <-waits, quorumlock.ErrClosed, "a Lock that waits")
 		for name, call := range map[string]func(context.Context) (*quorumlock.Lease, error){"Lock": c.Mutex("z").Lock, "TryLock": c.Mutex("z").TryLock} {
 			locktest.Is(t, locktest.Err(call(t.Context())), quorumlock.ErrClosed, "%s during a shutdown", name)
 		}
@@ -67,10 +64,7 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 				holder = locktest.Lock(t, other.Mutex("x"))
 			}
 			locktest.Each(paths, func(s *embedded.Server) { s.Delay(20 * time.Millisecond) })
-			var wg sync.WaitGroup
-			wg.Go(func() {
-				locktest.Is(t, locktest.Err(tt.call(c.Mutex("x"), t.Context())), quorumlock.ErrClosed, "%s", tt.name)
-			})
+			attempt := locktest.Go(func() error { return locktest.Err(tt.call(c.Mutex("x"), t.Context())) })
 			time.Sleep(30 * time.Millisecond) // the scripts have run, and nothing is answered
 			over := locktest.Go(func() error { return c.Shutdown(t.Context()) })
 			// The answers are there, and the release is on its way.
@@ -80,16 +74,12 @@ func TestShutdownWaitsForWhatAnAbandonedAttemptGivesBack(t *testing.T) {
 			locktest.Pending(t, over, "Shutdown while node 3 had yet to be told")
 			paths[2].Restart(true)
 			locktest.OK(t, <-over, "Shutdown")
-			want := 0
-			if tt.held {
-				want = 1 // the other's hold
-			}
 			for _, s := range servers {
-				if left := locktest.Keys(s); len(left) != want {
+				if left := locktest.Keys(s); (len(left) == 1) != tt.held || len(left) > 1 { // the other's hold
 					t.Errorf("when Shutdown returned, %s had %q", s.Name, left)
 				}
 			}
-			wg.Wait()
+			locktest.Is(t, <-attempt, quorumlock.ErrClosed, "%s", tt.name)
 			if tt.held {
 				locktest.Unlock(t, holder)
 			}
@@ -189,10 +179,7 @@ func TestCloseWithWaitersWaitingEndsThem(t *testing.T) {
 		held := locktest.Lock(t, holder.Mutex("x"))
 		ended := make(chan error)
 		for range 8 {
-			go func() {
-				_, err := c.Mutex("x").Lock(context.Background())
-				ended <- err
-			}()
+			go func() { ended <- locktest.Err(c.Mutex("x").Lock(context.Background())) }()
 		}
 		time.Sleep(3 * time.Second)
 		start := time.Now()
