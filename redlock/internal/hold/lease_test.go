@@ -389,3 +389,75 @@ func TestCallersWhoNameAnOwnerKeepTheirTurnsWhileOtherOwnersAcquire(t *testing.T
 		locktest.Nothing(t, servers)
 	})
 }
+
+// Many share an owner, and wait while somebody else holds: they come in together.
+func TestSharedOwnerWaitsTogether(t *testing.T) {
+	locktest.Clean(t, 5, func(t *testing.T, c *redlock.Client, servers []*embedded.Server) {
+		o := quorumlock.NewOwner()
+		holder := locktest.Lock(t, c.Mutex("x"))
+		leases := make(chan *quorumlock.Lease)
+		for i := range 6 {
+			opts := []quorumlock.Option{quorumlock.WithOwner(o)}
+			if i == 2 {
+				opts = nil // one who does not belong to them, in their midst
+			}
+			go func() { leases <- locktest.MustLock(t, c.Mutex("x", opts...)) }()
+			time.Sleep(time.Millisecond)
+		}
+		locktest.Unlock(t, holder)
+		var together []*quorumlock.Lease
+		for len(together) < 5 {
+			select {
+			case l := <-leases:
+				together = append(together, l)
+			case <-time.After(time.Minute):
+				t.Errorf("only %d of 5 with one owner have entered its hold: the others wait for it to end", len(together))
+				locktest.UnlockAll(t, together...)
+				for range 6 - len(together) {
+					locktest.Unlock(t, <-leases)
+				}
+				return
+			}
+		}
+		locktest.UnlockAll(t, together...)
+		locktest.Unlock(t, <-leases)
+	})
+}
+
+// The validity counts from before the first request, whether the grants or the raise of the token
+// take long. A caller never gets an expired lease. The drift of a TTL of 1 s is 12 ms.
+func TestAPauseWhileAcquiringCountsAgainstTheValidity(t *testing.T) {
+	for _, script := range []string{"acquire", "raise"} {
+		for pause, granted := range map[time.Duration]bool{0: true, 500 * time.Millisecond: true, 980 * time.Millisecond: true, 988 * time.Millisecond: false} {
+			locktest.Run(t, script+" takes "+pause.String(), func(t *testing.T) {
+				// With 1 ms left, a renewal is due at once, and would set another end.
+				c, servers := locktest.Client(t, 5, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(time.Second), quorumlock.WithoutRenewal())
+				locktest.Warm(t, c)
+				if script == "raise" {
+					locktest.SetCounters(t, servers, "x", locktest.Ahead(3), locktest.Ahead(4), locktest.Ahead(5), locktest.Ahead(1), locktest.Ahead(2))
+					// Otherwise three may agree without a raise.
+					locktest.Each(servers[3:], func(s *embedded.Server) { s.Delay(time.Millisecond) })
+				}
+				locktest.Each(servers, func(s *embedded.Server) {
+					s.After(func(r embedded.Run) {
+						if r.Script == script {
+							time.Sleep(pause)
+						}
+					})
+				})
+				start := time.Now()
+				lease, err := c.Mutex("x").TryLock(t.Context())
+				if (err == nil) != granted || !granted && !errors.Is(err, quorumlock.ErrTooLate) {
+					t.Fatalf("granted: %v, want %v, or ErrTooLate", err, granted)
+				}
+				if err == nil {
+					if want := start.Add(988 * time.Millisecond); !lease.ValidUntil().Equal(want) {
+						t.Errorf("valid until %v, want %v: what the nodes took must count", lease.ValidUntil(), want)
+					}
+					locktest.Unlock(t, lease)
+				}
+				locktest.Nothing(t, servers)
+			})
+		}
+	}
+}

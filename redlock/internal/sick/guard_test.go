@@ -306,3 +306,44 @@ func survivesAMinority(t *testing.T, other quorumlock.Locker, lease *quorumlock.
 	time.Sleep(quorumlock.DefaultTTL)
 	locktest.Nothing(t, servers)
 }
+
+// One node restarts with the data of a second ago, when a former reader had the lock. The guard
+// must keep readers out there while a writer holds at that node and another.
+func TestNoReaderBesideAWriterWhenAGuardedNodeRestartsWithOldData(t *testing.T) {
+	locktest.Bubble(t, func(t *testing.T) {
+		c, servers := locktest.Client(t, 3, guarded)
+		other, paths := locktest.Another(t, servers, guarded)
+		longUp()
+		r := locktest.Lock(t, c.RWMutex("x").RLocker())
+		old := map[string]string{}
+		fields, _ := servers[1].Redis.HKeys("x")
+		for _, f := range fields {
+			old[f] = servers[1].Redis.HGet("x", f)
+		}
+		ttl := servers[1].Redis.TTL("x")
+		locktest.Unlock(t, r)
+
+		paths[2].Kill() // the writer has a quorum without it
+		w := locktest.Lock(t, other.RWMutex("x"))
+		servers[1].Kill()
+		servers[1].Redis.Del("x")
+		for f, v := range old {
+			servers[1].Redis.HSet("x", f, v)
+		}
+		servers[1].Redis.SetTTL("x", ttl)
+		servers[1].Restart(true)
+		_, _ = c.Inspect(t.Context(), "x")
+		for range 100 {
+			time.Sleep(20 * time.Millisecond)
+			reader, err := c.RWMutex("x").TryRLock(t.Context())
+			if err == nil {
+				if w.Context().Err() == nil {
+					t.Error("a reader has the lock beside a writer, under the restart guard")
+				}
+				locktest.Unlock(t, reader)
+				break
+			}
+		}
+		_ = w.Unlock(t.Context())
+	})
+}
